@@ -1,5 +1,5 @@
-//! A tool that asks a model itself, outside the conversation, for an answer of a type. When the tool runs again after a crash,
-//! the recorded answer comes back; the model is asked once.
+//! A tool that calls a model itself, outside the conversation, for a typed answer. If the tool runs again after a
+//! crash, it gets the recorded answer; the model is called once.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;

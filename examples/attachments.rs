@@ -1,4 +1,4 @@
-//! A file that is sent with an input, and a tool that makes another one of it. Both are kept with the session.
+//! A file that is sent with an input, and a tool that creates another file from it. Both are stored with the session.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
@@ -14,7 +14,7 @@ async fn shout(attachment: String, attachments: Attachments) -> Result<Attachmen
     Ok(attachments.put("text/plain", Some("loud.txt".to_owned()), loud.into_bytes())?.id)
 }
 
-/// Sends a note and reads what became of it.
+/// Sends a note and reads the result.
 pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     let script: Script = "call shout {\"attachment\": \"{{input}}\"}\n---\nsay {{result shout}}".parse()?;
     let outlast = Outlast::at(dir.join("attachments.db"))
@@ -23,7 +23,7 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
         .start()
         .await?;
     let session = outlast.new_session();
-    // A model sees the note itself; the rehearsal model is told its id.
+    // A real model sees the note itself; the rehearsal model gets its id.
     let note =
         outlast::store::Upload::new("text/plain".to_owned().try_into()?, None, b"tea at five".as_slice())?;
     let turn = session.send(note.attachment.id.to_string()).attach("text/plain", None, note.bytes)?.await?;

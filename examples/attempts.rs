@@ -1,5 +1,5 @@
-//! A failure that may pass is tried again. The tool sees which attempt it is, and every attempt has the same key, so the
-//! other side can tell a second attempt from a second order.
+//! A transient failure is retried. The tool sees the number of the attempt, and every attempt has the same idempotency
+//! key, so the other side can tell a second attempt from a second order.
 use outlast::Kind;
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// A payment service whose line breaks twice. It knows a payment by its key.
+/// A payment service whose connection breaks twice. It recognises a payment by its key.
 #[derive(Clone, Default)]
 struct Bank(Arc<Mutex<BTreeSet<String>>>);
 

@@ -1,7 +1,7 @@
-//! A tool that waits for something to happen outside, and goes on with what it hears.
+//! A tool that waits for an event from outside and continues with its value.
 //!
-//! The key of the event goes to the carrier with the order. It is the same in every run of the tool, so after a crash the
-//! carrier's word still fits. Hearing may come before the tool waits, or days after.
+//! The carrier gets the key of the event with the order. The key is the same in every run of the tool, so the carrier's
+//! report is still valid after a crash. The report may arrive before the tool waits, or days later.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// A carrier that is told where to report.
+/// A carrier that receives the key to report to.
 struct Carrier(UnboundedSender<CompletionKey>);
 
 /// Sends a parcel and waits until it is delivered.

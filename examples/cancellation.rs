@@ -1,4 +1,4 @@
-//! A tool that is told when its turn is cancelled, and cleans up. It has two seconds; then it is dropped.
+//! A tool that learns that its turn is cancelled, and cleans up. It has two seconds; then it is dropped.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// A garden hose, and who listens to it.
+/// A garden hose that reports its state.
 struct Hose(UnboundedSender<&'static str>);
 
 /// Waters the garden until it is told to stop.

@@ -1,7 +1,7 @@
-//! Follows a session: what is durable, with its cursor, and what happens right now.
+//! Follows a session: durable events with their cursor, and live events.
 //!
-//! A durable event is a record, and its number is the cursor: reading later from the same cursor gives the same events.
-//! Live events (text as it streams, progress) are for watching only and have no number.
+//! A durable event is a record, and its number is the cursor: reading from the same cursor later gives the same events.
+//! Live events (streamed text, progress) are only for display and have no number.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
@@ -10,7 +10,7 @@ use outlast::vocab::record::{Fact, Seq};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The durable events of one turn, by number and name, up to its end.
+/// Returns the durable events of one turn, by number and name, up to its end.
 async fn follow(mut events: outlast::Events) -> Result<Vec<String>, Error> {
     let mut seen = Vec::new();
     loop {
@@ -26,7 +26,7 @@ async fn follow(mut events: outlast::Events) -> Result<Vec<String>, Error> {
                 LiveKind::Retracted { .. } => println!("\n(that does not count; it is said again)"),
                 _ => {}
             },
-            // A slow reader misses live events, never durable ones.
+            // A slow reader misses live events, but never durable ones.
             Event::Missed { frames } => println!("\n({frames} live events were missed)"),
         }
     }
@@ -40,7 +40,7 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
         .builtin_tools()
         .start()
         .await?;
-    // Watched from before it begins, so that no word is missed; `Turn::events` joins later.
+    // Subscribe before the turn starts, so that no text is missed. `Turn::events` joins later.
     let (turn, events) = outlast.new_session().send("what time is it?").watched().await?;
     let live = follow(events).await?;
     println!();

@@ -1,19 +1,19 @@
-//! A test of a tool against crashes: the agent is killed at every effect, and its customer pays once.
+//! A crash test of a tool: the agent is killed at every effect, and its customer pays once.
 //!
-//! The till is the world outside. What it took in stays when the process dies, as it would with a payment service. Take
-//! the `if` out of `charge` and run this again: the report names the places where the customer pays twice.
+//! The till is the outside world. Its payments survive when the process dies, as with a real payment service. Remove
+//! the `if` from `charge` and run this again: the report names the points where the customer pays twice.
 use outlast::prelude::*;
 use outlast::trial::Trial;
 use outlast::vocab::CallId;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// What was really paid, and under which key.
+/// The real payments with their keys.
 #[derive(Clone, Default)]
 struct Till(Arc<Mutex<Vec<(CallId, u32)>>>);
 
 /// Charges the customer's card.
-// Idempotent: a call that was interrupted is run again, with the same key.
+// Idempotent: an interrupted call runs again with the same key.
 #[tool(idempotent)]
 async fn charge(cents: u32, till: Service<Till>, call: Call) -> Result<u32, Error> {
     let mut paid = till.0.lock().unwrap();
@@ -23,12 +23,12 @@ async fn charge(cents: u32, till: Service<Till>, call: Call) -> Result<u32, Erro
     Ok(cents)
 }
 
-/// The agent. A program in production would pass `Outlast::at("shop.db")` and a till that reaches a payment service.
+/// Builds the agent. In production, pass `Outlast::at("shop.db")` and a till that uses a payment service.
 fn agent(outlast: outlast::Builder, till: &Till) -> outlast::Builder {
     outlast.agent("shop").system("You sell cakes.").service(till.clone()).tool(charge)
 }
 
-/// Kills the agent everywhere; the databases of broken runs stay in the directory.
+/// Kills the agent at every point. The databases of broken runs stay in the directory.
 pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     let report = Trial::new(|_| Till::default(), agent)
         .script("call charge {\"cents\": 450}\n---\nsay You paid {{result charge}} cents.")

@@ -1,5 +1,5 @@
-//! A tool that runs other tools of the agent. Each call is a step of its own: what was done is not done again when the tool is
-//! tried again.
+//! A tool that calls other tools of the agent. Each call is a durable step: a completed call is not repeated when the
+//! tool runs again.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;

@@ -1,4 +1,4 @@
-//! A tool that pays. Money is set aside before the act and paid after it; whatever is killed, nothing is paid twice.
+//! A tool that pays. Money is reserved before the action and paid after it. Nothing is paid twice, even after a crash.
 use outlast::payment::Cashbox;
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
@@ -14,12 +14,12 @@ async fn order_cake(kind: String, payments: Payments) -> Result<String, Error> {
     let order =
         Order { payee: "baker".to_owned(), amount: "12.50 EUR".parse()?, purpose: format!("a {kind} cake") };
     let hold = payments.reserve("cake", order).await?;
-    // Here the baker is told. If that fails, what was set aside is free again.
+    // Tell the baker here. If that fails, the reservation is released.
     hold.settle().await?;
     Ok(format!("a {kind} cake is on its way"))
 }
 
-/// Buys a cake. A program in production would pass an authority that reaches a bank instead of the purse.
+/// Buys a cake. In production, pass an authority that uses a bank instead of the cash box.
 pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     let script: Script =
         "any\ncall order_cake {\"kind\": \"lemon\"}\n---\nsay {{result order_cake}}".parse()?;

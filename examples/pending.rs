@@ -1,8 +1,8 @@
-//! A call that somebody outside finishes. The turn parks: it needs no process while it waits, and any process goes on
-//! with it.
+//! A call that is completed from outside. The turn parks: it needs no process while it waits, and any process can
+//! resume it.
 //!
-//! The tool hands its completion key to the desk of the person who decides. Then everything is shut down. A second
-//! runtime on the same file gets the decision and finishes the turn that the first one began.
+//! The tool gives its completion key to the person who decides. Then everything is shut down. A second runtime on the
+//! same file receives the decision and finishes the turn that the first one started.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
@@ -13,12 +13,12 @@ use outlast::vocab::wait::{CompletionKey, Resolution};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// Where questions arrive. A real one would send mail; whoever has the key can answer.
+/// Where questions arrive. A real desk would send mail. Everyone with the key can answer.
 #[derive(Default)]
 struct Desk(Mutex<Vec<CompletionKey>>);
 
 /// Asks for a decision.
-// Idempotent: asked twice, the boss gets the same key twice.
+// Idempotent: if it runs twice, the boss gets the same key twice.
 #[tool(idempotent)]
 async fn ask_the_boss(
     question: String,
@@ -45,7 +45,7 @@ async fn start(dir: &Path, desk: &Arc<Desk>) -> Result<Outlast, Error> {
         .await
 }
 
-/// Asks, stops everything, decides, and goes on.
+/// Asks, shuts everything down, decides, and resumes.
 pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     let desk = Arc::new(Desk::default());
     let first = start(dir, &desk).await?;

@@ -1,4 +1,4 @@
-//! A tool that says how far it is, to whoever watches. Progress is not kept and never holds the tool up.
+//! A tool that reports its progress to subscribers. Progress is not stored and never delays the tool.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;

@@ -1,8 +1,8 @@
-//! A sleep that no process has to sit through. The turn parks; whoever is there when the time has come goes on with it.
+//! A durable sleep. The turn parks, and any worker that runs when the time has come resumes it.
 //!
-//! A sleep of up to two seconds is waited for in memory. Here every sleep parks, so that the example need not be slow: the
-//! first runtime is shut down while the egg cooks, the second takes it out. The tool runs again from its start after a
-//! sleep, so what must not happen twice is a step.
+//! A sleep of up to two seconds normally waits in memory. Here every sleep parks, to keep the example fast: the first
+//! runtime is shut down while the egg cooks, and the second takes it out. After a sleep the tool runs again from its
+//! start, so anything that must not happen twice is a step.
 use outlast::Limits;
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-/// How many eggs were put into water.
+/// Counts the eggs that were put into water.
 #[derive(Clone, Default)]
 struct Kitchen(Arc<AtomicU32>);
 
@@ -44,7 +44,7 @@ async fn start(dir: &Path, kitchen: &Kitchen) -> Result<Outlast, Error> {
         .await
 }
 
-/// Puts an egg on, stops everything, and takes it out.
+/// Puts an egg on, shuts everything down, and takes it out.
 pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     let kitchen = Kitchen::default();
     let first = start(dir, &kitchen).await?;

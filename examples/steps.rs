@@ -1,7 +1,7 @@
-//! Durable steps: a tool that fails half way and is tried again does not repeat what it has done.
+//! Durable steps: a tool that fails halfway and is retried does not repeat completed steps.
 //!
-//! The shop counts what really happened. The order's own id goes along with the payment, so that a payment service could
-//! tell a second attempt from a second order.
+//! The shop counts what really happened. The payment carries the call id of the order, so a payment service could tell
+//! a second attempt from a second order.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
@@ -19,7 +19,7 @@ struct Shop {
 }
 
 /// Orders an item.
-// Its steps make it safe to run again, so a failure that may pass is tried again, three times in all.
+// Its steps make it safe to run again, so a transient failure is retried, with three attempts in total.
 #[tool(idempotent, attempts = 3, backoff_ms = 10)]
 async fn order(
     item: String,
@@ -43,7 +43,7 @@ async fn order(
     Ok(format!("number {place}, paid {receipt}"))
 }
 
-/// Orders tea and tells what the shop saw.
+/// Orders tea and reports what the shop saw.
 pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     let script: Script =
         "call order {\"item\": \"tea\", \"cents\": 450}\n---\nsay {{result order}}".parse()?;

@@ -1,6 +1,7 @@
-//! An answer of a type: the model is shown its JSON Schema, and an answer that does not fit is sent back with its errors.
+//! A typed answer: the model receives the JSON Schema of the type, and an answer that does not match is sent back with
+//! its errors.
 //!
-//! Here the rehearsal model plays both: an answer that does not fit, then one that does.
+//! Here the rehearsal model plays both cases: an answer that does not match, then one that does.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;

@@ -1,5 +1,5 @@
-//! Calls that can be taken back. A trip is a flight and a hotel, or nothing: the tool takes back what the tools it ran did. And
-//! a turn that is aborted takes back everything it did, the newest first.
+//! Calls that can be undone. A trip is a flight and a hotel, or nothing: the tool undoes the calls of the tools it ran.
+//! An aborted turn undoes all its calls, newest first.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
@@ -9,7 +9,7 @@ use outlast::vocab::record::Fact;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// What is booked.
+/// The bookings.
 #[derive(Clone, Default)]
 struct Desk(Arc<Mutex<Vec<String>>>);
 
@@ -20,7 +20,7 @@ async fn book(what: String, desk: Service<Desk>) -> Result<Value, Error> {
         return Err(failed("the hotel is full"));
     }
     desk.0.lock().expect("nobody panics").push(what.clone());
-    // What takes the call back is passed the result.
+    // The undo tool receives the result.
     Ok(json!({ "what": what }))
 }
 

@@ -1,4 +1,4 @@
-//! A tool that keeps something with the session. What it writes commits with its answer: exactly once, whatever is killed.
+//! A tool that stores values with the session. Its writes commit with its result, exactly once, even after a crash.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;

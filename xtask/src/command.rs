@@ -1,4 +1,4 @@
-//! Starts other programs: said before it runs, shown while it runs, kept for whoever reads the outcome.
+//! Runs other programs: prints the command, shows its output, and captures it.
 use serde_json::Value;
 use std::{
     env,
@@ -8,27 +8,27 @@ use std::{
     thread,
 };
 
-/// The cargo that started us, in the directory of the workspace.
+/// Returns the cargo that started us, in the directory of the workspace.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root);
     command
 }
 
-/// A program of the workspace, built in a profile; arguments may follow.
+/// Returns the command for a program of the workspace, built in a profile; arguments may follow.
 pub(crate) fn program(root: &Path, package: &str, profile: &str) -> Command {
     let mut command = cargo(root);
     command.args(["run", "--profile", profile, "--locked", "--package", package, "--"]);
     command
 }
 
-/// What a program printed on both of its outputs, and whether it was content.
+/// The combined output of a program, and whether it succeeded.
 pub(crate) struct Finished {
     pub(crate) succeeded: bool,
     pub(crate) output: String,
 }
 
-/// Runs a program to its end. A program that cannot be started is one that failed, and its output says why.
+/// Runs a program to its end. If it cannot be started, it counts as failed, and its output says why.
 pub(crate) fn run(command: &mut Command) -> Finished {
     say(&line(command));
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -48,20 +48,20 @@ pub(crate) fn run(command: &mut Command) -> Finished {
     Finished { succeeded: child.wait().is_ok_and(|status| status.success()), output }
 }
 
-/// What cargo knows of the workspace.
+/// Returns the metadata of the workspace.
 pub(crate) fn metadata(root: &Path) -> Result<Value, String> {
     let metadata = output(cargo(root).args(["metadata", "--no-deps", "--format-version", "1"]))?;
     serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))
 }
 
-/// Where cargo builds.
+/// Returns cargo's target directory.
 pub(crate) fn target(root: &Path) -> Result<PathBuf, String> {
     let metadata = metadata(root)?;
     let target = metadata["target_directory"].as_str().ok_or("cargo metadata names no target directory")?;
     Ok(target.into())
 }
 
-/// What a program printed, if it was content.
+/// Returns the output of a program that succeeded.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let name = line(command);
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;
@@ -71,12 +71,12 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     String::from_utf8(output.stdout).map_err(|error| format!("{name}: {error}"))
 }
 
-/// Tells the person at the terminal what happens next.
+/// Prints the next step.
 pub(crate) fn say(what: &str) {
     println!("==> {what}");
 }
 
-/// The command as a person would type it.
+/// Formats the command as a person would type it.
 pub(crate) fn line(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let mut line = program.to_string_lossy().into_owned();
@@ -87,13 +87,13 @@ pub(crate) fn line(command: &Command) -> String {
     line
 }
 
-/// Shows each line as it comes and returns them all. Stops at the first one that cannot be read.
+/// Shows each line as it arrives and returns them all. Stops at the first one that cannot be read.
 fn pass_on(from: impl Read, to: &mut impl Write) -> String {
     let mut from = BufReader::new(from);
     let mut all = String::new();
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
-        // Whoever reads us may have gone; the program still has to run to its end.
+        // Our own reader may be gone; the program still has to run to its end.
         let _ = to.write_all(&line);
         all.push_str(&String::from_utf8_lossy(&line));
         line.clear();

@@ -1,7 +1,7 @@
-//! `cargo xtask console`: builds the console, or sees that what is checked in is what its sources give.
+//! `cargo xtask console`: builds the console, or checks that the committed build matches its sources.
 //!
-//! `console/dist` is part of the repository, so that `cargo build` needs no Node. Everything here needs it, and installs what is
-//! missing ([`crate::needs`]).
+//! `console/dist` is part of the repository, so that `cargo build` needs no Node. Everything here needs Node, and
+//! installs what is missing ([`crate::needs`]).
 use crate::command::{self, run};
 use crate::needs;
 use std::{
@@ -11,8 +11,8 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// Builds `console/dist`; with `--check` compares it with a fresh build; with `--browser` runs the tests in a browser; with
-/// `--pictures` takes the pictures of the guide anew.
+/// Builds `console/dist`. `--check` compares it with a fresh build, `--browser` runs the browser tests, and
+/// `--pictures` retakes the pictures of the guide.
 pub(crate) fn run_command(root: &Path, args: &[String]) -> ExitCode {
     if let Some(missing) = needs::provide_for_console().into_iter().next() {
         eprintln!("console: {missing}");
@@ -44,22 +44,22 @@ fn npm(root: &Path, script: &str) -> Command {
     command
 }
 
-/// Holds the types of the sources against each other.
+/// Returns the type check of the sources.
 pub(crate) fn types(root: &Path) -> Command {
     npm(root, "check")
 }
 
-/// The tests that need no browser.
+/// Returns the tests without a browser.
 pub(crate) fn tests(root: &Path) -> Command {
     npm(root, "test")
 }
 
-/// The tests in a browser.
+/// Returns the browser tests.
 pub(crate) fn browser(root: &Path) -> Result<Command, String> {
     with_binary(root, "browser")
 }
 
-/// A script that plays the binary of this state before a browser.
+/// Returns a script that tests the current binary in a browser.
 fn with_binary(root: &Path, script: &str) -> Result<Command, String> {
     built(command::cargo(root).args(["build", "--locked", "--package", "outlast-cli"]))?;
     let target = command::target(root)?;
@@ -68,8 +68,8 @@ fn with_binary(root: &Path, script: &str) -> Result<Command, String> {
     Ok(command)
 }
 
-/// Builds the console anew and compares it with what is checked in, byte by byte. Packed files are compared by what is in them:
-/// another version of Node may pack otherwise.
+/// Builds the console and compares it with the committed build, byte by byte. Compressed files are compared by their
+/// content, because another version of Node may compress differently.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
     let fresh = root.join("console/target/dist");
     let mut build = Command::new("node");
@@ -85,7 +85,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     ))
 }
 
-/// The files of a folder, by name; of packed ones what is in them.
+/// Returns the files of a directory by name. Compressed ones are decompressed.
 fn files(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, String> {
     let wrong = |error: std::io::Error| format!("{}: {error}", folder.display());
     let mut files = BTreeMap::new();
@@ -111,7 +111,7 @@ fn content(path: &PathBuf) -> Result<Vec<u8>, String> {
     }
 }
 
-/// The names of files that are not the same in both.
+/// Returns the names of files that differ.
 fn differing(kept: &BTreeMap<String, Vec<u8>>, fresh: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
     let mut names: Vec<&String> = kept.keys().chain(fresh.keys()).collect();
     names.sort();

@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: runs each fuzz target under libFuzzer for a while, on the stable toolchain.
 //!
-//! What a target does is in `crates/fuzz`, its seeds are in `fuzz/corpus/TARGET`. libFuzzer needs to know which branches an
-//! input took; LLVM's coverage pass tells it, and stable rustc runs that pass when it is told by flags.
+//! The targets are in `crates/fuzz`, their seeds in `fuzz/corpus/TARGET`. libFuzzer needs branch coverage. LLVM's
+//! coverage pass provides it, and stable rustc runs that pass if the right flags are set.
 use crate::{
     command::{self, say},
     needs,
@@ -12,7 +12,8 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// What makes rustc count branches for libFuzzer: counters per edge, a table of where they are, and compared values.
+/// The flags that make rustc record coverage for libFuzzer: edge counters, a table of their locations, and compared
+/// values.
 const COVERAGE: &[&str] = &[
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -21,17 +22,17 @@ const COVERAGE: &[&str] = &[
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
 
-/// Seconds for each target when nobody says otherwise.
+/// The default seconds per target.
 const SECONDS: u64 = 60;
 
-/// A fault that is found in a moment if the search is guided, and never if it is not.
+/// A fault that a guided search finds quickly, and an unguided one never.
 const PLANTED: &str = "planted";
 const PLANTED_SECONDS: u64 = 120;
 
-/// Seeds that lie elsewhere.
+/// Further seeds outside the corpus.
 const MORE_SEEDS: &[(&str, &str)] = &[("record", "crates/vocab/tests/fixtures/v1")];
 
-/// Builds the targets, proves that the search is guided, and runs the ones that were asked for, or all.
+/// Builds the targets, proves that the search is guided, and runs the requested targets, or all.
 pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
     let outcome = targets(root).and_then(|all| Wish::read(args, &all));
     let wish = match outcome {
@@ -54,7 +55,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
     }
 }
 
-/// Every target but the planted one, by the programs in `fuzz/src/bin`.
+/// Returns every target except the planted one, from the programs in `fuzz/src/bin`.
 fn targets(root: &Path) -> Result<Vec<String>, String> {
     let folder = root.join("fuzz/src/bin");
     let found = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -64,7 +65,7 @@ fn targets(root: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// What is to be run, and for how long.
+/// The targets to run, and for how long.
 #[derive(Debug, PartialEq, Eq)]
 struct Wish {
     seconds: u64,
@@ -92,7 +93,7 @@ impl Wish {
     }
 }
 
-/// How many targets found something.
+/// Runs the targets. Returns how many found something.
 fn fuzz(root: &Path, wish: &Wish) -> Result<usize, String> {
     if let Some(missing) = needs::provide_for_fuzzing().into_iter().next() {
         return Err(missing);
@@ -115,12 +116,12 @@ fn fuzz(root: &Path, wish: &Wish) -> Result<usize, String> {
     Ok(found)
 }
 
-/// Builds every program and says where they are.
+/// Builds every program and returns their directory.
 fn build(root: &Path, made: &Path) -> Result<PathBuf, String> {
     let host = host()?;
     let mut cargo = command::cargo(&root.join("fuzz"));
-    // Not `--locked`: when a crate of the main workspace comes to need another, this lock file follows here.
-    // With a target, cargo keeps the flags from programs that only help to build.
+    // Not `--locked`: when a crate of the main workspace needs a new dependency, this lock file follows here.
+    // With `--target`, cargo does not apply the flags to build scripts.
     cargo.args(["build", "--release", "--bins", "--target", &host, "--target-dir"]).arg(made);
     cargo.env("RUSTFLAGS", COVERAGE.join(" ")).env_remove("CARGO_ENCODED_RUSTFLAGS");
     if command::run(&mut cargo).succeeded {
@@ -137,7 +138,7 @@ fn host() -> Result<String, String> {
     host.map(str::to_owned).ok_or_else(|| format!("rustc -vV: expected a line `host: …`, found:\n{said}"))
 }
 
-/// Where everything lies.
+/// The paths of a run.
 struct Laid<'a> {
     root: &'a Path,
     programs: PathBuf,
@@ -145,7 +146,7 @@ struct Laid<'a> {
 }
 
 impl Laid<'_> {
-    /// Fails unless the planted fault is found: a search that is not guided would pass for a clean run.
+    /// Fails unless the planted fault is found. Otherwise an unguided search would look like a clean run.
     fn is_guided(&self, made: &Path) -> Result<(), String> {
         let outcome = self.play(PLANTED, PLANTED_SECONDS, &made.join("planted"))?;
         println!("{PLANTED:16} {}", outcome.sum);
@@ -157,9 +158,9 @@ impl Laid<'_> {
         Err(format!("{}\n{what}", outcome.tail))
     }
 
-    /// Runs a target for so many seconds, or until it finds something, which goes to `crashes`.
+    /// Runs a target for this many seconds, or until it finds something, which is written to `crashes`.
     fn play(&self, target: &str, seconds: u64, crashes: &Path) -> Result<Outcome, String> {
-        // What the planted target learns would make the next run find it without searching.
+        // The inputs that the planted target generates would let the next run find it without searching.
         let generated = self.generated.join(target);
         if target == PLANTED && generated.exists() {
             fs::remove_dir_all(&generated).map_err(|error| format!("{}: {error}", generated.display()))?;
@@ -171,9 +172,9 @@ impl Laid<'_> {
         program.current_dir(self.root).env("RUST_BACKTRACE", "0");
         program.args(["-print_final_stats=1", "-timeout=10"]);
         program.arg(format!("-max_total_time={seconds}"));
-        // What is planted is eight bytes long; longer inputs only make it harder to find.
+        // The planted input has eight bytes; longer inputs only make it harder to find.
         program.arg(format!("-max_len={}", if target == PLANTED { 16 } else { 4_096 }));
-        // From the root, so that what is printed can be typed there.
+        // Relative to the root, so that printed commands work there.
         let crashes = crashes.strip_prefix(self.root).unwrap_or(crashes);
         program.arg(format!("-artifact_prefix={}/{target}-", crashes.display()));
         // New inputs go to the first of these, which is not in git.
@@ -185,18 +186,18 @@ impl Laid<'_> {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 struct Outcome {
     failed: bool,
     sum: String,
-    /// The last lines that it said.
+    /// The last lines of the output.
     tail: String,
-    /// The file with the input that did it.
+    /// The file with the failing input.
     written: Option<String>,
 }
 
 impl Outcome {
-    /// Reads what libFuzzer says of itself.
+    /// Parses the output of libFuzzer.
     fn read(said: &str, succeeded: bool) -> Self {
         let stat = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)).map_or("?", str::trim);
         let mut grown = said.lines().filter(|line| line.contains(" cov: "));

@@ -1,6 +1,7 @@
-//! The project's own chores: `cargo xtask test`, `tidy`, `fuzz`, `bench`, `sim`, `torture`, `proof`, `planted`, `console`.
+//! The project's commands: `cargo xtask test`, `tidy`, `fuzz`, `bench`, `sim`, `torture`, `proof`, `planted`,
+//! `console`.
 //!
-//! Uses no crate of the workspace, so that it builds and says what is wrong when they do not.
+//! Uses no crate of the workspace, so that it still builds and reports errors if they do not build.
 mod command;
 mod console;
 mod fuzz;
@@ -73,7 +74,7 @@ fn program(package: &str, profile: &str, args: &[String]) -> ExitCode {
     exit_code(hand_over(command::program(&root(), package, profile).args(args)))
 }
 
-/// Measures, with the binary of this state beside it.
+/// Runs the benchmark with the current binary.
 fn bench(args: &[String]) -> ExitCode {
     let root = root();
     let built =
@@ -88,8 +89,8 @@ fn bench(args: &[String]) -> ExitCode {
     exit_code(measured)
 }
 
-/// Builds the binary and its torturer together, so that both are of one state, and runs the torturer, which finds the
-/// binary beside itself.
+/// Builds the binary and the torture test from the same state, and runs the torture test, which finds the binary beside
+/// itself.
 fn torture(args: &[String]) -> ExitCode {
     let build =
         ["build", "--release", "--locked", "--package", "outlast-cli", "--package", "outlast-torture"];
@@ -101,7 +102,7 @@ fn torture(args: &[String]) -> ExitCode {
     exit_code(tortured)
 }
 
-/// Runs both and writes the page that says what came of it. The page is only ever written by this.
+/// Runs both and writes the page with the results. Only this command writes the page.
 fn proof(args: &[String]) -> ExitCode {
     let figures = "target/torture.json";
     let kills = args.first().map_or("1000", String::as_str);
@@ -128,7 +129,7 @@ fn exit_code(done: Result<(), String>) -> ExitCode {
     )
 }
 
-/// The directory of the workspace, wherever cargo was called.
+/// Returns the directory of the workspace, independent of the current directory.
 fn root() -> PathBuf {
     // Not `env!`: two clones that share a target directory share this binary.
     let xtask = env::var_os("CARGO_MANIFEST_DIR").expect("cargo starts xtask and says where it lies");

@@ -1,13 +1,13 @@
-//! What the tests need from the machine, beside cargo: one table, and how each entry is installed.
+//! The programs that the tests need in addition to cargo, and how to install each.
 use crate::command::{run, say};
 use std::process::{Command, Stdio};
 
-/// One thing that must be there before the tests start.
+/// A program that must be installed before the tests start.
 struct Need {
     what: &'static str,
-    /// Succeeds when it is there.
+    /// Succeeds if it is installed.
     check: &'static [&'static str],
-    /// Run in order, until one fails, when it is not.
+    /// The commands that install it, run in order until one fails.
     install: &'static [&'static [&'static str]],
 }
 
@@ -157,7 +157,7 @@ const NEEDS: &[Need] = &[
     },
 ];
 
-/// What the console needs; other tests speak to servers and clients in JavaScript too.
+/// The needs of the console. Other tests also use JavaScript servers and clients.
 const CONSOLE: &[Need] = &[
     Need {
         what: "Node.js with npm, for the console and the reference MCP server",
@@ -176,24 +176,24 @@ const CONSOLE: &[Need] = &[
     },
 ];
 
-/// What fuzzing needs besides.
+/// The additional needs of fuzzing.
 const FUZZING: &[Need] = &[Need {
     what: "a C++ compiler, for libFuzzer",
     check: &["c++", "--version"],
     install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "g++"]],
 }];
 
-/// Installs what is missing. Returns what could not be had, each with the command that would bring it.
+/// Installs what is missing. Returns what could not be installed, each with the command that would install it.
 pub(crate) fn provide() -> Vec<String> {
     CONSOLE.iter().chain(NEEDS).filter_map(|need| provide_one(need).err()).collect()
 }
 
-/// The same for the console alone.
+/// Like [`provide`], for the console alone.
 pub(crate) fn provide_for_console() -> Vec<String> {
     CONSOLE.iter().filter_map(|need| provide_one(need).err()).collect()
 }
 
-/// The same for fuzzing.
+/// Like [`provide`], for fuzzing.
 pub(crate) fn provide_for_fuzzing() -> Vec<String> {
     FUZZING.iter().filter_map(|need| provide_one(need).err()).collect()
 }
@@ -212,7 +212,7 @@ fn provide_one(need: &Need) -> Result<(), String> {
     Err(format!("missing {}; as an administrator run: {}", need.what, commands.join(" && ")))
 }
 
-/// Whether the program starts and succeeds. What it prints is not of interest.
+/// Returns whether the program starts and succeeds. Its output is ignored.
 pub(crate) fn answers(words: &[&str]) -> bool {
     let silent = command(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     silent.is_ok_and(|status| status.success())

@@ -1,7 +1,7 @@
-//! `cargo xtask planted`: breaks a promise on purpose, one at a time, and sees that the check which guards it fails.
+//! `cargo xtask planted`: plants one bug at a time and checks that the test which guards against it fails.
 //!
-//! A bug is a patch in `xtask/planted`. Above the patch stand one line that says what is broken and one line
-//! `fails: PACKAGE TEST`. Bugs are planted in a working tree of their own, at the last commit.
+//! A bug is a patch in `xtask/planted`. Above the patch are a line that describes the bug and a line
+//! `fails: PACKAGE TEST`. Bugs are planted in a separate working tree of the last commit.
 use crate::command::{self, say};
 use std::{
     fs,
@@ -9,10 +9,10 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// What nextest returns when tests ran and some failed, and not when nothing could be built or run.
+/// The exit code of nextest if tests ran and some failed, as opposed to a failed build.
 const TESTS_FAILED: i32 = 100;
 
-/// Plants the bugs that were asked for, or all.
+/// Plants the requested bugs, or all.
 pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
     match Bug::all(root).and_then(|all| chosen(all, args)).and_then(|bugs| plant(root, &bugs)) {
         Ok(0) => ExitCode::SUCCESS,
@@ -27,7 +27,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
     }
 }
 
-/// A bug that is not there, and the check that would see it.
+/// A bug to plant, and the test that must find it.
 #[derive(Debug)]
 struct Bug {
     name: String,
@@ -69,7 +69,7 @@ fn chosen(all: Vec<Bug>, names: &[String]) -> Result<Vec<Bug>, String> {
     Ok(all.into_iter().filter(|bug| names.is_empty() || names.contains(&bug.name)).collect())
 }
 
-/// How many bugs nobody saw.
+/// Plants the bugs. Returns how many were not found.
 fn plant(root: &Path, bugs: &[Bug]) -> Result<usize, String> {
     let metadata = command::metadata(root)?;
     let target = metadata["target_directory"].as_str().ok_or("cargo metadata names no target directory")?;
@@ -92,7 +92,7 @@ fn plant(root: &Path, bugs: &[Bug]) -> Result<usize, String> {
     Ok(unseen)
 }
 
-/// The last commit, checked out where it may be broken; gone when dropped.
+/// A working tree of the last commit for planting bugs. Dropping it removes it.
 struct Tree<'a> {
     root: &'a Path,
     files: PathBuf,
@@ -117,7 +117,7 @@ impl<'a> Tree<'a> {
         command::output(Command::new("git").current_dir(&self.files).args(args))
     }
 
-    /// What the bug's check returns here.
+    /// Returns the exit code of the bug's test.
     fn check(&self, bug: &Bug) -> Result<Option<i32>, String> {
         let only = format!("test(/(^|::){}$/)", bug.test);
         let mut nextest = command::cargo(&self.files);
@@ -128,7 +128,7 @@ impl<'a> Tree<'a> {
     }
 
     fn fell(&self) {
-        // Nothing to remove is as good as removed.
+        // Fails if there is nothing to remove, which is fine.
         let remove = ["worktree", "remove", "--force"];
         let _ = Command::new("git").current_dir(self.root).args(remove).arg(&self.files).output();
     }

@@ -1,7 +1,7 @@
-//! `cargo xtask test`: every check and every test, from a machine that has only Rust.
+//! `cargo xtask test`: every check and every test, on a machine that has only Rust.
 //!
-//! The closing line counts tests. A step without tests of its own (format, lints, tidy, a build) that fails adds one to
-//! the failed, so that the line never says `0 failed` when something did.
+//! The last line counts tests. A failed step without tests (format, lints, tidy, a build) counts as one failure, so the
+//! line never says `0 failed` if something failed.
 use crate::{
     command::{self, Finished, say},
     console, needs, tidy,
@@ -14,8 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Runs everything; with `--quick` the checks and the tests that take a moment; with filters only the tests whose names contain one of
-/// them.
+/// Runs everything. With `--quick`, runs the lints and the quick tests. With filters, runs only the tests whose names
+/// contain one of them.
 pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
     if filters == ["--quick"] {
         return quick(root);
@@ -33,8 +33,8 @@ pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
     if filters.is_empty() {
         let doc_tests = ["test", "--workspace", "--doc", "--locked", "--no-fail-fast"];
         report.tests(Runner::CargoTest, command::cargo(root).args(doc_tests));
-        // Cedar is off by default; what it is on for is checked and tested apart. It makes JSON objects of all crates larger, and
-        // futures with them, so the lints are those of its own crate.
+        // Cedar is off by default, so its feature is checked and tested separately. It makes the JSON objects and the
+        // futures of all crates larger, so only its own crate is linted.
         let on = ["check", "-p", "outlast-cli", "--all-targets", "--locked", "--features", "cedar"];
         report.check(command::cargo(root).args(on));
         let lints = ["clippy", "--no-deps", "-p", "outlast-cedar", "--all-targets", "--locked"];
@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
         let cedar = ["test", "-p", "outlast-cedar", "--features", "engine", "--locked", "--no-fail-fast"];
         report.tests(Runner::CargoTest, command::cargo(root).args(cedar));
         report.console(root);
-        // Every scenario dies at every point there is, then 2,000 seeds.
+        // Kills every scenario at every point, then plays 2,000 seeds.
         report.check(&mut command::program(root, "outlast-sim", "sim"));
     }
     report.close()
@@ -57,7 +57,8 @@ fn quick(root: &Path) -> ExitCode {
     report.close()
 }
 
-/// The tests of the workspace: by nextest where it is installed, since building it would take longer than the tests.
+/// Returns the command for the tests of the workspace. Uses nextest only if it is installed, because building it would
+/// take longer than the tests.
 fn test_command(root: &Path, filters: &[String]) -> (Runner, Command) {
     let mut command = command::cargo(root);
     if needs::answers(&["cargo", "nextest", "--version"]) {
@@ -70,7 +71,7 @@ fn test_command(root: &Path, filters: &[String]) -> (Runner, Command) {
     (Runner::CargoTest, command)
 }
 
-/// Who runs tests. Each sums up in its own words; nextest also shows the words of the other when a test fails.
+/// A test runner. Each has its own summary format. Nextest also shows the other's summary if a test fails.
 #[derive(Clone, Copy)]
 enum Runner {
     Nextest,
@@ -78,7 +79,7 @@ enum Runner {
     Node,
 }
 
-/// What has been run so far, how long each step took, and what failed.
+/// The steps so far, their durations, and the failures.
 #[derive(Default)]
 struct Report {
     count: Count,
@@ -87,7 +88,7 @@ struct Report {
 }
 
 impl Report {
-    /// Runs a step and notes how long it took.
+    /// Runs a step and records its duration.
     fn timed<T>(&mut self, step: &str, run: impl FnOnce(&mut Self) -> T) -> T {
         let began = Instant::now();
         let outcome = run(self);
@@ -99,7 +100,7 @@ impl Report {
         self.timed(&command::line(command), |_| command::run(command))
     }
 
-    /// A step that either holds or does not.
+    /// Runs a step that succeeds or fails.
     fn check(&mut self, command: &mut Command) {
         if !self.run(command).succeeded {
             self.failed_step(&command::line(command));
@@ -129,7 +130,7 @@ impl Report {
         }
     }
 
-    /// The console: its types, its tests, what is checked in of it, and how it behaves in a browser.
+    /// Checks the console: its types, its tests, its committed build, and its behaviour in a browser.
     fn console(&mut self, root: &Path) {
         self.check(&mut console::types(root));
         self.tests(Runner::Node, &mut console::tests(root));
@@ -143,7 +144,7 @@ impl Report {
         }
     }
 
-    /// A step that runs tests.
+    /// Runs a step that contains tests.
     fn tests(&mut self, runner: Runner, command: &mut Command) {
         let finished = self.run(command);
         self.add(runner, &finished, &command::line(command));
@@ -152,7 +153,7 @@ impl Report {
     fn add(&mut self, runner: Runner, finished: &Finished, step: &str) {
         let count = Count::read(runner, &finished.output);
         self.count += count;
-        // A build that broke, or a filter that no test matches.
+        // A failed build, or a filter that matches no test.
         if !finished.succeeded && count.failed == 0 {
             self.failed_step(step);
         }
@@ -176,7 +177,7 @@ impl Report {
     }
 }
 
-/// How many tests ended how.
+/// The number of passed and failed tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     passed: usize,
@@ -184,7 +185,7 @@ struct Count {
 }
 
 impl Count {
-    /// Adds up the summaries in what the runner printed.
+    /// Adds up the summaries in the runner's output.
     fn read(runner: Runner, output: &str) -> Self {
         let mut all = Self::default();
         for line in output.lines().map(without_colour) {
@@ -204,14 +205,14 @@ impl Count {
         all
     }
 
-    /// `# pass 3` or `# fail 1`: the last lines of a run of Node's tests.
+    /// Parses `# pass 3` or `# fail 1`, the last lines of Node's test output.
     fn read_tap(line: &str) -> Self {
         let number =
             |word| line.strip_prefix(word).and_then(|number| number.trim().parse().ok()).unwrap_or(0);
         Self { passed: number("# pass "), failed: number("# fail ") + number("# cancelled ") }
     }
 
-    /// `3 passed (1 slow), 1 failed, 1 timed out, 0 skipped` or `3 passed; 1 failed; 0 ignored`.
+    /// Parses `3 passed (1 slow), 1 failed, 1 timed out, 0 skipped` or `3 passed; 1 failed; 0 ignored`.
     fn read_summary(summary: &str) -> Self {
         let mut count = Self::default();
         for part in summary.split([',', ';']) {
@@ -240,7 +241,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// The line without the escape sequences that a terminal or `CARGO_TERM_COLOR=always` brings.
+/// Returns the line without escape sequences from a terminal or `CARGO_TERM_COLOR=always`.
 fn without_colour(line: &str) -> String {
     let mut pieces = line.split('\u{1b}');
     let mut plain = pieces.next().unwrap_or_default().to_owned();

@@ -1,7 +1,7 @@
-//! `cargo xtask tidy`: the rules of the repository as a test.
+//! `cargo xtask tidy`: checks the rules of the repository.
 //!
-//! A rule is a function from texts to findings, so that its test can feed it what it must refuse. Only this module reads
-//! the disk. The rules: [`crates`] (who may use whom), [`purity`], [`source`], [`sql`], [`pages`] (errors, decisions),
+//! A rule is a function from texts to findings, so that its test can pass any text. Only this module reads the disk.
+//! The rules: [`crates`] (allowed dependencies), [`purity`], [`source`], [`sql`], [`pages`] (errors, decisions),
 //! [`coverage`], [`links`], [`leaks`].
 mod coverage;
 mod crates;
@@ -22,7 +22,7 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// Prints what breaks a rule.
+/// Prints the violations.
 pub(crate) fn run(root: &Path) -> ExitCode {
     match findings(root) {
         Ok(findings) if findings.is_empty() => {
@@ -43,7 +43,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     }
 }
 
-/// Everything in the repository that breaks a rule.
+/// Returns every violation in the repository.
 pub(crate) fn findings(root: &Path) -> Result<Vec<Finding>, String> {
     let files = read_files(root)?;
     let packages = read_packages(root)?;
@@ -70,7 +70,7 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<Finding>, String> {
     .concat())
 }
 
-/// Where a rule is broken: what was expected, what was found, what to do.
+/// A violation: its location, what was expected and found, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     file: String,
@@ -90,7 +90,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A file of the repository, by its path from the root; of one that is no text only that it is there.
+/// A file of the repository, by its path from the root. The text of a binary file is empty.
 #[derive(Clone, Debug)]
 struct File {
     path: String,
@@ -106,13 +106,13 @@ impl File {
         Path::new(&self.path).extension().is_some_and(|extension| extension == "md")
     }
 
-    /// The lines, counted from one as an editor does.
+    /// Returns the lines, counted from one as in an editor.
     fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..).zip(self.text.lines())
     }
 }
 
-/// Every file that is in the repository or about to be added to it.
+/// Reads every file that is in the repository or about to be added to it.
 fn read_files(root: &Path) -> Result<Vec<File>, String> {
     // In a container the clone often belongs to another user, which git would refuse to read.
     let list = ["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"];
@@ -121,7 +121,7 @@ fn read_files(root: &Path) -> Result<Vec<File>, String> {
     for path in listed.split('\0').filter(|path| !path.is_empty()) {
         match fs::read_to_string(root.join(path)) {
             Ok(text) => files.push(File { path: path.to_owned(), text }),
-            // An image or the like: links lead to it, and it says nothing.
+            // A binary file such as an image: links may point to it, but it has no text.
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 files.push(File { path: path.to_owned(), text: String::new() });
             }
@@ -165,12 +165,12 @@ mod tests {
         assert_eq!(Finding::new(&file, 3, "expected less").to_string(), "a.rs:3: expected less");
     }
 
-    /// Files as a test writes them.
+    /// Creates files for a test.
     pub(super) fn files(texts: &[(&str, &str)]) -> Vec<File> {
         texts.iter().map(|(path, text)| File { path: (*path).into(), text: (*text).into() }).collect()
     }
 
-    /// What a rule must say, one line per finding.
+    /// Checks the findings of a rule, one per line.
     #[track_caller]
     pub(super) fn expect(findings: &[Finding], lines: &[&str]) {
         let found: Vec<String> = findings.iter().map(Finding::to_string).collect();

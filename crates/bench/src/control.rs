@@ -1,4 +1,5 @@
-//! What control costs: the gate with a hundred rules and labels, and folding an agent of layers into its package.
+//! Measures the cost of control: the policy with a hundred rules and labels, and merging an agent's overlays into its
+//! package.
 use crate::inline::on_cpu_ns;
 use crate::report::Report;
 use crate::rig::{self, PLAIN, Tools};
@@ -19,13 +20,13 @@ use serde_json::json;
 use std::hint::black_box;
 use std::sync::Arc;
 
-/// Times each thing is done.
+/// The number of repetitions.
 const TIMES: u32 = 20_000;
 
-/// Rules of the policy.
+/// The number of rules of the policy.
 const RULES: usize = 100;
 
-/// Messages that the model has read.
+/// The number of messages that the model has read.
 const MESSAGES: usize = 40;
 
 pub(crate) fn measure(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
@@ -48,7 +49,7 @@ pub(crate) fn measure(report: &mut Report) -> Result<(), Box<dyn std::error::Err
     Ok(())
 }
 
-/// The first rules look at arguments and do not fit; the last one decides.
+/// Returns the rules. The first ones test arguments and do not match; the last one decides.
 fn rules() -> Result<Vec<Rule>, Error> {
     let rule = |number: usize| {
         let test = |path: &str, is| Test { path: path.to_owned(), is };
@@ -65,7 +66,7 @@ fn rules() -> Result<Vec<Rule>, Error> {
     (0..RULES).map(rule).collect()
 }
 
-/// Microseconds from a model's call to what becomes of it: the labels of what it read, and the gate that every call goes through.
+/// Returns the microseconds from a model's call to the decision: collecting labels and evaluating the policy.
 fn gate() -> Result<f64, Box<dyn std::error::Error>> {
     let (base, world) = agent()?;
     let package = Package { policy: Policy { rules: rules()? }, guard: Guard::Strict, ..base };
@@ -90,13 +91,13 @@ fn gate() -> Result<f64, Box<dyn std::error::Error>> {
             around: &around,
         };
         let ruling = outfit.rule(black_box(&facts)).now_or_never().flatten();
-        // Untrusted text may have asked for it: if the guard did not decide, something else was measured.
+        // Untrusted text may have caused the call. If the guard did not decide, something else was measured.
         let guarded = ruling.is_some_and(|ruling| ruling.rule.as_str() == "guard");
         guarded.then_some(()).ok_or_else(|| Error::new(Kind::Internal, "the gate let the call through"))
     })
 }
 
-/// An agent with one tool, and a world that can run it.
+/// Returns an agent with one tool, and the services to run it.
 fn agent() -> Result<(Package, World), Error> {
     let toolbox = rig::toolbox(Tools::Echo)?;
     let base = rig::package(&toolbox)?;
@@ -110,7 +111,7 @@ fn agent() -> Result<(Package, World), Error> {
     Ok((base, world))
 }
 
-/// Microseconds from layers to a package that a turn can be pinned to.
+/// Returns the microseconds from overlays to a package that a turn can be pinned to.
 fn package() -> Result<f64, Box<dyn std::error::Error>> {
     let (base, world) = agent()?;
     let layer = |number: usize| {
@@ -128,7 +129,7 @@ fn package() -> Result<f64, Box<dyn std::error::Error>> {
     })
 }
 
-/// Microseconds on the processor for one of many.
+/// Returns the processor time of one repetition in microseconds.
 fn time(mut once: impl FnMut() -> Result<(), Error>) -> Result<f64, Box<dyn std::error::Error>> {
     for _ in 0..TIMES / 10 {
         once()?;

@@ -1,4 +1,4 @@
-//! The two limits: what the disk can sync, and what a bare writer can put into the same tables.
+//! Measures the two limits: the sync rate of the disk, and the rate of a bare writer to the same tables.
 use crate::report::Report;
 use crate::rig::{self, TOOL, Tools};
 use outlast::sqlite::{Options, Sqlite};
@@ -9,10 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Sessions whose writes share a commit, as in the measurement of sixty-four at once.
+/// The number of sessions whose writes share a commit, as in the measurement with 64 concurrent sessions.
 const AT_ONCE: i64 = 64;
 
-/// Rows of the journal whose words wait for their index, as in the store.
+/// The number of journal rows that wait for the full-text index, as in the store.
 const WORDS_WAIT: i64 = 512;
 
 pub(crate) fn measure(
@@ -41,7 +41,7 @@ fn syncs_per_second(dir: &Path, time: Duration) -> std::io::Result<f64> {
     Ok(syncs / begun.elapsed().as_secs_f64())
 }
 
-/// Tool turns per second of a writer that does nothing but put the rows of real ones, copied from a run, in batches.
+/// Returns the tool turns per second of a writer that only inserts rows copied from real turns, in batches.
 fn floor(dir: &Path, time: Duration) -> Result<f64, Box<dyn std::error::Error>> {
     let path = dir.join("floor.db");
     let records = real_turn(&path)?;
@@ -68,13 +68,13 @@ fn floor(dir: &Path, time: Duration) -> Result<f64, Box<dyn std::error::Error>> 
     Ok(turns / begun.elapsed().as_secs_f64())
 }
 
-/// A record of a real turn, and the words that it is found by.
+/// A record of a real turn with its words for the full-text index.
 struct Copied {
     body: Vec<u8>,
     words: Option<(String, String)>,
 }
 
-/// The records of a real tool turn, by the write they came in: accepted; reply and claims; answer; reply and end.
+/// Returns the records of a real tool turn, by write: accepted; reply and claims; answer; reply and end.
 fn real_turn(path: &Path) -> Result<[Vec<Copied>; 4], Box<dyn std::error::Error>> {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     tokio.block_on(async {
@@ -101,7 +101,7 @@ fn real_turn(path: &Path) -> Result<[Vec<Copied>; 4], Box<dyn std::error::Error>
     Ok([take(1), take(3), take(1), take(2)])
 }
 
-/// Puts the words of many messages into their index at once.
+/// Adds the words of many messages to the index at once.
 fn index(conn: &Connection) -> rusqlite::Result<()> {
     let span = "SELECT coalesce(max(pos) - (SELECT min(pos) FROM heard), 0) FROM heard";
     let waiting: i64 = conn.prepare_cached(span)?.query_one([], |row| row.get(0))?;
@@ -134,7 +134,7 @@ impl Bare {
         Ok(Self { no, seq: 0, turns: 0, turn: 0 })
     }
 
-    /// One of the four writes of a tool turn.
+    /// Makes one of the four writes of a tool turn.
     fn write(&mut self, conn: &Connection, part: usize, records: &[Vec<Copied>; 4]) -> rusqlite::Result<()> {
         if part == 0 {
             let id: [u8; 16] = rig::worker().to_u128().to_be_bytes();

@@ -1,4 +1,4 @@
-//! Does it stay flat: opening and appending after many turns, bytes per byte of content, forks.
+//! Measures whether costs stay flat: opening and appending after many turns, bytes per byte of content, and forks.
 use crate::report::{Report, median};
 use crate::rig::{self, GIVES_MUCH, LARGE, PLAIN, TOOL, Tools};
 use outlast::sqlite::{Options, Sqlite};
@@ -8,15 +8,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a session is when it is measured.
+/// The session lengths to measure.
 const LENGTHS: [u32; 3] = [10, 1_000, 20_000];
-/// How often a measurement is repeated.
+/// The number of repetitions.
 const REPEATS: u32 = 60;
-/// How often a session is opened; reading is quick and its time scatters.
+/// How often to open a session; reads are quick and their times vary.
 const OPENINGS: u32 = 500;
-/// Window of the model in the content measurement.
+/// The model's window in the content measurement.
 const WINDOW: usize = 256 << 10;
-/// Text of one input of the content measurement; the reply has as much, so a turn has 2.7 KB.
+/// The bytes of an input in the content measurement. The reply is as long, so a turn has 2.7 KB.
 const CONTENT: usize = 1_350;
 
 pub(crate) fn measure(
@@ -43,7 +43,7 @@ async fn flat(report: &mut Report, path: &Path) -> Result<(), Error> {
         }
         sessions.push((session, Vec::new(), Vec::new()));
     }
-    // In turns, so that a machine that grows slower or faster meanwhile does so for all of them.
+    // Interleaved, so that changes in the speed of the machine affect all of them.
     for _ in 0..OPENINGS {
         for (session, opening, _) in &mut sessions {
             let begun = Instant::now();
@@ -71,7 +71,7 @@ async fn flat(report: &mut Report, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Everything a worker reads before it can ask the model.
+/// Reads everything that a worker reads before it can call the model.
 async fn open(store: &Sqlite, session: SessionId) -> Result<(), Error> {
     let view = store.session(session).await?;
     let head = view.heads.into_iter().find_map(|(_, node)| node);
@@ -96,7 +96,7 @@ async fn bytes(report: &mut Report, path: &Path, turns: u32) -> Result<(), Error
     let worker = rig::worker();
     let store = Arc::new(Sqlite::open_with(path, Options { worker: Some(worker), ..Options::default() })?);
     let script = format!("any\nsay {text}");
-    // A window like that of a real model: with a tiny one every turn would pay for a summary.
+    // A realistic window: with a tiny one every turn would pay for a summary.
     let model = rig::model(&script)?.with_window(WINDOW);
     let runtime = rig::runtime_with(store.clone(), worker, model, Tools::Echo).await?;
     let session = rig::session(&runtime).await?;
@@ -131,7 +131,8 @@ async fn bytes(report: &mut Report, path: &Path, turns: u32) -> Result<(), Error
     Ok(())
 }
 
-/// What a tool's result of a megabyte costs beyond a small one: bytes on disk, and time beside that of a bare write of as much.
+/// Measures the extra cost of a tool result of one megabyte: bytes on disk, and time compared with a bare write of that
+/// size.
 async fn large(report: &mut Report, dir: &Path, turns: u32) -> Result<(), Box<dyn std::error::Error>> {
     let mut took = Vec::new();
     let mut sizes = Vec::new();
@@ -171,7 +172,7 @@ async fn large(report: &mut Report, dir: &Path, turns: u32) -> Result<(), Box<dy
     Ok(())
 }
 
-/// Milliseconds that a bare write of as many bytes takes, durable, one per commit.
+/// Returns the milliseconds of a durable bare write of this many bytes, one per commit.
 fn bare_blobs(path: &Path, blobs: u32) -> rusqlite::Result<f64> {
     let conn = rusqlite::Connection::open(path)?;
     conn.pragma_update(None, "journal_mode", "WAL")?;

@@ -1,5 +1,5 @@
-//! The HTTP path: what it adds to a turn, many readers of one session, the list of many sessions; the console's files; and the
-//! binary that serves them.
+//! Measures the HTTP path: its overhead per turn, many readers of one session, the list of many sessions, the console's
+//! files, and the binary that serves them.
 use crate::parked::rss_mb;
 use crate::report::{Report, median};
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -19,36 +19,37 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Readers of one session.
+/// The number of readers of one session.
 const READERS: usize = 2_000;
 
-/// Turns of each measurement that the readers see, and how often each is done.
+/// The number of turns that the readers see in each measurement, and the number of rounds.
 const SEEN: usize = 20;
 const ROUNDS: usize = 3;
 
-/// Turns before they come, and bytes of each: about 10 MB of history that a reader from the beginning has to take.
+/// The number of turns before the readers connect, and the bytes of each: about 10 MB of history for a reader from the
+/// start.
 const HISTORY: usize = 320;
 const LONG: usize = 32 << 10;
 
-/// Bytes that the reader who is stuck takes before it takes no more.
+/// The bytes that the stuck reader reads before it stops.
 const STUCK_BYTES: u32 = 4 << 10;
 
-/// Bytes that any other reader takes at once.
+/// The bytes that other readers read at once.
 const SIP: usize = 4 << 10;
 
-/// How much longer a turn may take when each of its events goes to two thousand readers.
+/// The maximum slowdown of a turn whose events go to two thousand readers.
 const WOKEN: f64 = 3.0;
 
-/// How far readers stand behind everything else that wants to run.
+/// The nice value of the readers' threads.
 const LAST: i32 = 19;
 
-/// How long readers may take to come in, and to read on.
+/// The timeout for readers to connect and to finish.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Files of the readers: one at each end.
+/// The number of file descriptors for the readers: one at each end.
 const FILES: u64 = 8_192;
 
-/// Where `cargo xtask bench` says that the binary is.
+/// The environment variable in which `cargo xtask bench` passes the path of the binary.
 const BINARY: &str = "OUTLAST_BINARY";
 
 type Found<T> = Result<T, Box<dyn std::error::Error>>;
@@ -56,7 +57,7 @@ type Found<T> = Result<T, Box<dyn std::error::Error>>;
 pub(crate) fn measure(report: &mut Report, dir: &Path, quick: bool) -> Found<()> {
     raise_files()?;
     console(report)?;
-    // As `outlast serve` does: turns have threads of their own, and what answers leaves them a core.
+    // As in `outlast serve`: turns have dedicated threads, and the server leaves them a core.
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     let tokio = threads.worker_threads(OwnThreads::beside()).enable_all().build()?;
     tokio.block_on(added(report, dir, if quick { 200 } else { 1_000 }))?;
@@ -68,7 +69,7 @@ pub(crate) fn measure(report: &mut Report, dir: &Path, quick: bool) -> Found<()>
     }
 }
 
-/// Lets this process have the files that the readers need.
+/// Raises the limit of open files to what the readers need.
 fn raise_files() -> Found<()> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < FILES) {
@@ -77,7 +78,7 @@ fn raise_files() -> Found<()> {
     Ok(())
 }
 
-/// What a browser fetches of the console, packed.
+/// Measures the compressed size of the console's files.
 fn console(report: &mut Report) -> Found<()> {
     let mut bytes = 0;
     for file in std::fs::read_dir("console/dist")? {
@@ -92,7 +93,7 @@ fn console(report: &mut Report) -> Found<()> {
     Ok(())
 }
 
-/// An Outlast with its server on the loopback.
+/// An Outlast with its server on the loopback interface.
 struct Served {
     outlast: Outlast,
     url: String,
@@ -102,7 +103,7 @@ struct Served {
 
 impl Served {
     async fn at(database: &Path) -> Found<Self> {
-        // Its window is small, so that a long session shows it no more than a short one.
+        // A small window, so that long and short sessions send the model the same amount.
         let model =
             Rehearsal::scripted("any\nsay hello".parse()?, Arc::new(SystemClock)).with_window(4 * LONG);
         let outlast =
@@ -113,7 +114,7 @@ impl Served {
         let url = format!("http://{}", server.address());
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.serve(async {
-            // Whoever drops the other end wants it to stop too.
+            // Dropping the sender also stops the server.
             let _ = stopped.await;
         }));
         Ok(Self { outlast, url, stop, task })
@@ -128,7 +129,7 @@ impl Served {
 }
 
 fn client() -> Found<reqwest::Client> {
-    // The HTTP client comes without a provider of cryptography; somebody else may have chosen one.
+    // The HTTP client has no cryptography provider. Another part of the process may have installed one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(reqwest::Client::builder().no_proxy().tls_certs_only([]).tcp_nodelay(true).build()?)
 }
@@ -199,7 +200,7 @@ async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
         times(&mut quick).await?;
         let slow = stuck(&served.url, session).await?;
         come_in(&client, &served.url, READERS).await?;
-        // While all of them are there: with the last turn they go.
+        // While all of them are connected; they leave after the last turn.
         open = open.max(rss_mb("self"));
         times(&mut with_slow).await?;
         open = open.max(rss_mb("self"));
@@ -239,17 +240,17 @@ async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
     Ok(())
 }
 
-/// Where readers are: on a thread that takes what the machine has left, as if they were on another one.
+/// Returns a runtime for the readers, on a thread with low priority, as if they were on another machine.
 fn elsewhere() -> Found<tokio::runtime::Runtime> {
     let behind = || {
-        // Whoever may not stand behind others takes time from the turns that are measured.
+        // If the priority cannot be lowered, the readers take time from the measured turns.
         let _ = rustix::process::nice(LAST);
     };
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     Ok(threads.worker_threads(1).on_thread_start(behind).enable_all().build()?)
 }
 
-/// Waits until so many streams are open.
+/// Waits until this many streams are open.
 async fn come_in(client: &reqwest::Client, url: &str, count: usize) -> Found<()> {
     let until = Instant::now() + PATIENCE;
     while streams(client, url).await? < count {
@@ -261,7 +262,7 @@ async fn come_in(client: &reqwest::Client, url: &str, count: usize) -> Found<()>
     Ok(())
 }
 
-/// Reads a session until the turns of both measurements have ended. Its own end takes little memory.
+/// Reads a session until the turns of both measurements have ended. Uses little memory.
 async fn read(address: String, path: String) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(&address).await?;
     stream.write_all(asked(&address, &path).as_bytes()).await?;
@@ -277,19 +278,20 @@ async fn read(address: String, path: String) -> std::io::Result<()> {
     Err(std::io::Error::other(format!("the stream ended after {ended} turns")))
 }
 
-/// A request for a stream.
+/// Returns the request for a stream.
 fn asked(address: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n\r\n")
 }
 
-/// How many streams the server has open, as it says itself.
+/// Returns the number of open streams according to the server's metrics.
 async fn streams(client: &reqwest::Client, url: &str) -> Found<usize> {
     let metrics = client.get(format!("{url}/metrics")).send().await?.error_for_status()?.text().await?;
     let line = metrics.lines().find_map(|line| line.strip_prefix("outlast_streams_open "));
     Ok(line.ok_or("the server does not say how many streams it has")?.trim().parse()?)
 }
 
-/// A reader that asks for everything, and then never reads. Its own end takes little, so that the server cannot get rid of the rest.
+/// Returns a reader that requests everything and never reads. Its receive buffer is small, so that the server cannot
+/// send the rest.
 async fn stuck(url: &str, session: SessionId) -> Found<TcpStream> {
     let address = url.trim_start_matches("http://");
     let socket = TcpSocket::new_v4()?;
@@ -327,7 +329,7 @@ async fn list(report: &mut Report, dir: &Path, sessions: usize) -> Found<()> {
     Ok(())
 }
 
-/// The binary as it ships: its size, how soon it answers, and its memory when nothing happens.
+/// Measures the release binary: its size, its start-up time and its idle memory.
 fn binary_of(report: &mut Report, dir: &Path, binary: &Path) -> Found<()> {
     let stripped = dir.join("stripped");
     let strip = Command::new("strip").arg("-o").arg(&stripped).arg(binary).status();
@@ -369,7 +371,7 @@ fn binary_of(report: &mut Report, dir: &Path, binary: &Path) -> Found<()> {
     Ok(())
 }
 
-/// One request and its answer, on a socket of its own.
+/// Sends one request on a new socket and reads the response.
 fn answered(address: &str) -> Found<()> {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address)?;

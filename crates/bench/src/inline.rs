@@ -1,4 +1,4 @@
-//! Our own cost per turn when nothing is kept: time on the processor and allocations.
+//! Measures our own cost per turn without storage: processor time and allocations.
 use crate::report::Report;
 use crate::rig::{self, PLAIN, TOOL, Tools};
 use outlast::runtime::cancel::cancel;
@@ -14,7 +14,7 @@ use outlast::{Error, Limits, SessionId, TurnId};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Turns per measurement.
+/// The number of turns per measurement.
 const TURNS: u32 = 20_000;
 
 pub(crate) fn measure(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
@@ -77,7 +77,7 @@ impl Bench {
         drive(&turn, TurnInput::text("go"), &mut Inline::default()).await.map(drop)
     }
 
-    /// Time on the processor, not on the wall: what else the machine does is not ours.
+    /// Measures processor time instead of wall time, so that other load on the machine does not matter.
     fn microseconds(&self) -> Result<f64, Box<dyn std::error::Error>> {
         self.tokio.block_on(async {
             for _ in 0..TURNS / 10 {
@@ -98,7 +98,7 @@ impl Bench {
     }
 }
 
-/// Nanoseconds this thread has run, as the kernel counts them.
+/// Returns the nanoseconds that this thread has run, according to the kernel.
 pub(crate) fn on_cpu_ns() -> Result<f64, Box<dyn std::error::Error>> {
     let line = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(line.split(' ').next().unwrap_or_default().parse()?)

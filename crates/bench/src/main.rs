@@ -1,6 +1,7 @@
-//! Measures Outlast against two limits found in the same run: the disk's own rate, and a bare writer of the same rows.
+//! Measures Outlast against two limits of the same run: the sync rate of the disk, and a bare writer of the same rows.
 //!
-//! `cargo xtask bench [--quick] [--only turns|models|http] [--store sqlite|memory] [--json FILE]`. Times are medians; ratios are what counts.
+//! Usage: `cargo xtask bench [--quick] [--only turns|models|http] [--store sqlite|memory] [--json FILE]`. Times are
+//! medians, and the ratios matter more than the absolute values.
 mod control;
 mod disk;
 mod growth;
@@ -16,10 +17,10 @@ use report::Report;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What the command line asks for.
+/// The parsed command line.
 struct Asked {
     quick: bool,
-    /// Only these, if any.
+    /// The part to run; all if absent.
     only: Option<Only>,
     store: Store,
     json: Option<PathBuf>,
@@ -101,7 +102,7 @@ fn parse(args: &mut impl Iterator<Item = String>) -> Result<Asked, String> {
 
 fn measure(asked: &Asked) -> Result<Report, Box<dyn std::error::Error>> {
     let mut report = Report::default();
-    // Below the working directory, so that the disk is the one a user would use, and not a disk in memory.
+    // Below the working directory, so that the disk is a real one and not a memory disk.
     std::fs::create_dir_all("target/bench")?;
     let dir = tempfile::tempdir_in("target/bench")?;
     if asked.only == Some(Only::Models) {

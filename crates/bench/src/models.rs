@@ -1,6 +1,7 @@
-//! Models over HTTP: what we add to the first word, many streams at once, and how fast an answer is decoded.
+//! Measures models over HTTP: the overhead for the first token, many concurrent streams, and the decoding rate.
 //!
-//! The server plays byte scripts on the loopback, in this process; a raw HTTP client on the same server is the measure.
+//! The server plays byte scripts on the loopback interface in this process. A raw HTTP client on the same server is the
+//! baseline.
 use crate::report::{Report, median};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, future, stream};
@@ -13,13 +14,13 @@ use outlast_playback::{Playback, Script};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Bytes of a chunk as it comes from a socket.
+/// The size of a chunk from a socket in bytes.
 const CHUNK: usize = 16 << 10;
 
-/// Streams at the same time.
+/// The number of concurrent streams.
 const STREAMS: usize = 200;
 
-/// The pause between two tokens of a stream: 100 a second.
+/// The pause between two tokens of a stream: 100 tokens per second.
 const PACE: Duration = Duration::from_millis(10);
 
 type Found<T> = Result<T, Box<dyn std::error::Error>>;
@@ -31,7 +32,7 @@ pub(crate) fn measure(report: &mut Report, dir: &Path, quick: bool) -> Found<()>
     tokio.block_on(at_once(report, dir, if quick { 200 } else { 500 }))
 }
 
-/// A token as Chat Completions stream it.
+/// Returns a token in the format of Chat Completions.
 fn token(text: &str) -> String {
     format!(
         "data: {{\"id\":\"chatcmpl-B9MHDbslfkBeAs8l4bebGdFOJ6PeG\",\"object\":\"chat.completion.chunk\",\
@@ -40,7 +41,7 @@ fn token(text: &str) -> String {
     )
 }
 
-/// What ends a reply.
+/// The end of a reply.
 const END: &str =
     "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 
@@ -68,14 +69,14 @@ fn decoding(report: &mut Report, tokio: &tokio::runtime::Runtime) {
     report.show("the same, decoded to pieces of a reply", format!("{whole:.0} MB/s"));
 }
 
-/// A durable Outlast whose model is at the server.
+/// Returns a durable Outlast that uses the server as its model.
 async fn outlast(server: &Playback, database: &Path) -> Found<Outlast> {
     let remote = Remote::new("local", Api::OpenAiCompatible, server.url(), None)?;
     Ok(Outlast::at(database).provider(remote).model("local/m").start().await?)
 }
 
 fn raw_client() -> Found<reqwest::Client> {
-    // The HTTP client comes without a provider of cryptography; somebody else may have chosen one.
+    // The HTTP client has no cryptography provider. Another part of the process may have installed one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(reqwest::Client::builder().no_proxy().tls_certs_only([]).tcp_nodelay(true).build()?)
 }

@@ -1,4 +1,4 @@
-//! What parked sessions and an idle process cost: memory, and looks at the database.
+//! Measures the cost of parked sessions and of an idle process: memory and database queries.
 use crate::report::Report;
 use crate::rig::{self, PARKS, PLAIN, Tools};
 use outlast::Error;
@@ -11,10 +11,10 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The argument that makes this program the idle process that is measured.
+/// The argument that makes this program the measured idle process.
 pub(crate) const IDLE: &str = "--idle-child";
 
-/// How long the idle process is watched.
+/// How long to observe the idle process.
 const WATCH: Duration = Duration::from_secs(5);
 
 pub(crate) fn measure(
@@ -55,7 +55,7 @@ async fn parked(path: &Path, sessions: u32) -> Result<f64, Error> {
     let worker = rig::worker();
     let store = Arc::new(Sqlite::open_with(path, Options { worker: Some(worker), ..Options::default() })?);
     let runtime = rig::runtime(store.clone(), worker, PARKS, Tools::EchoAndWait).await?;
-    // The first hundred fill caches that have a bound of their own.
+    // The first ones fill bounded caches.
     park(&runtime, 2_000).await?;
     let before = rss_mb("self");
     park(&runtime, sessions).await?;
@@ -88,7 +88,7 @@ async fn park(runtime: &outlast::runtime::Runtime, sessions: u32) -> Result<(), 
     Ok(())
 }
 
-/// Runs an idle worker for a while and prints its memory and how often it looked at the database.
+/// Runs an idle worker for a while, and prints its memory and its number of database queries.
 pub(crate) fn idle_child(path: Option<&str>) -> ExitCode {
     let watched = || -> Result<(f64, f64), Box<dyn std::error::Error>> {
         let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -119,7 +119,7 @@ pub(crate) fn idle_child(path: Option<&str>) -> ExitCode {
     }
 }
 
-/// Memory of a process that is in use, in MB. Its number, or `self`.
+/// Returns the resident memory of a process in MB, by its id or `self`.
 pub(crate) fn rss_mb(process: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();

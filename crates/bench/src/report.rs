@@ -1,8 +1,8 @@
-//! The figures of one run: as the table people read, and as the JSON that keeps its names for ever.
+//! The results of one run: as a table for people, and as JSON with stable names.
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 
-/// What was measured so far.
+/// The measurements so far.
 #[derive(Default)]
 pub(crate) struct Report {
     values: Map<String, Value>,
@@ -17,7 +17,7 @@ struct Row {
 }
 
 impl Report {
-    /// Keeps a figure under its JSON name; a dot makes a group.
+    /// Stores a value under its JSON name; a dot creates a group.
     pub(crate) fn put(&mut self, name: &str, value: impl Into<Value>) {
         match name.split_once('.') {
             Some((group, name)) => {
@@ -28,7 +28,7 @@ impl Report {
         }
     }
 
-    /// A figure that was kept before.
+    /// Returns a stored value.
     pub(crate) fn get(&self, name: &str) -> f64 {
         let value = match name.split_once('.') {
             Some((group, name)) => self.values.get(group).and_then(|group| group.get(name)),
@@ -37,17 +37,17 @@ impl Report {
         value.and_then(Value::as_f64).unwrap_or(f64::NAN)
     }
 
-    /// Adds a line to the table without a target.
+    /// Adds a row without a target.
     pub(crate) fn show(&mut self, what: &'static str, found: String) {
         self.rows.push(Row { what, found, target: String::new(), met: None });
     }
 
-    /// Adds a line to the table with its target.
+    /// Adds a row with a target.
     pub(crate) fn judge(&mut self, what: &'static str, found: String, target: String, met: bool) {
         self.rows.push(Row { what, found, target, met: Some(met) });
     }
 
-    /// The table.
+    /// Returns the table.
     pub(crate) fn table(&self) -> String {
         let mut out = String::from("| what | measured | target | |\n|---|---|---|---|\n");
         for Row { what, found, target, met } in &self.rows {
@@ -57,19 +57,19 @@ impl Report {
         out
     }
 
-    /// The JSON.
+    /// Returns the JSON.
     pub(crate) fn json(&self) -> String {
         format!("{:#}\n", Value::Object(self.values.clone()))
     }
 }
 
-/// The middle of some figures.
+/// Returns the median.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The value that 99 of 100 stay below.
+/// Returns the 99th percentile.
 pub(crate) fn p99(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() * 99 / 100).copied().unwrap_or(f64::NAN)

@@ -1,4 +1,4 @@
-//! A runtime to measure: scripted model without delay, one tool, any store.
+//! A runtime to measure: a scripted model without delay, one tool, any store.
 use outlast::clock::Entropy;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::{SystemClock, SystemEntropy, TokioTasks};
@@ -16,12 +16,12 @@ use std::sync::Arc;
 pub(crate) const PLAIN: &str = "any\nsay ok";
 /// Model, tool, model.
 pub(crate) const TOOL: &str = "any\ncall echo {\"text\":\"x\"}\n---\nsay done";
-/// A call that somebody outside has to complete.
+/// A call that has to be completed from outside.
 pub(crate) const PARKS: &str = "any\ncall wait {\"text\":\"x\"}\n---\nsay done";
 
 /// Model, a tool with a large result, model.
 pub(crate) const GIVES_MUCH: &str = "any\ncall large {\"text\":\"x\"}\n---\nsay done";
-/// Bytes of a large result.
+/// The size of a large result in bytes.
 pub(crate) const LARGE: usize = 1 << 20;
 
 /// What the tools take.
@@ -32,7 +32,7 @@ pub(crate) struct Text {
     text: String,
 }
 
-/// Gives back what it got. At-most-once, so that it is claimed like a tool that matters.
+/// A tool that returns its argument. At-most-once, so that it is claimed like a tool with real effects.
 struct Echo;
 
 impl Tool for Echo {
@@ -48,7 +48,7 @@ impl Tool for Echo {
     }
 }
 
-/// Waits for somebody outside.
+/// A tool that waits for a completion from outside.
 struct Wait;
 
 impl Tool for Wait {
@@ -65,7 +65,7 @@ impl Tool for Wait {
     }
 }
 
-/// Gives a megabyte of text that no other call gives.
+/// A tool that returns a megabyte of unique text.
 struct Large;
 
 impl Tool for Large {
@@ -83,18 +83,18 @@ impl Tool for Large {
     }
 }
 
-/// Which tools the rig has.
+/// The tools of a runtime.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tools {
-    /// Only the one that answers at once.
+    /// Only the one that answers immediately.
     Echo,
     /// Also the one that waits.
     EchoAndWait,
-    /// Also one whose result is a megabyte, and the one that reads on in it.
+    /// Also the one whose result is a megabyte, and the one that reads more of it.
     EchoAndLarge,
 }
 
-/// The tools of a rig.
+/// Returns the tools.
 pub(crate) fn toolbox(tools: Tools) -> Result<Toolbox, Error> {
     let mut toolbox = Toolbox::new(Services::default());
     toolbox.add(Echo)?;
@@ -109,12 +109,12 @@ pub(crate) fn toolbox(tools: Tools) -> Result<Toolbox, Error> {
     Ok(toolbox)
 }
 
-/// The model of a rig. Its window is small, so that a long session shows it no more than a short one.
+/// Returns the model. Its window is small, so that long and short sessions send it the same amount.
 pub(crate) fn model(script: &str) -> Result<Rehearsal, Error> {
     Ok(Rehearsal::scripted(script.parse::<Script>()?, Arc::new(SystemClock)).with_window(4 << 10))
 }
 
-/// The agent of a rig.
+/// Returns the agent.
 pub(crate) fn package(toolbox: &Toolbox) -> Result<Package, Error> {
     Ok(Package {
         tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
@@ -123,7 +123,7 @@ pub(crate) fn package(toolbox: &Toolbox) -> Result<Package, Error> {
     })
 }
 
-/// A worker on a store.
+/// Starts a worker on a store.
 pub(crate) async fn runtime(
     store: Arc<dyn Store>,
     worker: WorkerId,
@@ -133,7 +133,7 @@ pub(crate) async fn runtime(
     runtime_with(store, worker, model(script)?, tools).await
 }
 
-/// The same with a model of its own.
+/// Starts a worker with this model.
 pub(crate) async fn runtime_with(
     store: Arc<dyn Store>,
     worker: WorkerId,
@@ -165,12 +165,12 @@ pub(crate) async fn runtime_with(
     .await
 }
 
-/// A fresh worker.
+/// Returns a new worker id.
 pub(crate) fn worker() -> WorkerId {
     WorkerId::fresh(Millis(1), SystemEntropy.for_id())
 }
 
-/// Sends an input and waits for its end.
+/// Sends an input and waits for the end of its turn.
 pub(crate) async fn turn(runtime: &Runtime, session: SessionId, text: &str) -> Result<(), Error> {
     let accepted = runtime.submit(Input::text(Target::Id(session), text)).await?;
     match runtime.outcome(accepted.turn).await? {
@@ -179,7 +179,7 @@ pub(crate) async fn turn(runtime: &Runtime, session: SessionId, text: &str) -> R
     }
 }
 
-/// A session to send to.
+/// Opens a new session.
 pub(crate) async fn session(runtime: &Runtime) -> Result<SessionId, Error> {
     runtime.store().open(Target::New(runtime.fresh_session()), runtime.now()).await
 }

@@ -1,4 +1,4 @@
-//! Durable turns: one session after the other, and sixty-four at once.
+//! Measures durable turns: one session after the other, and 64 sessions concurrently.
 use crate::report::{Report, median, p99};
 use crate::rig::{self, PLAIN, TOOL, Tools};
 use crate::{Asked, Store as Chosen};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Sessions that run at the same time.
+/// The number of concurrent sessions.
 const AT_ONCE: usize = 64;
 
 pub(crate) fn measure(
@@ -21,7 +21,7 @@ pub(crate) fn measure(
     let turns = if asked.quick { 300 } else { 2_000 };
     for (name, script) in [("plain", PLAIN), ("tool", TOOL)] {
         let path = dir.join(format!("{name}.db"));
-        // On a worker thread, where a server's requests are.
+        // On a worker thread, like the requests of a server.
         let found = tokio.block_on(tokio.spawn(one_kind(asked.store, path, script, turns)))??;
         report.put(&format!("{name}.seq_us"), found.seq_us);
         report.put(&format!("{name}.seq_per_s"), 1e6 / found.seq_us);
@@ -82,7 +82,7 @@ async fn one_kind(chosen: Chosen, path: PathBuf, script: &'static str, turns: us
         all.extend(done.expect("a task of the benchmark does not panic")?);
     }
     let c64_per_s = f64::from(u32::try_from(all.len()).unwrap_or(u32::MAX)) / begun.elapsed().as_secs_f64();
-    // After the others, when the log has been through its first round and its file does not grow any more.
+    // After the others, when the log file has reached its full size.
     let mut times = Vec::new();
     for _ in 0..turns {
         let begun = Instant::now();

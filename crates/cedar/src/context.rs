@@ -1,4 +1,5 @@
-//! The facts of a point as Cedar sees them. Made value by value: text of a model never becomes an entity or an extension call.
+//! Converts the facts of a policy point to a Cedar context. Values are built one by one, so a model's text never
+//! becomes an entity or an extension call.
 use crate::source::invalid;
 use cedar_policy::{Context, RestrictedExpression};
 use outlast_vocab::Error;
@@ -6,10 +7,10 @@ use outlast_vocab::label::{Provenance, SinkArgument};
 use outlast_vocab::policy::{Facts, Point};
 use serde_json::Value;
 
-/// Picodollars in a microdollar are cut off.
+/// The number of decimals of a microdollar. Picodollars beyond it are cut off.
 const MICRO_DECIMALS: usize = 6;
 
-/// What a request says besides who, what and which.
+/// Returns the context of a request: everything except principal, action and resource.
 pub(crate) fn of(facts: &Facts<'_>) -> Result<Context, Error> {
     let text = |text: String| RestrictedExpression::new_string(text);
     let mut pairs = vec![
@@ -20,7 +21,7 @@ pub(crate) fn of(facts: &Facts<'_>) -> Result<Context, Error> {
             RestrictedExpression::new_set(facts.labels.sources().map(|one| text(one.to_string()))),
         ),
     ];
-    // Only a call has arguments; rules see `provenance` only there, too.
+    // Only a call has arguments. Rules see `provenance` only there, too.
     if facts.at == Point::Tool {
         let trust = if facts.provenance.is_tainted() { "untrusted" } else { "trusted" };
         pairs.push(("provenance".to_owned(), text(trust.to_owned())));
@@ -38,7 +39,7 @@ pub(crate) fn of(facts: &Facts<'_>) -> Result<Context, Error> {
     Context::from_pairs(pairs).map_err(|error| invalid(error.to_string()))
 }
 
-/// Returns the sink arguments of a call as a set of records, each with where its value comes from.
+/// Returns the sink arguments of a call as a set of records, each with the origin of its value.
 fn sinks(provenance: &Provenance) -> Result<RestrictedExpression, Error> {
     let record = |SinkArgument { path, origin }: &SinkArgument| {
         let fields = [("path", path.clone()), ("origin", origin.to_string())];
@@ -49,7 +50,7 @@ fn sinks(provenance: &Provenance) -> Result<RestrictedExpression, Error> {
     Ok(RestrictedExpression::new_set(records))
 }
 
-/// A value; nothing where Cedar has none like it. A policy that looks for it then fails, which forbids.
+/// Converts a value; `None` if Cedar has no equivalent. A policy that uses it then fails, which denies.
 fn expression(value: &Value) -> Result<Option<RestrictedExpression>, Error> {
     Ok(match value {
         Value::Null => None,
@@ -74,14 +75,14 @@ fn expression(value: &Value) -> Result<Option<RestrictedExpression>, Error> {
     })
 }
 
-/// A number with one to four decimals, as Cedar's decimals have.
+/// Returns a number with one to four decimals, which Cedar's decimals support.
 fn decimal(number: &str) -> Option<String> {
     let (_, decimals) = number.split_once('.')?;
     ((1..=4).contains(&decimals.len()) && decimals.bytes().all(|byte| byte.is_ascii_digit()))
         .then(|| number.to_owned())
 }
 
-/// Whole millionths of a decimal.
+/// Converts a decimal to whole millionths.
 fn micros(dollars: &str) -> Option<i64> {
     let (whole, decimals) = dollars.split_once('.').unwrap_or((dollars, ""));
     let mut digits: String = decimals.chars().take(MICRO_DECIMALS).collect();

@@ -1,7 +1,7 @@
-//! Cedar policies as a policy engine: policies, entities and a schema from files, asked at every point of a turn.
+//! Cedar as a policy engine. Policies, entities and a schema come from files and are evaluated at every policy point.
 //!
-//! With the feature `engine`; without it there is nothing here, because Cedar takes minutes to build. Knows nothing of turns and
-//! stores.
+//! Requires the feature `engine`. Without it this crate is empty, because Cedar takes minutes to build. It does not
+//! know turns or stores.
 #![cfg(feature = "engine")]
 
 mod context;
@@ -23,35 +23,43 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What decides where no policy permits.
+/// The rule name to record if no policy permits a request.
 const NONE: &str = "cedar";
 
-/// Where the policies are.
+/// The paths of the policy files.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     /// The policies.
     pub policies: PathBuf,
-    /// What they know of principals and resources, as JSON.
+    /// The entities for principals and resources, as JSON.
     pub entities: Option<PathBuf>,
-    /// What policies, entities and requests are held against.
+    /// The schema against which policies, entities and requests are validated.
     pub schema: Option<PathBuf>,
 }
 
-/// Decides as Cedar policies say. What no policy permits is denied.
+/// Decides according to Cedar policies. Anything that no policy permits is denied.
 ///
-/// | | |
-/// |---|---|
-/// | principal | `Agent::"clerk"` |
-/// | action | the point: `Action::"tool"`, `Action::"egress"`, … |
-/// | resource | `Tool::"pay"`, `Turn::"turn"`, `Model::"…"`, `Host::"…"`, `Secret::"…"`, `Program::"…"`, `Payee::"…"`, `Output::"output"` |
-/// | context | `facts` (what rules see at the point), `untrusted`, `labels` (a set of texts like `"tool:fetch"`), and where they are known `tool`, `org`, `cost_micros`; of a call also `provenance` (`"trusted"` or `"untrusted"`, as in rules) and `sinks` (a set of records like `{path: "/to", origin: "user"}`) |
+/// # Requests
 ///
-/// A `forbid` with `@decision("ask")` or `@decision("interrupt")` asks or ends the turn in place of denying; `@who("ann,bob")` and
-/// `@expires_s("3600")` say who may approve and for how long, `@reason("…")` why, `@id("…")` what it is called in records.
+/// - **principal**: the agent, `Agent::"clerk"`
+/// - **action**: the policy point, `Action::"tool"`, `Action::"egress"`, …
+/// - **resource**: `Tool::"pay"`, `Turn::"turn"`, `Model::"…"`, `Host::"…"`, `Secret::"…"`, `Program::"…"`,
+///   `Payee::"…"` or `Output::"output"`
+/// - **context**: `facts` (the facts that rules see at the point), `untrusted` and `labels` (a set of texts such as
+///   `"tool:fetch"`); if known also `tool`, `org` and `cost_micros`. Calls also have `provenance` (`"trusted"` or
+///   `"untrusted"`, as in rules) and `sinks` (a set of records such as `{path: "/to", origin: "user"}`).
 ///
-/// It does not decide where it can only say yes: where a `permit` without conditions fits every request of an agent, and no other policy
-/// with a condition and no `forbid` can fit one. Calls of tools it always decides about, because a yes of it stands for a tool that wants
-/// an approval; and with a schema it decides everywhere, because a request may not fit that.
+/// # Annotations
+///
+/// A `forbid` with `@decision("ask")` asks for approval instead of denying; `@decision("interrupt")` ends the turn.
+/// `@who("ann,bob")` and `@expires_s("3600")` set who may approve and for how long, `@reason("…")` the reason, and
+/// `@id("…")` the name in records.
+///
+/// # Where it decides
+///
+/// The engine skips a point where it can only permit: an unconditional `permit` matches every request of the agent, and
+/// no `forbid` or conditional policy can match one. It always decides about tool calls, because its permission replaces
+/// the approval that a tool wants. With a schema it decides everywhere, because a request may be invalid.
 pub struct Cedar {
     policies: PolicySet,
     entities: Entities,
@@ -60,7 +68,7 @@ pub struct Cedar {
 }
 
 impl Cedar {
-    /// Reads and checks the files. What is wrong is said with file and line.
+    /// Reads and validates the files. Errors name the file and the line.
     pub fn load(files: &Files) -> Result<Self, Error> {
         let policies = Source::read(&files.policies)?;
         let schema = files.schema.as_deref().map(Source::read).transpose()?;
@@ -80,7 +88,7 @@ impl Cedar {
     fn decide(&self, facts: &Facts<'_>) -> Result<Judgement, Error> {
         let request = self.request(facts)?;
         let response = Authorizer::new().is_authorized(&request, &self.policies, &self.entities);
-        // A policy that cannot be evaluated might have forbidden it.
+        // A policy that cannot be evaluated might have forbidden the request.
         if let Some(error) = response.diagnostics().errors().next() {
             return Err(invalid(error.to_string()));
         }
@@ -94,7 +102,7 @@ impl Cedar {
             forbid
                 .push(Judgement { rule: rule_of(policy)?, decision: decision_of(policy).map_err(invalid)? });
         }
-        // Cedar gives them in no order; the same question is the same each time.
+        // Cedar returns them in no particular order; sort them so that the same request gets the same question.
         forbid.sort_by(|one, other| one.rule.cmp(&other.rule));
         let strictest = forbid.into_iter().reduce(stricter);
         let reason = "no policy permits it".to_owned();
@@ -135,7 +143,7 @@ fn entity(kind: &str, id: &str) -> Result<EntityUid, Error> {
     Ok(EntityUid::from_type_name_and_id(kind, EntityId::new(id)))
 }
 
-/// What is asked about.
+/// Returns the resource of a request.
 fn resource(facts: &Facts<'_>) -> (&'static str, String) {
     let fact = |name: &str| facts.value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let id = match facts.at {
@@ -150,7 +158,7 @@ fn resource(facts: &Facts<'_>) -> (&'static str, String) {
     (resource_kind(facts.at), id)
 }
 
-/// What kind of thing is asked about at a point.
+/// Returns the entity type of the resource at a point.
 const fn resource_kind(at: Point) -> &'static str {
     match at {
         Point::Tool => "Tool",
@@ -164,12 +172,12 @@ const fn resource_kind(at: Point) -> &'static str {
     }
 }
 
-/// What a policy is called in records.
+/// Returns the name of a policy in records.
 fn rule_of(policy: &Policy) -> Result<RuleId, Error> {
     RuleId::try_from(policy.annotation("id").map_or_else(|| policy.id().to_string(), str::to_owned))
 }
 
-/// What a policy that forbids decides, or what is wrong with what it says of that.
+/// Returns the decision of a forbidding policy, or the error in its annotations.
 fn decision_of(policy: &Policy) -> Result<Decision, String> {
     let reason = policy.annotation("reason").unwrap_or("a policy forbids it").to_owned();
     match policy.annotation("decision") {
@@ -189,7 +197,7 @@ fn decision_of(policy: &Policy) -> Result<Decision, String> {
     }
 }
 
-/// What stands of two policies that forbid: the stricter one; where both ask, one question for both.
+/// Combines two forbidding policies: the stricter one wins, and two questions become one.
 fn stricter(one: Judgement, other: Judgement) -> Judgement {
     match (one.decision, other.decision) {
         (Decision::Ask(asks), Decision::Ask(asks_too)) => {

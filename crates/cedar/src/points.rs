@@ -1,4 +1,4 @@
-//! Where policies can only say yes, found from their scopes alone. What a scope does not tell is taken for a decision.
+//! Finds the points where policies can only permit, from their scopes alone. In doubt, the engine decides.
 use crate::{entity, resource_kind};
 use cedar_policy::{
     ActionConstraint, Effect, Entities, EntityUid, Policy, PolicySet, PrincipalConstraint, ResourceConstraint,
@@ -6,7 +6,7 @@ use cedar_policy::{
 use outlast_vocab::Error;
 use outlast_vocab::policy::Point;
 
-/// Whether every request of an agent at a point is permitted, whatever it is about.
+/// Returns whether every request of an agent at a point is permitted, for any resource.
 pub(crate) fn permits_all(
     policies: &PolicySet,
     entities: &Entities,
@@ -16,7 +16,7 @@ pub(crate) fn permits_all(
     let request = Request {
         principal: entity("Agent", agent)?,
         action: entity("Action", at.name())?,
-        // Of these there is one; elsewhere it is known only once it is asked about.
+        // At these points the resource is fixed; at the others it is only known from the request.
         resource: entity(resource_kind(at), at.name())?,
         is_one: matches!(at, Point::Turn | Point::Output),
         entities,
@@ -27,7 +27,7 @@ pub(crate) fn permits_all(
         if fit == Fit::Never {
             continue;
         }
-        // A condition may be false, and fails where a fact is missing.
+        // A condition may be false, and fails if a fact is missing.
         if policy.effect() == Effect::Forbid || policy.has_non_scope_constraint() {
             return Ok(false);
         }
@@ -36,7 +36,7 @@ pub(crate) fn permits_all(
     Ok(permitted)
 }
 
-/// The requests of an agent at a point.
+/// The possible requests of an agent at a point.
 struct Request<'a> {
     principal: EntityUid,
     action: EntityUid,
@@ -45,7 +45,7 @@ struct Request<'a> {
     entities: &'a Entities,
 }
 
-/// Which of them a scope fits.
+/// Whether a scope matches these requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fit {
     Always,

@@ -1,4 +1,4 @@
-//! Files of policies: read, parsed, and held against their schema. What is wrong is said with file and line.
+//! Reads, parses and validates policy files. Errors name the file and the line.
 use crate::{decision_of, rule_of};
 use cedar_policy::{Effect, Entities, Policy, PolicySet, Schema, ValidationMode, Validator};
 use miette::Diagnostic;
@@ -6,16 +6,16 @@ use outlast_vocab::{Error, Kind};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The longest file in bytes.
+/// The maximum size of a file in bytes.
 const FILE_BYTES: u64 = 1 << 20;
 
-/// A file that was read.
+/// The content of a file.
 pub(crate) struct Source {
     path: PathBuf,
     text: String,
 }
 
-/// Whatever keeps from deciding.
+/// Creates the error for a failed decision.
 pub(crate) fn invalid(what: impl Into<String>) -> Error {
     Error::new(Kind::PolicyFailed, what)
 }
@@ -44,7 +44,7 @@ impl Source {
         parsed.map(|(schema, _)| schema).map_err(|error| self.wrong(&error))
     }
 
-    /// The policies, each of which makes sense to us and to the schema.
+    /// Parses the policies and validates their annotations and, if present, the schema.
     pub(crate) fn policies(&self, schema: Option<&Schema>) -> Result<PolicySet, Error> {
         let policies = PolicySet::from_str(&self.text).map_err(|error| self.wrong(&error))?;
         for policy in policies.policies() {
@@ -66,7 +66,7 @@ impl Source {
         Entities::from_json_str(&self.text, schema).map_err(|error| self.wrong(&error))
     }
 
-    /// The line where a policy begins.
+    /// Returns the line where a policy starts.
     fn line_of(&self, policy: &Policy) -> usize {
         let text = policy.to_string();
         self.text.find(&text).map_or(1, |at| self.line(at))

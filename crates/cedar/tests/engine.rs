@@ -1,4 +1,4 @@
-//! Cedar decides as its policies say, and what is wrong with them is found when they are read.
+//! Cedar decides according to its policies, and errors in them are found when they are loaded.
 #![cfg(feature = "engine")]
 
 use outlast_cedar::{Cedar, Files};
@@ -60,7 +60,7 @@ impl Dir {
         })
     }
 
-    /// What is wrong, without where the directory is.
+    /// Returns the error text without the path of the directory.
     fn wrong(&self, entities: Option<&str>, schema: Option<&str>) -> String {
         let error = self.load(entities, schema).err().expect("something is wrong");
         assert_eq!(error.kind(), Kind::ConfigInvalid, "{error}");
@@ -248,7 +248,7 @@ fn another_text_is_another_version() {
     assert_ne!(one.version(), other.version());
 }
 
-/// The points at which a file of policies decides about the agent `clerk`, besides `tool`.
+/// Returns the points at which a policy file decides about the agent `clerk`, except `tool`.
 fn decides(policies: &str, entities: Option<&str>) -> String {
     let files = Dir::with(&[("p.cedar", policies), ("e.json", entities.unwrap_or("[]"))]);
     let cedar = files.load(entities.map(|_| "e.json"), None).unwrap();
@@ -264,7 +264,7 @@ fn policies_decide_at_every_point_where_they_can_say_more_than_yes() {
     let beside = |policy: &str| decides(&format!("{open}\n{policy}"), None);
     assert_eq!(decides(POLICIES, None), "model egress");
     assert_eq!(decides(open, None), "");
-    // What no policy permits is denied.
+    // Without a permit, everything is denied.
     assert_eq!(decides("", None), ALL);
     assert_eq!(
         decides(r#"permit(principal, action == Action::"output", resource);"#, None),
@@ -275,7 +275,7 @@ fn policies_decide_at_every_point_where_they_can_say_more_than_yes() {
         decides("permit(principal is Agent, action, resource is Output);", None),
         ALL.replace(" output", "")
     );
-    // A condition may fail, and a scope may not fit.
+    // A condition may fail, and a scope may not match.
     assert_eq!(beside("permit(principal, action, resource) when { context.untrusted };"), ALL);
     assert_eq!(beside("forbid(principal, action, resource) unless { context.untrusted };"), ALL);
     assert_eq!(beside(r#"forbid(principal == Agent::"boss", action, resource);"#), "");
@@ -287,7 +287,7 @@ fn policies_decide_at_every_point_where_they_can_say_more_than_yes() {
         "model egress secret process payment"
     );
     assert_eq!(decides(r#"permit(principal, action, resource == Host::"api.example");"#, None), ALL);
-    // Groups are those of the entities.
+    // Groups come from the entities.
     let groups = r#"[
         { "uid": { "type": "Agent", "id": "clerk" }, "attrs": {}, "parents": [{ "type": "Staff", "id": "office" }] },
         { "uid": { "type": "Action", "id": "output" }, "attrs": {}, "parents": [{ "type": "Action", "id": "speak" }] }

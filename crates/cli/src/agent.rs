@@ -1,4 +1,7 @@
-//! Who answers: the model, what it is told to play, its tools. [`file`] builds an agent, [`layers`] and [`staff`] find it.
+//! Chooses and builds the agents of a command: model, prompt and tools.
+//!
+//! [`file`] builds one agent from its combined layers. [`layers`] turns tables into layers, and [`staff`]
+//! finds agents by name. How a turn is driven is the business of `outlast-runtime`.
 mod budget;
 pub(crate) mod file;
 mod hooks;
@@ -34,13 +37,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the agent is called that answers when nobody names another.
+/// The name of the agent that answers if no agent is named.
 const UNNAMED: &str = "assistant";
 
-/// The model that answers when nobody names another.
+/// The default model.
 const RULES: &str = "rehearsal/agent";
 
-/// The models that answer without a script and without a provider.
+/// The models that need neither a script nor a provider.
 const REHEARSED: [&str; 2] = [RULES, "rehearsal/obedient"];
 
 /// The agent of a command that drives turns.
@@ -76,12 +79,12 @@ pub(crate) struct Play {
 }
 
 impl Agent {
-    /// The one that is called so, where a command has a flag of its own for that.
+    /// Creates a selection for a command that has its own flag for the agent's name.
     pub(crate) fn named(who: Option<String>, play: Play) -> Self {
         Self { who, play }
     }
 
-    /// Who drives turns: the server that is named, or a worker of this process with this agent.
+    /// Returns what drives turns: the server, if one is named, or a worker in this process with this agent.
     pub(crate) async fn host(&self, data: &Data) -> Result<Host, Error> {
         match data.client()? {
             Some(client) => Ok(Host::Server(client, Box::new(self.answering_there()?))),
@@ -89,7 +92,7 @@ impl Agent {
         }
     }
 
-    /// Who answers on a server: the agent's name, and what each input says over it.
+    /// Returns the agent's name on the server, and the overlay to send with each input.
     fn answering_there(&self) -> Result<Answering, Error> {
         let play = Play { overlay: None, provider_wait: None, ..self.play.clone() };
         let agent = Self { who: self.who.clone(), play }.named_there()?;
@@ -100,7 +103,9 @@ impl Agent {
         Ok(Answering { agent, overlay })
     }
 
-    /// The agent's name on a server. Everything else about it is said where the server starts.
+    /// Returns the agent's name on the server.
+    ///
+    /// Fails if another flag changes the agent, because the server is configured where it starts.
     pub(crate) fn named_there(&self) -> Result<Option<String>, Error> {
         match self.asked_there()? {
             (_, Some(_)) => Err(shapes_here("--model")),
@@ -108,7 +113,7 @@ impl Agent {
         }
     }
 
-    /// The same for what a server does beside its agents' turns, where another model may be asked for.
+    /// Like [`Self::named_there`], for requests in which the caller may also choose a model.
     pub(crate) fn asked_there(&self) -> Result<(Option<String>, Option<ModelName>), Error> {
         let flags = [
             ("--agent FILE", self.who.as_deref().is_some_and(is_file)),
@@ -123,13 +128,15 @@ impl Agent {
         }
     }
 
-    /// Starts a worker with this agent and all others there are; those of the database follow what is kept there. What cannot be
-    /// read is found before the database is touched.
+    /// Starts a worker with this agent and all other agents.
+    ///
+    /// Agents from the database are reloaded when they change there. Errors in files are reported before the
+    /// database is touched.
     pub(crate) async fn start(&self, data: &Data) -> Result<Outlast, Error> {
         self.start_on(TokioTasks, data).await
     }
 
-    /// The same, with turns that are driven there.
+    /// Like [`Self::start`], but drives turns on `tasks`.
     pub(crate) async fn start_on(
         &self,
         tasks: impl Spawner + 'static,
@@ -140,7 +147,7 @@ impl Agent {
         let (first, is_written) = match self.who.as_deref().map(|who| self.member(&written, who)) {
             Some(Ok(member)) => (Some(member), true),
             None => (None, true),
-            // What it stands on may be in the database.
+            // Its parent may be stored in the database.
             Some(Err(_)) => (self.found(&written.clone().and_stored(data).await?)?, false),
         };
         let first = first.map(|member| member.agent);
@@ -159,26 +166,27 @@ impl Agent {
         Ok(outlast)
     }
 
-    /// The same with another agent of the configuration, or another model. A script is played only by its own model.
+    /// Returns a copy with another agent of the configuration, or with another model. A script plays only
+    /// with its own model.
     pub(crate) fn otherwise(self, who: Option<String>, model: Option<ModelName>) -> Result<Self, Error> {
         if let Some(file) = who.as_deref().filter(|who| is_file(who)) {
             let detail = format!("expected the name of an agent, got `{}`", shown(file));
             return Err(Error::new(Kind::InputInvalid, detail));
         }
         let Self { who: first, play } = self;
-        // What was said of the model, the script and the overlay was said of the first agent.
+        // The flags for model, script and overlay apply only to the first agent.
         let play =
             if who.is_none() { play } else { Play { model: None, script: None, overlay: None, ..play } };
         let script = play.script.filter(|_| model.is_none());
         Ok(Self { who: who.or(first), play: Play { model: model.or(play.model), script, ..play } })
     }
 
-    /// The agents there are, in the configuration and in the database.
+    /// Returns the agents of the configuration and of the database.
     pub(crate) async fn staff(&self, data: &Data) -> Result<Staff, Error> {
         Staff::read(&self.play.configuration)?.and_stored(data).await
     }
 
-    /// What turns of this agent are pinned to, if somebody says which it is.
+    /// Returns the package that turns of this agent are pinned to, or `None` if no flag selects an agent.
     pub(crate) async fn pinned(&self, data: &Data) -> Result<Option<Pinned>, Error> {
         if self.who.is_none() && self.play.model.is_none() && self.play.script.is_none() {
             return Ok(None);
@@ -187,13 +195,13 @@ impl Agent {
         self.build(Outlast::ephemeral(), &staff)?.pinned().map(Some)
     }
 
-    /// This agent in memory, beside the database, under the policies that it has there.
+    /// Builds this agent for a runtime in memory, with the Cedar policies of the configuration.
     pub(crate) fn beside(&self, staff: &Staff) -> Result<Builder, Error> {
         let document = self.play.configuration.document()?;
         self.build(cedar::under(Outlast::ephemeral(), document.as_ref())?, staff)
     }
 
-    /// Adds this agent to a builder, and the others there are.
+    /// Adds this agent and all other agents to a builder.
     pub(crate) fn build(&self, builder: Builder, staff: &Staff) -> Result<Builder, Error> {
         let file = self.found(staff)?.map(|member| member.agent);
         let builder = self.first(builder, file.as_ref())?;
@@ -205,7 +213,7 @@ impl Agent {
         Ok(builder)
     }
 
-    /// Adds the agent that answers first, and whoever speaks to models.
+    /// Adds the first agent and the model providers.
     fn first(&self, builder: Builder, file: Option<&AgentFile>) -> Result<Builder, Error> {
         let builder = self.shaped(builder, file)?;
         let builder = match &self.play.script {
@@ -215,23 +223,23 @@ impl Agent {
         Ok(rehearsed(builder)?.provider(self.play.configuration.providers()?))
     }
 
-    /// Adds the agent alone.
+    /// Adds the first agent without providers.
     fn shaped(&self, builder: Builder, file: Option<&AgentFile>) -> Result<Builder, Error> {
         let model = self.model(file)?;
         let builder = builder.model(model.as_str());
         let dir = here()?;
         if let Some(file) = file {
             let builder = self.patient(file.build(builder, &dir)?);
-            // A model that was named on the command line answers alone.
+            // A model from the command line has no fallbacks.
             return Ok(if file.model() == Some(&model) { file.with_fallbacks(builder) } else { builder });
         }
-        // Nobody chose this directory for tools: what people hide in it, like `.env`, stays hidden.
+        // The user did not choose this directory for tools, so files like `.env` stay hidden.
         let root =
             FileRoot::open(&self.play.files)?.keeping_out([dir.join(providers::FILE)]).hiding_dot_files();
         Ok(self.patient(builder.builtin_tools().files(root)))
     }
 
-    /// With the patience that was asked for.
+    /// Applies `--provider-wait`.
     fn patient(&self, builder: Builder) -> Builder {
         match self.play.provider_wait {
             Some(seconds) => builder.provider_wait(Duration::from_secs(seconds.into())),
@@ -239,14 +247,14 @@ impl Agent {
         }
     }
 
-    /// The model that answers.
+    /// Returns the model that answers.
     fn model(&self, file: Option<&AgentFile>) -> Result<ModelName, Error> {
         let played = self.play.script.as_deref().map(name_of).transpose()?;
         let of_file = || file.and_then(|file| file.model()).cloned();
         self.play.model.clone().or(played).or_else(of_file).map_or_else(|| RULES.parse(), Ok)
     }
 
-    /// The agent that is named, if one is.
+    /// Returns the named agent, or `None` if no agent is named.
     fn found(&self, staff: &Staff) -> Result<Option<Member>, Error> {
         self.who.as_deref().map(|name| self.member(staff, name)).transpose()
     }
@@ -264,20 +272,21 @@ fn shapes_here(flag: &str) -> Error {
     Error::new(Kind::CommandLocal, detail)
 }
 
-/// Whether an agent is meant by its file and not by its name.
+/// Returns whether the text is the path of an agent file, not a name.
 pub(crate) fn is_file(agent: &str) -> bool {
     agent.contains('/') || Path::new(agent).extension().is_some_and(|ending| ending == "toml")
 }
 
-/// A builder with the other agents.
+/// A builder with the other agents added.
 struct Others {
     builder: Builder,
     made: BTreeSet<String>,
-    /// Those that cannot be made. Their turns wait for a worker that has them.
+    /// Agents that cannot be built. Their turns wait for a worker that has them.
     left_out: Vec<(String, Error)>,
 }
 
-/// Adds the other agents there are: a worker also finds their turns. One that the start would refuse takes no other one down.
+/// Adds the other agents, because a worker also claims their turns. An invalid agent is left out and does not
+/// affect the others.
 fn others(
     builder: Builder,
     staff: &Staff,
@@ -302,20 +311,21 @@ fn others(
     Ok(others)
 }
 
-/// An agent beside the first one.
+/// Builds an agent other than the first one.
 fn other(agent: &AgentFile, dir: &Path) -> Result<Builder, Error> {
     let model = agent.model().map_or(RULES, ModelName::as_str);
     agent.build(Outlast::agent(agent.name()).model(model), dir).map(|builder| agent.with_fallbacks(builder))
 }
 
-/// What turns of an agent are pinned to, if a worker here can run it: whatever the start of one would refuse is refused.
+/// Returns the package that turns of the agent are pinned to. Fails if a worker here could not start with the
+/// agent.
 pub(crate) fn fitted(agent: &AgentFile, configuration: &Configuration) -> Result<Pinned, Error> {
     let model = agent.model().map_or(RULES, ModelName::as_str);
     let builder = rehearsed(Outlast::ephemeral().model(model))?.provider(configuration.providers()?);
     agent.with_fallbacks(agent.build(builder, &here()?)?).fitted()
 }
 
-/// The model that plays a script.
+/// Creates the model that plays a script.
 fn playing(path: &Path, model: ModelName) -> Result<Only, Error> {
     let rehearsal = Rehearsal::scripted(Script::read(path)?, Arc::new(SystemClock));
     if rehearsal.info(&model).is_some() {
@@ -328,7 +338,7 @@ fn playing(path: &Path, model: ModelName) -> Result<Only, Error> {
     Err(Error::new(Kind::InputInvalid, detail))
 }
 
-/// With the models that need no provider.
+/// Adds the models that need no provider.
 fn rehearsed(builder: Builder) -> Result<Builder, Error> {
     REHEARSED.iter().try_fold(builder, |builder, model| {
         let rehearsal = Rehearsal::agent(Arc::new(SystemClock));
@@ -336,14 +346,16 @@ fn rehearsed(builder: Builder) -> Result<Builder, Error> {
     })
 }
 
-/// Where an agent works: where the person who starts it is.
+/// Returns the current directory, in which agents work.
 pub(crate) fn here() -> Result<PathBuf, Error> {
     std::env::current_dir().map_err(|cause| {
         Error::new(Kind::IoFailed, format!("there is no current directory: {cause}")).because(cause)
     })
 }
 
-/// The name of a script's model: a turn that began with a script goes on with that script or not at all.
+/// Returns the name of a script's model.
+///
+/// The name contains a hash of the script, so a turn continues only with the script it started with.
 fn name_of(script: &Path) -> Result<ModelName, Error> {
     let text = std::fs::read(script).map_err(|cause| {
         let detail = format!("the script {} cannot be read: {cause}", script.display());
@@ -352,8 +364,9 @@ fn name_of(script: &Path) -> Result<ModelName, Error> {
     format!("rehearsal/script-{:.8}", Hash::of(&text).to_string()).parse()
 }
 
-/// A rehearsal model that answers to one name. A worker also finds turns of other sessions, which began under other
-/// names and must not be answered by this one's script.
+/// A rehearsal model with exactly one name.
+///
+/// A worker also claims turns of other sessions, which use other models. This script must not answer them.
 struct Only {
     model: ModelName,
     rehearsal: Rehearsal,

@@ -1,4 +1,4 @@
-//! Files that `outlast sessions export` wrote.
+//! Reads the files that `outlast sessions export` writes.
 use crate::terminal;
 use outlast::vocab::limits::ARCHIVE_BYTES;
 use outlast::{Error, Kind};
@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// An archive that is read, perhaps several times from its beginning.
+/// An open archive. It can be read several times from the start.
 pub(crate) struct Archive {
     from: From,
     read: u64,
@@ -20,7 +20,7 @@ enum From {
 }
 
 impl Archive {
-    /// The file, or all of standard input if it is `-`.
+    /// Opens a file, or reads all of standard input if the path is `-`.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let unread = |cause: io::Error| {
             Error::new(Kind::IoFailed, format!("{} cannot be read: {cause}", path.display())).because(cause)
@@ -38,7 +38,7 @@ impl Archive {
         Ok(Self { from, read: 0, bytes, watched: false })
     }
 
-    /// The same, with a line on the terminal that says how far it is.
+    /// Shows the reading progress on the terminal.
     pub(crate) fn watched(self) -> Self {
         Self { watched: true, ..self }
     }

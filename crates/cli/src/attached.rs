@@ -1,4 +1,4 @@
-//! A file that is sent with an input: its name, and what kind it is.
+//! A file that is sent with an input: its name, media type and bytes.
 use outlast::tools::{is_link_refusal, open_without_links};
 use outlast::{Error, Kind};
 use std::fs::File;
@@ -6,27 +6,28 @@ use std::io::Read;
 use std::path::Path;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes by which a file is told.
+/// The number of bytes from which the media type is detected.
 const BEGINNING: u64 = 64 << 10;
 
-/// A file before it is sent.
+/// An open file, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Attached {
-    /// Its media type.
     pub(crate) media_type: &'static str,
-    /// Its name without the directories.
+    /// The file name without directories.
     pub(crate) name: String,
-    /// How many bytes it has; none are known of a pipe.
+    /// The size in bytes; zero for a pipe.
     pub(crate) bytes: u64,
-    /// Its first bytes.
+    /// The bytes that were already read.
     beginning: Vec<u8>,
-    /// What comes behind them.
+    /// The file, positioned after `beginning`.
     rest: File,
 }
 
 impl Attached {
-    /// Opens a file, and reads its beginning. A symbolic link is refused: whoever can write to the file's directory could have
-    /// placed it there to have another file sent.
+    /// Opens a file and reads its beginning.
+    ///
+    /// A symbolic link is refused. Another user who can write to the directory could have placed it there to
+    /// get another file sent.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let unread = |cause: std::io::Error| {
             Error::new(Kind::IoFailed, format!("{} cannot be read: {cause}", path.display())).because(cause)
@@ -49,14 +50,16 @@ impl Attached {
         Ok(Self { media_type: media_type(&beginning), name, bytes, beginning, rest })
     }
 
-    /// All its bytes.
+    /// Returns a reader over all bytes.
     pub(crate) fn reader(self) -> impl AsyncRead + Send {
         let beginning = std::io::Cursor::new(self.beginning);
         AsyncReadExt::chain(beginning, tokio::fs::File::from_std(self.rest))
     }
 }
 
-/// What bytes are, by how they begin: names lie, and nobody should be shown a program as a picture.
+/// Detects the media type from the first bytes.
+///
+/// The file name is not used, because it can be wrong: a program must not be shown as a picture.
 fn media_type(bytes: &[u8]) -> &'static str {
     const BEGINNINGS: &[(&[u8], &str)] = &[
         (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -74,7 +77,7 @@ fn media_type(bytes: &[u8]) -> &'static str {
     }
 }
 
-/// Whether bytes begin a text; the last character may be cut.
+/// Returns whether the bytes are the start of UTF-8 text. The last character may be incomplete.
 fn is_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).map_or_else(|cause| cause.error_len().is_none(), |_| true)
 }

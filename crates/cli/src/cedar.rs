@@ -1,4 +1,5 @@
-//! Cedar policies of `outlast.toml`: they decide beside the rules of every agent.
+//! The `[cedar]` table of `outlast.toml`: Cedar policies that apply to all agents, in addition to their
+//! rules.
 use crate::config::document::Document;
 use outlast::{Builder, Error};
 use schemars::JsonSchema;
@@ -18,7 +19,7 @@ pub(crate) struct CedarTable {
     schema: Option<PathBuf>,
 }
 
-/// An agent under the policies of the file, if it names some.
+/// Adds the Cedar policies of the configuration to a builder, if there are any.
 pub(crate) fn under(builder: Builder, document: Option<&Document>) -> Result<Builder, Error> {
     let Some(document) = document else { return Ok(builder) };
     let table: Option<CedarTable> = document.value(&["cedar"])?;

@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! The commands, one module each. [`Command::run`] dispatches to them.
 mod agents;
 mod approvals;
 mod attachments;
@@ -128,7 +128,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Does it.
+    /// Runs the command and returns its exit code.
     pub(crate) fn run(self, data: &Data) -> Result<ExitCode, Error> {
         match self {
             Self::Demo(demo) => demo.run(),
@@ -174,24 +174,24 @@ impl Command {
     }
 }
 
-/// Runs a command whose only failure is an error.
+/// Runs a command whose exit code is always success unless it returns an error.
 fn done(work: impl Future<Output = Result<(), Error>>) -> Result<ExitCode, Error> {
     complete(async { work.await.map(|()| ExitCode::SUCCESS) })
 }
 
-/// The same for a command that drives turns on threads of their own.
+/// Like [`done`], for a command that drives turns on separate threads.
 fn done_beside_turns(work: impl Future<Output = Result<(), Error>>) -> Result<ExitCode, Error> {
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     threads.worker_threads(OwnThreads::beside());
     start(&mut threads)?.block_on(work).map(|()| ExitCode::SUCCESS)
 }
 
-/// Runs a command to its end.
+/// Runs a command on a multi-threaded runtime.
 fn complete<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     start(&mut tokio::runtime::Builder::new_multi_thread())?.block_on(work)
 }
 
-/// Runs a command on this thread alone: what it spawns begins only when it waits.
+/// Runs a command on this thread. Spawned tasks start only when the command awaits something.
 fn complete_alone<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     start(&mut tokio::runtime::Builder::new_current_thread())?.block_on(work)
 }
@@ -203,8 +203,8 @@ fn no_threads(cause: std::io::Error) -> Error {
 fn start(builder: &mut tokio::runtime::Builder) -> Result<tokio::runtime::Runtime, Error> {
     let runtime = builder.enable_all().build().map_err(no_threads)?;
     let inside = runtime.enter();
-    // A file that has reached the limit on its size is an error of that write, and not the death of the process, which
-    // is what this signal would be if nobody took it. Taken once, it stays taken.
+    // Without a handler, SIGXFSZ kills the process when a file reaches the limit on its size. With one, the
+    // write fails. The handler stays installed after the stream is dropped.
     signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map(drop).map_err(no_threads)?;
     drop(inside);
     Ok(runtime)

@@ -1,5 +1,9 @@
-//! Files that configure Outlast: [`document`] reads them with the line of every value, [`schema`] says which keys there are,
-//! [`keys`] finds those that there are not, [`server`] is what the server is told.
+//! Reads and checks configuration files.
+//!
+//! - [`document`] reads a TOML file and knows the line of every value.
+//! - [`schema`] defines the known keys.
+//! - [`keys`] finds unknown keys.
+//! - [`server`] is the `[server]` table.
 pub(crate) mod document;
 pub(crate) mod keys;
 pub(crate) mod schema;

@@ -1,4 +1,4 @@
-//! Where everything is kept, and how commands reach it.
+//! Opens the database or the server that a command works on.
 use crate::cedar;
 use crate::desk::Desk;
 use crate::providers::Configuration;
@@ -50,23 +50,26 @@ pub(crate) struct Data {
     pub(crate) org: Option<String>,
 }
 
-/// The variable with the API key for a server. There is no flag for it: arguments stand in lists of processes (S60).
+/// The environment variable with the API key of a server.
+///
+/// There is no flag for the key, because arguments are visible in process lists.
 const KEY: &str = "OUTLAST_KEY";
 
 impl Data {
-    /// Says where something goes on, on a file; a server drives its turns itself.
+    /// Prints that a worker has to continue the work. Prints nothing for a server, which drives its turns
+    /// itself.
     pub(crate) fn note_work(&self, what: &str) {
         if self.server.is_none() {
             terminal::note(&format!("· {what} where a worker runs; `outlast work` is one"));
         }
     }
 
-    /// Whom a command asks.
+    /// Opens the database or the server.
     pub(crate) async fn desk(&self) -> Result<Desk, Error> {
         self.desk_by(who()).await
     }
 
-    /// The same in somebody's name; a server knows by the key who that is.
+    /// Like [`Self::desk`], in the name of `by`. A server identifies the caller by its key instead.
     pub(crate) async fn desk_by(&self, by: Principal) -> Result<Desk, Error> {
         match self.client()? {
             Some(client) => Ok(Desk::Server(client)),
@@ -74,7 +77,7 @@ impl Data {
         }
     }
 
-    /// The same over every organisation of a file, unless one is named.
+    /// Like [`Self::desk`], for all organisations of a database file unless one is named.
     pub(crate) async fn desk_widely(&self) -> Result<Desk, Error> {
         match self.client()? {
             Some(client) => Ok(Desk::Server(client)),
@@ -82,7 +85,7 @@ impl Data {
         }
     }
 
-    /// Whom the operator of a database asks: the file over every organisation, or a server that knows by the key who that is.
+    /// Opens the database for all organisations, or the server. A server identifies the operator by its key.
     pub(crate) fn operators_desk(&self) -> Result<Desk, Error> {
         match self.client()? {
             Some(client) => Ok(Desk::Server(client)),
@@ -90,7 +93,7 @@ impl Data {
         }
     }
 
-    /// The server that is named, if one is.
+    /// Returns a client for the server, if one is named.
     pub(crate) fn client(&self) -> Result<Option<Client>, Error> {
         if let (Some(_), Some(org)) = (&self.server, &self.org) {
             let detail = format!(
@@ -101,7 +104,7 @@ impl Data {
         self.client_of_any()
     }
 
-    /// The same, for what a server does in an organisation that is named to it.
+    /// Like [`Self::client`], for requests that name the organisation themselves.
     pub(crate) fn client_of_any(&self) -> Result<Option<Client>, Error> {
         let Some(address) = &self.server else { return Ok(None) };
         let key = self.key()?;
@@ -114,7 +117,7 @@ impl Data {
         Ok(Some(client))
     }
 
-    /// The same server, asked with another key.
+    /// Returns a client for the server with another key.
     pub(crate) fn client_with(&self, key: &Key) -> Result<Option<Client>, Error> {
         self.server.as_deref().map(|address| Client::at(address, Some(key))).transpose()
     }
@@ -130,7 +133,7 @@ impl Data {
         Ok(env::var(KEY).ok().filter(|key| !key.is_empty()).map(|key| Key::new(key.trim())))
     }
 
-    /// Refuses where a server is named: what follows works on a file.
+    /// Fails if a server is named. For commands that need a database file.
     pub(crate) fn only_on_a_file(&self) -> Result<(), Error> {
         let Some(server) = &self.server else { return Ok(()) };
         let detail = format!(
@@ -139,7 +142,7 @@ impl Data {
         Err(Error::new(Kind::CommandLocal, detail))
     }
 
-    /// Refuses where a server is named: what follows is about what this machine is configured with, as `what` says.
+    /// Fails if a server is named. For commands that use the configuration of this machine; `what` says so.
     pub(crate) fn only_here(&self, what: &str) -> Result<(), Error> {
         let Some(server) = &self.server else { return Ok(()) };
         let detail = format!(
@@ -148,14 +151,14 @@ impl Data {
         Err(Error::new(Kind::CommandLocal, detail))
     }
 
-    /// Where lines that were typed are kept; those for a server are not.
+    /// Returns the path of the input history, or `None` for a server.
     pub(crate) fn history(&self) -> Option<PathBuf> {
         let mut history = self.path.clone().into_os_string();
         history.push("-history");
         self.server.is_none().then(|| history.into())
     }
 
-    /// A runtime on the database, which is made if it is not there.
+    /// Returns a builder for a runtime on the database. Starting it creates the database if necessary.
     pub(crate) fn builder(&self) -> Builder {
         let builder = Outlast::at(&self.path).by(who());
         let builder = match &self.org {
@@ -165,7 +168,7 @@ impl Data {
         if self.unsafe_durability { builder.unsafe_durability() } else { builder }
     }
 
-    /// The same, with the contents of attachments, the policies, the telemetry and the sinks of the configuration.
+    /// Like [`Self::builder`], with the attachment store, policies, telemetry and sinks of the configuration.
     pub(crate) fn configured(&self, configuration: &Configuration) -> Result<Builder, Error> {
         self.only_on_a_file()?;
         let builder = self.builder();
@@ -181,7 +184,7 @@ impl Data {
         configuration.sinks()?.iter().try_fold(builder, |builder, sink| Ok(builder.sink(sink.outlet()?)))
     }
 
-    /// Where contents lie outside the database, if they do.
+    /// Opens the attachment store outside of the database, if one is configured.
     pub(crate) async fn contents(
         &self,
         store: &dyn Store,
@@ -198,20 +201,19 @@ impl Data {
         }
     }
 
-    /// The database for a look or a single write, as the organisation that is meant has it. It must be there, and no
-    /// worker starts.
+    /// Opens an existing database for the selected organisation, without a worker.
     pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, Error> {
         self.open_by(who()).await
     }
 
-    /// The same in somebody's name.
+    /// Like [`Self::open`], in the name of `by`.
     pub(crate) async fn open_by(&self, by: Principal) -> Result<Arc<dyn Store>, Error> {
         let store = self.operator()?;
         let org = self.org_in(store.as_ref()).await?;
         Ok(store.serving(Access::to(org).by(by)))
     }
 
-    /// The organisation that is meant.
+    /// Returns the selected organisation.
     pub(crate) async fn org_in(&self, store: &dyn Store) -> Result<OrgId, Error> {
         match &self.org {
             Some(named) => orgs::find(store, named).await,
@@ -219,24 +221,24 @@ impl Data {
         }
     }
 
-    /// The database over every organisation.
+    /// Opens an existing database for all organisations.
     pub(crate) fn operator(&self) -> Result<Arc<dyn Store>, Error> {
         let store: Arc<dyn Store> = Arc::new(self.open_as(None)?);
         Ok(store.serving(Access::operator().by(who())))
     }
 
-    /// The database over every organisation, or as the one that is named has it.
+    /// Opens an existing database for the named organisation, or for all.
     pub(crate) async fn open_widely(&self) -> Result<Arc<dyn Store>, Error> {
         if self.org.is_some() { self.open().await } else { self.operator() }
     }
 
-    /// The database as the organisation that is meant has it; it is made if it is not there.
+    /// Like [`Self::open`], but creates the database if necessary.
     pub(crate) async fn made(&self) -> Result<Arc<dyn Store>, Error> {
         self.make()?;
         self.open().await
     }
 
-    /// The same over every organisation.
+    /// Like [`Self::operator`], but creates the database if necessary.
     pub(crate) fn made_widely(&self) -> Result<Arc<dyn Store>, Error> {
         self.make()?;
         self.operator()
@@ -251,7 +253,8 @@ impl Data {
         Ok(())
     }
 
-    /// The file for a worker, whose life is shown to others, or for whoever only looks at it.
+    /// Opens the database file. A worker registers itself there, so that other processes can see whether it
+    /// is alive.
     pub(crate) fn open_as(&self, worker: Option<WorkerId>) -> Result<Sqlite, Error> {
         self.only_on_a_file()?;
         if !self.path.exists() {
@@ -266,7 +269,7 @@ impl Data {
     }
 }
 
-/// Who sits at the terminal.
+/// Returns the user at the terminal.
 pub(crate) fn who() -> Principal {
     let user = env::var("USER").ok().and_then(|user| user.parse().ok());
     let user = user.or_else(|| "operator".parse().ok());

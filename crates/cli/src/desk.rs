@@ -1,7 +1,8 @@
-//! Whom a command asks: a database file, or a server. Both give the same views, so a command prints the same of either.
+//! The backend of a command: a database file or a server.
 //!
-//! What a command asks about sessions and turns is here; about what waits for people in [`waits`], about use and access in
-//! [`books`], about all of a session at once in [`looks`]. Whoever drives turns is a `Host`.
+//! Both return the same views, so a command prints the same for either. This module has the operations on
+//! sessions and turns. [`waits`] has approvals and other waits. [`books`] has costs, budgets, keys, audit and
+//! configurations. [`looks`] has search, context and verification. `Host` drives turns.
 mod books;
 mod looks;
 mod waits;
@@ -22,17 +23,16 @@ use outlast_client::Client;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whom a command asks.
+/// The backend of a command.
 #[derive(Clone)]
 pub(crate) enum Desk {
-    /// A database that this process has opened.
+    /// A database that this process opened.
     File(Arc<dyn Store>),
-    /// A server.
     Server(Client),
 }
 
 impl Desk {
-    /// The session that a person names.
+    /// Returns the session with this id or key.
     pub(crate) async fn find(&self, text: &str) -> Result<SessionView, Error> {
         match Named::parse(text)? {
             Named::Id(id) => self.session(id).await,
@@ -40,7 +40,7 @@ impl Desk {
         }
     }
 
-    /// The same, if it is there. A key may be new, an id may not.
+    /// Returns a session, or `None` if its key is new. An unknown id is an error.
     pub(crate) async fn find_named(&self, named: &Named) -> Result<Option<SessionView>, Error> {
         match named {
             Named::Id(id) => self.session(*id).await.map(Some),
@@ -51,7 +51,6 @@ impl Desk {
         }
     }
 
-    /// One session.
     pub(crate) async fn session(&self, id: SessionId) -> Result<SessionView, Error> {
         match self {
             Self::File(store) => store.session(id).await,
@@ -66,7 +65,7 @@ impl Desk {
         }
     }
 
-    /// The newest sessions that a filter lets through.
+    /// Returns the newest sessions that match a filter.
     pub(crate) async fn sessions(&self, filter: &Filter, most: usize) -> Result<Vec<Listed>, Error> {
         match self {
             Self::File(store) => {
@@ -76,7 +75,7 @@ impl Desk {
         }
     }
 
-    /// Sessions that were forked from one.
+    /// Returns the sessions that were forked from a session.
     pub(crate) async fn forks(&self, session: SessionId) -> Result<Vec<SessionId>, Error> {
         match self {
             Self::File(store) => store.forks(session).await,
@@ -84,7 +83,7 @@ impl Desk {
         }
     }
 
-    /// Branches a session at a message: into a head of that name, or into a new session.
+    /// Branches a session at a message, into a new head if `head` is set, or into a new session.
     pub(crate) async fn fork(
         &self,
         from: SessionId,
@@ -100,7 +99,6 @@ impl Desk {
         }
     }
 
-    /// Moves a head back.
     pub(crate) async fn rewind(&self, session: SessionId, head: &str, to: Option<Seq>) -> Result<(), Error> {
         match self {
             Self::File(store) => store.rewind(session, head.to_owned(), to, SystemClock.now()).await,
@@ -108,7 +106,7 @@ impl Desk {
         }
     }
 
-    /// Deletes a session and everything only it uses.
+    /// Deletes a session and everything that only it uses.
     pub(crate) async fn delete(&self, session: SessionId) -> Result<(), Error> {
         match self {
             Self::File(store) => store.delete(session, SystemClock.now()).await,
@@ -116,7 +114,7 @@ impl Desk {
         }
     }
 
-    /// Turns of a session from one on.
+    /// Returns up to `most` turns of a session, starting at index `from`.
     pub(crate) async fn turns(
         &self,
         session: SessionId,
@@ -129,7 +127,6 @@ impl Desk {
         }
     }
 
-    /// One turn.
     pub(crate) async fn turn(&self, turn: TurnId) -> Result<TurnView, Error> {
         match self {
             Self::File(store) => store.turn(turn).await,
@@ -137,7 +134,7 @@ impl Desk {
         }
     }
 
-    /// Records of a session after one of them.
+    /// Returns up to `most` records of a session after a record.
     pub(crate) async fn records(
         &self,
         session: SessionId,
@@ -150,7 +147,7 @@ impl Desk {
         }
     }
 
-    /// The records of a turn.
+    /// Returns the records of a turn.
     pub(crate) async fn turn_records(&self, turn: TurnId) -> Result<Vec<Record>, Error> {
         match self {
             Self::File(store) => store.turn_records(turn).await,
@@ -158,7 +155,7 @@ impl Desk {
         }
     }
 
-    /// The agent that answers a turn; none before it has begun.
+    /// Returns the agent of a turn, or `None` before the turn starts.
     pub(crate) async fn agent_of(&self, turn: TurnId) -> Result<Option<String>, Error> {
         match self {
             Self::File(store) => {
@@ -169,7 +166,7 @@ impl Desk {
         }
     }
 
-    /// Where the feed of all sessions ends now.
+    /// Returns the current end of the feed of all sessions.
     pub(crate) async fn feed_end(&self) -> Result<u64, Error> {
         match self {
             Self::File(store) => Ok(feed::newest(store.as_ref()).await?.0),
@@ -177,7 +174,7 @@ impl Desk {
         }
     }
 
-    /// The sessions in which something happened after a place of the feed, and how far it was read.
+    /// Returns the sessions that changed after a position of the feed, and the new position.
     pub(crate) async fn changed(&self, after: u64) -> Result<(u64, BTreeSet<SessionId>), Error> {
         match self {
             Self::File(store) => {
@@ -189,7 +186,7 @@ impl Desk {
         }
     }
 
-    /// The turns of a branch, its end first, until so many bytes were read.
+    /// Returns the turns of a branch, last one first, until `bytes` bytes were read.
     pub(crate) async fn history(&self, node: NodeRef, bytes: usize) -> Result<Vec<HistoryTurn>, Error> {
         match self {
             Self::File(store) => store.history(node, bytes).await,
@@ -197,7 +194,7 @@ impl Desk {
         }
     }
 
-    /// The key that finishes what a turn waits for at a place. A server shows it only to those who may run turns.
+    /// Returns the completion key of a wait. A server shows it only to callers that may run turns.
     pub(crate) async fn key_of(
         &self,
         turn: TurnId,
@@ -217,7 +214,7 @@ impl Desk {
         }
     }
 
-    /// Asks a turn to stop; also to take back what it did, if `undo`.
+    /// Cancels a turn. With [`Undo::All`], also undoes what it did.
     pub(crate) async fn stop(&self, turn: TurnId, reason: &str, undo: Undo) -> Result<Cancelled, Error> {
         let (now, why) = (SystemClock.now(), reason.to_owned());
         match (self, undo) {
@@ -228,7 +225,7 @@ impl Desk {
         }
     }
 
-    /// Why a session or a turn does not move.
+    /// Explains what a session or turn waits for.
     pub(crate) async fn why(&self, what: &str) -> Result<Why, Error> {
         match (self, what.parse::<TurnId>()) {
             (Self::File(store), Ok(turn)) => why::of_turn(store.as_ref(), turn).await,
@@ -239,11 +236,11 @@ impl Desk {
     }
 }
 
-/// What becomes of what a stopped turn did.
+/// What to do with the actions of a cancelled turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Undo {
-    /// It stays.
+    /// Keep them.
     Nothing,
-    /// It is taken back, where tools can.
+    /// Undo them, if their tools can.
     All,
 }

@@ -1,22 +1,21 @@
-//! Finds what a person names: a session by its id or key, a turn by its id.
+//! Parses the name of a session: its id or its key.
 use outlast::{Error, Outlast, Session, SessionId};
 
-/// A session as a person names it.
+/// The name of a session.
 #[derive(Clone)]
 pub(crate) enum Named {
-    /// By its id.
     Id(SessionId),
-    /// By the key its caller gave it.
+    /// The key that its creator chose.
     Key(String),
 }
 
 impl Named {
-    /// What looks like an id is one, and an error if it is of another kind; everything else is a key.
+    /// Parses an id or a key. Text that looks like an id must parse as a session id. All other text is a key.
     pub(crate) fn parse(text: &str) -> Result<Self, Error> {
         if looks_like_an_id(text) { Ok(Self::Id(text.parse()?)) } else { Ok(Self::Key(text.to_owned())) }
     }
 
-    /// The session for inputs; a new one if none is named.
+    /// Returns the named session, or a new one.
     pub(crate) fn session(named: Option<Self>, outlast: &Outlast) -> Session {
         match named {
             Some(Self::Id(id)) => outlast.session_by_id(id),
@@ -26,7 +25,8 @@ impl Named {
     }
 }
 
-/// Three letters, an underscore and 32 hex digits; or whatever begins like a session's id.
+/// Returns whether the text is three letters, an underscore and 32 hex digits, or has the prefix of session
+/// ids.
 fn looks_like_an_id(text: &str) -> bool {
     let Some((prefix, rest)) = text.split_once('_') else { return false };
     let hex = rest.len() == 32 && rest.bytes().all(|b| b.is_ascii_hexdigit());

@@ -1,4 +1,5 @@
-//! Follows a turn to its end, or to where it waits for somebody. Ctrl-C cancels the turn; a second one ends the program.
+//! Follows a turn until it ends or waits for a person. Ctrl-C cancels the turn, and a second Ctrl-C exits the
+//! program.
 use crate::host::{Followed, Host};
 use crate::prose::Prose;
 use crate::question;
@@ -14,22 +15,22 @@ use outlast::vocab::wait::{Wait, WaitKind};
 use outlast::{Error, Kind, SessionId, TurnId};
 use std::time::Duration;
 
-/// What a shell expects of a program that was interrupted.
+/// The exit code of a program that was interrupted, by shell convention.
 const INTERRUPTED: i32 = 130;
 
-/// What comes sooner than this needs no word.
+/// A sleep shorter than this is not reported.
 const SOON: Duration = Duration::from_secs(2);
 
-/// How events are shown.
+/// The format of the output.
 pub(crate) enum View {
-    /// One line of JSON each.
+    /// One line of JSON per event.
     Frames,
-    /// As a conversation.
+    /// A conversation.
     Prose(Prose),
 }
 
 impl View {
-    /// Lets what is told beside the text begin on a line of its own.
+    /// Ends the current line, so that a note starts on a new one.
     fn end_line(&self) {
         if let Self::Prose(prose) = self {
             prose.end_line();
@@ -45,7 +46,7 @@ impl View {
                     Event::Live(live) => Some(live.turn),
                     Event::Missed { .. } => None,
                 };
-                // The session may have turns of others.
+                // The session may contain turns of other users.
                 if whose == Some(turn) {
                     prose.show(event);
                 }
@@ -54,16 +55,16 @@ impl View {
     }
 }
 
-/// What to do when the turn waits for somebody outside.
+/// What to do when the turn waits for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtWait {
-    /// Say so and leave; the turn stays.
+    /// Print the wait and return. The turn stays parked.
     Leave,
-    /// Say so and stay until it goes on.
+    /// Print the wait and continue to follow.
     Stay,
 }
 
-/// Follows a turn over its events. An end other than an answer is an error; a wait is none.
+/// Follows the events of a turn. Returns an error if it ends without an answer, but not if it waits.
 pub(crate) async fn follow(
     host: &Host,
     followed: Followed,
@@ -82,7 +83,7 @@ pub(crate) async fn follow(
     }
     loop {
         let event = tokio::select! {
-            // Ctrl-C comes first: the process listens for it only once this was polled.
+            // Ctrl-C comes first: the process handles the signal only after the first poll.
             biased;
             () = &mut stop => {
                 if asked_to_stop {
@@ -128,7 +129,7 @@ pub(crate) async fn follow(
             }
             Fact::Parked { waits } => {
                 let waiting = waiting(host, (session, turn)).await?;
-                // A wait of the past was resolved since.
+                // An old wait was resolved in the meantime.
                 let Some(waiting) = waiting.filter(|waiting| waiting.waits == *waits) else { continue };
                 terminal::note(&waiting.told);
                 if let Some(failure) = stuck.take().filter(|_| ours) {
@@ -144,14 +145,14 @@ pub(crate) async fn follow(
     }
 }
 
-/// Whether time alone moves a turn, and so much of it that somebody who looks on would wonder.
+/// Returns whether a turn only sleeps, and long enough that a user would notice.
 fn is_long_sleep(waits: &[Wait]) -> bool {
     let soon = SystemClock.now().after(SOON);
     waits.iter().all(|wait| wait.kind == WaitKind::Sleep && wait.deadline.is_some_and(|until| until > soon))
 }
 
-/// Why the session cannot go on, if that is a disk without room, which somebody has to make. A turn that comes before
-/// ours holds ours up as well.
+/// Returns the error of a full disk, which a person has to free. A full disk also blocks our turn if it holds
+/// an earlier one.
 fn full(event: &Event) -> Option<Error> {
     match event {
         Event::Live(Live { turn, what: LiveKind::Held { failure } }) if failure.code == Kind::StoreFull => {
@@ -162,16 +163,17 @@ fn full(event: &Event) -> Option<Error> {
     }
 }
 
-/// What a session waits for right now.
+/// The current waits of a session.
 struct Waiting {
     waits: Vec<Wait>,
-    /// Whether it is the turn that is followed.
+    /// Whether they belong to the followed turn.
     ours: bool,
-    /// What a person is told.
+    /// The message for the user.
     told: String,
 }
 
-/// What the session waits for that somebody outside has to do; time passes by itself.
+/// Returns the waits of a session that a person has to resolve. Sleeps are ignored, because they end on their
+/// own.
 async fn waiting(host: &Host, (session, turn): (SessionId, TurnId)) -> Result<Option<Waiting>, Error> {
     let desk = host.desk();
     let session = desk.session(session).await?;
@@ -188,10 +190,10 @@ async fn waiting(host: &Host, (session, turn): (SessionId, TurnId)) -> Result<Op
     Ok(Some(Waiting { waits: session.waits, ours, told }))
 }
 
-/// Comes back when somebody presses Ctrl-C.
+/// Waits for Ctrl-C.
 pub(crate) async fn interrupt() {
     if tokio::signal::ctrl_c().await.is_err() {
-        // The system does not tell us; then Ctrl-C ends the program as it always did.
+        // Without a handler, Ctrl-C terminates the program as usual.
         std::future::pending::<()>().await;
     }
 }

@@ -1,8 +1,11 @@
-//! Hands the listening socket of a server to the process that takes its place: no connection is refused in between.
+//! Hands the listening socket of a server to its successor, so that no connection is refused in between.
 //!
-//! A server keeps a Unix socket beside its database, for its own user. Whoever comes gets the listening socket over it, begins
-//! to answer, and says so; the old process confirms that and stops as it would at SIGTERM. One that dies before it says so
-//! changes nothing; where the old process dies first, the new one has the socket and serves.
+//! A server listens on a Unix socket next to its database, which only its user can open. The new process
+//! connects, receives the listening socket, starts to serve, and reports that it is ready. The old process
+//! confirms and then stops as it does on SIGTERM.
+//!
+//! If the new process dies before it reports, nothing changes. If the old process dies first, the new one
+//! already has the socket and serves.
 use outlast::{Error, Kind};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -20,40 +23,41 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixListener;
 
-/// How long each waits for the other.
+/// The timeout of each side for the other.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How long the new process waits until the old one has heard that it answers.
+/// How long the new process waits for the confirmation of the old one.
 const HEARD: Duration = Duration::from_secs(2);
 
-/// Between two tries of handing over.
+/// The pause between two attempts to hand over.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What the new process says once it answers, and the old one to that.
+/// The message "ready" of the new process, and the confirmation of the old one.
 const READY: [u8; 1] = [b'r'];
 
-/// Where the server of a database at an address is asked.
+/// Returns the path of the Unix socket for the server of a database at an address.
 fn place(data: &Path, address: SocketAddr) -> PathBuf {
     let mut name = data.as_os_str().to_owned();
     name.push(format!("-serve-{address}"));
     name.into()
 }
 
-/// The offer of a server to hand its socket over.
+/// An offer to hand over a server's socket.
 pub(crate) struct Offer {
     listening: TcpListener,
     door: UnixListener,
     place: PathBuf,
-    /// The file at that place, which may be another process's by now.
+    /// The inode of our Unix socket. The file at `place` may belong to another process by now.
     inode: u64,
 }
 
 impl Offer {
-    /// Offers a socket from now on; `taken` is who hands it over.
+    /// Starts to offer a socket. Call [`Self::taken`] to hand it over.
     pub(crate) fn of(socket: io::Result<TcpListener>, data: &Path) -> Result<Self, Error> {
         let listening = socket.map_err(unoffered)?;
         let place = place(data, listening.local_addr().map_err(unoffered)?);
-        // Whoever left it there is gone, or has handed over: two servers cannot listen at one address.
+        // The owner of an existing file is gone or has handed over, because two servers cannot listen on one
+        // address.
         if let Err(cause) = fs::remove_file(&place)
             && cause.kind() != io::ErrorKind::NotFound
         {
@@ -65,14 +69,14 @@ impl Offer {
         Ok(Self { listening, door, place, inode })
     }
 
-    /// Comes back when another process answers in this one's place.
+    /// Waits until another process has taken over.
     pub(crate) async fn taken(&self) {
         loop {
             match self.hand_over().await {
                 Ok(()) => return,
                 Err(error) => {
                     tracing::warn!(%error, "the socket was not taken over");
-                    // Where there is no file handle left, the next one fails as this did.
+                    // If there are no file handles left, an immediate retry would fail too.
                     tokio::time::sleep(PAUSE).await;
                 }
             }
@@ -81,7 +85,7 @@ impl Offer {
 
     async fn hand_over(&self) -> io::Result<()> {
         let (mut to, _) = self.door.accept().await?;
-        // The file is everybody's for a moment, before it is ours alone.
+        // Before its permissions are set, other users may be able to open the file.
         if to.peer_cred()?.uid() != rustix::process::geteuid().as_raw() {
             return Err(io::Error::other("another user asked for it"));
         }
@@ -93,7 +97,7 @@ impl Offer {
         tokio::time::timeout(PATIENCE, handed).await?
     }
 
-    /// Takes the offer back.
+    /// Withdraws the offer.
     pub(crate) fn end(self) {
         if fs::metadata(&self.place).is_ok_and(|file| file.ino() == self.inode) {
             let _gone = fs::remove_file(&self.place);
@@ -115,14 +119,14 @@ fn send(to: &tokio::net::UnixStream, listening: &TcpListener) -> io::Result<()> 
     Ok(())
 }
 
-/// A socket that another process still answers at.
+/// A socket that the old process still serves.
 pub(crate) struct TakenOver {
     from: UnixStream,
     listening: TcpListener,
 }
 
 impl TakenOver {
-    /// Asks the server of this database at this address for its socket.
+    /// Requests the socket of the server of this database at this address.
     pub(crate) fn from(data: &Path, address: SocketAddr) -> Result<Self, Error> {
         let place = place(data, address);
         let unasked = |cause: io::Error| {
@@ -141,14 +145,15 @@ impl TakenOver {
         Ok(Self { from, listening })
     }
 
-    /// Where to listen.
+    /// Returns the listening socket.
     pub(crate) fn socket(&self) -> Result<TcpListener, Error> {
         self.listening.try_clone().map_err(|cause| {
             Error::new(Kind::IoFailed, format!("the socket cannot be used: {cause}")).because(cause)
         })
     }
 
-    /// Says that this process answers, and hears that the other one stops. If it is gone, this one answers all the same.
+    /// Reports that this process serves, and waits for the confirmation that the old one stops. If the old
+    /// process is gone, this one serves anyway.
     pub(crate) fn answers(mut self) {
         let heard = self.from.set_read_timeout(Some(HEARD)).and_then(|()| self.from.write_all(&READY));
         let heard = heard.and_then(|()| self.from.read_exact(&mut READY.clone()));
@@ -201,14 +206,14 @@ mod tests {
             spawn_blocking(move || TakenOver::from(&data, address).unwrap())
         }
 
-        /// Whoever connects now reaches this socket.
+        /// Checks that new connections reach this socket.
         fn check_reached(&self, socket: &TcpListener) {
             let connected = TcpStream::connect(self.address).unwrap();
             assert_eq!(socket.accept().unwrap().1, connected.local_addr().unwrap());
         }
     }
 
-    /// The new process answers and says so.
+    /// Lets the new process serve and report it.
     fn answers(taken: TakenOver) -> JoinHandle<TcpListener> {
         spawn_blocking(move || {
             let socket = taken.socket().unwrap();
@@ -231,7 +236,7 @@ mod tests {
     async fn a_process_that_dies_before_it_answers_changes_nothing() {
         let (scene, offer) = Scene::new();
         let (first, second) = (scene.take(), async {
-            // It waits in line until the first is dead.
+            // It waits in the queue until the first one is dead.
             scene.take().await.unwrap()
         });
         let ((), socket) = tokio::join!(offer.taken(), async {

@@ -1,4 +1,4 @@
-//! Who drives turns: a worker of this process on a file, or a server.
+//! Drives turns: with a worker of this process on a database file, or on a server.
 use crate::attached::Attached;
 use crate::desk::Desk;
 use crate::find::Named;
@@ -18,40 +18,40 @@ use outlast_client::{Client, File, Following, Heard, NewInput, To};
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
 
-/// Bytes of a file that are sent at once.
+/// The number of bytes per piece of an upload.
 const PIECE: usize = 64 << 10;
 
-/// Who drives turns.
+/// Drives turns.
 pub(crate) enum Host {
     /// A worker of this process.
     Here(Outlast),
-    /// A server, with who is to answer there.
+    /// A server, with the agent that answers there.
     Server(Client, Box<Answering>),
 }
 
-/// Who answers the inputs that a server is sent.
+/// The agent that answers inputs on a server.
 #[derive(Clone)]
 pub(crate) struct Answering {
-    /// The agent; the server's first one without it.
+    /// The agent's name; `None` is the server's default agent.
     pub(crate) agent: Option<String>,
-    /// What is said over it.
+    /// The overlay to send with each input.
     pub(crate) overlay: Option<Overlay>,
 }
 
-/// An input before it is sent.
+/// An input to be sent.
 #[derive(Default)]
 pub(crate) struct Outgoing {
     pub(crate) text: String,
-    /// The same key in the same session is the same turn.
+    /// The idempotency key. The same key in the same session is the same turn.
     pub(crate) key: Option<String>,
     pub(crate) head: Option<String>,
-    /// What the answer must fit.
+    /// The JSON Schema of the answer.
     pub(crate) schema: Option<Value>,
     pub(crate) parent: Option<TraceParent>,
     pub(crate) files: Vec<Attached>,
 }
 
-/// A turn that is followed.
+/// A turn and the events of its session.
 pub(crate) struct Followed {
     pub(crate) session: SessionId,
     pub(crate) turn: TurnId,
@@ -65,7 +65,7 @@ pub(crate) enum Events {
 }
 
 impl Events {
-    /// The next one; waits for it. A connection that is lost is made again.
+    /// Waits for the next event. Reconnects if the connection to the server is lost.
     pub(crate) async fn next(&mut self) -> Result<Event, Error> {
         let following = match self {
             Self::Here(events) => return events.next().await,
@@ -84,7 +84,7 @@ impl Events {
 }
 
 impl Host {
-    /// Where its sessions are looked at.
+    /// Returns the backend for queries about its sessions.
     pub(crate) fn desk(&self) -> Desk {
         match self {
             Self::Here(outlast) => Desk::File(outlast.store().clone()),
@@ -92,7 +92,7 @@ impl Host {
         }
     }
 
-    /// Sends an input to the session that is named, or to a new one. It is durable when this comes back.
+    /// Sends an input to a session, or to a new one. When this returns, the input is durable.
     pub(crate) async fn send(&self, named: Option<Named>, input: Outgoing) -> Result<Followed, Error> {
         match self {
             Self::Here(outlast) => send_here(outlast, named, input).await,
@@ -102,7 +102,7 @@ impl Host {
         }
     }
 
-    /// The events of a session after one of them.
+    /// Returns the events of a session after a record.
     pub(crate) fn events(&self, session: SessionId, after: Seq) -> Events {
         match self {
             Self::Here(outlast) => Events::Here(outlast.runtime().events(session, after)),
@@ -110,7 +110,6 @@ impl Host {
         }
     }
 
-    /// Asks a turn to stop.
     pub(crate) async fn cancel(&self, turn: TurnId, reason: &str) -> Result<Cancelled, Error> {
         match self {
             Self::Here(outlast) => outlast.runtime().cancel(turn, reason).await,
@@ -118,7 +117,7 @@ impl Host {
         }
     }
 
-    /// Retries a turn, and follows it, or the new turn that retries it, from its beginning.
+    /// Retries a turn. Follows it, or the new turn that retries it, from its start.
     pub(crate) async fn retry(&self, turn: TurnId, place: RetryPlace) -> Result<Followed, Error> {
         let retried = match self {
             Self::Here(outlast) => outlast.runtime().retry_turn(turn, place).await?,
@@ -137,7 +136,7 @@ impl Host {
         Ok(Followed { session: view.session, turn, events: self.events(view.session, before) })
     }
 
-    /// Finishes what a turn waits for.
+    /// Completes a wait of a turn.
     pub(crate) async fn resolve(&self, key: &CompletionKey, how: Resolution) -> Result<Resolved, Error> {
         match self {
             Self::Here(outlast) => outlast.runtime().resolve(key, how).await,
@@ -145,7 +144,7 @@ impl Host {
         }
     }
 
-    /// Stops driving; a server goes on.
+    /// Stops the worker of this process. A server keeps running.
     pub(crate) async fn leave(self) {
         if let Self::Here(outlast) = self {
             outlast.shut_down().await;
@@ -173,7 +172,7 @@ async fn send_here(outlast: &Outlast, named: Option<Named>, input: Outgoing) -> 
     }
     let (limit, most) = outlast.attachments().most();
     for file in files {
-        // One that is too large is refused before it is read.
+        // Refuse a file that is too large before it is read.
         limits::check(limit, usize::try_from(file.bytes).unwrap_or(usize::MAX), most)?;
         sending = sending.attach_stream(file.media_type, Some(file.name.clone()), file.reader()).await?;
     }
@@ -201,7 +200,7 @@ async fn send_there(
     Ok(Followed { session: receipt.session, turn: receipt.turn, events })
 }
 
-/// A file on its way to a server, a piece at a time.
+/// Converts a file to an upload in pieces.
 fn upload(file: Attached) -> File {
     let (media_type, name) = (file.media_type.to_owned(), file.name.clone());
     let bytes = stream::try_unfold(Box::pin(file.reader()), |mut reader| async move {

@@ -1,4 +1,4 @@
-//! What a person passes: an input as an argument or on standard input, JSON in a flag.
+//! Parses arguments: input text, JSON, names, durations and times.
 use outlast::vocab::Millis;
 use outlast::vocab::access::Principal;
 use outlast::vocab::limits;
@@ -9,12 +9,12 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
-/// The input: the argument itself, or all of standard input if it is `-`.
+/// Returns the argument, or all of standard input if it is `-`.
 pub(crate) fn text(argument: &str) -> Result<String, Error> {
     if argument != "-" {
         return Ok(argument.to_owned());
     }
-    // One byte more than is allowed is enough to be refused; the rest need not be read.
+    // One byte over the limit is enough to refuse the input, so the rest is not read.
     let most = Limits::default().input_bytes;
     let mut bytes = Vec::new();
     io::stdin().lock().take(most as u64 + 1).read_to_end(&mut bytes).map_err(|cause| {
@@ -24,7 +24,7 @@ pub(crate) fn text(argument: &str) -> Result<String, Error> {
     utf8(bytes)
 }
 
-/// The text without the line end that a shell puts behind it.
+/// Decodes UTF-8 and removes one trailing newline, which shells add.
 fn utf8(bytes: Vec<u8>) -> Result<String, Error> {
     let mut text = String::from_utf8(bytes).map_err(|cause| {
         let at = cause.utf8_error().valid_up_to();
@@ -36,7 +36,9 @@ fn utf8(bytes: Vec<u8>) -> Result<String, Error> {
     Ok(text)
 }
 
-/// The name of somebody. What somebody is, is not part of it: an agent could pass for a person.
+/// Parses a person's name.
+///
+/// Text in the form of a principal, which includes a kind, is refused: an agent could pass as a person.
 pub(crate) fn name(flag: &str, text: &str) -> Result<Name, Error> {
     if text.parse::<Principal>().is_ok() {
         let detail = format!("expected a name for {flag}, like `ann`, got `{}`", shown(text));
@@ -45,7 +47,7 @@ pub(crate) fn name(flag: &str, text: &str) -> Result<Name, Error> {
     text.parse()
 }
 
-/// JSON from a flag.
+/// Parses JSON from a flag.
 pub(crate) fn json(flag: &str, text: &str) -> Result<Value, Error> {
     serde_json::from_str(text).map_err(|cause| {
         Error::new(
@@ -55,7 +57,7 @@ pub(crate) fn json(flag: &str, text: &str) -> Result<Value, Error> {
     })
 }
 
-/// JSON from a file.
+/// Reads JSON from a file.
 pub(crate) fn json_file(path: &Path) -> Result<Value, Error> {
     let text = std::fs::read_to_string(path).map_err(|cause| {
         Error::new(Kind::IoFailed, format!("{} cannot be read: {cause}", path.display())).because(cause)
@@ -65,7 +67,7 @@ pub(crate) fn json_file(path: &Path) -> Result<Value, Error> {
     })
 }
 
-/// A time span in a flag: a number and `s`, `m`, `h`, `d` or `w`.
+/// Parses a duration from a flag: a number and `s`, `m`, `h`, `d` or `w`.
 pub(crate) fn span(flag: &str, text: &str) -> Result<Duration, Error> {
     parse_span(text).ok_or_else(|| {
         let detail =
@@ -87,7 +89,7 @@ fn parse_span(text: &str) -> Option<Duration> {
     Some(Duration::from_secs(u64::from(number) * unit))
 }
 
-/// A point in the past in a flag: a day, a time, or how long ago.
+/// Parses a time in the past from a flag: a day, a timestamp, or a duration before now.
 pub(crate) fn moment(flag: &str, text: &str, now: Millis) -> Result<Millis, Error> {
     let ago = || {
         let ago = u64::try_from(parse_span(text)?.as_millis()).ok()?;

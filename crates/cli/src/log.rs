@@ -1,4 +1,4 @@
-//! What the program says of itself on standard error, for people or as JSON. Never what was said in a session.
+//! Logs to standard error, as text or JSON. Never logs the content of sessions.
 use clap::{Args, ValueEnum};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -6,7 +6,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt, registry};
 
-/// Our crates. Others may log what they send, keys among it, so nothing of theirs is shown.
+/// The target of our crates. Other crates may log what they send, including keys, so their output is dropped.
 const OURS: &str = "outlast";
 
 /// Whether the program says what goes on inside it, and how much.
@@ -43,7 +43,7 @@ enum Level {
 }
 
 impl Log {
-    /// Begins to say it, if somebody wants to hear it.
+    /// Installs the subscriber, if logging is enabled.
     pub(crate) fn start(&self) {
         let level = match self.level {
             Level::Error => LevelFilter::ERROR,

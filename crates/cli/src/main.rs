@@ -1,8 +1,16 @@
-//! The binary `outlast`: reads flags, wires the parts, prints.
+//! The binary `outlast`: reads flags and configuration, connects the parts, and prints. It contains no rules
+//! of turns.
 //!
-//! One file per command below [`command`]. What they share: [`data`] (where everything is kept), [`desk`] (whom a command asks: a file or a server), [`host`] (who drives turns), [`agent`] (who answers),
-//! [`config`] (files with the line of every value), [`providers`] (where models come from), [`cedar`] (policies beside the rules of agents), [`sinks`] (where outputs go), [`log`] (what it says of itself), [`telemetry`] (where traces go), [`follow`] (an input on its way to its end), [`question`] (what it asks on the
-//! way), [`archived`] (files of sessions), [`private_file`] (files for nobody else to read), [`terminal`] (how text gets out), [`words`] (how things are said).
+//! Each command is a module below [`command`]. They share:
+//!
+//! - [`data`] and [`desk`]: access to a database file or a server
+//! - [`host`]: drives turns
+//! - [`agent`]: chooses and builds agents
+//! - [`config`], [`providers`], [`cedar`], [`sinks`], [`telemetry`]: the tables of `outlast.toml`
+//! - [`follow`], [`question`]: follow a turn and answer its questions
+//! - [`archived`], [`private_file`]: exported sessions, and files that only their owner can read
+//! - [`terminal`], [`words`]: print to the terminal, and format values for it
+//! - [`log`]: the log of the program itself
 mod agent;
 mod archived;
 mod attached;
@@ -43,7 +51,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    // Before anything else: this process may have been started to become a command of the tool `shell`.
+    // Must come first: this process may have been started to become a command of the `shell` tool.
     #[cfg(target_os = "linux")]
     outlast::tools::shell::start();
     let Cli { data, log, command } = Cli::parse();

@@ -1,7 +1,7 @@
-//! Shows a turn to a person: what the model says on standard output, what tools do on standard error.
+//! Prints a turn as a conversation: the text of the model to standard output, tool calls to standard error.
 //!
-//! Text is shown as it streams. What was missed is filled in from the record of the whole reply, so whoever reads ends
-//! with the text that is kept, however late they came (R5.5).
+//! Text is printed as it streams. Missing parts are filled in from the record of the complete reply. So the
+//! printed text always ends up equal to the recorded one, no matter when the reader connected.
 use crate::terminal;
 use crate::words;
 use outlast::vocab::ReplayKey;
@@ -11,64 +11,66 @@ use outlast::vocab::message::text_of;
 use outlast::vocab::record::{Asked, ClaimRef, Compacted, End, Fact, Performed, Record, Seq, Shorter};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a reader was shown so far.
+/// What was printed so far.
 #[derive(Debug, Default)]
 pub(crate) struct Prose {
-    /// The reply that is being spoken.
+    /// The reply that is being streamed.
     spoken: Option<Spoken>,
-    /// Replies that were shown whole.
+    /// Replies that were printed completely.
     whole: BTreeSet<ReplayKey>,
-    /// The tools behind claims and keys.
+    /// The tool names of claims and replay keys.
     names: BTreeMap<(Seq, u32), String>,
     keys: BTreeMap<ReplayKey, String>,
     voice: Voice,
-    /// Points at which a rule does not let a reply be said, or not yet.
+    /// Points at which a rule holds a reply back.
     held_back: BTreeSet<ReplayKey>,
-    /// Whether the last reply was not said.
+    /// Whether the last reply was held back.
     unsaid: bool,
 }
 
-/// What of a model's words is shown.
+/// Which text of the model is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Voice {
-    /// All of them, as they come.
+    /// All text, as it streams.
     #[default]
     Streaming,
-    /// The answer alone, once it stands.
+    /// Only the final answer.
     Answer,
 }
 
-/// A reply while it is said.
+/// A reply while it streams.
 #[derive(Debug)]
 pub(crate) struct Spoken {
     key: ReplayKey,
     attempt: u32,
-    /// What was said in this attempt.
+    /// The text of this attempt.
     said: String,
-    /// What stands on the screen: of an earlier attempt it may be more. A next attempt that says the same again, as after
-    /// a crash, is not shown twice.
+    /// The printed text. It may contain more than `said`, from an earlier attempt. If the next attempt
+    /// repeats the text, as after a crash, it is not printed again.
     shown: String,
 }
 
-/// What there is to show of a reply.
+/// What remains to print of a reply.
 #[derive(Debug, PartialEq, Eq)]
 enum News {
-    /// This follows what is shown.
+    /// Text that continues the printed text.
     More(String),
-    /// Everything is shown.
+    /// Nothing.
     Nothing,
-    /// It is not what is shown.
+    /// The printed text is different.
     Another,
 }
 
 impl Spoken {
-    /// One of which nothing was heard yet.
+    /// Creates a reply without text.
     pub(crate) fn of(key: ReplayKey, attempt: u32) -> Self {
         Self { key, attempt, said: String::new(), shown: String::new() }
     }
 
-    /// Takes a piece in where it belongs. Pieces may overlap what was said: who comes back is told it from the beginning.
-    /// After a gap nothing fits until the record of the reply fills it.
+    /// Adds a piece of text and returns whether it was new.
+    ///
+    /// Pieces may overlap, because a client that reconnects gets the text from its start. After a gap, pieces
+    /// are ignored until the record of the reply fills it.
     pub(crate) fn hear(&mut self, attempt: u32, offset: usize, text: &str) -> bool {
         if attempt > self.attempt && offset == 0 {
             self.attempt = attempt;
@@ -80,12 +82,12 @@ impl Spoken {
         !new.is_empty()
     }
 
-    /// What was said so far.
+    /// Returns the text of this attempt so far.
     pub(crate) fn said(&self) -> &str {
         &self.said
     }
 
-    /// Whether it is the reply of this call.
+    /// Returns whether this is the reply to a model call.
     pub(crate) fn is_of(&self, key: &ReplayKey) -> bool {
         self.key == *key
     }
@@ -101,12 +103,12 @@ impl Spoken {
 }
 
 impl Prose {
-    /// Shows no text but the answer, once it stands: another program may read it.
+    /// Prints only the final answer, for another program to read.
     pub(crate) fn of_answer() -> Self {
         Self { voice: Voice::Answer, ..Self::default() }
     }
 
-    /// Shows an event.
+    /// Prints an event.
     pub(crate) fn show(&mut self, event: &Event) {
         match event {
             Event::Durable(record) => self.became_true(record),
@@ -115,7 +117,7 @@ impl Prose {
         }
     }
 
-    /// Ends the line if a reply stands on it.
+    /// Ends the line if it contains text of a reply.
     pub(crate) fn end_line(&self) {
         if self.spoken.as_ref().is_some_and(|spoken| !spoken.shown.ends_with('\n')) {
             terminal::say("");
@@ -145,7 +147,7 @@ impl Prose {
                 ));
             }
             LiveKind::BudgetLow { budget } => terminal::note(&format!("! little is left of the {budget}")),
-            // Whoever follows the turn says what becomes of it.
+            // `follow` reports these.
             LiveKind::Running { .. } | LiveKind::Replayed { .. } | LiveKind::Held { .. } => {}
         }
     }
@@ -155,7 +157,7 @@ impl Prose {
             return;
         }
         if self.spoken.as_ref().is_none_or(|spoken| spoken.key != *key) {
-            // Without its beginning nothing can be shown; the record of the reply will have it.
+            // A reply cannot be printed without its start. Its record will contain it.
             if offset > 0 {
                 return;
             }
@@ -188,7 +190,7 @@ impl Prose {
         }
     }
 
-    /// Text that was shown turns out not to count.
+    /// Marks the printed text as void.
     fn void(&mut self) {
         if self.spoken.take().is_some_and(|spoken| !spoken.shown.is_empty()) {
             terminal::say("\n[the answer broke off; what stands above is void]");
@@ -214,7 +216,7 @@ impl Prose {
             Fact::Ruled(ruled) if ruled.holds_back() => {
                 self.held_back.insert(ruled.key.clone());
             }
-            // Somebody has let it be said.
+            // The reply was held back and then approved.
             Fact::Ended { end: End::Answered { text } } if self.unsaid => terminal::say(text),
             Fact::Performed(Performed { key, outcome: Outcome::ModelCall(outcome), .. }) => match outcome {
                 ModelOutcome::Reply(reply) => self.finish(key, reply),
@@ -239,7 +241,7 @@ impl Prose {
         }
     }
 
-    /// Shows what of the reply was not shown yet.
+    /// Prints the rest of a reply.
     fn finish(&mut self, key: &ReplayKey, reply: &Reply) {
         self.unsaid = self.held_back.contains(&key.output());
         if self.unsaid {
@@ -272,7 +274,7 @@ impl Prose {
 mod tests {
     use super::*;
 
-    /// Hears pieces (attempt, offset, text); gives what was shown, `!` where it was something else.
+    /// Applies pieces (attempt, offset, text) and returns the printed text, with `!` where it differed.
     fn shown(pieces: &[(u32, usize, &str)]) -> String {
         let mut spoken = Spoken::of(ReplayKey::turn(0).model(0), 1);
         let mut shown = String::new();

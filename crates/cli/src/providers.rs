@@ -1,5 +1,6 @@
-//! What `outlast.toml` configures: where models come from, beside the environment, where contents of attachments lie,
-//! where outputs go, and agents ([`crate::agent::staff`]).
+//! The configuration file `outlast.toml`: providers, attachment store, sinks, server and telemetry.
+//!
+//! For its agents, see [`crate::agent::staff`].
 use crate::config::document::Document;
 use crate::config::server::ServerTable;
 use crate::config::{keys, schema};
@@ -13,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
-/// The file that is read when it is there.
+/// The default configuration file, which is optional.
 pub(crate) const FILE: &str = "outlast.toml";
 
 /// Which configuration is read.
@@ -35,12 +36,12 @@ pub(crate) struct AttachmentsTable {
 }
 
 impl Configuration {
-    /// The configuration of this file, or of the usual one.
+    /// Creates a configuration from this file, or from the default one.
     pub(crate) fn of(config: Option<PathBuf>) -> Self {
         Self { config }
     }
 
-    /// The providers of the environment and of the file.
+    /// Returns the providers of the environment and of the file.
     pub(crate) fn providers(&self) -> Result<Providers, Error> {
         match self.document()? {
             Some(document) => Providers::from_file(document.path()),
@@ -48,25 +49,26 @@ impl Configuration {
         }
     }
 
-    /// Where contents of attachments lie, if the file says so.
+    /// Returns the address of the attachment store, if it is configured.
     pub(crate) fn attachments(&self) -> Result<Option<String>, Error> {
         let Some(document) = self.document()? else { return Ok(None) };
         let table: Option<AttachmentsTable> = document.value(&["attachments"])?;
         Ok(table.map(|attachments| attachments.store))
     }
 
-    /// Where outputs go.
+    /// Returns the configured sinks.
     pub(crate) fn sinks(&self) -> Result<Vec<Written>, Error> {
         self.document()?.map_or(Ok(Vec::new()), |document| sinks::read(document.path(), document.text()))
     }
 
-    /// What the server is told.
+    /// Returns the `[server]` table.
     pub(crate) fn server(&self) -> Result<ServerTable, Error> {
         let Some(document) = self.document()? else { return Ok(ServerTable::default()) };
         Ok(document.value(&["server"])?.unwrap_or_default())
     }
 
-    /// Where telemetry goes: what the file says, and over it the usual variables.
+    /// Returns the telemetry settings: the `[telemetry]` table, overridden by the standard environment
+    /// variables.
     pub(crate) fn telemetry(&self) -> Result<Option<Settings>, Error> {
         let Some(document) = self.document()? else { return Settings::from_env(None) };
         let table: Option<TelemetryTable> = document.value(&["telemetry"])?;
@@ -75,7 +77,7 @@ impl Configuration {
         Settings::from_env(written)
     }
 
-    /// The file, if there is one. Every key in it is known.
+    /// Reads the file, if there is one. Fails if it has unknown keys.
     pub(crate) fn document(&self) -> Result<Option<Document>, Error> {
         let Some(file) = self.file() else { return Ok(None) };
         let document = Document::read(file, "configuration")?;
@@ -83,7 +85,7 @@ impl Configuration {
         Ok(Some(document))
     }
 
-    /// The file that is read, if there is one.
+    /// Returns the path of the file, if there is one.
     pub(crate) fn file(&self) -> Option<&Path> {
         let named = self.config.as_deref();
         named.or_else(|| Some(Path::new(FILE)).filter(|file| file.exists()))

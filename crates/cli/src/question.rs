@@ -1,7 +1,7 @@
-//! Questions to a person that a turn waits for: found in its records, shown, answered with what somebody types.
+//! Questions of a turn to a person: found in its records, printed, and answered.
 //!
-//! A call of `ask_user` has its question in its arguments. Whoever else asks in the middle of a call records the question
-//! as a step and waits for an event of the same name.
+//! The question of an `ask_user` call is in its arguments. Any other tool that asks during a call records the
+//! question as a durable step, and waits for an event with the same name.
 use crate::desk::Desk;
 use crate::words;
 use outlast::store::SessionView;
@@ -14,13 +14,13 @@ use outlast::{Error, TurnId};
 use serde::Deserialize;
 use std::fmt::Write as _;
 
-/// A question that waits for its answer.
+/// A question without an answer.
 pub(crate) struct Open {
     pub(crate) key: CompletionKey,
     pub(crate) question: Question,
 }
 
-/// The first question that a session waits for.
+/// Returns the first question that a session waits for.
 pub(crate) async fn open(desk: &Desk, session: &SessionView) -> Result<Option<Open>, Error> {
     let Some(turn) = session.active.filter(|_| !session.waits.is_empty()) else { return Ok(None) };
     let records = desk.turn_records(turn).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn open(desk: &Desk, session: &SessionView) -> Result<Option<Op
     Ok(None)
 }
 
-/// What a turn waits for, in words, and what moves it.
+/// Describes the waits of a turn, and how to resolve each.
 pub(crate) async fn waits(desk: &Desk, turn: TurnId, waits: &[Wait]) -> Result<Vec<String>, Error> {
     let records = desk.turn_records(turn).await?;
     let mut lines = Vec::new();
@@ -49,7 +49,7 @@ pub(crate) async fn waits(desk: &Desk, turn: TurnId, waits: &[Wait]) -> Result<V
     Ok(lines)
 }
 
-/// A question with its options, a line each.
+/// Formats a question and its options, one per line.
 fn said(question: &Question) -> String {
     let mut said = question.question.clone();
     for (index, option) in question.options.iter().enumerate() {
@@ -58,7 +58,7 @@ fn said(question: &Question) -> String {
     said
 }
 
-/// The question behind a wait.
+/// Returns the question of a wait.
 fn asked(records: &[Record], wait: &ReplayKey) -> Option<Question> {
     let step = wait.as_str().replace("/event:", "/step:");
     records.iter().rev().find_map(|record| match &record.fact {

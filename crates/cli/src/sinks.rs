@@ -1,4 +1,4 @@
-//! Sinks of `outlast.toml`: `[[sinks]]`, one table each, with the line of every mistake.
+//! The `[[sinks]]` tables of `outlast.toml`. Errors name the line of their table.
 use crate::agent::program::Words;
 use crate::config::server::ServerTable;
 use outlast::sink::{Outlet, Topic};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// The tables that are read here; others are other parts' business.
+/// The tables that this module reads.
 #[derive(Deserialize)]
 struct FileTable {
     #[serde(default)]
@@ -75,7 +75,7 @@ enum From {
     Beginning,
 }
 
-/// Reads where a secret is. What stands there instead may be a secret, so no error shows it.
+/// Parses the reference to a secret. Errors do not show the value, because it may be a secret.
 fn secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Variable>, D::Error> {
     let table = toml::Table::deserialize(from).ok();
     let variable = table.and_then(|table| table.try_into().ok());
@@ -83,18 +83,18 @@ fn secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Variable>, D::Err
     variable.map(Some).ok_or_else(wrong)
 }
 
-/// A sink as it is written down.
+/// A configured sink.
 pub(crate) struct Written {
     table: SinkTable,
-    /// Where it is written down.
+    /// The file and line of its table.
     line: String,
     /// The directory of the file.
     home: PathBuf,
-    /// Where people reach the server.
+    /// The public URL of the server.
     server: Option<String>,
 }
 
-/// The sinks of a configuration, in its order.
+/// Reads the sinks of a configuration, in order.
 pub(crate) fn read(path: &Path, text: &str) -> Result<Vec<Written>, Error> {
     let line = |at: usize| {
         let line = text.get(..at).map_or(1, |before| before.matches('\n').count() + 1);
@@ -125,12 +125,11 @@ pub(crate) fn read(path: &Path, text: &str) -> Result<Vec<Written>, Error> {
 }
 
 impl Written {
-    /// What it is called.
     pub(crate) fn name(&self) -> &str {
         &self.table.name
     }
 
-    /// The sink itself. What it needs must be there.
+    /// Creates the sink. Everything that it needs must exist.
     pub(crate) fn outlet(&self) -> Result<Outlet, Error> {
         self.made().map_err(|error| {
             let detail = format!("{}: sink `{}`: {}", self.line, self.table.name, error.detail());

@@ -1,4 +1,4 @@
-//! `[telemetry]` of `outlast.toml`: where traces and metrics go.
+//! The `[telemetry]` table of `outlast.toml`: where to send traces and metrics.
 use outlast::telemetry::Settings;
 use outlast::{Error, Kind};
 use schemars::JsonSchema;
@@ -38,7 +38,7 @@ struct Header {
 }
 
 impl TelemetryTable {
-    /// What it says. The variables that it names must be there.
+    /// Converts the table to settings. The environment variables that it names must be set.
     pub(crate) fn settings(&self) -> Result<Settings, Error> {
         let Self { endpoint, headers, content, share, service, metrics_every_s } = self;
         let mut settings = Settings::to(endpoint)?;

@@ -1,7 +1,9 @@
-//! How text gets out. Text from models, tools and users is shown, never obeyed: control characters are made visible
-//! (threat S34), and there is no way around that except JSON, which escapes by itself.
+//! Prints to the terminal.
 //!
-//! When nobody listens any more, the program ends quietly; what it had accepted is durable.
+//! Text from models, tools and users could contain terminal escape sequences. All output makes control
+//! characters visible, except JSON, which escapes them.
+//!
+//! If the reader of standard output is gone, the program exits quietly. Accepted inputs are durable by then.
 use comfy_table::Table;
 use outlast::Error;
 use outlast::vocab::visible::is_obeyed;
@@ -13,10 +15,10 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::sync::{LazyLock, OnceLock};
 
-/// Letters of a bar.
+/// The width of a progress bar, in characters.
 const BAR: u64 = 24;
 
-/// How a piece of a line looks on a terminal that has colours.
+/// The style of text on a terminal with colours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ink {
     Faint,
@@ -38,48 +40,47 @@ impl Ink {
     }
 }
 
-/// Whether what is said is JSON.
+/// Whether the output is JSON.
 static JSON: OnceLock<bool> = OnceLock::new();
 
-/// Says everything as JSON from here on, a line for each thing. A table becomes an object for each row; what has no form of its
-/// own becomes `{"text": …}`.
+/// Switches all further output to JSON, one value per line.
+///
+/// Each row of a table becomes an object. Output without its own JSON form becomes `{"text": …}`.
 pub(crate) fn speak_json() {
-    // Whoever said so first said the same.
+    // A second call sets the same value.
     let _ = JSON.set(true);
 }
 
-/// Whether what is said is JSON.
+/// Returns whether the output is JSON.
 pub(crate) fn is_json() -> bool {
     JSON.get().copied().unwrap_or_default()
 }
 
-/// A line while it is put together.
+/// Builds a line of output.
 #[derive(Debug, Default)]
 pub(crate) struct Line(String);
 
 impl Line {
-    /// An empty line.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// Adds text.
     pub(crate) fn text(mut self, text: &str) -> Self {
         self.0.push_str(&clean(text));
         self
     }
 
-    /// Adds text that looks different where there are colours.
+    /// Adds text with a style, if there are colours.
     pub(crate) fn ink(mut self, ink: Ink, text: &str) -> Self {
         if *COLOURS && !is_json() {
-            // A `String` takes every write.
+            // Writing to a `String` cannot fail.
             let _ = write!(self.0, "\x1b[{}m{}\x1b[0m", ink.code(), clean(text));
             return self;
         }
         self.text(text)
     }
 
-    /// Prints it to standard output.
+    /// Prints the line to standard output.
     pub(crate) fn say(mut self) {
         if is_json() {
             return json(&serde_json::json!({ "text": self.0 }));
@@ -94,27 +95,27 @@ pub(crate) fn say(text: &str) {
     Line::new().text(text).say();
 }
 
-/// Prints a piece of a text that is still being spoken.
+/// Prints a piece of streaming text.
 pub(crate) fn piece(text: &str) {
     put(&clean(text));
 }
 
-/// Prints what another program reads: a script for a shell, a page for `man`. It is our own text and has its own line ends.
+/// Prints text for another program, like a shell script or a manual page, without changes. The text must be
+/// our own.
 pub(crate) fn script(text: &str) {
     put(text);
 }
 
-/// Prints one line of JSON, which escapes control characters by itself.
+/// Prints one line of JSON.
 ///
-/// # Panics
-/// Never: frames are plain data.
+/// # Panics Never: frames are plain data.
 pub(crate) fn json(value: &impl Serialize) {
     let mut line = serde_json::to_string(value).expect("what is printed as JSON is plain data");
     line.push('\n');
     put(&line);
 }
 
-/// Prints rows under a head, aligned.
+/// Prints an aligned table.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) {
     if is_json() {
         let named = |row: &Vec<String>| {
@@ -135,18 +136,18 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) {
     }
 }
 
-/// Tells a person something beside the output.
+/// Prints a note to standard error.
 pub(crate) fn note(text: &str) {
-    // Whoever closed standard error does not want to know.
+    // Nothing can be reported if standard error is closed.
     let _ = writeln!(io::stderr().lock(), "{}", clean(text));
 }
 
-/// Shows how much of something is done, as a bar.
+/// Shows a progress bar.
 pub(crate) fn bar(done: u64, of: u64, what: &str) {
     progress(Some(&drawn(done, of, what)));
 }
 
-/// A bar and what it says. Of nothing, all is done.
+/// Formats a progress bar. If the total is zero, it is complete.
 fn drawn(done: u64, of: u64, what: &str) -> String {
     let share = |of_all: u64| (done.min(of) * of_all).checked_div(of).unwrap_or(of_all);
     let full = usize::try_from(share(BAR)).unwrap_or_default();
@@ -154,7 +155,8 @@ fn drawn(done: u64, of: u64, what: &str) -> String {
     format!("[{}{}] {:>3} %, {done} of {of} {what}", "#".repeat(full), ".".repeat(empty), share(100))
 }
 
-/// Shows how far something is, on a line that is written over by the next; none removes it. Only people want to see it.
+/// Shows progress on a line that the next call overwrites. `None` removes it. Does nothing unless standard
+/// error is a terminal.
 pub(crate) fn progress(text: Option<&str>) {
     let mut to = io::stderr().lock();
     if to.is_terminal() {
@@ -162,7 +164,7 @@ pub(crate) fn progress(text: Option<&str>) {
     }
 }
 
-/// Says why the command failed and where to read on.
+/// Prints an error, and how to read more about it.
 pub(crate) fn complain(error: &Error) {
     let code = error.kind().code();
     let told = error.to_string();
@@ -170,7 +172,7 @@ pub(crate) fn complain(error: &Error) {
     note(&format!("error[{code}]: {what}\n  read on with: outlast explain {code}"));
 }
 
-/// The text on one line, cut after so many letters.
+/// Returns the text on one line, truncated to `letters` characters.
 pub(crate) fn one_line(text: &str, letters: usize) -> String {
     let mut line: String = text.trim().chars().map(|c| if c == '\n' { '⏎' } else { c }).collect();
     if let Some((end, _)) = line.char_indices().nth(letters) {
@@ -180,14 +182,14 @@ pub(crate) fn one_line(text: &str, letters: usize) -> String {
     line
 }
 
-/// Whether standard output shows colours.
+/// Whether standard output has colours.
 static COLOURS: LazyLock<bool> = LazyLock::new(|| {
     let wanted = std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
     let able = std::env::var_os("TERM").is_none_or(|term| term != "dumb");
     wanted && able && io::stdout().is_terminal()
 });
 
-/// Everything that a terminal would obey, or that turns the reading direction, is written out.
+/// Escapes control characters and characters that change the text direction.
 fn clean(text: &str) -> Cow<'_, str> {
     if !text.contains(is_obeyed) {
         return Cow::Borrowed(text);
@@ -211,7 +213,7 @@ fn put(text: &str) {
     }
 }
 
-/// Ends the program because its output cannot be written. A reader that went away has seen enough.
+/// Exits because standard output cannot be written. A closed pipe is not an error.
 fn end(cause: &io::Error) -> ! {
     if cause.kind() == io::ErrorKind::BrokenPipe {
         std::process::exit(0);

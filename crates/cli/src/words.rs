@@ -1,4 +1,4 @@
-//! How things are said to a person: times, facts, waits, ends.
+//! Formats times, facts, waits and ends for people.
 use crate::terminal::one_line;
 use outlast::TurnId;
 use outlast::vocab::Millis;
@@ -16,26 +16,26 @@ use outlast::vocab::tool::Undo;
 use outlast::vocab::wait::{Resolution, Wait, WaitKind};
 use std::borrow::Cow;
 
-/// Letters of a text inside a line about something else.
+/// The maximum length of a quoted text, in characters.
 const TEXT_LETTERS: usize = 72;
 
-/// A point in time.
+/// Formats a point in time.
 pub(crate) fn when(at: Millis) -> String {
     let timestamp = i64::try_from(at.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     timestamp.map_or_else(|| format!("{} ms", at.0), |at| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
 }
 
-/// A number of things.
+/// Formats a number with its noun.
 pub(crate) fn count(number: usize, one: &str, many: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
 }
 
-/// A text, short enough to stand in a line.
+/// Formats a text in quotes, on one line and truncated.
 pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", one_line(text, TEXT_LETTERS))
 }
 
-/// A call as a model asked for it.
+/// Formats a call as the model requested it.
 pub(crate) fn call(ask: &ToolUse) -> String {
     let arguments = match &ask.arguments {
         Arguments::Json(value) => Cow::Owned(value.to_string()),
@@ -44,7 +44,7 @@ pub(crate) fn call(ask: &ToolUse) -> String {
     format!("{} {}", ask.tool, one_line(&arguments, TEXT_LETTERS))
 }
 
-/// A call as it was claimed.
+/// Formats a call as it was claimed.
 pub(crate) fn claimed(call: &BatchCall) -> String {
     match call {
         BatchCall::Run(call) => {
@@ -65,7 +65,7 @@ pub(crate) fn claimed(call: &BatchCall) -> String {
     }
 }
 
-/// What came of a call.
+/// Formats the outcome of a call.
 pub(crate) fn outcome(outcome: &ToolOutcome) -> String {
     match outcome {
         ToolOutcome::Done(result) => self::result(result),
@@ -74,12 +74,12 @@ pub(crate) fn outcome(outcome: &ToolOutcome) -> String {
     }
 }
 
-/// What a tool gave.
+/// Formats the result of a tool.
 pub(crate) fn result(result: &ToolResult) -> String {
     one_line(&result.text(), TEXT_LETTERS)
 }
 
-/// How a wait was resolved.
+/// Formats the resolution of a wait.
 pub(crate) fn resolution(resolution: &Resolution) -> String {
     match resolution {
         Resolution::Ok(value) => format!("ok {}", one_line(&value.to_string(), TEXT_LETTERS)),
@@ -89,7 +89,7 @@ pub(crate) fn resolution(resolution: &Resolution) -> String {
     }
 }
 
-/// What somebody said to a question for approval.
+/// Formats the decision about an approval.
 pub(crate) fn approval(approval: &Approval) -> String {
     let names: Vec<&str> = approval.with.iter().chain([&approval.by]).map(String::as_str).collect();
     let by = names.join(" and ");
@@ -103,7 +103,7 @@ pub(crate) fn approval(approval: &Approval) -> String {
     }
 }
 
-/// How a turn is over.
+/// Formats the end of a turn.
 pub(crate) fn end(end: &End) -> String {
     let name = end.name().replace('_', " ");
     match end {
@@ -125,7 +125,7 @@ pub(crate) fn end(end: &End) -> String {
     }
 }
 
-/// What a turn waits for, and what moves it.
+/// Formats a wait of a turn, and how to resolve it.
 pub(crate) fn wait(turn: TurnId, key: &str, wait: &Wait) -> String {
     if is_stuck(wait) {
         return format!("is stuck; once that is mended: outlast retry {turn}");
@@ -148,17 +148,17 @@ pub(crate) fn wait(turn: TurnId, key: &str, wait: &Wait) -> String {
     format!("waits for {} at {}{until}\n  outlast resolve {key} --ok JSON", wait.kind.name(), wait.key)
 }
 
-/// Whether the turn cannot go on as it is, and waits for a person.
+/// Returns whether a turn is stuck and waits for a person.
 pub(crate) fn is_stuck(wait: &Wait) -> bool {
     wait.kind == WaitKind::Event && wait.key.is_stuck()
 }
 
-/// A record in one line.
+/// Formats a record as one line.
 pub(crate) fn record(record: &Record) -> String {
     format!("#{} {} {}", record.seq, record.fact.name(), fact(&record.fact)).trim_end().to_owned()
 }
 
-/// What became true.
+/// Formats a fact.
 pub(crate) fn fact(fact: &Fact) -> String {
     match fact {
         Fact::Opened { key, forked_from } => {
@@ -244,14 +244,14 @@ pub(crate) fn fact(fact: &Fact) -> String {
     }
 }
 
-/// Attempts of a model call that failed.
+/// Formats the failed attempts of a model call.
 fn failed(attempts: &[FailedAttempt]) -> String {
     let why = attempts.iter().map(|failed| format!("#{} {}", failed.attempt, failed.failure));
     let why = one_line(&why.collect::<Vec<_>>().join("; "), TEXT_LETTERS);
     format!("{} ({why})", count(attempts.len(), "failed attempt", "failed attempts"))
 }
 
-/// What a person found out about a call.
+/// Formats a person's finding about a call.
 pub(crate) fn verdict(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Happened(result) => format!("happened: {}", self::result(result)),
@@ -259,7 +259,7 @@ pub(crate) fn verdict(verdict: &Verdict) -> String {
     }
 }
 
-/// A place in the tree.
+/// Formats a position in the session tree.
 pub(crate) fn place(node: Option<NodeRef>) -> String {
     node.map_or_else(|| "the beginning".to_owned(), |node| format!("#{} of {}", node.seq, node.session))
 }

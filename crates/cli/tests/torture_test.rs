@@ -1,7 +1,7 @@
-//! Tortures the real process: a hundred kills of every kind, counted by an outside witness.
+//! Kills the real process a hundred times in every way, with an outside witness that counts.
 //!
-//! `cargo xtask torture` does the same with a thousand, in release mode. Which kill falls where depends on the machine;
-//! that every promise holds does not.
+//! `cargo xtask torture` does the same with a thousand kills, in release mode. The moments of the kills
+//! depend on the machine, but every promise must hold.
 #![cfg(unix)]
 use outlast_torture::{Plan, Planted, Promise, Report, Seat, run};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! API keys, the audit, and who asks.
+//! API keys, organisations, the audit log, and the caller's identity.
 use crate::Client;
 use outlast_ports::orgs::{AuditRange, KeyView, Org};
 use outlast_ports::rows::AuditRow;
@@ -10,29 +10,29 @@ use serde::Deserialize;
 use serde_json::json;
 use std::time::Duration;
 
-/// Who asks.
+/// The caller's identity.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Whoami {
     /// The organisation.
     pub org: OrgId,
-    /// What that is called.
+    /// The name of the organisation.
     pub name: String,
-    /// In whose name things are done.
+    /// The principal.
     pub by: String,
-    /// What may be done, with commas between.
+    /// The scopes, separated by commas.
     pub scopes: String,
 }
 
-/// A key to be made.
+/// The settings of a new key.
 #[derive(Clone, Debug)]
 pub struct NewKey<'a> {
-    /// In whose name it acts.
+    /// The principal that it acts for.
     pub by: &'a Principal,
-    /// What it may do.
+    /// Its scopes.
     pub scopes: Scopes,
-    /// For how long it counts; for ever without it.
+    /// Its lifetime; unlimited if absent.
     pub expires: Option<Duration>,
-    /// The organisation it opens, by name or id; that of the caller's own key without it.
+    /// Its organisation, by name or id; that of the caller's key if absent.
     pub org: Option<&'a str>,
 }
 
@@ -86,18 +86,18 @@ impl TryFrom<Key> for KeyView {
 }
 
 impl Client {
-    /// Whose key it is, and what it may do.
+    /// Returns the owner and the scopes of the key.
     pub async fn whoami(&self) -> Result<Whoami, Error> {
         self.get(&["v1", "whoami"], &[]).await
     }
 
-    /// The API keys of the organisation, by age.
+    /// Lists the API keys of the organisation, by age.
     pub async fn keys(&self) -> Result<Vec<KeyView>, Error> {
         let keys: Vec<Key> = self.list(&["v1", "keys"], &[], usize::MAX).await?;
         keys.into_iter().map(KeyView::try_from).collect()
     }
 
-    /// Makes a key; gives its id and itself.
+    /// Creates a key. Returns its id and its secret.
     pub async fn create_key(&self, new: NewKey<'_>) -> Result<(KeyId, String), Error> {
         let NewKey { by, scopes, expires, org } = new;
         let mut body = json!({ "by": by.to_string(), "scopes": scopes.to_string() });
@@ -111,25 +111,25 @@ impl Client {
         Ok((id, key))
     }
 
-    /// Ends the life of a key.
+    /// Revokes a key.
     pub async fn revoke_key(&self, key: KeyId) -> Result<KeyView, Error> {
         let key: Key = self.delete(&["v1", "keys", &key.to_string()]).await?;
         key.try_into()
     }
 
-    /// All organisations, by name.
+    /// Lists all organisations, by name.
     pub async fn orgs(&self) -> Result<Vec<Org>, Error> {
         let orgs: Vec<Organisation> = self.list(&["v1", "orgs"], &[], usize::MAX).await?;
         Ok(orgs.into_iter().map(Org::from).collect())
     }
 
-    /// Makes an organisation.
+    /// Creates an organisation.
     pub async fn create_org(&self, name: &Name) -> Result<Org, Error> {
         let made: Organisation = self.post(&["v1", "orgs"], &json!({ "name": name })).await?;
         Ok(made.into())
     }
 
-    /// Who did what, up to the limit of the range.
+    /// Returns the audit log, up to the limit of the range.
     pub async fn audit(&self, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
         let AuditRange { after, since, limit } = range;
         let query = [("after", after.to_string()), ("since", since.0.to_string())];

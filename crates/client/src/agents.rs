@@ -1,4 +1,4 @@
-//! Agents that answer on a server, and the configurations in its database.
+//! The agents of a server, and the configurations in its database.
 use crate::Client;
 use crate::http::{read, with_json};
 use crate::page::Page;
@@ -10,18 +10,18 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// An agent that answers.
+/// An agent of a server.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Agent {
-    /// What it is called.
+    /// The name of the agent.
     pub name: String,
-    /// Whether it answers when an input names none.
+    /// Whether it answers inputs that name no agent.
     pub first: bool,
     /// The fingerprint of its package.
     pub fingerprint: Hash,
-    /// The model that it asks.
+    /// The model that it uses.
     pub model: String,
-    /// The whole package; lists leave it away.
+    /// The whole package; absent in lists.
     pub package: Option<Pinned>,
 }
 
@@ -32,7 +32,7 @@ struct Stored {
     version: u32,
     fingerprint: Hash,
     at: Millis,
-    /// Absent where it was deleted.
+    /// Absent if the configuration was deleted.
     #[serde(default)]
     body: Value,
 }
@@ -47,25 +47,25 @@ impl TryFrom<Stored> for StoredConfig {
 }
 
 impl Client {
-    /// The agents that answer there.
+    /// Lists the agents.
     pub async fn agents(&self) -> Result<Vec<Agent>, Error> {
         let page: Page<Agent> = self.get(&["v1", "agents"], &[]).await?;
         Ok(page.items)
     }
 
-    /// One of them, with its package.
+    /// Returns an agent with its package.
     pub async fn agent(&self, name: &str) -> Result<Agent, Error> {
         self.get(&["v1", "agents", name], &[]).await
     }
 
-    /// Every version of a configuration, the newest first.
+    /// Lists the versions of a configuration, newest first.
     pub async fn config_versions(&self, kind: ConfigKind, name: &str) -> Result<Vec<StoredConfig>, Error> {
         let path = ["v1", "configs", kind.name(), name, "versions"];
         let stored: Vec<Stored> = self.list(&path, &[], usize::MAX).await?;
         stored.into_iter().map(StoredConfig::try_from).collect()
     }
 
-    /// Keeps a new version of a configuration.
+    /// Stores a new version of a configuration.
     pub async fn put_config(
         &self,
         kind: ConfigKind,

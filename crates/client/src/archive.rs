@@ -1,4 +1,4 @@
-//! Sessions as files: taken out, taken in, run again, and their hash chains recomputed.
+//! Exports, imports and re-runs of sessions, and verification of their hash chains.
 use crate::Client;
 use crate::http::{chain, read, with_json};
 use bytes::Bytes;
@@ -9,41 +9,41 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::pin::Pin;
 
-/// A session on its way into a file.
+/// A session export in progress.
 pub struct Exported {
-    /// How many records the file will have.
+    /// The number of records in the file.
     pub records: u64,
-    /// The bytes of the file, as they come. What breaks off is an error.
+    /// The bytes of the file as a stream. A lost connection is an error.
     pub bytes: Pin<Box<dyn Stream<Item = Result<Bytes, Error>> + Send>>,
 }
 
-/// A session that was taken in.
+/// The result of an import.
 #[derive(Clone, Debug, Deserialize)]
 pub struct TakenIn {
     /// The session.
     pub session: SessionId,
-    /// How many turns were not over in the file, and are closed now.
+    /// The number of unfinished turns in the file, which are now closed.
     pub closed: u64,
-    /// Turns of the file.
+    /// The number of turns in the file.
     pub turns: u64,
-    /// Records of the file.
+    /// The number of records in the file.
     pub records: u64,
 }
 
-/// What is to be different when a session is run again.
+/// The settings of a re-run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Again {
-    /// From where: a turn or an effect; from the beginning without it.
+    /// The start: a turn or an effect; the beginning if absent.
     pub from: Option<String>,
-    /// Which agent answers; the server's first one without it.
+    /// The agent; the server's first one if absent.
     pub agent: Option<String>,
-    /// Which model answers.
+    /// The model.
     pub model: Option<String>,
-    /// What the model is told in place of the agent's prompt.
+    /// A prompt that replaces the agent's prompt.
     pub prompt: Option<String>,
-    /// Whether calls that may be repeated are made anew.
+    /// Whether to repeat repeatable calls.
     pub live: bool,
-    /// Whether calls that must happen at most once are made.
+    /// Whether to make at-most-once calls.
     pub run_at_most_once: bool,
 }
 
@@ -60,10 +60,10 @@ struct Damage {
 }
 
 impl Client {
-    /// A session as a file.
+    /// Exports a session as a file.
     pub async fn export(&self, session: SessionId) -> Result<Exported, Error> {
         let path = ["v1", "sessions", &session.to_string(), "export"];
-        // Files take as long as they take.
+        // No timeout, because files can be large.
         let response = self.answered(self.request(Method::GET, &path, &[])).await?;
         let records =
             response.headers().get("outlast-records").and_then(|said| said.to_str().ok()?.parse().ok());
@@ -74,7 +74,7 @@ impl Client {
         Ok(Exported { records: records.unwrap_or(0), bytes: bytes.boxed() })
     }
 
-    /// Takes the session of a file in, under a key or the one in the file.
+    /// Imports a session from a file, under this key or the one in the file.
     pub async fn import(
         &self,
         file: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
@@ -86,14 +86,14 @@ impl Client {
         read(self.answered(request).await?).await
     }
 
-    /// Runs a session again, and gives both courses of each turn.
+    /// Re-runs a session. Returns the recorded and the new course of each turn.
     pub async fn rerun(&self, session: SessionId, again: &Again) -> Result<Value, Error> {
         let path = ["v1", "sessions", &session.to_string(), "rerun"];
-        // Models take as long as they take.
+        // No timeout, because models can be slow.
         read(self.answered(with_json(self.request(Method::POST, &path, &[]), again)?).await?).await
     }
 
-    /// Recomputes the hash chain of a session and gives the number of its records. Damage is an error.
+    /// Verifies the hash chain of a session and returns the number of records. Damage is an error.
     pub async fn verify(&self, session: SessionId) -> Result<u64, Error> {
         let path = ["v1", "sessions", &session.to_string(), "verify"];
         let found: Verified = read(self.answered(self.request(Method::GET, &path, &[])).await?).await?;

@@ -33,14 +33,14 @@ impl TryFrom<Attached> for AttachmentView {
 }
 
 impl Client {
-    /// The attachments that a session itself uses.
+    /// Lists the attachments that a session uses.
     pub async fn attachments(&self, session: SessionId) -> Result<Vec<AttachmentView>, Error> {
         let path = ["v1", "sessions", &session.to_string(), "attachments"];
         let attached: Vec<Attached> = self.list(&path, &[], usize::MAX).await?;
         attached.into_iter().map(AttachmentView::try_from).collect()
     }
 
-    /// The bytes of one, as they come.
+    /// Returns the bytes of an attachment as a stream.
     pub async fn attachment(
         &self,
         session: SessionId,

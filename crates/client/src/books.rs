@@ -1,4 +1,4 @@
-//! What was used and what may be: cost, budgets and rates.
+//! Usage and limits: costs, budgets and rate limits.
 use crate::Client;
 use crate::http::{read, with_json};
 use outlast_ports::budget::{Limit, LimitBy, PurseView};
@@ -39,7 +39,7 @@ struct Standing {
     lost: Amount,
 }
 
-/// What may be used, as the wire has it.
+/// A budget in the format of the API.
 #[derive(Deserialize, Serialize)]
 struct Bounds {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,7 +99,7 @@ impl From<Paced> for RateView {
 }
 
 impl Client {
-    /// What models and tools cost, added up.
+    /// Returns the total costs of models and tools.
     pub async fn spent(&self, session: Option<SessionId>, by: By) -> Result<BTreeMap<String, Spent>, Error> {
         let mut query = vec![("by", by.name().to_owned())];
         query.extend(session.map(|session| ("session", session.to_string())));
@@ -110,13 +110,13 @@ impl Client {
         Ok(spending.into_iter().map(spent).collect())
     }
 
-    /// All budgets that were ever counted or set, by name.
+    /// Lists all budgets that were ever used or set, by name.
     pub async fn budgets(&self) -> Result<Vec<PurseView>, Error> {
         let budgets: Vec<Standing> = self.list(&["v1", "budgets"], &[], usize::MAX).await?;
         Ok(budgets.into_iter().map(PurseView::from).collect())
     }
 
-    /// All rates that a call ever fell under, by name.
+    /// Lists all rate limits that ever applied to a call, by name.
     pub async fn rates(&self) -> Result<Vec<RateView>, Error> {
         let rates: Vec<Paced> = self.list(&["v1", "rates"], &[], usize::MAX).await?;
         Ok(rates.into_iter().map(RateView::from).collect())
@@ -128,7 +128,7 @@ impl Client {
         read(self.send(with_json(request, &Bounds::from(budget))?).await?).await
     }
 
-    /// Goes back to what its agent says.
+    /// Resets a budget to the setting of its agent.
     pub async fn clear_budget(&self, of: &Purse) -> Result<(), Error> {
         self.delete(&["v1", "budgets", &of.to_string()]).await
     }

@@ -1,48 +1,48 @@
-//! What a model would be shown of a session.
+//! The prompt that a model would receive for a session.
 use crate::Client;
 use outlast_vocab::effect::Usage;
 use outlast_vocab::{Error, SessionId};
 use serde::Deserialize;
 
-/// What a model would be shown, part by part.
+/// The prompt that a model would receive, by part.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Context {
-    /// Tokens of all of it, about.
+    /// The estimated tokens of the whole prompt.
     pub tokens: usize,
-    /// Tokens of each part.
+    /// The estimated tokens of each part.
     pub parts: Vec<Share>,
     /// The messages, in order.
     pub messages: Vec<Shown>,
-    /// Files among them, which are not counted.
+    /// The number of files, which are not included in the tokens.
     pub files: usize,
-    /// How often older messages were made shorter.
+    /// How often older messages were compacted.
     pub compactions: usize,
-    /// What the last call of a model used.
+    /// The usage of the last model call.
     pub last_usage: Option<Usage>,
 }
 
-/// What one part takes.
+/// The size of one part.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Share {
-    /// `user`, `assistant`, or the tool whose results they are.
+    /// `user`, `assistant`, or the name of the tool.
     pub who: String,
-    /// Tokens, about.
+    /// The estimated tokens.
     pub tokens: usize,
 }
 
 /// A message.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Shown {
-    /// `user`, `assistant`, or the tool whose result it is.
+    /// `user`, `assistant`, or the name of the tool.
     pub who: String,
-    /// Tokens, about.
+    /// The estimated tokens.
     pub tokens: usize,
-    /// What it says.
+    /// The text.
     pub text: String,
 }
 
 impl Client {
-    /// What a model would be shown of a head, with all of each message.
+    /// Returns the prompt that a model would receive for a head, with full messages.
     pub async fn context(&self, session: SessionId, head: &str) -> Result<Context, Error> {
         let query = [("head", head.to_owned()), ("whole", true.to_string())];
         self.get(&["v1", "sessions", &session.to_string(), "context"], &query).await

@@ -1,7 +1,8 @@
-//! A session's events, across lost connections and servers that are started anew.
+//! Follows a session's events across lost connections and server restarts.
 //!
-//! The cursor is the reader's: it comes back with the number of the last durable event, so none is lost and none comes twice,
-//! whichever process answers (R14.2). What happens right now has no number; after a break the server tells it from its beginning.
+//! The client keeps the cursor. It reconnects with the number of the last durable event, so no event is lost or
+//! repeated, regardless of the process that answers. Live events have no number; after a reconnect the server sends
+//! them from their beginning.
 use crate::Client;
 use crate::http::chain;
 use bytes::Bytes;
@@ -16,39 +17,39 @@ use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long a connection may be silent. Servers say that they are alive every 15 seconds.
+/// The idle timeout of a connection. Servers send a heartbeat every 15 seconds.
 const SILENT: Duration = Duration::from_secs(45);
 
-/// How long a server that does not answer is waited for.
+/// How long to retry a server that does not answer.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// How long to wait before coming back, unless the server says.
+/// The delay before a reconnect, unless the server sets one.
 const COME_BACK: Duration = Duration::from_millis(500);
 
-/// The longest wait between two attempts.
+/// The maximum delay between two attempts.
 const COME_BACK_MOST: Duration = Duration::from_secs(5);
 
 type Body = Pin<Box<dyn Stream<Item = Result<Bytes, reqwest::Error>> + Send>>;
 
-/// What a follower hears.
+/// An item of the stream.
 #[derive(Debug)]
 pub enum Heard {
     /// An event.
     Event(Event),
-    /// The connection is lost; it is tried again by itself.
+    /// The connection was lost. The client reconnects automatically.
     Lost(Error),
-    /// There is a connection again.
+    /// The connection is restored.
     Back,
 }
 
-/// The events of a session, from one of them on.
+/// The events of a session, starting after a given one.
 pub struct Following {
     client: Client,
     session: SessionId,
     after: Seq,
     open: Option<SseByteStream<Body>>,
     come_back: Duration,
-    /// Since when nobody answers, and how often that was tried.
+    /// When the connection was lost, and the number of attempts since.
     lost: Option<(Instant, u32)>,
 }
 
@@ -58,14 +59,14 @@ struct Ended {
 }
 
 impl Client {
-    /// Follows a session after one of its events.
+    /// Follows a session, starting after one of its events.
     pub fn follow(&self, session: SessionId, after: Seq) -> Following {
         Following { client: self.clone(), session, after, open: None, come_back: COME_BACK, lost: None }
     }
 }
 
 impl Following {
-    /// The next event; waits for one. Fails when the server refuses, or does not answer for minutes.
+    /// Waits for the next item. Fails if the server refuses, or does not answer for several minutes.
     pub async fn next(&mut self) -> Result<Heard, Error> {
         loop {
             let Some(open) = &mut self.open else {
@@ -95,7 +96,7 @@ impl Following {
         }
     }
 
-    /// Connects, perhaps after a while. None if it must be tried again.
+    /// Connects, after a delay if needed. Returns `None` to try again.
     async fn connect(&mut self) -> Result<Option<Heard>, Error> {
         if let Some((_, tries)) = self.lost {
             sleep((self.come_back * 2u32.saturating_pow(tries.min(8))).min(COME_BACK_MOST)).await;
@@ -113,7 +114,7 @@ impl Following {
         }
     }
 
-    /// Whether a connection is worth another attempt. Who follows has spoken with the server before, so the first may fail too.
+    /// Decides whether to retry. The caller has already talked to the server, so even the first attempt may be retried.
     fn refused(&mut self, error: Error) -> Result<Option<Heard>, Error> {
         match &mut self.lost {
             _ if error.class() != Class::Retry => Err(error),
@@ -129,7 +130,7 @@ impl Following {
         }
     }
 
-    /// The event of a message, if it is one that this version knows.
+    /// Parses a message; `None` if this version does not know the event.
     fn heard(&mut self, message: sse_stream::Sse) -> Result<Option<Event>, Error> {
         let Some(data) = message.data else { return Ok(None) };
         let unread = |cause: serde_json::Error| {

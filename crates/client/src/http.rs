@@ -1,6 +1,7 @@
-//! One server: its address, the key it is asked with, and how its errors read.
+//! The HTTP connection to one server: address, key and errors.
 //!
-//! No proxy is taken from the environment and no redirect is followed: it would carry the key elsewhere.
+//! Proxy settings of the environment are ignored. Redirects are not followed, because they would send the key
+//! elsewhere.
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
@@ -11,21 +12,21 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-/// How long connecting may take, TLS among it.
+/// The timeout for connecting, including TLS.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long an answer may take. Longer than the server waits for what a request asks it to wait for.
+/// The timeout for an answer. It is longer than the longest wait that a request can ask the server for.
 const ANSWER: Duration = Duration::from_secs(90);
 
-/// Bytes of an answer that are read.
+/// The maximum size of an answer in bytes.
 const ANSWER_BYTES: usize = 256 << 20;
 
-/// An API key. It shows itself nowhere.
+/// An API key. It never appears in output.
 #[derive(Clone)]
 pub struct Key(String);
 
 impl Key {
-    /// Keeps a key.
+    /// Wraps a key.
     pub fn new(key: impl Into<String>) -> Self {
         Self(key.into())
     }
@@ -37,7 +38,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A server, and who asks it.
+/// A client of one server.
 #[derive(Clone, Debug)]
 pub struct Client {
     base: Url,
@@ -45,10 +46,10 @@ pub struct Client {
     has_key: bool,
 }
 
-/// What stands behind the question mark.
+/// The query parameters.
 pub(crate) type Query<'a> = [(&'a str, String)];
 
-/// A problem as the server tells it (RFC 9457).
+/// An error response of the server (RFC 9457).
 #[derive(Deserialize)]
 struct Problem {
     code: String,
@@ -57,10 +58,10 @@ struct Problem {
 }
 
 impl Client {
-    /// The server at an address. It is not asked anything yet.
+    /// Creates a client without connecting to the server.
     pub fn at(address: &str, key: Option<&Key>) -> Result<Self, Error> {
         let base = base(address)?;
-        // The default of the process, unless the program has chosen one: the HTTP client comes without.
+        // Sets the process default, unless the program has already set one. The HTTP client has none.
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)
@@ -69,7 +70,7 @@ impl Client {
             .tcp_nodelay(true)
             .default_headers(headers(key)?)
             .user_agent(concat!("outlast/", env!("CARGO_PKG_VERSION")));
-        // A server in the clear needs no certificates, and works where there are none.
+        // Plain HTTP needs no certificates and works without any.
         if base.scheme() == "http" {
             builder = builder.tls_certs_only([]);
         }
@@ -84,17 +85,17 @@ impl Client {
         Ok(Self { base, http, has_key: key.is_some() })
     }
 
-    /// Where it is.
+    /// Returns the address of the server.
     pub fn address(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// Whether it is asked with a key, by which the server knows in whose name.
+    /// Returns whether the client has a key, which identifies the caller.
     pub fn has_key(&self) -> bool {
         self.has_key
     }
 
-    /// Whether what is sent can be read on the way: it is not encrypted, and leaves the machine.
+    /// Returns whether requests can be read in transit: they are not encrypted and leave the machine.
     pub fn is_in_the_clear(&self) -> bool {
         let host = self.base.host_str().unwrap_or_default();
         let here = host == "localhost"
@@ -105,7 +106,7 @@ impl Client {
         self.base.scheme() == "http" && !here
     }
 
-    /// A request for a path, given in its parts: each is one name, whatever is in it.
+    /// Creates a request for a path, given in segments. Each segment is escaped.
     pub(crate) fn request(&self, method: Method, path: &[&str], query: &Query<'_>) -> RequestBuilder {
         let mut url = self.base.clone();
         if let Ok(mut parts) = url.path_segments_mut() {
@@ -117,7 +118,7 @@ impl Client {
         self.http.request(method, url)
     }
 
-    /// Reads something.
+    /// Sends a GET request and parses the answer.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &[&str],
@@ -126,7 +127,7 @@ impl Client {
         read(self.send(self.request(Method::GET, path, query)).await?).await
     }
 
-    /// Sends JSON and reads the answer.
+    /// Sends JSON and parses the answer.
     pub(crate) async fn post<T: DeserializeOwned>(
         &self,
         path: &[&str],
@@ -135,17 +136,17 @@ impl Client {
         read(self.send(with_json(self.request(Method::POST, path, &[]), body)?).await?).await
     }
 
-    /// Deletes something and reads the answer.
+    /// Sends a DELETE request and parses the answer.
     pub(crate) async fn delete<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T, Error> {
         read(self.send(self.request(Method::DELETE, path, &[])).await?).await
     }
 
-    /// Sends a request whose answer is to come within a bound, and tells errors of the server as ours.
+    /// Sends a request with a timeout, and converts the server's errors.
     pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, Error> {
         self.answered(request.timeout(ANSWER)).await
     }
 
-    /// The same without a bound, for what streams.
+    /// Sends a request without a timeout, for streams.
     pub(crate) async fn answered(&self, request: RequestBuilder) -> Result<Response, Error> {
         let response = request.send().await.map_err(|cause| self.unreachable(cause))?;
         if response.status().is_success() {
@@ -154,7 +155,7 @@ impl Client {
         Err(self.problem(response).await)
     }
 
-    /// The error that a connection broke with.
+    /// Returns the error for a failed connection.
     pub(crate) fn unreachable(&self, cause: reqwest::Error) -> Error {
         let detail = format!("{} does not answer: {}", self.address(), chain(&cause.without_url()));
         Error::new(Kind::ServerUnreachable, detail)
@@ -180,7 +181,7 @@ impl Client {
         };
         let error = match code.parse::<Kind>() {
             Ok(kind) => Error::new(kind, detail),
-            // A newer server has codes of its own.
+            // A newer server may have error codes that are unknown here.
             Err(_) => Error::new(Kind::ServerAnswerInvalid, format!("{code}: {detail}")),
         };
         let error = match policy {
@@ -194,17 +195,17 @@ impl Client {
     }
 }
 
-/// Adds a body of JSON.
+/// Adds a JSON body.
 pub(crate) fn with_json(request: RequestBuilder, body: &impl Serialize) -> Result<RequestBuilder, Error> {
     let body = serde_json::to_vec(body)
         .map_err(|cause| Error::new(Kind::InputInvalid, format!("what is to be sent is no JSON: {cause}")))?;
     Ok(request.header("content-type", "application/json").body(body))
 }
 
-/// The answer as a value.
+/// Parses the answer.
 pub(crate) async fn read<T: DeserializeOwned>(response: Response) -> Result<T, Error> {
     let body = bytes(response).await?;
-    // An answer without a body is a unit.
+    // An empty body is parsed as a unit.
     let body: &[u8] = if body.is_empty() { b"null" } else { &body };
     serde_json::from_slice(body).map_err(|cause| {
         let said = String::from_utf8_lossy(body);
@@ -239,7 +240,7 @@ fn base(address: &str) -> Result<Url, Error> {
         return Err(wrong(": neither http nor https"));
     }
     if !base.username().is_empty() || base.password().is_some() {
-        // It is not repeated: it may be a secret.
+        // The error omits the address, because it may contain a secret.
         let detail = "expected a server without a user and a password; a key goes into OUTLAST_KEY or a file";
         return Err(Error::new(Kind::InputInvalid, detail));
     }
@@ -261,7 +262,7 @@ fn headers(key: Option<&Key>) -> Result<HeaderMap, Error> {
     Ok(headers)
 }
 
-/// An error and its causes in one line.
+/// Formats an error and its causes in one line.
 pub(crate) fn chain(error: &dyn StdError) -> String {
     let (mut text, mut cause) = (error.to_string(), error.source());
     while let Some(inner) = cause {

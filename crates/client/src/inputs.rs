@@ -1,4 +1,4 @@
-//! Inputs: sent as JSON, or as a form with their files.
+//! Sends inputs, as JSON or as a form with files.
 use crate::Client;
 use crate::http::{read, with_json};
 use bytes::Bytes;
@@ -11,64 +11,64 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::pin::Pin;
 
-/// For which session an input is.
+/// The session of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum To {
-    /// The one with this id.
+    /// The session with this id.
     Session(SessionId),
-    /// The one with this key, which is opened if it is not there.
+    /// The session with this key, which is created if it does not exist.
     Key(String),
-    /// A new one.
+    /// A new session.
     New,
 }
 
 /// An input.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct NewInput {
-    /// What it says.
+    /// The text.
     pub text: String,
-    /// The agent that is to answer; the server's first one without it.
+    /// The agent; the server's first one if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// What it says over that agent, for its turn.
+    /// An overlay to the agent for this turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlay: Option<Overlay>,
-    /// The head it is for; the main one without it.
+    /// The head; the main one if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
-    /// A JSON Schema that the answer must fit.
+    /// A JSON Schema that the answer must match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
-    /// The same key in the same session is the same turn.
+    /// The idempotency key. The same key in the same session is the same turn.
     #[serde(skip)]
     pub key: Option<String>,
-    /// The span that causes it, as W3C Trace Context writes it.
+    /// The parent span, in the format of W3C Trace Context.
     #[serde(skip)]
     pub traceparent: Option<String>,
 }
 
-/// A file that is sent with an input.
+/// A file to send with an input.
 pub struct File {
-    /// What kind of bytes they are.
+    /// The media type.
     pub media_type: String,
-    /// What it is called.
+    /// The name of the file.
     pub name: String,
-    /// Its bytes, as they come.
+    /// The bytes as a stream.
     pub bytes: Pin<Box<dyn Stream<Item = std::io::Result<Bytes>> + Send>>,
 }
 
-/// What the server says of an input that is durable.
+/// The receipt of a durable input.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Receipt {
     /// The session.
     pub session: SessionId,
     /// The turn.
     pub turn: TurnId,
-    /// Where the input stands in the journal; its events begin there.
+    /// The position of the input in the journal, where its events start.
     pub seq: Seq,
 }
 
-/// An input with the key of the session it is for.
+/// An input with the key of its session.
 #[derive(Serialize)]
 struct Addressed {
     #[serde(flatten)]
@@ -77,18 +77,18 @@ struct Addressed {
     session_key: Option<String>,
 }
 
-/// What parts a form's fields: long enough that no file has it by chance.
+/// The boundary of form fields: long enough that no file contains it by chance.
 const BOUNDARY: &str = "outlast-7d1f0c5b2e9a4c63-b1946ac92492d234";
 
 impl NewInput {
-    /// An input that says this.
+    /// Creates an input with this text.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 }
 
 impl Client {
-    /// Sends an input. It is durable when the receipt is there.
+    /// Sends an input. It is durable once the receipt arrives.
     pub async fn send_input(&self, to: To, input: NewInput, files: Vec<File>) -> Result<Receipt, Error> {
         let (session, session_key) = match to {
             To::Session(session) => (Some(session.to_string()), None),
@@ -111,12 +111,12 @@ impl Client {
             return read(self.send(with_json(request, &input)?).await?).await;
         }
         let form = request.header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"));
-        // Files take as long as they take.
+        // No timeout, because files can be large.
         read(self.answered(form.body(Body::wrap_stream(form_of(&input, files)?))).await?).await
     }
 }
 
-/// The input and its files as a form (RFC 7578).
+/// Encodes the input and its files as a form (RFC 7578).
 fn form_of(
     input: &Addressed,
     files: Vec<File>,
@@ -139,7 +139,7 @@ fn piece(text: String) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
     stream::once(async move { Ok(Bytes::from(text)) })
 }
 
-/// A file's name as browsers write it: what would end it is written out.
+/// Escapes a file name as browsers do.
 fn quoted(name: &str) -> String {
     name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }

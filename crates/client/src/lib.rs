@@ -1,8 +1,10 @@
-//! A client of the HTTP API. Its answers are the library's own views, so whoever prints those prints the same of a server.
+//! A client of the HTTP API. It returns the library's own view types, so the same code can print local and remote data.
 //!
-//! [`Client`] is the server and who asks it; one file for each group of calls: sessions, turns, waits, books, access, agents,
-//! attachments, archives, contexts, searches, sinks. [`Following`] is a session's events, across lost connections and servers that are started anew. Knows no rule:
-//! what a call means, the server says. The other end: `outlast-server`.
+//! [`Client`] represents a server and the caller. Each module contains one group of calls: sessions, turns, waits,
+//! books, access, agents, attachments, archives, contexts, searches and sinks. [`Following`] streams a session's events
+//! across lost connections and server restarts.
+//!
+//! The client contains no business rules; the server, `outlast-server`, decides what a call does.
 
 mod access;
 mod agents;

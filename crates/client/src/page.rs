@@ -1,11 +1,11 @@
-//! Lists, page by page.
+//! Paginated lists.
 use crate::Client;
 use crate::http::Query;
 use outlast_vocab::Error;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// The most entries that a server gives at once.
+/// The maximum number of entries that a server returns at once.
 pub(crate) const MOST: usize = 500;
 
 /// One page of a list.
@@ -16,7 +16,7 @@ pub(crate) struct Page<T> {
 }
 
 impl Client {
-    /// Up to so many entries of a list with cursors.
+    /// Returns up to this many entries of a list with cursors.
     pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         path: &[&str],

@@ -1,28 +1,28 @@
-//! Messages by their words.
+//! Full-text search in messages.
 use crate::Client;
 use outlast_vocab::record::Seq;
 use outlast_vocab::{Error, Millis, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 
-/// A message that was found.
+/// A search hit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hit {
-    /// In which session.
+    /// The session.
     pub session: SessionId,
-    /// In which turn.
+    /// The turn.
     pub turn: TurnId,
-    /// Its number in that session.
+    /// The position of the message in the session.
     pub seq: Seq,
     /// When it became durable.
     pub at: Millis,
     /// `user` or `assistant`.
     pub role: String,
-    /// What stands around the first word that was found.
+    /// The text around the first matching word.
     pub excerpt: String,
 }
 
 impl Client {
-    /// Up to so many messages that have all of these words, the newest first.
+    /// Returns up to this many messages that contain all of these words, newest first.
     pub async fn search(
         &self,
         words: &str,

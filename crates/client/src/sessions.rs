@@ -1,4 +1,4 @@
-//! Sessions: found, shown, forked, rewound, deleted; their turns and records.
+//! Sessions: list, show, fork, rewind and delete them, and read their turns and records.
 use crate::Client;
 use crate::http::Query;
 use crate::page::{MOST, Page};
@@ -66,7 +66,7 @@ struct EventPage {
     next: u64,
 }
 
-/// A value that this version does not know: the server is newer.
+/// Returns the error for a value that this version does not know, from a newer server.
 pub(crate) fn unknown(what: &str, found: &str) -> Error {
     let detail = format!("the server says `{found}`, which this version does not know as a {what}");
     Error::new(Kind::ServerAnswerInvalid, detail)
@@ -121,16 +121,16 @@ impl TryFrom<Turn> for TurnView {
             parent: turn.parent,
             span: (turn.first, turn.last),
             end: turn.end.map(end).transpose()?,
-            // A list does not say; of one turn it is with its durability.
+            // Lists do not contain it. For a single turn it is part of the durability.
             writes: None,
             retry_of: turn.retry_of,
-            // Only the server decides by it.
+            // Only the server needs it for its decisions.
             foreign: false,
         })
     }
 }
 
-/// How a turn ended, from its flat form.
+/// Parses the end of a turn from its flat form.
 pub(crate) fn end(flat: Value) -> Result<End, Error> {
     let mut content = flat;
     let how = content.as_object_mut().and_then(|members| members.remove("how"));
@@ -139,7 +139,7 @@ pub(crate) fn end(flat: Value) -> Result<End, Error> {
 }
 
 impl Client {
-    /// The newest sessions that a filter lets through, up to a number.
+    /// Lists the newest sessions that match a filter.
     pub async fn sessions(&self, filter: &Filter, most: usize) -> Result<Vec<Listed>, Error> {
         let mut query = Vec::new();
         query.extend(filter.state.map(|state| ("state", state.name().to_owned())));
@@ -149,12 +149,12 @@ impl Client {
         found.into_iter().map(Listed::try_from).collect()
     }
 
-    /// One session, with what was said first in it.
+    /// Returns a session with its first input.
     pub async fn session(&self, id: SessionId) -> Result<Listed, Error> {
         self.whole(id).await?.try_into()
     }
 
-    /// The session with this key.
+    /// Returns the session with this key.
     pub async fn session_by_key(&self, key: &str) -> Result<Listed, Error> {
         let page: Page<Session> = self.get(&["v1", "sessions"], &[("key", key.to_owned())]).await?;
         let found =
@@ -164,7 +164,7 @@ impl Client {
         found.try_into()
     }
 
-    /// Sessions that were forked from this one.
+    /// Lists the sessions that were forked from this one.
     pub async fn forks(&self, id: SessionId) -> Result<Vec<SessionId>, Error> {
         Ok(self.whole(id).await?.forks)
     }
@@ -173,7 +173,7 @@ impl Client {
         self.get(&["v1", "sessions", &id.to_string()], &[]).await
     }
 
-    /// Branches a session. The id in a new session's place is the server's to give.
+    /// Forks a session. The server assigns the id of a new session.
     pub async fn fork(&self, from: SessionId, at: Option<Seq>, to: ForkTo) -> Result<SessionId, Error> {
         let (key, head) = match to {
             ForkTo::Session { key, .. } => (key, None),
@@ -184,7 +184,7 @@ impl Client {
         Ok(session.id)
     }
 
-    /// Moves a head back.
+    /// Rewinds a head.
     pub async fn rewind(&self, session: SessionId, head: &str, to: Option<Seq>) -> Result<(), Error> {
         let body = json!({ "to": to.unwrap_or(Seq(0)), "head": head });
         let moved: Session = self.post(&["v1", "sessions", &session.to_string(), "rewind"], &body).await?;
@@ -197,7 +197,7 @@ impl Client {
         self.delete(&["v1", "sessions", &session.to_string()]).await
     }
 
-    /// Turns of a session from one on, up to a number.
+    /// Lists turns of a session, starting with this index.
     pub async fn turns(&self, session: SessionId, from: u32, most: usize) -> Result<Vec<TurnView>, Error> {
         let (session, mut from, mut turns) = (session.to_string(), from, Vec::new());
         while turns.len() < most {
@@ -216,12 +216,12 @@ impl Client {
         Ok(turns)
     }
 
-    /// Records of a session after one of them. Their hashes are not told.
+    /// Lists records of a session, starting after this one. Their hashes are not included.
     pub async fn records(&self, session: SessionId, after: Seq, most: usize) -> Result<Vec<Record>, Error> {
         self.told(session, after, most, &[]).await
     }
 
-    /// The records of a turn.
+    /// Returns the records of a turn.
     pub async fn turn_records(&self, turn: TurnId) -> Result<Vec<Record>, Error> {
         let view = self.turn(turn).await?.view;
         let after = Seq(view.span.0.0.saturating_sub(1));
@@ -255,13 +255,13 @@ impl Client {
         Ok(records)
     }
 
-    /// Where the feed of all sessions ends now.
+    /// Returns the current end of the feed of all sessions.
     pub async fn feed_end(&self) -> Result<u64, Error> {
         let page: EventPage = self.get(&["v1", "events"], &[]).await?;
         Ok(page.next)
     }
 
-    /// The sessions in which something happened after a place of the feed, and how far it was read.
+    /// Returns the sessions with events after a position of the feed, and the new position.
     pub async fn changed(&self, after: u64) -> Result<(u64, BTreeSet<SessionId>), Error> {
         let query = [("after", after.to_string()), ("limit", MOST.to_string())];
         let page: EventPage = self.get(&["v1", "events"], &query).await?;
@@ -269,7 +269,7 @@ impl Client {
         Ok((page.next, sessions.collect::<Result<_, Error>>()?))
     }
 
-    /// The turns that make a branch, from its end back to the beginning, until so many bytes were read.
+    /// Returns the turns of a branch, from its end backwards, until this many bytes were read.
     pub async fn history(&self, node: NodeRef, bytes: usize) -> Result<Vec<HistoryTurn>, Error> {
         let (mut turns, mut read, mut next) = (Vec::new(), 0, Some(node));
         while let Some(NodeRef { session, seq }) = next {

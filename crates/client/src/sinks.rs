@@ -1,4 +1,4 @@
-//! Where outputs go, what waits and what was given up.
+//! Sinks and their deliveries, pending and failed.
 use crate::Client;
 use crate::http::read;
 use crate::page::Page;
@@ -11,9 +11,9 @@ use serde::Deserialize;
 /// A sink of a server.
 #[derive(Clone, Debug)]
 pub struct Sink {
-    /// How it stands.
+    /// Its state.
     pub view: SinkView,
-    /// Where it delivers to, if the server has it.
+    /// Its destination, if the server has the sink.
     pub place: Option<String>,
 }
 
@@ -66,26 +66,26 @@ struct Revived {
 }
 
 impl Client {
-    /// All sinks, by name.
+    /// Lists all sinks, by name.
     pub async fn sinks(&self) -> Result<Vec<Sink>, Error> {
         let page: Page<Standing> = self.get(&["v1", "sinks"], &[]).await?;
         Ok(page.items.into_iter().map(Sink::from).collect())
     }
 
-    /// What a sink has not taken yet, the oldest first.
+    /// Lists the pending deliveries of a sink, oldest first.
     pub async fn deliveries(&self, sink: &str) -> Result<Vec<DeliveryView>, Error> {
         let found: Vec<Delivery> = self.list(&["v1", "sinks", sink], &[], usize::MAX).await?;
         found.into_iter().map(DeliveryView::try_from).collect()
     }
 
-    /// Sends a message that tells nothing to a webhook, and says what was answered. Fails if it was not taken.
+    /// Sends a test message to a webhook and returns the response. Fails if the message was not accepted.
     pub async fn try_sink(&self, sink: &str) -> Result<String, Error> {
         let request = self.request(Method::POST, &["v1", "sinks", sink, "test"], &[]);
         let Tested { taken, answered } = read(self.send(request).await?).await?;
         if taken { Ok(answered) } else { Err(Error::new(Kind::DeliveryFailed, answered)) }
     }
 
-    /// Gives one delivery, or all that were given up, all attempts anew; says how many.
+    /// Retries one delivery, or all failed ones, with a fresh set of attempts. Returns their number.
     pub async fn redeliver(&self, sink: &str, only: Option<DeliveryId>) -> Result<u64, Error> {
         let query: Vec<_> = only.iter().map(|only| ("delivery", only.to_string())).collect();
         let request = self.request(Method::POST, &["v1", "sinks", sink, "retry"], &query);

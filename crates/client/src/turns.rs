@@ -1,4 +1,4 @@
-//! Turns: looked at, stopped, tried again; and why they do not move.
+//! Turns: show, cancel and retry them, and explain why they do not progress.
 use crate::Client;
 use crate::sessions::{self, end, unknown};
 use outlast_ports::store::{Cancelled, TurnView, Writes};
@@ -16,18 +16,18 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A turn, with who answers it and what it took.
+/// A turn with its agent and its usage.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    /// How it stands.
+    /// Its state.
     pub view: TurnView,
-    /// The agent that answers it; none before it has begun.
+    /// Its agent; `None` before it started.
     pub agent: Option<String>,
-    /// Tokens of its models.
+    /// The tokens of its models.
     pub usage: Usage,
-    /// What they cost, as far as prices are known.
+    /// Their cost, where prices are known.
     pub cost: Cost,
-    /// What its durability cost.
+    /// The cost of its durability.
     pub durability: Durability,
 }
 
@@ -160,19 +160,19 @@ impl TryFrom<Held> for Blocked {
 }
 
 impl Client {
-    /// One turn.
+    /// Returns a turn.
     pub async fn turn(&self, turn: TurnId) -> Result<Turn, Error> {
         let Whole { turn, agent, usage, cost, durability } =
             self.get(&["v1", "turns", &turn.to_string()], &[]).await?;
         Ok(Turn { view: turn.try_into()?, agent, usage, cost, durability: durability.into() })
     }
 
-    /// What a turn was accepted for or began under.
+    /// Returns the package that the turn is pinned to.
     pub async fn package(&self, turn: TurnId) -> Result<Pinned, Error> {
         self.get(&["v1", "turns", &turn.to_string(), "package"], &[]).await
     }
 
-    /// A package by its fingerprint: of an agent there, or of one of the newest turns.
+    /// Returns a package by its fingerprint, from an agent of the server or one of the newest turns.
     pub async fn package_of(&self, fingerprint: Hash) -> Result<Pinned, Error> {
         self.get(&["v1", "packages", &fingerprint.to_string()], &[]).await
     }
@@ -182,7 +182,7 @@ impl Client {
         self.stop(turn, json!({ "reason": reason })).await
     }
 
-    /// Asks a turn to stop and what it did to be taken back.
+    /// Asks a turn to stop and to undo its calls.
     pub async fn abort(&self, turn: TurnId, reason: &str) -> Result<Cancelled, Error> {
         self.stop(turn, json!({ "reason": reason, "undo": true })).await
     }
@@ -197,7 +197,7 @@ impl Client {
         }
     }
 
-    /// Retries a turn: lets a stuck one go on, or retries one that ended as a new turn.
+    /// Retries a turn. A stuck turn continues; a turn that has ended is retried as a new turn.
     pub async fn retry(&self, turn: TurnId, place: RetryPlace) -> Result<Retried, Error> {
         let body = json!({ "fork": place == RetryPlace::Fork });
         let answer: RetryAnswer = self.post(&["v1", "turns", &turn.to_string(), "retry"], &body).await?;
@@ -209,13 +209,13 @@ impl Client {
         }
     }
 
-    /// Why a session does not move.
+    /// Explains why a session does not progress.
     pub async fn why(&self, session: SessionId) -> Result<Why, Error> {
         let answer: Answer = self.get(&["v1", "sessions", &session.to_string(), "why"], &[]).await?;
         answer.try_into()
     }
 
-    /// Why a turn does not move.
+    /// Explains why a turn does not progress.
     pub async fn why_turn(&self, turn: TurnId) -> Result<Why, Error> {
         let answer: Answer = self.get(&["v1", "turns", &turn.to_string(), "why"], &[]).await?;
         answer.try_into()

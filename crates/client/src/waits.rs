@@ -1,4 +1,4 @@
-//! What turns wait for from outside: completions, approvals, calls of unknown outcome; what is approved for sessions.
+//! Waits of turns for something outside: completions, approvals and unknown outcomes; and approvals for whole sessions.
 use crate::Client;
 use outlast_ports::store::{Resolved, UnknownCall};
 use outlast_ports::votes::{Grant, Vote, Voted};
@@ -14,10 +14,10 @@ use outlast_vocab::{Error, Failure, Hash, Kind, Millis, SessionId, TurnId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A call that waits for somebody's word, with all that somebody needs to decide it.
+/// A call that waits for approval, with everything needed to decide.
 #[derive(Clone, Debug)]
 pub struct Pending {
-    /// What the question is called.
+    /// The approval id.
     pub id: ApprovalId,
     /// The session.
     pub session: SessionId,
@@ -25,29 +25,29 @@ pub struct Pending {
     pub turn: TurnId,
     /// The tool.
     pub tool: ToolName,
-    /// The arguments, exactly as it will run.
+    /// The exact arguments with which it will run.
     pub arguments: Value,
-    /// The rule that wants to be asked.
+    /// The rule that requires the approval.
     pub rule: Option<RuleId>,
-    /// The version of the policy it is of.
+    /// The version of that rule's policy.
     pub policy: Option<Hash>,
-    /// What the tool says the call would do.
+    /// The tool's preview of the call.
     pub preview: Option<String>,
-    /// The untrusted sources that may have asked for it.
+    /// The untrusted sources that may have caused it.
     pub labels: Labels,
-    /// Where the values of its sink arguments come from.
+    /// The origins of the values of its sink arguments.
     pub provenance: Provenance,
-    /// What the model asked for, where somebody has changed the arguments since.
+    /// The model's original arguments, if they were changed since.
     pub original: Option<Value>,
     /// Who may approve, and until when.
     pub ask: Ask,
-    /// Who has approved it so far.
+    /// The approvals so far.
     pub votes: Vec<Vote>,
-    /// What those who may approve were told since.
+    /// The reminders and escalations sent so far.
     pub given: Given,
-    /// When the model asked for it.
+    /// When the model made the call.
     pub since: Millis,
-    /// When silence becomes a no.
+    /// When it expires and counts as denied.
     pub until: Option<Millis>,
 }
 
@@ -131,20 +131,20 @@ impl From<Asked> for Pending {
     }
 }
 
-/// A call whose outcome nobody knows.
+/// A call with an unknown outcome.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Unknown {
-    /// Our id of it, and its idempotency key towards the outside.
+    /// The call id, which is its idempotency key.
     pub call: CallId,
     /// The tool.
     pub tool: ToolName,
-    /// What was passed.
+    /// The arguments.
     pub arguments: Value,
     /// The session.
     pub session: SessionId,
     /// The turn.
     pub turn: TurnId,
-    /// When it was begun.
+    /// When it started.
     pub since: Millis,
 }
 
@@ -154,23 +154,23 @@ impl From<UnknownCall> for Unknown {
     }
 }
 
-/// What is approved for the rest of a session.
+/// An approval for the rest of a session.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Granted {
-    /// What it is called.
+    /// The grant id.
     pub id: GrantId,
     /// The session.
     pub session: SessionId,
     /// The tool.
     pub tool: ToolName,
-    /// The rule that asked.
+    /// The rule that required the approval.
     pub rule: RuleId,
-    /// The untrusted sources of the call it was given for.
+    /// The untrusted sources of the approved call.
     #[serde(default)]
     pub labels: Labels,
-    /// Who gave it.
+    /// Who approved.
     pub by: Vec<String>,
-    /// When.
+    /// When it was approved.
     pub at: Millis,
 }
 
@@ -201,7 +201,7 @@ struct SettledIn {
 }
 
 impl Client {
-    /// Finishes what a turn waits for, or will wait for.
+    /// Resolves a current or future wait of a turn.
     pub async fn resolve(&self, key: &CompletionKey, how: Resolution) -> Result<Resolved, Error> {
         let body = match how {
             Resolution::Ok(value) => json!({ "ok": value }),
@@ -213,13 +213,13 @@ impl Client {
         Ok(Resolved { first, yours })
     }
 
-    /// Calls that wait for an approval, the oldest first.
+    /// Lists the calls that wait for approval, oldest first.
     pub async fn approvals(&self, most: usize) -> Result<Vec<Pending>, Error> {
         let asked: Vec<Asked> = self.list(&["v1", "approvals"], &[], most).await?;
         Ok(asked.into_iter().map(Pending::from).collect())
     }
 
-    /// Says something to a question, in somebody's name; in the caller's own without one.
+    /// Votes on an approval, on behalf of `by` or of the caller.
     pub async fn decide(&self, id: ApprovalId, by: Option<&str>, verdict: Verdict) -> Result<Voted, Error> {
         let mut body = match verdict {
             Verdict::Approve => json!({ "verdict": "approve" }),
@@ -245,22 +245,22 @@ impl Client {
         }
     }
 
-    /// What is approved for the rest of sessions.
+    /// Lists the approvals for the rest of sessions.
     pub async fn grants(&self, most: usize) -> Result<Vec<Granted>, Error> {
         self.list(&["v1", "grants"], &[], most).await
     }
 
-    /// Ends one of them.
+    /// Revokes one of them.
     pub async fn revoke_grant(&self, id: GrantId) -> Result<Granted, Error> {
         self.delete(&["v1", "grants", &id.to_string()]).await
     }
 
-    /// Calls whose outcome nobody knows, the oldest first.
+    /// Lists the calls with an unknown outcome, oldest first.
     pub async fn unknown(&self, most: usize) -> Result<Vec<Unknown>, Error> {
         self.list(&["v1", "unknown"], &[], most).await
     }
 
-    /// Says how one went.
+    /// Records the outcome of such a call.
     pub async fn settle(&self, call: CallId, verdict: record::Verdict) -> Result<SessionId, Error> {
         let body = match verdict {
             record::Verdict::Happened(ToolResult::Ok(value)) => json!({ "happened": value }),

@@ -1,24 +1,24 @@
-//! The disk as its user holds it.
+//! The public interface of the disk.
 use crate::file::{Fate, File, Unsynced};
 use crate::machine::{Machine, Shared, lock};
 use crate::mount::Mount;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-/// A disk in memory, with the machine it is in. A clone is the same disk.
+/// A disk in memory, with its machine. A clone is the same disk.
 #[derive(Clone, Default)]
 pub struct Disk {
     machine: Shared,
 }
 
-/// All files of a disk at one moment, with what was not yet synced. Files are copied only when one side changes them.
+/// All files of a disk at one moment, with their unsynced changes. Files are copied on write.
 #[derive(Clone)]
 pub struct Snapshot {
     files: BTreeMap<String, File>,
 }
 
 impl Disk {
-    /// An empty disk.
+    /// Creates an empty disk.
     pub fn new() -> Self {
         Self::default()
     }
@@ -28,32 +28,34 @@ impl Disk {
         Mount::new(Arc::clone(&self.machine))
     }
 
-    /// Cuts the power. `choose` is asked about each change that is not durable, file by file in the order of their names
-    /// and in the order in which they were made. All processes are dead afterwards, locks and shared memory are gone, and
-    /// what is left of the files is durable.
+    /// Cuts the power. All processes die, locks and shared memory are lost, and the remaining contents of the files are
+    /// durable.
+    ///
+    /// `choose` decides about each change that is not durable. Files are visited in the order of their names, and
+    /// changes in the order in which they were made.
     pub fn lose_power(&self, choose: &mut dyn FnMut(Unsynced<'_>) -> Fate) {
         lock(&self.machine).lose_power(choose);
     }
 
-    /// The files as they are now. A disk made of them has no processes, as if all had been killed at this moment.
+    /// Returns the current files. A disk created from them has no processes, as if all had been killed now.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot { files: lock(&self.machine).files() }
     }
 
-    /// The names of all files, in order.
+    /// Returns the names of all files, in order.
     pub fn names(&self) -> Vec<String> {
         lock(&self.machine).names.keys().cloned().collect()
     }
 
-    /// What a process would read from a file, or nothing if there is no such file.
+    /// Returns what a process would read from a file, or `None` if it does not exist.
     pub fn read(&self, name: &str) -> Option<Vec<u8>> {
         lock(&self.machine).file(name).map(|file| file.bytes().to_vec())
     }
 
-    /// Replaces bytes of a file behind the back of every process, as a bad device would. They count as durable.
+    /// Replaces bytes of a file without the knowledge of any process, like a faulty device. The new bytes are durable.
     ///
     /// # Panics
-    /// If there is no such file, or it does not reach so far.
+    /// If the file does not exist, or is too short.
     pub fn corrupt(&self, name: &str, offset: usize, bytes: &[u8]) {
         let mut machine = lock(&self.machine);
         let file = machine
@@ -64,19 +66,18 @@ impl Disk {
         file.corrupt(offset, bytes);
     }
 
-    /// How many bytes all files may take together; a write that would make them take more is `SQLITE_FULL`. `None` is as
-    /// many as they like.
+    /// Sets the total size limit of all files. A write over the limit fails with `SQLITE_FULL`. `None` means unlimited.
     pub fn set_room(&self, bytes: Option<u64>) {
         lock(&self.machine).room = bytes;
     }
 
-    /// The bytes that all files take together.
+    /// Returns the total size of all files in bytes.
     pub fn used(&self) -> u64 {
         lock(&self.machine).used() as u64
     }
 
-    /// What the clock shows to SQLite (`datetime('now')`), in milliseconds since 1970. It stands still until it is set
-    /// again.
+    /// Sets the time that SQLite sees (`datetime('now')`), in milliseconds since 1970. It does not advance until it is
+    /// set again.
     pub fn set_time(&self, millis: i64) {
         lock(&self.machine).time = millis;
     }

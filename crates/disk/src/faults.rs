@@ -1,6 +1,6 @@
-//! What goes wrong with which change: the numbered changes of one process, and what was planned for them.
+//! Fault injection: numbers the changes of one process, and applies the planned faults.
 
-/// What an operation changes. Operations that change nothing are not numbered and do not fail.
+/// The kind of a change. Operations that change nothing are not numbered and do not fail.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Create,
@@ -13,30 +13,30 @@ pub(crate) enum Kind {
 /// How a process dies at a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// The change does not happen.
+    /// The change is not made.
     Before,
-    /// Only the first sectors of a write happen. Any other change does not.
+    /// Only the first sectors of a write are written. Any other change is not made.
     Torn {
-        /// How many of its sectors arrive.
+        /// The number of sectors that are written.
         sectors: usize,
     },
-    /// The change happens, but the process does not live to hear of it.
+    /// The change is made, but the process dies before it knows.
     After,
 }
 
-/// How a change fails while its process lives on.
+/// How a change fails while its process keeps running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// A write finds no room: `SQLITE_FULL`.
+    /// A write fails because the disk is full: `SQLITE_FULL`.
     Full,
-    /// A write, truncate, create or delete is refused: `SQLITE_IOERR_WRITE` and its like.
+    /// A write, truncate, create or delete fails: `SQLITE_IOERR_WRITE` or the equivalent.
     WriteError,
     /// A write stops after its first sectors: `SQLITE_IOERR_WRITE`.
     ShortWrite {
-        /// How many of its sectors arrive.
+        /// The number of sectors that are written.
         sectors: usize,
     },
-    /// A sync fails: `SQLITE_IOERR_FSYNC`. What it should have made durable stays as it is whatever later syncs say.
+    /// A sync fails: `SQLITE_IOERR_FSYNC`. No later sync makes these changes durable, even if it succeeds.
     SyncError,
 }
 
@@ -50,7 +50,7 @@ impl Failure {
     }
 }
 
-/// What becomes of a change.
+/// The result of a change.
 #[derive(Clone, Copy)]
 pub(crate) enum Verdict {
     Done,
@@ -59,18 +59,18 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Whether a change that cannot be torn is made.
+    /// Returns whether a change that cannot be torn is made.
     pub(crate) fn happens(self) -> bool {
         matches!(self, Self::Done | Self::Dies(Death::After))
     }
 
-    /// Whether the process hears that the change was made.
+    /// Returns whether the process sees the change succeed.
     pub(crate) fn is_done(self) -> bool {
         matches!(self, Self::Done)
     }
 }
 
-/// The changes of one process, counted, and what is planned for those to come.
+/// Counts the changes of one process, and contains the faults that are planned.
 #[derive(Default)]
 pub(crate) struct Faults {
     changes: u64,
@@ -91,7 +91,7 @@ pub(crate) enum Lasts {
 }
 
 impl Faults {
-    /// How many changes there were, which is the number of the next one.
+    /// Returns the number of changes so far, which is the number of the next one.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -109,7 +109,7 @@ impl Faults {
         self.failures.clear();
     }
 
-    /// Counts a change and says what becomes of it.
+    /// Counts a change and returns its result.
     pub(crate) fn judge(&mut self, kind: Kind) -> Verdict {
         let number = self.changes;
         self.changes += 1;
@@ -133,7 +133,7 @@ impl Faults {
 mod tests {
     use super::*;
 
-    /// The numbers of the changes that fail.
+    /// Returns the numbers of the changes that fail.
     fn failing(faults: &mut Faults, changes: &[Kind]) -> Vec<usize> {
         let judged = changes.iter().map(|kind| faults.judge(*kind));
         judged.enumerate().filter(|(_, verdict)| !verdict.is_done()).map(|(number, _)| number).collect()

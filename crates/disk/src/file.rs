@@ -2,16 +2,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a device writes at once: a sector arrives as a whole or not at all.
+/// The sector size in bytes. A device writes a sector completely or not at all.
 pub(crate) const SECTOR: usize = 512;
 
-/// A file. What it shows is always `safe` with every change of `pending` made to it.
+/// A file. Its visible bytes are always `safe` with all changes of `pending` applied.
 #[derive(Clone, Default)]
 pub(crate) struct File {
     now: Arc<Vec<u8>>,
-    /// What is certain to be there after a power loss, before the changes in `pending`.
+    /// The bytes that certainly survive a power loss, before the changes in `pending`.
     safe: Arc<Vec<u8>>,
-    /// Changes in the order they were made.
+    /// The changes, in the order in which they were made.
     pending: Vec<Pending>,
 }
 
@@ -27,14 +27,14 @@ enum Change {
     Truncate { to: usize },
 }
 
-/// How far a change got on its way to the device.
+/// How far a change got towards the device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// The next sync takes it along.
+    /// The next sync will write it.
     Unsynced,
-    /// A sync failed while it was on its way. The system took it off its list, so no later sync takes it along.
+    /// A sync failed while writing it. The system marked it clean, so no later sync writes it.
     Forsaken,
-    /// It is on the device. It waits in the list only because one that is not comes before it.
+    /// It is on the device. It stays in the list only because an earlier change is not.
     Synced,
 }
 
@@ -43,39 +43,39 @@ enum Standing {
 pub struct Unsynced<'a> {
     /// The name of its file.
     pub file: &'a str,
-    /// What was changed.
+    /// The change.
     pub what: What,
-    /// Whether a sync failed since. Later syncs, though they succeeded, did not make it durable.
+    /// Whether a sync failed since. Later syncs did not make it durable, even if they succeeded.
     pub forsaken: bool,
 }
 
-/// What an unsynced change did.
+/// The kind of an unsynced change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// Bytes were written.
     Write {
-        /// Where the first of them went.
+        /// The offset of the first byte.
         offset: usize,
-        /// How many sectors of the file they touch.
+        /// The number of sectors of the file that it touches.
         sectors: usize,
     },
-    /// The file was cut, or grew with zeros, to this length.
+    /// The file was truncated, or extended with zeros, to this length.
     Truncate {
-        /// Its length since.
+        /// The new length.
         to: usize,
     },
 }
 
-/// What a power loss does to an unsynced change.
+/// The effect of a power loss on an unsynced change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It had reached the device.
+    /// The change had reached the device.
     Kept,
-    /// It is gone.
+    /// The change is lost.
     Dropped,
-    /// Of a write, only some sectors arrived: sector `i` if bit `i % 64` is set. A truncate goes by bit 0.
+    /// Only some sectors of a write arrived: sector `i` if bit `i % 64` is set. For a truncate, bit 0 decides.
     Torn {
-        /// One bit for each sector.
+        /// One bit per sector.
         sectors: u64,
     },
 }
@@ -89,7 +89,7 @@ impl File {
         &self.now
     }
 
-    /// Copies what is there at `offset` and says how many bytes it was.
+    /// Copies the bytes at `offset` and returns their number.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) -> usize {
         let there = self.now.get(offset..).unwrap_or_default();
         let count = there.len().min(into.len());
@@ -110,14 +110,14 @@ impl File {
         self.pending.push(Pending { change, standing });
     }
 
-    /// Makes durable what no failed sync has left behind.
+    /// Makes the changes durable, except those that a failed sync left behind.
     pub(crate) fn sync(&mut self) {
         for pending in &mut self.pending {
             if pending.standing == Standing::Unsynced {
                 pending.standing = Standing::Synced;
             }
         }
-        // What comes after a forsaken change must be made again after it, should a power loss keep that one.
+        // Changes after a forsaken one must be applied again after it, in case a power loss keeps it.
         let certain = self.pending.iter().take_while(|pending| pending.standing == Standing::Synced).count();
         if certain > 0 {
             let safe = Arc::make_mut(&mut self.safe);
@@ -127,7 +127,7 @@ impl File {
         }
     }
 
-    /// A sync failed. The system counts the pages as clean from here on, so the next sync has nothing to do for them.
+    /// Records a failed sync. The system marks the pages clean, so the next sync does not write them.
     pub(crate) fn forsake(&mut self) {
         for pending in &mut self.pending {
             if pending.standing == Standing::Unsynced {
@@ -136,7 +136,7 @@ impl File {
         }
     }
 
-    /// The power is cut: `choose` says what becomes of each change that is not durable.
+    /// Cuts the power. `choose` decides about each change that is not durable.
     pub(crate) fn lose_power(&mut self, name: &str, choose: &mut dyn FnMut(Unsynced<'_>) -> Fate) {
         for Pending { change, standing } in self.pending.drain(..) {
             let fate = match standing {
@@ -157,7 +157,7 @@ impl File {
         self.now = Arc::clone(&self.safe);
     }
 
-    /// Changes bytes behind everybody's back. Nothing that was written before undoes it, synced or not.
+    /// Changes bytes without the knowledge of any process. No earlier write undoes it, synced or not.
     pub(crate) fn corrupt(&mut self, offset: usize, bytes: &[u8]) {
         self.change(Change::Write { offset, bytes: bytes.into() }, Standing::Synced);
     }
@@ -173,7 +173,7 @@ impl Change {
         }
     }
 
-    /// Makes the change, or those sectors of it that arrive.
+    /// Applies the change, or only the sectors that arrive.
     fn apply(&self, file: &mut Vec<u8>, arrives: impl Fn(usize) -> bool) {
         match self {
             Self::Write { offset, bytes } => {
@@ -200,13 +200,13 @@ fn put(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     file[offset..end].copy_from_slice(bytes);
 }
 
-/// The part of these bytes that lies in the first sectors they touch.
+/// Returns the part of a write in the first `count` sectors that it touches.
 pub(crate) fn first_sectors(offset: usize, bytes: &[u8], count: usize) -> &[u8] {
     let end = sectors(offset, bytes.len()).take(count).last().map_or(0, |part| part.end);
     &bytes[..end]
 }
 
-/// The parts of a write that lie in different sectors of the file, as ranges of its bytes.
+/// Splits a write at the sectors of the file. Returns ranges of its bytes.
 fn sectors(offset: usize, length: usize) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -285,7 +285,7 @@ mod tests {
         file.sync();
         assert_eq!(file.bytes(), b"axy", "the system still shows it");
         assert_eq!(after_power_loss(file.clone(), Fate::Dropped), b"\0xy");
-        // Should it have arrived after all, then before what was synced later.
+        // If it arrived after all, it arrived before the bytes that were synced later.
         assert_eq!(after_power_loss(file.clone(), Fate::Kept), b"axy");
         let mut asked = Vec::new();
         file.lose_power("file", &mut |unsynced| {

@@ -1,10 +1,10 @@
-//! A disk that exists only in memory, on which the real SQLite runs. Every change to it is counted, can fail, and can be
-//! cut by a crash, so that a test can try all of them.
+//! An in-memory disk under the real SQLite. Every change is counted, can fail, and can be interrupted by a crash, so a
+//! test can try all of these cases.
 //!
-//! [`Disk`] is the disk with the machine it is in; [`Disk::mount`] starts a process there, a [`Mount`], whose name is
-//! given to SQLite as the VFS. Everything is decided by the caller: there is no randomness, no clock and no thread in
-//! here, so the same calls give the same disk. (SQLite's own random numbers are the exception; they are in the salts of
-//! its log. [`seed_sqlite`] repeats them too.)
+//! A [`Disk`] is the disk with its machine. [`Disk::mount`] starts a process on the machine, a [`Mount`]. Pass the name
+//! of the mount to SQLite as the VFS. The caller decides everything: this crate has no randomness, clock or threads, so
+//! the same calls give the same disk. The only exception are SQLite's own random numbers, which it uses as salts in its
+//! log. [`seed_sqlite`] makes those repeatable too.
 //!
 //! ```
 //! use outlast_disk::{Death, Disk, Fate};
@@ -28,25 +28,25 @@
 //!
 //! # What is modelled
 //!
-//! - **Processes.** All mounts of a disk share files, SQLite's locks and the memory of its WAL mode. A process that is
-//!   killed loses its locks and none of its writes.
+//! - **Processes.** All mounts of a disk share its files, SQLite's locks and the shared memory of its WAL mode. A
+//!   killed process loses its locks, but not its writes.
 //! - **Power loss.** Each write and truncate since the last sync of its file is kept, dropped or torn at sectors of 512
-//!   bytes, independently of the others and so in any order.
-//! - **Errors.** A change fails once or from there on, with the code that SQLite's own VFS on Unix would give.
-//! - **Failed syncs, as on Linux.** The pages count as clean afterwards: everybody goes on reading what was written, but
-//!   no later sync makes it durable, even one that succeeds. Only what is written anew can become durable.
-//! - **A full disk.** The part of a write that has room arrives, the rest is `SQLITE_FULL`.
+//!   bytes. The changes are independent, so they can be lost in any order.
+//! - **Errors.** A change fails once or permanently, with the code that SQLite's own VFS on Unix would return.
+//! - **Failed syncs, as on Linux.** The pages are marked clean afterwards. All processes still read what was written,
+//!   but no later sync makes it durable, even if it succeeds. Only bytes that are written again can become durable.
+//! - **A full disk.** The part of a write that fits is written. The rest fails with `SQLITE_FULL`.
 //!
-//! # What is not
+//! # What is not modelled
 //!
-//! - Creating and deleting a file is durable at once, as if every folder were synced with it. There are no folders.
-//! - A sector holds the old bytes or the new, never garbage, and bytes beside a write do not change
-//!   (`SQLITE_IOCAP_POWERSAFE_OVERWRITE`, which SQLite assumes on Unix). A file whose length arrived before its bytes is
-//!   seen only where a later write of it was kept: the gap is zeros.
-//! - Pages of a failed sync never fall out of the system's memory while it runs; they are lost only with the power.
-//! - Reads, locks and shared memory do not fail while the process lives. Memory-mapped files are not offered.
-//! - What a process half wrote to the shared memory when it died: SQLite tidies up when it hears of the error, and until
-//!   it has, no other process may write (see [`Mount::kill`]).
+//! - Creating and deleting a file is durable at once, as if the directory were synced too. There are no directories.
+//! - A sector contains the old bytes or the new ones, never garbage, and bytes next to a write do not change
+//!   (`SQLITE_IOCAP_POWERSAFE_OVERWRITE`, which SQLite assumes on Unix). If a file's length arrives before its bytes,
+//!   that is visible only if a later write was kept: the gap is zeros.
+//! - Pages of a failed sync are never evicted from the system's cache while it runs. Only a power loss drops them.
+//! - Reads, locks and shared memory do not fail while the process runs. Memory-mapped files are not supported.
+//! - Partial writes to the shared memory by a process that dies. SQLite cleans up when it gets the error, and until
+//!   then no other process may write (see [`Mount::kill`]).
 mod disk;
 mod faults;
 mod file;

@@ -1,16 +1,17 @@
-//! SQLite's locks on a database file: many may read, one of them may prepare to write, and one alone may write.
-//! Who holds them is a handle; whether its process lives is decided elsewhere.
+//! SQLite's locks on a database file: many handles may read, one of them may prepare to write, and only one may write.
+//!
+//! A handle holds a lock. This module does not know whether its process is alive.
 use crate::machine::HandleId;
 use std::collections::BTreeMap;
 
-/// How much of a file a handle holds.
+/// The lock level of a handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     #[default]
     None,
     Shared,
     Reserved,
-    /// Waits for the last readers to go; none may come.
+    /// Waits for the last readers to finish. New readers are rejected.
     Pending,
     Exclusive,
 }
@@ -22,7 +23,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Raises the lock of a handle, if the others allow it.
+    /// Raises the lock of a handle, if the other locks allow it.
     pub(crate) fn raise(&mut self, handle: HandleId, want: Level) -> bool {
         let own = self.level(handle);
         if own >= want {
@@ -33,7 +34,7 @@ impl Locks {
         let (granted, level) = match want {
             Level::None | Level::Shared => (others < Level::Pending, want),
             Level::Reserved => (others < Level::Reserved, want),
-            // Readers keep the file; who reserved it keeps new ones away until they are gone.
+            // Readers keep the file. The handle that reserved it keeps new readers out until they are done.
             Level::Pending | Level::Exclusive if others == Level::Shared && own == Level::Reserved => {
                 self.held.insert(handle, Level::Pending);
                 (false, own)
@@ -54,7 +55,7 @@ impl Locks {
         }
     }
 
-    /// Whether somebody is about to write.
+    /// Returns whether a handle is about to write.
     pub(crate) fn are_reserved(&self) -> bool {
         self.held.values().any(|level| *level >= Level::Reserved)
     }

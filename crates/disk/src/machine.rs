@@ -1,5 +1,5 @@
-//! One machine: its files, the processes that run on it, their open handles, locks and shared memory. All of it sits
-//! behind one mutex. What SQLite asks of it is in `ops`.
+//! One machine: its files, processes, open handles, locks and shared memory. One mutex guards all of it. The operations
+//! of SQLite are in `ops`.
 use crate::faults::{Faults, Kind, Verdict};
 use crate::file::{Fate, File, Unsynced};
 use crate::locks::{Level, Locks};
@@ -23,25 +23,25 @@ impl HandleId {
     }
 }
 
-/// The machine as its processes hold it.
+/// A shared reference to the machine.
 pub(crate) type Shared = Arc<Mutex<Machine>>;
 
-/// See the module.
+/// A machine. See the module documentation.
 #[derive(Default)]
 pub(crate) struct Machine {
     pub(crate) names: BTreeMap<String, FileId>,
     pub(crate) nodes: BTreeMap<FileId, Node>,
     pub(crate) handles: BTreeMap<HandleId, Handle>,
     processes: BTreeMap<ProcessId, Process>,
-    /// Ids are never used twice.
+    /// The last id. Ids are never reused.
     ids: u64,
-    /// How many bytes all files may take together.
+    /// The total size limit of all files in bytes.
     pub(crate) room: Option<u64>,
-    /// What the clock shows, in milliseconds since 1970.
+    /// The current time in milliseconds since 1970.
     pub(crate) time: i64,
 }
 
-/// A file with what the system keeps for it while it is open. It outlives its name as long as a handle is open.
+/// A file with its system state while it is open. It outlives its name while a handle is open.
 #[derive(Default)]
 pub(crate) struct Node {
     pub(crate) file: File,
@@ -53,9 +53,10 @@ pub(crate) struct Node {
 pub(crate) struct Handle {
     pub(crate) process: ProcessId,
     pub(crate) file: FileId,
-    /// The shared memory that SQLite may reach through this handle. It is kept until the handle is closed, dead or not.
+    /// The shared memory that SQLite may access through this handle. It is kept until the handle is closed, even if its
+    /// process is dead.
     pub(crate) mapped: Vec<Region>,
-    /// Its process died while it was appending to the log, and SQLite does not know that yet.
+    /// Whether its process died while it appended to the log, and SQLite does not know yet.
     pub(crate) died_writing: bool,
 }
 
@@ -65,14 +66,13 @@ struct Process {
     faults: Faults,
 }
 
-/// The machine for as long as the answer is held. After a panic elsewhere it is as good as before: no operation leaves
-/// it half done.
+/// Locks the machine. A poisoned lock is safe to use, because no operation leaves the machine inconsistent.
 pub(crate) fn lock(machine: &Shared) -> MutexGuard<'_, Machine> {
     machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Machine {
-    /// A machine at rest that holds these files.
+    /// Creates a machine with these files and no processes.
     pub(crate) fn of(files: BTreeMap<String, File>) -> Self {
         let mut machine = Self::default();
         for (name, file) in files {
@@ -82,7 +82,7 @@ impl Machine {
         machine
     }
 
-    /// The files that have a name, as they are.
+    /// Returns the current files that have a name.
     pub(crate) fn files(&self) -> BTreeMap<String, File> {
         self.names.iter().map(|(name, id)| (name.clone(), self.node(*id).file.clone())).collect()
     }
@@ -102,7 +102,7 @@ impl Machine {
         id
     }
 
-    /// Forgets a process that nobody asks about any more, unless it has files open.
+    /// Removes a process whose mount is gone, unless it has open files. Returns whether it was removed.
     pub(crate) fn forget(&mut self, process: ProcessId) -> bool {
         let idle = self.handles.values().all(|handle| handle.process != process);
         if idle {
@@ -119,7 +119,7 @@ impl Machine {
         &mut self.processes.get_mut(&process).expect("a process is kept while it is mounted").faults
     }
 
-    /// Counts a change of a process that lives, and ends the process if that was planned.
+    /// Counts a change of a running process, and kills the process if that was planned.
     pub(crate) fn judge(&mut self, process: ProcessId, kind: Kind) -> Verdict {
         let verdict = self.faults(process).judge(kind);
         if matches!(verdict, Verdict::Dies(_)) {
@@ -128,7 +128,7 @@ impl Machine {
         verdict
     }
 
-    /// Ends a process: its locks are free at once. What it wrote stays.
+    /// Kills a process. Its locks are released at once, and its writes stay.
     pub(crate) fn kill(&mut self, process: ProcessId) {
         let Some(found) = self.processes.get_mut(&process) else { return };
         found.is_dead = true;
@@ -142,7 +142,7 @@ impl Machine {
         }
     }
 
-    /// Takes the locks and the shared memory from a handle whose process died.
+    /// Releases the locks and the shared memory of a handle whose process died.
     fn let_go(&mut self, id: HandleId) {
         let Some(handle) = self.handles.get_mut(&id) else { return };
         let Some(node) = self.nodes.get_mut(&handle.file) else { return };
@@ -151,7 +151,7 @@ impl Machine {
         node.leave_shm(id);
     }
 
-    /// Cuts the power. Files without a name are gone with the processes that held them.
+    /// Cuts the power. Files without a name are lost with the processes that had them open.
     pub(crate) fn lose_power(&mut self, choose: &mut dyn FnMut(Unsynced<'_>) -> Fate) {
         for process in self.processes.values_mut() {
             process.is_dead = true;
@@ -164,7 +164,7 @@ impl Machine {
         }
     }
 
-    /// The bytes that all files take.
+    /// Returns the total size of all files in bytes.
     pub(crate) fn used(&self) -> usize {
         self.nodes.values().map(|node| node.file.len()).sum()
     }

@@ -1,9 +1,9 @@
-//! A process as its user holds it.
+//! The public interface of a process.
 use crate::faults::{Death, Failure, Faults, Lasts};
 use crate::machine::{Shared, lock};
 use crate::vfs::{Process, Registered};
 
-/// A process that has the disk mounted. Its connections are those that are opened with its VFS:
+/// A process that has the disk mounted. Its connections are those that were opened with its VFS:
 ///
 /// ```
 /// # use rusqlite::{Connection, OpenFlags};
@@ -13,7 +13,7 @@ use crate::vfs::{Process, Registered};
 /// # Ok::<(), rusqlite::Error>(())
 /// ```
 ///
-/// What it changes is numbered from 0: each write, truncate, sync, delete and create.
+/// Its changes are numbered from 0: each write, truncate, sync, delete and create.
 pub struct Mount {
     process: Process,
     registered: Registered,
@@ -26,47 +26,48 @@ impl Mount {
         Self { registered: Registered::new(process.clone()), process }
     }
 
-    /// The name by which SQLite finds this process. It is gone when the mount is dropped.
+    /// Returns the VFS name by which SQLite finds this process. The name is unregistered when the mount is dropped.
     pub fn vfs(&self) -> &str {
         self.registered.name()
     }
 
-    /// Kills the process, as `kill -9` does: its locks are free at once, what it wrote stays. Everything that is still
-    /// asked through its connections fails with an input/output error and changes nothing; only what SQLite has in its
-    /// own memory can still be read.
+    /// Kills the process, like `kill -9`. Its locks are released at once, and its writes stay.
     ///
-    /// Close a connection that was in the middle of a write before another process writes to the same file. Until then
-    /// that process is refused, because SQLite could still change the memory they share.
+    /// All further operations of its connections fail with an input/output error and change nothing. Only data in
+    /// SQLite's own memory can still be read.
+    ///
+    /// Before another process writes to the same file, close all connections that were inside a write. Until then,
+    /// SQLite could still change the shared memory, so writes of that process are refused.
     pub fn kill(&self) {
         lock(&self.process.machine).kill(self.process.id);
     }
 
-    /// Whether the process was killed, or the power was cut.
+    /// Returns whether the process was killed, or the power was cut.
     pub fn is_dead(&self) -> bool {
         lock(&self.process.machine).is_dead(self.process.id)
     }
 
-    /// How many changes the process has made or tried to. The next one has this number.
+    /// Returns the number of changes that the process has made or tried to make. The next change has this number.
     pub fn changes(&self) -> u64 {
         self.faults(|faults| faults.changes())
     }
 
-    /// Lets the process die at the change with this number.
+    /// Kills the process at the change with this number.
     pub fn die_at(&self, change: u64, death: Death) {
         self.faults(|faults| faults.plan_death(change, death));
     }
 
-    /// Lets one change fail: the first with this or a higher number that can fail in this way.
+    /// Makes one change fail: the first with at least this number to which the failure applies.
     pub fn fail(&self, change: u64, failure: Failure) {
         self.faults(|faults| faults.plan_failure(change, failure, Lasts::Once));
     }
 
-    /// Lets every change with this or a higher number fail that can fail in this way.
+    /// Makes every change with at least this number fail to which the failure applies.
     pub fn fail_from(&self, change: u64, failure: Failure) {
         self.faults(|faults| faults.plan_failure(change, failure, Lasts::FromThereOn));
     }
 
-    /// Takes back whatever is planned to go wrong.
+    /// Cancels all planned failures and crashes.
     pub fn heal(&self) {
         self.faults(Faults::clear);
     }

@@ -1,5 +1,5 @@
-//! What SQLite asks of the machine: the operations of a VFS, each for a process or one of its open handles. A dead process
-//! gets an input/output error for everything and changes nothing.
+//! The VFS operations that SQLite performs on the machine, each for a process or one of its open handles. For a dead
+//! process, all operations fail with an input/output error and change nothing.
 use crate::faults::{Death, Failure, Kind, Verdict};
 use crate::file::first_sectors;
 use crate::locks::Level;
@@ -8,24 +8,24 @@ use crate::shm::{self, Hold, Region};
 use rusqlite::ffi;
 use std::ops::Range;
 
-/// An answer that is not `SQLITE_OK`.
+/// An SQLite result code other than `SQLITE_OK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) i32);
 
 pub(crate) type Answer<T = ()> = Result<T, Code>;
 
-/// How a file is opened.
+/// How to open a file.
 #[derive(Clone, Copy)]
 pub(crate) enum How {
-    /// It must be there.
+    /// The file must exist.
     Find,
-    /// It must not be there yet.
+    /// The file must not exist.
     Create,
     FindOrCreate,
 }
 
 impl Machine {
-    /// Opens a file. One without a name is found by nobody else, and is gone when it is closed.
+    /// Opens a file. A file without a name is private and deleted when it is closed.
     pub(crate) fn open_file(&mut self, process: ProcessId, name: Option<&str>, how: How) -> Answer<HandleId> {
         self.alive(process, Code(ffi::SQLITE_IOERR))?;
         let found = name.and_then(|name| self.names.get(name).copied());
@@ -63,19 +63,19 @@ impl Machine {
         answer(verdict, Code(ffi::SQLITE_IOERR_DELETE))
     }
 
-    /// Whether there is such a file. Like on Unix, an empty one is not worth mentioning.
+    /// Returns whether a file exists and is not empty, like SQLite's VFS for Unix.
     pub(crate) fn exists(&self, process: ProcessId, name: &str) -> Answer<bool> {
         self.alive(process, Code(ffi::SQLITE_IOERR_ACCESS))?;
         Ok(self.file(name).is_some_and(|file| file.len() > 0))
     }
 
-    /// Whether there is such a file, empty or not.
+    /// Returns whether a file exists, empty or not.
     pub(crate) fn is_writable(&self, process: ProcessId, name: &str) -> Answer<bool> {
         self.alive(process, Code(ffi::SQLITE_IOERR_ACCESS))?;
         Ok(self.file(name).is_some())
     }
 
-    /// Fills `into` and what is missing at the end of the file with zeros.
+    /// Fills `into`. Bytes after the end of the file are zeros.
     pub(crate) fn read(&self, handle: HandleId, offset: usize, into: &mut [u8]) -> Answer {
         let file = self.alive_file(handle, Code(ffi::SQLITE_IOERR_READ))?;
         let count = self.node(file).file.read(offset, into);
@@ -108,7 +108,7 @@ impl Machine {
         if fits.len() < arrives.len() { answer.and(FULL) } else { answer }
     }
 
-    /// The part of these bytes for which there is room.
+    /// Returns the part of these bytes that fits on the disk.
     fn fitting<'a>(&self, file: FileId, offset: usize, bytes: &'a [u8]) -> &'a [u8] {
         let Some(room) = self.room else { return bytes };
         let free = usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(self.used());
@@ -159,7 +159,7 @@ impl Machine {
         Ok(self.node(file).locks.are_reserved())
     }
 
-    /// A region of the shared memory; nothing if it is not there and shall not be made.
+    /// Returns a region of the shared memory, or `None` if it does not exist and must not be created.
     pub(crate) fn map(
         &mut self,
         handle: HandleId,
@@ -178,8 +178,8 @@ impl Machine {
         Ok(region)
     }
 
-    /// Locks the shared memory. A dead process that has not yet undone its transaction could still change that memory,
-    /// so nobody may append to the log before its connection is closed or knows of its end.
+    /// Locks the shared memory. A dead process whose transaction is not rolled back could still change that memory.
+    /// Appending to the log is refused until its connection is closed, or SQLite has noticed the death.
     pub(crate) fn lock_shm(&mut self, handle: HandleId, slots: Range<usize>, hold: Hold) -> Answer {
         const REFUSED: Code = Code(ffi::SQLITE_IOERR_SHMLOCK);
         let file = self.alive_file(handle, REFUSED)?;
@@ -247,7 +247,7 @@ mod tests {
     use crate::faults::Lasts;
     use crate::file::SECTOR;
 
-    /// A machine with a process that has an empty file open.
+    /// Creates a machine with a process that has an empty file open.
     fn opened() -> (Machine, ProcessId, HandleId) {
         let mut machine = Machine::default();
         let process = machine.start();
@@ -321,7 +321,7 @@ mod tests {
         assert_eq!(read, [0; 4]);
     }
 
-    /// How many sectors of a write over four are there after a death at it.
+    /// Returns how many of four written sectors exist after a death at that write.
     fn sectors_after(death: Death) -> usize {
         let (mut machine, process, handle) = opened();
         machine.faults(process).plan_death(2, death);

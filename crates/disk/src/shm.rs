@@ -1,20 +1,20 @@
 //! The memory that the connections of one database share in WAL mode, and its eight locks.
 //!
-//! SQLite keeps the index of its log there and reads and writes it in place. It is gone when the last handle lets go of
-//! it, like the file behind it on a real system, which the first to come empties.
+//! SQLite keeps the index of its log there, and reads and writes it in place. The memory is dropped when the last
+//! handle releases it. On a real system, the first process to open the backing file truncates it instead.
 use crate::machine::HandleId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// SQLite's locks on the shared memory.
+/// The number of SQLite's locks on the shared memory.
 const LOCKS: usize = 8;
 
-/// The lock of whoever appends to the log.
+/// The lock for appending to the log.
 const WRITER: usize = 0;
 
-/// One stretch of the memory. Atomic because several owners may change it; SQLite orders its accesses by the locks.
+/// One region of the memory. Atomic, because several owners may change it. SQLite's locks order the accesses.
 pub(crate) type Region = Arc<[AtomicU64]>;
 
 /// How a lock is held.
@@ -45,24 +45,24 @@ impl Shm {
         self.users.is_empty()
     }
 
-    /// The region with this number, if it is there.
+    /// Returns the region with this number, if it exists.
     pub(crate) fn region(&self, number: usize) -> Option<Region> {
         self.regions.get(number).cloned()
     }
 
-    /// Whether one of these regions is a part of this memory, and not of one that was thrown away.
+    /// Returns whether one of these regions is part of this memory, and not of one that was dropped.
     pub(crate) fn has_one_of(&self, regions: &[Region]) -> bool {
         regions.iter().any(|region| self.regions.iter().any(|own| Arc::ptr_eq(own, region)))
     }
 
-    /// Makes all regions up to this number, of this many bytes each.
+    /// Allocates all regions up to this number, of this size in bytes.
     pub(crate) fn extend(&mut self, number: usize, bytes: usize) {
         while self.regions.len() <= number {
             self.regions.push((0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect());
         }
     }
 
-    /// Takes all of these locks or none.
+    /// Takes all of these locks, or none.
     pub(crate) fn lock(&mut self, handle: HandleId, slots: Range<usize>, hold: Hold) -> bool {
         let free = |lock: &BTreeMap<HandleId, Hold>| {
             let mut others = lock.iter().filter(|(other, _)| **other != handle);
@@ -86,25 +86,25 @@ impl Shm {
         }
     }
 
-    /// Whether the handle may append to the log.
+    /// Returns whether the handle may append to the log.
     pub(crate) fn is_written_by(&self, handle: HandleId) -> bool {
         self.locks[WRITER].get(&handle) == Some(&Hold::Exclusive)
     }
 
-    /// Forgets a handle and its locks.
+    /// Removes a handle and its locks.
     pub(crate) fn leave(&mut self, handle: HandleId) {
         self.unlock(handle, 0..LOCKS);
         self.users.remove(&handle);
     }
 }
 
-/// The locks that SQLite means, or nothing if there are none such.
+/// Returns the range of locks that SQLite names, or `None` if it is invalid.
 pub(crate) fn slots(first: usize, count: usize) -> Option<Range<usize>> {
     let end = first.checked_add(count)?;
     (end <= LOCKS).then_some(first..end)
 }
 
-/// Whether these locks include the one for appending to the log.
+/// Returns whether these locks include the one for appending to the log.
 pub(crate) fn are_for_writing(slots: &Range<usize>) -> bool {
     slots.contains(&WRITER)
 }

@@ -1,8 +1,8 @@
-//! The machine as SQLite sees it: a VFS, in C. The only module with unsafe code; it turns pointers into references and
-//! numbers into types, and leaves every decision to `ops`.
+//! The machine as an SQLite VFS, through its C interface. This is the only module with unsafe code. It converts
+//! pointers and numbers into Rust types, and leaves all decisions to `ops`.
 //!
-//! A registered VFS is never freed, because SQLite keeps its address in every connection that was opened through it.
-//! One whose mount is gone serves the next mount.
+//! A registered VFS is never freed, because SQLite keeps its address in every connection that was opened with it. If
+//! its mount is gone, the VFS is reused for the next mount.
 #![allow(unsafe_code)]
 
 mod io;
@@ -19,26 +19,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use seed::seed_sqlite;
 
-/// The longest name of a file, in bytes.
+/// The maximum length of a file name in bytes.
 const NAME_MAX: c_int = 512;
 
-/// The beginning of 1970 as a Julian day, in milliseconds.
+/// The start of 1970 as a Julian day, in milliseconds.
 const JULIAN_1970: i64 = 210_866_760_000_000;
 const DAY: f64 = 86_400_000.0;
 
-/// A process as its VFS knows it.
+/// The process that a VFS serves.
 #[derive(Clone)]
 pub(crate) struct Process {
     pub(crate) machine: Shared,
     pub(crate) id: ProcessId,
 }
 
-/// A VFS of SQLite that stands for one process.
+/// An SQLite VFS for one process.
 pub(crate) struct Registered {
     slot: &'static Slot,
 }
 
-/// A place in SQLite's list of VFSs.
+/// An entry in SQLite's list of VFSs.
 struct Slot {
     name: CString,
     vfs: AtomicPtr<ffi::sqlite3_vfs>,
@@ -46,13 +46,13 @@ struct Slot {
 }
 
 impl Registered {
-    /// Lets SQLite find the process by a name.
+    /// Registers a VFS for the process.
     pub(crate) fn new(process: Process) -> Self {
         let mut withdrawn = withdrawn();
         let free = withdrawn.iter().rposition(|slot| slot.free_if_idle());
         let slot = free.map_or_else(Slot::new, |free| withdrawn.swap_remove(free));
         *slot.serves() = Some(process);
-        // SAFETY: the VFS was made by `Slot::new`, is complete and is never freed; SQLite guards its list itself.
+        // SAFETY: `Slot::new` created the VFS, which is complete and never freed. SQLite synchronises its list itself.
         let code = unsafe { ffi::sqlite3_vfs_register(slot.vfs.load(Ordering::Relaxed), 0) };
         assert_eq!(code, ffi::SQLITE_OK, "SQLite takes any VFS that has a name");
         Self { slot }
@@ -62,7 +62,7 @@ impl Registered {
         self.slot.name.to_str().expect("the name is made of letters and digits")
     }
 
-    /// Lets nobody open anything by this name any more. Connections that are open go on.
+    /// Unregisters the name, so no new connection can use it. Open connections keep working.
     pub(crate) fn withdraw(&self) {
         // SAFETY: the VFS is registered and never freed.
         let code = unsafe { ffi::sqlite3_vfs_unregister(self.slot.vfs.load(Ordering::Relaxed)) };
@@ -72,7 +72,7 @@ impl Registered {
     }
 }
 
-/// Slots whose mounts are gone.
+/// The slots whose mounts are gone.
 fn withdrawn() -> MutexGuard<'static, Vec<&'static Slot>> {
     static WITHDRAWN: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
     WITHDRAWN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -120,7 +120,7 @@ impl Slot {
         self.serves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets go of the process, whose mount is gone, once its connections are too. Says whether it has.
+    /// Releases the process, whose mount is gone, if it has no open connections. Returns whether the slot is free.
     fn free_if_idle(&self) -> bool {
         let mut serves = self.serves();
         serves.take_if(|process| lock(&process.machine).forget(process.id));
@@ -128,32 +128,32 @@ impl Slot {
     }
 }
 
-/// Answers SQLite in numbers.
+/// Converts an answer to an SQLite result code.
 fn told(ask: impl FnOnce() -> Answer) -> c_int {
     ask().map_or_else(|Code(code)| code, |()| ffi::SQLITE_OK)
 }
 
-/// A number that SQLite gives and that is never negative.
+/// Converts a number from SQLite that is never negative.
 fn number<T: TryInto<usize>>(value: T) -> Answer<usize> {
     value.try_into().map_err(|_| Code(ffi::SQLITE_IOERR))
 }
 
-/// The process behind a VFS.
+/// Returns the process of a VFS.
 ///
 /// # Safety
-/// `vfs` is one that `Slot::new` made.
+/// `vfs` was created by `Slot::new`.
 unsafe fn process(vfs: *mut ffi::sqlite3_vfs) -> Answer<Process> {
-    // SAFETY: `Slot::new` put a slot there that is never freed, and only shared references to it exist.
+    // SAFETY: `Slot::new` stored a slot there that is never freed, and only shared references to it exist.
     let slot = unsafe { &*(*vfs).pAppData.cast::<Slot>() };
     slot.serves().clone().ok_or(Code(ffi::SQLITE_IOERR))
 }
 
-/// The name of a file.
+/// Returns the name of a file.
 ///
 /// # Safety
-/// `name` is a text that ends with a zero byte and stays as it is for the life of the answer.
+/// `name` is a NUL-terminated string that does not change during `'a`.
 unsafe fn text<'a>(name: *const c_char) -> Answer<&'a str> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| Code(ffi::SQLITE_CANTOPEN))
 }
 
@@ -165,13 +165,13 @@ unsafe extern "C" fn open(
     flags_out: *mut c_int,
 ) -> c_int {
     let file = file.cast::<OpenFile>();
-    // SAFETY: SQLite gives us `szOsFile` bytes, which is the size of an `OpenFile`.
+    // SAFETY: SQLite provides `szOsFile` bytes, which is the size of an `OpenFile`.
     unsafe { file.write(OpenFile::closed()) };
     told(|| {
-        // SAFETY: SQLite gives us our own VFS.
+        // SAFETY: SQLite passes our own VFS.
         let process = unsafe { process(vfs) }?;
         let temporary = name.is_null() || flags & ffi::SQLITE_OPEN_DELETEONCLOSE != 0;
-        // SAFETY: a name that is not null is a text that SQLite keeps while the file is open.
+        // SAFETY: a name that is not null is a string that SQLite keeps while the file is open.
         let name = if temporary { None } else { Some(unsafe { text(name) }?) };
         let how = match (flags & ffi::SQLITE_OPEN_CREATE != 0, flags & ffi::SQLITE_OPEN_EXCLUSIVE != 0) {
             (true, true) => How::Create,
@@ -179,7 +179,7 @@ unsafe extern "C" fn open(
             (false, _) => How::Find,
         };
         let id = lock(&process.machine).open_file(process.id, name, how)?;
-        // SAFETY: as above; `flags_out` is null or a place for a number.
+        // SAFETY: as above. `flags_out` is null or points to a `c_int`.
         unsafe {
             file.write(OpenFile::of(process.machine, id));
             if let Some(flags_out) = flags_out.as_mut() {
@@ -192,7 +192,7 @@ unsafe extern "C" fn open(
 
 unsafe extern "C" fn delete(vfs: *mut ffi::sqlite3_vfs, name: *const c_char, _sync_folder: c_int) -> c_int {
     told(|| {
-        // SAFETY: SQLite gives us our own VFS and a name.
+        // SAFETY: SQLite passes our own VFS and a name.
         let (process, name) = unsafe { (process(vfs)?, text(name)?) };
         lock(&process.machine).delete(process.id, name)
     })
@@ -205,7 +205,7 @@ unsafe extern "C" fn access(
     answer: *mut c_int,
 ) -> c_int {
     told(|| {
-        // SAFETY: SQLite gives us our own VFS and a name.
+        // SAFETY: SQLite passes our own VFS and a name.
         let (process, name) = unsafe { (process(vfs)?, text(name)?) };
         let machine = lock(&process.machine);
         let is = if question == ffi::SQLITE_ACCESS_EXISTS {
@@ -213,13 +213,13 @@ unsafe extern "C" fn access(
         } else {
             machine.is_writable(process.id, name)?
         };
-        // SAFETY: SQLite gives us a place for the answer.
+        // SAFETY: SQLite provides a place for the answer.
         unsafe { *answer = c_int::from(is) };
         Ok(())
     })
 }
 
-/// A name is used as it is given; there are no folders.
+/// Returns the name unchanged, because there are no directories.
 unsafe extern "C" fn full_pathname(
     _: *mut ffi::sqlite3_vfs,
     name: *const c_char,
@@ -227,47 +227,47 @@ unsafe extern "C" fn full_pathname(
     into: *mut c_char,
 ) -> c_int {
     told(|| {
-        // SAFETY: SQLite gives us a text that ends with a zero byte.
+        // SAFETY: SQLite passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) }.to_bytes_with_nul();
         if name.len() > number(room)? {
             return Err(Code(ffi::SQLITE_CANTOPEN));
         }
-        // SAFETY: there is room for as many bytes, in another place.
+        // SAFETY: `into` has room for `room` bytes, and does not overlap `name`.
         unsafe { ptr::copy_nonoverlapping(name.as_ptr().cast(), into, name.len()) };
         Ok(())
     })
 }
 
-/// There are no extensions on this disk.
+/// Fails, because extensions are not supported.
 unsafe extern "C" fn dl_open(_: *mut ffi::sqlite3_vfs, _: *const c_char) -> *mut c_void {
     ptr::null_mut()
 }
 
 unsafe extern "C" fn dl_error(_: *mut ffi::sqlite3_vfs, room: c_int, into: *mut c_char) {
     if room > 0 {
-        // SAFETY: there is room for the end of an empty text.
+        // SAFETY: there is room for the NUL of an empty string.
         unsafe { *into = 0 };
     }
 }
 
-/// SQLite asks only its default VFS, which this is not. Should that change, it gets the same bytes every time.
+/// Returns zeros. SQLite uses only its default VFS for randomness, and this is not the default.
 unsafe extern "C" fn randomness(_: *mut ffi::sqlite3_vfs, amount: c_int, into: *mut c_char) -> c_int {
     let Ok(count) = number(amount) else { return 0 };
-    // SAFETY: SQLite gives us `amount` bytes.
+    // SAFETY: SQLite provides `amount` bytes.
     unsafe { into.write_bytes(0, count) };
     amount
 }
 
-/// Nobody has to wait for anything; who is busy now is busy after any sleep on the same thread.
+/// Returns at once. On one thread, a file that is busy now is still busy after any sleep.
 unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_int {
     microseconds
 }
 
 unsafe extern "C" fn current_time_int64(vfs: *mut ffi::sqlite3_vfs, now: *mut i64) -> c_int {
     told(|| {
-        // SAFETY: SQLite gives us our own VFS.
+        // SAFETY: SQLite passes our own VFS.
         let time = lock(&unsafe { process(vfs) }?.machine).time;
-        // SAFETY: SQLite gives us a place for the time.
+        // SAFETY: SQLite provides a place for the time.
         unsafe { *now = JULIAN_1970.saturating_add(time) };
         Ok(())
     })
@@ -276,7 +276,7 @@ unsafe extern "C" fn current_time_int64(vfs: *mut ffi::sqlite3_vfs, now: *mut i6
 #[allow(clippy::cast_precision_loss, reason = "a time of day to the microsecond is all that a double holds")]
 unsafe extern "C" fn current_time(vfs: *mut ffi::sqlite3_vfs, now: *mut f64) -> c_int {
     let mut millis = 0_i64;
-    // SAFETY: the VFS is the one that SQLite gave us, and there are places for both times.
+    // SAFETY: SQLite passed the VFS, and both times have a place.
     unsafe {
         let code = current_time_int64(vfs, &raw mut millis);
         *now = millis as f64 / DAY;

@@ -1,9 +1,10 @@
-//! What belongs to the whole program: SQLite's own randomness and its list of VFSs. So these tests have one to themselves.
+//! Tests of state that is global to the program: SQLite's randomness and its list of VFSs. They need their own test
+//! binary.
 use outlast_disk::{Disk, seed_sqlite};
 use rusqlite::{Connection, OpenFlags};
 use std::collections::BTreeSet;
 
-/// The log of a small database, which has two random numbers in its header, and a random number that SQL asked for.
+/// Returns the log of a small database, whose header contains two random numbers, and a random number from SQL.
 fn run(seed: u64) -> (Option<Vec<u8>>, i64) {
     seed_sqlite(seed);
     let disk = Disk::new();
@@ -31,7 +32,7 @@ fn mounts_that_are_gone_make_room_for_others_once_their_connections_are_closed()
     let taken = mount.vfs().to_owned();
     let conn = Connection::open_with_flags_and_vfs("app.db", OpenFlags::default(), mount.vfs()).unwrap();
     drop(mount);
-    // The other test may hold a name in between.
+    // The other test may hold a name at the same time.
     let free = names(100);
     assert!(free.len() <= 3 && !free.contains(&taken), "{taken}, {free:?}");
     drop(conn);

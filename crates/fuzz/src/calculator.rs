@@ -1,19 +1,19 @@
-//! What a model writes as an expression for the calculator.
+//! Expressions for the calculator, as a model might write them.
 use outlast_ports::conformance::block_on;
 use outlast_ports::tool::{Call, Ran, Tool};
 use outlast_tools::Calculator;
 use outlast_vocab::{CallId, Error, Kind, SessionId, TurnId};
 use serde_json::{Value, json};
 
-/// Any text as an expression. An exact result, where it can be read, is an expression for itself.
+/// Evaluates any text as an expression. An exact result that can be parsed again evaluates to itself.
 pub(crate) fn calculator(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     match work_out(text) {
         Ok(result) if result.ends_with('…') => {}
         Ok(result) => match work_out(&result) {
             Ok(again) => assert_eq!(again, result, "of `{text}`"),
-            // Its digits alone may be too large where the result is not: the smallest integer without its sign, a fraction
-            // with more decimals than a power of ten has room for.
+            // The digits alone may be too large even if the result is not: the smallest integer without its sign, or a
+            // fraction with too many decimals.
             Err(error) => assert_eq!(error.kind(), Kind::ToolFailed, "of `{text}`: {error}"),
         },
         Err(error) => {

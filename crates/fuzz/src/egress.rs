@@ -1,8 +1,8 @@
-//! What a model writes as a URL, held against a slow reading of which addresses are public.
+//! URLs as a model might write them, compared with a slow reference implementation of public addresses.
 use outlast_tools::egress::{HostRule, Rules, Scope};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Every network that is not public, as registries write it. The order does not matter.
+/// Every network that is not public, in the notation of the registries. The order does not matter.
 const NOT_PUBLIC: &[(&str, u32)] = &[
     ("0.0.0.0", 8),
     ("10.0.0.0", 8),
@@ -25,10 +25,10 @@ const NOT_PUBLIC: &[(&str, u32)] = &[
     ("3fff::", 20),
 ];
 
-/// Where an IPv4 address is the last 32 bits of an IPv6 one and is what is reached.
+/// IPv6 prefixes whose last 32 bits are the IPv4 address that is reached.
 const CARRIERS: &[&str] = &["::ffff:0:0", "::ffff:0:0:0", "64:ff9b::"];
 
-/// Any bytes as addresses, and as a URL or a rule if they are text.
+/// Reads any bytes as addresses, and as a URL or a rule if they are text.
 pub(crate) fn url_policy(data: &[u8]) {
     if let Some(first) = data.first_chunk::<4>() {
         agree(IpAddr::V4(Ipv4Addr::from(*first)));
@@ -48,7 +48,7 @@ pub(crate) fn url_policy(data: &[u8]) {
     if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
         assert!(is_public(address), "`{text}` leads to {address}");
     } else {
-        // What a resolver could take for an address was read as one before.
+        // Anything that a resolver could take for an address was already parsed as one.
         let last = host.rsplit('.').next().unwrap_or_default();
         assert!(!last.is_empty() && !last.bytes().all(|byte| byte.is_ascii_digit()), "`{text}` is {host}");
         assert!(host.bytes().all(|byte| byte.is_ascii_graphic() && !byte.is_ascii_uppercase()), "{host}");

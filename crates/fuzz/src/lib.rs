@@ -1,8 +1,8 @@
-//! What each fuzz target does with any bytes: reads them as whoever they come from might write them, and asserts what
-//! must hold. A panic is a finding.
+//! The fuzz targets. Each takes any bytes, parses them like untrusted input, and asserts invariants. A panic is a
+//! finding.
 //!
-//! Plain functions, so that the same are called by libFuzzer (the workspace in `fuzz/`, `cargo xtask fuzz`), by the test
-//! that replays the corpus, and by the program of this crate, which replays one file.
+//! The targets are plain functions. They are called by libFuzzer (the workspace in `fuzz/`, `cargo xtask fuzz`), by the
+//! test that replays the corpus, and by the program of this crate, which replays one file.
 mod calculator;
 mod egress;
 mod mcp;
@@ -15,9 +15,9 @@ mod validation;
 
 /// A fuzz target.
 pub struct Target {
-    /// What it is called; also the directory of its corpus and its file in `fuzz/src/bin`.
+    /// The name; also of its corpus directory and its file in `fuzz/src/bin`.
     pub name: &'static str,
-    /// What it does.
+    /// The function.
     pub run: fn(&[u8]),
 }
 
@@ -43,10 +43,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "planted", run: planted::planted },
 ];
 
-/// Does with these bytes what the target of this name does. The programs in `fuzz/src/bin` call it.
+/// Runs the target of this name on these bytes. The programs in `fuzz/src/bin` call it.
 ///
 /// # Panics
-/// If there is no such target, and if the target finds something.
+/// If there is no such target, or if the target finds something.
 pub fn run(name: &str, data: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name);
     (target.unwrap_or_else(|| panic!("no fuzz target is called `{name}`")).run)(data);

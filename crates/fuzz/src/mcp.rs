@@ -1,16 +1,17 @@
-//! What an MCP server says.
+//! Messages of an MCP server.
 use outlast_mcp::{Link, Pins};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, duplex};
 
-/// Bytes that fit between two parties before the other reads.
+/// The buffer size between client and server in bytes.
 const BETWEEN: usize = 1 << 16;
 
-/// Each line is what the server answers to the next request. What it lists can be accepted and read back, or is refused.
+/// Uses each line as the server's answer to the next request. Its listing can be accepted and read back, or is
+/// rejected.
 pub(crate) fn mcp(data: &[u8]) {
     if let Ok(pins) = str::from_utf8(data).map_err(drop).and_then(|text| Pins::parse(text).map_err(drop)) {
         assert_eq!(Pins::parse(&pins.to_json()).ok(), Some(pins));
     }
-    // What a server never answers is waited for; that patience must not be real.
+    // The client waits for a server that never answers. Paused time makes these waits instant.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(true).build().expect("a runtime is made");
     runtime.block_on(async {
@@ -24,12 +25,12 @@ pub(crate) fn mcp(data: &[u8]) {
             assert_eq!(Pins::parse(&pins.to_json()).ok(), Some(pins));
             Ok::<(), outlast_vocab::Error>(())
         };
-        // What it says may be wrong in any way; that is an error and no more.
+        // The server's messages may be wrong in any way, which is only an error.
         let ((), _listed) = tokio::join!(server, client);
     });
 }
 
-/// Answers requests until there are no more lines, then hangs up.
+/// Answers requests until no lines are left, then closes the connection.
 async fn serve(stream: tokio::io::DuplexStream, data: &[u8]) {
     let (reader, mut writer) = tokio::io::split(stream);
     let mut requests = BufReader::new(reader).lines();

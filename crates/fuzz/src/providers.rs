@@ -1,4 +1,4 @@
-//! What providers send: server-sent events, and the events of each API.
+//! Responses of providers: server-sent events, and the events of each API.
 use crate::rehearsal::contract;
 use bytes::Bytes;
 use futures_util::task::noop_waker_ref;
@@ -10,7 +10,7 @@ use outlast_vocab::stream::ModelEvent;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A body in pieces whose lengths its own bytes decide, so that libFuzzer looks for the bad place to split it.
+/// Splits a body into chunks whose lengths depend on its bytes, so that libFuzzer can search for bad split points.
 fn in_pieces(data: &[u8]) -> Body<'static> {
     let mut chunks = Vec::new();
     let mut rest = data;
@@ -28,7 +28,7 @@ fn whole(data: &[u8]) -> Body<'static> {
     Box::pin(stream::iter([Ok(Bytes::copy_from_slice(data))]))
 }
 
-/// Everything a stream gives; none of those here waits.
+/// Returns all items of a stream that never waits.
 fn all<T>(mut stream: Pin<Box<dyn Stream<Item = T> + Send + '_>>) -> Vec<T> {
     let mut items = Vec::new();
     while let Poll::Ready(Some(item)) = stream.as_mut().poll_next(&mut Context::from_waker(noop_waker_ref()))
@@ -38,7 +38,7 @@ fn all<T>(mut stream: Pin<Box<dyn Stream<Item = T> + Send + '_>>) -> Vec<T> {
     items
 }
 
-/// Any bytes as a body: what is heard does not depend on where it is split.
+/// Reads any bytes as a body. The events do not depend on the split points.
 pub(crate) fn sse(data: &[u8]) {
     let hear = |body| {
         let heard = all(Box::pin(Events::of(body)));
@@ -64,8 +64,8 @@ pub(crate) fn gemini(data: &[u8]) {
     api(Api::Gemini, data);
 }
 
-/// Any bytes as the answer of an API: a reply ends once and last, or with one error; calls are whole before the end and
-/// have ids of their own; nothing depends on where the bytes are split.
+/// Reads any bytes as the response of an API. A reply ends once and last, or with one error. Calls are complete before
+/// the end and have unique ids. Nothing depends on the split points.
 fn api(api: Api, data: &[u8]) {
     let tools = [contract("pay"), contract("now")];
     let said = |body| {

@@ -1,14 +1,14 @@
-//! What comes back from a disk or from another process: records, a turn's journal, envelopes.
+//! Data from a disk or another process: records, the journal of a turn, and envelopes.
 use outlast_kernel::replay::History;
 use outlast_kernel::transcript;
 use outlast_vocab::envelope::Envelope;
 use outlast_vocab::record::{Fact, Record, Seq, chain};
 use outlast_vocab::{Hash, Millis, TurnId};
 
-/// Records of one journal that are looked at.
+/// The maximum number of records of one journal.
 const RECORDS: usize = 64;
 
-/// A record's body: what reads has one meaning.
+/// Reads the body of a record. Everything that can be read has one meaning.
 pub(crate) fn record(data: &[u8]) {
     let Ok(fact) = Fact::decode(data) else { return };
     let body = fact.encode();
@@ -21,7 +21,7 @@ pub(crate) fn record(data: &[u8]) {
     );
 }
 
-/// The facts of a turn, one as JSON on each line: folding them gives a history and a transcript, or an error.
+/// Reads the facts of a turn, one per line as JSON. Folding them gives a history and a transcript, or an error.
 pub(crate) fn history(data: &[u8]) {
     let mut records: Vec<Record> = Vec::new();
     let mut hash = Hash::ZERO;
@@ -43,7 +43,7 @@ pub(crate) fn history(data: &[u8]) {
     }
 }
 
-/// An envelope from another process.
+/// Reads an envelope from another process.
 pub(crate) fn envelope(data: &[u8]) {
     let Ok(envelope) = Envelope::decode(data) else { return };
     let json = serde_json::to_vec(&envelope).expect("envelopes are plain data");

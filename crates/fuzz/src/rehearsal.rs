@@ -1,4 +1,4 @@
-//! What the rehearsal model reads: scripts, and what people say to it.
+//! Inputs of the rehearsal model: scripts, and messages of people.
 use futures_util::task::noop_waker_ref;
 use outlast_ports::clock::VirtualClock;
 use outlast_ports::model::{ModelProvider, ModelRequest};
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Pieces of one reply that are listened to.
+/// The maximum number of events of a reply to read.
 const PIECES: usize = 2_000;
 
-/// Any text as a script, and what it says to an input before and after its tools have run.
+/// Reads any text as a script, and plays it for an input before and after its tools have run.
 pub(crate) fn script(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let script = match text.parse::<Script>() {
@@ -32,14 +32,14 @@ pub(crate) fn script(data: &[u8]) {
     listen(&rehearsal, &[input, asked, ran]);
 }
 
-/// Any text said to the rules that stand in for a model.
+/// Sends any text to the rules of the rehearsal model.
 pub(crate) fn agent(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let rehearsal = Rehearsal::agent(Arc::new(VirtualClock::at(Millis(0)))).with_pace(Duration::ZERO);
     listen(&rehearsal, &[Message::user(text)]);
 }
 
-/// Hears a reply until it ends, holds still or has gone on for long enough.
+/// Reads a reply until it ends, stalls or reaches the maximum.
 fn listen(rehearsal: &Rehearsal, turn: &[Message]) {
     let names =
         ["pay", "clock", "calculator", "value_set", "value_get", "value_list", "file_read", "file_write"];
@@ -70,7 +70,7 @@ fn arguments() -> Arguments {
     Arguments::Json(json!({ "to": "ann" }))
 }
 
-/// A tool of this name that takes any object.
+/// Returns a tool of this name that takes any object.
 pub(crate) fn contract(name: &str) -> Contract {
     Contract { class: EffectClass::Pure, ..Contract::new(tool(name), "", json!({ "type": "object" })) }
 }

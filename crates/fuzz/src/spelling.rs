@@ -1,4 +1,4 @@
-//! What has one spelling: canonical JSON, ids, hashes, completion keys.
+//! Values with a single spelling: canonical JSON, ids, hashes and completion keys.
 use outlast_vocab::error::Kind;
 use outlast_vocab::id::{
     AgentId, AttachmentId, CallId, EffectId, OrgId, ProcessId, SessionId, TurnId, WorkerId,
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// Any JSON: its canonical form reads back and is its own canonical form.
+/// Reads any JSON. Its canonical form can be parsed and is its own canonical form.
 pub(crate) fn canonical_json(data: &[u8]) {
     let Ok(value) = serde_json::from_slice::<Value>(data) else { return };
     let canonical = canon::to_string(&value);
@@ -19,7 +19,7 @@ pub(crate) fn canonical_json(data: &[u8]) {
     assert_eq!(canon::fingerprint(&read), Hash::of(canonical.as_bytes()));
 }
 
-/// Any text where an id, a hash, a name or a code is expected: refused with a reason, or spelled back as it was.
+/// Reads any text as an id, hash, name or code. It is rejected with a reason, or printed back unchanged.
 pub(crate) fn id(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let kinds = [
@@ -46,7 +46,7 @@ pub(crate) fn id(data: &[u8]) {
     }
 }
 
-/// Whether the text is one of these.
+/// Returns whether the text is one of these.
 fn one_spelling<T: FromStr<Err: Display> + Display>(text: &str) -> bool {
     match text.parse::<T>() {
         Ok(parsed) => {
@@ -60,12 +60,12 @@ fn one_spelling<T: FromStr<Err: Display> + Display>(text: &str) -> bool {
     }
 }
 
-/// A completion key as anybody might make it up.
+/// Reads a completion key that an attacker might make up.
 pub(crate) fn completion_key(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let Ok(key) = text.parse::<CompletionKey>() else { return };
     assert_eq!(key.to_string(), text);
-    // Whoever signs it gets a key for the same place, and only that passes.
+    // Signing gives a key for the same place, and only a signed key passes.
     let (secret, other) = ([7; 32], [8; 32]);
     let signed = CompletionKey::sign(&secret, key.turn, key.key.clone());
     assert!(signed.check(&secret).is_ok() && signed.check(&other).is_err());

@@ -1,22 +1,22 @@
-//! What a caller sends as a JSON Schema, and a value that is validated against it.
+//! JSON Schemas from callers, and values that are validated against them.
 use outlast_validation::{Schema, expanded_size};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
-/// Longer than any schema and value within the limits take, on a loaded machine without optimization.
+/// Longer than validation within the limits takes, on a loaded machine without optimization.
 const SOON: Duration = Duration::from_secs(30);
 
-/// Bytes of the stack of a validation.
+/// The stack size of a validation in bytes.
 const STACK_BYTES: usize = 64 << 20;
 
-/// Definitions of a generated schema.
+/// The number of definitions of a generated schema.
 const DEFINITIONS: u8 = 8;
 
-/// Pieces of generated patterns.
+/// The pieces of generated patterns.
 const PIECES: [&str; 12] = ["a", "(a|b)", "{1,50}", "+", "(", ")", "(?=a)", "\\1", "[a-z]", "{3}", "^", "*"];
 
-/// Text is read as a schema on the first line and a value behind it. Other bytes choose keywords of a schema and parts of a value.
-/// Whatever they are, the answer comes soon: the schema is refused, the value is refused, or it was validated.
+/// Reads text as a schema on the first line and a value after it. Other bytes choose the keywords of a schema and the
+/// parts of a value. In any case the result comes soon: the schema is rejected, the value is rejected, or it is valid.
 pub(crate) fn validation(data: &[u8]) {
     let (schema, value) = match str::from_utf8(data).ok().filter(|text| text.starts_with('{')) {
         Some(text) => {
@@ -30,7 +30,7 @@ pub(crate) fn validation(data: &[u8]) {
     if let Ok(taken) = Schema::new(&schema) {
         let check = || taken.check(&value).map_err(|error| error.to_string());
         let twice = || assert_eq!(check(), check(), "validation decides the same each time");
-        // As the runtime does where a validation is long.
+        // As the runtime does for long validations.
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, twice);
             thread.expect("a thread can be started").join().expect("a validation ends without a panic");
@@ -39,11 +39,11 @@ pub(crate) fn validation(data: &[u8]) {
     assert!(began.elapsed() < SOON, "took {:?}: {schema} for {value}", began.elapsed());
 }
 
-/// Bytes that choose what is generated.
+/// Bytes that control the generation.
 struct Choices<'d>(&'d [u8]);
 
 impl Choices<'_> {
-    /// A number below `most`; zero when there are no bytes left.
+    /// Returns a number below `most`; zero if no bytes are left.
     fn below(&mut self, most: u8) -> u8 {
         let Some((first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
@@ -64,7 +64,7 @@ impl Choices<'_> {
     fn pattern(&mut self) -> String {
         let pieces = self.below(12);
         let pattern: String = (0..pieces).map(|_| PIECES[usize::from(self.below(12))]).collect();
-        // Patterns are measured whether or not their schema reaches the compiler.
+        // Patterns are measured even if their schema does not reach the compiler.
         let _ = expanded_size(&pattern);
         pattern
     }

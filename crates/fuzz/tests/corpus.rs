@@ -1,5 +1,5 @@
-//! Every file of the corpus, replayed and then changed at random for a moment: what was found once stays mended, and every run of
-//! the tests looks a little further, without libFuzzer.
+//! Replays every file of the corpus, and then mutates it at random for a moment. Fixed findings stay fixed, and every
+//! test run searches a little further, without libFuzzer.
 use outlast_fuzz::TARGETS;
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,10 +7,10 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long each target is fed inputs that nobody thought of.
+/// How long to run each target on mutated inputs.
 const MOMENT: Duration = Duration::from_millis(1_500);
 
-/// Bytes of a changed input.
+/// The maximum size of a mutated input in bytes.
 const LONGEST: usize = 16 << 10;
 
 fn fuzz() -> PathBuf {
@@ -29,7 +29,7 @@ fn nothing_in_the_corpus_is_a_finding() {
         let mut files = 0;
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
-            // Shown when the target panics.
+            // Shown if the target panics.
             println!("{}", path.display());
             (target.run)(&fs::read(&path).unwrap());
             files += 1;
@@ -51,7 +51,7 @@ fn the_planted_fault_is_there_to_be_found() {
     catch_unwind(|| outlast_fuzz::run("planted", b"\xf0utl\x00st! and more")).expect_err("it is a finding");
 }
 
-/// Small random numbers from a seed (`SplitMix64`).
+/// A small seeded random generator (`SplitMix64`).
 struct Dice(u64);
 
 impl Dice {
@@ -72,7 +72,7 @@ impl Dice {
         if any & 1 == 0 { any } else { TELLING[self.below(TELLING.len())] }
     }
 
-    /// One input of the corpus, changed in a few places, perhaps with a piece of another.
+    /// Returns an input of the corpus with a few mutations, sometimes with a piece of another input.
     fn changed(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
         let mut input = corpus[self.below(corpus.len())].clone();
         for _ in 0..=self.below(6) {

@@ -1,9 +1,9 @@
-//! Which calls of a batch may run now (R6.6).
+//! Schedules the calls of a batch: decides which of them may run now.
 //!
-//! Knows nothing of what the calls do: only how they are to be ordered and which have finished.
+//! Knows the scheduling of each call and which calls have finished, and nothing about what the calls do.
 use outlast_vocab::tool::Scheduling;
 
-/// A batch under way.
+/// A batch of calls in progress.
 #[derive(Debug)]
 pub struct Batch<'a> {
     calls: Vec<(&'a Scheduling, State)>,
@@ -18,13 +18,14 @@ enum State {
 }
 
 impl<'a> Batch<'a> {
-    /// A batch of calls in the order asked, of which at most `parallel` run at the same time.
+    /// Creates a batch of calls in the order the model asked for them. At most `parallel` of them run at a
+    /// time.
     pub fn new(calls: impl IntoIterator<Item = &'a Scheduling>, parallel: usize) -> Self {
         let calls = calls.into_iter().map(|scheduling| (scheduling, State::Waiting)).collect();
         Self { calls, parallel: parallel.max(1) }
     }
 
-    /// The next call that may start; it counts as running from now on.
+    /// Returns the next call that may start, and marks it as running.
     pub fn start(&mut self) -> Option<usize> {
         let running = self.calls.iter().filter(|(_, state)| *state == State::Running).count();
         if running >= self.parallel {
@@ -40,7 +41,7 @@ impl<'a> Batch<'a> {
         self.calls[index].1 = State::Finished;
     }
 
-    /// Whether a call has started and not finished.
+    /// Returns whether a call has started and not finished.
     pub fn is_running(&self, index: usize) -> bool {
         self.calls[index].1 == State::Running
     }
@@ -60,7 +61,8 @@ impl<'a> Batch<'a> {
 mod tests {
     use super::*;
 
-    /// Starts all it can, then finishes the oldest running call, and so on; `p` parallel, `s` serial, others keyed.
+    /// Starts every call that may start, finishes them all, and repeats. `p` is parallel, `s` serial; any
+    /// other letter is a key.
     fn waves(calls: &str, parallel: usize) -> Vec<Vec<usize>> {
         let calls: Vec<Scheduling> = calls
             .chars()

@@ -1,7 +1,8 @@
-//! What a model is shown of a conversation, and how it is made shorter when it has grown too long (R4.10).
+//! The conversation that a model sees, and its compaction when it grows too long for the context window.
 //!
-//! The journal stays whole. A compaction is a fact of the turn that needed it; every later turn is shown the conversation as
-//! the compactions on its way left it, so what comes first stays the same from call to call and providers can cache it.
+//! The journal keeps every message. A compaction is a fact of the turn that needed it. Later turns see the
+//! conversation as the compactions on their path left it, so the beginning of the prompt stays the same from
+//! call to call and providers can cache it.
 use outlast_vocab::TurnId;
 use outlast_vocab::message::{Message, ToolResult, json_size};
 use outlast_vocab::record::{Compacted, Shorter};
@@ -10,25 +11,25 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Results that are shorter than this are never left out.
+/// Results shorter than this many bytes are never left out.
 const SHORT_RESULT: usize = 256;
 
 /// The messages before a turn, in the order the model reads them.
 #[derive(Debug, Default)]
 pub struct Conversation {
-    /// Shared with whoever shows them to a model; they are changed only when nobody does.
+    /// Shared with model requests in progress; changed by copy-on-write.
     messages: Arc<Vec<Message>>,
     /// The turns, oldest first.
     turns: VecDeque<Extent>,
     size: usize,
-    /// Compactions of the turn that follows.
+    /// Compactions of the turn that follows these messages.
     here: Vec<Compacted>,
 }
 
-/// How much of a conversation one turn is.
+/// The part of a conversation that one turn makes up.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
-    /// The turn; none for the summary of turns before.
+    /// The turn, or `None` for the summary of earlier turns.
     turn: Option<TurnId>,
     messages: usize,
     size: usize,
@@ -39,7 +40,7 @@ fn size_of(messages: &[Message]) -> usize {
 }
 
 impl Conversation {
-    /// Adds a turn at the end, as its own compactions left it.
+    /// Appends a turn, as its own compactions left it.
     pub fn push(&mut self, turn: TurnId, messages: Vec<Message>) {
         let messages = match self.shown(&messages) {
             Cow::Borrowed(_) => messages,
@@ -52,7 +53,7 @@ impl Conversation {
         Arc::make_mut(&mut self.messages).extend(messages);
     }
 
-    /// Makes it shorter, as a compaction of the turn that follows says.
+    /// Applies a compaction that the following turn recorded.
     pub fn compact(&mut self, compacted: Compacted) {
         let covered = compacted.through.and_then(|through| {
             self.turns.iter().position(|extent| extent.turn == Some(through)).map(|index| index + 1)
@@ -78,7 +79,7 @@ impl Conversation {
         self.size = self.turns.iter().map(|extent| extent.size).sum();
     }
 
-    /// Puts a summary in the place of the first turns, and of a summary that was there before.
+    /// Replaces the first turns, and an earlier summary if there is one, with a summary.
     fn begin_with(&mut self, covered: usize, summary: &str) {
         let stale = self.turns.front().is_some_and(|extent| extent.turn.is_none());
         self.drop_turns(covered.max(usize::from(stale)));
@@ -101,8 +102,9 @@ impl Conversation {
         }
     }
 
-    /// Drops the oldest turns for want of a summary, down to where one has to leave it. The next summary is asked for once as much was
-    /// said again, and not with every call.
+    /// Drops the oldest turns when no summary can be made, down to the size that a summary would leave. The
+    /// next summary is requested once the conversation has grown by as much again, and not with every model
+    /// call.
     pub fn make_do(&mut self, turn: &[Message], need: Need) {
         let here = size_of(&self.shown(turn));
         self.fit((need.window / 10 * 6).saturating_sub(need.besides + here));
@@ -118,27 +120,27 @@ impl Conversation {
         self.drop_turns(count);
     }
 
-    /// The messages.
+    /// Returns the messages.
     pub fn messages(&self) -> &Arc<Vec<Message>> {
         &self.messages
     }
 
-    /// About how many bytes a model reads for it.
+    /// Returns the approximate number of bytes that a model reads for these messages.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Whether the turn that follows was made shorter.
+    /// Returns whether the following turn was compacted.
     pub fn is_compacted_here(&self) -> bool {
         !self.here.is_empty()
     }
 
-    /// How many compactions the turn that follows has had.
+    /// Returns the number of compactions of the following turn.
     pub fn compactions(&self) -> u32 {
         u32::try_from(self.here.len()).unwrap_or(u32::MAX)
     }
 
-    /// The messages of the turn that follows, as its compactions left them.
+    /// Returns the messages of the following turn, as its compactions left them.
     pub fn shown<'m>(&self, turn: &'m [Message]) -> Cow<'m, [Message]> {
         let mut shown = Cow::Borrowed(turn);
         let mut dropped = 0;
@@ -150,7 +152,7 @@ impl Conversation {
             }
             match shorter {
                 Shorter::Results => shown.to_mut()[..covered].iter_mut().for_each(leave_out),
-                // What was asked for stays.
+                // A summary never replaces the turn's input.
                 Shorter::Summary { .. } => {
                     shown.to_mut().drain(1..covered);
                     dropped += covered - 1;
@@ -160,8 +162,8 @@ impl Conversation {
         shown
     }
 
-    /// What to make shorter so that the conversation, this turn and what else the model reads fit; nothing if they do, or
-    /// if nothing can be left out.
+    /// Plans a compaction so that the conversation, this turn and the rest of the prompt fit the window.
+    /// Returns `None` if they fit already, or if nothing can be left out.
     pub fn plan(&self, turn: &[Message], need: Need) -> Option<Plan> {
         let shown = self.shown(turn);
         let here = size_of(&shown);
@@ -169,7 +171,7 @@ impl Conversation {
         if !need.at_once && total <= need.window / 10 * 8 {
             return None;
         }
-        // What was said last stays as it is, about a third of the window, and at least one exchange.
+        // The most recent messages stay as they are: about a third of the window, and at least one exchange.
         let mut room = need.window / 10 * 3;
         let hidden = turn.len() - shown.len();
         let (asked, since) = shown.split_at(1.min(shown.len()));
@@ -200,35 +202,36 @@ impl Conversation {
     }
 }
 
-/// What has to fit into a model's window.
+/// What has to fit into a model's context window.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
-    /// Bytes the model can be shown.
+    /// The size of the window, in bytes.
     pub window: usize,
-    /// Bytes it reads besides the conversation: what it is told first, its tools.
+    /// Bytes the model reads in addition to the conversation: the system prompt and its tools.
     pub besides: usize,
-    /// Whether the model has said that it is too much, whatever we think.
+    /// Whether the model has already rejected the prompt as too long, regardless of our estimate.
     pub at_once: bool,
 }
 
-/// What is to be made shorter.
+/// A planned compaction.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The last earlier turn that is.
+    /// The last earlier turn that is compacted.
     pub through: Option<TurnId>,
-    /// How many messages of this turn are.
+    /// The number of messages of this turn that are compacted.
     pub here: u32,
-    /// What a summary takes the place of; none if it is enough to leave results of tools out.
+    /// The messages that a summary replaces, or `None` if leaving out tool results is enough.
     pub to_summarise: Option<Vec<Message>>,
 }
 
-/// How many of the last messages fit into the room. Calls are not parted from their results, and one exchange stays whatever
-/// its size.
+/// Returns how many of the last messages fit into the room. A call is never separated from its result, and
+/// the last exchange stays whatever its size.
 fn keep_tail(messages: &[Message], room: &mut usize) -> usize {
     let mut kept = 0;
     let mut end = messages.len();
     while end > 0 {
-        // A group begins with what is no result: an input, or a reply with the results that follow it.
+        // A group begins with a message that is not a result: an input, or a reply and the results that
+        // follow it.
         let start =
             messages[..end].iter().rposition(|message| !matches!(message, Message::Tool { .. })).unwrap_or(0);
         let size = size_of(&messages[start..end]);
@@ -242,7 +245,7 @@ fn keep_tail(messages: &[Message], room: &mut usize) -> usize {
     kept
 }
 
-/// Bytes that are won when the results of a message are left out.
+/// Returns the bytes saved by leaving out the result of a message.
 fn saving(message: &Message) -> usize {
     if !matches!(message, Message::Tool { result: ToolResult::Ok(value), .. } if is_long(value)) {
         return 0;
@@ -252,12 +255,12 @@ fn saving(message: &Message) -> usize {
     message.size().saturating_sub(shorter.size())
 }
 
-/// Whether anything is won by leaving a result out.
+/// Returns whether leaving a result out saves anything.
 fn is_long(result: &Value) -> bool {
     json_size(result) > SHORT_RESULT
 }
 
-/// Leaves out a result that is long. What it names as its attachment stays, so that it can be read again.
+/// Leaves out a long result. The id of its attachment stays, so that the model can read it again.
 fn leave_out(message: &mut Message) {
     let Message::Tool { result: ToolResult::Ok(value), .. } = message else { return };
     if !is_long(value) {
@@ -290,7 +293,7 @@ mod tests {
         Message::Assistant { parts: vec![Part::text(text)], calls: vec![] }
     }
 
-    /// A call of a tool and its result of so many bytes.
+    /// A tool call and its result of `bytes` bytes.
     fn call(bytes: usize) -> [Message; 2] {
         let ask = ToolUse::new("c".parse().unwrap(), "read".parse().unwrap(), Arguments::Json(json!({})));
         let result = ToolResult::Ok(Value::String("x".repeat(bytes)));
@@ -397,7 +400,7 @@ mod tests {
         assert_eq!(shown.len(), now.len());
         assert!(size_of(&shown) < 6_000);
         assert_eq!(shown.last(), now.last());
-        // Later turns are shown it as short as it was.
+        // Later turns see this turn in its compacted form.
         let short = shown.into_owned();
         conversation.push(turn(2), now);
         assert_eq!(conversation.messages()[2..], short);

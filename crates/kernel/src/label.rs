@@ -1,4 +1,6 @@
-//! Which labels something carries, and whether a call with labels may run (R11.4). Pure: from messages, records and contracts.
+//! Computes the labels of messages, turns and tools, and decides whether a labelled call may run.
+//!
+//! Pure: works on messages, records and contracts alone.
 use crate::replay::History;
 use outlast_vocab::effect::{Command, Outcome};
 use outlast_vocab::hook::HookUse;
@@ -8,16 +10,17 @@ use outlast_vocab::policy::{Ask, Decision};
 use outlast_vocab::record::{Asked, Fact, Hooked, Performed, Record};
 use outlast_vocab::tool::Contract;
 
-/// What a turn ran with, as far as that says who is trusted. Whoever is not in it is not.
+/// The tools and hooks a turn ran with, which say who is trusted. A tool or hook that is missing here is
+/// untrusted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known<'a> {
-    /// Its tools.
+    /// The tools of the turn.
     pub tools: &'a [Contract],
-    /// Its hooks.
+    /// The hooks of the turn.
     pub hooks: &'a [HookUse],
 }
 
-/// The labels of what a model says after it has read these messages, besides those of earlier turns.
+/// Returns the labels of a reply to these messages, without the labels of earlier turns.
 pub fn of_messages(messages: &[Message], tools: &[Contract]) -> Labels {
     let source = |message: &Message| match message {
         Message::User { parts } => of_parts(parts),
@@ -27,8 +30,8 @@ pub fn of_messages(messages: &[Message], tools: &[Contract]) -> Labels {
     messages.iter().filter_map(source).collect()
 }
 
-/// The labels of what was said elsewhere, as whoever sent the input tells it. What a model said there, or was given, may come from
-/// anybody: nobody kept labels of it that could be trusted.
+/// Returns the labels of messages from another conversation that the sender supplied. Model replies and tool
+/// results in it may come from anywhere, because no trustworthy labels of them exist.
 pub fn of_elsewhere(before: &[Message], tools: &[Contract]) -> Labels {
     let mut labels = of_messages(before, tools);
     if before.iter().any(|message| !matches!(message, Message::User { .. })) {
@@ -37,8 +40,8 @@ pub fn of_elsewhere(before: &[Message], tools: &[Contract]) -> Labels {
     labels
 }
 
-/// The labels of what follows a turn: those that it inherited, and those of what it read, which what it ran with itself says. A
-/// turn that kept no labels may have read anything.
+/// Returns the labels that follow from a turn: those it inherited, and those of everything it read. Trust is
+/// judged by the tools and hooks the turn ran with. A turn without recorded labels may have read anything.
 pub fn of_turn(records: &[Record], known: Known<'_>) -> Labels {
     let Known { tools, hooks } = known;
     let mut labels = of_definitions(tools);
@@ -68,18 +71,19 @@ pub fn of_turn(records: &[Record], known: Known<'_>) -> Labels {
     labels
 }
 
-/// Returns the labels of what a model is told of its tools: an MCP server wrote the definitions of its own.
+/// Returns the labels of the tool definitions in the prompt. An untrusted MCP server wrote the definitions of
+/// its tools.
 pub fn of_definitions(tools: &[Contract]) -> Labels {
     let server = |contract: &Contract| contract.server.clone().filter(|_| !contract.trusted);
     tools.iter().filter_map(server).map(Source::Server).collect()
 }
 
-/// The labels of what hooks have told the model in a turn so far.
+/// Returns the labels of what hooks have told the model in a turn so far.
 pub fn of_hooks(history: &History, hooks: &[HookUse]) -> Labels {
     of_told(history.told_by(), hooks)
 }
 
-/// The labels of what these hooks have told a model.
+/// Returns the labels of what these hooks have told a model.
 pub(crate) fn of_told<'a>(told_by: impl Iterator<Item = &'a str>, hooks: &[HookUse]) -> Labels {
     told_by.filter_map(|hook| of_hook(hook, hooks)).collect()
 }
@@ -99,10 +103,11 @@ fn of_tool(tool: &ToolName, tools: &[Contract]) -> Option<Source> {
     (!trusted).then(|| Source::Tool(tool.clone()))
 }
 
-/// What becomes of a call that untrusted text may have asked for: nothing if what was decided stands.
+/// Decides what happens to a call that untrusted text may have caused. Returns `None` if the earlier decision
+/// stands.
 pub fn guard(guard: Guard, decided: Option<&Decision>) -> Option<Decision> {
     match (guard, decided) {
-        // Somebody is asked, or it does not run, in any case.
+        // A person decides anyway, or the call does not run.
         (Guard::Open, _)
         | (_, Some(Decision::Ask(_) | Decision::Deny { .. } | Decision::Interrupt { .. })) => None,
         (Guard::Guarded, _) => Some(Decision::Ask(Ask::default())),
@@ -136,7 +141,7 @@ mod tests {
         let of = |messages: &[Message]| of_messages(messages, &tools).to_string();
         assert_eq!(of(&[Message::user("hi"), said("clock")]), "");
         assert_eq!(of(&[said("clock"), said("fetch"), said("fetch")]), "tool:fetch");
-        // A tool that is not there any more cannot be trusted.
+        // A tool that no longer exists cannot be trusted.
         assert_eq!(of(&[said("gone")]), "tool:gone");
     }
 
@@ -148,7 +153,7 @@ mod tests {
         assert_eq!(of(&[]), "");
         assert_eq!(of(&[Message::user("hi"), Message::user("again")]), "");
         assert_eq!(of(&[Message::user("hi"), model]), "before");
-        // Whoever tells what a tool gave may have made it up.
+        // The sender may have made up the result of the tool.
         assert_eq!(of(&[said("clock")]), "before");
     }
 

@@ -1,8 +1,11 @@
 //! Decides what a turn does next, from data alone.
 //!
-//! Pure: no clock, no randomness, no I/O, no async. The runtime performs what the kernel asks for and tells it what came
-//! of it. Start with [`step`], the turn as owned steps; [`replay`] answers from the journal; [`transcript`] turns
-//! records back into messages, [`conversation`] is what a model is shown of them; [`overlay`] folds configuration.
+//! The kernel is pure: no clock, no randomness, no I/O, no async. The runtime performs the effects that the
+//! kernel asks for and returns their outcomes.
+//!
+//! Start with [`step`], which models a turn as owned steps. [`replay`] answers effects from the journal.
+//! [`transcript`] turns records back into messages, and [`conversation`] decides which of them a model sees.
+//! [`overlay`] folds layers of configuration.
 
 pub mod batch;
 pub mod conversation;
@@ -19,6 +22,6 @@ pub mod step;
 pub mod transcript;
 pub mod tree;
 
-/// The version of the decisions made here. A turn's first record of work names it; a change of decisions raises it and
-/// keeps the old ones for turns that began under them (R3.16).
+/// The version of the decisions made in this crate. The first work record of a turn names it. A change of
+/// decisions raises the version and keeps the old decisions for turns that began under them.
 pub const VERSION: u32 = 1;

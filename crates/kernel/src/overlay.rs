@@ -1,6 +1,7 @@
-//! Folds layers of configuration into one: harness chain, agent, session, turn (R10.1).
+//! Folds layers of configuration into one: harness chain, agent, session, turn.
 //!
-//! Pure, and the same layers give the same fold. Who reads layers, and who makes tools of their definitions, is elsewhere.
+//! Pure: the same layers give the same result. Reading layers and building tools from their definitions
+//! happens elsewhere.
 use outlast_vocab::label::Guard;
 use outlast_vocab::overlay::{Capability, Defined, Layer, NamedModels, Overlay};
 use outlast_vocab::package::{OPEN_DOCUMENT, Package};
@@ -9,26 +10,26 @@ use outlast_vocab::rate::Rate;
 use outlast_vocab::{Error, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What stands between parts of a prompt.
+/// The separator between the parts of a prompt.
 pub const BETWEEN_PARTS: &str = "\n\n";
 
-/// A layer with the place that it comes from, as a person is shown it: `harness base`.
+/// A layer and its origin, in the form shown to a person: `harness base`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// Where it comes from.
+    /// Where the layer comes from.
     pub from: String,
-    /// What it says.
+    /// The content of the layer.
     pub overlay: Overlay,
 }
 
 impl Placed {
-    /// A layer from there.
+    /// Creates a layer with its origin.
     pub fn new(from: impl Into<String>, overlay: Overlay) -> Self {
         Self { from: from.into(), overlay }
     }
 }
 
-/// Puts one layer over another. Associative: it does not matter which two of three are joined first.
+/// Puts one layer over another. Associative: of three layers, any two neighbours can be joined first.
 #[must_use]
 pub fn join(under: Overlay, over: Overlay) -> Overlay {
     let Overlay { mut system, mut capabilities, mut builtin, mut tools, .. } = under;
@@ -49,7 +50,8 @@ pub fn join(under: Overlay, over: Overlay) -> Overlay {
     rules.extend(over.rules);
     rates.extend(over.rates);
     settings.extend(over.settings);
-    // A layer that names its model or models replaces both: a fallback belongs to the list it stands in.
+    // A layer that names a model or a list of models replaces both, because a fallback belongs to its own
+    // list.
     let names_models = over.model.is_some() || !over.models.is_empty();
     let (model, models) = if names_models { (over.model, over.models) } else { (under.model, under.models) };
     Overlay {
@@ -72,7 +74,7 @@ pub fn join(under: Overlay, over: Overlay) -> Overlay {
     }
 }
 
-/// Puts definitions in the place of those that are the same, and the others behind.
+/// Replaces definitions that are the same as a new one, and appends the others.
 fn define(known: &mut Vec<Defined>, more: Vec<Defined>, same: impl Fn(&Defined, &Defined) -> bool) {
     for one in more {
         match known.iter_mut().find(|other| same(other, &one)) {
@@ -90,8 +92,11 @@ fn add_new(names: &mut Vec<String>, more: Vec<String>) {
     }
 }
 
-/// Folds layers, the root first. Two rules of one name are an error, because a record names the rule that decided; so are two
-/// rates, and a rule that opens the guard of a layer below, because a layer must not loosen what one below it says.
+/// Folds layers, the root first.
+///
+/// Two rules of the same name are an error, because a record names the rule that decided; so are two rates of
+/// the same name. A rule that opens the guard of a lower layer is an error too, because a layer must not
+/// loosen a lower one.
 pub fn fold(layers: impl IntoIterator<Item = Placed>) -> Result<Overlay, Error> {
     let mut named: BTreeMap<(&str, String), String> = BTreeMap::new();
     let mut folded = Overlay::default();
@@ -125,13 +130,13 @@ pub fn fold(layers: impl IntoIterator<Item = Placed>) -> Result<Overlay, Error> 
     Ok(folded)
 }
 
-/// Whether a rule lets calls run that a guard would keep from it.
+/// Returns whether a rule allows calls that a guard would stop.
 fn opens_guard(rule: &Rule) -> bool {
     let runs = matches!(rule.then, Decision::Allow | Decision::Modify { .. } | Decision::Defer { .. });
     rule.untrusted == Some(true) && runs
 }
 
-/// What layers stand on, and what they can switch on.
+/// The harnesses that layers can extend, and the capabilities that they can enable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registry {
     /// Harnesses by name.
@@ -141,8 +146,9 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The layers under a layer, the layer itself and those over it, the root first. The capabilities of a layer come before
-    /// it, so that it can say otherwise; each comes once, where it is first switched on.
+    /// Returns the layers under a layer, the layer itself and those over it, the root first. The capabilities
+    /// of a layer come before it, so that the layer can override them. Each capability appears once, where it
+    /// is first enabled.
     pub fn layers(
         &self,
         from: impl Into<String>,
@@ -164,7 +170,7 @@ impl Registry {
         Ok(layers)
     }
 
-    /// The harnesses from the root down to this one.
+    /// Returns the harnesses from the root down to this one.
     fn chain(&self, from: &str, parent: Option<&str>) -> Result<Vec<Placed>, Error> {
         let mut way: Vec<&str> = Vec::new();
         let mut chain = Vec::new();
@@ -192,7 +198,8 @@ impl Registry {
         Ok(chain)
     }
 
-    /// Adds a capability after those that it needs. One that is on already is not added again, so a circle of needs ends.
+    /// Adds a capability after those that it requires. A capability that is already on is not added again, so
+    /// circular requirements end.
     fn switch_on(
         &self,
         name: &str,
@@ -225,8 +232,10 @@ fn listed<'a>(names: impl Iterator<Item = &'a String>) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-/// What a session or a turn makes of the package of its agent. It can tell the model more, choose another model, and let
-/// less happen; what needs something made in this process (tools, servers, settings) is an error, because a turn cannot.
+/// Applies the overlay of a session or a turn to the package of its agent.
+///
+/// The overlay can extend the prompt, choose another model, and restrict what may happen. Tools, servers and
+/// settings are an error: they need objects of this process, which a turn cannot create.
 pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
     let named = overlay.named_models()?;
     let Overlay { system, provider_wait_s, model_calls, documents, network, guard, rules, rates, .. } =
@@ -274,7 +283,8 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
         );
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }
-    // A call with other arguments may do more, where no rule of the agent is about them.
+    // A call with changed arguments may do more than the agent's rules, which may not cover those arguments,
+    // would allow.
     let rewrites = |rule: &&Rule| rule.at == Point::Tool && matches!(rule.then, Decision::Modify { .. });
     if let Some(rule) = rules.iter().find(rewrites) {
         let detail = format!(
@@ -283,7 +293,7 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
         );
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }
-    // What somebody is asked about is not refused by a strict guard any more.
+    // A call that a person is asked about is no longer refused by a strict guard.
     let softens = |rule: &&Rule| {
         rule.at == Point::Tool && rule.untrusted != Some(false) && matches!(rule.then, Decision::Ask(_))
     };
@@ -309,13 +319,13 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
     Ok(package)
 }
 
-/// Parts of a prompt as a model is told them.
+/// Joins the parts of a prompt into the text that a model reads.
 pub fn prompt(parts: impl IntoIterator<Item = String>) -> String {
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join(BETWEEN_PARTS)
 }
 
-/// Where the values of a fold come from: for each name of a value the layers that speak of it, the root first.
+/// Returns the origins of the folded values: for each name, the layers that set it, the root first.
 pub fn origins(layers: &[Placed]) -> BTreeMap<String, Vec<String>> {
     let mut origins: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Placed { from, overlay } in layers {
@@ -326,7 +336,7 @@ pub fn origins(layers: &[Placed]) -> BTreeMap<String, Vec<String>> {
     origins
 }
 
-/// The names of everything that a layer says.
+/// Returns the names of all values that a layer sets.
 fn names(overlay: &Overlay) -> Vec<String> {
     let mut names = Vec::new();
     let mut said = |is: bool, name: &str| {

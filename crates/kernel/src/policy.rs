@@ -1,4 +1,6 @@
-//! Finds the rule that decides, and what stands if two decide. Pure: the same rules and the same facts give the same decision.
+//! Finds the rule that decides, and combines the decisions of rules and an engine.
+//!
+//! Pure: the same rules and the same facts give the same decision.
 use outlast_vocab::label::{Labels, Source};
 use outlast_vocab::message::ToolName;
 use outlast_vocab::policy::{
@@ -10,13 +12,14 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::mem::discriminant;
 
-/// The first rule that fits, if one does.
+/// Returns the first rule that matches.
 pub fn judge<'p>(policy: &'p Policy, facts: &Facts<'_>) -> Option<&'p Rule> {
     policy.rules.iter().filter(|rule| rule.at == facts.at).find(|rule| fits(rule, facts))
 }
 
-/// The rules before one that changes something which fit what it makes of the facts: no rule leads past an earlier one. Where such a
-/// rule changes something too, those before it are held against that.
+/// Returns the rules before `rule` that match the value as `rule` changes it, so that a change cannot bypass
+/// an earlier rule. If such an earlier rule changes the value too, the rules before it are matched against
+/// its result.
 pub fn overruling<'p>(policy: &'p Policy, rule: &'p Rule, facts: &Facts<'_>) -> Vec<&'p Rule> {
     let (mut found, mut last, mut value) = (Vec::new(), rule, Cow::Borrowed(facts.value));
     while let Decision::Modify { set, .. } = &last.then {
@@ -30,7 +33,8 @@ pub fn overruling<'p>(policy: &'p Policy, rule: &'p Rule, facts: &Facts<'_>) -> 
     found
 }
 
-/// A value with some of it set by a rule, each by its pointer; a place that is not there is made if its parent is.
+/// Returns a copy of a value with some members set, each by its JSON pointer. A missing member is created if
+/// its parent exists.
 pub fn changed(arguments: &Value, set: &BTreeMap<String, Value>) -> Value {
     let mut changed = arguments.clone();
     for (pointer, value) in set {
@@ -45,7 +49,8 @@ pub fn changed(arguments: &Value, set: &BTreeMap<String, Value>) -> Value {
     changed
 }
 
-/// Whether no call of a tool ever runs: a rule forbids all of them, and those before it that are for some let none of them run.
+/// Returns whether no call of a tool can ever run: a rule denies all of them, and every rule for the tool
+/// before it denies as well.
 pub fn forbids(policy: &Policy, agent: &str, tool: &ToolName) -> bool {
     let is_for = |rule: &&Rule| {
         let agent = rule.agent.as_ref().is_none_or(|pattern| like(pattern, agent));
@@ -60,7 +65,7 @@ pub fn forbids(policy: &Policy, agent: &str, tool: &ToolName) -> bool {
     })
 }
 
-/// Whether a rule names every source of some text, so that no other one has a say in what it is for.
+/// Returns whether a rule names every source of a text, so that no unnamed source can have influenced it.
 pub fn names_all(rule: &Rule, labels: &Labels) -> bool {
     rule.labels.is_empty() || labels.sources().all(|source| names(rule, source))
 }
@@ -70,8 +75,8 @@ fn names(rule: &Rule, source: &Source) -> bool {
     rule.labels.iter().any(|pattern| like(pattern, &source))
 }
 
-/// Whether the sources of some text are those that a rule is for. One of them is enough, and one that nobody knows may be any;
-/// but what a rule allows, no source may have asked for that it does not name.
+/// Returns whether a rule applies to text from these sources. One named source is enough, and an unknown
+/// source may be any. An `allow` rule applies only if it names every source.
 fn comes_from(rule: &Rule, labels: &Labels) -> bool {
     match rule.then {
         _ if rule.labels.is_empty() => true,
@@ -81,7 +86,7 @@ fn comes_from(rule: &Rule, labels: &Labels) -> bool {
 }
 
 fn fits(rule: &Rule, facts: &Facts<'_>) -> bool {
-    // What cannot be told is taken for the worse: it does not open what a rule allows, and falls under what it forbids.
+    // Unknown facts fail closed: they match restrictive rules and never `allow`.
     let unclear = !matches!(rule.then, Decision::Allow);
     let tool = facts.tool.map_or("", |tool| tool.as_str());
     rule.untrusted.is_none_or(|untrusted| untrusted != facts.labels.is_empty())
@@ -94,7 +99,7 @@ fn fits(rule: &Rule, facts: &Facts<'_>) -> bool {
         && suits(rule, facts.around).unwrap_or(unclear)
 }
 
-/// Whether the circumstances are those that a rule is for; nothing if it cannot be told.
+/// Returns whether a rule applies in these circumstances, or `None` if that is unknown.
 fn suits(rule: &Rule, around: &Circumstances) -> Option<bool> {
     let agent = rule.agent.as_ref().map(|pattern| Some(like(pattern, &around.agent)));
     let org = rule.org.map(|org| around.org.map(|whose| whose == org));
@@ -102,15 +107,15 @@ fn suits(rule: &Rule, around: &Circumstances) -> Option<bool> {
     let times = rule.times.as_ref();
     let time = times.map(|times| around.times.get(&times.zone).map(|now| times.contain(*now)));
     let all: Vec<Option<bool>> = [agent, org, cost, time].into_iter().flatten().collect();
-    // What is known not to be so decides, whatever else is unknown.
+    // A known mismatch decides, whatever else is unknown.
     if all.contains(&Some(false)) {
         return Some(false);
     }
     all.into_iter().collect::<Option<Vec<bool>>>().map(|_| true)
 }
 
-/// What stands if rules and an engine decide: the stricter of both, with what the other changes. An engine cannot open what a
-/// rule closes, nor the other way round; where both ask, whoever answers must be heard by both.
+/// Combines the decisions of rules and an engine: the stricter one stands, with the changes of the other.
+/// Neither can allow what the other forbids. If both ask a person, an answer must satisfy both.
 pub fn stricter(rules: Option<Ruling>, engine: Option<Ruling>) -> Option<Ruling> {
     let (first, second) = match (rules, engine) {
         (Some(first), Some(second)) => (first, second),
@@ -139,7 +144,7 @@ pub fn stricter(rules: Option<Ruling>, engine: Option<Ruling>) -> Option<Ruling>
     })
 }
 
-/// How much a decision keeps from happening.
+/// Ranks a decision by how much it restricts.
 fn strictness(decision: &Decision) -> u8 {
     match decision {
         Decision::Allow => 0,
@@ -151,7 +156,7 @@ fn strictness(decision: &Decision) -> u8 {
     }
 }
 
-/// One question for both. If nobody could answer it, nothing happens.
+/// Joins two questions into one. If no person could answer both, the result is a denial.
 fn both_ask(first: Ruling, second: Ruling) -> Ruling {
     let (Decision::Ask(one), Decision::Ask(other)) = (first.decision.clone(), second.decision) else {
         return first;
@@ -163,7 +168,7 @@ fn both_ask(first: Ruling, second: Ruling) -> Ruling {
     Ruling { decision, with: Some(second.rule), whole: first.whole.or(second.whole), ..first }
 }
 
-/// Both changes. If they contradict each other, nothing happens.
+/// Joins two changes. If they contradict each other, the result is a denial.
 fn both_change(first: Ruling, second: Ruling) -> Ruling {
     let (Decision::Modify { set, redact }, Decision::Modify { set: more, redact: also }) =
         (&first.decision, &second.decision)
@@ -180,8 +185,8 @@ fn both_change(first: Ruling, second: Ruling) -> Ruling {
     Ruling { decision: Decision::Modify { set, redact }, with: Some(second.rule), ..first }
 }
 
-/// Whether something is true of the facts; nothing if it cannot be told, because what is asked about is not there or is of
-/// another kind.
+/// Returns whether a test is true of the facts, or `None` if that is unknown because the tested value is
+/// missing or has another type.
 fn holds(test: &Test, facts: &Value) -> Option<bool> {
     let value = at(facts, &test.path)?;
     match &test.is {
@@ -194,7 +199,7 @@ fn holds(test: &Test, facts: &Value) -> Option<bool> {
     }
 }
 
-/// Whether a value is one of these; nothing if none of them is of its kind.
+/// Returns whether a value is in a list, or `None` if no element has the type of the value.
 fn is_among(value: &Value, values: &[Value]) -> Option<bool> {
     if values.iter().any(|one| equal(value, one)) {
         return Some(true);
@@ -202,7 +207,7 @@ fn is_among(value: &Value, values: &[Value]) -> Option<bool> {
     values.iter().any(|one| discriminant(value) == discriminant(one)).then_some(false)
 }
 
-/// Whether two values are the same, numbers by what they are and not by how they are written.
+/// Returns whether two values are equal. Numbers are compared by value, not by notation.
 fn equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => compare(one, other) == Some(Ordering::Equal),
@@ -217,7 +222,7 @@ fn equal(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// The value at a pointer. Most pointers name members alone and are followed without a copy.
+/// Returns the value at a JSON pointer. Most pointers name members only and are followed without a copy.
 fn at<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     if path.contains('~') || !path.starts_with('/') {
         return value.pointer(path);
@@ -240,7 +245,8 @@ fn compare(number: &Number, bound: &Number) -> Option<Ordering> {
     }
 }
 
-/// Whether a text is like a pattern in which `*` stands for anything. Linear in the text for every star.
+/// Returns whether a text matches a pattern in which `*` stands for any text. Takes linear time in the text
+/// for every star.
 pub fn like(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -364,7 +370,7 @@ mod tests {
     fn what_cannot_be_compared_is_taken_for_the_worse() {
         let (number, text) = (json!(1000), json!("1000"));
         let comparisons = [
-            // `is` of a file is `one_of` with one value.
+            // `is` in a rule file becomes `one_of` with one value.
             (Comparison::OneOf(vec![number.clone()]), &text),
             (Comparison::OneOf(vec![text.clone(), json!("a")]), &number),
             (Comparison::NoneOf(vec![text.clone()]), &number),
@@ -409,7 +415,7 @@ mod tests {
             check(&policy(Comparison::OneOf(among.clone())), "pay", &arguments, found(is));
             check(&policy(Comparison::NoneOf(among.clone())), "pay", &arguments, found(!is));
         }
-        // Numbers beyond what a float holds are compared exactly.
+        // Numbers that a float cannot represent are compared exactly.
         let bound = Number::from(9_007_199_254_740_993_u64);
         let exact = Policy { rules: vec![rule("r", "pay", vec![("/n", Comparison::Over(bound))], deny())] };
         check(&exact, "pay", &json!({ "n": 9_007_199_254_740_993_u64 }), None);
@@ -443,7 +449,7 @@ mod tests {
             (labels(&[Source::Attachment, wiki.clone()]), true, true),
             (labels(&[wiki, fetch.clone()]), true, false),
             (labels(&[fetch]), false, false),
-            // Nobody knows what was read.
+            // The sources are unknown.
             (labels(&[Source::Before]), true, false),
         ] {
             assert_eq!(fits(&deny(), &sources), denies, "{sources}");
@@ -491,7 +497,7 @@ mod tests {
             let rule = Rule { agent: Some(pattern.to_owned()), ..base(deny()) };
             assert_eq!(fits(&rule, &unknown), is_for, "{pattern}");
         }
-        // That it is another agent is known, whatever else is not.
+        // The agent is known to be another one, whatever else is unknown.
         let boss =
             Rule { agent: Some("boss".to_owned()), cost_over: Some("1".parse().unwrap()), ..base(deny()) };
         assert!(!fits(&boss, &unknown));
@@ -537,7 +543,7 @@ mod tests {
         decision.map(|decision| Ruling::new(rule.parse().unwrap(), Hash::ZERO, decision))
     }
 
-    /// Whether somebody is heard now, and later.
+    /// Returns whether this person may answer now, and after the escalation.
     fn hears(ask: &Ask, name: &str) -> [bool; 2] {
         [false, true].map(|escalated| {
             let heard = ask.heard(Given { escalated, ..Given::default() });
@@ -558,14 +564,14 @@ mod tests {
             prop_assert!(stands >= how(one.as_ref()) && stands >= how(other.as_ref()));
             prop_assert_eq!(stands, how(turned.as_ref().map(|ruling| &ruling.decision)));
             prop_assert_eq!(both.is_some(), one.is_some() || other.is_some());
-            // What one of them wants judged again is.
+            // If one of them wants another judgement after the pause, it happens.
             let judges = |decision: &Option<Decision>| {
                 matches!(decision, Some(Decision::Defer { resume: Resume::Judge, .. }))
             };
             if stands == 2 && (judges(&one) || judges(&other)) {
                 prop_assert!(judges(&both.clone().map(|ruling| ruling.decision)));
             }
-            // No change is lost while it runs.
+            // No change is lost while the call can still run.
             if let (Some(Decision::Modify { set, .. }), Some(both), 0..=3) = (&one, &both, stands) {
                 let (all, _) = both.change().expect("what one changes is changed");
                 prop_assert!(set.iter().all(|(path, value)| all.get(path) == Some(value)));
@@ -577,7 +583,7 @@ mod tests {
             let asks = |ask: &Ask| Some(Decision::Ask(ask.clone()));
             let both = stricter(ruling("one", asks(&one)), ruling("other", asks(&other))).unwrap();
             let Decision::Ask(joined) = &both.decision else {
-                // Nobody could answer both.
+                // No person could answer both.
                 prop_assert_eq!(both.decision.name(), "deny");
                 return Ok(());
             };

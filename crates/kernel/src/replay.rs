@@ -1,6 +1,7 @@
-//! Replays a turn's journal: answers an effect from its record or reports where history and code part.
+//! Replays a turn's journal: answers an effect from its record, or reports where the history and the code
+//! diverge.
 //!
-//! Pure: reading and writing records is the runtime's business (`runtime::journaled`).
+//! Pure: `runtime::journaled` reads and writes the records.
 use crate::retry::Reusable;
 use crate::spending::Spending;
 use outlast_vocab::effect::{
@@ -20,7 +21,7 @@ use outlast_vocab::{Class, Error, Kind, Millis, ReplayKey};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Everything the journal knows of one turn, by the path of the effect.
+/// Everything the journal records about one turn, by the replay key of the effect.
 #[derive(Debug, Default)]
 pub struct History {
     accepted: Option<Accepted>,
@@ -40,42 +41,42 @@ pub struct History {
     ended: Option<End>,
     last_node: Option<Place>,
     stuck: u32,
-    /// Attempts of model calls that failed before the turn held still.
+    /// Failed attempts of model calls before the turn parked.
     tried: BTreeMap<ReplayKey, u32>,
     provider_down_since: BTreeMap<ReplayKey, Millis>,
     last_provider_wait: Option<ReplayKey>,
-    /// The numbers of the leases that went on in the middle.
+    /// The numbers of the leases that resumed the turn.
     leases: Vec<u64>,
     repaired: bool,
     compactions: Vec<Compacted>,
-    /// What the turn takes over from the one that it retries.
+    /// The results that a retry reuses from the original turn.
     reusable: Reusable,
 }
 
-/// A batch of tool calls as the journal knows it.
+/// A batch of tool calls in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedBatch {
     /// The record that claims its calls.
     pub asked: Seq,
-    /// The calls, in the order asked.
+    /// The calls, in the order the model asked for them.
     pub calls: Vec<RecordedCall>,
 }
 
-/// A call as the journal knows it.
+/// A tool call in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedCall {
     /// The call as it was claimed.
     pub call: BatchCall,
-    /// How often it was begun.
+    /// How many times it was started.
     pub attempts: u32,
-    /// Whether it was at rest when its batch parked. Such a call was not interrupted: it goes on.
+    /// Whether it was idle when its batch parked. Such a call was not interrupted and continues.
     pub parked: bool,
-    /// Its outcome, once it has one.
+    /// Its outcome, or `None` while it is open.
     pub outcome: Option<ToolOutcome>,
 }
 
 impl History {
-    /// The history of a turn from its records, in order.
+    /// Reads the history of a turn from its records, in order.
     pub fn of(records: Vec<Record>) -> Result<Self, Error> {
         let mut history = Self::default();
         let mut asked: BTreeMap<Seq, ReplayKey> = BTreeMap::new();
@@ -122,13 +123,13 @@ impl History {
                 Fact::Resumed(resumed) => history.leases.push(resumed.lease),
                 Fact::Stuck { .. } => {
                     history.stuck += 1;
-                    // Whoever mends the cause finds the turn as patient as it was at first.
+                    // A stuck turn that is resumed gets the full provider wait again.
                     history.provider_down_since.clear();
                 }
                 Fact::Repaired { .. } => history.repaired = true,
                 Fact::Compacted(compacted) => history.compactions.push(compacted),
                 Fact::Tried(tried) => history.add_attempts(tried),
-                // Among them what people were told, which decides nothing.
+                // Includes reminders and escalations, which decide nothing.
                 Fact::Asked(_)
                 | Fact::Interrupted(_)
                 | Fact::Settled(_)
@@ -152,70 +153,70 @@ impl History {
         *tried = tried.saturating_add(more);
     }
 
-    /// Notes when the provider of a model call was first found to be down.
+    /// Records when the provider of a model call was first found to be down.
     fn provider_failed(&mut self, model_call: &ReplayKey, at: Millis) {
         let since = self.provider_down_since.entry(model_call.clone()).or_insert(at);
         *since = (*since).min(at);
     }
 
-    /// Adds what the turn takes over from the one that it retries.
+    /// Adds the results that this turn reuses from the one it retries.
     #[must_use]
     pub fn with_reusable(self, reusable: Reusable) -> Self {
         Self { reusable, ..self }
     }
 
-    /// Returns what the turn takes over from the one that it retries; nothing if it is no retry.
+    /// Returns the results that this turn reuses from the one it retries. Empty if the turn is not a retry.
     pub fn reusable(&self) -> &Reusable {
         &self.reusable
     }
 
-    /// Adds an effect that was performed just now.
+    /// Adds an effect that has just been performed.
     pub fn perform(&mut self, performed: Performed) {
         let Performed { key, command, outcome, .. } = performed;
         self.performed.insert(key, (command, outcome));
     }
 
-    /// Adds that something can be taken back.
+    /// Adds a call that can be undone.
     pub fn can_undo(&mut self, undoable: Undoable) {
         self.undoable.push(undoable);
     }
 
-    /// Adds how far a payment has come.
+    /// Adds or updates the state of a payment.
     pub fn pay(&mut self, payment: Payment) {
         self.payments.insert(payment.key.clone(), payment);
     }
 
-    /// Adds what a policy decided. What it decided first of the same stands.
+    /// Adds a policy decision. The first decision under a key stands.
     pub fn rule(&mut self, ruled: Ruled) {
         self.ruled.entry(ruled.key.clone()).or_insert(ruled);
     }
 
-    /// What a policy decided of what is at this place, if that is recorded: it is not asked again then.
+    /// Returns the recorded policy decision under this key. If there is one, the policy is not asked again.
     pub fn ruled(&self, key: &ReplayKey) -> Option<&Ruled> {
         self.ruled.get(key)
     }
 
-    /// What the turn has cost so far.
+    /// Returns what the turn has spent so far.
     pub fn spending(&self) -> Spending {
         self.spending
     }
 
-    /// All payments, as far as they have come.
+    /// Returns all payments in their latest state.
     pub fn payments(&self) -> impl Iterator<Item = &Payment> {
         self.payments.values()
     }
 
-    /// The payment at this place, as far as it has come.
+    /// Returns the payment under this key in its latest state.
     pub fn payment(&self, key: &ReplayKey) -> Option<&Payment> {
         self.payments.get(key)
     }
 
-    /// Payments of the call at this place that may still be paid.
+    /// Returns the payments of a call that may still be paid.
     pub fn open_payments(&self, call: &ReplayKey) -> impl Iterator<Item = &Payment> {
         self.payments.values().filter(move |payment| payment.state.is_open() && payment.key.is_under(call))
     }
 
-    /// Calls of the turn with their places.
+    /// Returns the calls of the turn with their keys.
     pub fn calls(&self) -> impl Iterator<Item = (ReplayKey, &RecordedCall)> {
         self.batches.iter().flat_map(|(key, batch)| {
             let place =
@@ -224,48 +225,50 @@ impl History {
         })
     }
 
-    /// The compactions of the turn, in order.
+    /// Returns the compactions of the turn, in order.
     pub fn compactions(&self) -> &[Compacted] {
         &self.compactions
     }
 
-    /// How often the model call at this place was tried in vain, as far as it is written down: with its attempts, or by the wait
-    /// for the next one.
+    /// Returns the number of recorded failed attempts of a model call, either from the attempts or from the
+    /// wait for the next one.
     pub fn times_tried(&self, model_call: &ReplayKey) -> u32 {
         let waits = self.waits.keys().filter(|wait| wait.is_under(model_call));
         let waited = waits.filter_map(ReplayKey::backed_off).max().unwrap_or(0);
         waited.max(self.tried.get(model_call).copied().unwrap_or(0))
     }
 
-    /// How often the turn held still because a budget had not enough left for the effect at this place.
+    /// Returns how often the turn parked because a budget was too low for this effect.
     pub fn times_short(&self, effect: &ReplayKey) -> u32 {
         let waits = self.waits.keys().filter(|wait| wait.is_under(effect) && wait.is_budget());
         u32::try_from(waits.count()).unwrap_or(u32::MAX)
     }
 
-    /// How often the turn held still because it was not its turn at the provider yet.
+    /// Returns how often the turn parked in the queue of the model call's provider.
     pub fn times_in_line(&self, model_call: &ReplayKey) -> u32 {
         let waits = self.waits.keys().filter(|wait| wait.is_under(model_call) && wait.is_in_line());
         u32::try_from(waits.count()).unwrap_or(u32::MAX)
     }
 
-    /// How often the turn waited because the provider of this model call was down.
+    /// Returns how often the turn waited because the provider of this model call was down.
     pub fn provider_waits(&self, model_call: &ReplayKey) -> u32 {
         let is_one = |wait: &&ReplayKey| wait.is_under(model_call) && wait.awaited_provider().is_some();
         u32::try_from(self.waits.keys().filter(is_one).count()).unwrap_or(u32::MAX)
     }
 
-    /// Since when the provider of this model call has been down, as far as that is recorded.
+    /// Returns the recorded time since which the provider of this model call has been down.
     pub fn provider_down_since(&self, model_call: &ReplayKey) -> Option<Millis> {
         self.provider_down_since.get(model_call).copied()
     }
 
-    /// Whether somebody ended the last wait of this model call for its provider, to have the call made at once.
+    /// Returns whether a person ended the last wait of this model call for its provider, so that the call is
+    /// made at once.
     pub fn provider_wait_was_ended(&self, model_call: &ReplayKey) -> bool {
         matches!(self.last_provider_resolution(model_call), Some(Resolution::Ok(_)))
     }
 
-    /// Whether the last wait of this model call for its provider ended before its deadline, because the provider had answered others.
+    /// Returns whether the last wait for the provider ended before its deadline because the provider answered
+    /// other calls.
     pub fn provider_has_recovered(&self, model_call: &ReplayKey) -> bool {
         matches!(self.last_provider_resolution(model_call), Some(Resolution::Timeout))
     }
@@ -275,8 +278,9 @@ impl History {
         last.and_then(|wait| self.resolutions.get(wait))
     }
 
-    /// The recorded outcome of the effect at this place, or nothing if it has none yet. A record of another request is
-    /// a divergence (R3.2).
+    /// Returns the recorded outcome of the effect under this key, or `None` if it has none yet.
+    ///
+    /// Returns an error if another request is recorded under the key: the code has diverged from its history.
     pub fn answer<E: Effect>(&self, key: &ReplayKey, effect: &E) -> Result<Option<E::Outcome>, Error> {
         let recorded = self.performed.get(key).or_else(|| self.reusable.step(key));
         let Some((recorded, outcome)) = recorded else {
@@ -292,8 +296,10 @@ impl History {
         outcome.clone().of::<E>(key).map(Some)
     }
 
-    /// The batch at this place, or nothing if it was not claimed yet. The calls the turn asks for now must be those
-    /// that were claimed: the same call with another argument is a determinism violation (R6.5).
+    /// Returns the batch under this key, or `None` if it was not claimed yet.
+    ///
+    /// Returns an error if the turn now asks for other calls than those that were claimed. The same call with
+    /// another argument is a determinism violation.
     pub fn batch<'a>(
         &self,
         key: &ReplayKey,
@@ -325,39 +331,39 @@ impl History {
         }
     }
 
-    /// Whether the effect at this place is recorded.
+    /// Returns whether the effect under this key is recorded.
     pub fn has(&self, key: &ReplayKey) -> bool {
         self.performed.contains_key(key) || self.batches.contains_key(key)
     }
 
-    /// Whether the model call at this place is recorded. A checkpoint that nothing joined leaves no record; if the turn
-    /// went on to the call after it, it was passed empty and stays so.
+    /// Returns whether the model call under this key is recorded. A checkpoint that nothing joined leaves no
+    /// record. If the model call after it is recorded, the checkpoint was empty and stays empty.
     pub fn went_on_to(&self, model_call: &ReplayKey) -> bool {
         self.performed.contains_key(model_call)
     }
 
-    /// Whether a call has not begun, because what must happen first has not.
+    /// Returns whether a call has not started because it waits for a rate limit, an approval or a deferral.
     pub fn is_held(&self, key: &ReplayKey, call: &PreparedCall) -> bool {
         let in_line = matches!(self.paced.get(key), Some(Paced { pace: Pace::Waits { .. }, .. }));
         in_line || call.is_held() && !self.performed.keys().any(|performed| performed.admits(key))
     }
 
-    /// What the rates of the call at this place said last; nothing if it never had to wait.
+    /// Returns the latest rate limit decision for the call, or `None` if it never had to wait.
     pub fn paced(&self, call: &ReplayKey) -> Option<&Paced> {
         self.paced.get(call)
     }
 
-    /// Whether the call at this place held still after it had begun: not for what lets it begin, but within itself.
+    /// Returns whether the call parked after it had started, and not only before it could start.
     pub fn has_waited_within(&self, call: &ReplayKey) -> bool {
         self.waits.keys().any(|wait| wait.is_under(call) && !wait.admits(call))
     }
 
-    /// Whether missing results were put into the transcript before.
+    /// Returns whether missing results were added to the transcript earlier.
     pub fn was_repaired(&self) -> bool {
         self.repaired
     }
 
-    /// Calls that were claimed and have no outcome, with their claims and places.
+    /// Returns the calls that were claimed and have no outcome, with their claims and keys.
     pub fn open_calls(&self) -> impl Iterator<Item = (ClaimRef, ReplayKey, &RecordedCall)> {
         self.batches.iter().flat_map(|(key, batch)| {
             (0..).zip(&batch.calls).filter_map(move |(child, call)| {
@@ -368,43 +374,43 @@ impl History {
         })
     }
 
-    /// The input of the turn.
+    /// Returns the input of the turn.
     pub fn accepted(&self) -> Option<&Accepted> {
         self.accepted.as_ref()
     }
 
-    /// What was pinned when the turn's work began.
+    /// Returns what was pinned when the turn's work began.
     pub fn started(&self) -> Option<&Started> {
         self.started.as_ref()
     }
 
-    /// The wait at this place, if the turn parked on it before: its deadline was fixed then.
+    /// Returns the wait under this key, if the turn parked on it earlier. Its deadline was fixed then.
     pub fn wait(&self, key: &ReplayKey) -> Option<&Wait> {
         self.waits.get(key)
     }
 
-    /// How the wait at this place was resolved, if it was.
+    /// Returns the resolution of the wait under this key.
     pub fn resolution(&self, key: &ReplayKey) -> Option<&Resolution> {
         self.resolutions.get(key)
     }
 
-    /// Why the turn is to stop, if somebody asked for it.
+    /// Returns the reason for cancelling the turn, if it was cancelled.
     pub fn cancelled(&self) -> Option<&str> {
         self.cancelled.as_deref()
     }
 
-    /// Whether what the turn did is to be taken back.
+    /// Returns whether the effects of the turn are to be undone.
     pub fn aborted(&self) -> bool {
         self.aborted
     }
 
-    /// What takes back the call at this place, if it is known already.
+    /// Returns how to undo the call under this key, if that is known.
     pub fn undo_of(&self, call: &ReplayKey) -> Option<&Undoable> {
         self.undoable.iter().find(|undoable| undoable.key == *call)
     }
 
-    /// The calls that take back what the turn did, the newest first: those that were claimed, or those that are left to
-    /// be claimed. What is part of another call that can be taken back goes with it.
+    /// Returns the calls that undo the effects of the turn, newest first: those that were claimed, or those
+    /// still to be claimed. A call that is part of another undoable call is undone with it.
     pub fn take_back(&self, index: u32) -> Vec<ToolUse> {
         if let Some(batch) = self.batches.get(&ReplayKey::turn(index).undo()) {
             return batch.calls.iter().map(|recorded| recorded.call.to_use()).collect();
@@ -423,14 +429,15 @@ impl History {
         (0..).zip(left.rev()).map(ask).collect()
     }
 
-    /// What this hook changed about the effect at this place, if that is recorded: it does not run again then.
+    /// Returns the recorded change of this hook to the effect under this key. If there is one, the hook does
+    /// not run again.
     pub fn hooked(&self, key: &ReplayKey, hook: &HookName, point: HookPoint) -> Option<&Patch> {
         let recorded =
             |hooked: &&Hooked| hooked.key == *key && hooked.hook == *hook && hooked.patch.point() == point;
         self.hooked.iter().find(recorded).map(|hooked| &hooked.patch)
     }
 
-    /// The hooks that have told the model something.
+    /// Returns the hooks that have told the model something.
     pub fn told_by(&self) -> impl Iterator<Item = &str> {
         let changes = self.hooked.iter().filter(|hooked| hooked.patch.tells());
         let joined = self.performed.values().filter_map(|(_, outcome)| match outcome {
@@ -440,7 +447,7 @@ impl History {
         changes.map(|hooked| hooked.hook.as_str()).chain(joined.flatten())
     }
 
-    /// How an aborted turn ends when nothing more is taken back.
+    /// Returns the end of an aborted turn once nothing more is undone.
     pub fn end_aborted(&self, index: u32, reason: String) -> End {
         let all = self.take_back(index).len();
         let taken = self.batches.get(&ReplayKey::turn(index).undo()).map_or(0, |batch| {
@@ -452,22 +459,22 @@ impl History {
         End::Aborted { reason, undone: count(taken), left: count(all - taken) }
     }
 
-    /// How the turn ended, if it did.
+    /// Returns how the turn ended, if it has.
     pub fn ended(&self) -> Option<&End> {
         self.ended.as_ref()
     }
 
-    /// Whether it is recorded that the lease of this number went on in the middle of the turn.
+    /// Returns whether the lease with this number is recorded as having resumed the turn.
     pub fn was_resumed_by(&self, lease: u64) -> bool {
         self.leases.contains(&lease)
     }
 
-    /// How often the turn got stuck and waited for a person.
+    /// Returns how often the turn got stuck and waited for a person.
     pub fn times_stuck(&self) -> u32 {
         self.stuck
     }
 
-    /// Where the conversation stood when the model call at this place was asked, if it was.
+    /// Returns the end of the conversation at the time of the model call under this key, if it was made.
     pub fn asked_at(&self, key: &ReplayKey) -> Option<Place> {
         match self.performed.get(key) {
             Some((Command::ModelCall(call), _)) => call.at,
@@ -475,7 +482,7 @@ impl History {
         }
     }
 
-    /// The model that the call at this place asked.
+    /// Returns the model that the call under this key used.
     pub fn model_of(&self, key: &ReplayKey) -> Option<&ModelName> {
         match self.performed.get(key) {
             Some((Command::ModelCall(call), _)) => Some(&call.model),
@@ -483,7 +490,7 @@ impl History {
         }
     }
 
-    /// The bound that the reply to the model call at this place was given.
+    /// Returns the token limit of the reply to the model call under this key.
     pub fn bound_of(&self, key: &ReplayKey) -> Option<u32> {
         match self.performed.get(key) {
             Some((Command::ModelCall(call), _)) => call.options.tokens_most,
@@ -491,12 +498,13 @@ impl History {
         }
     }
 
-    /// The last message of the turn so far.
+    /// Returns the last message of the turn so far.
     pub fn last_node(&self) -> Option<Place> {
         self.last_node
     }
 
-    /// A batch parks only when none of its calls runs: each has its outcome, waits, or was not begun.
+    /// Parks the turn. A batch parks only when none of its calls runs: each has its outcome, waits, or was
+    /// not started.
     fn park(&mut self, waits: Vec<Wait>, at: Millis) {
         for wait in &waits {
             if let Some(model_call) = wait.key.waiting_model_call() {
@@ -534,7 +542,7 @@ impl History {
 }
 
 impl RecordedBatch {
-    /// The outcomes in the order asked, once every call has one.
+    /// Returns the outcomes in the order of the calls, once every call has one.
     pub fn outcome(&self) -> Option<BatchOutcome> {
         self.calls.iter().map(|call| call.outcome.clone()).collect::<Option<Vec<_>>>().map(BatchOutcome)
     }
@@ -544,19 +552,20 @@ impl RecordedBatch {
     }
 }
 
-/// What to do with a call that was begun, did not park and has no outcome (R3.4).
+/// The treatment of a call that was started, did not park and has no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupted {
-    /// Perform it again with the same key, as this attempt.
+    /// Perform it again under the same key, as this attempt.
     Again {
         /// Counted from 1.
         attempt: u32,
     },
-    /// Ask the tool whether it happened; without an answer its outcome is unknown. Never perform it again.
+    /// Ask the tool whether the call happened. Without an answer, its outcome is unknown. Never perform it
+    /// again.
     Probe,
 }
 
-/// Rules on a call that was found begun and not answered.
+/// Decides what to do with a call that was started and not answered.
 pub fn interrupted(call: &PreparedCall, attempts: u32) -> Interrupted {
     if call.class.may_repeat() { Interrupted::Again { attempt: attempts + 1 } } else { Interrupted::Probe }
 }
@@ -575,7 +584,7 @@ fn diverged(key: &ReplayKey, recorded: &Command, asked: &Command) -> Error {
     )
 }
 
-/// Where two values part first, and what each has there.
+/// Returns the path of the first difference between two values, and what each has there.
 pub fn difference(then: &Value, now: &Value) -> Option<(String, String, String)> {
     first_difference(then, now, String::new())
 }

@@ -1,4 +1,4 @@
-//! Builds a whole reply from the pieces of a stream.
+//! Builds a complete reply from the events of a stream.
 use outlast_vocab::cost::Prices;
 use outlast_vocab::effect::{Reply, StopReason, Usage};
 use outlast_vocab::limits;
@@ -6,7 +6,8 @@ use outlast_vocab::message::{Part, ToolUse, json_size};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind};
 
-/// A reply while it streams. Only [`Building::finish`] makes it a reply, and only after its end was seen.
+/// A reply while it streams. Only [`Building::finish`] turns it into a [`Reply`], and only after the end
+/// event.
 #[derive(Debug, Default)]
 pub struct Building {
     parts: Vec<Part>,
@@ -17,7 +18,7 @@ pub struct Building {
 }
 
 impl Building {
-    /// Takes one piece.
+    /// Adds one event. Fails if the reply grows beyond `reply_bytes`, or continues after its end.
     pub fn push(&mut self, event: ModelEvent, reply_bytes: usize) -> Result<(), Error> {
         if self.stop.is_some() {
             return Err(Error::new(Kind::ModelRejected, "the provider went on after the end of its reply"));
@@ -52,7 +53,7 @@ impl Building {
         limits::check("reply_bytes", self.bytes, reply_bytes)
     }
 
-    /// The whole reply, at these prices; an error if the stream stopped before its end.
+    /// Returns the complete reply with its cost at these prices. Fails if the stream stopped before its end.
     pub fn finish(self, attempt: u32, prices: Option<&Prices>) -> Result<Reply, Error> {
         let Self { parts, calls, usage, stop, bytes } = self;
         let stop = stop.ok_or_else(|| {
@@ -61,7 +62,7 @@ impl Building {
                 format!("the stream ended after {bytes} bytes of text without saying so"),
             )
         })?;
-        // A reply of which nobody says what it used has no price.
+        // Without usage data, the cost of a reply is unknown.
         let cost = prices.filter(|_| usage != Usage::default()).map(|prices| prices.of(&usage));
         Ok(Reply { parts, calls, stop, usage, cost, attempt })
     }

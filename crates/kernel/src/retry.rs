@@ -1,8 +1,10 @@
-//! What a retry takes over from the turn that it retries.
+//! Decides what a retry reuses from the original turn.
 //!
-//! A retry is a new turn with the same input. It asks for the same effects in the same order. An effect that the original turn has an
-//! answer for is answered from the original's journal: the model is not asked again, and the call is not performed again. A call
-//! whose outcome is unknown stays unknown. Pure: reading the original's records is the runtime's business.
+//! A retry is a new turn with the same input, which asks for the same effects in the same order. If the
+//! original turn has an answer for an effect, the retry reuses it from the original's journal: the model is
+//! not asked again, and the call is not performed again. A call whose outcome is unknown stays unknown.
+//!
+//! Pure: the runtime reads the original's records.
 use crate::label::of_told;
 use crate::replay::{History, RecordedCall};
 use crate::transcript::result_of_resolution;
@@ -20,19 +22,20 @@ use outlast_vocab::tool::{PreparedCall, Undo};
 use outlast_vocab::{Error, Failure, Kind, ReplayKey};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The answered effects of a turn, under the keys that the turn which retries it asks with.
+/// The answered effects of a turn, under the replay keys of the retry.
 #[derive(Debug, Default)]
 pub struct Reusable {
     replies: BTreeMap<ReplayKey, ReusableReply>,
     calls: BTreeMap<ReplayKey, ReusableCall>,
-    /// Calls that are performed again, with the ids that they had: to its tool, a repeated call is the same call.
+    /// Calls that are performed again, with their original ids, so that the tool recognises a repeated call
+    /// as the same one.
     again: BTreeMap<ReplayKey, CallId>,
     checkpoints: BTreeMap<ReplayKey, Joined>,
     /// Steps of calls that are performed again.
     steps: BTreeMap<ReplayKey, (Command, Outcome)>,
     /// Hooks that told the model something.
     told_by: BTreeSet<String>,
-    /// The labels that the turn began with.
+    /// The labels at the beginning of the original turn.
     labels: Labels,
 }
 
@@ -50,14 +53,14 @@ pub struct ReusableReply {
 pub struct ReusableCall {
     /// The call as it was claimed.
     pub call: BatchCall,
-    /// Its outcome; none if the call was refused before it could run.
+    /// Its outcome, or `None` if the call was refused before it could run.
     pub outcome: Option<ToolOutcome>,
-    /// How the call can be taken back.
+    /// How the call can be undone.
     pub undo: Option<Undo>,
 }
 
 impl Reusable {
-    /// Reads the records of a turn that ended, for a retry that is the `index`-th turn of its session.
+    /// Reads the records of a finished turn, for a retry that is the `index`-th turn of its session.
     pub fn of(records: &[Record], index: u32) -> Result<Self, Error> {
         let history = History::of(records.to_vec())?;
         let original = Original::of(records, &history);
@@ -65,7 +68,7 @@ impl Reusable {
         let told_by = history.told_by().map(str::to_owned).collect();
         let mut reusable = Self { told_by, labels, ..Self::default() };
         for (key, model, reply) in original.replies() {
-            // The original has paid for it.
+            // The original turn has paid for it.
             let reply = Reply { usage: Usage::default(), cost: Some(Cost::ZERO), ..reply.clone() };
             reusable.replies.insert(key.in_turn(index), ReusableReply { model: model.clone(), reply });
         }
@@ -92,29 +95,29 @@ impl Reusable {
         Ok(reusable)
     }
 
-    /// Returns the labels of what the model had read when it gave the replies, besides the messages of the turn.
+    /// Returns the labels of what the model had read for these replies, without the messages of the turn.
     pub fn labels(&self, hooks: &[HookUse]) -> Labels {
         let mut labels = self.labels.clone();
         labels.extend(of_told(self.told_by.iter().map(String::as_str), hooks));
         labels
     }
 
-    /// Returns the reply to the model call at this place.
+    /// Returns the reply to the model call under this key.
     pub fn reply(&self, model_call: &ReplayKey) -> Option<&ReusableReply> {
         self.replies.get(model_call)
     }
 
-    /// Returns the call at this place, if it is not performed again.
+    /// Returns the call under this key, if it is not performed again.
     pub fn call(&self, call: &ReplayKey) -> Option<&ReusableCall> {
         self.calls.get(call)
     }
 
-    /// Returns the outcome of the call at this place, if it is not performed again.
+    /// Returns the outcome of the call under this key, if it is not performed again.
     pub fn outcome(&self, call: &ReplayKey) -> Option<&ToolOutcome> {
         self.calls.get(call)?.outcome.as_ref()
     }
 
-    /// Returns the id that the call at this place had, if it is performed again.
+    /// Returns the original id of the call under this key, if it is performed again.
     pub fn call_id(&self, call: &ReplayKey) -> Option<CallId> {
         self.again.get(call).copied()
     }
@@ -124,13 +127,14 @@ impl Reusable {
         self.checkpoints.get(checkpoint)
     }
 
-    /// Returns the recorded step at this place, of a call that is performed again.
+    /// Returns the recorded step under this key, of a call that is performed again.
     pub(crate) fn step(&self, key: &ReplayKey) -> Option<&(Command, Outcome)> {
         self.steps.get(key)
     }
 }
 
-/// A grant covers calls of the session that it was given in, and no call runs because of this one.
+/// Removes the grant from a call. A grant covers only calls of the session it was given in, and a reused call
+/// needs none because it does not run.
 fn without_grant(call: &BatchCall) -> BatchCall {
     let mut call = call.clone();
     if let BatchCall::Run(PreparedCall { ruling: Some(ruling), .. }) = &mut call {
@@ -151,7 +155,7 @@ enum Decided {
 struct Original<'a> {
     records: &'a [Record],
     history: &'a History,
-    /// Claims of calls, with their places.
+    /// The claims of calls, by replay key.
     claims: BTreeMap<ReplayKey, ClaimRef>,
     cancelled: Option<Seq>,
     last_reply: Option<Seq>,
@@ -181,7 +185,7 @@ impl<'a> Original<'a> {
         Self { records, history, claims, cancelled, last_reply }
     }
 
-    /// The replies that are not asked for again.
+    /// Returns the replies that are not requested again.
     fn replies(&self) -> impl Iterator<Item = (&'a ReplayKey, &'a ModelName, &'a Reply)> {
         self.reusable_records().filter_map(|record| match &record.fact {
             Fact::Performed(Performed {
@@ -194,8 +198,8 @@ impl<'a> Original<'a> {
         })
     }
 
-    /// What joined the turn at its checkpoints. Inputs that joined behind the replies on which the turn failed all join at the first of
-    /// those checkpoints: the retry may not reach the others.
+    /// Returns what joined the turn at its checkpoints. Inputs that joined after the replies on which the
+    /// turn failed all join at the first of those checkpoints, because the retry may not reach the others.
     fn checkpoints(&self) -> Vec<(&'a ReplayKey, Joined)> {
         let failed_at = self.failed_at();
         let mut checkpoints: Vec<(&ReplayKey, Joined)> = Vec::new();
@@ -219,19 +223,20 @@ impl<'a> Original<'a> {
         checkpoints
     }
 
-    /// The records before the replies on which the turn failed. The model is asked for those again.
+    /// Returns the records before the replies on which the turn failed. Those replies are requested again.
     fn reusable_records(&self) -> impl Iterator<Item = &'a Record> {
         let failed_at = self.failed_at();
         self.records.iter().take_while(move |record| failed_at.is_none_or(|from| record.seq < from))
     }
 
-    /// The first of the replies on which the turn failed.
+    /// Returns the position of the first reply on which the turn failed.
     fn failed_at(&self) -> Option<Seq> {
         let failed = matches!(self.history.ended(), Some(End::Failed { .. }));
         self.rejected_from().filter(|_| failed)
     }
 
-    /// The first of the last replies that led to nothing: each was sent back to the model with a correction, or ended the turn.
+    /// Returns the first of the last replies that led to nothing: each was sent back with a correction, or
+    /// ended the turn.
     fn rejected_from(&self) -> Option<Seq> {
         let (mut rejected, mut was_answered) = (None, false);
         for record in self.records {
@@ -239,7 +244,8 @@ impl<'a> Original<'a> {
                 Fact::Performed(Performed {
                     outcome: Outcome::ModelCall(ModelOutcome::Reply(_)), ..
                 }) => {
-                    // The model went on with what had joined: the replies before that are part of the conversation.
+                    // The model continued with what had joined, so the replies before that are part of the
+                    // conversation.
                     if std::mem::take(&mut was_answered) {
                         rejected = None;
                     }
@@ -257,7 +263,7 @@ impl<'a> Original<'a> {
 
     fn decide(&self, key: &ReplayKey, recorded: &RecordedCall) -> Decided {
         let claim = self.claims.get(key).copied();
-        // What the model has read is what it answered to.
+        // The model has read this result, and its later replies depend on it.
         let was_read = claim.is_some_and(|claim| self.last_reply > Some(claim.asked));
         let BatchCall::Run(call) = &recorded.call else {
             return if was_read { Decided::Keep(None) } else { Decided::Again };
@@ -287,12 +293,12 @@ impl<'a> Original<'a> {
         Decided::Keep(Some(outcome))
     }
 
-    /// Whether an error says only that the turn ended before the call was done.
+    /// Returns whether an error says only that the turn ended before the call was done.
     fn is_no_answer(&self, call: &PreparedCall, claim: Option<ClaimRef>, failure: &Failure) -> bool {
         let may_repeat = call.class.may_repeat();
         match failure.code {
-            // Only calls that did not happen are answered so. A journal of an older version says `ToolCancelled` of calls that
-            // never began too; a tool that was stopped may say it after it acted.
+            // Only calls that did not happen have this error. Older journals use `ToolCancelled` also for
+            // calls that never started, and a tool that was stopped may return it after it acted.
             Kind::ToolInterrupted => true,
             Kind::ToolCancelled | Kind::BudgetExceeded | Kind::PolicyInterrupted => may_repeat,
             _ => {
@@ -302,7 +308,7 @@ impl<'a> Original<'a> {
         }
     }
 
-    /// Performs a call again, unless it must happen at most once and may have happened, or has paid.
+    /// Performs a call again, unless it has paid, or must happen at most once and may have happened.
     fn again_if_safe(&self, key: &ReplayKey, call: &PreparedCall) -> Decided {
         let freed = |state: &PaymentState| {
             matches!(state, PaymentState::Releasing { .. } | PaymentState::Released { .. })
@@ -314,7 +320,7 @@ impl<'a> Original<'a> {
         if paid || has_begun { Decided::Keep(Some(ToolOutcome::Unknown)) } else { Decided::Again }
     }
 
-    /// Whether the call ran and waits for an answer from outside.
+    /// Returns whether the call ran and waits for an external completion.
     fn is_pending(&self, key: &ReplayKey) -> bool {
         let mut calls = self.history.calls().filter(|(place, _)| place == key);
         calls.any(|(_, call)| call.outcome == Some(ToolOutcome::Pending))
@@ -334,7 +340,7 @@ impl<'a> Original<'a> {
         })
     }
 
-    /// The result of a call that was completed from outside, as hooks left it.
+    /// Returns the result of an externally completed call, as hooks left it.
     fn completed(&self, key: &ReplayKey) -> Option<ToolResult> {
         let completion = key.completion();
         let resolution = self.records.iter().find_map(|record| match &record.fact {
@@ -361,7 +367,8 @@ impl<'a> Original<'a> {
         })
     }
 
-    /// The steps that a call has done. People are asked again, and rates are waited for again.
+    /// Returns the steps that a call has completed. Approvals, rate limits and deferrals are waited for
+    /// again.
     fn steps(&self, call: &ReplayKey) -> impl Iterator<Item = (&'a ReplayKey, &'a Command, &'a Outcome)> {
         let (call, completion) = (call.clone(), call.completion());
         let asks = |key: &ReplayKey| key.is_approval() || key.is_rate() || key.is_deferred();

@@ -1,9 +1,9 @@
-//! What models and tools with a price have cost a turn so far, added up from its facts.
+//! Adds up the cost of a turn from its facts: model calls, and tools with a price.
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{DirectOutcome, ModelOutcome, Outcome};
 use outlast_vocab::record::{Fact, Shorter};
 
-/// What a turn has cost so far.
+/// The cost of a turn so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spending {
     cost: Cost,
@@ -11,7 +11,7 @@ pub struct Spending {
 }
 
 impl Spending {
-    /// Adds what a fact cost.
+    /// Adds the cost of a fact.
     pub fn take(&mut self, fact: &Fact) {
         let asks_a_model = match fact {
             Fact::Performed(performed) => matches!(
@@ -27,7 +27,7 @@ impl Spending {
         self.unpriced |= asks_a_model && fact.cost().is_none();
     }
 
-    /// All of it; nothing if a price was not known.
+    /// Returns the total cost, or `None` if any price was unknown.
     pub fn known(self) -> Option<Cost> {
         (!self.unpriced).then_some(self.cost)
     }

@@ -1,7 +1,7 @@
-//! A turn as data: each step owns the machine and accepts only its own answer.
+//! A turn as data: each step owns the state machine and accepts only its own answer.
 //!
-//! The driver matches on [`Step`], performs what the step asks for, and hands the outcome back to the same step, which
-//! becomes the next one. A step that was answered no longer exists, so it cannot be answered twice.
+//! The driver matches on [`Step`], performs what the step asks for, and passes the outcome to the same step,
+//! which becomes the next one. A step is consumed by its answer, so it cannot be answered twice.
 use crate::provenance::TurnMessages;
 use outlast_vocab::effect::{
     Boundary, Checkpoint, Generation, Joined, ModelCall, ModelOutcome, Place, Reply, StopReason,
@@ -14,24 +14,24 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// What a turn is given at its beginning. Nothing of it changes while the turn runs.
+/// The fixed parameters of a turn. They do not change while the turn runs.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Which turn of the session, counted from 0.
+    /// The index of the turn in its session, counted from 0.
     pub index: u32,
-    /// Which model answers.
+    /// The model that answers.
     pub model: ModelName,
-    /// The fingerprint of the contracts of the tools it may ask for.
+    /// The fingerprint of the contracts of the tools that the model may call.
     pub tools: Hash,
-    /// Model calls the turn may make.
+    /// The most model calls of the turn.
     pub model_calls: u32,
-    /// Tool calls one reply may ask for.
+    /// The most tool calls of one reply.
     pub tools_per_reply: usize,
-    /// JSON Schema that the answer must fit.
+    /// The JSON Schema of the answer.
     pub output: Option<Value>,
-    /// How often an answer that does not fit is sent back.
+    /// How often an answer that does not match the schema is sent back.
     pub output_repairs: u32,
-    /// Tokens that one reply may have.
+    /// The most tokens of one reply.
     pub reply_tokens: Option<u32>,
 }
 
@@ -39,26 +39,26 @@ pub struct Plan {
 #[derive(Debug)]
 #[must_use = "a step dropped is a turn lost"]
 pub enum Step {
-    /// The model has to be asked.
+    /// The model must be called.
     CallModel(CallModel),
-    /// The tools of a reply have to run.
+    /// The tool calls of a reply must run.
     RunTools(RunTools),
-    /// Something may join here.
+    /// Inputs and corrections may join here.
     Checkpoint(AtCheckpoint),
-    /// The turn holds still.
+    /// The turn is parked.
     Wait(Waiting),
     /// The turn is over.
     Done(Done),
 }
 
-/// The model has to be asked.
+/// A step that needs a model call.
 #[derive(Debug)]
 pub struct CallModel {
     machine: Machine,
     key: ReplayKey,
 }
 
-/// The tools of a reply have to run.
+/// A step that needs the tool calls of a reply to run.
 #[derive(Debug)]
 pub struct RunTools {
     then: Then,
@@ -66,12 +66,12 @@ pub struct RunTools {
     slots: Vec<Slot>,
 }
 
-/// What follows when every call has its result.
+/// The continuation once every call has its result.
 #[derive(Debug)]
 enum Then {
-    /// The turn goes on.
+    /// The turn continues.
     GoOn(Machine),
-    /// The turn was aborted, and these calls took back what it did.
+    /// The turn was aborted, and these calls undid its effects.
     Abort { reason: String },
 }
 
@@ -82,7 +82,7 @@ struct Slot {
     result: Option<ToolResult>,
 }
 
-/// Something may join here.
+/// A step at which inputs and corrections may join.
 #[derive(Debug)]
 pub struct AtCheckpoint {
     machine: Machine,
@@ -90,19 +90,20 @@ pub struct AtCheckpoint {
     boundary: Boundary,
 }
 
-/// The turn holds still. Nothing of it is kept in memory: it is driven again from its journal when a wait is resolved.
+/// A parked turn. Nothing of it stays in memory: when a wait is resolved, the turn is driven again from its
+/// journal.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// What it waits for; never empty.
+    /// What the turn waits for. Never empty.
     pub waits: Vec<Wait>,
 }
 
-/// The turn is over.
+/// A finished turn.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Done {
     /// How it ended.
     pub end: End,
-    /// The messages of a turn that was answered; a turn that ended otherwise is read from its journal.
+    /// The messages of an answered turn. Read the messages of any other turn from its journal.
     pub messages: Vec<Message>,
 }
 
@@ -117,16 +118,17 @@ struct Machine {
     plan: Plan,
     root: ReplayKey,
     messages: Vec<Message>,
-    /// The places of the messages that the user typed.
+    /// The indices of the messages that the user typed.
     typed: Vec<usize>,
-    /// The place of the input that began the turn.
+    /// The index of the input that began the turn.
     input: usize,
     model_calls: u32,
     checkpoints: u32,
     repairs: u32,
 }
 
-/// The first step of a turn on this input, after what was said elsewhere before it.
+/// Returns the first step of a turn with this input. `before` holds the messages of an earlier conversation
+/// elsewhere.
 pub fn begin(plan: Plan, before: Vec<Message>, input: Vec<Part>) -> Step {
     let root = ReplayKey::turn(plan.index);
     let mut messages = before;
@@ -137,7 +139,7 @@ pub fn begin(plan: Plan, before: Vec<Message>, input: Vec<Part>) -> Step {
     Machine { plan, root, messages, typed, input, model_calls: 0, checkpoints: 0, repairs: 0 }.ask()
 }
 
-/// The calls that take back what an aborted turn did (R6.15), in the order in which they run.
+/// Returns the first step that undoes the effects of an aborted turn. The calls run in this order.
 pub fn take_back(index: u32, calls: Vec<ToolUse>, reason: String) -> Step {
     let slot = |call| Slot { call, refused: None, result: None };
     let slots = calls.into_iter().map(slot).collect();
@@ -145,12 +147,13 @@ pub fn take_back(index: u32, calls: Vec<ToolUse>, reason: String) -> Step {
 }
 
 impl CallModel {
-    /// Where the call stands in the turn.
+    /// Returns the replay key of the call.
     pub fn key(&self) -> &ReplayKey {
         &self.key
     }
 
-    /// The request. `at` names the conversation up to here; a host that keeps nothing has no such place.
+    /// Returns the request. `at` is the last message of the conversation so far, or `None` on a host that
+    /// stores nothing.
     pub fn effect(&self, at: Option<Place>) -> ModelCall {
         let Plan { model, tools, output, reply_tokens, .. } = &self.machine.plan;
         ModelCall {
@@ -163,17 +166,17 @@ impl CallModel {
         }
     }
 
-    /// Which model call of the turn it is, counted from 0.
+    /// Returns the index of the model call in the turn, counted from 0.
     pub fn number(&self) -> u32 {
         self.machine.model_calls - 1
     }
 
-    /// The messages of this turn so far, in the order the model reads them.
+    /// Returns the messages of this turn so far, in the order the model reads them.
     pub fn messages(&self) -> &[Message] {
         &self.machine.messages
     }
 
-    /// Goes on with what came of the call.
+    /// Continues with the outcome of the call.
     pub fn resume(self, outcome: ModelOutcome) -> Step {
         let reply = match outcome {
             ModelOutcome::Reply(reply) => reply,
@@ -204,28 +207,28 @@ impl CallModel {
         Step::Done(end.into())
     }
 
-    /// Holds still before the call is tried again.
+    /// Parks the turn before the call is tried again.
     pub fn wait(self, wait: Wait) -> Step {
         Step::Wait(Waiting { waits: vec![wait] })
     }
 
-    /// Ends the turn because of what the model said.
+    /// Ends the turn because the call or its reply was refused.
     pub fn fail(self, failure: Failure) -> Step {
         Step::Done(End::Failed { failure }.into())
     }
 
-    /// Ends the turn instead of asking.
+    /// Ends the turn instead of calling the model.
     pub fn cancel(self, reason: String) -> Step {
         Step::Done(End::Cancelled { reason }.into())
     }
 
-    /// Ends the turn because this budget has not enough left for the call.
+    /// Ends the turn because this budget is too low for the call.
     pub fn out_of(self, budget: String, why: String) -> Step {
         Step::Done(End::OutOfBudget { budget, why: Some(why) }.into())
     }
 }
 
-/// Which calls of a reply cannot run whatever their tool says.
+/// Decides which calls of a reply are refused without asking their tool.
 fn slots(calls: &[ToolUse], most: usize) -> Vec<Slot> {
     let mut seen = BTreeSet::new();
     let refuse = |index: usize, call: &ToolUse, first: bool| match &call.arguments {
@@ -251,22 +254,24 @@ fn slots(calls: &[ToolUse], most: usize) -> Vec<Slot> {
 }
 
 impl RunTools {
-    /// Where the batch stands in the turn.
+    /// Returns the replay key of the batch.
     pub fn key(&self) -> &ReplayKey {
         &self.key
     }
 
-    /// Whether the calls take back what an aborted turn did: they run one after the other, and none of them may wait.
+    /// Returns whether the calls undo the effects of an aborted turn. Such calls run one after the other, and
+    /// none of them may wait.
     pub fn takes_back(&self) -> bool {
         matches!(self.then, Then::Abort { .. })
     }
 
-    /// The calls in the order asked, and for those that cannot run the reason.
+    /// Returns the calls in the order the model asked for them, with the reason for each that cannot run.
     pub fn calls(&self) -> impl Iterator<Item = (&ToolUse, Option<&Failure>)> {
         self.slots.iter().map(|slot| (&slot.call, slot.refused.as_ref()))
     }
 
-    /// What the model had read when it asked for the calls, of this turn; nothing if it did not ask for them.
+    /// Returns the messages of this turn that the model had read when it asked for the calls. Empty if it did
+    /// not ask for them.
     pub fn read(&self) -> &[Message] {
         match &self.then {
             Then::GoOn(machine) => &machine.messages,
@@ -274,7 +279,7 @@ impl RunTools {
         }
     }
 
-    /// The same, with who wrote what.
+    /// Returns the same messages with their authorship.
     pub fn turn_messages(&self) -> TurnMessages<'_> {
         match &self.then {
             Then::GoOn(Machine { messages, typed, input, .. }) => {
@@ -284,40 +289,41 @@ impl RunTools {
         }
     }
 
-    /// The model call that follows when every call has its result, and the messages before these; none if none follows.
+    /// Returns the model call that follows the results of the calls, with the messages so far. `None` if no
+    /// model call follows.
     pub fn next_model(&self) -> Option<(ReplayKey, &[Message])> {
         let Then::GoOn(machine) = &self.then else { return None };
         let may = machine.model_calls < machine.plan.model_calls;
         may.then(|| (machine.root.model(machine.model_calls), machine.messages.as_slice()))
     }
 
-    /// Settles one call. Results reach the model in the order it asked, whatever order they arrive in, so a replay that
-    /// settles them differently builds the same transcript.
+    /// Settles one call. Results reach the model in the order of the calls, whatever order they arrive in. A
+    /// replay that settles them in another order builds the same transcript.
     ///
     /// # Panics
-    /// If the call is not open: the driver settles only calls it was given, once.
+    /// Panics if the call is not open: the driver settles only calls it was given, once.
     pub fn settle(mut self, index: usize, result: ToolResult) -> Step {
         let slot = self.slots.get_mut(index).filter(|slot| slot.result.is_none());
         slot.expect("the driver settles only calls it was given, once").result = Some(result);
         self.next()
     }
 
-    /// Holds still: every call that is not settled waits for something outside.
+    /// Parks the turn: every call that is not settled waits for an external event.
     pub fn wait(self, waits: Vec<Wait>) -> Step {
         Step::Wait(Waiting { waits })
     }
 
-    /// Ends the turn because of what its calls ask for.
+    /// Ends the turn because its calls were refused.
     pub fn fail(self, failure: Failure) -> Step {
         Step::Done(End::Failed { failure }.into())
     }
 
-    /// Ends the turn because this budget has not enough left for its calls.
+    /// Ends the turn because this budget is too low for its calls.
     pub fn out_of(self, budget: String, why: String) -> Step {
         Step::Done(End::OutOfBudget { budget, why: Some(why) }.into())
     }
 
-    /// Ends the turn after its calls were settled as far as they go.
+    /// Ends the turn after as many of its calls as possible were settled.
     pub fn cancel(self, reason: String) -> Step {
         Step::Done(End::Cancelled { reason }.into())
     }
@@ -345,32 +351,33 @@ impl RunTools {
 }
 
 impl AtCheckpoint {
-    /// Where the checkpoint stands in the turn.
+    /// Returns the replay key of the checkpoint.
     pub fn key(&self) -> &ReplayKey {
         &self.key
     }
 
-    /// The request.
+    /// Returns the request.
     pub fn effect(&self) -> Checkpoint {
         Checkpoint { boundary: self.boundary }
     }
 
-    /// The model call that follows if the turn goes on from here.
+    /// Returns the key of the model call that follows if the turn continues.
     pub fn next_model(&self) -> ReplayKey {
         self.machine.root.model(self.machine.model_calls)
     }
 
-    /// The model call that gave the last reply.
+    /// Returns the key of the model call that gave the last reply.
     pub fn answered_by(&self) -> ReplayKey {
         self.machine.root.model(self.machine.model_calls - 1)
     }
 
-    /// The answer that would complete the turn; none if the turn goes on anyway.
+    /// Returns the answer that would complete the turn, or `None` if the turn continues anyway.
     pub fn answer(&self) -> Option<Cow<'_, str>> {
         (self.boundary == Boundary::BeforeCompletion).then(|| self.machine.answer())
     }
 
-    /// The answer that would complete the turn, and the schema it must fit; none if the turn goes on anyway.
+    /// Returns the answer that would complete the turn and the schema it must match, or `None` if the turn
+    /// continues anyway.
     pub fn contract(&self) -> Option<(Cow<'_, str>, &Value)> {
         let schema =
             self.machine.plan.output.as_ref().filter(|_| self.boundary == Boundary::BeforeCompletion)?;
@@ -382,17 +389,17 @@ impl AtCheckpoint {
         Step::Done(End::Failed { failure }.into())
     }
 
-    /// Holds still before the turn is completed.
+    /// Parks the turn before it is completed.
     pub fn wait(self, wait: Wait) -> Step {
         Step::Wait(Waiting { waits: vec![wait] })
     }
 
-    /// Ends the turn because somebody wants it to stop.
+    /// Ends the turn because it was cancelled.
     pub fn cancel(self, reason: String) -> Step {
         Step::Done(End::Cancelled { reason }.into())
     }
 
-    /// Goes on with what joined.
+    /// Continues with what joined. The turn is complete if nothing did.
     pub fn resume(self, joined: Joined) -> Step {
         let mut machine = self.machine;
         if joined.is_empty() && self.boundary == Boundary::BeforeCompletion {
@@ -407,14 +414,14 @@ impl AtCheckpoint {
         }
         let inputs = joined.inputs.len();
         machine.messages.extend(joined.into_messages());
-        // Inputs come last; what is before them was written by hooks and by the runtime.
+        // Inputs come last. Hooks and the runtime wrote the messages before them.
         let end = machine.messages.len();
         machine.typed.extend(end - inputs..end);
         machine.ask()
     }
 }
 
-/// Why an answer does not complete the turn, where something stands against it.
+/// Returns why an answer does not complete the turn, if it does not.
 fn sends_back(boundary: Boundary, joined: &Joined) -> Option<Failure> {
     if let Some(correction) = &joined.correction {
         return Some(Failure::new(Kind::OutputInvalid, correction.clone()));
@@ -456,9 +463,9 @@ mod tests {
     use outlast_vocab::TurnId;
     use outlast_vocab::effect::{JoinedInput, ModelFailure, Usage};
 
-    /// Plays answers to a turn and prints what it asks for next: `say TEXT`, `refuse TEXT`, `length TEXT`, `error`,
-    /// `call TOOL…` (`!TOOL` with broken arguments), `ok INDEX OUTPUT`, `pass`, `join TEXT`, `correct TEXT`, `cancel
-    /// REASON`.
+    /// Plays answers to a turn and prints what it asks for next. The script accepts `say TEXT`,
+    /// `refuse TEXT`, `length TEXT`, `error`, `call TOOL…` (`!TOOL` with broken arguments), `ok INDEX OUTPUT`,
+    /// `pass`, `join TEXT`, `correct TEXT` and `cancel REASON`.
     #[track_caller]
     fn check(model_calls: u32, script: &str, want: &Expect) {
         let model = "rehearsal/test".parse().unwrap();

@@ -1,4 +1,4 @@
-//! Turns the records of a turn back into messages, whole: every call a model made has a result (R4.8).
+//! Turns the records of a turn back into complete messages: every tool call of a model has a result.
 use outlast_vocab::effect::{BatchCall, BatchOutcome, Command, ModelOutcome, Outcome, ToolOutcome};
 use outlast_vocab::hook::Patch;
 use outlast_vocab::message::{Message, ModelCallId, Part, ToolName, ToolResult, ToolUse};
@@ -8,19 +8,19 @@ use outlast_vocab::record::{
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Kind, ReplayKey};
 
-/// The messages of a turn, and what had to be put where a result was missing.
+/// The messages of a turn, and the results that had to be added where one was missing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Transcript {
     /// The messages, in the order a model reads them.
     pub messages: Vec<Message>,
-    /// What the turn left out of the model's view, in order.
+    /// The compactions of the turn, in order.
     pub compactions: Vec<Compacted>,
-    /// Calls that got their result from a later record or were marked interrupted.
+    /// Calls that got their result from a later record, or were marked as interrupted.
     pub repaired: Vec<RepairedCall>,
 }
 
-/// The transcript of a turn from its records in order, up to and with the record `cut`. Results that came after the cut
-/// are restored, because a fork or a rewind in the middle of a batch must not lose what is known.
+/// Returns the transcript of a turn from its records in order, up to and including the record `cut`. Results
+/// that came after the cut are restored, so that a fork or rewind within a batch loses nothing that is known.
 pub fn of_turn(records: &[Record], cut: Seq) -> Transcript {
     let mut transcript = Transcript::default();
     let mut batch: Option<Batch> = None;
@@ -90,7 +90,7 @@ impl Transcript {
     }
 }
 
-/// The calls of the last reply while their results come in.
+/// The calls of the last reply while their results are collected.
 struct Batch {
     asked: Option<(Seq, ReplayKey)>,
     calls: Vec<Call>,
@@ -101,7 +101,7 @@ struct Call {
     tool: ToolName,
     /// The result, and whether it came before the cut.
     result: Option<(ToolResult, bool)>,
-    /// What hooks left of the result that is to come.
+    /// The future result of the call, as hooks left it.
     hooked: Option<ToolResult>,
 }
 
@@ -158,7 +158,7 @@ impl Batch {
         }
     }
 
-    /// The call whose place fits.
+    /// Returns the first call whose replay key satisfies the predicate.
     fn find(&mut self, fits: impl Fn(ReplayKey) -> bool) -> Option<&mut Call> {
         let (_, root) = self.asked.as_ref()?;
         let place = |(index, call): (usize, &Call)| root.child(index, call.id.as_str());
@@ -175,7 +175,7 @@ impl Batch {
     }
 }
 
-/// The result a model is told for a call's outcome; a pending call has none yet.
+/// Returns the result that the model reads for an outcome. A pending call has none yet.
 pub fn result_of(outcome: &ToolOutcome) -> Option<ToolResult> {
     match outcome {
         ToolOutcome::Done(result) => Some(result.clone()),
@@ -188,7 +188,7 @@ pub fn result_of(outcome: &ToolOutcome) -> Option<ToolResult> {
     }
 }
 
-/// The result a model is told for a call that somebody outside finished.
+/// Returns the result that the model reads for an externally completed call.
 pub fn result_of_resolution(resolution: Resolution) -> ToolResult {
     match resolution {
         Resolution::Ok(value) => ToolResult::Ok(value),
@@ -203,7 +203,7 @@ pub fn result_of_resolution(resolution: Resolution) -> ToolResult {
     }
 }
 
-/// The results of a batch in the order asked.
+/// Returns the results of a batch in the order of its calls.
 pub fn results_of(outcome: &BatchOutcome) -> Vec<Option<ToolResult>> {
     outcome.0.iter().map(result_of).collect()
 }

@@ -1,18 +1,18 @@
-//! The session tree: turns hang on messages, heads point at them (R4.1).
+//! The session tree: each turn follows a message, and heads point at messages.
 //!
-//! A turn's messages are a straight line; branching happens only where a turn begins. So the tree is kept by turn:
-//! each knows the message it follows.
+//! The messages of a turn form a straight line; the tree branches only where a turn begins. So the tree is
+//! stored by turn, and each turn knows the message it follows.
 use outlast_vocab::record::{NodeRef, Seq};
 use outlast_vocab::{SessionId, TurnId};
 
 /// One turn as a branch of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// The session whose records it is made of.
+    /// The session that holds its records.
     pub session: SessionId,
     /// The turn.
     pub turn: TurnId,
-    /// The message it follows; none at the root.
+    /// The message it follows, or `None` at the root.
     pub parent: Option<NodeRef>,
     /// Its first message.
     pub first: Seq,
@@ -26,33 +26,33 @@ impl Branch {
     }
 }
 
-/// The turns of a session and of those it was forked from.
+/// The turns of a session and of the sessions it was forked from.
 #[derive(Debug)]
 pub struct Tree {
     branches: Vec<Branch>,
 }
 
 impl Tree {
-    /// A tree of these turns, in the order they began.
+    /// Creates a tree of these turns, in the order they began.
     pub fn new(branches: Vec<Branch>) -> Self {
         Self { branches }
     }
 
-    /// The turns from the root to this message.
+    /// Returns the turns from the root to this message.
     pub fn path(&self, head: Option<NodeRef>) -> Vec<&Branch> {
         let mut path = Vec::new();
         let mut node = head;
         while let Some(branch) = node.and_then(|node| self.branches.iter().rfind(|branch| branch.holds(node)))
         {
             path.push(branch);
-            // A parent always began earlier; a cycle can only come from damaged data and must not hang the reader.
+            // A parent always began earlier. A cycle means corrupt data and must not hang the reader.
             node = branch.parent.filter(|_| path.len() <= self.branches.len());
         }
         path.reverse();
         path
     }
 
-    /// The turns that follow a message of this turn, or begin the session.
+    /// Returns the turns that follow a message of this turn, or those at the root.
     pub fn children(&self, of: Option<&Branch>) -> Vec<&Branch> {
         let follows = |branch: &&Branch| match (of, branch.parent) {
             (Some(parent), Some(node)) => parent.holds(node),

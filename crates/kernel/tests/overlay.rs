@@ -1,4 +1,4 @@
-//! How layers of configuration are folded (R10.1).
+//! Tests of folding layers of configuration.
 use outlast_kernel::overlay::{Placed, Registry, fold, join, origins, over, prompt};
 use outlast_vocab::label::Guard;
 use outlast_vocab::overlay::{Capability, Layer, Overlay, Reach, Requires};
@@ -315,7 +315,7 @@ prop_compose! {
         settings in proptest::collection::btree_map("set_[a-d]", 0..3, 0..3),
     ) -> Overlay {
         let mcp: BTreeMap<String, Value> = mcp.into_iter().map(|(name, is)| (name, json!({"is": is}))).collect();
-        // A name that stands twice is another test's business.
+        // Another test covers duplicate names.
         let rules: Vec<Value> = names.iter().map(|name| json!({"id": format!("r{name}"), "then": "allow"})).collect();
         let rate = |name: &u64| json!({"name": format!("r{name}"), "tool": "*", "calls": 5, "per": "minute"});
         let rates: Vec<Value> = names.iter().map(rate).collect();
@@ -345,7 +345,7 @@ prop_compose! {
     }
 }
 
-/// Whether a host may be reached.
+/// Returns whether the network allow-lists permit a host.
 fn reaches(network: &Reach, host: &str) -> bool {
     network.lists().all(|list| list.contains(host))
 }
@@ -392,7 +392,7 @@ proptest! {
             ..Package::new("shop", "a/one".parse().unwrap(), "")
         };
         for overlay in said {
-            // What a session or a turn cannot say is refused, which is tested elsewhere.
+            // Other tests cover the settings that a session or a turn may not change.
             let said = Overlay { guard: overlay.guard, network: overlay.network, ..Overlay::default() };
             let now = over(&package, said.clone()).unwrap();
             prop_assert_eq!(now.guard, package.guard.max(said.guard));

@@ -1,5 +1,5 @@
-//! The session tree under any sequence of turns, forks and rewinds: a path is what was said on the way to a message, and
-//! nothing that happens elsewhere changes it.
+//! Property tests of the session tree under any sequence of turns, forks and rewinds. A path holds the turns
+//! that lead to a message, and nothing that happens elsewhere changes it.
 use outlast_kernel::tree::{Branch, Tree};
 use outlast_vocab::record::{NodeRef, Seq};
 use outlast_vocab::{SessionId, TurnId};
@@ -7,16 +7,16 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// What somebody does. Numbers choose among what is there by then.
+/// One operation. Its numbers choose among the heads and messages that exist by then.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
-    /// A turn with so many messages at the end of a head.
+    /// Adds a turn with this many messages at a head.
     Turn { head: usize, messages: u64 },
-    /// A head at a message of any turn, in the session of that message.
+    /// Adds a head at a message of any turn, in the session of that message.
     NewHead { at: usize },
-    /// A session that goes on from a message of any turn.
+    /// Forks a session at a message of any turn.
     NewSession { at: usize },
-    /// A head moves to a message of any turn, or to the beginning.
+    /// Moves a head to a message of any turn, or to the root.
     Rewind { head: usize, to: Option<usize> },
 }
 
@@ -30,7 +30,7 @@ fn deed() -> impl Strategy<Value = Deed> {
     ]
 }
 
-/// Everything that was done, kept in the plainest way: each message with the turns that lead to it.
+/// A simple model of the tree: each message with the turns that lead to it.
 #[derive(Debug)]
 struct World {
     branches: Vec<Branch>,
@@ -62,7 +62,8 @@ impl World {
             }
             Deed::NewSession { at } => {
                 let session = SessionId::from_u128(self.last.len() as u128 + 1);
-                // Its records are counted from the beginning, so places alone do not tell sessions apart.
+                // The records of every session are counted from the start, so positions alone do not
+                // distinguish sessions.
                 self.last.insert(session, 1);
                 self.heads.push((session, self.message(at)));
             }
@@ -79,7 +80,7 @@ impl World {
         let turn = TurnId::from_u128(self.branches.len() as u128 + 1);
         let last = self.last.get_mut(&session).expect("every session counts its records");
         let first = *last + 1;
-        // Records that are no messages lie between one turn and the next.
+        // Other records are between two turns.
         *last += messages + 2;
         let mut path = parent.map_or_else(Vec::new, |parent| self.paths[&parent].clone());
         path.push(turn);

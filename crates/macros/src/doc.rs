@@ -1,10 +1,10 @@
-//! Doc comments as the texts that a model reads.
+//! Converts doc comments to the texts that a model reads.
 use syn::{Attribute, Expr, ExprLit, Lit, Meta};
 
-/// The text of the doc comments among some attributes; empty when there is none.
+/// Returns the text of the doc comments among some attributes; empty without doc comments.
 ///
-/// Lines are broken where the source has no more room, so those of a paragraph are joined. What begins a paragraph, a list
-/// item or a row of a table stays on a line of its own, and so does everything inside a fence.
+/// The lines of a paragraph are joined, because they are only wrapped for the source. Paragraphs, list items and table
+/// rows stay on separate lines, and so does everything inside a code fence.
 pub(crate) fn text(attributes: &[Attribute]) -> String {
     let lines: Vec<String> = attributes.iter().filter_map(line).collect();
     let mut text = String::new();
@@ -24,7 +24,7 @@ pub(crate) fn text(attributes: &[Attribute]) -> String {
     text.trim().to_owned()
 }
 
-/// Whether an attribute is a doc comment.
+/// Returns whether an attribute is a doc comment.
 pub(crate) fn is_doc(attribute: &Attribute) -> bool {
     attribute.path().is_ident("doc")
 }

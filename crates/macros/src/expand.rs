@@ -1,4 +1,4 @@
-//! Writes the type that implements `Tool`.
+//! Generates the type that implements `Tool`.
 use crate::function::{Function, Output};
 use crate::options::Options;
 use crate::parameter::{Argument, Default, Parameter, Role};
@@ -6,10 +6,10 @@ use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::{Attribute, Error, Path, Result, parse_quote};
 
-/// The longest name in bytes, as `ToolName` has it.
+/// The maximum length of a name in bytes, as in `ToolName`.
 const NAME_BYTES: usize = 64;
 
-/// The tool that a function becomes: a type of its name, with the function in it as `call`.
+/// Generates the tool of a function: a type of the same name, with the function as `call`.
 pub(crate) fn expand(options: &Options, function: &Function) -> Result<TokenStream> {
     let outlast: Path = options.outlast.clone().unwrap_or_else(|| parse_quote!(::outlast));
     let Function { item, docs, description, parameters, output } = function;
@@ -82,7 +82,7 @@ pub(crate) fn expand(options: &Options, function: &Function) -> Result<TokenStre
     })
 }
 
-/// What the model calls it.
+/// Returns the name of the tool.
 fn name(options: &Options, function: &Ident) -> Result<String> {
     let (name, span) = match &options.name {
         Some(name) => (name.value(), name.span()),
@@ -98,7 +98,7 @@ fn name(options: &Options, function: &Ident) -> Result<String> {
     Ok(name)
 }
 
-/// When the function is there at all.
+/// Returns the `cfg` attributes of the function.
 fn conditions(attributes: &[Attribute]) -> Vec<&Attribute> {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect()
 }
@@ -107,7 +107,7 @@ fn is_durable(parameter: &Parameter) -> bool {
     matches!(parameter.role, Role::Service { durable: true })
 }
 
-/// What the model passes: a type, and its fields as variables.
+/// The arguments of the tool: a type, and its fields as variables.
 struct Arguments {
     definition: TokenStream,
     ty: TokenStream,
@@ -152,7 +152,7 @@ fn arguments(outlast: &Path, parameters: &[Parameter]) -> Arguments {
     Arguments { definition, ty: quote!(Arguments), fields: quote!(let Arguments { #(#variables),* } = args;) }
 }
 
-/// A path below Outlast, as the derives take it: in a string.
+/// Returns a path below Outlast as a string, which the derives require.
 fn path_text(outlast: &Path, name: &str) -> Literal {
     let mut text = String::new();
     if outlast.leading_colon.is_some() {
@@ -165,7 +165,7 @@ fn path_text(outlast: &Path, name: &str) -> Literal {
     Literal::string(&(text + name))
 }
 
-/// What each parameter of the function is passed.
+/// Returns the value passed to each parameter of the function.
 fn passed(parameters: &[Parameter]) -> Vec<TokenStream> {
     let each = parameters.iter().enumerate().map(|(index, parameter)| match parameter.role {
         Role::Arguments => quote!(args),
@@ -178,7 +178,7 @@ fn passed(parameters: &[Parameter]) -> Vec<TokenStream> {
     each.collect()
 }
 
-/// The services, as a type and as a pattern: pairs in pairs, so that there may be any number.
+/// Returns the services as a type and as a pattern. Nested pairs allow any number of them.
 fn needs(parameters: &[Parameter]) -> (TokenStream, TokenStream) {
     let services = parameters.iter().enumerate().rev();
     let services = services.filter(|(_, parameter)| matches!(parameter.role, Role::Service { .. }));
@@ -188,7 +188,7 @@ fn needs(parameters: &[Parameter]) -> (TokenStream, TokenStream) {
     })
 }
 
-/// A variable that the function cannot see.
+/// Returns a variable that the function cannot see.
 fn variable(index: usize) -> Ident {
     Ident::new(&format!("parameter_{index}"), Span::mixed_site())
 }

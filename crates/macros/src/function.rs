@@ -1,29 +1,29 @@
-//! A function that is to be a tool, checked: what cannot become one is refused with what to do instead.
+//! Parses and checks the function. A function that cannot become a tool is rejected with advice.
 use crate::doc;
 use crate::parameter::{Parameter, Role};
 use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, GenericArgument, ItemFn, PathArguments, Result, ReturnType, Type};
 
-/// A function that can be a tool.
+/// A function that can become a tool.
 pub(crate) struct Function {
-    /// The function, without what only the tool needs.
+    /// The function without the attributes for the tool.
     pub(crate) item: ItemFn,
     /// Its doc comment.
     pub(crate) docs: Vec<Attribute>,
-    /// What the model is told it does.
+    /// The description for the model.
     pub(crate) description: String,
-    /// Its parameters, in their order.
+    /// Its parameters, in order.
     pub(crate) parameters: Vec<Parameter>,
-    /// What it gives when all goes well.
+    /// Its success type.
     pub(crate) output: Output,
 }
 
-/// What a function gives when all goes well.
+/// The success type of a function.
 pub(crate) enum Output {
     /// A value of this type.
     Value(Box<Type>),
-    /// `Ran`: it says itself whether it is done.
+    /// `Ran`: the function decides whether the call is done.
     Ran,
 }
 
@@ -52,7 +52,7 @@ impl Parse for Function {
     }
 }
 
-/// Refuses functions that the runtime could not call.
+/// Rejects functions that the runtime could not call.
 fn plain(item: &ItemFn) -> Result<()> {
     let signature = &item.sig;
     if signature.asyncness.is_none() {
@@ -69,7 +69,7 @@ fn plain(item: &ItemFn) -> Result<()> {
     Ok(())
 }
 
-/// All arguments in one struct, or each for itself; the facts of the call at most once.
+/// Rejects a mix of `#[args]` with single arguments, and more than one `Call`.
 fn one_of_each(parameters: &[Parameter]) -> Result<()> {
     let mut whole = parameters.iter().filter(|parameter| matches!(parameter.role, Role::Arguments));
     let single = parameters.iter().find(|parameter| matches!(parameter.role, Role::Argument(_)));

@@ -1,8 +1,8 @@
-//! `#[tool]`: a function as a tool.
+//! The attribute `#[tool]`, which turns a function into a tool.
 //!
-//! Reads the function ([`function`]: its [`parameter`]s, its [`doc`] comment) and the words in the attribute ([`options`]),
-//! and writes a type of the function's name that implements the port `Tool` ([`expand`]). It knows services by their names
-//! only. Use it through `outlast::tool`, where it is documented.
+//! It parses the function ([`function`]: its [`parameter`]s, its [`doc`] comment) and the options of the attribute
+//! ([`options`]). It generates a type with the function's name that implements the port `Tool` ([`expand`]). It only
+//! knows services by their names. Use it through `outlast::tool`, which documents it.
 mod doc;
 mod expand;
 mod function;
@@ -14,7 +14,7 @@ use options::Options;
 use proc_macro::TokenStream;
 use syn::parse_macro_input;
 
-/// Makes a tool of an `async fn`. See `outlast::tool`.
+/// Turns an `async fn` into a tool. See `outlast::tool`.
 #[proc_macro_attribute]
 pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
     let options = parse_macro_input!(attribute as Options);

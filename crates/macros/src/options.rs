@@ -1,20 +1,20 @@
-//! The words in `#[tool(…)]`.
+//! The options of `#[tool(…)]`.
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::parse::{Parse, ParseStream};
 use syn::{Error, Ident, LitInt, LitStr, Path, Result};
 
-/// What a tool says of itself beside its name, its description and its arguments.
+/// The options of a tool, apart from its description and arguments.
 #[derive(Default)]
 pub(crate) struct Options {
-    /// What a model calls it, if not by the function's name.
+    /// The name of the tool, if it is not the function's name.
     pub(crate) name: Option<LitStr>,
-    /// Where Outlast is found, if not at `::outlast`.
+    /// The path of Outlast, if it is not `::outlast`.
     pub(crate) outlast: Option<Path>,
-    /// Whether it promises the form of its results.
+    /// Whether the contract contains the schema of the results.
     pub(crate) returns: bool,
-    /// Whether it said that it needs a durable host.
+    /// Whether it explicitly needs a durable host.
     pub(crate) durable: bool,
     class: Option<Ident>,
     serial: Option<Span>,
@@ -81,7 +81,7 @@ impl Options {
         Ok(())
     }
 
-    /// The methods of `About` that say the same.
+    /// Generates the matching methods of `About`.
     pub(crate) fn methods(&self, outlast: &Path) -> TokenStream {
         let class = match self.class.as_ref().map(ToString::to_string).as_deref() {
             Some("pure") => quote!(.pure()),
@@ -113,7 +113,7 @@ impl Options {
     }
 }
 
-/// A whole number from 1 on.
+/// Parses a whole number of at least 1.
 fn counted(meta: &ParseNestedMeta<'_>) -> Result<LitInt> {
     let number: LitInt = meta.value()?.parse()?;
     match number.base10_parse::<u32>() {

@@ -1,12 +1,12 @@
-//! The parameters of a tool: what a model passes, and what the runtime hands over.
+//! The parameters of a tool: arguments from the model, and services from the runtime.
 //!
-//! A parameter is a service if its type is called like one of [`SERVICES`], or if it is marked `#[service]`. `Call` is the
-//! facts of the call. Everything else is an argument.
+//! A parameter is a service if its type has one of the names in [`SERVICES`], or if it is marked `#[service]`. `Call`
+//! contains the facts of the call. Everything else is an argument.
 use crate::doc;
 use proc_macro2::TokenStream;
 use syn::{Attribute, Error, Expr, FnArg, Ident, Meta, Pat, PatType, Result, Type};
 
-/// Services that are known by the last word of their type, and whether using one needs a durable host.
+/// Services by the last segment of their type, and whether each needs a durable host.
 const SERVICES: &[(&str, bool)] = &[
     ("Service", false),
     ("Steps", true),
@@ -22,7 +22,7 @@ const SERVICES: &[(&str, bool)] = &[
     ("Payments", true),
 ];
 
-/// The facts of one call.
+/// The type with the facts of one call.
 const CALL: &str = "Call";
 
 /// One parameter.
@@ -31,33 +31,33 @@ pub(crate) struct Parameter {
     pub(crate) ty: Type,
 }
 
-/// Who gives it.
+/// The source of a parameter's value.
 pub(crate) enum Role {
-    /// The model, as one field among others.
+    /// The model, as one of several arguments.
     Argument(Argument),
-    /// The model: all of its arguments.
+    /// The model, as all arguments.
     Arguments,
     /// The runtime.
     Service {
-        /// Whether it works on a durable host only.
+        /// Whether it only works on a durable host.
         durable: bool,
     },
-    /// The runtime: the facts of the call.
+    /// The runtime, as the facts of the call.
     Call,
 }
 
-/// What one field of the arguments is called and how it is described.
+/// The name and description of an argument.
 pub(crate) struct Argument {
     pub(crate) name: Ident,
     pub(crate) description: String,
     pub(crate) default: Default,
-    /// Attributes for serde and schemars, passed on as they are.
+    /// Attributes for serde and schemars, passed on unchanged.
     pub(crate) attributes: Vec<Attribute>,
 }
 
-/// What an argument is when the model leaves it out.
+/// The default of an absent argument.
 pub(crate) enum Default {
-    /// An error, unless its type is an `Option`.
+    /// No default: an error, unless its type is an `Option`.
     None,
     /// `#[default]`: the default of its type.
     OfType,
@@ -66,7 +66,7 @@ pub(crate) enum Default {
 }
 
 impl Parameter {
-    /// Reads a parameter and leaves in it only what a function may have.
+    /// Parses a parameter and removes our attributes from it.
     pub(crate) fn take(input: &mut FnArg) -> Result<Self> {
         let input = match input {
             FnArg::Typed(input) => input,
@@ -104,7 +104,7 @@ struct Marks {
 }
 
 impl Marks {
-    /// Takes the attributes that are ours off the parameter. Doc comments stay until they are read.
+    /// Removes our attributes from the parameter. Doc comments stay until they are read.
     fn take(input: &mut PatType) -> Result<Self> {
         let mut marks = Self { role: None, default: Default::None, passed_on: Vec::new() };
         let mut left = Vec::new();
@@ -162,7 +162,7 @@ fn argument(input: &PatType, default: Default, attributes: Vec<Attribute>) -> Re
     }
 }
 
-/// The last word of a type's path: `Steps` of `outlast::service::Steps`.
+/// Returns the last segment of a type's path: `Steps` of `outlast::service::Steps`.
 fn last_word(ty: &Type) -> Option<&Ident> {
     match ty {
         Type::Path(path) if path.qself.is_none() => path.path.segments.last().map(|segment| &segment.ident),

@@ -1,5 +1,5 @@
-//! A tool that is written wrong does not compile, and the compiler says what to do. Each file in `refused` is one mistake;
-//! its neighbour is what the compiler says. `TRYBUILD=overwrite` writes those anew.
+//! Wrong uses of `#[tool]` do not compile, and the compiler says what to do. Each file in `refused` is one mistake,
+//! with the expected compiler output beside it. `TRYBUILD=overwrite` rewrites the output.
 
 #[test]
 fn every_mistake_is_refused_with_what_to_do() {

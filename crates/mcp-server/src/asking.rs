@@ -1,8 +1,10 @@
-//! Questions for approval, put to the person behind an MCP client.
+//! Approval requests, shown to the person behind an MCP client.
 //!
-//! Whoever answers is recorded under the name they came in with, and only with the scope `approve`: a client that is run by an
-//! agent gets a key without it, and is told what waits instead. What is approved is the question that was shown: an id stands
-//! for one call with its arguments, and no longer counts when somebody has changed them.
+//! A vote is recorded under the caller's name and requires the scope `approve`. A client that an agent runs gets a key
+//! without that scope; its calls report what waits instead.
+//!
+//! A vote approves exactly the request that was shown. An approval id identifies one call with its arguments and
+//! becomes invalid if the arguments change.
 use outlast_ports::votes::Voted;
 use outlast_runtime::Runtime;
 use outlast_runtime::approvals::Question;
@@ -19,22 +21,22 @@ use rmcp::service::{ElicitationMode, RequestContext, RoleServer};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What is recorded as the reason of somebody who gave none.
+/// The reason to record if the person gives none.
 const NO_REASON: &str = "declined in an MCP client, without a reason";
 
-/// How a client can be asked.
+/// How to ask the person behind a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Not at all, or whoever is behind it may not answer.
+    /// The client cannot show a question, or its caller may not answer.
     None,
-    /// By a request, while the call is under way.
+    /// With a request during the call.
     Request,
-    /// In the result of the call, which the client then makes again with the answer.
+    /// In the result of the call. The client then repeats the call with the answer.
     Result,
 }
 
 impl Way {
-    /// How this caller can be asked.
+    /// Returns how to ask this caller.
     pub(crate) fn of(runtime: &Runtime, context: &RequestContext<RoleServer>) -> Self {
         let access = runtime.access();
         if !access.scopes.allow(Scope::Approve) || matches!(access.by, Principal::Agent(_)) {
@@ -46,7 +48,7 @@ impl Way {
             return if modes.contains(&ElicitationMode::Form) { Self::Request } else { Self::None };
         }
         let capable = context.client_capabilities().and_then(|can| can.elicitation);
-        // One that names neither form nor page means forms.
+        // A client that declares neither forms nor URLs supports forms.
         if capable.is_some_and(|can| can.form.is_some() || can.url.is_none()) {
             Self::Result
         } else {
@@ -55,13 +57,13 @@ impl Way {
     }
 }
 
-/// Whether the caller is one of those who may answer by now.
+/// Returns whether the caller is one of the people who may answer now.
 pub(crate) fn may_answer(runtime: &Runtime, question: &Question) -> bool {
     let who = question.heard();
     who.is_empty() || who.contains(&runtime.access().by.name().as_str())
 }
 
-/// A question as a client shows it.
+/// Returns the form that a client shows for a question.
 pub(crate) fn form(question: &Question) -> Option<ElicitRequestParams> {
     let decision = EnumSchema::builder(vec!["approve".to_owned(), "deny".to_owned()])
         .description("Whether the call may run exactly as it is shown.")
@@ -78,7 +80,7 @@ pub(crate) fn form(question: &Question) -> Option<ElicitRequestParams> {
     })
 }
 
-/// The same as a part of a result.
+/// Returns the same form as part of a result.
 pub(crate) fn request(question: &Question) -> Option<InputRequest> {
     form(question).map(|params| InputRequest::Elicitation(ElicitRequest::new(params)))
 }
@@ -111,7 +113,7 @@ fn message(question: &Question) -> String {
     visible(&lines.join("\n"))
 }
 
-/// What a person put into the form.
+/// The form as the person filled it in.
 #[derive(Deserialize)]
 struct Filled {
     decision: Decision,
@@ -126,7 +128,7 @@ enum Decision {
     Deny,
 }
 
-/// What an answer means; none if the question was put away.
+/// Converts an answer to a verdict; `None` if the person dismissed the question.
 fn verdict(answer: ElicitResult) -> Result<Option<Verdict>, Error> {
     let deny = |reason: Option<String>| {
         let reason = reason.filter(|reason| !reason.trim().is_empty());
@@ -149,7 +151,7 @@ fn verdict(answer: ElicitResult) -> Result<Option<Verdict>, Error> {
     })
 }
 
-/// Counts an answer in the name of whoever called. None if the question was put away.
+/// Records an answer as a vote of the caller. Returns `None` if the person dismissed the question.
 pub(crate) async fn count(
     runtime: &Runtime,
     id: ApprovalId,
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_show_is_shown_as_its_number_s46() {
+    fn what_would_not_show_is_shown_as_its_number() {
         assert_eq!(visible("a\u{202e}b\u{200b}\u{7}\nc"), "a\\u{202e}b\\u{200b}\\u{7}\nc");
     }
 }

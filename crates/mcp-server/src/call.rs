@@ -1,7 +1,7 @@
-//! A call of an agent: a durable turn, followed until it ends, waits for somebody, or the caller has waited long enough.
+//! A call of an agent: a durable turn that the server follows until it ends, waits for a person or reaches the timeout.
 //!
-//! The turn is durable before anything is awaited. A caller that goes away, or a server that dies, takes nothing with it: the
-//! same call with its key, or a call with the `turn`, follows the same turn again.
+//! The turn is durable before the server waits for it. If the caller disconnects or the server dies, nothing is lost.
+//! The same call with its idempotency key, or a call with `turn`, follows the same turn again.
 use crate::asking::{self, Way};
 use crate::server::{McpServer, hidden, stop};
 use crate::tools::Arguments;
@@ -30,7 +30,7 @@ use std::future::Future;
 use std::pin::Pin;
 use tokio::time::{Instant, sleep_until};
 
-/// The answer of a client to a question that it was asked.
+/// The pending answer of a client to a question.
 type Asking = Pin<Box<dyn Future<Output = (ApprovalId, Result<ElicitResult, ServiceError>)> + Send>>;
 
 /// A call of an agent.
@@ -41,28 +41,28 @@ pub(crate) struct Call<'s> {
     way: Way,
 }
 
-/// A turn that is followed.
+/// A turn that a call follows.
 struct Followed {
     session: SessionId,
     turn: TurnId,
     events: Events,
-    /// Whether its answer is to fit a schema.
+    /// Whether the answer must match a schema.
     typed: bool,
-    /// Whether the caller can come back to it.
+    /// Whether the caller can find the turn again.
     kept: bool,
-    /// How often the caller was told of progress.
+    /// The number of progress notifications sent.
     told: u32,
-    /// The questions that were put to the caller.
+    /// The questions already put to the caller.
     asked: BTreeSet<ApprovalId>,
-    /// The one that was not answered yet.
+    /// The question that is still open.
     asking: Option<Asking>,
-    /// Why an answer that the caller came back with was not counted.
+    /// Why an answer of the caller could not be recorded.
     misheard: Option<Error>,
-    /// Why it could not go on, at the record that was seen last.
+    /// Why the turn is stuck, according to the last record.
     stuck: Option<Failure>,
 }
 
-/// What happened first.
+/// The first event of a wait.
 enum Happened {
     Cancelled,
     Late,
@@ -71,13 +71,13 @@ enum Happened {
 }
 
 impl<'s> Call<'s> {
-    /// A call that came in with this handle.
+    /// Creates a call that uses this handle.
     pub(crate) fn new(server: &'s McpServer, runtime: Runtime, context: RequestContext<RoleServer>) -> Self {
         let way = Way::of(&runtime, &context);
         Self { server, runtime, context, way }
     }
 
-    /// Makes it. What goes wrong with the turn is a result that says so; only a caller that went away gets none.
+    /// Makes the call. Failures of the turn are returned as results. Only a caller that disconnected gets no result.
     pub(crate) async fn run(self, request: CallToolRequestParams) -> Result<CallToolResponse, ErrorData> {
         let (calls, id) = (&self.server.calls, self.context.id.clone());
         calls.begin(&id);
@@ -123,14 +123,14 @@ impl<'s> Call<'s> {
         }
     }
 
-    /// Sends the message, which is durable when this comes back.
+    /// Sends the message. It is durable once this returns.
     async fn say(&self, agent: &str, message: String, said: Arguments) -> Result<Followed, Error> {
         let Arguments { session, idempotency_key, schema, .. } = said;
         let fresh = self.runtime.fresh_session();
         let target = match (session, &idempotency_key) {
             (Some(session), _) if session.starts_with("ses_") => Target::Id(session.parse()?),
             (Some(key), _) => Target::Key { key, fresh },
-            // A request that is made again finds its turn only in the session it was made in.
+            // A repeated request can find its turn only in the session of the first request.
             (None, Some(key)) => Target::Key { key: json!(["mcp", agent, key]).to_string(), fresh },
             (None, None) => Target::New(fresh),
         };
@@ -146,8 +146,8 @@ impl<'s> Call<'s> {
         Ok(Followed { typed, kept, ..Followed::new((accepted.session, accepted.turn), events) })
     }
 
-    /// The span that caused the call: of the request, or of the HTTP request that brought it. One that is none means nothing, as
-    /// its standard has it.
+    /// Returns the span that caused the call, from the request's metadata or from its HTTP header. An invalid one is
+    /// ignored, as the standard requires.
     fn traceparent(&self) -> Option<TraceParent> {
         let said = self.context.meta.get_traceparent();
         let brought = self.context.extensions.get::<Parts>();
@@ -155,7 +155,7 @@ impl<'s> Call<'s> {
         said.or(header)?.parse().ok()
     }
 
-    /// Follows a turn that is there.
+    /// Follows an existing turn.
     async fn again(&self, turn: TurnId) -> Result<Followed, Error> {
         let TurnView { session, span: (Seq(first), _), .. } = self.runtime.store().turn(turn).await?;
         let before = Seq(first.saturating_sub(1));
@@ -165,7 +165,7 @@ impl<'s> Call<'s> {
         Ok(Followed { kept: true, typed, ..Followed::new((session, turn), events) })
     }
 
-    /// Goes on with a call whose result was a question, with the answers to it.
+    /// Resumes a call whose result was a question, with the answers to it.
     async fn come_back(&self, state: &str, answers: InputResponses) -> Result<Followed, Error> {
         let place = self.server.places.read(self.runtime.access().reach, "calls", state)?;
         let mut followed = self.again(place.parse()?).await?;
@@ -183,7 +183,7 @@ impl<'s> Call<'s> {
         Ok(followed)
     }
 
-    /// Counts an answer. One that came too late changes nothing: the turn says what was decided.
+    /// Records an answer. A late answer changes nothing, because the turn already has a decision.
     async fn count(&self, id: ApprovalId, answer: ElicitResult) -> Result<Option<Voted>, Error> {
         match asking::count(&self.runtime, id, answer).await {
             Err(error) if error.kind() == Kind::ApprovalNotFound => Ok(None),
@@ -191,7 +191,7 @@ impl<'s> Call<'s> {
         }
     }
 
-    /// Follows the turn. None if the caller does not want the result any more.
+    /// Follows the turn. Returns `None` if the caller cancelled the call.
     async fn follow(&self, mut followed: Followed) -> Result<Option<CallToolResponse>, Error> {
         if let Some(error) = followed.misheard.take() {
             return self.misheard(&mut followed, &error).await.map(Some);
@@ -248,13 +248,14 @@ impl<'s> Call<'s> {
         }
     }
 
-    /// Whether the turn still holds still for these. It is followed from its first record on, so what held it up may be mended.
+    /// Returns whether the turn is still parked on these waits. Events are read from the turn's first record, so an
+    /// earlier wait may already be resolved.
     async fn stands_at(&self, (session, turn): (SessionId, TurnId), waits: &[Wait]) -> Result<bool, Error> {
         let session = self.runtime.store().session(session).await?;
         Ok(session.state == SessionState::Parked && session.active == Some(turn) && session.waits == waits)
     }
 
-    /// Puts the next question of the turn to the caller; what nobody here can answer is the result.
+    /// Puts the next question of the turn to the caller. If this caller cannot answer it, returns it as the result.
     async fn ask(&self, followed: &mut Followed) -> Result<Option<CallToolResponse>, Error> {
         let questions = self.runtime.approvals().of_turn(followed.turn).await?;
         if questions.is_empty() || followed.asking.is_some() {
@@ -291,7 +292,7 @@ impl<'s> Call<'s> {
         Some(Box::pin(async move { (id, peer.create_elicitation(form).await) }))
     }
 
-    /// Somebody answered, or put the question away.
+    /// Handles an answer, or a question that was dismissed.
     async fn heard(
         &self,
         followed: &mut Followed,
@@ -306,13 +307,13 @@ impl<'s> Call<'s> {
             Err(error) => Err(error),
         };
         match counted {
-            // What waits still, waits for others; what does not, goes on.
+            // If the turn still waits, it waits for other people. Otherwise it resumes.
             Ok(()) => self.ask(followed).await,
             Err(error) => self.misheard(followed, &error).await.map(Some),
         }
     }
 
-    /// An answer could not be counted: the turn waits as before, and the caller is told both.
+    /// Reports an answer that could not be recorded. The turn still waits, and the result contains both facts.
     async fn misheard(&self, followed: &mut Followed, error: &Error) -> Result<CallToolResponse, Error> {
         let questions = self.runtime.approvals().of_turn(followed.turn).await?;
         let kind = error.kind();
@@ -330,7 +331,7 @@ impl<'s> Call<'s> {
         Ok(response.into())
     }
 
-    /// Tells a caller that wants to know what is going on.
+    /// Sends a progress notification, if the caller asked for them.
     async fn tell(&self, followed: &mut Followed, what: LiveKind) {
         let Some(token) = self.context.meta.get_progress_token() else { return };
         let text = match what {
@@ -342,7 +343,7 @@ impl<'s> Call<'s> {
         followed.told += 1;
         let mut progress = ProgressNotificationParam::new(token, f64::from(followed.told));
         progress.message = Some(text);
-        // Whoever does not hear it any more gets no result either.
+        // A caller that can no longer receive this gets no result either.
         let _ = self.context.peer.notify_progress(progress).await;
     }
 }
@@ -364,7 +365,7 @@ impl Followed {
     }
 }
 
-/// The answer to the question that is open; waits for ever if there is none.
+/// Awaits the answer to the open question, or forever if no question is open.
 async fn answered(asking: &mut Option<Asking>) -> (ApprovalId, Result<ElicitResult, ServiceError>) {
     match asking {
         Some(asking) => asking.await,
@@ -428,7 +429,7 @@ fn error(failure: &Failure) -> Value {
     json!({ "code": failure.code.code(), "class": failure.code.class().name(), "detail": failure.detail })
 }
 
-/// What went wrong before there was a turn to tell of.
+/// Returns the result for an error before the turn exists.
 fn failed(cause: &Error) -> CallToolResult {
     let (kind, detail) = (cause.kind(), hidden(cause.kind(), cause.detail()));
     tracing::info!(error = %cause, "a call of an agent was refused");
@@ -438,7 +439,7 @@ fn failed(cause: &Error) -> CallToolResult {
     result
 }
 
-/// What waits for somebody, and how they say yes or no.
+/// Returns a result that lists the open questions and how to answer them.
 fn waiting(followed: &Followed, questions: &[Question]) -> CallToolResult {
     let wait = |question: &Question| {
         let (who, Question { id, call, ask, votes, .. }) = (question.heard(), question);

@@ -1,19 +1,19 @@
-//! The calls of one client that are under way, so that it can cancel them.
+//! Tracks the running calls of one client, so that it can cancel them.
 use outlast_runtime::Runtime;
 use outlast_vocab::TurnId;
 use rmcp::model::RequestId;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The calls that are under way.
+/// The running calls.
 #[derive(Default)]
 pub(crate) struct Calls(Mutex<HashMap<RequestId, State>>);
 
-/// How far a call is.
+/// The state of a call.
 enum State {
     /// It has no turn yet.
     Beginning,
-    /// It was cancelled before it had one.
+    /// It was cancelled before it had a turn.
     Cancelled(String),
     /// It follows its turn.
     Running(Box<Runtime>, TurnId),
@@ -24,12 +24,12 @@ impl Calls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call comes in.
+    /// Adds a new call.
     pub(crate) fn begin(&self, id: &RequestId) {
         self.lock().insert(id.clone(), State::Beginning);
     }
 
-    /// It has its turn. Gives why it was cancelled, if it was in the meantime.
+    /// Sets the turn of a call. If the call was cancelled in the meantime, returns the reason.
     pub(crate) fn follow(&self, id: &RequestId, runtime: &Runtime, turn: TurnId) -> Option<String> {
         match self.lock().insert(id.clone(), State::Running(Box::new(runtime.clone()), turn)) {
             Some(State::Cancelled(reason)) => Some(reason),
@@ -37,12 +37,12 @@ impl Calls {
         }
     }
 
-    /// It is answered. One that nobody waits for any more stays: the reason may still be on its way.
+    /// Removes an answered call. A call whose caller stopped waiting stays, because the reason may still arrive.
     pub(crate) fn end(&self, id: &RequestId) {
         self.lock().remove(id);
     }
 
-    /// It is cancelled. Gives the turn that is to stop, if it has one.
+    /// Cancels a call. Returns the turn to stop, if it has one.
     pub(crate) fn cancel(&self, id: &RequestId, reason: &str) -> Option<(Runtime, TurnId)> {
         let mut calls = self.lock();
         match calls.remove(id)? {

@@ -1,6 +1,6 @@
-//! Streamable HTTP: the sessions of the protocol, each for whoever opened it, and no more than so many.
+//! The streamable HTTP transport: MCP sessions, each bound to the caller that opened it, with limits on their number.
 //!
-//! Who may come in is decided before: an endpoint takes requests with the [`Guest`] they were let in as.
+//! The endpoint does not authenticate. Each request comes with the [`Guest`] that the caller was authenticated as.
 use crate::more::More;
 use crate::server::McpServer;
 use bytes::Bytes;
@@ -20,23 +20,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tracing::Span;
 
-/// The header that names a session of the protocol.
+/// The header with the id of an MCP session.
 const SESSION: &str = "mcp-session-id";
 
-/// Whoever asks.
+/// An authenticated caller.
 #[derive(Clone)]
 pub struct Guest {
-    /// The handle that serves them.
+    /// The handle with the caller's rights.
     pub runtime: Runtime,
-    /// The span of their request. A session of the protocol answers in a task of its own, which has none.
+    /// The span of the request. An MCP session answers in a separate task, which has no span.
     pub span: Span,
 }
 
-/// Where MCP is spoken over HTTP.
+/// An MCP endpoint over HTTP.
 pub struct Endpoint {
     service: StreamableHttpService<McpServer, LocalSessionManager>,
     sessions: Arc<LocalSessionManager>,
-    /// Who opened each session: nobody else goes on with it (S35).
+    /// The caller that opened each session. Other callers cannot use the session.
     owners: Mutex<HashMap<SessionId, Access>>,
     most: usize,
     most_own: usize,
@@ -44,14 +44,14 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// One that signs with this secret, and offers more than agents and sessions if a program has more.
+    /// Creates an endpoint that signs cursors with this secret. `more` adds tools and resources of the program.
     pub fn new(secret: [u8; 32], limits: &ServerLimits, more: Option<More>) -> Self {
         let mut manager = LocalSessionManager::default();
         let mut session = SessionConfig::default();
         session.keep_alive = Some(limits.mcp_idle);
         manager.session_config = session;
         let sessions = Arc::new(manager);
-        // By which name and from which page a request may come is decided at the door.
+        // The HTTP server in front of this endpoint checks the host and the origin.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .disable_allowed_origins()
@@ -66,7 +66,7 @@ impl Endpoint {
         Self { service, sessions, owners: Mutex::default(), most, most_own, closing }
     }
 
-    /// Answers a request of this guest.
+    /// Answers a request of this caller.
     pub async fn answer<B>(
         &self,
         guest: Guest,
@@ -88,7 +88,7 @@ impl Endpoint {
         Ok(response)
     }
 
-    /// Ends every stream. What calls have begun goes on without them.
+    /// Closes every stream. Running turns continue without them.
     pub fn close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         self.service.config.cancellation_token.cancel();
@@ -98,7 +98,7 @@ impl Endpoint {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A session of somebody else is one that was never given out.
+    /// Rejects a session of another caller with the error for a session that does not exist.
     fn check_owner(&self, session: &SessionId, access: &Access) -> Result<(), Error> {
         if self.owners().get(session).is_some_and(|owner| is_same(owner, access)) {
             return Ok(());
@@ -106,7 +106,8 @@ impl Endpoint {
         Err(Error::new(Kind::RouteNotFound, "there is no such MCP session; open one with `initialize`"))
     }
 
-    /// Forgets who opened sessions that are over, and refuses one more if there are too many, or too many of this caller.
+    /// Removes the owners of closed sessions. Returns an error if there are too many sessions, or too many of this
+    /// caller.
     pub async fn make_room(&self, access: &Access) -> Result<(), Error> {
         let open: HashSet<SessionId> = self.sessions.sessions.read().await.keys().cloned().collect();
         let own = {

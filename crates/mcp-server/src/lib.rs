@@ -1,9 +1,13 @@
-//! Outlast as an MCP server: agents are tools, sessions are resources, approvals are questions to whoever calls.
+//! Serves Outlast over MCP: agents are tools, sessions are resources, and approvals are questions to the caller.
 //!
-//! [`McpServer`] answers the messages of one client; what a call of an agent does is in `call`, the questions it asks in
-//! `asking`, sessions in `sessions`. Over HTTP an [`Endpoint`] keeps the sessions of the protocol apart by who opened them;
-//! over pipes there is one client ([`McpServer::serve`]). Knows no rule of turns and lets nobody in: a [`Guest`] is a handle
-//! that somebody else has narrowed.
+//! [`McpServer`] answers the messages of one client. The module `call` runs calls of agents, `asking` asks for
+//! approvals, and `sessions` serves sessions as resources.
+//!
+//! Over HTTP, an [`Endpoint`] binds each MCP session to the caller that opened it. Over standard input and output there
+//! is one client ([`McpServer::serve`]).
+//!
+//! This crate does not drive turns and does not authenticate. A [`Guest`] is a handle that another layer has already
+//! restricted.
 
 mod asking;
 mod call;

@@ -1,16 +1,18 @@
-//! What a program offers beside its agents, through the same server.
+//! Tools and resources that a program serves in addition to its agents.
 use rmcp::ErrorData;
 use rmcp::model::{ClientRequest, ServerCapabilities, ServerResult};
 use rmcp::service::{DynService, RequestContext, RoleServer, Service};
 use std::sync::Arc;
 
-/// Tools, resources, prompts and completions of a program's own, as a server of the SDK. An agent comes before a tool of its
-/// name, and resources under `outlast:` are always sessions. Lists of it have one page.
+/// Tools, resources, prompts and completions of a program, as a server of the MCP SDK.
+///
+/// An agent takes precedence over a tool of the same name, and resources under `outlast:` are always sessions. Lists of
+/// this server have one page.
 #[derive(Clone)]
 pub struct More(Arc<dyn DynService<RoleServer>>);
 
 impl More {
-    /// What this server offers.
+    /// Wraps a server of the SDK.
     pub fn new(server: impl Service<RoleServer>) -> Self {
         Self(Arc::new(server))
     }

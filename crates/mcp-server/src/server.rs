@@ -29,32 +29,32 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tracing::{Instrument, Span};
 
-/// What clients are told of this server.
+/// The instructions that clients receive.
 const INSTRUCTIONS: &str = "Each tool is an agent. A call is a durable turn: give `idempotency_key` so that a call that is made \
     again is not run twice, and `session` to go on with a conversation. Resources are the sessions.";
 
-/// The server of one client.
+/// The MCP server of one client.
 pub struct McpServer {
     who: Who,
     pub(crate) places: Places,
-    /// How long a call waits for its turn.
+    /// How long a call waits for its turn to end.
     pub(crate) wait: Duration,
     pub(crate) calls: Calls,
-    /// Whether the server shuts down.
+    /// Whether the server is shutting down.
     closing: Arc<AtomicBool>,
     more: Option<More>,
 }
 
-/// In whose name things are done.
+/// The rights that requests have.
 enum Who {
-    /// In that of the one client there is.
+    /// Those of the only client.
     One(Box<Runtime>),
-    /// In that of the guest whom each request brings.
+    /// Those of the guest that comes with each request.
     Guests,
 }
 
 impl McpServer {
-    /// For the one client at the other end of a pipe, with the rights of this handle.
+    /// Creates the server for the only client of a pipe, with the rights of this handle.
     pub fn local(runtime: Runtime, secret: [u8; 32], limits: &ServerLimits) -> Self {
         let who = Who::One(Box::new(runtime));
         Self {
@@ -67,7 +67,7 @@ impl McpServer {
         }
     }
 
-    /// For guests, each of whom a request brings.
+    /// Creates a server whose requests each come with their guest.
     pub(crate) fn of_guests(
         secret: [u8; 32],
         wait: Duration,
@@ -77,13 +77,14 @@ impl McpServer {
         Self { who: Who::Guests, places: Places::new(secret), wait, calls: Calls::default(), closing, more }
     }
 
-    /// Whether a client that goes away in the middle of a call cancels it: the newest revision has no other way over HTTP.
+    /// Returns whether a client that disconnects during a call cancels it. The newest revision has no other way over
+    /// HTTP.
     pub(crate) fn ends_with_its_stream(&self, context: &RequestContext<RoleServer>) -> bool {
         let new = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
         new && matches!(self.who, Who::Guests) && !self.closing.load(Ordering::SeqCst)
     }
 
-    /// Answers on standard input and output, until the client goes.
+    /// Serves standard input and output until the client disconnects.
     pub async fn serve(self) -> Result<(), Error> {
         let broken = |cause: String| {
             Error::new(Kind::IoFailed, format!("the MCP client cannot be spoken to: {cause}"))
@@ -93,7 +94,7 @@ impl McpServer {
         running.waiting().await.map(drop).map_err(|cause| broken(cause.to_string()))
     }
 
-    /// The handle of whoever asks.
+    /// Returns the handle of the caller.
     fn guest(&self, extensions: &Extensions) -> Result<Runtime, ErrorData> {
         match &self.who {
             Who::One(runtime) => Ok(runtime.as_ref().clone()),
@@ -109,7 +110,7 @@ impl McpServer {
         Ok(runtime)
     }
 
-    /// What the program offers beside its agents says to this.
+    /// Passes a request to the tools and resources that the program adds.
     async fn elsewhere(
         &self,
         request: ClientRequest,
@@ -122,12 +123,12 @@ impl McpServer {
     }
 }
 
-/// The guest whom a request brings.
+/// Returns the guest of a request.
 fn brought(extensions: &Extensions) -> Option<&Guest> {
     extensions.get::<Parts>()?.extensions.get()
 }
 
-/// An error as the protocol has it.
+/// Converts an error to an error of the protocol.
 pub(crate) fn wrong(error: &Error) -> ErrorData {
     let data = serde_json::json!({ "code": error.kind().code(), "class": error.kind().class().name() });
     let detail = hidden(error.kind(), error.detail());
@@ -138,7 +139,7 @@ pub(crate) fn wrong(error: &Error) -> ErrorData {
     }
 }
 
-/// What is told to whoever asked. What went wrong within the server names files and machines; that is for its log (S23).
+/// Returns the error text for the caller. Internal errors name files and machines, so they only go to the log.
 pub(crate) fn hidden(kind: Kind, detail: &str) -> String {
     if kind.status() >= 500 {
         "the server could not do this; its log says more".to_owned()
@@ -147,7 +148,7 @@ pub(crate) fn hidden(kind: Kind, detail: &str) -> String {
     }
 }
 
-/// Asks a turn to stop, for a client that does not wait for an answer.
+/// Cancels a turn for a client that does not wait for the result.
 pub(crate) async fn stop(runtime: &Runtime, turn: TurnId, reason: &str) {
     if let Err(error) = runtime.cancel(turn, reason).await {
         tracing::warn!(%turn, %error, "a turn could not be cancelled");
@@ -215,7 +216,7 @@ impl ServerHandler for McpServer {
     fn get_tool(&self, name: &str) -> Option<Tool> {
         match &self.who {
             Who::One(runtime) => runtime.agents().iter().find(|agent| agent.name == name).map(tools::tool),
-            // Who asks is not known here; no agent takes anything from a header.
+            // The caller is unknown here, and no agent takes arguments from a header.
             Who::Guests => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Sessions as resources: a list by page, and what was said in each, as JSON or Markdown.
+//! Sessions as resources: a paginated list, and each transcript as JSON or Markdown.
 use outlast_ports::store::{LastEnd, MAIN, SessionView};
 use outlast_runtime::Runtime;
 use outlast_runtime::listing::{self, Filter};
@@ -11,16 +11,16 @@ use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// What addresses of ours begin with.
+/// The scheme of the addresses of this server.
 pub(crate) const OURS: &str = "outlast:";
 
-/// Sessions of one page.
+/// The number of sessions per page.
 const PAGE: usize = 50;
 
-/// Letters of a title.
+/// The maximum length of a title in characters.
 const TITLE: usize = 80;
 
-/// What a reader wants to have.
+/// The format of a transcript.
 #[derive(Clone, Copy)]
 enum Form {
     Json,
@@ -36,7 +36,7 @@ impl Form {
     }
 }
 
-/// Signs where pages end: a place counts for one organisation and one list (S36).
+/// Signs pagination cursors. A cursor is only valid for one organisation and one list.
 #[derive(Clone, Copy)]
 pub(crate) struct Places([u8; 32]);
 
@@ -45,12 +45,12 @@ impl Places {
         Self(secret)
     }
 
-    /// A place as clients carry it.
+    /// Returns the signed cursor for a position.
     pub(crate) fn sign(&self, reach: Reach, list: &str, place: &str) -> String {
         format!("{}.{place}", self.signature(reach, list, place))
     }
 
-    /// The place that was signed.
+    /// Verifies a cursor and returns its position.
     pub(crate) fn read<'a>(&self, reach: Reach, list: &str, signed: &'a str) -> Result<&'a str, Error> {
         let wrong =
             || Error::new(Kind::InputInvalid, format!("expected a place that was given out for {list}"));
@@ -65,7 +65,7 @@ impl Places {
     }
 }
 
-/// A page of the sessions, the newest first, and where the next one begins.
+/// Returns a page of sessions, newest first, and the cursor of the next page.
 pub(crate) async fn list(
     runtime: &Runtime,
     places: Places,
@@ -89,13 +89,13 @@ pub(crate) async fn list(
             .with_description(format!("A session of {turns} turns, {}{ended}{named}.", state.name()))
             .with_mime_type(Form::Json.media_type())
     };
-    // A list of one page or less tells where it ends all the same.
+    // The store returns an end position even for a single page, so check whether the page is full.
     let next = page.before.filter(|_| page.sessions.len() == PAGE);
     let next = next.map(|place| places.sign(reach, "sessions", &place.to_string()));
     Ok((page.sessions.into_iter().map(resource).collect(), next))
 }
 
-/// How sessions are addressed.
+/// Returns the templates of session addresses.
 pub(crate) fn templates() -> Vec<ResourceTemplate> {
     let template = |form: Form, what: &str| {
         let end = end(form);
@@ -119,7 +119,7 @@ fn address(session: SessionId, form: Form) -> String {
     format!("outlast://sessions/{session}/{}", end(form))
 }
 
-/// Reads a session.
+/// Reads the transcript of a session.
 pub(crate) async fn read(runtime: &Runtime, places: Places, uri: &str) -> Result<ResourceContents, Error> {
     let (id, form, before) = parsed(uri)?;
     let (store, reach) = (runtime.store().as_ref(), runtime.access().reach);
@@ -142,7 +142,7 @@ pub(crate) async fn read(runtime: &Runtime, places: Places, uri: &str) -> Result
     Ok(ResourceContents::text(text, uri).with_mime_type(form.media_type()))
 }
 
-/// The session, the form and the page that an address means.
+/// Parses an address into session, format and page.
 fn parsed(uri: &str) -> Result<(SessionId, Form, Option<&str>), Error> {
     let wrong = || {
         let detail = format!(
@@ -171,7 +171,7 @@ fn as_json(session: &SessionView, said: &[Said], older: Option<String>) -> Strin
     let message = |said: &Said| {
         let mut content = serde_json::to_value(&said.message).unwrap_or_default();
         if let Some(parts) = content.get_mut("parts").and_then(Value::as_array_mut) {
-            // What only its provider can read is for nobody else.
+            // Sealed parts are readable only by their model provider.
             parts.retain(|part| part["type"] != "sealed");
         }
         json!({ "turn": said.turn, "seq": said.seq, "at": said.at, "text": said.message.text(), "message": content })
@@ -191,7 +191,7 @@ fn as_json(session: &SessionView, said: &[Said], older: Option<String>) -> Strin
 fn as_markdown(session: &SessionView, said: &[Said], older: Option<String>) -> String {
     let mut text = format!("# Session {}\n", session.id);
     if let Some(older) = older {
-        // A `String` takes every write, here and below.
+        // Writing to a `String` cannot fail, here and below.
         let _ = write!(text, "\nEarlier: <{older}>\n");
     }
     for Said { message, .. } in said {
@@ -211,7 +211,7 @@ fn as_markdown(session: &SessionView, said: &[Said], older: Option<String>) -> S
     text
 }
 
-/// A block that its content cannot end.
+/// Returns a fenced code block with a fence that the text cannot close.
 fn fenced(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
@@ -224,7 +224,7 @@ mod tests {
     use outlast_vocab::OrgId;
 
     #[test]
-    fn a_place_counts_for_its_list_and_its_organisation_s36() {
+    fn a_place_counts_for_its_list_and_its_organisation() {
         let (places, acme) = (Places::new([7; 32]), Reach::Org(OrgId::from_u128(1)));
         let signed = places.sign(acme, "sessions", "ses_1");
         assert_eq!(places.read(acme, "sessions", &signed).unwrap(), "ses_1");

@@ -1,4 +1,4 @@
-//! Agents as tools: what each is called, what it takes, and what it gives.
+//! Agents as tools: their names, input schemas and output schemas.
 use outlast_runtime::outfits::AgentView;
 use outlast_vocab::{Error, Kind, TurnId};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What a call of an agent brings.
+/// The arguments of a call of an agent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Arguments {
@@ -18,14 +18,14 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Those of a call.
+    /// Parses the arguments of a call.
     pub(crate) fn read(arguments: Option<JsonObject>) -> Result<Self, Error> {
         serde_json::from_value(Value::Object(arguments.unwrap_or_default()))
             .map_err(|cause| Error::new(Kind::InputInvalid, format!("the arguments do not fit: {cause}")))
     }
 }
 
-/// An agent as a tool.
+/// Describes an agent as a tool.
 pub(crate) fn tool(agent: &AgentView) -> Tool {
     let package = &agent.pinned.package;
     let tools: Vec<&str> = package.tools.iter().map(outlast_vocab::message::ToolName::as_str).collect();
@@ -36,7 +36,7 @@ pub(crate) fn tool(agent: &AgentView) -> Tool {
     );
     let mut tool = Tool::new(agent.name.clone(), description, input());
     tool.output_schema = Some(output());
-    // What an agent does is up to its tools; nothing better can be promised.
+    // The effects of an agent depend on its tools, so these are the safe hints.
     tool.annotations = Some(ToolAnnotations::new().read_only(false).open_world(true));
     tool
 }

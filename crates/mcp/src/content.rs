@@ -1,5 +1,5 @@
-//! What a server answers with, as a result that a model reads: texts as they are, and what else there is as attachments
-//! of the session.
+//! Converts a server's answers into results for a model. Text is passed on; everything else becomes an attachment of
+//! the session.
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use outlast_ports::service::CallScope;
@@ -10,31 +10,31 @@ use outlast_vocab::message::{MediaType, shown};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::{Value, json};
 
-/// Attachments of one result; more are left out.
+/// The maximum number of attachments of one result. Further ones are left out.
 const FILES: usize = 16;
 
-/// The longest name of an attachment in letters.
+/// The maximum length of an attachment's name in characters.
 const NAME: usize = 100;
 
-/// The kind of bytes of which nothing is said.
+/// The default media type.
 const BYTES: &str = "application/octet-stream";
 
-/// Something a server gave to read.
+/// The contents of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// A text.
     Text(String),
-    /// Something else.
+    /// Binary data.
     Bytes {
-        /// What the server says it is.
+        /// The media type according to the server.
         media_type: String,
-        /// It.
+        /// The data.
         bytes: Vec<u8>,
     },
 }
 
 impl Contents {
-    /// It as it is saved.
+    /// Returns the contents as bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         match self {
             Self::Text(text) => text.into_bytes(),
@@ -55,7 +55,7 @@ impl Contents {
     }
 }
 
-/// The result of a call.
+/// Converts the result of a call.
 pub(crate) fn result(server: &str, answer: CallToolResult, scope: &dyn CallScope) -> Result<Value, Error> {
     if answer.is_error.unwrap_or(false) {
         return Err(failed(text(&answer.content)));
@@ -64,13 +64,13 @@ pub(crate) fn result(server: &str, answer: CallToolResult, scope: &dyn CallScope
     let said = reading.blocks(&answer.content)?;
     Ok(match answer.structured_content {
         None => Value::from(said),
-        // What is said besides says the same again, unless there is more than text.
+        // The text content repeats the structured content, unless there are attachments.
         Some(structured) if reading.files == 0 => structured,
         Some(structured) => json!({"structured": structured, "content": said}),
     })
 }
 
-/// What was read of a resource.
+/// Converts the contents of a resource.
 pub(crate) fn resource(
     server: &str,
     contents: &[ResourceContents],
@@ -86,7 +86,7 @@ pub(crate) fn resource(
     }
 }
 
-/// What people read of an answer: texts, and what else there is by name.
+/// Returns an answer as text for people. Anything that is not text is named.
 pub(crate) fn text(content: &[ContentBlock]) -> String {
     content
         .iter()
@@ -95,7 +95,7 @@ pub(crate) fn text(content: &[ContentBlock]) -> String {
         .join("\n")
 }
 
-/// Bytes in an answer.
+/// Binary data in an answer.
 struct File<'a> {
     what: &'static str,
     media_type: &'a str,
@@ -117,7 +117,7 @@ impl File<'_> {
     }
 }
 
-/// What a block says, or the bytes it holds.
+/// Returns the text of a block, or its binary data.
 fn words(block: &ContentBlock) -> Result<String, File<'_>> {
     let file = |what, media_type, base64| Err(File { what, media_type, uri: None, base64 });
     match block {
@@ -145,7 +145,7 @@ fn of_resource(contents: &ResourceContents) -> Result<String, File<'_>> {
     }
 }
 
-/// An answer while it is read.
+/// The state of converting an answer.
 struct Reading<'a> {
     server: &'a str,
     scope: &'a dyn CallScope,
@@ -162,8 +162,10 @@ impl Reading<'_> {
         of_resource(contents).or_else(|file| self.keep(&file))
     }
 
-    /// Attaches bytes to the session; says how the model can refer to them. The call has happened, so bytes that cannot be
-    /// kept are left out of its result; bytes that cannot be read are an error, because nobody knows what else is wrong.
+    /// Attaches bytes to the session and returns the text with which the model can refer to them.
+    ///
+    /// The call has already happened, so bytes that cannot be stored are left out of its result. Bytes that cannot be
+    /// decoded are an error, because the rest of the answer may be wrong too.
     fn keep(&mut self, file: &File<'_>) -> Result<String, Error> {
         let bytes = file.bytes(self.server)?;
         let (what, count) = (file.what, bytes.len());
@@ -189,7 +191,7 @@ impl Reading<'_> {
     }
 }
 
-/// What a resource may be called as a file: no way to anywhere else.
+/// Returns a safe file name for a resource, without any path.
 fn name(uri: &str) -> Option<String> {
     let last = uri.rsplit(['/', '\\', ':']).next().unwrap_or_default();
     let plain = |letter: &char| letter.is_alphanumeric() || "._- ".contains(*letter);
@@ -203,7 +205,7 @@ mod tests {
     use super::name;
 
     #[test]
-    fn a_file_is_not_called_anything_that_leads_elsewhere_s53() {
+    fn a_file_is_not_called_anything_that_leads_elsewhere() {
         let names =
             ["file:///etc/a.png", "demo://x/../../..", "a\\..\\b c.txt", "x://h/\u{202e}\u{7}gpj.exe", "x:"];
         let called = names.map(|uri| name(uri).unwrap_or_default());

@@ -1,10 +1,11 @@
-//! Calls that a server works on.
+//! Calls that are in progress at a server.
 //!
-//! A server may ask the user in the middle of a call. The turn then parks, which drops the tool's run; the call stays in
-//! flight here and is met again when the turn goes on.
+//! A server may ask the user a question during a call (elicitation). The turn then parks, which drops the tool's
+//! future. The call stays in flight here, and the tool picks it up again when the turn resumes.
 //!
-//! A question does not say which call it belongs to. So a server that may ask works on one call at a time: whoever it works
-//! for holds the floor ([`OwnedSemaphorePermit`]), gives it up with a question, and takes it again with the answer.
+//! A question does not name its call. Therefore a server that may ask works on one call at a time. The current call
+//! holds the floor ([`OwnedSemaphorePermit`]). It releases the floor when the server asks, and takes it again with the
+//! answer.
 use crate::form::Form;
 use crate::lock;
 use outlast_vocab::CallId;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 use tokio::task::AbortHandle;
 
-/// One call at a server.
+/// A call in progress at a server.
 #[derive(Default)]
 pub(crate) struct Flight {
     state: Mutex<State>,
@@ -32,18 +33,18 @@ struct State {
 
 struct Asked {
     form: Form,
-    /// Where the answer goes; nowhere once it went.
+    /// The channel for the answer; `None` once answered.
     answer: Option<oneshot::Sender<ElicitResult>>,
 }
 
-/// What a call wants next.
+/// The next event of a call.
 pub(crate) enum Next {
     Landed(Result<CallToolResult, ServiceError>),
     Asks(Form),
 }
 
 impl Flight {
-    /// A call that has the floor.
+    /// Creates a call that holds the floor.
     pub(crate) fn with(floor: Option<OwnedSemaphorePermit>) -> Self {
         Self { state: Mutex::new(State { floor, ..State::default() }), changed: Notify::default() }
     }
@@ -60,7 +61,7 @@ impl Flight {
         self.changed.notify_waiters();
     }
 
-    /// Ends a call that nobody will answer.
+    /// Aborts a call whose question will not be answered.
     pub(crate) fn give_up(&self) {
         let work = self.state().work.take();
         if let Some(work) = work {
@@ -69,12 +70,12 @@ impl Flight {
         self.land(Err(ServiceError::Cancelled { reason: Some("nobody answered its question".to_owned()) }));
     }
 
-    /// Whether the server works on it now.
+    /// Returns whether the server is working on this call.
     pub(crate) fn has_the_floor(&self) -> bool {
         self.state().floor.is_some()
     }
 
-    /// Takes a question of the server; the answer comes on the channel.
+    /// Adds a question of the server. The returned channel receives the answer.
     pub(crate) fn ask(&self, form: Form) -> oneshot::Receiver<ElicitResult> {
         let (answer, answered) = oneshot::channel();
         let mut state = self.state();
@@ -85,28 +86,28 @@ impl Flight {
         answered
     }
 
-    /// Whether a question was not answered yet.
+    /// Returns whether a question is still open.
     pub(crate) fn waits_for(&self, number: usize) -> bool {
         self.state().asked.get(number).is_some_and(|asked| asked.answer.is_some())
     }
 
-    /// Answers a question, if it was not answered before. The server goes on with the call then, so it has the floor.
+    /// Answers a question, unless it is already answered. The server then resumes the call, which takes the floor.
     pub(crate) fn answer(&self, number: usize, answer: ElicitResult, floor: OwnedSemaphorePermit) {
         let mut state = self.state();
         let sender = state.asked.get_mut(number).and_then(|asked| asked.answer.take());
         if let Some(sender) = sender {
             state.floor = Some(floor);
-            // The server may have given up.
+            // The server may have stopped waiting.
             let _sent = sender.send(answer);
         }
     }
 
-    /// What comes after so many questions.
+    /// Waits for the event after this many questions.
     pub(crate) async fn next(&self, questions: usize) -> Next {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
-            // Registered before it looks, so no change falls between.
+            // Registered before reading the state, so that no change is missed.
             changed.as_mut().enable();
             {
                 let mut state = self.state();
@@ -126,7 +127,7 @@ impl Flight {
     }
 }
 
-/// The calls of one server that are in flight in this process.
+/// The calls to one server that are in flight in this process.
 #[derive(Default)]
 pub(crate) struct Flights {
     flying: Mutex<BTreeMap<CallId, Arc<Flight>>>,
@@ -138,7 +139,7 @@ impl Flights {
         lock(&self.flying).get(&call).cloned()
     }
 
-    /// Whether a call was begun by this process.
+    /// Returns whether this process started a call.
     pub(crate) fn was_begun(&self, call: CallId) -> bool {
         lock(&self.begun).contains(&call)
     }
@@ -149,13 +150,13 @@ impl Flights {
         lock(&self.flying).insert(call, flight);
     }
 
-    /// Whoever holds this waits for the call.
+    /// Returns a guard that keeps the call alive while the caller waits for it.
     pub(crate) fn held(self: &Arc<Self>, call: CallId) -> Held {
         Held { flights: Arc::clone(self), call }
     }
 }
 
-/// A call that somebody waits for. When they stop, it ends, unless it waits for an answer itself.
+/// A guard for a call that a caller waits for. Dropping it ends the call, unless the call waits for an answer.
 pub(crate) struct Held {
     flights: Arc<Flights>,
     call: CallId,

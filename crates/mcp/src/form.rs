@@ -1,10 +1,10 @@
-//! What a server asks a user for, as questions of one answer each.
+//! Splits a server's elicitation form into questions with one answer each.
 use serde_json::{Map, Value, json};
 
-/// The most fields of a form.
+/// The maximum number of fields of a form.
 const FIELDS: usize = 10;
 
-/// A form: what it is about, and what is to be filled in.
+/// A form: its message and its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     message: String,
@@ -20,12 +20,12 @@ struct Field {
     required: bool,
 }
 
-/// An answer that does not fit its field, and why.
+/// The reason why an answer does not match its field.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unfit(pub(crate) String);
 
 impl Form {
-    /// A form from what a server asks with this JSON Schema; none if no person could fill it in.
+    /// Parses a form from the JSON Schema of an elicitation; `None` if a person could not fill it in.
     pub(crate) fn read(message: &str, schema: &Value) -> Option<Self> {
         let nothing = Map::new();
         let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&nothing);
@@ -36,12 +36,12 @@ impl Form {
         Some(Self { message: message.to_owned(), fields: fields.filter(|fields| fields.len() <= FIELDS)? })
     }
 
-    /// How many questions it is. A form without fields is asked for with yes or no.
+    /// Returns the number of questions. A form without fields is one yes-or-no question.
     pub(crate) fn questions(&self) -> usize {
         self.fields.len().max(1)
     }
 
-    /// A question, as the words that show it take it.
+    /// Returns a question as JSON, for the clients that display it.
     pub(crate) fn question(&self, server: &str, index: usize, before: Option<&Unfit>) -> Value {
         let mut question = format!("the MCP server `{server}` asks: {}", self.message);
         let mut options = vec!["yes".to_owned(), "no".to_owned()];
@@ -58,7 +58,7 @@ impl Form {
         json!({"question": question, "options": options})
     }
 
-    /// The value of an answer; nothing if the field is left out.
+    /// Converts an answer to the value of its field; `None` if the field is left out.
     pub(crate) fn value(&self, index: usize, answer: &Value) -> Result<Option<(String, Value)>, Unfit> {
         let Some(field) = self.fields.get(index) else {
             return match answer.as_str().map(str::to_ascii_lowercase).as_deref() {
@@ -89,7 +89,7 @@ impl Field {
             (Some(only), None) | (None, Some(only)) => only.to_owned(),
             (None, None) => name.to_owned(),
         };
-        // One of several is said as a list of values or of constants; several of several within its items.
+        // A single choice is a list of values or constants. A multiple choice has that list in its items.
         let choices = schema.get("items").unwrap_or(schema);
         let named =
             ["enum", "oneOf", "anyOf"].iter().find_map(|key| choices.get(key).and_then(Value::as_array));

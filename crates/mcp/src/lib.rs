@@ -1,12 +1,17 @@
-//! Tools of MCP servers, as a [`ToolProvider`](outlast_ports::tool::ToolProvider).
+//! Provides the tools of MCP servers as a [`ToolProvider`](outlast_ports::tool::ToolProvider).
 //!
-//! What a server says of its tools is text from outside, so it is looked at once by a person and pinned ([`Pins`]); from
-//! then on the pinned definitions are the contracts, and nothing is connected until a tool is called. On every connection
-//! the server's definitions are held against the pins: a tool that changed is disabled until it is accepted anew. What a
-//! server says of its own harmlessness counts for nothing unless the operator says so ([`Settings`]).
+//! # Pinning
 //!
-//! [`Server`] says how a server is reached: a process with an environment of its own, streamable HTTP by a client that
-//! somebody else bounds, or streams within this program. [`McpTools`] is the provider. A question that a server asks in the middle of a call parks the turn.
+//! A server's tool definitions are untrusted text. A person reviews them once and pins them ([`Pins`]). The pinned
+//! definitions are the contracts, and Outlast connects to a server only when one of its tools is called. On every
+//! connection, the server's definitions are compared with the pins. A changed tool is disabled until it is accepted
+//! again. The server's claims about side effects are ignored unless the operator trusts them ([`Settings`]).
+//!
+//! # Connections
+//!
+//! [`Server`] describes how to reach a server: as a process with its own environment, over streamable HTTP with a
+//! client that the caller restricts, or over streams within this program. [`McpTools`] is the provider. A question that
+//! a server asks during a call parks the turn.
 mod content;
 mod flight;
 mod form;
@@ -23,7 +28,7 @@ pub use provider::{McpTools, Server, Settings, ToolFlow, Way};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a lock holds is changed in one go, so it is whole even if somebody panicked beside it.
+/// Locks a mutex and ignores poisoning. Every change under a lock is a single step, so the data stays consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

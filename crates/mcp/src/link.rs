@@ -1,4 +1,4 @@
-//! A connection to a server: what it lists, what it is asked, what it asks.
+//! A connection to a server: its listings, calls to it, and its questions.
 mod offers;
 
 pub(crate) use offers::READ;
@@ -29,33 +29,33 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// How long a server may take to be there, and to list what it has.
+/// The timeout for a server to start and to list its tools.
 const START: Duration = Duration::from_secs(20);
 
-/// How long a question of a server waits for its answer before its call is given up.
+/// How long a server's question waits for an answer before its call is aborted.
 const QUESTION: Duration = Duration::from_hours(1);
 
-/// A server that is there.
+/// An open connection to a server.
 pub struct Link {
     service: RunningService<RoleClient, Handler>,
     shared: Arc<Shared>,
     process: Option<Running>,
-    /// Variables of our environment whose values the server knows.
+    /// Environment variables whose values the server knows.
     variables: Vec<String>,
 }
 
-/// What the handler of messages and whoever calls have in common.
+/// The state shared by the message handler and the callers.
 struct Shared {
     server: String,
     asks: bool,
     accepted: Vec<Definition>,
-    /// Tools that are not as they were accepted, and how they differ.
+    /// Tools that differ from their pinned definition, and how.
     disabled: Mutex<BTreeMap<String, &'static str>>,
     flying: Mutex<Vec<Weak<Flight>>>,
 }
 
 impl Link {
-    /// Connects. What was accepted is held against what the server says now.
+    /// Connects to a server and compares its definitions with the pins.
     pub async fn open(server: &Server, pins: &Pins) -> Result<Self, Error> {
         let accepted = pins.of(&server.name).cloned().collect();
         let shared = Arc::new(Shared::new(&server.name, server.settings.elicitation, accepted));
@@ -64,7 +64,7 @@ impl Link {
         Ok(link)
     }
 
-    /// The same over any two streams, with nothing accepted.
+    /// Connects over two streams, without pins.
     pub async fn over<R, W>(name: &str, streams: (R, W)) -> Result<Self, Error>
     where
         R: AsyncRead + Send + Unpin + 'static,
@@ -134,7 +134,7 @@ impl Link {
         unavailable(&self.shared.server, &self.redacted(&why))
     }
 
-    /// What the server says, without the secrets that it was given.
+    /// Returns the server's text with the values of passed secrets redacted.
     fn redacted(&self, text: &str) -> String {
         without_variables(text, &self.variables)
     }
@@ -145,12 +145,12 @@ impl Link {
         Ok(())
     }
 
-    /// Whether the server is gone.
+    /// Returns whether the server is gone.
     pub(crate) fn is_gone(&self) -> bool {
         self.service.is_closed() || self.service.peer().is_transport_closed()
     }
 
-    /// Refuses a tool that is not as it was accepted.
+    /// Returns an error for a tool that differs from its pinned definition.
     pub(crate) fn check(&self, tool: &str) -> Result<(), Error> {
         let Some(how) = self.shared.disabled().get(tool).copied() else { return Ok(()) };
         let server = &self.shared.server;
@@ -161,7 +161,7 @@ impl Link {
         Err(Error::new(Kind::McpChanged, detail))
     }
 
-    /// Sends a call off. Its questions go to the flight.
+    /// Sends a call. The server's questions about it go to the flight.
     pub(crate) async fn call(
         &self,
         call: CallToolRequestParams,
@@ -195,7 +195,7 @@ impl Shared {
 
     fn hold_to_pins(&self, now: &[Definition]) {
         let mut pins = Pins::default();
-        // What is pinned was checked when it was accepted.
+        // Pinned definitions were validated when they were accepted.
         let _same = pins.accept(&self.server, self.accepted.clone());
         let differs = pins.changes(&self.server, now).into_iter().filter_map(|change| match change {
             Change::New(_) => None,
@@ -205,8 +205,8 @@ impl Shared {
         *self.disabled() = differs.collect();
     }
 
-    /// The call that the server works on. One that asks several things at once has no floor any more; it must be the only
-    /// one then.
+    /// Returns the call that the server is working on. A call with several open questions no longer holds the floor; it
+    /// is then found only if it is the only call.
     fn asking(&self) -> Option<Arc<Flight>> {
         let mut flying = self.flying();
         flying.retain(|flight| flight.strong_count() > 0);
@@ -218,7 +218,7 @@ impl Shared {
     }
 }
 
-/// What a server may say to us unasked.
+/// Handles the messages that a server sends on its own initiative.
 struct Handler(Arc<Shared>);
 
 impl ClientHandler for Handler {
@@ -248,7 +248,7 @@ impl ClientHandler for Handler {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(_)) => Ok(ElicitResult::new(ElicitationAction::Cancel)),
             Err(_) => {
-                // It would go on beside whoever has the floor.
+                // Otherwise this call would run beside the one that holds the floor.
                 if let Some(flight) = asking.upgrade() {
                     flight.give_up();
                 }
@@ -260,11 +260,11 @@ impl ClientHandler for Handler {
     async fn on_tool_list_changed(&self, context: NotificationContext<RoleClient>) {
         let peer: Peer<RoleClient> = context.peer;
         let shared = self.0.clone();
-        // Messages are handled one after the other: asking here would wait for itself.
+        // Messages are handled in sequence, so a request from here would wait for itself.
         tokio::spawn(async move {
             let now = match tokio::time::timeout(START, all_tools(&peer)).await {
                 Ok(Ok(tools)) => tools,
-                // What cannot be listed cannot be held against what was accepted.
+                // Definitions that cannot be listed cannot be compared with the pins, so all tools are disabled.
                 Ok(Err(_)) | Err(_) => Vec::new(),
             };
             shared.hold_to_pins(&now);
@@ -272,9 +272,9 @@ impl ClientHandler for Handler {
     }
 }
 
-/// What a server says within its time.
+/// Awaits an answer of the server with a timeout.
 async fn in_time<T>(server: &str, said: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    // Boxed: what the client keeps while it waits is large.
+    // Boxed because the client's future is large.
     let said = tokio::time::timeout(START, Box::pin(said)).await;
     said.unwrap_or_else(|_| Err(unavailable(server, "it did not answer in time")))
 }
@@ -283,7 +283,7 @@ pub(crate) fn unavailable(server: &str, why: &str) -> Error {
     Error::new(Kind::McpUnavailable, format!("the MCP server `{server}` is not there: {}", shown(why)))
 }
 
-/// The cause at the end of the chain: the others only say that there was one.
+/// Returns the root cause of an error. The outer errors add no information.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {

@@ -1,4 +1,4 @@
-//! Definitions of tools as a person accepted them, and what has changed since.
+//! Accepted tool definitions (pins), and the changes of a server since then.
 use outlast_validation::Schema;
 use outlast_vocab::message::ToolName;
 use outlast_vocab::{Error, Hash, Kind, canon};
@@ -6,33 +6,33 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The most tools of one server.
+/// The maximum number of tools of one server.
 pub(crate) const TOOLS_PER_SERVER: usize = 500;
 
-/// What a server says of a tool: all that a model is shown and all that a person decides on.
+/// A server's definition of a tool: everything that a model sees and that a person reviews.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
-    /// What the server calls it.
+    /// The name on the server.
     pub name: String,
-    /// What people should call it.
+    /// The title for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// What it does.
+    /// The description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// JSON Schema of its arguments.
+    /// The JSON Schema of the arguments.
     pub input: Map<String, Value>,
-    /// JSON Schema of its results.
+    /// The JSON Schema of the results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Map<String, Value>>,
-    /// What the server claims of its behaviour.
+    /// The server's claims about the tool's behaviour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<Value>,
 }
 
 impl Definition {
-    /// A definition as a server lists it.
+    /// Converts a definition from a server's list.
     pub(crate) fn of(tool: &rmcp::model::Tool) -> Self {
         Self {
             name: tool.name.to_string(),
@@ -44,50 +44,50 @@ impl Definition {
         }
     }
 
-    /// The same for the same definition, however it is written down.
+    /// Returns a hash of the definition that does not depend on its formatting.
     pub fn hash(&self) -> Hash {
         canon::fingerprint(self)
     }
 
-    /// What a model calls it: the server's name, a dot, its own.
+    /// Returns the name for models: the server's name, a dot, and the tool's name.
     pub fn tool_name(&self, server: &str) -> Result<ToolName, Error> {
         format!("{server}.{}", self.name).try_into()
     }
 
-    /// Whether it is the tool that reads resources, which no server has.
+    /// Returns whether this is our tool that reads resources.
     pub(crate) fn is_ours(&self) -> bool {
         *self == Self::read_resource()
     }
 
-    /// Whether the server claims this of it.
+    /// Returns whether the server claims this hint.
     pub(crate) fn claims(&self, hint: &str) -> bool {
         self.annotations.as_ref().and_then(|said| said.get(hint)).and_then(Value::as_bool).unwrap_or(false)
     }
 }
 
-/// The accepted definitions, per server and tool.
+/// The accepted definitions by server and tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Pins(BTreeMap<String, BTreeMap<String, Definition>>);
 
-/// A difference between what was accepted and what a server says now.
+/// A difference between the accepted and the current definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It was not there.
+    /// The tool is new.
     New(Definition),
-    /// It was otherwise.
+    /// The definition has changed.
     Changed {
-        /// As it was accepted.
+        /// The accepted definition.
         accepted: Definition,
-        /// As it is.
+        /// The current definition.
         now: Definition,
     },
-    /// It is gone.
+    /// The tool is gone.
     Gone(Definition),
 }
 
 impl Pins {
-    /// Reads what [`Pins::to_json`] wrote.
+    /// Parses the output of [`Pins::to_json`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         let pins: Self = serde_json::from_str(text).map_err(|cause| {
             Error::new(Kind::ConfigInvalid, format!("expected accepted definitions as JSON: {cause}"))
@@ -102,7 +102,7 @@ impl Pins {
         Ok(pins)
     }
 
-    /// As a file that a person can read and compare.
+    /// Formats the pins as a file that a person can read and diff.
     #[allow(clippy::missing_panics_doc, reason = "definitions came from JSON")]
     pub fn to_json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).expect("definitions fit JSON");
@@ -110,17 +110,17 @@ impl Pins {
         text
     }
 
-    /// What was accepted of a server.
+    /// Returns the accepted definitions of a server.
     pub fn of(&self, server: &str) -> impl Iterator<Item = &Definition> {
         self.0.get(server).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// One accepted definition.
+    /// Returns one accepted definition.
     pub fn find(&self, server: &str, tool: &str) -> Option<&Definition> {
         self.0.get(server)?.get(tool)
     }
 
-    /// Accepts what a server says now, in place of what was accepted of it before.
+    /// Accepts the current definitions of a server. They replace all its earlier ones.
     pub fn accept(&mut self, server: &str, now: Vec<Definition>) -> Result<(), Error> {
         check(server, &now)?;
         for definition in &now {
@@ -133,7 +133,7 @@ impl Pins {
         Ok(())
     }
 
-    /// What differs between what was accepted of a server and what it says now.
+    /// Returns the differences between the accepted and the current definitions of a server.
     pub fn changes(&self, server: &str, now: &[Definition]) -> Vec<Change> {
         let mut changes = Vec::new();
         for definition in now {
@@ -151,7 +151,7 @@ impl Pins {
     }
 }
 
-/// Refuses what could not be told apart: names that no model can call, and names that look alike.
+/// Rejects names that a model cannot call, and names that look alike.
 fn check(server: &str, tools: &[Definition]) -> Result<(), Error> {
     outlast_vocab::limits::check("tools_per_server", tools.len(), TOOLS_PER_SERVER)?;
     let mut seen: BTreeMap<String, &str> = BTreeMap::new();
@@ -165,7 +165,7 @@ fn check(server: &str, tools: &[Definition]) -> Result<(), Error> {
     Ok(())
 }
 
-/// How a name looks at a glance. Names are ASCII, so there are few letters that pass for others.
+/// Returns a key that is equal for names that look alike. Names are ASCII, so few letters are similar.
 pub(crate) fn look(name: &str) -> String {
     let letter = |c: char| match c.to_ascii_lowercase() {
         '0' => 'o',
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_that_changed_in_any_field_is_found_s3() {
+    fn a_definition_that_changed_in_any_field_is_found() {
         let accepted = definition("read");
         let pins = pins(vec![accepted.clone()]);
         assert_eq!(pins.changes("files", std::slice::from_ref(&accepted)), []);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_look_alike_or_cannot_be_called_are_refused_s4() {
+    fn names_that_look_alike_or_cannot_be_called_are_refused() {
         let refused = |names: &[&str]| {
             let definitions = names.iter().map(|name| definition(name)).collect();
             Pins::default().accept("files", definitions).unwrap_err().to_string()

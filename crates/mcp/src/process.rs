@@ -1,4 +1,4 @@
-//! How a server is reached: as a process with its words, its environment and its end, over HTTP, or over streams.
+//! The ways to reach a server: as a child process, over HTTP, or over streams.
 use crate::lock;
 use outlast_ports::environment::without_variables;
 use outlast_vocab::overlay::Reach;
@@ -18,56 +18,58 @@ use tokio::io::{AsyncRead, AsyncReadExt, DuplexStream, ReadBuf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
-/// The longest message of a server in bytes.
+/// The maximum length of a message from a server in bytes.
 const MESSAGE_BYTES: usize = 16 << 20;
 
-/// How much of its complaints is kept, in bytes: the end of them.
+/// How much of the end of a server's standard error is kept, in bytes.
 const COMPLAINT_BYTES: usize = 2 << 10;
 
-/// How long the last complaints of a server are waited for.
+/// How long to wait for the last output on standard error.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What a server finds in its environment without being given it. Secrets of the agent are not among it.
+/// The environment variables that every server inherits. They contain no secrets of the agent.
 const INHERITED: &[&str] = &["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 
-/// A server that is started as a process and spoken to by its standard input and output. No shell reads its words.
+/// A server that runs as a child process and communicates over standard input and output. It is started without a
+/// shell.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// What is started, found on the path unless it has a slash.
+    /// The program, searched on `PATH` unless it contains a slash.
     pub program: OsString,
-    /// What it is passed.
+    /// Its arguments.
     pub args: Vec<OsString>,
-    /// Where it works.
+    /// Its working directory.
     pub dir: PathBuf,
-    /// Variables of our environment that it finds in its own, beside a few that every program needs.
+    /// Environment variables that are passed to it, in addition to the few that every server inherits.
     pub passed_on: Vec<String>,
-    /// A guardian that is started in its place and runs it, with what that is passed; it may put up walls first. It ends the server
-    /// and everything the server started when the reader of its standard error goes away.
+    /// A guardian program with its arguments, started instead of the server. It runs the server, optionally in a
+    /// sandbox. When the reader of its standard error goes away, it kills the server and all its child processes.
     pub launcher: Option<(OsString, Vec<OsString>)>,
 }
 
-/// A server that is spoken to over HTTP.
+/// A server that is reached over HTTP.
 #[derive(Clone, Debug)]
 pub struct Http {
-    /// Where it is. Whoever made the client has decided that it may be reached.
+    /// Its address. The creator of the client has checked that it may be reached.
     pub url: String,
-    /// What connects. It must follow no redirect and go by no proxy of its own accord.
+    /// The HTTP client. It must not follow redirects or use a proxy on its own.
     pub client: reqwest::Client,
-    /// The variable of our environment that holds what proves who we are.
+    /// The environment variable that contains the bearer token.
     pub bearer: Option<String>,
-    /// Whether it may be reached in a turn.
+    /// Checks whether a turn may reach the server.
     pub within: Within,
 }
 
-/// Says whether a server is within what a turn lets be reached. Which hosts a list names is for whoever made the client to know.
+/// Checks whether a server is within the network access of a turn. The creator of the client knows which hosts that
+/// covers.
 #[derive(Clone)]
 pub struct Within(Arc<Check>);
 
-/// Gives an error where a server lies outside.
+/// Returns an error if the server is out of reach.
 type Check = dyn Fn(&Reach) -> Result<(), Error> + Send + Sync;
 
 impl Within {
-    /// What is called before every call gives an error where the server lies outside.
+    /// Wraps a check that runs before every call. It returns an error if the server is out of reach.
     pub fn new(check: impl Fn(&Reach) -> Result<(), Error> + Send + Sync + 'static) -> Self {
         Self(Arc::new(check))
     }
@@ -88,7 +90,8 @@ impl fmt::Debug for Within {
 pub struct Streams(Arc<dyn Fn() -> DuplexStream + Send + Sync>);
 
 impl Streams {
-    /// What is called for every connection gives its end of a new stream; the server has the other end.
+    /// Wraps a function that opens a connection. It returns the client's end of a new stream; the server has the other
+    /// end.
     pub fn new(connect: impl Fn() -> DuplexStream + Send + Sync + 'static) -> Self {
         Self(Arc::new(connect))
     }
@@ -104,18 +107,19 @@ impl fmt::Debug for Streams {
     }
 }
 
-/// A server's process while it runs; with it ends everything it started. Without a guardian, that is what stayed in its group.
+/// A running server process. Dropping it ends everything that the server started. Without a guardian, only processes in
+/// the server's group are ended.
 pub(crate) struct Running {
     child: Child,
     complained: Arc<Mutex<VecDeque<u8>>>,
     listening: JoinHandle<()>,
-    /// Whether a guardian runs it, which must not be killed itself.
+    /// Whether a guardian runs it. The guardian itself must not be killed.
     guarded: bool,
-    /// Variables of our environment that it finds in its own.
+    /// Environment variables that are passed to it.
     passed_on: Vec<String>,
 }
 
-/// The two ends of a server's process.
+/// The output and input of a server's process.
 pub(crate) type Ends = (Bounded, ChildStdin);
 
 impl Process {
@@ -144,13 +148,13 @@ impl Process {
 }
 
 impl Running {
-    /// What a server that is gone complained about: all of it has arrived, or nothing more comes in time.
+    /// Waits briefly for the rest of standard error and returns the end of it, for a server that is gone.
     pub(crate) async fn last_words(mut self) -> String {
         let _heard = tokio::time::timeout(LAST_WORDS, &mut self.listening).await;
         self.complained()
     }
 
-    /// What it complained about last, without secrets that it was given.
+    /// Returns the end of standard error with the values of passed secrets redacted.
     pub(crate) fn complained(&self) -> String {
         let kept: Vec<u8> = lock(&self.complained).iter().copied().collect();
         without_variables(String::from_utf8_lossy(&kept).trim(), &self.passed_on)
@@ -160,20 +164,20 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.guarded {
-            // Nobody reads what the server complains about any more, which is how its guardian learns that it is to end.
+            // This closes the read end of standard error, which tells the guardian to end.
             self.listening.abort();
             return;
         }
-        // Without a number it has been waited for, and the number may be somebody else's by now.
+        // Without an id, the process has been reaped, and its id may belong to another process.
         let number = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let Some(number) = number {
-            // Only a group that is gone already cannot be killed.
+            // Killing fails only if the group is already gone.
             let _killed = kill_process_group(number, Signal::KILL);
         }
     }
 }
 
-/// Keeps the end of what a server complains about, until it is gone.
+/// Keeps the end of a server's standard error until the server is gone.
 async fn listen(mut stderr: ChildStderr, complained: Arc<Mutex<VecDeque<u8>>>) {
     let mut piece = [0; 1 << 10];
     while let Ok(read @ 1..) = stderr.read(&mut piece).await {
@@ -184,7 +188,7 @@ async fn listen(mut stderr: ChildStderr, complained: Arc<Mutex<VecDeque<u8>>>) {
     }
 }
 
-/// What a server says, a message a line. A line without end would fill the memory.
+/// Reads a server's messages, one per line, and bounds their length. An endless line would otherwise fill the memory.
 pub(crate) struct Bounded {
     stdout: ChildStdout,
     line: usize,

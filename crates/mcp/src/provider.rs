@@ -1,4 +1,4 @@
-//! Accepted tools of servers as the runtime sees them.
+//! The tool provider for the accepted tools of MCP servers.
 use crate::content;
 use crate::flight::{Flight, Flights, Next};
 use crate::form::{Form, Unfit};
@@ -27,30 +27,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
-/// How often a user is asked the same again when the answer does not fit.
+/// How often to ask the user again after an answer that does not match.
 const ASKED_AGAIN: usize = 3;
 
-/// Under which name a server finds the id of a call.
+/// The metadata key under which a server receives the id of a call.
 const CALL: &str = "outlast/call";
 
-/// The longest name of a server in bytes.
+/// The maximum length of a server's name in bytes.
 const NAME_BYTES: usize = 24;
 
-/// A server: what it is called here, how it is reached, what its operator says of it.
+/// An MCP server: its name, its connection and the operator's settings.
 #[derive(Clone, Debug)]
 pub struct Server {
     /// The first part of its tools' names.
     pub name: String,
-    /// How it is reached.
+    /// How to reach it.
     pub way: Way,
-    /// What its operator says of it.
+    /// The operator's settings.
     pub settings: Settings,
 }
 
-/// How a server is reached.
+/// How to reach a server.
 #[derive(Clone, Debug)]
 pub enum Way {
-    /// As a process of our own.
+    /// As a child process.
     Process(Process),
     /// Over HTTP.
     Http(Http),
@@ -59,7 +59,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// What a call over it means to a policy.
+    /// Returns the policy actions that a call to this server involves.
     fn deeds(&self) -> Vec<Deed> {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let secret = |name: &String| Deed::Secret { name: name.clone() };
@@ -76,7 +76,7 @@ impl Way {
         }
     }
 
-    /// Variables of our environment whose values the server knows.
+    /// Returns the environment variables whose values the server knows.
     pub(crate) fn variables(&self) -> &[String] {
         match self {
             Self::Process(process) => &process.passed_on,
@@ -86,7 +86,7 @@ impl Way {
     }
 }
 
-/// A request to a server as a policy sees it. A URL that is none reaches nothing.
+/// Describes a request to a server for the policy. An invalid URL reaches nothing.
 fn request(url: &str) -> Option<Deed> {
     let url: reqwest::Url = url.parse().ok()?;
     Some(Deed::Egress {
@@ -111,34 +111,34 @@ impl fmt::Display for Way {
     }
 }
 
-/// What an operator says of a server.
+/// The operator's settings for a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Only these tools; all that were accepted when absent.
+    /// The tools to use; all accepted tools if absent.
     pub only: Option<Vec<String>>,
-    /// What may happen to interrupted calls of a tool. At most once when nobody says.
+    /// The effect class of each tool, which controls how interrupted calls recover. The default is at most once.
     pub classes: BTreeMap<String, EffectClass>,
-    /// Whether what the server claims of its tools is believed.
+    /// Whether to believe the server's claims about its tools.
     pub trust_annotations: bool,
-    /// Whether the definitions that were accepted can be trusted: somebody has read them. Otherwise they are untrusted text that
-    /// every model with these tools has read.
+    /// Whether the accepted definitions are trusted, because a person has read them. Otherwise they are untrusted text
+    /// that every model with these tools has read.
     pub trust_definitions: bool,
-    /// What matters of calls of a tool, and what of its results can be trusted, by tool.
+    /// The data flow settings of each tool: sensitive arguments and trusted results.
     pub flows: BTreeMap<String, ToolFlow>,
-    /// Whether the server may ask the user in the middle of a call.
+    /// Whether the server may ask the user a question during a call.
     pub elicitation: bool,
-    /// How long a call may take.
+    /// The timeout of a call.
     pub deadline: Option<Duration>,
-    /// The fingerprint of how it is reached, so that a server elsewhere is not the one that somebody approved a call of.
+    /// The fingerprint of the connection. A server at another place is not the one for which a call was approved.
     pub made_of: Option<Hash>,
 }
 
-/// What an operator says of how data flows through a tool of a server.
+/// The operator's settings for the data flow through a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolFlow {
-    /// What matters of a call after untrusted text was read. The call itself if it changes the world, when nobody says.
+    /// The sensitive parts of a call after untrusted text was read. By default, the call itself if it changes anything.
     pub sinks: Option<Sinks>,
-    /// Whether its results and its definition can be trusted.
+    /// Whether its results and its definition are trusted.
     pub trusted: bool,
     /// Whether its arguments leave this machine.
     pub egress: bool,
@@ -201,16 +201,16 @@ impl Settings {
     }
 }
 
-/// The accepted tools of some servers. Nothing is connected until a tool is called.
+/// The accepted tools of some servers. Connects to a server only when one of its tools is called.
 pub struct McpTools {
     servers: Vec<Served>,
     tools: BTreeMap<ToolName, Known>,
 }
 
-/// A tool that was accepted.
+/// An accepted tool.
 struct Known {
     contract: Contract,
-    /// The place of its server.
+    /// The index of its server.
     server: usize,
     definition: Definition,
 }
@@ -220,15 +220,15 @@ struct Served {
     pins: Pins,
     link: Mutex<Option<Arc<Link>>>,
     flights: Arc<Flights>,
-    /// For the one call that a server which may ask works on.
+    /// Held by the current call of a server that may ask questions.
     floor: Arc<Semaphore>,
-    /// Another in every process that ever was.
+    /// Unique among all processes that ever ran.
     life: String,
 }
 
 impl McpTools {
-    /// The tools of these servers that were accepted. A server of which nothing was accepted is refused, and so are names
-    /// that look alike.
+    /// Creates a provider for the accepted tools of these servers. Returns an error for a server without accepted tools
+    /// and for names that look alike.
     pub fn new(servers: Vec<Server>, pins: &Pins) -> Result<Self, Error> {
         let (mut served, mut tools, mut looks) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         for server in servers {
@@ -282,8 +282,8 @@ impl McpTools {
         Ok(Self { servers: served, tools })
     }
 
-    /// Calls are recorded as sent by a process of this name, which no other may ever have had. Without it, it is the
-    /// process's number and when it began.
+    /// Sets the process name under which calls are recorded as sent. It must be unique among all processes that ever
+    /// ran. The default is the process id and its start time.
     #[must_use]
     pub fn of_process(mut self, life: &str) -> Self {
         self.servers.iter_mut().for_each(|served| life.clone_into(&mut served.life));
@@ -329,7 +329,7 @@ impl ToolProvider for McpTools {
         })
     }
 
-    /// A server cannot be asked what became of a call.
+    /// MCP has no way to ask a server about an earlier call.
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
         Box::pin(ready(self.find(&prepared.tool).map(|_| Probe::CannotTell)))
     }
@@ -371,7 +371,7 @@ impl Served {
         }
     }
 
-    /// Sends a call off, unless it was sent by a process that is gone and must not be sent again.
+    /// Sends a call, unless a dead process already sent it and it must not be repeated.
     async fn send(
         &self,
         tool: &str,
@@ -388,7 +388,7 @@ impl Served {
         let mut floor = None;
         if self.server.settings.elicitation {
             floor = Some(self.take_the_floor().await?);
-            // A question parks the turn, and the call runs again from here: it must know whether it was sent before.
+            // A question parks the turn, and the call runs again from here. It must know whether it was already sent.
             let life = Value::from(self.life.as_str());
             let sent = scope.step("sent", Value::Null, Box::pin(ready(Ok(life.clone())))).await?;
             let lost = sent != life || self.flights.was_begun(call.id);
@@ -418,7 +418,7 @@ impl Served {
         floor.map_err(|_| Error::new(Kind::Internal, "the floor of a server is never closed"))
     }
 
-    /// Reads a resource, or lists what there is to read.
+    /// Reads a resource, or lists the available ones.
     async fn read(&self, arguments: &Value, scope: &dyn CallScope) -> Result<Value, Error> {
         self.permitted(scope).await?;
         let link = self.link().await?;
@@ -432,8 +432,9 @@ impl Served {
         }
     }
 
-    /// Asks the policy about what a call needs: the server's program or a request to it, and what proves who we are. A server that
-    /// runs for one agent is not open to another, nor to a turn that lets less be reached.
+    /// Asks the policy about the actions of a call: running the server's program or sending a request, and using its
+    /// credentials. A server that runs for one agent is still closed to another agent, or to a turn with less network
+    /// access.
     async fn permitted(&self, scope: &dyn CallScope) -> Result<(), Error> {
         if let Way::Http(Http { within, .. }) = &self.server.way {
             within.check(&scope.network()?)?;
@@ -444,20 +445,20 @@ impl Served {
         Ok(())
     }
 
-    /// The connection, made anew if the server is gone.
+    /// Returns the connection, and reconnects if the server is gone.
     async fn link(&self) -> Result<Arc<Link>, Error> {
         let mut link = self.link.lock().await;
         if let Some(link) = link.as_ref().filter(|link| !link.is_gone()) {
             return Ok(link.clone());
         }
-        // Nothing happened yet, so this may be tried again.
+        // Nothing has happened yet, so this error allows a retry.
         let new = Link::open(&self.server, &self.pins).await;
         let new = Arc::new(new.map_err(|error| Error::new(Kind::ToolUnavailable, error.detail()))?);
         *link = Some(new.clone());
         Ok(new)
     }
 
-    /// Asks the user what the server wants to know. Each question is recorded, then waited for: the turn parks.
+    /// Asks the user the server's questions. Each question is recorded before the turn parks on it.
     async fn ask(&self, number: usize, form: &Form, scope: &dyn CallScope) -> Result<ElicitResult, Error> {
         let mut content = Map::new();
         for index in 0..form.questions() {
@@ -470,7 +471,7 @@ impl Served {
                 let question = form.question(&self.server.name, index, unfit.as_ref());
                 scope.step(&name, Value::Null, Box::pin(ready(Ok(question)))).await?;
                 let answer = match scope.event(&name, None).await? {
-                    // Whoever knows the form may fill in all of it at once.
+                    // A client that knows the form may fill in all fields at once.
                     Resolution::Ok(Value::Object(whole)) => {
                         return Ok(
                             ElicitResult::new(ElicitationAction::Accept).with_content(Value::Object(whole))
@@ -508,7 +509,7 @@ impl Served {
             Err(ServiceError::McpError(error)) => {
                 Err(failed(format!("the MCP server `{name}` refuses: {}", redacted(&error.message))))
             }
-            // It was sent: nobody knows how far it came, so it is not tried again.
+            // The call was sent and its outcome is unknown, so it is not retried.
             Err(cause) => {
                 let cause = redacted(&cause.to_string());
                 Err(failed(format!("the MCP server `{name}` broke off in the middle of the call: {cause}")))
@@ -517,7 +518,7 @@ impl Served {
     }
 }
 
-/// What a server is told of a call beside its arguments: a name that is the same whenever the call is made.
+/// Returns the metadata of a call: an id that is the same on every attempt.
 fn named(call: CallId) -> RequestMetaObject {
     let mut meta = RequestMetaObject::default();
     meta.0.insert(CALL.to_owned(), Value::from(call.to_string()));

@@ -1,4 +1,4 @@
-//! Where contents lie, as it is written in a configuration.
+//! The address of contents, as written in a configuration.
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
@@ -8,16 +8,16 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long connecting may take, TLS among it.
+/// The connect timeout, including TLS.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Silence of a bucket before it counts as unreachable.
+/// The read timeout, after which a bucket is unreachable.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How long a request is tried again. A deletion must be over long before `deletion_lasts`.
+/// How long a request is retried. A deletion must finish long before `deletion_lasts`.
 const RETRIES: Duration = Duration::from_secs(20);
 
-/// A place for contents.
+/// A location for contents.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Address {
     /// `file:///path`
@@ -26,7 +26,7 @@ pub(crate) enum Address {
     Bucket(Bucket),
 }
 
-/// A bucket that speaks S3.
+/// An S3-compatible bucket.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Bucket {
     name: String,
@@ -54,7 +54,7 @@ impl FromStr for Address {
             None => (rest, None),
         };
         let (name, prefix) = place.split_once('/').unwrap_or((place, ""));
-        // A user and a password would end up in messages.
+        // A user and a password would appear in messages.
         if name.is_empty() || place.contains(['@', '?', ':']) {
             return Err(bad());
         }
@@ -64,10 +64,10 @@ impl FromStr for Address {
 }
 
 impl Bucket {
-    /// The bucket, and how it is called in messages. Nothing is asked of it yet.
+    /// Returns a client for the bucket, and its name in messages. Sends no request.
     pub(crate) fn open(self) -> Result<(Arc<dyn ObjectStore>, String), Error> {
         let Self { name, prefix, endpoint } = self;
-        // Somebody else in this process may have been faster.
+        // This fails if another provider is already installed in this process, which is fine.
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let mut builder = AmazonS3Builder::from_env().with_bucket_name(&name);
         if let Some(endpoint) = endpoint {

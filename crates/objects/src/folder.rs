@@ -1,4 +1,4 @@
-//! A folder of this machine.
+//! Storage in a local directory.
 use object_store::local::LocalFileSystem;
 use outlast_vocab::{Error, Kind, Millis};
 use std::fs::{self, File};
@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Opens the folder of one database, which is made if it is not there. What is written there survives the loss of power.
+/// Opens the directory of one database, and creates it if it does not exist. Writes survive a power loss.
 pub(crate) fn open(outer: &Path, folder: &Path) -> Result<LocalFileSystem, Error> {
     let failed = |cause: io::Error| {
         let detail = format!("{} cannot be used for attachments: {cause}", outer.display());
@@ -19,7 +19,7 @@ pub(crate) fn open(outer: &Path, folder: &Path) -> Result<LocalFileSystem, Error
     Ok(store.with_fsync(true))
 }
 
-/// Makes a folder that only its owner can read.
+/// Creates a directory that only its owner can access.
 fn make(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
@@ -31,7 +31,7 @@ fn make(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes files that were being written before a time when their process died: `NAME#1` beside `NAME`. No listing shows
+/// Removes partial files that a crashed process wrote before a time: `NAME#1` next to `NAME`. Listings do not contain
 /// them.
 pub(crate) async fn remove_staged(folder: PathBuf, before: Millis) -> Result<(), Error> {
     let removed = tokio::task::spawn_blocking(move || {

@@ -1,11 +1,11 @@
-//! Contents of attachments in a folder (`file:///path`) or in a bucket that speaks S3 (`s3://bucket/prefix`) (R12.4).
+//! Stores attachment contents in a directory (`file:///path`) or in an S3-compatible bucket (`s3://bucket/prefix`).
 //!
-//! Below the address every database has a place of its own, so that none takes the contents of another for unused. In it,
-//! content lies at `contents/ab/abcd…`, under its hash. What is small is written there at once. What is large is written to
-//! `incoming/` while it is hashed, and then moved: nobody ever sees half of it. In a folder, the file and its folder are
-//! synced before a put is answered.
+//! Each database has its own place below the address, so it never treats the contents of another database as unused.
+//! Content is stored at `contents/ab/abcd…`, under its hash. Small content is written there directly. Large content is
+//! written to `incoming/` while it is hashed, and then moved, so readers never see a part of it. In a directory, the
+//! file and its directory are synced before a put returns.
 //!
-//! This crate knows no sessions and no counts; [`outlast_ports::filed`] says in which order all this is used.
+//! This crate does not know sessions or reference counts. [`outlast_ports::filed`] defines the order of operations.
 mod address;
 mod folder;
 
@@ -25,26 +25,27 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes that are sent at once. Content up to this size is one request.
+/// The size of a part in bytes. Content up to this size is sent in one request.
 const PART: usize = 8 << 20;
 
-/// Parts that are under way at the same time.
+/// The number of parts that are uploaded concurrently.
 const PARTS_AT_ONCE: usize = 2;
 
-/// A folder or a bucket.
+/// A directory or a bucket.
 pub struct Objects {
     store: Arc<dyn ObjectStore>,
     place: String,
-    /// The place of one database.
+    /// The path of one database.
     root: Path,
-    /// The same as a path, if it is a folder.
+    /// The same as a file system path, if this is a directory.
     folder: Option<PathBuf>,
 }
 
 impl Objects {
-    /// The contents of one database at an address. A folder is made if its parent is there; a bucket must be there. Keys
-    /// and region of a bucket come from the usual `AWS_…` variables, its endpoint too, unless the address says
-    /// `?endpoint=https://…`.
+    /// Opens the contents of one database at an address.
+    ///
+    /// A directory is created if its parent exists. A bucket must exist. The keys, region and endpoint of a bucket are
+    /// read from the usual `AWS_…` variables. The address can override the endpoint with `?endpoint=https://…`.
     pub fn open(address: &str, database: &str) -> Result<Self, Error> {
         match address.parse()? {
             Address::Folder(path) => {
@@ -60,13 +61,13 @@ impl Objects {
         }
     }
 
-    /// Whether something is an address of contents. Nothing is opened.
+    /// Checks whether a text is a valid address. Opens nothing.
     pub fn check(address: &str) -> Result<(), Error> {
         address.parse::<Address>().map(drop)
     }
 
-    /// The contents of one database anywhere that `object_store` reaches, below a name that no other database uses. What
-    /// is put there must be durable when it is answered.
+    /// Uses any store that `object_store` supports, below a path that no other database uses. Writes to the store must
+    /// be durable when it confirms them.
     pub fn over(store: Arc<dyn ObjectStore>, place: String, root: Path) -> Self {
         Self { store, place, root, folder: None }
     }
@@ -106,7 +107,7 @@ impl Objects {
         self.put_large(first, pieces, coming).await
     }
 
-    /// Writes content that comes in parts to a name of its own first, because its hash is known only at its end.
+    /// Writes large content to a temporary name first, because its hash is known only at its end.
     async fn put_large(
         &self,
         first: Vec<Bytes>,
@@ -120,14 +121,14 @@ impl Objects {
             upload.put(piece);
         }
         if let Err(error) = self.send(&mut upload, pieces, &mut coming).await {
-            // What an abort leaves behind is found by `tidy`, or by the lifecycle of the bucket.
+            // Leftovers of an abort are removed by `tidy`, or by the lifecycle rules of the bucket.
             let _aborted = upload.abort().await;
             return Err(error);
         }
         upload.finish().await.map_err(|cause| self.failed(cause))?;
         let stored = coming.stored();
         let moved = self.store.copy(&name, &self.name(stored.content)).await;
-        // One that stays is found by `tidy`.
+        // If the deletion fails, `tidy` removes the object.
         let _deleted = self.store.delete(&name).await;
         moved.map_err(|cause| self.failed(cause))?;
         Ok(stored)
@@ -214,7 +215,7 @@ impl Contents for Objects {
 
     fn list(&self) -> Listing<'_> {
         let all = self.store.list(Some(&self.root.clone().join("contents")));
-        // What is not called like content is not ours.
+        // Objects whose names are not hashes are not ours.
         let ours = all.map_err(|cause| self.failed(cause)).try_filter_map(|meta| async move {
             let content = meta.location.filename().and_then(|name| name.parse().ok());
             Ok(content.map(|content| found(content, &meta)))
@@ -227,7 +228,7 @@ impl Contents for Objects {
     }
 }
 
-/// Content on its way in.
+/// Hashes and counts incoming content.
 struct Coming {
     hashing: Hashing,
     bytes: usize,

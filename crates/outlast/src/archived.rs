@@ -1,4 +1,4 @@
-//! Sessions as files.
+//! Exports sessions to files and imports them.
 use crate::Outlast;
 use outlast_ports::archive::Imported;
 use outlast_runtime::archive::{Export, import};
@@ -6,8 +6,10 @@ use outlast_vocab::{Error, SessionId};
 use std::io::{Read, Seek};
 
 impl Outlast {
-    /// A session as one file, piece by piece: its records with their hash chain, packages, values and attachments, and what it
-    /// needs of the sessions it was forked from. What is written to it meanwhile is not in it.
+    /// Exports a session as one file, in pieces.
+    ///
+    /// The file contains the session's records with their hash chain, packages, values and attachments, and what it
+    /// needs from the sessions it was forked from. Later writes to the session are not included.
     ///
     /// ```
     /// # use outlast::Outlast;
@@ -33,8 +35,10 @@ impl Outlast {
         Export::begin(store, attachments, session, self.runtime.now()).await
     }
 
-    /// Takes the session of a file in, under its own id, and under this key instead of its own if there is one. The file is
-    /// checked to its end before anything is written. None of its turns is driven here; those that were not over are closed.
+    /// Imports a session from a file, under its original id. If `key` is given, it replaces the session's key.
+    ///
+    /// The whole file is verified before anything is written. Imported turns never run here; unfinished ones are
+    /// closed.
     pub async fn import(
         &self,
         from: impl Read + Seek + Send + 'static,

@@ -1,4 +1,6 @@
-//! Puts the parts together and starts them.
+//! Configures and starts a worker: [`Builder`] and the handle [`Outlast`].
+//!
+//! This module only wires parts together. [`outlast_runtime`] drives the turns.
 use crate::capability::Capability;
 use crate::plugged::Plugged;
 use crate::{Session, Turn};
@@ -43,17 +45,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long [`Outlast::shut_down`] waits for turns to come to a step's end.
+/// How long [`Outlast::shut_down`] waits for running turns to finish their current step.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// What the agent is told when nobody says otherwise.
+/// The default system prompt.
 const SYSTEM: &str = "You are a helpful assistant. Use the tools when they help.";
 
 type OpenContents = Box<dyn FnOnce(&str) -> Result<Arc<dyn Contents>, Error> + Send>;
 pub(crate) type Install = Box<dyn FnOnce() -> Result<Installed, Error> + Send>;
 type AddTool = Box<dyn FnOnce(&mut Toolbox) -> Result<(), Error> + Send>;
 
-/// The parts of a runtime before it starts.
+/// Configures a worker. Create one with [`Outlast::at`] or [`Outlast::ephemeral`] and call [`Builder::start`].
 pub struct Builder {
     place: Place,
     unsafe_durability: bool,
@@ -72,7 +74,7 @@ pub struct Builder {
     policy_engine: Option<Arc<dyn PolicyEngine>>,
     limiter: Option<Arc<dyn Limiter>>,
     tools: Vec<AddTool>,
-    /// Places that the shell and MCP servers of the agent may change.
+    /// Paths that the agent's shell and MCP servers may write to.
     walls: Vec<WritablePlace>,
     agent: String,
     model: String,
@@ -96,10 +98,10 @@ pub struct Builder {
     by: Principal,
 }
 
-/// A file or directory that something of an agent may change.
+/// A file or directory that some part of an agent may write to.
 struct WritablePlace {
     path: PathBuf,
-    /// What may change it, like "the shell".
+    /// The part that may write to it, such as "the shell".
     writer: String,
 }
 
@@ -108,51 +110,57 @@ enum Place {
     Memory(Memory),
 }
 
-/// A running Outlast, as one organisation has it: the one called `default`, unless another is named. Cheap to clone.
+/// A handle to a running worker, scoped to one organisation (by default the one called `default`).
+///
+/// Cloning is cheap.
 #[derive(Clone)]
 pub struct Outlast {
     pub(crate) runtime: Runtime,
 }
 
 impl Outlast {
-    /// Keeps everything in one SQLite file, which is made if it is not there.
+    /// Returns a builder that stores everything in one SQLite file. The file is created if it does not exist.
     pub fn at(path: impl AsRef<Path>) -> Builder {
         Builder::new(Place::File(path.as_ref().to_owned()))
     }
 
-    /// Another agent for [`Builder::also`]. Nothing is kept for it: its sessions lie where those of the first agent do.
+    /// Returns a builder for a further agent, to pass to [`Builder::also`]. The agent's sessions are stored with those
+    /// of the first agent.
     pub fn agent(name: impl Into<String>) -> Builder {
         Self::ephemeral().agent(name)
     }
 
-    /// Keeps everything in memory: for tests and scripts that say that nothing needs to survive.
+    /// Returns a builder that stores everything in memory, for tests and scripts whose data need not survive.
     pub fn ephemeral() -> Builder {
         Builder::new(Place::Memory(Memory::new()))
     }
 
-    /// The session with this key, on its main head; it is opened with its first input.
+    /// Returns the session with this key, on its main head. The first input creates the session.
     pub fn session(&self, key: impl Into<String>) -> Session {
         let fresh = self.runtime.fresh_session();
         Session::new(self.runtime.clone(), Target::Key { key: key.into(), fresh })
     }
 
-    /// The session with this id.
+    /// Returns the session with this id.
     pub fn session_by_id(&self, id: SessionId) -> Session {
         Session::new(self.runtime.clone(), Target::Id(id))
     }
 
-    /// A new session without a key.
+    /// Returns a new session without a key.
     pub fn new_session(&self) -> Session {
         Session::new(self.runtime.clone(), Target::New(self.runtime.fresh_session()))
     }
 
-    /// A turn that was accepted before, here or by another process.
+    /// Returns a turn that this or another process accepted before.
     pub async fn turn(&self, id: TurnId) -> Result<Turn, Error> {
         Turn::find(self.runtime.clone(), id).await
     }
 
-    /// Lets an agent answer from now on, in place of the one of its name if there is one; gives the fingerprint of its package.
-    /// Providers of models, limits and the clock are those of this runtime. Turns that were accepted before keep what they have.
+    /// Adds an agent to the running worker, or replaces the agent of the same name. Returns the fingerprint of its
+    /// package.
+    ///
+    /// The agent uses the model providers, limits and clock of this worker. Turns that are already accepted keep the
+    /// agent version they started with.
     ///
     /// ```
     /// # async fn example() -> Result<(), outlast::Error> {
@@ -170,47 +178,49 @@ impl Outlast {
         self.runtime.put_agent(agent.into_one()?)
     }
 
-    /// The worker underneath: cancel, resolve, retry, follow.
+    /// Returns the underlying worker, to cancel, resolve, retry and follow turns.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// The store underneath: sessions, records, unknown outcomes.
+    /// Returns the underlying store, to read sessions, records and unknown outcomes.
     pub fn store(&self) -> &Arc<dyn Store> {
         self.runtime.store()
     }
 
-    /// Attachments: read as a stream or by range, wherever their contents lie.
+    /// Returns the attachments, which can be read as a stream or by range from any storage.
     pub fn attachments(&self) -> Attachments {
         self.runtime.attachments()
     }
 
-    /// What this process has counted since it started, and how things stand: turns, model calls, tokens, tools, writes. It
-    /// counts the turns of all organisations. `outlast::telemetry::exposition` writes it as Prometheus reads it.
+    /// Returns the counters of this process since its start and the current gauges: turns, model calls, tokens, tools
+    /// and writes, over all organisations. `outlast::telemetry::exposition` formats them for Prometheus.
     pub async fn metrics(&self) -> Result<Snapshot, Error> {
         self.operator().runtime.metrics().await
     }
 
-    /// The same worker for another organisation, by its name or id. Sessions, turns and what waits are those of that
-    /// organisation; to this handle nothing else exists.
+    /// Returns a handle of the same worker for another organisation, given by name or id.
+    ///
+    /// The handle only sees the sessions, turns and waits of that organisation.
     pub async fn within(&self, org: &str) -> Result<Self, Error> {
         let org = self.runtime.find_org(org).await?;
         let access = self.runtime.access().clone();
         Ok(self.serving(Access { reach: Reach::Org(org), ..access }))
     }
 
-    /// The same for somebody else, whose name stands in the audit beside what is done.
+    /// Returns a handle that acts for another principal. The audit log records that principal's name.
     #[must_use]
     pub fn by(&self, who: Principal) -> Self {
         self.serving(self.runtime.access().clone().by(who))
     }
 
-    /// The same for whoever holds this API key: in its organisation, in its name, within its scopes.
+    /// Returns a handle for the holder of an API key, limited to the key's organisation and scopes. The audit log
+    /// records the key's name.
     pub async fn admit(&self, api_key: &str) -> Result<Self, Error> {
         Ok(self.serving(self.runtime.admit(api_key).await?))
     }
 
-    /// The same over every organisation: to make organisations and to look after all of them.
+    /// Returns a handle over all organisations, to create and manage them.
     #[must_use]
     pub fn operator(&self) -> Self {
         let access = Access { by: self.runtime.access().by.clone(), ..Access::operator() };
@@ -221,7 +231,7 @@ impl Outlast {
         Self { runtime: self.runtime.serving(access) }
     }
 
-    /// Stops at the next step's end and hands back what is under way; any other process goes on with it.
+    /// Shuts the worker down. Running turns stop after their current step, and any other process can resume them.
     pub async fn shut_down(self) {
         self.runtime.shut_down(DRAIN).await;
     }
@@ -271,102 +281,107 @@ impl Builder {
         }
     }
 
-    /// Serves this organisation, by its name or id, instead of the one called `default`. The worker drives the turns of
-    /// all of them; [`Outlast::within`] serves others.
+    /// Sets the organisation that the handle serves, by name or id, instead of `default`.
+    ///
+    /// The worker drives the turns of all organisations. [`Outlast::within`] returns handles for the others.
     #[must_use]
     pub fn org(mut self, named: impl Into<String>) -> Self {
         self.org = Some(named.into());
         self
     }
 
-    /// In whose name things are done, as the audit has it; the program's own without it.
+    /// Sets the principal that the audit log records. The default is the program itself.
     #[must_use]
     pub fn by(mut self, who: Principal) -> Self {
         self.by = who;
         self
     }
 
-    /// Adds a provider of models: [`Providers::from_env`](outlast_providers::Providers::from_env) for those whose keys are
-    /// in the environment. Without any, the built-in rehearsal model answers.
+    /// Adds a model provider. [`Providers::from_env`](outlast_providers::Providers::from_env) adds those whose keys are
+    /// in the environment. Without a provider, the built-in rehearsal model answers.
     #[must_use]
     pub fn provider(mut self, provider: impl ModelProvider + 'static) -> Self {
         self.models.push(Arc::new(provider));
         self
     }
 
-    /// Which model answers, like `rehearsal/agent`.
+    /// Sets the model, such as `rehearsal/agent`.
     #[must_use]
     pub fn model(mut self, model: impl Into<String>) -> Self {
         self.model = model.into();
         self
     }
 
-    /// Models that answer where [`Builder::model`] cannot, in this order: while its provider is down, does not accept its key, or has
-    /// no credit left.
+    /// Sets the models to fall back to, in this order, while the provider of [`Builder::model`] is down, rejects its
+    /// key or has no credit left.
     #[must_use]
     pub fn fallback_models(mut self, models: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.fallback_models = models.into_iter().map(Into::into).collect();
         self
     }
 
-    /// How long turns of the agent wait for a provider that is down before they fail; [`Limits::provider_wait`] (24 hours) unless set.
-    /// Zero fails after a few quick attempts. An input can say something else ([`Sending::with`](crate::Sending::with)).
+    /// Sets how long turns of the agent wait for a provider that is down before they fail. The default is
+    /// [`Limits::provider_wait`] (24 hours).
+    ///
+    /// With zero, a turn fails after a few quick attempts. An input can override this
+    /// ([`Sending::with`](crate::Sending::with)).
     #[must_use]
     pub fn provider_wait(mut self, wait: Duration) -> Self {
         self.provider_wait = Some(wait);
         self
     }
 
-    /// What the agent is called.
+    /// Sets the agent's name.
     #[must_use]
     pub fn agent(mut self, name: impl Into<String>) -> Self {
         self.agent = name.into();
         self
     }
 
-    /// What the model is told before the first message.
+    /// Sets the system prompt.
     #[must_use]
     pub fn system(mut self, prompt: impl Into<String>) -> Self {
         self.system = prompt.into();
         self
     }
 
-    /// What the agent's calls may do: the first rule that fits a call decides.
+    /// Sets the rules for the agent's calls. The first rule that matches a call decides.
     #[must_use]
     pub fn policy(mut self, policy: Policy) -> Self {
         self.policy = policy;
         self
     }
 
-    /// What becomes of calls that untrusted text may have asked for (R11.4).
+    /// Sets what happens to calls that untrusted text may have caused.
     #[must_use]
     pub fn guard(mut self, guard: Guard) -> Self {
         self.guard = guard;
         self
     }
 
-    /// What its turns may use (R11.5).
+    /// Sets the budgets of the agent's turns.
     #[must_use]
     pub fn budgets(mut self, budgets: Budgets) -> Self {
         self.budgets = budgets;
         self
     }
 
-    /// How often the agent's calls may go out (R11.7). Rates of one name are shared by all agents of an organisation.
+    /// Adds rate limits for the agent's calls. All agents of an organisation share rate limits of the same name.
     #[must_use]
     pub fn rates(mut self, rates: impl IntoIterator<Item = Rate>) -> Self {
         self.rates.extend(rates);
         self
     }
 
-    /// Asks this limiter when calls may go out, instead of the database: for processes that share none.
+    /// Uses this rate limiter instead of the database, for processes that do not share one.
     #[must_use]
     pub fn limiter(mut self, limiter: impl Limiter + 'static) -> Self {
         self.limiter = Some(Arc::new(limiter));
         self
     }
 
-    /// Lets something run at a point of every turn. Hooks of one point run in the order in which they are added.
+    /// Adds a hook, which runs at one point of every turn. Hooks of the same point run in the order in which they are
+    /// added.
     ///
     /// ```
     /// use outlast::hook::{BeforeTool, HookAt};
@@ -387,7 +402,8 @@ impl Builder {
         self
     }
 
-    /// Lets tools that name the service `Payments` pay. The authority holds the credentials; no model and no tool sees them.
+    /// Enables payments for tools that request the service `Payments`. The authority holds the credentials; models and
+    /// tools never see them.
     #[must_use]
     pub fn payments(mut self, authority: impl PaymentAuthority + 'static) -> Self {
         self.payments = Some(Arc::new(authority));
@@ -395,32 +411,35 @@ impl Builder {
         self
     }
 
-    /// Decides beside the rules of every agent, at every point; the stricter of both stands. Whatever it fails at is forbidden.
+    /// Adds a policy engine, which decides at every policy point in addition to the rules of each agent. The stricter
+    /// of both decisions applies. If the engine fails, the action is denied.
     #[must_use]
     pub fn policy_engine(mut self, engine: impl PolicyEngine + 'static) -> Self {
         self.policy_engine = Some(Arc::new(engine));
         self
     }
 
-    /// Brings a plug-in in, set up with these options: its own type, or anything that reads like it. Options that do not fit
-    /// are refused at the start.
+    /// Adds a plug-in with its options, either as its own type or as any value that serialises to the same form.
+    /// [`Builder::start`] rejects invalid options.
     #[must_use]
     pub fn plugin<P: Plugin>(mut self, plugin: P, options: impl Serialize + Send + 'static) -> Self {
         self.plugins.push(Box::new(|| Installed::new(plugin, options)));
         self
     }
 
-    /// Switches on a capability that a plug-in brings: its prompt text, its tools and its hooks. One that a program defines
-    /// itself is switched on with [`Builder::switch_on`].
+    /// Enables a capability of a plug-in: its prompt text, tools and hooks. To enable a capability that the program
+    /// defines, use [`Builder::switch_on`].
     #[must_use]
     pub fn capability(mut self, name: impl Into<String>) -> Self {
         self.capabilities.push(name.into());
         self
     }
 
-    /// Puts a layer over the agent: parts of the prompt, a model, model calls, documents, hosts, rules. Layers are folded in
-    /// the order they are added: parts join, what may be reached gets less, of the rest the last value counts. Its rules let only
-    /// less happen; what a tool that wants an approval may do unasked is for [`Builder::policy`] to say.
+    /// Adds an overlay to the agent: prompt parts, a model, model calls, documents, hosts or rules.
+    ///
+    /// Overlays are merged in the order in which they are added. Prompt parts are appended, allowed targets are
+    /// intersected, and for everything else the last value wins. The rules of an overlay can only restrict. Use
+    /// [`Builder::policy`] to let a tool that wants approval run without it.
     #[must_use]
     pub fn overlay(mut self, overlay: Overlay) -> Self {
         if !overlay.documents.is_empty() && self.overlays.iter().all(|under| under.documents.is_empty()) {
@@ -430,24 +449,26 @@ impl Builder {
         self
     }
 
-    /// Names capabilities that whoever builds this has switched on; the package of every turn lists them.
+    /// Names the capabilities that the caller has already enabled. The package of every turn lists them.
     #[must_use]
     pub fn capabilities(mut self, names: impl IntoIterator<Item = String>) -> Self {
         self.on.extend(names);
         self
     }
 
-    /// Lets another agent answer too, under its name: [`Sending::answered_by`](crate::Sending::answered_by). Its name, model,
-    /// prompt, policy, budgets, hooks, plug-ins, layers, model calls, services and tools are its own; providers of models,
-    /// limits, the clock and where everything is kept are this one's.
+    /// Adds a further agent, which answers under its name: [`Sending::answered_by`](crate::Sending::answered_by).
+    ///
+    /// It has its own name, model, prompt, policy, budgets, hooks, plug-ins, overlays, model calls, services and tools.
+    /// It shares the model providers, limits, clock and storage of this builder.
     #[must_use]
     pub fn also(mut self, agent: Builder) -> Self {
         self.others.push(agent);
         self
     }
 
-    /// Also lets the agents answer that are kept in the database, as this makes them. They follow what is kept: from
-    /// [`Runtime::put_config`] on at once, and within a second or so where another process keeps something.
+    /// Adds the agents that are stored in the database. The factory builds each agent from its stored configuration.
+    ///
+    /// Changes through [`Runtime::put_config`] apply immediately, and changes by other processes within about a second.
     #[must_use]
     pub fn tailor(mut self, tailor: impl Tailor + 'static) -> Self {
         self.tailor = Some(Arc::new(tailor));
@@ -461,15 +482,15 @@ impl Builder {
         self
     }
 
-    /// Adds a set of tools that come from elsewhere.
+    /// Adds the tools of a provider, such as an MCP server.
     #[must_use]
     pub fn tools(mut self, provider: impl ToolProvider + 'static) -> Self {
         self.providers.push(Arc::new(provider));
         self
     }
 
-    /// Adds the built-in tools that reach nothing outside: clock, calculator, values, todo list, questions to the user. Files
-    /// need a root ([`Builder::files`]), the web needs rules ([`Builder::fetch`]).
+    /// Adds the built-in tools that need no outside access: clock, calculator, values, to-do list and questions to the
+    /// user. File tools need a root ([`Builder::files`]), and web access needs rules ([`Builder::fetch`]).
     #[must_use]
     pub fn builtin_tools(self) -> Self {
         Builtin::ALL.iter().fold(self, |builder, group| builder.builtin(*group))
@@ -493,14 +514,14 @@ impl Builder {
         self
     }
 
-    /// Adds a tool that reads pages of the web, by this way out.
+    /// Adds a tool that fetches web pages within these egress rules.
     #[must_use]
     pub fn fetch(mut self, egress: Egress) -> Self {
         self.services = self.services.grant(egress);
         self.tool(Fetch)
     }
 
-    /// Adds a tool that runs commands behind walls. `outlast::tools::shell::start` must be the first thing in `main`.
+    /// Adds a tool that runs commands in a sandbox. `outlast::tools::shell::start` must be the first call in `main`.
     #[cfg(target_os = "linux")]
     pub fn shell(mut self, shell: outlast_tools::shell::Shell) -> Result<Self, Error> {
         shell.check()?;
@@ -510,7 +531,8 @@ impl Builder {
         Ok(self.tool(run))
     }
 
-    /// Says that an MCP server of this agent may write to a file or directory. [`Builder::start`] refuses a database that lies there.
+    /// Declares that an MCP server of this agent may write to a file or directory. [`Builder::start`] refuses a
+    /// database at that path.
     #[must_use]
     pub fn mcp_server_writes(mut self, server: &str, place: impl Into<PathBuf>) -> Self {
         self.walls.push(WritablePlace { path: place.into(), writer: format!("the MCP server `{server}`") });
@@ -524,15 +546,17 @@ impl Builder {
         self
     }
 
-    /// Says what a service is made of, where no contract does: which directory, which hosts. It is in the fingerprint of the package and
-    /// in what an approval covers, so a turn that waits goes on with the means it was accepted with.
+    /// Declares a fingerprint of a service's configuration that no contract contains, such as its directory or hosts.
+    ///
+    /// It is part of the package's fingerprint and of what an approval covers. A waiting turn therefore resumes with
+    /// the configuration it was accepted with.
     #[must_use]
     pub fn made_of<T: Send + Sync + 'static>(mut self, means: Hash) -> Self {
         self.services = self.services.made_of::<T>(means);
         self
     }
 
-    /// Sets the bounds.
+    /// Sets the limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -546,17 +570,19 @@ impl Builder {
         self
     }
 
-    /// Runs turns there, such as on threads that do nothing else ([`crate::runtime::system::OwnThreads`]). Without it they run on
-    /// the tokio runtime of whoever sends an input.
+    /// Sets where turns run, such as on dedicated threads ([`crate::runtime::system::OwnThreads`]). By default, a turn
+    /// runs on the tokio runtime of the caller that sends the input.
     #[must_use]
     pub fn tasks(mut self, tasks: impl Spawner + 'static) -> Self {
         self.tasks = Arc::new(tasks);
         self
     }
 
-    /// Keeps the contents of attachments outside the database: in a folder (`file:///srv/files`) or in a bucket that speaks
-    /// S3 (`s3://bucket/prefix`), whose keys, region and endpoint come from the usual `AWS_…` variables. Every process that
-    /// opens the database needs the same.
+    /// Stores the contents of attachments outside the database: in a directory (`file:///srv/files`) or in an S3 bucket
+    /// (`s3://bucket/prefix`).
+    ///
+    /// The keys, region and endpoint of S3 come from the usual `AWS_…` variables. Every process that opens the database
+    /// needs the same setting.
     #[cfg(feature = "objects")]
     #[must_use]
     pub fn attachments(self, address: impl Into<String>) -> Self {
@@ -564,8 +590,10 @@ impl Builder {
         self.contents(move |database| Ok(Arc::new(outlast_objects::Objects::open(&address, database)?)))
     }
 
-    /// Keeps the contents of attachments in a place of your own. It is opened under a name that only this database has;
-    /// contents of several databases must not be mixed, or each would take those of the others for unused.
+    /// Stores the contents of attachments in your own storage. `open` receives a name that is unique to this database.
+    ///
+    /// Keep the contents of several databases apart. Otherwise each database deletes the contents of the others as
+    /// unused.
     #[must_use]
     pub fn contents(
         mut self,
@@ -575,23 +603,23 @@ impl Builder {
         self
     }
 
-    /// Delivers the output of every turn that ends there, under an id that never changes, until it is taken:
-    /// `Outlet::new("crm", Webhook::new(…)?)?`.
+    /// Adds a sink that receives the output of every finished turn, with retries under a stable id until the sink
+    /// accepts it: `Outlet::new("crm", Webhook::new(…)?)?`.
     #[must_use]
     pub fn sink(mut self, sink: Outlet) -> Self {
         self.sinks.push(sink);
         self
     }
 
-    /// Hands what is measured out, now and then, to a place of your own. [`Outlast::metrics`] reads it at any time.
+    /// Sends metrics to your own sink periodically. To read them at any time, use [`Outlast::metrics`].
     #[must_use]
     pub fn metrics(mut self, to: impl MetricSink + 'static) -> Self {
         self.metrics = Some(Arc::new(to));
         self
     }
 
-    /// Tells a collector how turns went: a trace of every turn that ends, and metrics. A turn that was killed and resumed has one
-    /// trace; a collector that is down or hangs slows no turn.
+    /// Exports a trace of every finished turn, and metrics, to a collector. A turn that was killed and resumed has one
+    /// trace. A collector that is down or hangs does not slow turns.
     #[cfg(feature = "telemetry")]
     #[must_use]
     pub fn telemetry(mut self, settings: outlast_telemetry::Settings) -> Self {
@@ -599,14 +627,14 @@ impl Builder {
         self
     }
 
-    /// Gives up durability against power loss for speed. Every status says so.
+    /// Trades durability against power loss for speed. Every status report shows this setting.
     #[must_use]
     pub fn unsafe_durability(mut self) -> Self {
         self.unsafe_durability = true;
         self
     }
 
-    /// Starts a worker: from here on it resumes what was left unfinished and takes new inputs.
+    /// Starts the worker. It resumes unfinished turns and accepts new inputs.
     pub async fn start(mut self) -> Result<Outlast, Error> {
         self.check_model()?;
         let worker = WorkerId::fresh(self.clock.now(), self.entropy.for_id());
@@ -648,8 +676,10 @@ impl Builder {
         Ok(Outlast { runtime })
     }
 
-    /// Refuses a database that the shell or an MCP server of these agents could change. [`Builder::start`] does so with the database that
-    /// it opens. Call it for an agent that joins a runtime later ([`Builder::into_one`]).
+    /// Returns an error if the shell or an MCP server of these agents could write to the database.
+    ///
+    /// [`Builder::start`] checks the database that it opens. Call this for an agent that joins a running worker
+    /// ([`Builder::into_one`]).
     pub fn check_database(&self, database: &Path) -> Result<(), Error> {
         for Self { agent, walls, .. } in std::iter::once(self).chain(&self.others) {
             for WritablePlace { path, writer } in walls {
@@ -669,7 +699,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Refuses a model that nobody serves before anything is opened, and says what its provider lacks (R1.5).
+    /// Refuses a model that no provider serves before anything is opened, and reports what its provider lacks.
     fn check_model(&self) -> Result<(), Error> {
         let model = self.model.parse()?;
         if self.models.is_empty() || self.models.iter().any(|provider| provider.info(&model).is_some()) {
@@ -680,7 +710,7 @@ impl Builder {
         Err(lacks.unwrap_or_else(nobody))
     }
 
-    /// Who speaks to models; the rehearsal model where nobody says who.
+    /// Returns the model providers, or the rehearsal model if none is set.
     fn served(&mut self) -> Vec<Arc<dyn ModelProvider>> {
         let mut models = std::mem::take(&mut self.models);
         if models.is_empty() {
@@ -689,7 +719,7 @@ impl Builder {
         models
     }
 
-    /// Everything the runtime is made of, on this store. Contents of attachments lie there too, and outputs go nowhere.
+    /// Returns the configuration of the runtime on this store. Attachments are stored there too, and no sinks are set.
     pub(crate) fn config(mut self, store: Arc<dyn Store>, worker: WorkerId) -> Result<Config, Error> {
         let models = self.served();
         let (others, payments) = (std::mem::take(&mut self.others), self.payments.take());
@@ -727,13 +757,14 @@ impl Builder {
         })
     }
 
-    /// What turns of this agent are pinned to: its package, with the contracts of its tools. Nothing is started.
+    /// Returns what turns of this agent are pinned to: its package with the contracts of its tools. Starts nothing.
     pub fn pinned(self) -> Result<Pinned, Error> {
         self.into_agent()?.0.pinned()
     }
 
-    /// The same, if the models, the engine and the bounds of this builder can run it: whatever `start` would refuse of the
-    /// agent is refused. Nothing is started or opened.
+    /// Like [`Builder::pinned`], but also checks the agent against the models, engine and limits of this builder.
+    ///
+    /// Returns every error that `start` would return for the agent. Starts and opens nothing.
     pub fn fitted(mut self) -> Result<Pinned, Error> {
         self.check_model()?;
         let (models, policy_engine) = (self.served(), self.policy_engine.take());
@@ -744,8 +775,8 @@ impl Builder {
         agent.fitted(&world)
     }
 
-    /// The agent alone, for a runtime that is there already ([`Outlast::put_agent`], [`Builder::tailor`]). Plug-ins belong to a
-    /// start: an agent that brings some is refused.
+    /// Returns the agent alone, for a worker that is already running ([`Outlast::put_agent`], [`Builder::tailor`]).
+    /// Plug-ins can only be added at start, so an agent with plug-ins is refused.
     pub fn into_one(self) -> Result<Agent, Error> {
         let (name, brings) = (self.agent.clone(), self.plugins.len());
         if brings > 0 {
@@ -757,7 +788,7 @@ impl Builder {
         self.into_agent().map(|(agent, _)| agent)
     }
 
-    /// The agent alone: its package with all its layers folded, and its tools.
+    /// Returns the agent alone: its package with all overlays merged, and its tools.
     fn into_agent(self) -> Result<(Agent, Plugins), Error> {
         let mut toolbox = Toolbox::new(self.services);
         for add in self.tools {
@@ -797,7 +828,7 @@ impl Builder {
     }
 }
 
-/// Returns a path without links and relative parts, as far as it exists.
+/// Returns a path without symbolic links and relative parts, for the part of it that exists.
 fn resolved(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     if let Ok(found) = path.canonicalize() {
@@ -809,10 +840,10 @@ fn resolved(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether a place holds a file of a database, or would once that is made.
+/// Returns whether a place contains a file of the database, or would after the database is created.
 fn holds_database(place: &Path, database: &Path) -> bool {
     let database = std::path::absolute(database).unwrap_or_else(|_| database.to_owned());
-    // If the database is opened through a link, the link matters as the file does.
+    // If the database is opened through a symbolic link, the link needs the same protection as the file.
     let link = match (database.parent(), database.file_name()) {
         (Some(dir), Some(name)) => resolved(dir).join(name),
         _ => database.clone(),
@@ -820,7 +851,8 @@ fn holds_database(place: &Path, database: &Path) -> bool {
     [resolved(&database), link].iter().any(|file| file.starts_with(place) || is_beside(place, file))
 }
 
-/// Whether a place is one of the files and directories beside a database, such as `NAME-wal` and `NAME-workers`, or below one.
+/// Returns whether a place is, or is inside, a file or directory beside a database, such as `NAME-wal` or
+/// `NAME-workers`.
 fn is_beside(place: &Path, database: &Path) -> bool {
     let (Some(dir), Some(name)) = (database.parent(), database.file_name()) else { return false };
     let first = place.strip_prefix(dir).ok().and_then(|below| below.components().next());

@@ -1,10 +1,10 @@
-//! Capabilities in code: named bundles of tools, services and prompt that an agent switches on (R10.3).
+//! Capabilities defined in code: named bundles of tools, services and prompt that an agent can enable.
 use crate::Builder;
 use outlast_vocab::{Error, Kind};
 
 type Add = Box<dyn FnOnce(Builder) -> Result<Builder, Error> + Send>;
 
-/// A named bundle. What it adds is whatever a [`Builder`] can be given.
+/// A named bundle of settings. It can add anything that a [`Builder`] accepts.
 ///
 /// ```
 /// # use outlast::{Capability, Outlast, tools::Builtin, vocab::overlay::Overlay};
@@ -25,7 +25,7 @@ pub struct Capability {
 }
 
 impl Capability {
-    /// A bundle of this name.
+    /// Creates a capability with this name.
     pub fn new(
         name: impl Into<String>,
         add: impl FnOnce(Builder) -> Result<Builder, Error> + Send + 'static,
@@ -33,7 +33,7 @@ impl Capability {
         Self { name: name.into(), needs: Vec::new(), add: Box::new(add) }
     }
 
-    /// Another capability that it needs, which is switched on before it.
+    /// Declares another capability that this one needs. It is enabled first.
     #[must_use]
     pub fn needs(mut self, name: impl Into<String>) -> Self {
         self.needs.push(name.into());
@@ -42,7 +42,7 @@ impl Capability {
 }
 
 impl Builder {
-    /// Defines a capability. Nothing is added until it is switched on; of two with one name the last counts.
+    /// Defines a capability without enabling it. A later definition replaces an earlier one of the same name.
     #[must_use]
     pub fn define(mut self, capability: Capability) -> Self {
         self.bundles.retain(|known| known.name != capability.name);
@@ -50,8 +50,9 @@ impl Builder {
         self
     }
 
-    /// Switches a capability on, after those it needs. Once is enough; a name that nobody defined is an error that lists
-    /// those there are.
+    /// Enables a capability, after those it needs. Enabling it again has no effect.
+    ///
+    /// For an undefined name, returns an error that lists the defined ones.
     pub fn switch_on(mut self, name: &str) -> Result<Self, Error> {
         if self.on.iter().any(|on| on == name) {
             return Ok(self);

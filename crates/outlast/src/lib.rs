@@ -1,5 +1,9 @@
-//! A durable agent runtime. A turn that was accepted is not lost: a process killed at any instant resumes where it stood,
-//! and nothing that must happen once happens twice.
+//! Outlast is a durable runtime for agents.
+//!
+//! Outlast records every step of a turn in a journal. If the process is killed, a worker resumes the turn from the last
+//! record. An accepted turn is never lost, and an at-most-once call never runs twice.
+//!
+//! # Example
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), outlast::Error> {
@@ -10,10 +14,16 @@
 //! # }
 //! ```
 //!
-//! [`Builder`] puts the parts together; [`Session`] takes inputs; [`Turn`] is one of them on its way to its end, and
-//! [`Sending::watched`] follows it from its first word. Tools are written against [`tool`], models against [`model`].
-//! [`sinks`] take what came of turns elsewhere. [`Outlast::export`] makes a file of a session, which
-//! [`replay`] drives again without anything outside, and [`rerun`] with another agent. [`Outlast::within`] serves organisations that do not see each other. [`trial`] kills an agent at every effect and looks what is left.
+//! # Where to go next
+//!
+//! - [`Builder`] configures and starts a worker, [`Session`] takes inputs, and [`Turn`] represents one accepted input.
+//! - [`Sending::watched`] streams the events of a turn from its start.
+//! - [`tool`] contains what tools are written against, and [`model`] what model providers are written against.
+//! - [`sinks`] deliver the outputs of turns to other systems.
+//! - [`Outlast::export`] writes a session to a file. [`replay`] runs that file again without any outside call, and
+//!   [`rerun`] runs it with another agent.
+//! - [`Outlast::within`] serves another organisation. Organisations cannot see each other's data.
+//! - [`trial`] kills an agent at every effect and checks the state that is left.
 
 mod archived;
 mod builder;
@@ -29,7 +39,9 @@ pub use builder::{Builder, Outlast};
 pub use capability::Capability;
 #[cfg(feature = "cedar")]
 pub use outlast_cedar as cedar;
-/// Makes a tool of an `async fn`.
+/// Turns an `async fn` into a tool.
+///
+/// # Example
 ///
 /// ```
 /// use outlast::prelude::*;
@@ -57,32 +69,41 @@ pub use outlast_cedar as cedar;
 /// # fn main() { tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap() }
 /// ```
 ///
-/// The tool is called like the function, and its doc comment is what the model is told. The function becomes a type of its
-/// name that implements [`Tool`](trait@tool::Tool); the function itself is `weather::call(…)`.
+/// The tool has the name of the function, and the model sees the function's doc comment as the tool's description. The
+/// function becomes a type of the same name that implements [`Tool`](trait@tool::Tool). To call the function itself,
+/// use `weather::call(…)`.
 ///
-/// **Parameters** whose type is called `Service`, `Steps`, `Timer`, `Events`, `Completion`, `Progress`, `Values`,
-/// `Attachments`, `Models`, `Tools`, `Payments` or `Cancellation`, and those marked `#[service]`, are handed over by the runtime. `Call` is the facts of the call. All
-/// others are arguments: their doc comments describe them to the model, `Option<T>` may be left out, `#[default]` and
-/// `#[default(10)]` say what is meant then, attributes of serde and schemars are passed on. What the tool does not know is
-/// refused. One parameter marked `#[args]` takes all arguments as a type of your own.
+/// # Parameters
 ///
-/// **It gives** `Result<T, Error>`, where `T` serialises, or `Result<Ran, Error>` if it may be finished later.
+/// - **Services** are injected by the runtime. A parameter is a service if it is marked `#[service]` or its type is
+///   called `Service`, `Steps`, `Timer`, `Events`, `Completion`, `Progress`, `Values`, `Attachments`, `Models`,
+///   `Tools`, `Payments` or `Cancellation`.
+/// - **`Call`** contains the facts of the call, such as its id.
+/// - **All other parameters** are arguments. Their doc comments describe them to the model. An `Option<T>` is optional;
+///   `#[default]` and `#[default(10)]` set the default of an absent argument. Attributes of serde and schemars are
+///   passed on. Unknown arguments are rejected.
+/// - **One parameter marked `#[args]`** takes all arguments as one type that you define.
 ///
-/// **In the attribute**
+/// # Return type
 ///
-/// | word | meaning |
+/// `Result<T, Error>`, where `T: Serialize`, or `Result<Ran, Error>` if the call may complete later.
+///
+/// # Options of the attribute
+///
+/// | option | meaning |
 /// |---|---|
-/// | `pure`, `idempotent`, `transactional`, `at_most_once` | what may happen to an interrupted call; at most once when it says nothing |
+/// | `pure`, `idempotent`, `transactional`, `at_most_once` | how to recover an interrupted call; default `at_most_once`
+/// |
 /// | `serial`, `key = "account"` | runs alone; runs in order with calls of the same key |
-/// | `attempts = 3`, `backoff_ms = 200` | a failure that may pass is tried again |
-/// | `deadline_s = 30` | how long one attempt may take |
-/// | `approval` | somebody should be asked before it runs |
-/// | `returns` | the form of `T` is part of the contract; `T` derives `JsonSchema` |
-/// | `durable` | it needs a durable host; implied by `Steps`, `Timer`, `Events` and `Completion` |
-/// | `name = "weather-now"` | what the model calls it |
-/// | `crate = "my::outlast"` | where Outlast is, if not at `::outlast` |
+/// | `attempts = 3`, `backoff_ms = 200` | retries transient failures |
+/// | `deadline_s = 30` | the timeout of one attempt |
+/// | `approval` | a person should approve each call |
+/// | `returns` | the schema of `T` is part of the contract; `T` derives `JsonSchema` |
+/// | `durable` | needs a durable host; implied by `Steps`, `Timer`, `Events` and `Completion` |
+/// | `name = "weather-now"` | the name that the model sees |
+/// | `crate = "my::outlast"` | the path of Outlast, if it is not `::outlast` |
 ///
-/// A tool with state of its own, with `prepare` or with `probe`, implements the trait.
+/// Implement the trait directly for a tool that has its own state or needs `prepare` or `probe`.
 pub use outlast_macros::tool;
 #[cfg(feature = "mcp")]
 pub use outlast_mcp as mcp;
@@ -111,10 +132,10 @@ pub use outlast_vocab::{Error, Kind, Limits, OrgId, SessionId, TurnId};
 pub use sending::Sending;
 pub use session::{Session, Turn};
 
-// Tools derive their arguments' schema; a program that embeds Outlast should not have to pick versions of these.
+// Tools derive the schemas of their arguments. Re-exported so that programs need not pick matching versions.
 pub use {schemars, serde, serde_json};
 
-/// What a program that writes tools needs most.
+/// The items that programs with tools need most often.
 pub mod prelude {
     pub use crate::payment::Payments;
     pub use crate::service::{

@@ -1,4 +1,4 @@
-//! What plug-ins bring, as it becomes part of an agent.
+//! Applies plug-ins to an agent: their tools, prompts, hooks and capabilities.
 use crate::builder::Install;
 use outlast_ports::hook::HookAt;
 use outlast_ports::plugin::Installed;
@@ -9,14 +9,14 @@ use outlast_vocab::hook::{HookPoint, HookUse};
 use outlast_vocab::message::{HookName, ToolName};
 use outlast_vocab::{Error, Kind};
 
-/// The plug-ins of an agent, and which of their capabilities it has switched on.
+/// The plug-ins of an agent and the capabilities it has enabled.
 pub(crate) struct Plugged {
     installed: Vec<Installed>,
     on: Vec<Capability>,
 }
 
 impl Plugged {
-    /// Sets plug-ins up and switches capabilities on.
+    /// Installs the plug-ins and enables the capabilities.
     pub(crate) fn of(plugins: Vec<Install>, switched_on: &[String]) -> Result<Self, Error> {
         let installed: Vec<Installed> =
             plugins.into_iter().map(|install| install()).collect::<Result<_, _>>()?;
@@ -28,19 +28,19 @@ impl Plugged {
         Ok(plugged)
     }
 
-    /// Adds their tools.
+    /// Adds the tools of the plug-ins.
     pub(crate) fn add_tools(&mut self, toolbox: &mut Toolbox) -> Result<(), Error> {
         self.installed.iter_mut().try_for_each(|plugin| plugin.add_tools(toolbox))
     }
 
-    /// The tools that the agent has: all but those of capabilities that are off.
+    /// Returns the tools that the agent has: all except those of disabled capabilities.
     pub(crate) fn visible(&self, all: Vec<ToolName>) -> Vec<ToolName> {
         let bundled = |tool: &ToolName| self.capabilities().any(|capability| capability.tools.contains(tool));
         let on = |tool: &ToolName| self.on.iter().any(|capability| capability.tools.contains(tool));
         all.into_iter().filter(|tool| on(tool) || !bundled(tool)).collect()
     }
 
-    /// What the model is told, with what they add.
+    /// Returns the system prompt with the additions of plug-ins and capabilities.
     pub(crate) fn told(&self, system: String) -> String {
         let prompts = self.installed.iter().flat_map(Installed::prompts);
         let of_capabilities = self.on.iter().map(|capability| &capability.prompt);
@@ -48,7 +48,7 @@ impl Plugged {
         added.fold(system, |system, prompt| format!("{system}\n\n{prompt}"))
     }
 
-    /// The hooks that the agent has, in order: its own, those of plug-ins, those of capabilities.
+    /// Returns the hooks that the agent uses, in order: its own, those of plug-ins, those of capabilities.
     pub(crate) fn uses(&self, own: &[HookAt]) -> Vec<HookUse> {
         let bundled = |name: &HookName, point: HookPoint| {
             let mut uses = self.capabilities().flat_map(|capability| &capability.hooks);
@@ -60,12 +60,12 @@ impl Plugged {
         own.iter().map(|hook| &hook.usage).chain(brought).chain(on).cloned().collect()
     }
 
-    /// All hooks that are there.
+    /// Returns all available hooks, used or not.
     pub(crate) fn hooks(&self, own: Vec<HookAt>) -> Vec<HookAt> {
         own.into_iter().chain(self.installed.iter().flat_map(Installed::hooks).cloned()).collect()
     }
 
-    /// The plug-ins for the runtime.
+    /// Returns the plug-ins for the runtime.
     pub(crate) fn plugins(&self, agent: &str) -> Result<Plugins, Error> {
         Plugins::new(agent, &self.installed)
     }
@@ -74,7 +74,7 @@ impl Plugged {
         self.installed.iter().flat_map(Installed::capabilities)
     }
 
-    /// Refuses a capability whose name stands twice.
+    /// Rejects a capability whose name is used twice.
     fn check(&self, capability: &Capability) -> Result<(), Error> {
         let same = self.capabilities().filter(|other| other.name == capability.name);
         if same.count() > 1 {

@@ -1,4 +1,4 @@
-//! Runs a recorded session again from any point, with another prompt, model or tool set, and says what differs (R14.7).
+//! Runs a recorded session again from any point, with another prompt, model or tool set, and compares the results.
 //!
 //! ```
 //! use outlast::Outlast;
@@ -14,8 +14,8 @@
 //! # }
 //! ```
 //!
-//! It runs in memory, beside the recording: nothing is written where the session is kept. Calls that the recording has an
-//! answer for are answered from it; a call that must happen at most once is not made unless that was said.
+//! A re-run happens in memory and writes nothing to the store of the session. Calls that have a recorded answer get
+//! that answer. At-most-once calls are not made unless you allow them with [`Rerun::run_at_most_once`].
 mod course;
 mod reuse;
 
@@ -42,23 +42,23 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often it is looked whether a turn waits for somebody.
+/// How often to check whether a turn waits for a person.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long the worker may take to shut down.
+/// The timeout for shutting down the worker.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// From where a session is run again.
+/// The point from which a session runs again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Point {
     /// Its first turn.
     #[default]
     Beginning,
-    /// This turn of it, counted from 0.
+    /// The turn with this index, counted from 0.
     Turn(u32),
     /// The turn with this id.
     Id(TurnId),
-    /// An effect, by its path: what the model said before it in its turn is taken from the recording.
+    /// An effect, given by its path. Earlier model replies of the same turn are taken from the recording.
     Effect(String),
 }
 
@@ -79,7 +79,7 @@ impl FromStr for Point {
     }
 }
 
-/// A recorded session that is about to be run again.
+/// A recorded session to run again. Configure it, then call [`Rerun::with`].
 #[must_use = "nothing runs until it has an agent"]
 pub struct Rerun<R> {
     archive: R,
@@ -91,38 +91,38 @@ pub struct Rerun<R> {
 }
 
 impl<R: Read + Seek + Send + 'static> Rerun<R> {
-    /// The session of an archive, from its beginning.
+    /// Runs the session of an archive from its first turn.
     pub fn of(archive: R) -> Self {
         let (point, org) = (Point::Beginning, Org::default());
         Self { archive, point, live: false, at_most_once: false, org, within: None }
     }
 
-    /// From this point on.
+    /// Sets the point to start from.
     pub fn from(self, point: Point) -> Self {
         Self { point, ..self }
     }
 
-    /// Makes calls that may be repeated anew, even where the recording has an answer for them.
+    /// Makes repeatable calls for real, even if the recording has an answer for them.
     pub fn live(self) -> Self {
         Self { live: true, ..self }
     }
 
-    /// Makes calls that must happen at most once, where the recording has no answer for them. They are real.
+    /// Makes at-most-once calls for which the recording has no answer. They have real effects.
     pub fn run_at_most_once(self) -> Self {
         Self { at_most_once: true, ..self }
     }
 
-    /// As a session of this organisation, whose rules count; of the default one without it.
+    /// Runs the session as one of this organisation, under its rules. The default is the default organisation.
     pub fn of_org(self, org: Org) -> Self {
         Self { org, ..self }
     }
 
-    /// Gives up after this time, whatever a turn sleeps or waits for.
+    /// Sets a timeout for the whole re-run, including the time that turns sleep or wait.
     pub fn within(self, time: Duration) -> Self {
         Self { within: Some(time), ..self }
     }
 
-    /// Runs it with this agent. Where the builder keeps everything, its sinks and its payments do not count.
+    /// Runs the session with this agent. The builder's storage, sinks and payments are ignored.
     pub async fn with(self, agent: Builder) -> Result<Compared, Error> {
         let Self { archive, point, live, at_most_once, org, within } = self;
         let memory: Arc<dyn Store> = Arc::new(Memory::new());
@@ -157,7 +157,7 @@ impl<R: Read + Seek + Send + 'static> Rerun<R> {
     }
 }
 
-/// What comes of it, unless it takes too long.
+/// Awaits the work, with an optional timeout.
 async fn in_time<T>(
     work: impl Future<Output = Result<T, Error>>,
     within: Option<Duration>,
@@ -178,7 +178,7 @@ struct Begun {
 }
 
 impl Begun {
-    /// What was said to it: its input, and what joined it on the way.
+    /// Returns the messages of the turn: its input and the inputs that joined it.
     fn parts(&self) -> Vec<Part> {
         let joined = self.records.iter().filter_map(|record| match &record.fact {
             Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => Some(&joined.inputs),
@@ -189,7 +189,7 @@ impl Begun {
     }
 }
 
-/// The turns of a session that began.
+/// Returns the turns of a session that were started.
 async fn begun(store: &dyn Store, session: SessionId) -> Result<Vec<Begun>, Error> {
     let mut turns = Vec::new();
     for view in store.turns(session, 0, usize::MAX).await? {
@@ -209,7 +209,7 @@ async fn begun(store: &dyn Store, session: SessionId) -> Result<Vec<Begun>, Erro
     Ok(turns)
 }
 
-/// Which turn a point is in, and how many replies of that turn come before it.
+/// Returns the index of the turn that contains a point, and the number of its model replies before that point.
 fn find(turns: &[Begun], point: &Point) -> Result<(usize, usize), Error> {
     let found = match point {
         Point::Beginning => (!turns.is_empty()).then_some((0, 0)),
@@ -232,7 +232,7 @@ fn find(turns: &[Begun], point: &Point) -> Result<(usize, usize), Error> {
     })
 }
 
-/// How many replies of the model stand before an effect in the records of its turn.
+/// Returns the number of model replies before an effect in the records of its turn.
 fn replies_before(records: &[Record], key: &str) -> Option<usize> {
     let mut replies = 0;
     for record in records {
@@ -251,7 +251,7 @@ fn replies_before(records: &[Record], key: &str) -> Option<usize> {
     None
 }
 
-/// Puts the recording before the tools and the models of an agent.
+/// Wraps the tools and models of an agent so that the recording answers first.
 fn wrap(config: &mut Config, reuse: &Arc<Reuse>, prefix: &Arc<Prefix>) {
     let tools = config.tools.iter_mut().chain(config.agents.iter_mut().flat_map(|agent| &mut agent.tools));
     for tool in tools {
@@ -263,7 +263,7 @@ fn wrap(config: &mut Config, reuse: &Arc<Reuse>, prefix: &Arc<Prefix>) {
     config.payments = None;
 }
 
-/// Says again what was said, one turn after the other, on the head where it was said.
+/// Sends the recorded inputs again, one turn after the other, on their original head.
 async fn run_all(runtime: &Runtime, session: SessionId, turns: &[Begun]) -> Result<Vec<TurnId>, Error> {
     let first = &turns[0];
     let parent = first.started.parent.filter(|node| node.session == session);
@@ -285,7 +285,7 @@ async fn run_all(runtime: &Runtime, session: SessionId, turns: &[Begun]) -> Resu
     Ok(ran)
 }
 
-/// Waits until a turn is over. One that waits for somebody is cancelled: nobody is asked in a re-run.
+/// Waits until a turn ends. A turn that waits for a person is cancelled, because a re-run asks no one.
 async fn end(runtime: &Runtime, session: SessionId, turn: TurnId) -> Result<(), Error> {
     loop {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! An input that is about to be sent.
+//! An input that is being prepared: text, attachments, overlays and options.
 use crate::{Session, Turn};
 use outlast_ports::BoxFuture;
 use outlast_ports::filed::Filed;
@@ -17,8 +17,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::io::AsyncRead;
 
-/// An input that is about to be sent. When awaiting it returns, the input is durable and will be answered, whatever
-/// happens to this process.
+/// An input that is being prepared. Await it to send it.
+///
+/// Once the await returns, the input is durable and will be answered even if this process dies.
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Sending {
     pub(crate) session: Session,
@@ -34,13 +35,15 @@ pub struct Sending {
 }
 
 impl Sending {
-    /// Asks for an answer that fits this JSON Schema. One that does not is sent back to the model with its errors, a few
-    /// times; then the turn fails with `output.invalid`.
+    /// Requires an answer that matches this JSON Schema.
+    ///
+    /// If an answer does not match, the model gets the errors and tries again a few times. Then the turn fails with
+    /// `output.invalid`.
     pub fn fitting(self, schema: Value) -> Self {
         Self { output: Some(schema), ..self }
     }
 
-    /// Lets the input carry something for a plug-in. It is recorded with the input; the plug-in's hooks and tools see it in this
+    /// Attaches data for a plug-in. It is recorded with the input, and the plug-in's hooks and tools see it in this
     /// turn.
     pub fn carry<P: Plugin>(mut self, input: &P::Input) -> Result<Self, Error> {
         let value = serde_json::to_value(input).map_err(|cause| {
@@ -50,24 +53,25 @@ impl Sending {
         Ok(self)
     }
 
-    /// Puts the turn under a span of the caller's, as the header `traceparent` of W3C Trace Context says it.
+    /// Sets the parent span of the turn, in the format of the W3C Trace Context header `traceparent`.
     pub fn traceparent(self, parent: TraceParent) -> Self {
         Self { traceparent: Some(parent), ..self }
     }
 
-    /// Lets another agent of this runtime answer.
+    /// Selects another agent of this worker to answer.
     pub fn answered_by(self, agent: impl Into<String>) -> Self {
         Self { agent: Some(agent.into()), ..self }
     }
 
-    /// Puts a layer over the agent for this turn alone: it can tell the model more, name another model, and let less happen.
+    /// Adds an overlay to the agent for this turn only. It can add to the prompt, choose another model and restrict
+    /// what is allowed.
     pub fn with(mut self, overlay: Overlay) -> Self {
         self.overlays.push(overlay);
         self
     }
 
-    /// Attaches bytes of a media type, like `image/png`. They are kept with the session; the message only refers to them.
-    /// Several may be attached, in order.
+    /// Attaches bytes of a media type such as `image/png`. They are stored with the session, and the message refers to
+    /// them. Call it several times to attach several files, in order.
     pub fn attach(
         mut self,
         media_type: &str,
@@ -78,9 +82,11 @@ impl Sending {
         Ok(self)
     }
 
-    /// Attaches what is read from a file, a socket or a pipe. Where contents lie outside the database, it is put there as it
-    /// comes and never held in memory as a whole; otherwise it is gathered up to `attachment_bytes`. It is read at once,
-    /// before anything is sent.
+    /// Attaches the content of a reader, such as a file, a socket or a pipe. It is read immediately, before anything is
+    /// sent.
+    ///
+    /// If attachments are stored outside the database, the content is streamed there. Otherwise it is buffered in
+    /// memory, up to `attachment_bytes`.
     pub async fn attach_stream(
         mut self,
         media_type: &str,
@@ -93,8 +99,10 @@ impl Sending {
         Ok(self)
     }
 
-    /// Sends it and follows its session from there. Watching begins before the turn does, so no word of a streamed answer
-    /// is missed; [`Turn::events`] joins a turn that runs already.
+    /// Sends the input and returns its turn with the session's events.
+    ///
+    /// The subscription starts before the turn, so no part of a streamed answer is missed. To join a running turn, use
+    /// [`Turn::events`].
     pub async fn watched(self) -> Result<(Turn, Events), Error> {
         let (session, input) = self.addressed();
         let (accepted, events) = session.runtime().submit_watched(input).await?;
@@ -107,7 +115,7 @@ impl Sending {
         Ok(session.turn(&accepted))
     }
 
-    /// The input with the session it is for, which may have been opened since this was made.
+    /// Returns the input and its session, which may have been opened since this was created.
     fn addressed(self) -> (Session, Input) {
         let Self { session, text, key, delivery, output, agent, overlays, files, plugins, traceparent } =
             self;

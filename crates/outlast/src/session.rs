@@ -1,4 +1,4 @@
-//! A session as a program holds it, and a turn on its way to its end.
+//! Handles for sessions and turns.
 use crate::Sending;
 use outlast_ports::store::{Accepted, Cancelled, MAIN, Target};
 use outlast_ports::tool::schema_of;
@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, OnceLock};
 
-/// Takes inputs for one session, on one of its heads.
+/// A handle to one session, which sends inputs to one of its heads.
 #[derive(Clone)]
 pub struct Session {
     runtime: Runtime,
@@ -22,7 +22,7 @@ pub struct Session {
     head: String,
     agent: Option<String>,
     overlays: Vec<Overlay>,
-    /// Which session it is, once an input was accepted: a new session is new only once.
+    /// The session's id, once an input was accepted. Later inputs then go to the same session instead of a new one.
     opened: Arc<OnceLock<SessionId>>,
 }
 
@@ -32,21 +32,21 @@ impl Session {
         Self { runtime, target, head: MAIN.to_owned(), agent, overlays, opened }
     }
 
-    /// The same session, with its inputs on another head. A fork within the session makes one; an input for a head that
-    /// is not there is refused.
+    /// Returns a handle that sends inputs to another head. A fork within the session creates a head; an input to a
+    /// missing head is rejected.
     #[must_use]
     pub fn on_head(&self, name: impl Into<String>) -> Self {
         Self { head: name.into(), ..self.clone() }
     }
 
-    /// The same session, with its inputs answered by another agent of this runtime.
+    /// Returns a handle whose inputs are answered by another agent of this worker.
     #[must_use]
     pub fn answered_by(&self, agent: impl Into<String>) -> Self {
         Self { agent: Some(agent.into()), ..self.clone() }
     }
 
-    /// The same session, with a layer over the agent for every input that is sent through this handle. Each turn keeps what
-    /// was folded for it.
+    /// Returns a handle that adds an overlay to the agent for every input sent through it. Each turn records the merged
+    /// result.
     #[must_use]
     pub fn with(&self, overlay: Overlay) -> Self {
         let mut session = self.clone();
@@ -54,7 +54,7 @@ impl Session {
         session
     }
 
-    /// Sends a text.
+    /// Sends a text. Await the result to submit it.
     pub fn send(&self, text: impl Into<String>) -> Sending {
         Sending {
             session: self.clone(),
@@ -70,18 +70,20 @@ impl Session {
         }
     }
 
-    /// Sends a text under an idempotency key: sending it again gives the same turn.
+    /// Sends a text under an idempotency key. Sending it again returns the same turn.
     pub fn send_once(&self, key: impl Into<String>, text: impl Into<String>) -> Sending {
         Sending { key: Some(key.into()), ..self.send(text) }
     }
 
-    /// Sends a text that joins the turn under way at its next checkpoint, or starts a turn if there is none.
+    /// Sends a text that joins the running turn at its next checkpoint. If no turn is running, it starts one.
     pub fn steer(&self, text: impl Into<String>) -> Sending {
         Sending { delivery: Delivery::Join, ..self.send(text) }
     }
 
-    /// Asks for an answer of type `T` and waits for it. The model is shown the type's JSON Schema; an answer that does not
-    /// fit is sent back to it with every error (R4.9).
+    /// Asks for an answer of type `T` and waits for it.
+    ///
+    /// The model receives the JSON Schema of the type. If the answer does not match, the model gets all errors and
+    /// tries again.
     pub async fn ask<T: DeserializeOwned + JsonSchema>(&self, text: impl Into<String>) -> Result<T, Error> {
         self.send(text).fitting(schema_of::<T>()).await?.answer_as().await
     }
@@ -90,17 +92,17 @@ impl Session {
         &self.runtime
     }
 
-    /// Which head an input is for.
+    /// Returns the head that inputs are sent to.
     pub(crate) fn head(&self) -> &str {
         &self.head
     }
 
-    /// Which session an input is for.
+    /// Returns the session that inputs are sent to.
     pub(crate) fn target(&self) -> Target {
         self.opened.get().map_or_else(|| self.target.clone(), |id| Target::Id(*id))
     }
 
-    /// The turn that an accepted input is. From here on it is known which session this is.
+    /// Returns the turn of an accepted input, and remembers the session's id for later inputs.
     pub(crate) fn turn(self, accepted: &Accepted) -> Turn {
         let Accepted { session, turn, duplicate, place, .. } = *accepted;
         self.opened.get_or_init(|| session);
@@ -108,7 +110,7 @@ impl Session {
     }
 }
 
-/// One input on its way to its end.
+/// A handle to one turn: an accepted input and the work on its answer.
 pub struct Turn {
     runtime: Runtime,
     session: SessionId,
@@ -118,7 +120,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The turn with this id; its input is a duplicate of itself.
+    /// Returns the turn with this id. Its input is reported as a duplicate.
     pub(crate) async fn find(runtime: Runtime, id: TurnId) -> Result<Self, Error> {
         let session = runtime.store().turn(id).await?.session;
         let accepted = runtime
@@ -131,38 +133,40 @@ impl Turn {
         Ok(Self { runtime, session, id, duplicate: true, place: accepted.place() })
     }
 
-    /// The turn's id.
+    /// Returns the turn's id.
     pub fn id(&self) -> TurnId {
         self.id
     }
 
-    /// The session it belongs to.
+    /// Returns the session that the turn belongs to.
     pub fn session(&self) -> SessionId {
         self.session
     }
 
-    /// Whether the input had been accepted before under the same key.
+    /// Returns whether an input with the same idempotency key had already been accepted.
     pub fn duplicate(&self) -> bool {
         self.duplicate
     }
 
-    /// Where the input stands in the journal: the receipt.
+    /// Returns the receipt: the position of the input in the journal.
     pub fn receipt(&self) -> Place {
         self.place
     }
 
-    /// The session's events from this input on. What the model said before this was called is in its record, but not
-    /// told word by word; for that see [`Sending::watched`].
+    /// Returns the session's events, starting with this input.
+    ///
+    /// Model output from before this call appears as a record, not as streamed text. To stream all of it, use
+    /// [`Sending::watched`].
     pub fn events(&self) -> Events {
         self.runtime.events(self.session, Seq(self.place.seq.0.saturating_sub(1)))
     }
 
-    /// How the turn ended; waits until it has.
+    /// Waits until the turn ends and returns how it ended.
     pub async fn outcome(&self) -> Result<End, Error> {
         self.runtime.outcome(self.id).await
     }
 
-    /// The answer; every other end is an error.
+    /// Waits for the turn to end and returns its answer. Any other end is an error.
     pub async fn answer(&self) -> Result<String, Error> {
         let org = match self.runtime.access().reach {
             Reach::Org(org) => Some(org),
@@ -172,7 +176,7 @@ impl Turn {
         self.outcome().await?.answer().map_err(|error| error.at(at))
     }
 
-    /// The answer as a `T`; every other end is an error.
+    /// Like [`Turn::answer`], but deserialises the answer into a `T`.
     pub async fn answer_as<T: DeserializeOwned>(&self) -> Result<T, Error> {
         let value = value_of(&self.answer().await?)?;
         T::deserialize(value).map_err(|cause| {
@@ -186,8 +190,8 @@ impl Turn {
         self.runtime.cancel(self.id, reason).await
     }
 
-    /// Asks the turn to stop and what it did to be taken back, the newest first, as far as its tools name what takes a call
-    /// back.
+    /// Asks the turn to stop and to undo its calls, newest first. Only calls whose tools name a compensating call are
+    /// undone.
     pub async fn abort(&self, reason: &str) -> Result<Cancelled, Error> {
         self.runtime.abort(self.id, reason).await
     }

@@ -1,9 +1,15 @@
-//! Kills an agent at every effect and looks what is left: a test of *your* tools against crashes.
+//! Tests *your* tools against crashes: kills an agent at every effect and checks the state that is left.
 //!
-//! A trial runs your agent with a [script](outlast_providers::rehearsal::script) as its model, first without a crash,
-//! then once per place where its process can die: before each write to the database, after it and before anybody
-//! knows, and while a tool waits. A second life on the same file brings everything to its end. Then Outlast's own
-//! promises must hold, and your invariant.
+//! A trial runs your agent with a [script](outlast_providers::rehearsal::script) as its model. The first runs have no
+//! crash. Then there is one run for each point where the process can die:
+//!
+//! - before each write to the database,
+//! - after each write, before its result is known,
+//! - while a tool waits.
+//!
+//! A second life (a new process) on the same file finishes the work. Then the trial checks the guarantees of Outlast
+//! and your invariants.
+//!
 //!
 //! ```
 //! use outlast::prelude::*;
@@ -41,22 +47,32 @@
 //! # }
 //! ```
 //!
-//! # What is promised, and checked after every run
+//! # What is checked after every run
 //!
-//! [`Promise`] lists it: everything ends, every input is answered once, the chain fits, at-most-once calls ran at most
-//! once, calls have one key, unknown outcomes are listed, and the run ended as one without a crash. That last one is
-//! held up to the first call whose outcome nobody knows: after it, the model is told something else. What differs
-//! between two runs without a crash (times, random numbers) is not compared.
+//! [`Promise`] lists the guarantees:
 //!
-//! # What a crash is here
+//! - every turn ends,
+//! - every input is answered once,
+//! - the hash chain is valid,
+//! - an at-most-once call ran at most once,
+//! - each call has one key,
+//! - unknown outcomes are listed,
+//! - the run ended like a run without a crash.
 //!
-//! The life is dropped: its tokio runtime with every task and every running tool, and its store. The lock of its worker
-//! is free then, which is how the next life knows that it is dead. The disk is not asked to sync, because only a process
-//! dies, never the machine; what power loss does is a test of Outlast, not of an agent. Work on a thread of its own
-//! (`spawn_blocking`) is not stopped by this; the next life begins when it is done, or after two seconds.
+//! The last one is checked up to the first call with an unknown outcome, because the model then receives a different
+//! result. Values that differ between two runs without a crash (times, random numbers) are not compared.
 //!
-//! Tools run on one thread per life. Time is the machine's, but nobody waits for it: when a turn only sleeps, the clock
-//! is put forward.
+//! # What a crash is
+//!
+//! A crash drops the life: its tokio runtime with every task and running tool, and its store. This frees the lock of
+//! its worker, which tells the next life that the worker is dead. The trial does not sync to disk, because only the
+//! process dies and never the machine. Outlast's own tests cover power loss.
+//!
+//! A crash does not stop work on other threads (`spawn_blocking`). The next life starts when that work is done, or
+//! after two seconds.
+//!
+//! Tools run on one thread per life. Trials use the machine's time but do not wait for it: while a turn only sleeps,
+//! the clock is moved forward.
 mod calls;
 mod client;
 mod clock;
@@ -85,7 +101,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The database within the directory of a run.
+/// The name of the database in the directory of a run.
 const DATABASE: &str = "outlast.db";
 
 type World<W> = Box<dyn Fn(&Path) -> W + Send + Sync>;
@@ -93,13 +109,13 @@ type Agent<W> = Box<dyn Fn(Builder, &W) -> Result<Builder, Error> + Send + Sync>
 type Invariant<W> = Box<dyn Fn(&Seen, &W) -> Result<(), String> + Send + Sync>;
 type Watch = Box<dyn Fn(Progress) + Send + Sync>;
 
-/// A trial of an agent. `W` is the world outside of it: whatever its tools change and a crash does not undo.
+/// A crash test of an agent. `W` is the outside world: the state that tools change and a crash does not undo.
 pub struct Trial<W> {
     play: Play<W>,
     terms: Terms<W>,
 }
 
-/// What is tried, and what must hold then.
+/// The settings of a trial: its world, its invariants and the crashes to try.
 struct Terms<W> {
     world: World<W>,
     invariants: Vec<Invariant<W>>,
@@ -109,7 +125,7 @@ struct Terms<W> {
     watch: Watch,
 }
 
-/// What every life plays.
+/// The part that is the same in every life: the agent, the script and the client's steps.
 struct Play<W> {
     agent: Agent<W>,
     script: String,
@@ -117,9 +133,9 @@ struct Play<W> {
     patience: Duration,
 }
 
-/// What the function that builds an agent may give: a builder, or an error that says why there is none.
+/// The return type of the function that builds an agent: a builder, or a result with one.
 pub trait Built {
-    /// The builder.
+    /// Returns the builder.
     fn built(self) -> Result<Builder, Error>;
 }
 
@@ -135,21 +151,21 @@ impl Built for Result<Builder, Error> {
     }
 }
 
-/// How far a trial is.
+/// The progress of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Runs that are over.
+    /// The number of finished runs.
     pub done: usize,
-    /// Runs that are known to come.
+    /// The number of runs planned so far.
     pub of: usize,
 }
 
 impl<W: Send + Sync + 'static> Trial<W> {
-    /// A trial of an agent.
+    /// Creates a trial of an agent.
     ///
-    /// `world` is called once per run, with an empty directory that is the run's own. `agent` is called once per life
-    /// and adds tools to the builder it is given. The function that builds your agent in production fits here: its
-    /// model is replaced by the script, its database by the trial's.
+    /// `world` is called once per run, with an empty directory for that run. `agent` is called once per life and adds
+    /// tools to the builder it receives. You can pass the function that builds your agent in production: the trial
+    /// replaces its model with the script and its database with its own.
     pub fn new<B: Built>(
         world: impl Fn(&Path) -> W + Send + Sync + 'static,
         agent: impl Fn(Builder, &W) -> B + Send + Sync + 'static,
@@ -172,38 +188,38 @@ impl<W: Send + Sync + 'static> Trial<W> {
         }
     }
 
-    /// What the model says, as a rehearsal script.
+    /// Sets the model's replies, as a rehearsal script.
     #[must_use]
     pub fn script(mut self, script: impl Into<String>) -> Self {
         self.play.script = script.into();
         self
     }
 
-    /// Sends an input once the turn before it has ended or waits for somebody; then it is queued.
+    /// Sends an input once the turn before it has ended or waits for a person. In the second case, the input is queued.
     #[must_use]
     pub fn say(self, text: impl Into<String>) -> Self {
         self.step(Step::Say(text.into()))
     }
 
-    /// Sends an input that joins the turn that waits.
+    /// Sends an input that joins the waiting turn.
     #[must_use]
     pub fn steer(self, text: impl Into<String>) -> Self {
         self.step(Step::Steer(text.into()))
     }
 
-    /// Finishes the first call or event that the turn waits for.
+    /// Completes the first call or event that the turn waits for.
     #[must_use]
     pub fn resolve(self, value: impl Into<Value>) -> Self {
         self.resolve_as(Resolution::Ok(value.into()))
     }
 
-    /// The same with an error, a timeout or a cancel.
+    /// Like [`Trial::resolve`], but also allows an error, a timeout or a cancellation.
     #[must_use]
     pub fn resolve_as(self, resolution: Resolution) -> Self {
         self.step(Step::Resolve(resolution))
     }
 
-    /// Cancels the turn that waits.
+    /// Cancels the waiting turn.
     #[must_use]
     pub fn cancel(self, reason: impl Into<String>) -> Self {
         self.step(Step::Cancel(reason.into()))
@@ -214,7 +230,7 @@ impl<W: Send + Sync + 'static> Trial<W> {
         self
     }
 
-    /// Asserts something after every run. It may panic, like a test, or give an error.
+    /// Adds an assertion to check after every run. It may panic, like a test, or return an error.
     #[must_use]
     pub fn invariant<V: Verdict>(mut self, holds: impl Fn(&Seen, &W) -> V + Send + Sync + 'static) -> Self {
         self.terms.invariants.push(Box::new(move |seen, world| {
@@ -228,17 +244,17 @@ impl<W: Send + Sync + 'static> Trial<W> {
         self
     }
 
-    /// Kills the second life at each of its effects too. The number of runs is squared: for short scripts.
+    /// Also kills the second life at each of its effects. This squares the number of runs, so use it for short scripts.
     #[must_use]
     pub fn twice(mut self) -> Self {
         self.terms.twice = true;
         self
     }
 
-    /// Tries only this crash, as a report names it: `3:after`. Several are tried one after the other.
+    /// Tries only this crash, in the notation of the report: `3:after`. Call it again to try several.
     ///
     /// # Panics
-    /// If the text is no crash.
+    /// If the text is not a valid crash.
     #[must_use]
     #[track_caller]
     pub fn only(self, crash: &str) -> Self {
@@ -255,33 +271,33 @@ impl<W: Send + Sync + 'static> Trial<W> {
         self
     }
 
-    /// How long one life may take before the run counts as broken; 30 seconds unless said otherwise.
+    /// Sets the timeout of one life. A life that takes longer breaks the run. The default is 30 seconds.
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.play.patience = patience;
         self
     }
 
-    /// Makes the runs' directories below this one, and keeps those of broken runs there.
+    /// Creates the runs' directories below this one, and keeps the directories of broken runs.
     #[must_use]
     pub fn keep_broken(mut self, below: impl Into<PathBuf>) -> Self {
         self.terms.keep = Some(below.into());
         self
     }
 
-    /// Tells how far the trial is, after every run.
+    /// Calls a function with the progress after every run.
     #[must_use]
     pub fn watch(mut self, watch: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         self.terms.watch = Box::new(watch);
         self
     }
 
-    /// Runs it once, without a crash, and checks the same.
+    /// Runs the trial once without a crash, with the same checks.
     pub async fn run_once(self) -> Result<Report, Error> {
         Runs::of(self)?.once().await
     }
 
-    /// Runs it without a crash, then with one at every place.
+    /// Runs the trial without a crash, then once for each crash.
     pub async fn kill_every_effect(self) -> Result<Report, Error> {
         Runs::of(self)?.every_crash().await
     }

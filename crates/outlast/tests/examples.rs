@@ -1,4 +1,4 @@
-//! The examples run to their end, and the program in the README is one of them.
+//! Runs all examples, and checks that the program in the README is one of them.
 use outlast::Error;
 use std::fs;
 use std::path::Path;

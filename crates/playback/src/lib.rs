@@ -1,7 +1,7 @@
 //! A server on a real socket that plays byte scripts: what a provider might send, chunk by chunk, with pauses and cuts.
 //!
-//! A thread per connection and one request per connection, so that a script decides every byte. It knows HTTP/1.1 just
-//! well enough to read a request; what it answers is up to the script.
+//! Each connection has a thread and one request, so that a script controls every byte. The server knows just enough of
+//! HTTP/1.1 to read a request; the script defines the response.
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// The longest head of a request.
+/// The maximum size of a request's head in bytes.
 const HEAD_BYTES: usize = 64 << 10;
 
-/// A request as it was heard.
+/// A received request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// The method.
@@ -26,13 +26,13 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// A header, by its name in lower case.
+    /// Returns a header, by its name in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
-/// What is sent to one connection.
+/// The bytes and pauses sent to one connection.
 #[derive(Clone, Debug, Default)]
 pub struct Script(Vec<Act>);
 
@@ -44,7 +44,7 @@ enum Act {
 }
 
 impl Script {
-    /// A whole answer with a body of known length.
+    /// Creates a complete response with a body of known length.
     pub fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Self {
         let lines: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let head = format!("HTTP/1.1 {status} -\r\ncontent-length: {}\r\nconnection: close\r\n", body.len());
@@ -52,23 +52,23 @@ impl Script {
         Self(vec![Act::Send(format!("{head}\r\n{body}").into_bytes())])
     }
 
-    /// An event stream of which nothing has been sent yet.
+    /// Creates an empty event stream.
     pub fn events() -> Self {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\
                     connection: close\r\n\r\n";
         Self(vec![Act::Send(head.as_bytes().to_vec())])
     }
 
-    /// A whole event stream, a chunk each.
+    /// Creates a complete event stream, one chunk per item.
     pub fn stream<C: AsRef<[u8]>>(chunks: impl IntoIterator<Item = C>) -> Self {
         chunks.into_iter().fold(Self::events(), Self::chunk).end()
     }
 
-    /// Then a chunk of the body.
+    /// Adds a chunk of the body.
     #[must_use]
     pub fn chunk(mut self, chunk: impl AsRef<[u8]>) -> Self {
         let chunk = chunk.as_ref();
-        // A chunk of nothing would be the last one.
+        // An empty chunk would be the last one.
         if !chunk.is_empty() {
             let framed = [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat();
             self.0.push(Act::Send(framed));
@@ -76,21 +76,21 @@ impl Script {
         self
     }
 
-    /// Then nothing for a while.
+    /// Adds a pause.
     #[must_use]
     pub fn pause(mut self, pause: Duration) -> Self {
         self.0.push(Act::Pause(pause));
         self
     }
 
-    /// Then nothing until the other side goes away.
+    /// Keeps the connection open until the client closes it.
     #[must_use]
     pub fn hold(mut self) -> Self {
         self.0.push(Act::Hold);
         self
     }
 
-    /// Then the end of the body, as it should be. Without it the connection is cut.
+    /// Adds the end of the body. Without it the connection is cut.
     #[must_use]
     pub fn end(mut self) -> Self {
         self.0.push(Act::Send(b"0\r\n\r\n".to_vec()));
@@ -114,7 +114,7 @@ struct Shared {
 }
 
 impl Playback {
-    /// Plays the scripts one request after the other; the last one is played again and again.
+    /// Plays one script per request, in order. The last one repeats.
     ///
     /// # Panics
     /// If there is no script.
@@ -124,10 +124,10 @@ impl Playback {
         Self::by(move |number, _| scripts[number.min(scripts.len() - 1)].clone())
     }
 
-    /// Plays what is chosen for each request, given its number counted from 0.
+    /// Plays the script chosen for each request, given its number counted from 0.
     ///
     /// # Panics
-    /// If the system has no port for it.
+    /// If the system has no free port.
     pub fn by(choose: impl Fn(usize, &Heard) -> Script + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
         let address = listener.local_addr().expect("a listener has an address");
@@ -141,12 +141,12 @@ impl Playback {
         Self { address, shared, listener: Some(listener) }
     }
 
-    /// Its address, like `http://127.0.0.1:4711`.
+    /// Returns its address, such as `http://127.0.0.1:4711`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Every request so far.
+    /// Returns every request so far.
     pub fn heard(&self) -> Vec<Heard> {
         self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -155,10 +155,10 @@ impl Playback {
 impl Drop for Playback {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::SeqCst);
-        // Wakes the listener, which then sees that it is over.
+        // Wakes the listener, which then notices the end.
         drop(TcpStream::connect(self.address));
         if let Some(listener) = self.listener.take() {
-            // A listener that panicked has said so already.
+            // If the listener panicked, that was already reported.
             drop(listener.join());
         }
     }

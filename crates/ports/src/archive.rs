@@ -1,7 +1,8 @@
-//! Archives: a session as one file, and the way in and out of a store.
+//! Archives: the export of a session to a file, and its import.
 //!
-//! What stands in a file is said in [`outlast_vocab::archive`]. [`Lines`] reads one, [`check()`] says whether it is whole
-//! before anything is written, [`Archives`] is what a store gives for a file and takes from one.
+//! [`outlast_vocab::archive`] defines the file format. [`Lines`] reads a file. [`check()`] verifies it before
+//! anything is written. [`Archives`] exports sessions from a store and imports them. The transactions are in
+//! [`crate::ledger`].
 mod check;
 
 pub use check::check;
@@ -22,92 +23,93 @@ use outlast_vocab::{Error, Hash, Kind, Millis};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 
-/// What a file says of a session before its records.
+/// The part of a session that precedes its records in a file.
 #[derive(Clone, Debug)]
 pub struct Outline {
     /// The session.
     pub session: SessionLine,
     /// Its turns, in the order they were accepted.
     pub turns: Vec<TurnLine>,
-    /// Its values; those of the sessions that it was forked from are not its own.
+    /// Its values, without those of the sessions it was forked from.
     pub values: Vec<ValueLine>,
     /// Its attachments.
     pub attachments: Vec<AttachmentLine>,
 }
 
-/// Records of a session on their way into a file.
+/// A query for records to export.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordPage {
     /// The session.
     pub session: SessionId,
-    /// Records after this one.
+    /// The record after which the page begins.
     pub after: Seq,
-    /// Up to and with this one.
+    /// The last record, inclusive.
     pub to: Seq,
-    /// How many at most.
+    /// The maximum number of records.
     pub limit: usize,
 }
 
-/// Records with the packages that they name.
+/// Records with the packages they refer to.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Packages that no page before had, and their parts.
+    /// Packages that no earlier page contained, and their parts.
     pub packages: Vec<PackageLine>,
     /// The records.
     pub records: Vec<RecordLine>,
 }
 
-/// A file on its way into a store.
+/// The request to import a file.
 pub struct Import {
-    /// Its bytes, from the beginning.
+    /// The bytes of the file, from the start.
     pub from: Box<dyn Read + Send>,
-    /// The key that the session gets; that of the file without it.
+    /// The key for the session. Defaults to the key in the file.
     pub key: Option<String>,
-    /// Contents that were put outside the database before.
+    /// Content that was already uploaded to external storage.
     pub outside: BTreeMap<AttachmentId, Outside>,
-    /// Whether it is only compared with a new run of its turns in which no call is real. It needs no proof of this database then.
+    /// Whether the session is only compared with a new run of its turns in which no call is real. Such an import
+    /// needs no signature of this database.
     pub compared: bool,
-    /// Now.
+    /// The current time.
     pub now: Millis,
 }
 
-/// What came of an import.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Imported {
     /// The session.
     pub session: SessionId,
-    /// How many turns were not over in the file, and are closed now.
+    /// The number of turns that had not ended in the file and are now closed.
     pub closed: u64,
-    /// What the file has.
+    /// The counts of what the file contains.
     pub totals: Totals,
 }
 
-/// Sessions as files.
+/// Exports and imports sessions.
 pub trait Archives: Send + Sync {
-    /// What a file says of a session: first of those it was forked from, as far as it needs them, the oldest first.
+    /// Returns the outline of a session, preceded by those of the sessions it was forked from. The oldest comes
+    /// first. Ancestors are included up to the records that the session needs.
     fn outlines(&self, session: SessionId) -> Answer<'_, Vec<Outline>>;
 
-    /// Records of a session to the byte, with the packages they name that are not among `known`.
+    /// Returns the exact records of a session, with the packages they refer to that are not in `known`.
     fn recorded(&self, page: RecordPage, known: BTreeSet<Hash>) -> Answer<'_, Recorded>;
 
-    /// Takes a session in. All of it or nothing is written, and none of its turns will be driven: those that were not over are
-    /// closed.
+    /// Imports a session, completely or not at all. Imported turns never run: those that had not ended are closed.
     fn import(&self, import: Import) -> Answer<'_, Imported>;
 
-    /// Notes that a session is about to be run again beside itself, and refuses who may not.
+    /// Records in the audit log that a session is about to be re-run, and refuses callers without permission.
     fn note_rerun(&self, rerun: NotedRerun) -> Answer<'_, ()>;
 }
 
-/// A re-run, for the audit.
+/// An audit entry for a re-run.
 #[derive(Clone, Debug)]
 pub struct NotedRerun {
     /// The session.
     pub session: SessionId,
-    /// Whether calls are made that the recording has no answer for, or again that it has.
+    /// Whether real calls are made, either because the recording has no answer or to repeat a recorded call.
     pub is_live: bool,
-    /// What is to be different.
+    /// What differs from the recorded run.
     pub detail: String,
-    /// When.
+    /// The time of the re-run.
     pub now: Millis,
 }
 
@@ -129,17 +131,17 @@ impl<B: Backend> Archives for B {
     }
 }
 
-/// Bytes of content as a line.
+/// Encodes bytes of content as a line.
 pub fn content_line(bytes: &[u8]) -> Line {
     Line::Content(ContentLine { base64: STANDARD.encode(bytes) })
 }
 
-/// The bytes of a line of content.
+/// Decodes the bytes of a content line.
 pub fn content_of(line: &ContentLine) -> Result<Vec<u8>, String> {
     STANDARD.decode(&line.base64).map_err(|cause| format!("its content is no base64: {cause}"))
 }
 
-/// Reads an archive line by line. Every line has its sum checked; what the lines say is for [`check()`].
+/// Reads an archive line by line. It verifies the checksum of every line. [`check()`] verifies what the lines say.
 pub struct Lines<R> {
     from: R,
     seal: Seal,
@@ -149,14 +151,14 @@ pub struct Lines<R> {
 }
 
 impl<R: Read> Lines<BufReader<R>> {
-    /// The lines of these bytes.
+    /// Creates a reader of these bytes.
     pub fn new(from: R) -> Self {
         Self { from: BufReader::new(from), seal: Seal::default(), line: 0, bytes: 0, ended: false }
     }
 }
 
 impl<R: BufRead> Lines<R> {
-    /// The next line, or nothing behind the last one. A file that ends before its end is an error.
+    /// Returns the next line, or `None` after the last one. A file without its end line is an error.
     pub fn take(&mut self) -> Result<Option<Line>, Error> {
         self.line += 1;
         let text = self.text()?;
@@ -176,7 +178,7 @@ impl<R: BufRead> Lines<R> {
         Ok(Some(line))
     }
 
-    /// What is wrong with the line that was read last.
+    /// Returns the error for the line that was read last.
     pub fn wrong(&self, what: &str) -> Error {
         Error::new(Kind::ArchiveInvalid, format!("line {}: {what}", self.line))
     }

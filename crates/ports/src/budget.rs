@@ -1,7 +1,9 @@
-//! Budgets as the store keeps them: reserved before an effect and settled after it, in writes that happen anyway (R11.5).
+//! Budget accounts: amounts are reserved before an effect and settled after it, in writes that happen anyway.
 //!
-//! What was reserved and never settled, because its process died or its reply broke off, counts as used: nobody knows what was
-//! charged for it. So what is used never goes over a budget, whoever dies when.
+//! A reservation that is never settled is counted as used, because the real charge is unknown. This happens if the
+//! process dies or the reply breaks off. So usage never exceeds a budget, even if a process dies at any point.
+//!
+//! This module has the types and the [`Books`] trait. The rules are in [`crate::ledger`].
 use crate::Answer;
 use crate::page::Page;
 use outlast_vocab::budget::{Amount, Budget, Budgets, Lacks, Purse};
@@ -11,31 +13,31 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a write does to the books of its turn. First it settles, then it reserves.
+/// The changes that a write makes to the budget accounts of its turn. It settles first and reserves afterwards.
 #[derive(Clone, Debug)]
 pub struct Metering {
-    /// The agent whose turn it is.
+    /// The agent that runs the turn.
     pub agent: String,
-    /// The budgets that the agent brings.
+    /// The budgets that the agent declares.
     pub budgets: Arc<Budgets>,
-    /// Effects that are over, and what they used.
+    /// Effects that finished, with what they used.
     pub settled: Vec<Settlement>,
-    /// The effect that is to begin next.
+    /// The effect that begins next.
     pub hold: Option<Hold>,
-    /// Effects that the turn holds still for, if it does. It does not where one of them fits by now.
+    /// Effects that the turn is to pause for, if it pauses. It does not pause if one of them fits by now.
     pub wishes: Vec<Wish>,
-    /// How long the turn was driven since its last write.
+    /// How long the turn ran since its last write.
     pub driven: Duration,
-    /// What it takes at most to read the conversation once more in the session's next turn; none leaves it as it was.
+    /// The maximum amount that reading the conversation takes in the session's next turn. `None` leaves it unchanged.
     pub standing: Option<Amount>,
 }
 
-/// What is reserved when a turn begins with its input, for its first model call.
+/// The reservation for the first model call of a turn that begins with its input.
 #[derive(Clone, Debug)]
 pub struct FirstCall {
-    /// The books.
+    /// The changes to the budget accounts.
     pub metering: Metering,
-    /// What it may use at most, besides reading what was said in the session before.
+    /// The maximum amount the call may use, not counting the session's earlier conversation.
     pub most: Amount,
     /// Whether its price is known.
     pub price: Price,
@@ -44,160 +46,160 @@ pub struct FirstCall {
 /// Whether the price of an effect is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Price {
-    /// It is, or it costs nothing.
+    /// The price is known, or the effect is free.
     Known,
-    /// Nobody knows it, so it does not fit where money is bounded.
+    /// The price is unknown, so the effect does not fit a budget that limits money.
     Unknown,
 }
 
-/// An effect that a turn holds still for.
+/// An effect that a turn pauses for until a budget has room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
-    /// The wait.
+    /// The key of the wait.
     pub wait: ReplayKey,
-    /// What did not fit.
+    /// The reservation that did not fit.
     pub hold: Hold,
 }
 
-/// An effect that is over.
+/// An effect that finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// Which.
+    /// The key of the effect.
     pub key: ReplayKey,
-    /// What it used; none if nobody knows, and then it is all that was reserved for it.
+    /// What it used. If `None`, the usage is unknown and the whole reservation is counted as used.
     pub used: Option<Amount>,
-    /// What of that counts as used because nobody knows.
+    /// The part of `used` that is assumed because the real usage is unknown.
     pub lost: Amount,
 }
 
 impl Settlement {
-    /// An effect that used this; none if nobody knows.
+    /// Creates the settlement of an effect that used this amount. `None` means that the usage is unknown.
     pub fn new(key: ReplayKey, used: Option<Amount>) -> Self {
         Self { key, used, lost: Amount::ZERO }
     }
 }
 
-/// An effect for which something is reserved.
+/// A request to reserve budget for an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// Which.
+    /// The key of the effect.
     pub key: ReplayKey,
-    /// What it may use at most.
+    /// The maximum amount that the effect may use.
     pub most: Amount,
-    /// What is to be done if something is reserved for it already.
+    /// How an earlier reservation of the effect is handled.
     pub if_held: IfHeld,
     /// Whether its price is known.
     pub price: Price,
 }
 
 impl Hold {
-    /// For an effect that may be charged each time it is begun.
+    /// Creates a request for an effect that may be charged each time it is started.
     pub fn new(key: ReplayKey, most: Amount, price: Price) -> Self {
         Self { key, most, if_held: IfHeld::Lost, price }
     }
 }
 
-/// What a reservation from before is taken for.
+/// What happens to an earlier reservation of the same effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfHeld {
-    /// It is lost: the effect had begun, and nobody knows what was charged for it.
+    /// It is counted as used: the effect had begun, and its charge is unknown.
     Lost,
-    /// It stands: the effect is the same one, however often it is begun.
+    /// It is reused: the effect is the same one, however often it is started.
     Stands,
 }
 
-/// What became of a wish to reserve.
+/// The result of a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// It is reserved.
+    /// The amount is reserved.
     Yes {
-        /// How much that is.
+        /// The reserved amount.
         most: Amount,
-        /// The budgets of which little is left.
+        /// The budgets that have little left.
         low: Vec<Short>,
     },
-    /// It is not; this budget has not enough left.
+    /// The amount is not reserved, because this budget does not have enough left.
     No(Short),
 }
 
-/// A budget of which too little is left.
+/// A budget that has too little left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Short {
-    /// Whose.
+    /// The owner of the budget.
     pub purse: Purse,
-    /// What is lacking.
+    /// The reason why the effect does not fit.
     pub lacks: Lacks,
-    /// Whether turns hold still for it until it is raised, or end.
+    /// Whether turns pause until the budget is raised. Otherwise they end.
     pub pauses: bool,
-    /// When it begins anew.
+    /// When the budget's next period begins.
     pub until: Option<Millis>,
 }
 
-/// A budget and how it stands.
+/// A budget account, as queries return it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurseView {
     /// The organisation.
     pub org: OrgId,
-    /// Whose it is there, and of which period.
+    /// The name of the owner within the organisation, and of the period if the budget is per day or month.
     pub name: String,
-    /// What an operator set; none if it is as its agent says.
+    /// The budget that an operator set. `None` if the agent's budget applies.
     pub set: Option<Budget>,
-    /// What counts; none where nothing is bounded any more.
+    /// The budget that applies. `None` if nothing is limited any longer.
     pub limit: Option<Limit>,
-    /// What was used, what was lost included.
+    /// The amount used, including `lost`.
     pub spent: Amount,
-    /// What is reserved for effects that run.
+    /// The amount reserved for running effects.
     pub held: Amount,
-    /// What counts as used because nobody knows.
+    /// The part of `spent` that is assumed because the real usage is unknown.
     pub lost: Amount,
 }
 
-/// A budget that counts.
+/// A budget that applies, with its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// What may be used.
+    /// The budget.
     pub budget: Budget,
-    /// Who said so.
+    /// Who set it.
     pub by: LimitBy,
 }
 
-/// Who said what may be used.
+/// Who set a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitBy {
-    /// An operator, in place of the agent.
+    /// An operator, overriding the agent.
     Operator,
-    /// The agent, as it was when something was counted last.
+    /// The agent, as declared when usage was last counted.
     Agent,
 }
 
-/// A budget that a turn holds still for.
+/// A budget that a turn pauses for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Awaited {
-    /// The wait.
+    /// The key of the wait.
     pub wait: ReplayKey,
-    /// Whose budget it is.
+    /// The owner of the budget.
     pub purse: Purse,
 }
 
-/// The books of budgets.
+/// The budget accounts of a store.
 pub trait Books: Send + Sync {
-    /// All that was ever counted or set, by name.
+    /// Returns all accounts that were ever used or set, by name.
     fn budgets(&self, limit: usize) -> Answer<'_, Vec<PurseView>>;
 
-    /// A page of them, behind the one of this organisation and name.
+    /// Returns a page of these accounts, after the one with this organisation and name.
     fn budgets_after(
         &self,
         after: Option<(OrgId, String)>,
         limit: usize,
     ) -> Answer<'_, Page<PurseView, (OrgId, String)>>;
 
-    /// Whether an operator has set any. Cheap.
+    /// Returns whether an operator has set any budget. Cheap.
     fn budgets_are_set(&self) -> Answer<'_, bool>;
 
-    /// The budgets that a turn holds still for.
+    /// Returns the budgets that a turn pauses for.
     fn awaited(&self, turn: TurnId) -> Answer<'_, Vec<Awaited>>;
 
-    /// Sets a budget in place of what an agent says, or goes back to that. Turns that hold still for a budget try again.
+    /// Sets a budget that overrides the agent's, or removes the override. Turns that pause for a budget try again.
     fn set_budget(&self, purse: Purse, budget: Option<Budget>, now: Millis) -> Answer<'_, ()>;
 }

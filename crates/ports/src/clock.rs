@@ -1,56 +1,58 @@
-//! Time and chance, as ports: tests do not sleep and do not guess.
+//! Time and randomness as ports, so that tests neither sleep nor depend on chance.
 use crate::BoxFuture;
 use outlast_vocab::Millis;
 use std::sync::{Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// What time it is.
+/// A clock.
 pub trait Clock: Send + Sync {
-    /// Now.
+    /// Returns the current time.
     fn now(&self) -> Millis;
 
-    /// Time since some moment that never changes, as finely as it is known. For how long something took; whoever decides by
-    /// it would decide otherwise on replay.
+    /// Returns the time since a fixed moment, with the best available resolution.
+    ///
+    /// Use it only to measure durations. A decision based on it would differ on replay.
     fn elapsed(&self) -> Duration {
         Duration::from_millis(self.now().0)
     }
 
-    /// Comes back at this time or later, never earlier.
+    /// Completes at this time or later, never earlier.
     fn sleep_until(&self, until: Millis) -> BoxFuture<'_, ()>;
 
-    /// Comes back after this much time, whatever the clock is set to meanwhile. For pauses and patience; only what is
-    /// written down and read by others is a point in time.
+    /// Completes after this duration, even if the clock is adjusted meanwhile.
+    ///
+    /// Use it for pauses and timeouts. Use points in time only for deadlines that are stored and read by others.
     fn sleep(&self, time: Duration) -> BoxFuture<'_, ()> {
         self.sleep_until(self.now().after(time))
     }
 }
 
-/// Where random bits come from.
+/// A source of random bits.
 pub trait Entropy: Send + Sync {
-    /// Sixteen bytes that nobody can guess.
+    /// Returns sixteen unpredictable bytes.
     fn random(&self) -> [u8; 16];
 
-    /// The part of them that a fresh id takes.
+    /// Returns the random bytes for a new id.
     fn for_id(&self) -> [u8; 10] {
         let bytes = self.random();
         std::array::from_fn(|i| bytes[i])
     }
 }
 
-/// A clock that stands still until it is told to move.
+/// A clock that moves only when a test advances it.
 #[derive(Debug)]
 pub struct VirtualClock {
     state: Mutex<(Millis, Vec<(Millis, Waker)>)>,
 }
 
 impl VirtualClock {
-    /// A clock that shows this time.
+    /// Creates a clock that shows this time.
     pub fn at(now: Millis) -> Self {
         Self { state: Mutex::new((now, Vec::new())) }
     }
 
-    /// Moves the clock and wakes who slept until then.
+    /// Advances the clock and wakes the sleepers that are due.
     pub fn advance(&self, by: Duration) {
         let due = {
             let mut state = self.lock();
@@ -63,7 +65,7 @@ impl VirtualClock {
         let _: Vec<()> = Vec::into_iter(due).map(|(_, waker): (Millis, Waker)| waker.wake()).collect();
     }
 
-    /// The earliest time somebody sleeps until.
+    /// Returns the earliest time that a sleeper waits for.
     pub fn next_sleeper(&self) -> Option<Millis> {
         self.lock().1.iter().map(|(at, _)| *at).min()
     }
@@ -92,12 +94,12 @@ impl Clock for VirtualClock {
     }
 }
 
-/// Entropy that gives the same bytes in every run.
+/// Deterministic entropy, for tests: gives the same bytes in every run.
 #[derive(Debug, Default)]
 pub struct Counted(std::sync::atomic::AtomicU64);
 
 impl Counted {
-    /// Bytes that differ from those of every other start.
+    /// Creates a sequence that starts at this number. Its bytes differ from those at every other number.
     pub fn from(start: u64) -> Self {
         Self(start.into())
     }

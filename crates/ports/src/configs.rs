@@ -1,7 +1,8 @@
-//! Agents, harnesses and capabilities that are kept in the database, with every version they ever had.
+//! Agents, harnesses and capabilities in the database, with their version history.
 //!
-//! A turn does not read them: it is pinned to a package. They are what agents are made of (`runtime::tailor`); whoever writes here
-//! directly is noticed by other processes, and not by this one.
+//! A turn does not read them, because it is pinned to a package. The runtime builds agents from them
+//! (`runtime::tailor`). After a direct write through this port, other processes reload the agents, but the writing
+//! process does not.
 use crate::Answer;
 use crate::page::Page;
 use outlast_vocab::overlay::{Capability, Layer};
@@ -11,22 +12,22 @@ use serde_json::Value;
 use std::fmt;
 use std::str::FromStr;
 
-/// What is kept.
+/// The kind of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfigKind {
     /// An agent.
     Agent,
-    /// A layer that others stand on.
+    /// A layer that agents extend.
     Harness,
-    /// A bundle that others switch on.
+    /// A bundle that agents enable.
     Capability,
 }
 
 impl ConfigKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Agent, Self::Harness, Self::Capability];
 
-    /// How it is written in columns and messages.
+    /// Returns its name in columns and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Agent => "agent",
@@ -35,7 +36,7 @@ impl ConfigKind {
         }
     }
 
-    /// Whether a body is one of this kind. What does not parse is not kept.
+    /// Checks that a body parses as this kind. A body that does not parse is not stored.
     pub fn check(self, name: &str, body: &Value) -> Result<(), Error> {
         let parsed = match self {
             Self::Agent | Self::Harness => serde_json::from_value::<Layer>(body.clone()).map(drop),
@@ -67,27 +68,27 @@ impl FromStr for ConfigKind {
 /// One version of an agent, a harness or a capability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredConfig {
-    /// What it is.
+    /// Its kind.
     pub kind: ConfigKind,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Which version, counted from 1.
+    /// The version number, starting at 1.
     pub version: u32,
     /// The fingerprint of the body.
     pub fingerprint: Hash,
-    /// What it says: a [`Layer`], or a [`Capability`]; null where it was deleted.
+    /// A [`Layer`] or a [`Capability`] as JSON, or null if this version is a deletion.
     pub body: Value,
-    /// Since when.
+    /// When the version was written.
     pub at: Millis,
 }
 
 impl StoredConfig {
-    /// Whether it was deleted with this version.
+    /// Returns whether this version is a deletion.
     pub fn is_gone(&self) -> bool {
         self.body.is_null()
     }
 
-    /// What it says, typed. A body that does not parse is an error: nothing runs under half a configuration.
+    /// Parses the body. Fails if it does not parse, because nothing may run with a partial configuration.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Error> {
         serde_json::from_value(self.body.clone()).map_err(|cause| {
             let Self { kind, name, version, .. } = self;
@@ -97,9 +98,9 @@ impl StoredConfig {
     }
 }
 
-/// Agents, harnesses and capabilities in a database.
+/// The agents, harnesses and capabilities in a database.
 pub trait Configs: Send + Sync {
-    /// Keeps a new version. One that says the same as the last is not new.
+    /// Stores a new version. If the body equals the latest version, no version is added.
     fn put_config(
         &self,
         kind: ConfigKind,
@@ -108,7 +109,7 @@ pub trait Configs: Send + Sync {
         now: Millis,
     ) -> Answer<'_, StoredConfig>;
 
-    /// Keeps a new version in place of one that must be the last; 0 is none. Otherwise nothing is changed.
+    /// Stores a new version if `last` is the latest version; 0 means that none exists. Otherwise nothing changes.
     fn replace_config(
         &self,
         kind: ConfigKind,
@@ -118,8 +119,9 @@ pub trait Configs: Send + Sync {
         now: Millis,
     ) -> Answer<'_, StoredConfig>;
 
-    /// Deletes one, whose last version must be this where that is said. Nothing is made of it any more; its versions stay, and the
-    /// last of them says that it is gone.
+    /// Deletes a configuration. If `last` is given, it must be the latest version.
+    ///
+    /// Its agents can no longer be built. The versions stay, and a new latest version marks the deletion.
     fn delete_config(
         &self,
         kind: ConfigKind,
@@ -128,13 +130,13 @@ pub trait Configs: Send + Sync {
         now: Millis,
     ) -> Answer<'_, StoredConfig>;
 
-    /// The last version, unless it is gone.
+    /// Returns the latest version, unless it is deleted.
     fn config(&self, kind: ConfigKind, name: String) -> Answer<'_, Option<StoredConfig>>;
 
-    /// The last version of each that is not gone, by name.
+    /// Returns the latest version of each configuration that is not deleted, ordered by name.
     fn configs(&self, kind: ConfigKind, limit: usize) -> Answer<'_, Vec<StoredConfig>>;
 
-    /// A page of them, behind the one with this name.
+    /// Returns a page of the latest versions after this name.
     fn configs_after(
         &self,
         kind: ConfigKind,
@@ -142,10 +144,10 @@ pub trait Configs: Send + Sync {
         limit: usize,
     ) -> Answer<'_, Page<StoredConfig, String>>;
 
-    /// Every version, the newest first.
+    /// Returns all versions, newest first.
     fn config_versions(&self, kind: ConfigKind, name: String, limit: usize) -> Answer<'_, Vec<StoredConfig>>;
 
-    /// A page of them, below a version.
+    /// Returns a page of the versions before this one, newest first.
     fn config_versions_before(
         &self,
         kind: ConfigKind,

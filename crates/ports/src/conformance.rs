@@ -1,6 +1,7 @@
-//! One conformance suite per port: every rule is a test that every implementation runs.
+//! One conformance suite per port. Every rule is a test that every implementation runs.
 //!
-//! A test file says how a fresh implementation is made and gets one test per rule, named after what the rule says:
+//! A test file provides a function that creates a fresh implementation. It gets one test per rule, named after the
+//! rule:
 //!
 //! ```
 //! use outlast_ports::conformance::Fixture;
@@ -23,10 +24,10 @@
 //! outlast_ports::store_conformance!(Fresh::default);
 //! ```
 //!
-//! The rules speak only to the port. How an engine keeps its rows, what a damaged file gets and what it costs are tests
-//! of the engine itself.
+//! The rules use only the port. How an engine stores its rows, handles damaged files and performs is tested in the
+//! engine's own crate.
 //!
-//! What no rule thought of is left to chance: [`differential`] compares two stores under random operations.
+//! [`differential`] covers cases that no rule describes: it compares two stores under random operations.
 mod budgets;
 mod calls;
 mod cancels;
@@ -75,26 +76,26 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake};
 use std::time::Duration;
 
-/// A rule that is being checked.
+/// A rule that runs.
 pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// What a rule comes to; an error that it did not expect fails it.
+/// The result of a rule. An unexpected error fails the rule.
 type Rule = Result<(), Error>;
 
-/// A fresh store. What it needs to live (a directory, a database) lives in the fixture and goes with it.
+/// A fresh store. The fixture owns the resources that the store needs, such as a directory or a database.
 pub trait Fixture: Sync {
-    /// The store, empty at first.
+    /// Returns the store, which is empty at first.
     fn store(&self) -> &dyn Store;
 
-    /// A worker that the store does not take for dead, another one each time.
+    /// Returns a new worker that the store does not consider dead.
     fn worker(&self) -> WorkerId {
         WorkerId::from_u128(fresh())
     }
 
-    /// Shows the store that this worker is dead.
+    /// Makes the store consider this worker dead.
     fn bury(&self, worker: WorkerId);
 
-    /// Runs a rule to its end. Overridden where a store works only inside a runtime of its own.
+    /// Runs a rule to completion. Override this if the store works only inside a certain runtime.
     fn run(&self, rule: Running<'_>) {
         block_on(rule);
     }
@@ -102,23 +103,23 @@ pub trait Fixture: Sync {
 
 /// A fresh store whose data several processes can open at once.
 pub trait SharedFixture: Fixture {
-    /// The same data as another process would open it.
+    /// Opens the same data again, as another process would.
     fn open_again(&self) -> Arc<dyn Store>;
 }
 
-/// A number that no id of this program has yet. Rising, so ids sort by age.
+/// Returns a number that no id in this program has yet. Numbers increase, so ids sort by age.
 fn fresh() -> u128 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     u128::from(LAST.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
-/// How long a rule may be stuck in one place before it fails.
+/// How long a rule may make no progress before it fails.
 const STUCK: Duration = Duration::from_mins(1);
 
-/// Waits for a future on this thread.
+/// Blocks this thread until the future completes.
 ///
 /// # Panics
-/// If nothing wakes it for a minute.
+/// If nothing wakes the future for a minute.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     #[derive(Default)]
     struct Bell {
@@ -148,8 +149,8 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Names the rules of a suite once: makes them callable, and makes the macro that turns each into a test. A rule that is
-/// not named here is dead code, and the compiler says so.
+/// Lists the rules of a suite once. Generates a callable function per rule, and the macro that turns each rule into a
+/// test. The compiler reports a rule that is not listed as dead code.
 macro_rules! suite {
     ($dollar:tt $(#[$doc:meta])* $name:ident = $rules:ident on $fixture:ident { $($facet:ident { $($rule:ident,)* })* }) => {
         #[doc(hidden)]

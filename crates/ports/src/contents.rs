@@ -1,8 +1,8 @@
-//! Where the contents of attachments lie when that is not the database (R12.4): a folder, a bucket, memory.
+//! Storage for the contents of attachments outside the database: a directory, a bucket, or memory.
 //!
-//! Content is named by its hash, so it is never changed, only written again as it was. This port knows no sessions and no
-//! counts: who uses content is in the rows of the database ([`crate::filed`]), which are written after it and forgotten
-//! before it.
+//! Content is addressed by its hash, so it never changes; it can only be written again with the same bytes. This port
+//! does not know sessions or reference counts. The database tracks which sessions use a content ([`crate::filed`]). Its
+//! rows are written after the content and removed before it.
 use crate::Answer;
 use crate::clock::Clock;
 use bytes::Bytes;
@@ -14,59 +14,63 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes as they come.
+/// A stream of byte chunks.
 pub type Pieces<'a> = Pin<Box<dyn Stream<Item = Result<Bytes, Error>> + Send + 'a>>;
 
-/// Contents as they are found, in any order.
+/// A stream of the stored contents, in any order.
 pub type Listing<'a> = Pin<Box<dyn Stream<Item = Result<Found, Error>> + Send + 'a>>;
 
-/// Content that was just put.
+/// Content that was just stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The hash of its bytes: its name.
+    /// The hash of its bytes, which is its name.
     pub content: Hash,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
-/// Content that is there.
+/// Metadata of stored content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its name.
+    /// The hash of its bytes, which is its name.
     pub content: Hash,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// When it was last put.
+    /// The time of the last [`Contents::put`].
     pub written: Millis,
 }
 
-/// Keeps contents under their hashes. An error that says that the place does not answer is `attachment.unavailable`.
+/// Content-addressed storage. If the storage does not respond, methods fail with `attachment.unavailable`.
 pub trait Contents: Send + Sync {
-    /// Where this is, as a person would say it. It holds no key.
+    /// Returns a human-readable location without credentials.
     fn place(&self) -> String;
 
-    /// Keeps what comes under the hash of all of it, and refuses more than `most` bytes. Durable when the answer comes;
-    /// nobody sees half of it. Content that is there already is written again, so that its age begins anew.
+    /// Stores a stream under the hash of all its bytes. Fails if it has over `most` bytes.
+    ///
+    /// The content is durable when this returns. Readers never see a part of it. If the content exists, it is written
+    /// again, and [`Found::written`] is updated.
     fn put<'a>(&'a self, pieces: Pieces<'a>, most: usize) -> Answer<'a, Stored>;
 
-    /// The bytes of a range that begins inside the content; what lies behind its end is left away. Content that is not
-    /// there is `blob.not_found`. Whether the bytes fit their hash is for the reader to find out ([`verified`]).
+    /// Returns the bytes of a range. The range must start inside the content and is truncated at its end.
+    ///
+    /// If the content does not exist, this fails with `blob.not_found`. It does not check the hash; use [`verified`]
+    /// for that.
     fn get(&self, content: Hash, range: Range<u64>) -> Answer<'_, Pieces<'_>>;
 
-    /// What is known of content without its bytes, if it is there.
+    /// Returns the metadata of content, or `None` if it does not exist.
     fn info(&self, content: Hash) -> Answer<'_, Option<Found>>;
 
-    /// Removes content. What is not there is removed already.
+    /// Deletes content. Succeeds if the content does not exist.
     fn delete(&self, content: Hash) -> Answer<'_, ()>;
 
-    /// Everything that is there.
+    /// Lists all stored contents.
     fn list(&self) -> Listing<'_>;
 
-    /// Removes what was left by puts that were cut off before this time.
+    /// Removes leftovers of uploads that were interrupted before this time.
     fn tidy(&self, before: Millis) -> Answer<'_, ()>;
 }
 
-/// Passes whole content on, and fails at its end if it is not what its name says.
+/// Passes a whole content through, and fails at its end if the bytes do not match the hash.
 pub fn verified(stored: Stored, pieces: Pieces<'_>) -> Pieces<'_> {
     let begin = (pieces, Hashing::default(), 0_u64, false);
     Box::pin(stream::unfold(begin, move |(mut pieces, mut hashing, mut bytes, ended)| async move {
@@ -93,7 +97,7 @@ fn unlike(Stored { content, bytes }: Stored, found: u64) -> Error {
     Error::new(Kind::AttachmentCorrupt, detail)
 }
 
-/// All bytes of a stream, if they are no more than `most`; the limit is called `name`.
+/// Collects a stream into memory. If it has over `most` bytes, this fails with the limit `name`.
 pub async fn gathered(mut pieces: Pieces<'_>, name: &'static str, most: usize) -> Result<Vec<u8>, Error> {
     let mut whole = Vec::new();
     while let Some(piece) = pieces.next().await {
@@ -104,23 +108,23 @@ pub async fn gathered(mut pieces: Pieces<'_>, name: &'static str, most: usize) -
     Ok(whole)
 }
 
-/// Bytes that are in memory as a stream of one piece.
+/// Returns a stream of one chunk.
 pub fn one_piece<'a>(bytes: impl Into<Bytes>) -> Pieces<'a> {
     Box::pin(stream::iter([Ok(bytes.into())]))
 }
 
-/// The part of bytes that lies in a range.
+/// Returns the part of `bytes` inside the range.
 pub fn cut(bytes: &[u8], range: Range<u64>) -> &[u8] {
     let inside = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
     bytes.get(inside(range.start)..inside(range.end)).unwrap_or_default()
 }
 
-/// What whoever asks for content that is not there is told.
+/// The error for content that does not exist.
 pub fn absent(content: Hash) -> Error {
     Error::new(Kind::BlobNotFound, format!("no content has the hash {content}"))
 }
 
-/// Contents in memory, for tests. It can be told to be unreachable, and its contents can be spoilt.
+/// Contents in memory, for tests. Tests can make it unreachable and corrupt its contents.
 pub struct MemoryContents {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
@@ -133,17 +137,17 @@ struct State {
 }
 
 impl MemoryContents {
-    /// Nothing yet; ages are told by this clock.
+    /// Creates an empty storage. The clock sets [`Found::written`].
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, state: Mutex::default() }
     }
 
-    /// From now on every question is answered, or none is.
+    /// Makes all further requests succeed or fail.
     pub fn set_reachable(&self, reachable: bool) {
         self.lock().unreachable = !reachable;
     }
 
-    /// Changes content behind everybody's back.
+    /// Replaces the bytes of content without changing its hash.
     pub fn spoil(&self, content: Hash, bytes: impl Into<Bytes>) {
         if let Some((old, _)) = self.lock().contents.get_mut(&content) {
             *old = bytes.into();
@@ -210,7 +214,7 @@ impl Contents for MemoryContents {
     }
 
     fn tidy(&self, _: Millis) -> Answer<'_, ()> {
-        // A put that is cut off leaves nothing in memory.
+        // An interrupted put leaves nothing in memory.
         Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -1,13 +1,14 @@
-//! Secrets of our environment in what programs write that find them in theirs.
+//! Redacts secrets of the process environment in the output of programs that inherited them.
 use outlast_vocab::secret::redact;
 use std::path::Path;
 
-/// Variables whose values are no secrets.
+/// Variables whose values are not secret.
 const PLAIN: &[&str] =
     &["PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM", "PWD", "OLDPWD"];
 
-/// Returns what a program wrote, without the values of these variables of our environment. The program found them in its own, and
-/// may have echoed them. A value that is a path on this machine is no secret.
+/// Returns the output of a program with the values of these environment variables redacted.
+///
+/// The program inherited the variables and may have printed them. A value that is an existing path is not redacted.
 pub fn without_variables(text: &str, names: &[String]) -> String {
     let values = names.iter().filter(|name| !PLAIN.contains(&name.as_str()));
     let values: Vec<String> = values
@@ -23,7 +24,7 @@ mod tests {
 
     #[test]
     fn paths_and_plain_variables_are_kept() {
-        // Cargo sets these: a path, a name, and the version of a crate, which is too short.
+        // Cargo sets these: a path, a name, and the version of a crate, which is too short to be redacted.
         let names = ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_PKG_VERSION", "PATH"].map(str::to_owned);
         let (path, name) = (env!("CARGO_MANIFEST_DIR"), env!("CARGO_PKG_NAME"));
         let text = format!("{path} of {name} 0.1.0");

@@ -1,23 +1,27 @@
-//! Attachments on their way into a session, and the books on contents that lie outside the database.
+//! Attachments before they enter a session, and the deletion of unused content outside the database.
 //!
-//! Content outside is put first and referred to afterwards, in the same transaction in which its uses are counted, and it
-//! is deleted after its last use is gone. So a row never refers to content that is not there, as long as nobody deletes
-//! content between its put and the commit that refers to it. That this cannot happen:
+//! External content is uploaded first. A later transaction adds the row that refers to it and counts the use. The
+//! content is deleted after its last use is gone. A row therefore never refers to missing content, provided that
+//! content is not deleted between its upload and the commit that refers to it. These rules prevent such a deletion:
 //!
-//! - Whoever deletes writes twice. **Condemn** says in one transaction that nothing uses the content and that a worker
-//!   deletes it now; then the content is deleted; then **forget** removes that row. Both raise the number of sweeps.
-//! - Whoever puts reads the number of sweeps *before* the put and says it in the commit. The commit is refused
-//!   (`attachment.swept`) if the number is another by then, or if the content is condemned.
-//! - A deletion begins after its condemn and is over before its forget. If it overlaps the time between that reading and
-//!   the commit, then either one of the two writes lies in that time, and the number differs; or both lie around it, and
-//!   the content is condemned. If the condemn comes after the commit, it sees the use and condemns nothing.
-//! - A condemned row is finished by the sweep that made it. Only when its last request can no longer be under way
-//!   (`deletion_lasts`) it is finished by a later sweep of the same worker, which has one at a time, or by another worker
-//!   once there is evidence that the first is dead (never silence alone). So nobody who was held up deletes content that
-//!   was put again since.
+//! - A deletion takes two writes. `condemn` marks the content: one transaction checks that nothing uses it and
+//!   records that a worker is deleting it. Then the worker deletes the content. Then `forget` deletes the row. Both
+//!   writes raise the sweep counter.
+//! - An upload reads the sweep counter *before* it begins, and the commit carries that number. The commit is refused
+//!   (`attachment.swept`) if the counter has changed or the content is marked.
+//! - A deletion begins after its `condemn` and ends before its `forget`. Suppose it overlaps the time between reading
+//!   the counter and the commit. If one of the two writes falls within that time, the counter differs. If `condemn`
+//!   comes before that time and `forget` after it, the content is still marked. If `condemn` comes after the commit, it
+//!   sees the use and marks nothing.
+//! - The sweep that marked content finishes the deletion. Others may take over only when its last request can no
+//!   longer be in flight (`deletion_lasts`). Then a later sweep of the same worker may, because a worker runs one
+//!   sweep at a time. Another worker may too, if there is evidence that the first is dead. Silence alone is not
+//!   evidence. So a delayed worker never deletes content that was uploaded again since.
 //!
-//! Age is no part of this argument. It only makes refusals rare: a put makes content young again, and what is younger than
-//! `content_grace` is not condemned.
+//! The argument does not depend on age. Age only makes refusals rare: an upload makes content young again, and
+//! content younger than `content_grace` is not marked.
+//!
+//! The transactions are in [`crate::ledger`], and the storage of external content in [`crate::contents`].
 use crate::Answer;
 use crate::contents::Stored;
 use crate::store::Upload;
@@ -26,21 +30,21 @@ use outlast_vocab::message::{Attachment, MediaType};
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use std::time::Duration;
 
-/// How often content was condemned or forgotten in a database, so far.
+/// The sweep counter: how often content was marked for deletion or unmarked in a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sweeps(pub u64);
 
-/// An attachment on its way into a session.
+/// An attachment before it enters a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filed {
-    /// With its bytes, which go into the database.
+    /// With its bytes, which are stored in the database.
     Here(Upload),
-    /// Its content was put outside.
+    /// Its content was uploaded to external storage.
     Outside(Outside),
 }
 
 impl Filed {
-    /// What it is.
+    /// Returns the attachment's metadata.
     pub fn attachment(&self) -> &Attachment {
         match self {
             Self::Here(upload) => &upload.attachment,
@@ -48,7 +52,7 @@ impl Filed {
         }
     }
 
-    /// How many bytes it has.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::Here(upload) => upload.bytes.len() as u64,
@@ -63,19 +67,19 @@ impl From<Upload> for Filed {
     }
 }
 
-/// An attachment whose content was put outside the database.
+/// An attachment whose content was uploaded to external storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outside {
-    /// What it is.
+    /// The attachment's metadata.
     pub attachment: Attachment,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// The number of sweeps before it was put.
+    /// The sweep counter before the upload.
     pub sweeps: Sweeps,
 }
 
 impl Outside {
-    /// Content of this kind that was just put.
+    /// Creates an attachment of this media type from content that was just uploaded.
     pub fn new(
         media_type: MediaType,
         name: Option<String>,
@@ -87,7 +91,8 @@ impl Outside {
     }
 }
 
-/// The attachment that content of this kind is. What it is called decides nothing: the same bytes are the same one.
+/// Returns the attachment for content of this media type. The name does not affect its id: equal content of one type
+/// is the same attachment.
 pub(crate) fn named(put: Stored, media_type: MediaType, name: Option<String>) -> Result<Attachment, Error> {
     if put.bytes == 0 {
         let which = name.as_deref().unwrap_or("an attachment");
@@ -97,47 +102,47 @@ pub(crate) fn named(put: Stored, media_type: MediaType, name: Option<String>) ->
     Ok(Attachment { id, content: put.content, media_type, name })
 }
 
-/// Where content lies.
+/// Where content is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lies {
     /// In the database.
     Here,
-    /// Outside, under its hash.
+    /// In external storage, under its hash.
     Outside,
 }
 
-/// Contents that a worker wants to delete.
+/// A worker's request to mark content for deletion.
 #[derive(Clone, Debug)]
 pub struct Condemn {
-    /// Which.
+    /// The hashes of the content.
     pub contents: Vec<Hash>,
-    /// Who deletes them.
+    /// The worker that deletes it.
     pub worker: WorkerId,
-    /// Now.
+    /// The current time.
     pub now: Millis,
-    /// How long a deletion that was begun before may still be under way.
+    /// How long an earlier deletion may still be in flight.
     pub lasts: Duration,
 }
 
-/// The books on contents outside: who uses them, and who deletes them.
+/// Tracks external content: its uses and its deletion.
 pub trait Sweep: Send + Sync {
-    /// The number of sweeps so far.
+    /// Returns the sweep counter.
     fn sweeps(&self) -> Answer<'_, Sweeps>;
 
-    /// Contents that were used and are not any more, as many as `limit`.
+    /// Returns content that was used and is now unused, up to `limit`.
     fn left(&self, limit: usize) -> Answer<'_, Vec<Hash>>;
 
-    /// Those of these contents that nothing uses.
+    /// Returns those of these contents that nothing uses.
     fn unused(&self, contents: Vec<Hash>) -> Answer<'_, Vec<Hash>>;
 
-    /// Says that a worker deletes contents now. Answers which of them it may: what is used, and what another worker
-    /// deletes, is not among them.
+    /// Marks content for deletion by a worker, and returns what the worker may delete. Content that is used, or that
+    /// another worker is deleting, is excluded.
     fn condemn(&self, condemn: Condemn) -> Answer<'_, Vec<Hash>>;
 
-    /// Takes back what dead workers said of contents that they had no time to delete. Whether these are still there is
-    /// to be seen afterwards.
+    /// Removes the marks of dead workers from content that they did not delete. Afterwards the caller must check
+    /// whether the content still exists.
     fn acquit(&self, condemn: Condemn) -> Answer<'_, ()>;
 
-    /// Says that a worker has deleted what it condemned.
+    /// Records that a worker has deleted the content it marked.
     fn forget(&self, contents: Vec<Hash>, worker: WorkerId) -> Answer<'_, ()>;
 }

@@ -1,8 +1,8 @@
-//! Hooks: what others let run at named points of a turn (R11.3).
+//! Hooks: user code that runs at named points of a turn.
 //!
-//! Each point is a type that ties together what a hook sees there and what it may change. [`Hook`] is what others
-//! implement, or write as a closure; [`HookAt`] is a hook with its name and how it is used. When they run, in which order
-//! and for how long is the runtime's business.
+//! A [`Point`] is a type that defines what a hook sees there and what it may change. Implement [`Hook`], or write a
+//! closure. [`HookAt`] is a hook with its name and options. The runtime decides when, in which order and for how long
+//! hooks run.
 use crate::Answer;
 use outlast_vocab::Error;
 use outlast_vocab::hook::{
@@ -18,36 +18,36 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A point of a turn: what a hook sees there, and what it may change.
+/// A point of a turn: defines what a hook sees there, and what it may change.
 pub trait Point: Send + Sync + 'static {
-    /// Which one.
+    /// The name of the point.
     const POINT: HookPoint;
     /// What a hook sees.
     type Seen: Clone + Serialize + Send + Sync + 'static;
-    /// What it may change.
+    /// What a hook may change.
     type Patch: Clone + Serialize + DeserializeOwned + Send + Sync + 'static;
 
-    /// Changes what was seen, so that the next hook sees the change.
+    /// Applies a patch to what was seen, so that the next hook sees the change.
     fn apply(seen: &mut Self::Seen, patch: &Self::Patch);
 
-    /// The patch as the journal keeps it; nothing where the effect's own record says it.
+    /// Converts a patch for the journal. Returns `None` if the record of the effect already contains the change.
     fn kept(patch: Self::Patch) -> Option<Patch>;
 
-    /// The patch of this point that the journal kept.
+    /// Returns the patch of this point from the journal.
     fn recorded(patch: &Patch) -> Option<Self::Patch>;
 
-    /// What nobody would know any more once it is changed.
+    /// Returns the value that a patch overwrites, if it must be recorded because no other record contains it.
     fn lost(_: &Self::Seen) -> Option<Value> {
         None
     }
 
-    /// Whether hooks behind the one with this patch have nothing left to look at.
+    /// Returns whether this patch is final, so that later hooks do not run.
     fn is_final(_: &Self::Patch) -> bool {
         false
     }
 }
 
-/// The journal keeps patches of this point under its name.
+/// Journals the patches of this point under its name.
 macro_rules! kept {
     ($name:ident, $patch:ty) => {
         fn kept(patch: $patch) -> Option<Patch> {
@@ -63,7 +63,7 @@ macro_rules! kept {
     };
 }
 
-/// The journal keeps no patches of this point.
+/// Journals no patches of this point.
 macro_rules! not_kept {
     ($patch:ty) => {
         fn kept(_: $patch) -> Option<Patch> {
@@ -192,10 +192,10 @@ points! {
 
 /// Runs at a point of every turn.
 ///
-/// It may run more than once for one effect, until that effect is recorded; from then on what it changed is read from the
-/// journal. It is cut at its deadline, and a panic is a failure of it.
+/// A hook may run more than once for one effect, until that effect is recorded. After that, its patch is read from the
+/// journal. The runtime stops a hook at its deadline. A panic counts as a failure of the hook.
 pub trait Hook<P: Point>: Send + Sync {
-    /// Looks at what is there, and says what to change.
+    /// Inspects what is there, and returns a patch, if any.
     fn run(&self, call: HookCall, seen: P::Seen) -> Answer<'_, Option<P::Patch>>;
 }
 
@@ -210,52 +210,53 @@ where
     }
 }
 
-/// A hook with its name and how it is used.
+/// A hook with its name and options.
 #[derive(Clone)]
 pub struct HookAt {
-    /// Its name, its point, and how it is used.
+    /// Its name, its point and its options.
     pub usage: HookUse,
-    /// An `Arc<dyn Hook<P>>` of its point.
+    /// The hook as `Arc<dyn Hook<P>>`, where `P` is its point.
     hook: Arc<dyn Any + Send + Sync>,
 }
 
 impl HookAt {
-    /// A hook that may change what its point lets it change.
+    /// Creates a hook that may change what its point allows.
     pub fn new<P: Point>(name: impl Into<String>, hook: impl Hook<P> + 'static) -> Result<Self, Error> {
         let usage = HookUse::new(name.into().try_into()?, P::POINT);
         let hook: Arc<dyn Hook<P>> = Arc::new(hook);
         Ok(Self { usage, hook: Arc::new(hook) })
     }
 
-    /// Gives it this long.
+    /// Sets the deadline.
     #[must_use]
     pub fn within(mut self, deadline: Duration) -> Self {
         self.usage.deadline = Some(deadline);
         self
     }
 
-    /// Lets it only look.
+    /// Makes the hook read-only: it cannot patch.
     #[must_use]
     pub fn observing(mut self) -> Self {
         self.usage.observes = true;
         self
     }
 
-    /// Says that nobody outside has a say in what it tells the model: it carries no label then (R11.4).
+    /// Marks what the hook tells the model as trusted, so it gets no label. Use it only if outsiders cannot influence
+    /// the text.
     #[must_use]
     pub fn trusted(mut self) -> Self {
         self.usage.trusted = true;
         self
     }
 
-    /// Says what becomes of an effect whose hook fails.
+    /// Sets what happens to the effect if the hook fails.
     #[must_use]
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.usage.on_failure = on_failure;
         self
     }
 
-    /// The hook, if it is one of this point.
+    /// Returns the hook, if `P` is its point.
     pub fn hook<P: Point>(&self) -> Option<&Arc<dyn Hook<P>>> {
         self.hook.downcast_ref()
     }

@@ -1,9 +1,12 @@
-//! The rules of every write and read, once, over any rows.
+//! The rules of every write and read, implemented once for all engines.
 //!
-//! Each `pub` function is one unit of work: the engine runs it as one transaction (R3.7). Here live the fence check, the
-//! gap-free sequence, the hash chain, claim and settle, waits and resolutions, the queue and the tree. Whoever asks sees
-//! only rows of their organisation ([`crate::scoped`]); what they may do with them, and that it is noted, is decided
-//! here. Nothing here knows SQL, threads or time; `now` is an argument.
+//! Each `pub` function is one unit of work, which the engine runs as one transaction. The rules include the fence
+//! check, the gap-free sequence, the hash chain, claims and their settlement, waits and resolutions, the queue, and
+//! the tree of messages. Callers see only rows of their organisation ([`crate::scoped`]). Permissions and audit
+//! entries are handled here.
+//!
+//! Nothing here knows SQL, threads or time: `now` is an argument. [`crate::rows`] has the rows, and [`crate::store`]
+//! the interface for callers.
 mod archive;
 mod budget;
 mod configs;
@@ -51,8 +54,8 @@ use outlast_vocab::limits::INLINE_BYTES;
 use outlast_vocab::record::{self, EndKind, Fact, Seq};
 use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, SessionId, TurnId};
 
-/// A fact with the bytes that are stored for it. Whoever has many writes to make encodes them before the writer's turn
-/// comes, because there is one writer and many of them.
+/// A fact with its encoded bytes. Callers encode facts before they reach the writer, because there is one writer and
+/// many callers.
 pub struct Draft {
     fact: Fact,
     body: Vec<u8>,
@@ -65,7 +68,7 @@ impl From<Fact> for Draft {
     }
 }
 
-/// Appends a fact to a session: the next number, the next link of the chain. The caller writes the session row.
+/// Appends a fact to a session with the next sequence number and chain hash. The caller writes the session row.
 fn append(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
@@ -97,12 +100,12 @@ fn append(
 }
 
 impl SessionRow {
-    /// Adds what a fact cost.
+    /// Adds the cost of a fact.
     fn count(&mut self, fact: &Fact) {
         self.cost = self.cost.map(|cost| cost + fact.cost().unwrap_or_default());
     }
 
-    /// Keeps how a turn ended, unless its input joined another turn.
+    /// Remembers how a turn ended, unless its input joined another turn.
     fn keep_end(&mut self, turn: TurnNo, end: EndKind) {
         if end != EndKind::Joined {
             self.last_ended = Some(LastEnded { turn, end });
@@ -110,7 +113,7 @@ impl SessionRow {
     }
 }
 
-/// A session with nothing in it yet.
+/// Creates a session without content.
 fn empty_session(id: SessionId, org: OrgId, key: Option<String>, now: Millis) -> SessionRow {
     SessionRow {
         no: crate::rows::SessionNo(0),
@@ -147,7 +150,7 @@ fn turn_row(rows: &dyn ReadRows, id: TurnId) -> Result<TurnRow, Error> {
     rows.turn_by_id(id)?.ok_or_else(|| Error::new(Kind::TurnNotFound, format!("no turn has the id {id}")))
 }
 
-/// The row that another row refers to.
+/// Returns the row that another row refers to, or an error if it is missing.
 fn referred<T>(what: &str, row: Option<T>) -> Result<T, Error> {
     row.ok_or_else(|| Error::new(Kind::StoreCorrupt, format!("a row refers to a {what} that is not there")))
 }

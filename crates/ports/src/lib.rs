@@ -1,10 +1,15 @@
-//! What others implement: traits, in-memory doubles, and one conformance suite per trait that every implementation runs.
+//! The traits that other crates implement, their in-memory doubles, and one conformance suite per trait.
 //!
-//! Async begins here. Nothing in this crate knows how a turn is driven. [`model`] and [`tool`] face outwards;
-//! [`store`] is what the runtime asks of a database, [`ledger`] the rules of every write, written once over [`rows`],
-//! so that memory, SQLite and PostgreSQL cannot drift apart. [`contents`] is where large contents lie outside of it, and
-//! [`filed`] why none of them is lost. [`sink`] is where finished outputs go, and [`outbox`] why each of them arrives.
-//! [`votes`] is what people say to questions. [`orgs`] is whose everything is, and [`scoped`] why nobody sees what belongs to others.
+//! Async starts in this crate. It does not know how a turn is driven, SQL or threads. Where to go next:
+//!
+//! - [`model`], [`tool`], [`hook`], [`plugin`], [`trigger`], [`policy`] and [`payment`] are the extension points.
+//! - [`store`] is the interface that the runtime expects from a database. [`ledger`] contains the rules of every write.
+//!   It is written once over [`rows`], so memory, SQLite and PostgreSQL behave alike.
+//! - [`contents`] stores large attachments outside the database. [`filed`] keeps them from being lost.
+//! - [`sink`] receives the outputs of turns. [`outbox`] makes sure that each of them arrives.
+//! - [`votes`] records the decisions of people on approval requests.
+//! - [`orgs`] contains organisations and API keys. [`scoped`] restricts a store to one organisation.
+//! - [`conformance`] contains the test suites.
 
 pub mod archive;
 pub mod budget;
@@ -42,8 +47,8 @@ pub mod votes;
 use outlast_vocab::Error;
 use std::{future::Future, pin::Pin};
 
-/// A future that a trait object can return.
+/// A boxed future, for methods of trait objects.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// An answer that may fail, from a trait object.
+/// A boxed future that returns a `Result`, for methods of trait objects.
 pub type Answer<'a, T> = BoxFuture<'a, Result<T, Error>>;

@@ -1,6 +1,6 @@
-//! A store in memory: for tests, simulations and sessions that nobody wants to keep.
+//! A store in memory, for tests, simulations and temporary sessions.
 //!
-//! The same ledger over plain maps. A unit that fails is undone from a log of what it replaced.
+//! It runs the same ledger on plain maps. If a unit of work fails, it is rolled back from an undo log.
 use crate::BoxFuture;
 use crate::configs::ConfigKind;
 use crate::contents::cut;
@@ -28,19 +28,19 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A store that lives as long as its last handle.
+/// A store in memory. The data is gone when the last handle is dropped.
 #[derive(Clone, Default)]
 pub struct Memory {
     tables: Arc<Mutex<Tables>>,
 }
 
 impl Memory {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Tells the store that a worker is gone, as an operating system would.
+    /// Marks a worker as dead, as the operating system would reveal it.
     pub fn bury(&self, worker: WorkerId) {
         self.lock().dead.insert(worker);
     }
@@ -100,7 +100,7 @@ fn body_len(row: &RecordRow) -> u64 {
     }
 }
 
-/// Where a head stands; nowhere is before the first message.
+/// The message at a head. `None` is before the first message.
 type HeadRow = Option<Node>;
 
 #[derive(Default)]
@@ -133,7 +133,7 @@ struct Tables {
     sinks: BTreeMap<String, SinkRow>,
     configs: BTreeMap<ConfigAt, ConfigRow>,
     deliveries: BTreeMap<DeliveryAt, DeliveryRow>,
-    /// The words of messages, by the position of their record.
+    /// The words of messages for search, by the feed position of their record.
     said: BTreeMap<u64, String>,
     orgs: Organisations,
     keys: BTreeMap<KeyId, KeyRow>,
@@ -144,7 +144,7 @@ struct Tables {
     undo: Vec<Undo>,
 }
 
-/// The numbers that were given out last.
+/// The numbers that were assigned last.
 #[derive(Default)]
 struct Last {
     session: i64,
@@ -153,7 +153,7 @@ struct Last {
     act: u64,
 }
 
-/// The organisations; there is one from the beginning.
+/// The organisations. The default one always exists.
 struct Organisations(BTreeMap<OrgId, Org>);
 
 impl Default for Organisations {
@@ -163,10 +163,10 @@ impl Default for Organisations {
     }
 }
 
-/// Content, and how many records use it.
+/// A blob and how many records use it.
 type BlobRow = (Arc<[u8]>, u64);
 
-/// The secret of one memory store, different in each.
+/// The secret of one memory store. It differs in each store.
 struct Secret([u8; 32]);
 
 impl Default for Secret {
@@ -178,20 +178,20 @@ impl Default for Secret {
     }
 }
 
-/// Where a version of an agent, a harness or a capability stands.
+/// The key of a configuration version.
 type ConfigAt = (OrgId, ConfigKind, String, u32);
 
-/// Where a delivery is.
+/// The key of a delivery.
 type DeliveryAt = (String, TurnNo, Moment);
 
-/// Where a vote stands.
+/// The key of a vote.
 type VoteAt = (TurnNo, ReplayKey, String);
 
 fn vote_at(row: &VoteRow) -> VoteAt {
     (row.turn, row.key.clone(), row.vote.by.clone())
 }
 
-/// What a unit replaced: the old row, or that there was none.
+/// An entry of the undo log: the row that a unit of work replaced, or `None` if it was new.
 enum Undo {
     Session(SessionNo, Option<SessionRow>),
     Head((SessionNo, String), Option<HeadRow>),
@@ -222,7 +222,7 @@ enum Undo {
     Audit(u64, Option<AuditRow>),
 }
 
-/// Sets or removes an entry and gives back what was there.
+/// Sets or removes an entry and returns the previous one.
 fn swap<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, key: &K, value: Option<V>) -> Option<V> {
     match value {
         Some(value) => map.insert(key.clone(), value),
@@ -262,7 +262,7 @@ impl Tables {
                 Undo::Key(id, row) => self.set_key(id, row),
                 Undo::Audit(no, row) => self.set_audit(no, row),
             }
-            // Undoing is a change too; it must not be undone.
+            // Rolling back logs an entry too, which must not be undone.
             self.undo.pop();
         }
     }
@@ -427,7 +427,7 @@ impl Tables {
         self.undo.push(Undo::Audit(no, old));
     }
 
-    /// Whether a session is shown to whoever has this reach.
+    /// Returns whether a session is visible within this reach.
     fn covers(&self, of: Reach, session: SessionNo) -> bool {
         self.sessions.get(&session).is_some_and(|row| of.covers(row.org))
     }
@@ -436,14 +436,14 @@ impl Tables {
         self.deliveries.values().filter(move |row| row.sink == sink)
     }
 
-    /// Who used this content outside is gone; who sweeps finds it when nobody is left.
+    /// Releases one use of external content. The sweep finds the content when no use is left.
     fn release_outside(&mut self, content: Hash) {
         if let Some(row) = self.outside.get(&content).copied() {
             self.set_outside(content, Some(OutsideRow { uses: row.uses.saturating_sub(1), ..row }));
         }
     }
 
-    /// Who used this content is gone; the content goes with the last one.
+    /// Releases one use of a blob. The last release deletes it.
     fn release_blob(&mut self, hash: Hash) {
         if let Some((bytes, uses)) = self.blobs.get(&hash).cloned() {
             self.set_blob(hash, (uses > 1).then(|| (bytes, uses - 1)));
@@ -451,11 +451,12 @@ impl Tables {
     }
 }
 
-/// A window of at most `limit` rows.
+/// Returns whether a session is in this state and due.
 fn is_due(row: &SessionRow, state: SessionState, now: Millis) -> bool {
     row.state == state && row.wake_at.is_some_and(|at| at <= now)
 }
 
+/// Returns at most `limit` rows.
 fn page<'a, T: Clone + 'a>(rows: impl Iterator<Item = &'a T>, limit: usize) -> Vec<T> {
     rows.take(limit).cloned().collect()
 }

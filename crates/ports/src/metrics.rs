@@ -1,39 +1,39 @@
-//! What a worker measures, as data: how often, how much, how long (R14.4).
+//! The metrics of a worker, as data: counts, amounts, durations.
 //!
-//! A [`Snapshot`] is made when somebody asks for one; [`MetricSink`] is what others implement to be given one now and then.
-//! Names are those of OpenTelemetry; whoever writes them for Prometheus puts `_` in place of dots.
+//! A [`Snapshot`] is created on request. Implement [`MetricSink`] to receive one periodically. Metric names follow
+//! OpenTelemetry. For Prometheus, replace the dots with `_`.
 use crate::Answer;
 use outlast_vocab::Millis;
 use std::time::Duration;
 
-/// What a worker has measured since it began.
+/// The metrics of a worker since its start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// When it began.
+    /// When the worker started.
     pub since: Millis,
-    /// When this was read.
+    /// When the snapshot was taken.
     pub at: Millis,
-    /// What was measured.
+    /// The metrics.
     pub families: Vec<Family>,
 }
 
-/// One thing that is measured.
+/// One metric with all its label combinations.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
     /// Its name, with dots.
     pub name: &'static str,
-    /// What it says.
+    /// Its description.
     pub about: &'static str,
-    /// What it is counted in.
+    /// Its unit.
     pub unit: Unit,
-    /// What was read.
+    /// Its values.
     pub readings: Readings,
 }
 
-/// What something is counted in.
+/// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things.
+    /// A number of things.
     Count,
     /// Seconds.
     Seconds,
@@ -43,27 +43,27 @@ pub enum Unit {
     Dollars,
 }
 
-/// What was read, of one kind.
+/// The values of a metric, by type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Readings {
-    /// It only grows.
+    /// A value that only increases.
     Counter(Vec<Reading<f64>>),
-    /// It stands somewhere now.
+    /// A current value.
     Gauge(Vec<Reading<f64>>),
-    /// How it is spread.
+    /// A distribution of values.
     Histogram(Vec<Reading<Spread>>),
 }
 
-/// One value with what tells it apart from others.
+/// A value with its labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading<T> {
-    /// Names, with dots, and what they are here.
+    /// Label names, with dots, and their values.
     pub labels: Vec<(&'static str, String)>,
     /// The value.
     pub value: T,
 }
 
-/// How values are spread over ranges.
+/// A histogram.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread {
     bounds: &'static [f64],
@@ -72,11 +72,11 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Seconds, as the semantic conventions divide them.
+    /// Bucket bounds for seconds, from the semantic conventions of OpenTelemetry.
     pub const SECONDS: &'static [f64] =
         &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 
-    /// Tokens, as the semantic conventions divide them.
+    /// Bucket bounds for tokens, from the semantic conventions of OpenTelemetry.
     pub const TOKENS: &'static [f64] = &[
         1.0,
         4.0,
@@ -92,49 +92,50 @@ impl Spread {
         4_194_304.0,
     ];
 
-    /// Seconds that a write takes: from a tenth of a millisecond on.
+    /// Bucket bounds for the duration of writes in seconds, starting at 0.1 ms.
     pub const WRITES: &'static [f64] =
         &[0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0];
 
-    /// Nothing yet, over these ranges.
+    /// Creates an empty histogram with these bucket bounds.
     pub fn over(bounds: &'static [f64]) -> Self {
         Self { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
     }
 
-    /// Counts a value in the first range whose bound it does not pass.
+    /// Adds a value to the first bucket whose bound is not below it.
     pub fn add(&mut self, value: f64) {
         let range = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(self.bounds.len());
         self.counts[range] += 1;
         self.sum += value;
     }
 
-    /// The upper bounds of the ranges; the last one has none.
+    /// Returns the upper bounds of the buckets. The last bucket is unbounded and has no entry.
     pub fn bounds(&self) -> &'static [f64] {
         self.bounds
     }
 
-    /// How many values are in each range.
+    /// Returns the number of values in each bucket.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// What they are together.
+    /// Returns the sum of all values.
     pub fn sum(&self) -> f64 {
         self.sum
     }
 }
 
-/// Is given what a worker has measured, now and then.
+/// Receives the metrics of a worker periodically.
 pub trait MetricSink: Send + Sync {
-    /// How often.
+    /// Returns the export interval.
     fn every(&self) -> Duration;
 
-    /// Takes it. One that fails is given the next one in its time; what it missed is in there.
+    /// Exports a snapshot. If this fails, the sink gets the next snapshot after the interval; it includes the missed
+    /// values.
     fn take<'a>(&'a self, snapshot: &'a Snapshot) -> Answer<'a, ()>;
 }
 

@@ -1,4 +1,6 @@
-//! Models as a port: a request in, a stream of pieces out (R5.1).
+//! The port for models: takes a request and returns a stream of events.
+//!
+//! It does not know turns, journals or retries. See [`ModelProvider`] for the trait to implement.
 use futures_util::Stream;
 use outlast_vocab::cost::Prices;
 use outlast_vocab::effect::ModelCall;
@@ -11,32 +13,32 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The pieces of a reply as they come. It is whole only after [`ModelEvent::End`].
+/// The events of a reply. The reply is complete only after [`ModelEvent::End`].
 pub type EventStream<'a> = Pin<Box<dyn Stream<Item = Result<ModelEvent, Error>> + Send + 'a>>;
 
-/// What a model is asked. Borrowed: a call copies none of the conversation.
+/// A request to a model. All fields are borrowed, so a call does not copy the conversation.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelRequest<'a> {
-    /// The effect as it is journaled: model, options, place.
+    /// The effect as it is journaled: model, options, position in the turn.
     pub call: &'a ModelCall,
-    /// What the model is told before the first message.
+    /// The system prompt.
     pub system: &'a str,
-    /// Messages of earlier turns, as far as they fit the window.
+    /// The messages of earlier turns that fit into the context window.
     pub history: &'a [Message],
-    /// Messages of this turn.
+    /// The messages of this turn.
     pub turn: &'a [Message],
-    /// The tools it may ask for.
+    /// The tools that the model may call.
     pub tools: &'a [Contract],
-    /// The session, by which a provider keeps what it has read before.
+    /// The session. A provider may use it as the key of its prompt cache.
     pub session: SessionId,
-    /// The bytes of the attachments that messages refer to.
+    /// The bytes of the attachments that the messages refer to.
     pub files: &'a Files,
-    /// Text of this very reply that was kept when an attempt was cut. The provider goes on behind it and gives only what
-    /// is new; empty unless [`ModelInfo::goes_on`].
+    /// The text of this reply that was kept when an earlier attempt was interrupted. The provider continues after it
+    /// and returns only new text. Empty unless [`ModelInfo::goes_on`].
     pub said: &'a str,
 }
 
-/// The bytes of attachments, by what they contain. What is missing is shown to the model as missing (R5.7).
+/// The bytes of attachments, by content hash. The model sees a placeholder for a missing attachment.
 #[derive(Clone, Debug, Default)]
 pub struct Files(BTreeMap<Hash, Arc<[u8]>>);
 
@@ -46,27 +48,29 @@ impl Files {
         self.0.insert(content, bytes);
     }
 
-    /// The bytes, if they were found.
+    /// Returns the bytes of an attachment, if they were loaded.
     pub fn get(&self, content: Hash) -> Option<&[u8]> {
         self.0.get(&content).map(AsRef::as_ref)
     }
 }
 
 impl<'a> ModelRequest<'a> {
-    /// A call without prompt, messages or tools, to be filled by struct update.
+    /// Creates a request without prompt, messages or tools, for struct update syntax.
     pub fn bare(call: &'a ModelCall) -> Self {
         const NO_FILES: &Files = &Files(BTreeMap::new());
         let session = SessionId::from_u128(0);
         Self { call, system: "", history: &[], turn: &[], tools: &[], session, files: NO_FILES, said: "" }
     }
 
-    /// All messages, in the order the model reads them.
+    /// Returns all messages, in the order in which the model reads them.
     pub fn messages(&self) -> impl DoubleEndedIterator<Item = &'a Message> + use<'a> {
         self.history.iter().chain(self.turn)
     }
 
-    /// Bytes that the request comes to at most, whoever it is sent to, and so tokens that the model reads of it. An attachment
-    /// counts each time it is shown, and as [`ATTACHMENT_TOKENS`] if it is smaller: a picture is read by its area.
+    /// Returns an upper bound for the size of the request in bytes, which is also an upper bound for its tokens.
+    ///
+    /// The bound holds for every provider. An attachment counts each time it is shown, and at least as
+    /// [`ATTACHMENT_TOKENS`], because models charge images by their area.
     pub fn bytes_most(&self) -> usize {
         let messages: usize = self.messages().map(Message::sent_most).sum();
         let files: usize = self.messages().flat_map(parts).map(|part| self.file_most(part)).sum();
@@ -81,16 +85,16 @@ impl<'a> ModelRequest<'a> {
     }
 }
 
-/// Tokens that an attachment counts at least.
+/// The minimum number of tokens that an attachment counts for.
 pub const ATTACHMENT_TOKENS: usize = 8_192;
 
-/// Bytes around a tool.
+/// The overhead of a tool definition in bytes.
 const TOOL_BYTES: usize = 128;
 
-/// Bytes that a provider's own words around a request come to, at most.
+/// The maximum overhead of a provider's request format in bytes.
 const FRAME_BYTES: usize = 1_024;
 
-/// Bytes that a model is told besides messages, at most: the request itself, the prompt, the tools.
+/// Returns an upper bound in bytes for the request without its messages: frame, system prompt and tools.
 pub fn told_most(system: &str, tools: &[Contract]) -> usize {
     let tools = tools.iter().map(|tool| {
         TOOL_BYTES + tool.name.as_str().len() + sent::text(&tool.description) + sent::schema(&tool.input)
@@ -105,53 +109,56 @@ fn parts(message: &Message) -> &[Part] {
     }
 }
 
-/// What a provider says of a model.
+/// What a provider knows about a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelInfo {
-    /// Bytes of conversation the model can be shown.
+    /// The bytes of conversation that fit into the context window.
     pub window_bytes: usize,
-    /// Whether it can go on behind text of a cut reply.
+    /// Whether the model can continue an interrupted reply after its text.
     pub goes_on: bool,
-    /// What its tokens cost, where that is known.
+    /// The prices of its tokens, if known.
     pub prices: Option<Prices>,
 }
 
 impl ModelInfo {
-    /// A model with this window, of which nothing else is known.
+    /// Creates the info of a model with this window, without further knowledge.
     pub fn of_window(window_bytes: usize) -> Self {
         Self { window_bytes, goes_on: false, prices: None }
     }
 }
 
-/// How often a key may be used, as far as that is known; whoever has the key shares it.
+/// The known rate limits of a provider's key. All callers with the key share them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// What is shared: the name of a provider's key, never the key itself.
+    /// The name of the provider's key, never the key itself.
     pub key: String,
-    /// Requests in a minute.
+    /// Requests per minute.
     pub requests_per_minute: Option<u32>,
-    /// Tokens in a minute.
+    /// Tokens per minute.
     pub tokens_per_minute: Option<u64>,
 }
 
-/// Speaks to models.
+/// Calls models.
 pub trait ModelProvider: Send + Sync {
-    /// What is known of this model, or nothing if this provider does not serve it.
+    /// Returns what is known about this model, or `None` if this provider does not serve it.
     fn info(&self, model: &ModelName) -> Option<ModelInfo>;
 
-    /// Why it does not serve a model that would be its own: a key that is not set. Nothing for models of others.
+    /// Returns why the provider cannot serve one of its models, such as a missing key. `None` for models of other
+    /// providers.
     fn why_not(&self, model: &ModelName) -> Option<Error> {
         let _ = model;
         None
     }
 
-    /// How often this model may be asked. Without more knowledge the models of one provider share a gate, which closes when
-    /// the provider turns somebody away.
+    /// Returns the rate limits for this model.
+    ///
+    /// By default, the models of one provider share a gate without numbers. It closes when the provider rejects a
+    /// request.
     fn rate(&self, model: &ModelName) -> Rate {
         let provider = model.as_str().split('/').next().unwrap_or_default();
         Rate { key: provider.to_owned(), requests_per_minute: None, tokens_per_minute: None }
     }
 
-    /// Asks it. An error of class `retry` before the first piece means that the same call may be made again.
+    /// Calls the model. After an error of class `retry` before the first event, the same call may be repeated.
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a>;
 }

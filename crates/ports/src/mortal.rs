@@ -1,8 +1,8 @@
-//! A store that dies at a write: for tests that ask what is left when a process goes away there.
+//! A store that crashes at a chosen write, for tests of crash recovery.
 //!
-//! [`Mortal`] is the store of one life. It dies before a write happens, or after it happened and before anybody knows;
-//! from then on no write is ever answered. [`Pulse`] stays with the test: it counts the writes, knows what each of them
-//! wrote, and tells of the death.
+//! [`Mortal`] wraps another store and simulates one life of a process. It crashes before a write happens, or after it
+//! happened but before the caller learns of it. After the crash, writes never return. The test keeps the [`Pulse`]:
+//! it counts the writes, remembers what each of them wrote, and reports the crash.
 use crate::BoxFuture;
 use crate::ledger;
 use crate::rows::{ReadRows, Rows};
@@ -15,27 +15,27 @@ use std::future::{pending, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Records that are read at a time.
+/// Records read per page.
 const PAGE: usize = 1_000;
 
-/// When a life ends. Writes are counted from 0.
+/// When the simulated process crashes. Writes are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// It does not, unless [`Pulse::stop`] ends it.
+    /// Never, unless [`Pulse::stop`] is called.
     Never,
     /// Before this write happens.
     Before(u64),
-    /// After this write happened, before anybody knows.
+    /// After this write happened, but before the caller learns of it.
     After(u64),
 }
 
-/// A store that dies on command, over any other.
+/// A store that crashes on command. It wraps any other store.
 pub struct Mortal<B> {
     inner: B,
     pulse: Arc<Pulse>,
 }
 
-/// One life as it is seen from outside.
+/// The test's view of one simulated process.
 pub struct Pulse {
     dies: Death,
     state: Mutex<State>,
@@ -45,13 +45,13 @@ pub struct Pulse {
 struct State {
     writes: u64,
     written: BTreeMap<u64, Vec<Record>>,
-    /// Where the journal ended when it was last looked at.
+    /// The end of the journal when it was last read.
     end: FeedCursor,
     dead: bool,
     waiting: Vec<Waker>,
 }
 
-/// What becomes of the life at a write.
+/// The fate of the process at a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     GoesOn,
@@ -60,31 +60,31 @@ enum Fate {
 }
 
 impl<B: Backend> Mortal<B> {
-    /// A life on this store.
+    /// Wraps a store.
     pub fn new(inner: B, dies: Death) -> Self {
         Self { inner, pulse: Arc::new(Pulse { dies, state: Mutex::default() }) }
     }
 
-    /// What tells of this life.
+    /// Returns the test's view of this process.
     pub fn pulse(&self) -> Arc<Pulse> {
         self.pulse.clone()
     }
 }
 
 impl Pulse {
-    /// How many writes were begun.
+    /// Returns how many writes were started.
     pub fn writes(&self) -> u64 {
         self.lock().writes
     }
 
-    /// What each write that was begun wrote, in order, or would have written if the life ended before it. A write that
-    /// only moved a lease has no records.
+    /// Returns the records of each started write, in order. A write that the crash prevented is included with the
+    /// records it would have written. A write that only moved a lease has no records.
     pub fn written(&self) -> Vec<Vec<Record>> {
         let state = self.lock();
         (0..state.writes).map(|number| state.written.get(&number).cloned().unwrap_or_default()).collect()
     }
 
-    /// Ends the life now.
+    /// Crashes the process now.
     pub fn stop(&self) {
         let waiting = {
             let mut state = self.lock();
@@ -94,7 +94,7 @@ impl Pulse {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Comes back when the life is over.
+    /// Waits until the process has crashed.
     pub async fn stopped(&self) {
         poll_fn(|task| {
             let mut state = self.lock();
@@ -109,7 +109,7 @@ impl Pulse {
         .await;
     }
 
-    /// Counts a write and says what becomes of it; none once the life is over.
+    /// Counts a write and returns its number and fate. Returns `None` after the crash.
     fn begin(&self) -> Option<(u64, Fate)> {
         let mut state = self.lock();
         if state.dead {
@@ -126,7 +126,7 @@ impl Pulse {
         Some((number, fate))
     }
 
-    /// Runs a unit and keeps what it wrote.
+    /// Runs a unit of work and remembers what it wrote.
     fn note<T>(
         &self,
         number: u64,
@@ -148,7 +148,7 @@ impl Pulse {
     }
 }
 
-/// The records after a cursor, and where they end.
+/// Returns the records after a cursor, and the cursor at their end.
 fn rest(rows: &dyn ReadRows, after: FeedCursor) -> Result<(FeedCursor, Vec<Record>), Error> {
     let (mut end, mut records) = (after, Vec::new());
     loop {
@@ -171,7 +171,7 @@ impl<B: Backend> Backend for Mortal<B> {
             let answer = pulse.note(number, rows, unit)?;
             match fate {
                 Fate::GoesOn | Fate::DiesAfter => Ok(answer),
-                // The transaction is undone, and nobody will hear of this error.
+                // The transaction rolls back. The caller never sees this error.
                 Fate::DiesBefore => Err(Error::new(Kind::Internal, "the life ended before this write")),
             }
         });

@@ -1,7 +1,7 @@
-//! Organisations, API keys, and the audit: whose everything is, who may reach it, and what they did.
+//! Organisations, API keys, and the audit log.
 //!
-//! An act is noted in the transaction that does it, so there is never the one without the other (S55). What a worker
-//! writes while it drives a turn is not noted: the journal is the record of that.
+//! An audit entry is written in the transaction of the action, so neither exists without the other. What a worker
+//! writes while it drives a turn is not audited: the journal records that.
 use crate::Answer;
 use crate::ledger;
 use crate::page::Page;
@@ -17,52 +17,52 @@ use outlast_vocab::{Error, Hash, Millis};
 pub struct Org {
     /// Its id.
     pub id: OrgId,
-    /// What it is called; unique.
+    /// Its unique name.
     pub name: Name,
-    /// When it was made.
+    /// When it was created.
     pub created: Millis,
 }
 
 impl Default for Org {
-    /// The one that every database has from its beginning.
+    /// The organisation that every database has from the start.
     fn default() -> Self {
         Self { id: OrgId::DEFAULT, name: "default".parse().expect("it is a name"), created: Millis(0) }
     }
 }
 
-/// An API key to be made. Its secret is not in it, only the seal of it.
+/// A new API key. It contains only the seal of the secret, not the secret.
 #[derive(Clone, Debug)]
 pub struct NewKey {
     /// Its id.
     pub id: KeyId,
-    /// The organisation it opens.
+    /// The organisation that it gives access to.
     pub org: OrgId,
-    /// In whose name it acts.
+    /// The principal in whose name it acts.
     pub by: Principal,
-    /// What it may do; no more than whoever makes it.
+    /// Its scopes, at most those of its creator.
     pub scopes: Scopes,
-    /// What its holder's secret is held against.
+    /// The hash with which the holder's secret is verified.
     pub seal: Hash,
-    /// From when on it counts no more.
+    /// When it expires.
     pub expires: Option<Millis>,
 }
 
-/// An API key as people look at it.
+/// An API key as shown to users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyView {
     /// Its id.
     pub id: KeyId,
-    /// The organisation it opens.
+    /// The organisation that it gives access to.
     pub org: OrgId,
-    /// In whose name it acts.
+    /// The principal in whose name it acts.
     pub by: Principal,
-    /// What it may do.
+    /// Its scopes.
     pub scopes: Scopes,
-    /// When it was made.
+    /// When it was created.
     pub created: Millis,
-    /// From when on it counts no more.
+    /// When it expires.
     pub expires: Option<Millis>,
-    /// Since when it counts no more because somebody said so.
+    /// When it was revoked.
     pub revoked: Option<Millis>,
 }
 
@@ -73,54 +73,54 @@ impl From<KeyRow> for KeyView {
     }
 }
 
-/// Which part of the audit to read.
+/// A range of the audit log.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditRange {
-    /// After this number.
+    /// Only entries after this number.
     pub after: u64,
-    /// Not before this time.
+    /// Only entries at or after this time.
     pub since: Millis,
-    /// How many at most.
+    /// The maximum number of entries.
     pub limit: usize,
 }
 
-/// Whose everything is, who may reach it, and what they did.
+/// Organisations, API keys and the audit log.
 pub trait Orgs: Send + Sync {
-    /// Makes an organisation.
+    /// Creates an organisation.
     fn create_org(&self, org: Org) -> Answer<'_, ()>;
 
-    /// The organisation with this id. Who serves one organisation finds only that.
+    /// Returns the organisation with this id. A store that serves one organisation finds only that one.
     fn org(&self, id: OrgId) -> Answer<'_, Org>;
 
-    /// The organisation with this name.
+    /// Returns the organisation with this name.
     fn org_by_name(&self, name: String) -> Answer<'_, Org>;
 
-    /// All organisations that are shown, by name.
+    /// Returns all visible organisations, ordered by name.
     fn orgs(&self) -> Answer<'_, Vec<Org>>;
 
-    /// A page of them, behind the one with this name.
+    /// Returns a page of the organisations after this name.
     fn orgs_after(&self, after: Option<String>, limit: usize) -> Answer<'_, Page<Org, String>>;
 
-    /// Makes an API key.
+    /// Creates an API key.
     fn create_key(&self, key: NewKey, now: Millis) -> Answer<'_, ()>;
 
-    /// Ends the life of an API key. Who comes with it from now on is refused.
+    /// Revokes an API key. Requests with it are refused after this.
     fn revoke_key(&self, id: KeyId, now: Millis) -> Answer<'_, KeyView>;
 
-    /// The API keys that are shown, by age.
+    /// Returns all visible API keys, ordered by age.
     fn keys(&self) -> Answer<'_, Vec<KeyView>>;
 
-    /// A page of them, behind one.
+    /// Returns a page of the API keys after this one.
     fn keys_after(&self, after: Option<KeyId>, limit: usize) -> Answer<'_, Page<KeyView, KeyId>>;
 
-    /// What an API key gives access to. A key that was never made, has expired or was revoked gets one answer.
+    /// Returns the access that an API key grants. Unknown, expired and revoked keys get the same error.
     fn admit(&self, key: ApiKey, now: Millis) -> Answer<'_, Access>;
 
-    /// What was done, in order.
+    /// Returns the audit entries of a range, in order.
     fn audit(&self, range: AuditRange) -> Answer<'_, Vec<AuditRow>>;
 }
 
-/// The organisation that a person names: what looks like an id is one, everything else is a name.
+/// Finds an organisation by id or name. Text with the form of an id is an id; all other text is a name.
 pub async fn find(orgs: &(impl Orgs + ?Sized), named: &str) -> Result<OrgId, Error> {
     if named.strip_prefix(OrgId::NOUN.prefix).is_some_and(|rest| rest.starts_with('_')) {
         return Ok(orgs.org(named.parse()?).await?.id);

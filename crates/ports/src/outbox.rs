@@ -1,13 +1,15 @@
-//! The books on outputs that are to be delivered: what is due, who hands it over, what was given up.
+//! The outbox: rows for outputs that are to be delivered to sinks.
 //!
-//! Rows, not memory. Each sink has a cursor into the feed; **collect** makes a row of everything behind the cursor that it wants,
-//! moves the cursor, and takes what is due for a worker, in one transaction. Whoever takes a delivery has it for a time;
-//! when that is over, or the worker is known to be dead, it is due again. **Delivered** removes the row and
-//! **undelivered** says when it is due again, or that it is dead.
+//! Each sink has a cursor into the feed. In one transaction, `collect` adds a row for every wanted output after the
+//! cursor, moves the cursor, and takes the deliveries that are due for a worker. The worker holds a delivery for a
+//! limited time. When that time is over, or the worker is known to be dead, the delivery is due again. `delivered`
+//! deletes the row. `undelivered` sets when it is due again, or marks it as dead.
 //!
-//! So nothing is lost wherever a process dies: before the collect the cursor stands where it stood, after it the row is
-//! there until somebody says that it was delivered. A process that dies between handing over and saying so hands over
-//! twice, under the same id.
+//! Delivery is at least once, even if a process dies at any point. Before `collect`, the cursor has not moved. After
+//! it, the row exists until the delivery is confirmed. A process that dies between delivery and confirmation causes a
+//! second delivery under the same id.
+//!
+//! This module does not know how a sink is reached: see [`crate::sink`]. The rules are in [`crate::ledger`].
 use crate::Answer;
 use crate::page::Page;
 use crate::rows::TurnNo;
@@ -17,68 +19,68 @@ use outlast_vocab::{Failure, Millis};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Which outputs a sink wants.
+/// The outputs that a sink subscribes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// The sink's name.
     pub name: String,
-    /// What it is told of.
+    /// The topics it subscribes to.
     pub on: BTreeSet<Topic>,
-    /// How turns must have ended; in any way if it says nothing.
+    /// How turns must have ended. `None` accepts every end.
     pub ends: Option<Vec<String>>,
-    /// Where it begins when it is new.
+    /// Where a new sink starts in the feed.
     pub begins: Begins,
 }
 
-/// Where a new sink begins.
+/// Where a new sink starts in the feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begins {
-    /// With what ends from now on.
+    /// At the current end: only later events are delivered.
     Now,
-    /// With the first turn there is.
+    /// At the first turn in the database.
     Beginning,
 }
 
-/// A worker that wants to deliver.
+/// A worker's request to collect deliveries.
 #[derive(Clone, Debug)]
 pub struct Collect {
-    /// For which sink.
+    /// The sink and what it subscribes to.
     pub subscription: Subscription,
-    /// Who.
+    /// The worker.
     pub worker: WorkerId,
-    /// Now.
+    /// The current time.
     pub now: Millis,
-    /// Until when it has what it takes.
+    /// Until when the worker holds what it takes.
     pub until: Millis,
-    /// How many it takes at most.
+    /// The maximum number of deliveries to take.
     pub limit: usize,
-    /// After how many attempts a delivery is given up.
+    /// The number of attempts after which a delivery is given up.
     pub attempts: u32,
 }
 
-/// An output that a worker took.
+/// An output that a worker took for delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Due {
     /// The output.
     pub output: Output,
-    /// Which attempt it is since somebody last gave it all of them, counted from 1.
+    /// The number of this attempt since the last manual retry, counted from 1.
     pub tries: u32,
 }
 
-/// An attempt that is over.
+/// A finished attempt to deliver an output.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     /// The sink.
     pub sink: String,
     /// The turn.
     pub turn: TurnId,
-    /// What of it was told.
+    /// The event of the turn that was delivered.
     pub moment: Moment,
-    /// Which attempt.
+    /// The number of the attempt.
     pub attempt: u32,
 }
 
-/// What there is to deliver.
+/// The delivery schedule of a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outlook {
     /// Whether there is something to collect now.
@@ -87,24 +89,24 @@ pub struct Outlook {
     pub next: Option<Millis>,
 }
 
-/// A sink as people look at it.
+/// A sink, as queries return it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkView {
     /// Its name.
     pub name: String,
-    /// Since when the database knows it.
+    /// When the sink was first registered.
     pub since: Millis,
-    /// Records that it has not looked at.
+    /// The number of records that were not yet scanned for it.
     pub behind: u64,
-    /// Outputs that are to be delivered.
+    /// The number of outputs that are pending.
     pub due: u64,
-    /// Outputs that were given up.
+    /// The number of outputs that were given up.
     pub dead: u64,
-    /// Outputs that were delivered so far.
+    /// The number of outputs delivered so far.
     pub delivered: u64,
 }
 
-/// A delivery as people look at it.
+/// A delivery, as queries return it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryView {
     /// Its id.
@@ -113,50 +115,50 @@ pub struct DeliveryView {
     pub session: SessionId,
     /// The turn.
     pub turn: TurnId,
-    /// What is told of it.
+    /// The topic of the output.
     pub topic: Topic,
-    /// How often it was tried.
+    /// The number of attempts.
     pub attempts: u32,
-    /// When it is due; a dead one never is.
+    /// When it is due. `None` if it was given up.
     pub due_at: Option<Millis>,
-    /// Why it was not taken the last time.
+    /// Why the last attempt failed.
     pub failure: Option<Failure>,
 }
 
-/// Where a delivery stands among those of its sink: turns are numbered as they come.
+/// The position of a delivery among those of its sink. Turns are numbered in the order they are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DeliveryPlace {
     /// The turn.
     pub turn: TurnNo,
-    /// What of it is told.
+    /// The event of the turn that is delivered.
     pub moment: Moment,
 }
 
-/// The books on outputs that are to be delivered.
+/// The outbox of a store.
 pub trait Outbox: Send + Sync {
-    /// Notes sinks that are new. The others stay where they are.
+    /// Registers new sinks. Known sinks keep their cursor.
     fn subscribe(&self, subscriptions: Vec<Subscription>, now: Millis) -> Answer<'_, ()>;
 
-    /// What there is to deliver to a sink. Cheap.
+    /// Returns whether there is something to deliver to a sink, and when. Cheap.
     fn outlook(&self, sink: String, now: Millis) -> Answer<'_, Outlook>;
 
-    /// Looks at what happened since, and takes what is due.
+    /// Scans the feed since the last call, and takes the deliveries that are due.
     fn collect(&self, collect: Collect) -> Answer<'_, Vec<Due>>;
 
-    /// Says that an output was taken, whoever has it by now.
+    /// Confirms that an output was delivered, even if another worker holds it by now.
     fn delivered(&self, attempt: Attempt) -> Answer<'_, ()>;
 
-    /// Says why an output was not taken, and when it is due again; without a time it is given up. Changes nothing if
-    /// somebody has begun another attempt since.
+    /// Records why an attempt failed, and when the delivery is due again. Without a time it is given up. Changes
+    /// nothing if another attempt has begun since.
     fn undelivered(&self, attempt: Attempt, failure: Failure, again: Option<Millis>) -> Answer<'_, ()>;
 
-    /// All sinks that the database knows, by name.
+    /// Returns all registered sinks, by name.
     fn sinks(&self) -> Answer<'_, Vec<SinkView>>;
 
-    /// What is not delivered to a sink yet, the oldest first.
+    /// Returns the outputs that are not yet delivered to a sink, oldest first.
     fn deliveries(&self, sink: String, limit: usize) -> Answer<'_, Vec<DeliveryView>>;
 
-    /// A page of them, behind one.
+    /// Returns a page of these deliveries, after a given one.
     fn deliveries_after(
         &self,
         sink: String,
@@ -164,6 +166,7 @@ pub trait Outbox: Send + Sync {
         limit: usize,
     ) -> Answer<'_, Page<DeliveryView, DeliveryPlace>>;
 
-    /// Gives one delivery of a sink, or all that are dead, all attempts anew, from now on; says how many.
+    /// Retries one delivery of a sink, or all that were given up, with all attempts again. Returns how many are
+    /// retried.
     fn redeliver(&self, sink: String, only: Option<DeliveryId>, now: Millis) -> Answer<'_, u64>;
 }

@@ -1,9 +1,11 @@
-//! Payments whose end is decided and that their authority has not taken yet (R11.6).
+//! The payment outbox: decisions on payments that the payment authority has not yet accepted.
 //!
-//! A record that says `settling` or `releasing` has a row here from the same write on, and the record of what the authority
-//! said takes the row away. Taking one for an attempt says in the same write when it is due again; so whoever dies in
-//! between leaves it to the next attempt, under the same idempotency key. It is never given up: pauses only grow, to a
-//! bound.
+//! The write that records `settling` or `releasing` also adds a row here. The record of the authority's answer
+//! deletes the row. Taking a row for an attempt sets, in the same write, when it is due again. If the process dies in
+//! between, the next attempt repeats it under the same idempotency key. A payment is never given up: the pause
+//! between attempts only grows, up to a maximum.
+//!
+//! This module does not talk to the authority: see [`crate::payment`]. The rules are in [`crate::ledger`].
 use crate::Answer;
 use crate::ledger;
 use crate::store::Backend;
@@ -14,49 +16,50 @@ use outlast_vocab::record::Seq;
 use outlast_vocab::{Failure, Millis};
 use std::time::Duration;
 
-/// A payment that its authority is to be told about.
+/// A payment whose decision is to be sent to its authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owed {
     /// The session.
     pub session: SessionId,
     /// The turn.
     pub turn: TurnId,
-    /// The payment, with what is decided of it.
+    /// The payment, with the decision on it.
     pub payment: Payment,
-    /// Since when that is decided.
+    /// When the decision was made.
     pub since: Millis,
-    /// How often the authority was told.
+    /// How often the decision was sent to the authority.
     pub attempts: u32,
-    /// When it is told next.
+    /// When the decision is sent next.
     pub due_at: Millis,
-    /// Why it did not take it the last time.
+    /// Why the authority did not accept it the last time.
     pub failure: Option<Failure>,
 }
 
-/// Pauses between two attempts: the first one, doubled each time, up to the most.
+/// The backoff between attempts: it starts at `first`, doubles each time, and is at most `most`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pauses {
-    /// After the first attempt.
+    /// The pause after the first attempt.
     pub first: Duration,
-    /// At most.
+    /// The maximum pause.
     pub most: Duration,
 }
 
-/// The books on payments that are owed.
+/// The payment outbox of a store.
 pub trait Owing: Send + Sync {
-    /// What is owed, the oldest first.
+    /// Returns the payments in the outbox, oldest first.
     fn owed(&self, limit: usize) -> Answer<'_, Vec<Owed>>;
 
-    /// When an authority is to be told next. Cheap.
+    /// Returns when the next payment is due. Cheap.
     fn next_owed(&self) -> Answer<'_, Option<Millis>>;
 
-    /// Takes what is due for one attempt, and says when it is due again.
+    /// Takes the payments that are due for one attempt, and sets when they are due again.
     fn take_owed(&self, pauses: Pauses, now: Millis, limit: usize) -> Answer<'_, Vec<Owed>>;
 
-    /// Writes down how a payment stands at its authority, unless somebody else did; gives the record.
+    /// Records the authority's answer on a payment, unless it was already recorded. Returns the position of the
+    /// record.
     fn told(&self, turn: TurnId, payment: Payment, now: Millis) -> Answer<'_, Option<Seq>>;
 
-    /// Says why the authority did not take it.
+    /// Records why the authority did not accept the decision.
     fn not_told(&self, turn: TurnId, payment: ReplayKey, failure: Failure) -> Answer<'_, ()>;
 }
 

@@ -1,18 +1,20 @@
-//! Lists, page by page. A page goes on behind the key of the last row that the one before has read, be that row still there or not: what
-//! comes and goes in between makes no other entry come twice or not at all.
+//! Pagination of lists by key.
+//!
+//! A page starts after the key of the last row of the previous page, even if that row was deleted since. Rows that are
+//! added or deleted between two pages never cause other entries to be repeated or skipped.
 use outlast_vocab::Error;
 
-/// A page of a list.
+/// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T, K> {
-    /// The entries, in the order of the list. There may be fewer than were asked for although the list goes on.
+    /// The entries, in the order of the list. There may be fewer than the limit even if more pages follow.
     pub items: Vec<T>,
-    /// The key to go on behind; absent where the list ends.
+    /// The key after which the next page starts, or `None` on the last page.
     pub next: Option<K>,
 }
 
 impl<T, K> Page<T, K> {
-    /// The page that these rows make: one more than it may have, so that it is known whether the list goes on.
+    /// Builds a page from up to `limit + 1` rows. The extra row shows whether another page follows.
     pub(crate) fn of<R>(
         mut rows: Vec<R>,
         limit: usize,
@@ -27,7 +29,7 @@ impl<T, K> Page<T, K> {
     }
 }
 
-/// How many rows are read for a page of so many entries.
+/// Returns how many rows to read for a page of `limit` entries.
 pub(crate) const fn rows_for(limit: usize) -> usize {
     limit.saturating_add(1)
 }

@@ -1,8 +1,8 @@
-//! Payments: an authority that holds the credentials ([`PaymentAuthority`]), and the service by which a tool asks it
-//! ([`Payments`]) (R11.6).
+//! Payments: an authority that holds the credentials ([`PaymentAuthority`]), and the service with which a tool uses it
+//! ([`Payments`]).
 //!
-//! A tool that does not name the service cannot pay. Every payment has an idempotency key that is derived from its place, so
-//! after a crash the same payment is found again. [`Cashbox`] is an authority in memory, for tests.
+//! A tool that does not name the service cannot pay. The idempotency key of a payment is derived from its position in
+//! the turn, so the same payment is found again after a crash. [`Cashbox`] is an authority in memory, for tests.
 use crate::Answer;
 use crate::service::{CallScope, Needs, Services};
 use outlast_vocab::id::PaymentId;
@@ -14,27 +14,28 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Holds the credentials, and pays.
 ///
-/// Every request may come again with the same id, and is answered with how the payment stands then. An error of class
-/// `retry` says that nobody knows whether it counted; it is asked again or looked up.
+/// Every request may be repeated with the same id and returns the current state of the payment. After an error of class
+/// `retry`, it is unknown whether the request took effect. The caller repeats it or looks the payment up.
 pub trait PaymentAuthority: Send + Sync {
-    /// Sets money aside under this id. The same id with another order is refused (`payment.refused`), and so is what it will
-    /// not pay.
+    /// Reserves money under this id.
+    ///
+    /// Fails with `payment.refused` if the id was used for another order, or if the authority does not pay the order.
     fn reserve<'a>(&'a self, id: PaymentId, order: &'a Order) -> Answer<'a, Standing>;
 
-    /// Pays what was set aside. What was released cannot be paid (`payment.refused`).
+    /// Pays a reservation. Fails with `payment.refused` if it was released.
     fn settle(&self, id: PaymentId) -> Answer<'_, Standing>;
 
-    /// Frees what was set aside. What was paid stays paid, and the answer says so.
+    /// Releases a reservation. If it is paid already, it stays paid, and the result says so.
     fn release(&self, id: PaymentId) -> Answer<'_, Standing>;
 
-    /// How the payment with this id stands; nothing if none was ever reserved.
+    /// Returns the state of the payment, or `None` if it was never reserved.
     fn find(&self, id: PaymentId) -> Answer<'_, Option<Standing>>;
 }
 
-/// Says at start-up that payments are possible.
+/// Marker service that shows at start-up that payments are possible.
 pub struct PaymentDesk;
 
-/// Payments of one call.
+/// The payments of one call.
 #[derive(Clone)]
 pub struct Payments(Arc<dyn CallScope>);
 
@@ -53,15 +54,16 @@ impl Needs for Payments {
 }
 
 impl Payments {
-    /// Sets money aside. Its name must be unique in the call; when the call runs again, the same payment comes back. It is
-    /// durable before this returns. What is not settled when the call is over is released.
+    /// Reserves money. The name must be unique in the call. If the call runs again, the same payment is returned.
+    ///
+    /// The reservation is durable before this returns. If it is not settled when the call ends, it is released.
     pub async fn reserve(&self, name: &str, order: Order) -> Result<Hold, Error> {
         let standing = self.0.reserve_payment(name, order).await?;
         Ok(Hold { scope: self.0.clone(), name: name.to_owned(), standing })
     }
 }
 
-/// Money that is set aside, or was paid when the call ran before.
+/// Money that is reserved, or was paid in an earlier run of the call.
 #[must_use = "what is not settled is released when the call is over"]
 pub struct Hold {
     scope: Arc<dyn CallScope>,
@@ -70,7 +72,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// The receipt, if it was paid when the call ran before.
+    /// Returns the receipt, if it was paid in an earlier run of the call.
     pub fn receipt(&self) -> Option<&str> {
         match &self.standing {
             Standing::Settled { receipt } => Some(receipt),
@@ -78,7 +80,7 @@ impl Hold {
         }
     }
 
-    /// Pays, unless it was paid before; gives the receipt.
+    /// Pays, unless it is paid already. Returns the receipt.
     pub async fn settle(self) -> Result<String, Error> {
         match self.standing {
             Standing::Settled { receipt } => Ok(receipt),
@@ -86,13 +88,13 @@ impl Hold {
         }
     }
 
-    /// Frees the money now instead of at the end of the call.
+    /// Releases the money now instead of at the end of the call.
     pub async fn release(self, reason: &str) -> Result<(), Error> {
         self.scope.release_payment(&self.name, reason).await
     }
 }
 
-/// An authority in memory, with some money of some currencies.
+/// An authority in memory, with an amount of money per currency.
 #[derive(Default)]
 pub struct Cashbox {
     inside: Mutex<Inside>,
@@ -105,18 +107,18 @@ struct Inside {
 }
 
 impl Cashbox {
-    /// A purse with this in it.
+    /// Creates an authority with this money.
     pub fn with(money: impl IntoIterator<Item = Money>) -> Self {
         let left = money.into_iter().map(|money| (money.currency, money)).collect();
         Self { inside: Mutex::new(Inside { left, payments: BTreeMap::new() }) }
     }
 
-    /// All payments it was ever asked for, with how they stand.
+    /// Returns all payments that were ever reserved, with their states.
     pub fn payments(&self) -> Vec<(Order, Standing)> {
         self.inside().payments.values().cloned().collect()
     }
 
-    /// What is neither set aside nor paid.
+    /// Returns the amount that is neither reserved nor paid.
     pub fn left(&self, currency: Currency) -> Option<Money> {
         self.inside().left.get(&currency).copied()
     }

@@ -1,9 +1,9 @@
-//! Plug-ins: one type that brings tools, hooks, triggers, capabilities, prompt parts, checkpoint messages and state (R15.1).
+//! Plug-ins: one type that brings tools, hooks, triggers, capabilities, prompt text, checkpoint messages and state.
 //!
-//! [`Plugin`] is what others implement. At start it is given its options and says what it brings ([`Brings`]): what holds
-//! for every session (tools, prompt text, capabilities), and what is worked out for one (hooks, prompt text, messages),
-//! which sees the plug-in's own state in that session and what the turn's input carries for it ([`Own`]). A tool of a
-//! plug-in reads and writes that state by [`Plugged`].
+//! Implement [`Plugin`]. At start-up it gets its options and returns its parts ([`Brings`]). Some parts are the same in
+//! every session: tools, prompt text, capabilities. Others are computed per session: hooks, prompt text, messages. They
+//! see the state of the plug-in in that session and the data that the input carries for it ([`Own`]). A tool of a
+//! plug-in reads and writes the state with [`Plugged`].
 use crate::Answer;
 use crate::hook::{AtCheckpoint, BeforeContext, Hook, HookAt, Point};
 use crate::service::{CallScope, Needs, Services};
@@ -22,54 +22,54 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Where a session keeps the state of plug-ins among its values. No tool reaches names that begin like this.
+/// The prefix of session values that hold the state of plug-ins. Tools cannot access names with this prefix.
 const RESERVED: &str = "\u{1}plugin/";
 
-/// The name under which a session keeps the state of a plug-in.
+/// Returns the name of the session value that holds the state of a plug-in.
 pub fn state_name(plugin: &PluginName) -> String {
     format!("{RESERVED}{plugin}")
 }
 
-/// Whether a value of this name is none of the agent's.
+/// Returns whether a value with this name is inaccessible to the agent.
 pub fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED)
 }
 
-/// Something that others write, brought into a program as one.
+/// An extension of a program, installed as one unit.
 pub trait Plugin: Send + Sync + Sized + 'static {
-    /// What it is called: the place of its state, and the name under which inputs carry something for it.
+    /// Its name. It identifies the state in a session and the data that an input carries for the plug-in.
     const NAME: &'static str;
-    /// How it is set up.
+    /// The options for its set-up.
     type Options: DeserializeOwned;
-    /// What an input may carry for it.
+    /// The data that an input may carry for it.
     type Input: Serialize + DeserializeOwned + Send + 'static;
-    /// What it keeps in each session.
+    /// The state that it keeps in each session.
     type State: Serialize + DeserializeOwned + Default + Send + 'static;
 
-    /// Says what it brings, set up like this. Options that make no sense are refused here, before anything starts.
+    /// Returns its parts for these options. Invalid options are refused here, before anything starts.
     fn start(self, options: Self::Options) -> Result<Brings<Self>, Error>;
 }
 
-/// A plug-in's own in one session, as its hooks see it.
+/// The data of a plug-in in one session, as its hooks see it.
 #[derive(Clone, Debug)]
 pub struct Own<P: Plugin> {
-    /// The facts of this run.
+    /// The facts about this hook run.
     pub call: HookCall,
-    /// What it keeps in this session, as it was last written.
+    /// The state in this session, as last written.
     pub state: P::State,
-    /// What the turn's input carries for it.
+    /// The data that the turn's input carries for the plug-in.
     pub input: Option<P::Input>,
 }
 
 type AddTool = Box<dyn FnOnce(&mut Toolbox) -> Result<(), Error> + Send>;
 
-/// What a plug-in brings.
+/// The parts of a plug-in.
 pub struct Brings<P: Plugin> {
     parts: Parts,
     plugin: PhantomData<P>,
 }
 
-/// What a plug-in brings, without its type.
+/// The parts of a plug-in, without its type.
 #[derive(Default)]
 struct Parts {
     tools: Vec<AddTool>,
@@ -86,40 +86,40 @@ impl<P: Plugin> Default for Brings<P> {
 }
 
 impl<P: Plugin> Brings<P> {
-    /// Nothing yet.
+    /// Creates an empty set of parts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A tool. Every agent has it, unless a capability names it.
+    /// Adds a tool. Every agent has it, unless a capability names it.
     #[must_use]
     pub fn tool(mut self, tool: impl Tool) -> Self {
         self.parts.tools.push(Box::new(|toolbox| toolbox.add(tool)));
         self
     }
 
-    /// Text that the model is told before the first message, in every session.
+    /// Adds text to the system prompt of every session.
     #[must_use]
     pub fn prompt(mut self, text: impl Into<String>) -> Self {
         self.parts.prompts.push(text.into());
         self
     }
 
-    /// A bundle that an agent may switch on.
+    /// Adds a capability that an agent may enable.
     #[must_use]
     pub fn capability(mut self, capability: Capability) -> Self {
         self.parts.capabilities.push(capability);
         self
     }
 
-    /// Something outside that begins turns. It is listened to from the start of the runtime to its end, in every process.
+    /// Adds a source of external events that start turns. Every process listens to it while the runtime runs.
     pub fn trigger(mut self, name: &str, source: impl Source + 'static) -> Result<Self, Error> {
         let trigger = Trigger { name: name.parse()?, source: Arc::new(source), agent: None };
         self.parts.triggers.push(trigger);
         Ok(self)
     }
 
-    /// A hook that sees the plug-in's own. Every agent has it, unless a capability names it.
+    /// Adds a hook that sees the plug-in's data. Every agent has it, unless a capability names it.
     pub fn on<Pt: Point, F, R>(self, name: &str, run: F) -> Result<Self, Error>
     where
         F: Fn(Own<P>, Pt::Seen) -> R + Send + Sync + 'static,
@@ -128,14 +128,14 @@ impl<P: Plugin> Brings<P> {
         Ok(self.hook(HookAt::new::<Pt>(name, OfPlugin::<P, F>(run, PhantomData))?))
     }
 
-    /// A hook with everything that is said of it. It is told the plug-in's own in its [`HookCall`].
+    /// Adds a hook with all its options. It gets the plug-in's data in its [`HookCall`].
     #[must_use]
     pub fn hook(mut self, hook: HookAt) -> Self {
         self.parts.hooks.push(hook);
         self
     }
 
-    /// Text that the model is told before the first message, worked out for each call from the plug-in's own.
+    /// Adds text to the system prompt, computed for each model call from the plug-in's data.
     pub fn session_prompt<F, R>(self, text: F) -> Result<Self, Error>
     where
         F: Fn(Own<P>) -> R + Send + Sync + 'static,
@@ -150,7 +150,8 @@ impl<P: Plugin> Brings<P> {
         })
     }
 
-    /// Messages that join a turn at its checkpoints. What joined is recorded; it is not worked out again.
+    /// Adds messages that join a turn at its checkpoints. The messages are recorded, so replay does not compute them
+    /// again.
     pub fn checkpoint<F, R>(self, messages: F) -> Result<Self, Error>
     where
         F: Fn(Own<P>, CheckpointSeen) -> R + Send + Sync + 'static,
@@ -166,7 +167,7 @@ impl<P: Plugin> Brings<P> {
     }
 }
 
-/// A closure of a plug-in as a hook.
+/// Adapts a closure of a plug-in to a hook.
 struct OfPlugin<P, F>(F, PhantomData<fn() -> P>);
 
 impl<P, Pt, F, R> Hook<Pt> for OfPlugin<P, F>
@@ -204,15 +205,15 @@ fn input_of<P: Plugin>(input: Value) -> Result<P::Input, Error> {
 
 /// A plug-in that was set up.
 pub struct Installed {
-    /// What it is called.
+    /// Its name.
     pub name: PluginName,
-    /// Refuses what an input carries for it, if it does not fit.
+    /// Validates the data that an input carries for it.
     pub check_input: fn(Value) -> Result<(), Error>,
     parts: Parts,
 }
 
 impl Installed {
-    /// Sets a plug-in up. Options may come as its own type or as anything that reads like it.
+    /// Sets up a plug-in. The options may have type [`Plugin::Options`], or any type with the same JSON form.
     pub fn new<P: Plugin>(plugin: P, options: impl Serialize) -> Result<Self, Error> {
         let name: PluginName = P::NAME.parse()?;
         let unfit = |cause: serde_json::Error| {
@@ -230,33 +231,33 @@ impl Installed {
         Ok(Self { name, check_input: |input| input_of::<P>(input).map(drop), parts })
     }
 
-    /// Adds its tools.
+    /// Adds its tools to a toolbox.
     pub fn add_tools(&mut self, toolbox: &mut Toolbox) -> Result<(), Error> {
         std::mem::take(&mut self.parts.tools).into_iter().try_for_each(|add| add(toolbox))
     }
 
-    /// Its hooks.
+    /// Returns its hooks.
     pub fn hooks(&self) -> &[HookAt] {
         &self.parts.hooks
     }
 
-    /// What the model is told in every session.
+    /// Returns its text for the system prompt of every session.
     pub fn prompts(&self) -> &[String] {
         &self.parts.prompts
     }
 
-    /// What begins turns.
+    /// Returns its triggers.
     pub fn triggers(&self) -> &[Trigger] {
         &self.parts.triggers
     }
 
-    /// The bundles that an agent may switch on.
+    /// Returns its capabilities, which an agent may enable.
     pub fn capabilities(&self) -> &[Capability] {
         &self.parts.capabilities
     }
 }
 
-/// The plug-in's own in the session of a call, for its tools.
+/// Gives a tool access to its plug-in's data in the session of the call.
 pub struct Plugged<P: Plugin> {
     name: PluginName,
     scope: Arc<dyn CallScope>,
@@ -274,12 +275,12 @@ impl<P: Plugin> Needs for Plugged<P> {
 }
 
 impl<P: Plugin> Plugged<P> {
-    /// What it keeps in this session, with what this call has written.
+    /// Returns the state in this session, including the writes of this call.
     pub async fn state(&self) -> Result<P::State, Error> {
         state_of::<P>(self.scope.plugin_state(&self.name).await?)
     }
 
-    /// Keeps this in the session from now on; it commits with the call's answer.
+    /// Replaces the state in this session. The change commits with the result of the call.
     pub fn keep(&self, state: &P::State) -> Result<(), Error> {
         let state = serde_json::to_value(state).map_err(|cause| {
             let detail = format!("the state of the plug-in `{}` does not fit JSON: {cause}", P::NAME);
@@ -288,7 +289,7 @@ impl<P: Plugin> Plugged<P> {
         self.scope.keep_plugin_state(&self.name, state)
     }
 
-    /// What the turn's input carries for it.
+    /// Returns the data that the turn's input carries for the plug-in.
     pub fn input(&self) -> Result<Option<P::Input>, Error> {
         self.scope.plugin_input(&self.name).map(input_of::<P>).transpose()
     }

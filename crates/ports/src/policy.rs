@@ -1,4 +1,5 @@
-//! A policy engine in code. It decides beside the rules of an agent; the stricter of both stands (R11.1).
+//! The port for policy engines in code. The engine decides in addition to the rules of an agent; the stricter decision
+//! wins.
 use crate::Answer;
 use outlast_vocab::Hash;
 use outlast_vocab::message::RuleId;
@@ -6,29 +7,32 @@ use outlast_vocab::policy::{Decision, Facts, Point};
 
 /// Decides what may happen in a turn.
 ///
-/// It is asked at every point at which it decides, within `policy_deadline`. If it gives an error, panics, does not answer in time, or decides what makes
-/// no sense at a point, what it was asked about is forbidden (`policy.failed`). What it decided is in the record and stays: a turn
-/// that is resumed does not ask it again about the same.
+/// The runtime asks it at every point at which it decides, with the timeout `policy_deadline`. It fails closed: on an
+/// error, a panic, a timeout or a decision that is invalid at the point, the action is forbidden (`policy.failed`).
+/// Decisions are recorded and final. A resumed turn does not ask again about the same action.
 pub trait PolicyEngine: Send + Sync {
-    /// The name of what it decides by now; every record of what it decided has it. Questions to people are bound to it.
+    /// Returns the fingerprint of the current policies. Records of decisions contain it, and approval requests are
+    /// bound to it.
     fn version(&self) -> Hash;
 
-    /// Whether it decides at this point in turns of this agent; everywhere, unless it says otherwise. Where it does not, it is not
-    /// asked, and what it does not decide at `output` is heard word by word. It is asked for this once for each agent, before any turn:
-    /// an engine whose policies change says yes wherever one of them may decide some day.
+    /// Returns whether the engine decides at this point in turns of this agent. The default is everywhere.
+    ///
+    /// If it returns `false`, the runtime does not ask at that point. Without a decision at `output`, subscribers see
+    /// the answer as it streams. The runtime calls this once per agent, before any turn. An engine whose policies can
+    /// change must return `true` for every point at which a policy may ever decide.
     fn decides_at(&self, _point: Point, _agent: &str) -> bool {
         true
     }
 
-    /// What it decides; nothing where it has no opinion.
+    /// Returns the decision, or `None` for no opinion.
     fn judge<'a>(&'a self, facts: Facts<'a>) -> Answer<'a, Option<Judgement>>;
 }
 
-/// What an engine decides.
+/// A decision of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// What decided it, for records and messages.
+    /// The rule that decided, for records and messages.
     pub rule: RuleId,
-    /// What it decides.
+    /// The decision.
     pub decision: Decision,
 }

@@ -1,7 +1,7 @@
-//! Who says when calls may go out (R11.7): the store in the write that claims them, or a limiter of one's own.
+//! Rate limits for outgoing calls. The store applies them in the write that claims a call, or an external limiter does.
 //!
-//! A call that goes is counted in the write that lets it. If its process dies before it begins, that is used up: nothing comes
-//! back, so no rate is ever exceeded.
+//! A call is counted in the write that admits it. If the process crashes before the call starts, the slot is lost and
+//! never returned, so no rate is ever exceeded.
 use crate::Answer;
 use crate::page::Page;
 use outlast_vocab::id::OrgId;
@@ -13,51 +13,51 @@ use std::future::ready;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A call that wants to go out.
+/// A call that waits for admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
-    /// Which.
+    /// The call.
     pub key: ReplayKey,
-    /// The rates that it falls under; at least one.
+    /// The rates that apply to it; at least one.
     pub rates: Vec<Rate>,
-    /// Whether it stood in line before.
+    /// Whether it already has a place in the queue.
     pub asks: Asks,
-    /// How long it waits where a rate says nothing.
+    /// The maximum waiting time for rates that set none.
     pub wait_most: Duration,
 }
 
-/// What became of a call that wants to go out.
+/// The decision on a call that waits for admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pacing {
-    /// It goes now.
+    /// It may start now.
     Goes(Millis),
-    /// It asks again at this instant; that it waits stands in the journal.
+    /// It must ask again at this time. The journal records that it waits.
     Waits(Millis),
-    /// It does not.
+    /// It is rejected.
     Refused(Failure),
 }
 
-/// What a limiter is asked.
+/// A request to a limiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Take {
-    /// Whose rates.
+    /// The organisation that owns the rates.
     pub org: OrgId,
-    /// The rates that the call falls under; at least one.
+    /// The rates that apply to the call; at least one.
     pub rates: Vec<Rate>,
-    /// Whether the call stood in line before.
+    /// Whether the call already has a place in the queue.
     pub asks: Asks,
-    /// How long it waits where a rate says nothing.
+    /// The maximum waiting time for rates that set none.
     pub wait_most: Duration,
-    /// Now.
+    /// The current time.
     pub now: Millis,
 }
 
-/// Keeps rates in another place than the store, for processes that share no database.
+/// Keeps rate limits outside the store, for processes that share no database.
 ///
-/// A call goes by all of its rates or takes from none; one that is told to wait has taken nothing, and asks again. An error says that nobody knows; what becomes of the call then is the
-/// rate's `when_down`.
+/// A call is counted by all of its rates, or by none. A call that must wait is not counted, and asks again. On an error
+/// it is unknown whether there is room. The `when_down` setting of the rate then decides.
 pub trait Limiter: Send + Sync + 'static {
-    /// Lets one call out, says when it is to ask again, or that there is no room.
+    /// Admits one call, returns when it must ask again, or reports that there is no room.
     fn take(&self, take: Take) -> Answer<'_, Taken>;
 }
 
@@ -82,42 +82,42 @@ impl Limiter for LocalLimiter {
     }
 }
 
-/// What whoever may not go is told.
+/// The failure of a call that a rate rejects.
 pub fn full(rate: &RateName, free: Millis, now: Millis) -> Failure {
     let seconds = now.until(free).as_millis().div_ceil(1_000);
     Failure::new(Kind::RateExceeded, format!("the rate `{rate}` has no room for {seconds} s; ask again then"))
 }
 
-/// A rate and how it stands.
+/// A rate and its current state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RateView {
     /// The organisation.
     pub org: OrgId,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Microseconds between two calls, when it was last asked.
+    /// Microseconds between two calls, as of the last request.
     pub every: u64,
-    /// How many may go at once.
+    /// The maximum number of calls at once.
     pub burst: u32,
-    /// From when on the next call fits, and where the line ends.
+    /// When the next call fits, and where the queue ends.
     pub standing: Standing,
-    /// Calls that it let out.
+    /// The number of admitted calls.
     pub taken: u64,
-    /// Calls that it turned away.
+    /// The number of rejected calls.
     pub refused: u64,
-    /// When it was last asked.
+    /// When it was last used.
     pub asked: Millis,
 }
 
 impl RateView {
-    /// One that was never asked.
+    /// Creates the view of a rate that was never used.
     pub fn unasked(org: OrgId, name: &str) -> Self {
         let name = name.to_owned();
         let standing = Standing::default();
         Self { org, name, every: 0, burst: 1, standing, taken: 0, refused: 0, asked: Millis(0) }
     }
 
-    /// How many calls could go at this instant.
+    /// Returns how many calls could start at this time.
     pub fn room(&self, now: Millis) -> u32 {
         let ahead = now.0.saturating_mul(1_000).checked_sub(self.standing.next.max(self.standing.line));
         let room = ahead.map_or(0, |ahead| ahead / self.every.max(1) + 1);
@@ -127,10 +127,10 @@ impl RateView {
 
 /// The rates that a store keeps.
 pub trait Rates: Send + Sync {
-    /// All that were ever asked, by organisation and name.
+    /// Returns all rates that were ever used, ordered by organisation and name.
     fn rates(&self, limit: usize) -> Answer<'_, Vec<RateView>>;
 
-    /// A page of them, behind the one of this organisation and name.
+    /// Returns a page of the rates after this organisation and name.
     fn rates_after(
         &self,
         after: Option<(OrgId, String)>,

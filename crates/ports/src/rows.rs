@@ -1,8 +1,11 @@
-//! The rows of a database: the same in memory, SQLite and PostgreSQL.
+//! The rows of a database, and the traits that read and write them.
 //!
-//! Reading and writing single rows is all that an engine does. What a write means (fences, sequence, chain, claims,
-//! waits) is decided once, in [`crate::ledger`]. Rows are addressed by small numbers that the engine gives out, because
-//! an index over random ids halves the rate of a journal.
+//! The rows are the same in memory, SQLite and PostgreSQL. An engine only reads and writes single rows. It does not
+//! know what a write means: [`crate::ledger`] implements fences, sequence, hash chain, claims and waits for every
+//! engine.
+//!
+//! Rows are addressed by small numbers that the engine assigns, because an index over random ids halves the write
+//! rate of a journal.
 use crate::configs::ConfigKind;
 use crate::filed::{Lies, Sweeps};
 use crate::orgs::{AuditRange, Org};
@@ -31,10 +34,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// The latest time that a column of every database can keep. What is due later is never due.
+/// The latest time that a column of every database can store. Anything due later is never due.
 pub const LATEST: Millis = Millis(i64::MAX.cast_unsigned());
 
-/// What whoever wants to use an id for the second time is told.
+/// Returns the error for an id that is already in use.
 pub fn taken(id: impl fmt::Display) -> Error {
     Error::new(Kind::InputKeyReused, format!("the id {id} is taken; ids are never used twice"))
 }
@@ -47,12 +50,12 @@ pub struct SessionNo(pub i64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TurnNo(pub i64);
 
-/// A record's address.
+/// The address of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The session whose record it is.
+    /// The session that contains the record.
     pub session: SessionNo,
-    /// The record.
+    /// The record's position in the session.
     pub seq: Seq,
 }
 
@@ -63,45 +66,45 @@ pub struct SessionRow {
     pub no: SessionNo,
     /// Its id.
     pub id: SessionId,
-    /// Whose it is. With it goes everything in it.
+    /// The organisation that owns the session and everything in it.
     pub org: OrgId,
-    /// The key its caller knows it by; unique in its organisation.
+    /// The caller's key for it, unique in its organisation.
     pub key: Option<String>,
     /// When it was opened.
     pub created: Millis,
     /// When it last changed.
     pub updated: Millis,
-    /// How it stands.
+    /// Its scheduling state.
     pub state: SessionState,
     /// The fence of the last claim.
     pub fence: Fence,
-    /// Who holds the lease.
+    /// The worker that holds the lease.
     pub worker: Option<WorkerId>,
-    /// Until when.
+    /// When the lease expires.
     pub lease_until: Millis,
     /// When a parked or held turn is due.
     pub wake_at: Option<Millis>,
     /// The last record.
     pub last_seq: Seq,
-    /// The chain's hash there.
+    /// The hash of the chain at the last record.
     pub last_hash: Hash,
-    /// Inputs taken in.
+    /// The number of inputs accepted.
     pub turns: u32,
-    /// The turn that is driven or parked.
+    /// The turn that is running or parked.
     pub active: Option<TurnNo>,
-    /// Inputs that wait.
+    /// The number of queued inputs.
     pub queued: u32,
-    /// What the crash guard knows of the active turn.
+    /// The crash guard's counters for the active turn.
     pub guard: CrashGuard,
-    /// Where it was forked from.
+    /// The message it was forked from.
     pub forked_from: Option<Node>,
-    /// The last of its records that came from a file; 0 if none did.
+    /// Its last imported record, or 0 if no record was imported.
     pub imported: Seq,
-    /// The last of its records that came from a file without the proof of this database; 0 if none did.
+    /// Its last record that was imported without a signature of this database, or 0 if there is no such record.
     pub foreign: Seq,
-    /// What models and tools with a price cost in it, as far as prices were known; not known of sessions that are older than the count.
+    /// What models and priced tools cost in it, where prices were known. `None` for sessions older than the counter.
     pub cost: Option<Cost>,
-    /// The turn that ended last. Inputs that joined another turn do not count.
+    /// The turn that ended last. Inputs that joined another turn are ignored.
     pub last_ended: Option<LastEnded>,
 }
 
@@ -114,28 +117,28 @@ pub struct LastEnded {
     pub end: EndKind,
 }
 
-/// What the crash guard knows of a turn since its last progress. See [`crate::ledger`].
+/// The crash guard's counters for a turn since its last progress. See [`crate::ledger`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashGuard {
-    /// Workers that died while they drove it.
+    /// Workers that died while they ran the turn.
     pub deaths: u32,
-    /// Those of them in a row that drove nothing else.
+    /// Consecutive deaths among these in which the worker ran nothing else.
     pub alone: u32,
-    /// Whether the present lease is for a run alone.
+    /// Whether the current lease is for a run alone.
     pub trial: Trial,
 }
 
-/// A run of a suspect as the only turn of its worker.
+/// The state of a trial: a run of a suspect as the only turn of its worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Trial {
-    /// The turn runs beside others, or not at all.
+    /// No trial: the turn runs beside others, or does not run.
     #[default]
     No,
-    /// It is claimed, and waits until its worker drives nothing else.
+    /// The turn is claimed and waits until its worker runs nothing else.
     Waits,
-    /// It runs alone.
+    /// The turn runs alone.
     Runs,
-    /// It ran alone and blocked its thread.
+    /// The turn ran alone and blocked its thread.
     Hung,
 }
 
@@ -148,36 +151,36 @@ pub struct TurnRow {
     pub id: TurnId,
     /// Its session.
     pub session: SessionNo,
-    /// Which turn of the session, counted from 0.
+    /// Its index in the session, counted from 0.
     pub index: u32,
-    /// The caller's idempotency key; unique in the session.
+    /// The caller's idempotency key, unique in the session.
     pub key: Option<String>,
-    /// The fingerprint of the input, to tell a repeat from a reuse of the key.
+    /// The fingerprint of the input. It distinguishes a repeated input from a reused key.
     pub input: Hash,
-    /// What it does when a turn is under way.
+    /// How the input is handled if a turn is already running.
     pub delivery: Delivery,
-    /// The head it is for.
+    /// The head that the turn is for.
     pub head: String,
-    /// How it stands.
+    /// Its state.
     pub state: TurnState,
     /// The record that accepted it.
     pub accepted: Seq,
-    /// Its last record that makes the transcript; none (0) before it begins.
+    /// Its last record that is part of the transcript, or 0 before the turn begins.
     pub last_node: Seq,
     /// The message it follows.
     pub parent: Option<Node>,
     /// The record that ended it.
     pub ended: Option<Seq>,
-    /// Whether somebody asked it to stop.
+    /// Whether a cancel was requested.
     pub cancelled: bool,
-    /// What it took to write it down; not known of one that came from a file, or is older than the count.
+    /// How many writes the turn took. `None` if it was imported or is older than the counter.
     pub writes: Option<Writes>,
     /// The turn that this one retries.
     pub retry_of: Option<TurnNo>,
 }
 
 impl TurnRow {
-    /// Whether it waits to join a turn on this head.
+    /// Returns whether the turn is queued to join a turn on this head.
     pub fn joins(&self, head: &str) -> bool {
         self.state == TurnState::Queued && self.delivery == Delivery::Join && self.head == head
     }
@@ -188,56 +191,56 @@ impl TurnRow {
 pub struct RecordRow {
     /// Its session.
     pub session: SessionNo,
-    /// Its place.
+    /// Its position in the session.
     pub seq: Seq,
     /// Its turn.
     pub turn: Option<TurnNo>,
     /// When it was written.
     pub at: Millis,
-    /// Whether the transcript is built from it.
+    /// Whether the record is part of the transcript.
     pub node: bool,
-    /// The chain's hash after it.
+    /// The hash of the chain at this record.
     pub hash: Hash,
-    /// Its body, or where that is.
+    /// Its body, or where the body is stored.
     pub body: Body,
 }
 
-/// A record's body, or the blob that holds it.
+/// A record's body, or the hash of the blob that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// In the row.
+    /// Stored in the row.
     Inline(Vec<u8>),
-    /// In the blob store.
+    /// Stored as a blob.
     Blob(Hash),
 }
 
-/// A claim: an effect that was asked and is not answered, or whose outcome is unknown.
+/// A claim: a call that was started and has no outcome yet, or whose outcome is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimRow {
     /// Its session.
     pub session: SessionNo,
-    /// The record that asked.
+    /// The record that made the claim, and the call within it.
     pub claim: ClaimRef,
     /// Its turn.
     pub turn: TurnNo,
-    /// Our id of the call.
+    /// Outlast's id of the call.
     pub call: CallId,
-    /// The fence under which it may be settled.
+    /// The fence under which the claim may be settled.
     pub fence: Fence,
-    /// Whether its outcome is unknown and a person has to settle it.
+    /// Whether the outcome is unknown and a person has to settle it.
     pub unknown: bool,
     /// When it was claimed.
     pub since: Millis,
 }
 
-/// How a wait of a turn was resolved.
+/// The resolution of a turn's wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolutionRow {
     /// The turn.
     pub turn: TurnNo,
-    /// The place in it.
+    /// The key of the wait.
     pub key: ReplayKey,
-    /// How.
+    /// The resolution.
     pub resolution: Resolution,
 }
 
@@ -246,118 +249,118 @@ pub struct ResolutionRow {
 pub struct AttachmentRow {
     /// The session that uses it.
     pub session: SessionNo,
-    /// What it is.
+    /// The attachment's metadata.
     pub attachment: Attachment,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Where its content lies.
+    /// Where its content is stored.
     pub lies: Lies,
 }
 
-/// Content outside the database.
+/// Content stored outside the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutsideRow {
-    /// Which.
+    /// The hash of the content.
     pub content: Hash,
-    /// How many attachments have it.
+    /// How many attachments use it.
     pub uses: u64,
-    /// Who deletes it.
+    /// The worker that is deleting it, if any.
     pub condemned: Option<Condemned>,
 }
 
-/// A worker that deletes content.
+/// A mark for deletion: a worker is deleting the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Condemned {
-    /// Who.
+    /// The worker.
     pub worker: WorkerId,
-    /// Since when.
+    /// When the worker marked the content.
     pub since: Millis,
 }
 
-/// Text of a reply that is still being said.
+/// A piece of text from a reply that is still being streamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartialRow {
     /// The turn.
     pub turn: TurnNo,
     /// The model call.
     pub key: ReplayKey,
-    /// Under which attempt it was said.
+    /// The attempt that produced the text.
     pub attempt: u32,
-    /// How many bytes of text came before.
+    /// How many bytes of text precede this piece.
     pub start: usize,
     /// The text.
     pub text: String,
 }
 
-/// What a budget's owner used.
+/// A budget account: what the owner of a budget may use and has used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurseRow {
     /// The organisation.
     pub org: OrgId,
-    /// Whose it is there, and of which period.
+    /// The name of the owner within the organisation, and of the period if the budget is per day or month.
     pub name: String,
-    /// What an operator set.
+    /// The budget that an operator set.
     pub set: Option<Budget>,
-    /// What the agent said that was counted last.
+    /// The budget that the agent declared when usage was last counted.
     pub brought: Option<Budget>,
-    /// What was used.
+    /// The amount used.
     pub spent: Amount,
-    /// What is reserved.
+    /// The amount reserved.
     pub held: Amount,
-    /// What counts as used because nobody knows.
+    /// The part of `spent` that is assumed because the real usage is unknown.
     pub lost: Amount,
-    /// What it takes at most to read a session's conversation once more.
+    /// The maximum amount that reading a session's conversation once more takes.
     pub standing: Amount,
 }
 
 impl PurseRow {
-    /// One of which nothing was used.
+    /// Creates an account without usage.
     pub fn empty(org: OrgId, name: &str) -> Self {
         let (name, none) = (name.to_owned(), Amount::ZERO);
         Self { org, name, set: None, brought: None, spent: none, held: none, lost: none, standing: none }
     }
 }
 
-/// What is reserved for an effect.
+/// A budget reservation for an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldRow {
     /// The turn.
     pub turn: TurnNo,
     /// The effect.
     pub key: ReplayKey,
-    /// What it may use at most.
+    /// The maximum amount that the effect may use.
     pub most: Amount,
-    /// The names of the purses in which it is reserved.
+    /// The names of the accounts in which the amount is reserved.
     pub purses: Vec<String>,
 }
 
-/// A payment that its authority is to be told about.
+/// A payment in the payment outbox: the authority has not yet accepted the decision on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwedRow {
     /// The turn.
     pub turn: TurnNo,
-    /// The payment, with what is decided of it.
+    /// The payment, with the decision on it.
     pub payment: Payment,
-    /// Since when that is decided.
+    /// When the decision was made.
     pub since: Millis,
-    /// How often the authority was told.
+    /// How often the decision was sent to the authority.
     pub attempts: u32,
-    /// When it is told next.
+    /// When the decision is sent next.
     pub due_at: Millis,
-    /// Why it did not take it the last time.
+    /// Why the authority did not accept it the last time.
     pub failure: Option<Failure>,
 }
 
-/// A sink.
+/// A sink: a subscriber to outputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkRow {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Since when it is known.
+    /// When the sink was first registered.
     pub since: Millis,
-    /// The last position of the feed that it has looked at.
+    /// The last position of the feed that was scanned for it.
     pub cursor: u64,
-    /// Outputs that were delivered so far.
+    /// The number of outputs delivered so far.
     pub delivered: u64,
 }
 
@@ -368,214 +371,217 @@ pub struct DeliveryRow {
     pub sink: String,
     /// The turn.
     pub turn: TurnNo,
-    /// What of it is told.
+    /// The event of the turn that is delivered.
     pub moment: Moment,
-    /// How often it was begun.
+    /// How many attempts were started.
     pub attempts: u32,
-    /// How many of these do not count any more, because somebody gave it all attempts anew.
+    /// How many of these attempts are no longer counted, because the delivery was retried manually.
     pub forgiven: u32,
-    /// When it may be taken; none means that it was given up.
+    /// When a worker may take it. `None` if it was given up.
     pub due_at: Option<Millis>,
-    /// Who has it, until it is due.
+    /// The worker that is delivering it until it is due again.
     pub worker: Option<WorkerId>,
-    /// Why it was not taken the last time.
+    /// Why the last attempt failed.
     pub failure: Option<Failure>,
 }
 
 impl DeliveryRow {
-    /// Where it stands among those of its sink.
+    /// Returns its position among the deliveries of its sink.
     pub const fn place(&self) -> DeliveryPlace {
         DeliveryPlace { turn: self.turn, moment: self.moment }
     }
 }
 
-/// What is kept of an API key.
+/// The stored part of an API key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRow {
     /// Its id.
     pub id: KeyId,
-    /// The organisation it opens.
+    /// The organisation that the key gives access to.
     pub org: OrgId,
-    /// In whose name it acts.
+    /// The principal in whose name the key acts.
     pub by: Principal,
-    /// What it may do.
+    /// What the key permits.
     pub scopes: Scopes,
-    /// What its holder's secret is held against ([`outlast_vocab::access::ApiKey::seal`]).
+    /// The hash that the holder's secret is verified against ([`outlast_vocab::access::ApiKey::seal`]).
     pub seal: Hash,
-    /// When it was made.
+    /// When the key was created.
     pub created: Millis,
-    /// From when on it counts no more.
+    /// When the key expires.
     pub expires: Option<Millis>,
-    /// Since when it counts no more because somebody said so.
+    /// When the key was revoked.
     pub revoked: Option<Millis>,
 }
 
-/// Something that somebody did.
+/// An entry of the audit log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditRow {
-    /// Its number, given out in the order things were done.
+    /// Its number. Numbers are assigned in the order of the entries.
     pub no: u64,
-    /// When.
+    /// When the action was done.
     pub at: Millis,
-    /// In which organisation.
+    /// The organisation in which it was done.
     pub org: OrgId,
-    /// Who.
+    /// The principal that did it.
     pub by: Principal,
-    /// What ([`outlast_vocab::access::Act::name`]).
+    /// The name of the action ([`outlast_vocab::access::Act::name`]).
     pub act: String,
-    /// To what: an id, mostly.
+    /// The object of the action, usually an id.
     pub subject: String,
-    /// What else a person wants to know of it. No arguments and no results.
+    /// Further details for people. Contains neither arguments nor results.
     pub detail: String,
 }
 
 /// One version of an agent, a harness or a capability.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigRow {
-    /// Whose it is.
+    /// The organisation that owns it.
     pub org: OrgId,
-    /// What it is.
+    /// Its kind.
     pub kind: ConfigKind,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Which version, counted from 1.
+    /// The version, counted from 1.
     pub version: u32,
     /// The fingerprint of the body.
     pub fingerprint: Hash,
-    /// What it says, as JSON.
+    /// The body as JSON.
     pub body: String,
-    /// Since when.
+    /// When the version was stored.
     pub at: Millis,
 }
 
-/// A vote on a question for approval that is not decided.
+/// A vote on an approval request that is not decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VoteRow {
     /// The turn that asks.
     pub turn: TurnNo,
-    /// The wait for the answer.
+    /// The key of the wait for the decision.
     pub key: ReplayKey,
     /// The vote. Each person has one.
     pub vote: Vote,
 }
 
-/// A question for approval whose people are told of it again.
+/// An approval request with reminders or an escalation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticeRow {
     /// The turn that asks.
     pub turn: TurnNo,
-    /// The wait for the answer.
+    /// The key of the wait for the decision.
     pub key: ReplayKey,
-    /// When the turn began to wait for it.
+    /// When the turn began to wait for the decision.
     pub since: Millis,
-    /// Who is asked, and when they are told again.
+    /// Who is asked, and when to remind and escalate.
     pub ask: Ask,
-    /// What they were told.
+    /// The reminders and escalation sent so far.
     pub given: Given,
-    /// When they are told next; none while the turn does not wait.
+    /// When the next notice is due. `None` while the turn does not wait.
     pub due_at: Option<Millis>,
 }
 
 /// An approval for the rest of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrantRow {
-    /// What it is called.
+    /// Its id.
     pub id: GrantId,
     /// The session.
     pub session: SessionNo,
-    /// The name of what it covers.
+    /// The fingerprint of what it covers.
     pub form: Hash,
     /// The tool.
     pub tool: ToolName,
     /// The rule that asked.
     pub rule: RuleId,
-    /// The untrusted sources that may have asked for the call it was given for.
+    /// The labels of the call it was given for: untrusted sources that may have caused the call.
     pub labels: Labels,
-    /// Who gave it.
+    /// The people who gave it.
     pub by: Vec<String>,
-    /// When.
+    /// When it was given.
     pub at: Millis,
 }
 
-/// Which records to read.
+/// A query for records of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordRange {
-    /// Of which session.
+    /// The session.
     pub session: SessionNo,
-    /// Only of this turn.
+    /// Restricts the query to this turn.
     pub turn: Option<TurnNo>,
-    /// Only those that make the transcript.
+    /// Restricts the query to records of the transcript.
     pub nodes_only: bool,
-    /// From this place on.
+    /// The first position.
     pub from: Seq,
-    /// Up to and with this place.
+    /// The last position, inclusive.
     pub to: Seq,
-    /// How many at most.
+    /// The maximum number of records.
     pub limit: usize,
 }
 
-/// The access of whoever has the rows themselves.
+/// The access of code that reads the rows directly.
 static OPERATOR: LazyLock<Access> = LazyLock::new(Access::operator);
 
 /// Reads rows.
 pub trait ReadRows {
-    /// Whom the rows are shown to. [`crate::scoped`] shows those of one organisation only.
+    /// Returns the access that these rows are filtered for. [`crate::scoped`] shows only the rows of one
+    /// organisation.
     fn access(&self) -> &Access {
         &OPERATOR
     }
-    /// The session with this number.
+    /// Returns the session with this number.
     fn session(&self, no: SessionNo) -> Result<Option<SessionRow>, Error>;
-    /// The session with this id.
+    /// Returns the session with this id.
     fn session_by_id(&self, id: SessionId) -> Result<Option<SessionRow>, Error>;
-    /// The session of an organisation with this key.
+    /// Returns the session of an organisation with this key.
     fn session_by_key(&self, org: OrgId, key: &str) -> Result<Option<SessionRow>, Error>;
-    /// Sessions by falling number, below `before`.
+    /// Returns sessions below `before`, by descending number.
     fn sessions(&self, of: Reach, before: Option<SessionNo>, limit: usize) -> Result<Vec<SessionRow>, Error>;
-    /// Sessions in a state, by rising number, above `after`.
+    /// Returns sessions in a state above `after`, by ascending number.
     fn sessions_in(
         &self,
         state: SessionState,
         after: SessionNo,
         limit: usize,
     ) -> Result<Vec<SessionRow>, Error>;
-    /// Counts the sessions whose last turn ended so, up to a limit. The end must not be `answered`: those are not indexed.
+    /// Counts the sessions whose last turn ended this way, up to a limit. `end` must not be `answered`, which is not
+    /// indexed.
     fn count_last_ended(&self, end: EndKind, limit: usize) -> Result<usize, Error>;
-    /// Parked sessions that are due, those that were due first before the others.
+    /// Returns parked sessions that are due, earliest due time first.
     fn sessions_due(&self, now: Millis, limit: usize) -> Result<Vec<SessionRow>, Error>;
-    /// The held session with at most so many deaths that was due first, if it is due.
+    /// Returns the held session with the earliest due time, if it is due. Ignores sessions with more than
+    /// `most_deaths`.
     fn suspect_due(&self, now: Millis, most_deaths: u32) -> Result<Option<SessionRow>, Error>;
-    /// Leased sessions that are on trial or wait for it, with their workers.
+    /// Returns leased sessions that are on trial or wait for their trial, with their workers.
     fn trials(&self) -> Result<Vec<(SessionNo, WorkerId)>, Error>;
-    /// When the next parked or held session is due.
+    /// Returns when the next parked or held session is due.
     fn next_wake(&self) -> Result<Option<Millis>, Error>;
-    /// Sessions that were forked from this one.
+    /// Returns the sessions that were forked from this one.
     fn forks(&self, of: SessionNo) -> Result<Vec<SessionId>, Error>;
-    /// The heads of a session, by name.
+    /// Returns the heads of a session, by name.
     fn heads(&self, session: SessionNo) -> Result<Vec<(String, Option<Node>)>, Error>;
-    /// One head.
+    /// Returns one head. The inner `None` is a head before the first message.
     fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<Node>>, Error>;
 
-    /// The turn with this number.
+    /// Returns the turn with this number.
     fn turn(&self, no: TurnNo) -> Result<Option<TurnRow>, Error>;
-    /// The turn with this id.
+    /// Returns the turn with this id.
     fn turn_by_id(&self, id: TurnId) -> Result<Option<TurnRow>, Error>;
-    /// The turn of a session with this idempotency key.
+    /// Returns the turn of a session with this idempotency key.
     fn turn_by_key(&self, session: SessionNo, key: &str) -> Result<Option<TurnRow>, Error>;
-    /// Turns of a session by rising index.
+    /// Returns turns of a session by ascending index, starting at `from`.
     fn turns(&self, session: SessionNo, from: u32, limit: usize) -> Result<Vec<TurnRow>, Error>;
-    /// Turns of a session that have not begun, by rising index.
+    /// Returns turns of a session that have not begun, by ascending index.
     fn queued(&self, session: SessionNo, limit: usize) -> Result<Vec<TurnRow>, Error>;
 
-    /// The newest retry of a turn.
+    /// Returns the newest retry of a turn.
     fn last_retry(&self, of: TurnNo) -> Result<Option<TurnRow>, Error>;
 
-    /// Records by rising place.
+    /// Returns records by ascending position.
     fn records(&self, range: RecordRange) -> Result<Vec<RecordRow>, Error>;
-    /// Records of many sessions in the order they became durable, after a position.
+    /// Returns records of many sessions after a position, in the order they became durable.
     fn feed(&self, of: Reach, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error>;
 
-    /// Records whose words fit, before a position and with it, the newest first: of whoever has this reach, in one session if that is
-    /// said.
+    /// Returns records with matching words at or before a position, newest first. Searches the sessions within this
+    /// reach, or one session if given.
     fn with_words(
         &self,
         of: Reach,
@@ -584,16 +590,16 @@ pub trait ReadRows {
         before: u64,
         limit: usize,
     ) -> Result<Vec<(u64, RecordRow)>, Error>;
-    /// The position of the last record of the feed.
+    /// Returns the position of the last record of the feed.
     fn feed_end(&self) -> Result<u64, Error>;
-    /// How many records are in the feed after a position.
+    /// Returns the number of records in the feed after a position.
     fn feed_length(&self, after: u64) -> Result<u64, Error>;
 
-    /// One claim.
+    /// Returns one claim.
     fn claim(&self, session: SessionNo, claim: ClaimRef) -> Result<Option<ClaimRow>, Error>;
-    /// The claims of a turn.
+    /// Returns the claims of a turn.
     fn claims(&self, session: SessionNo, turn: TurnNo) -> Result<Vec<ClaimRow>, Error>;
-    /// Claims whose outcome is unknown, by rising time and id of the call, behind one.
+    /// Returns claims of unknown outcome after a given one, by ascending time and call id.
     fn unknown(
         &self,
         of: Reach,
@@ -601,98 +607,98 @@ pub trait ReadRows {
         limit: usize,
     ) -> Result<Vec<ClaimRow>, Error>;
 
-    /// What a turn waits for.
+    /// Returns the waits of a turn.
     fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error>;
-    /// Waits of this kind over many turns, the oldest turn first.
+    /// Returns waits of this kind of all turns, oldest turn first.
     fn waiting(&self, of: Reach, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error>;
-    /// How a wait was resolved.
+    /// Returns the resolution of a wait.
     fn resolution(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<Resolution>, Error>;
 
-    /// A value of a session, as JSON.
+    /// Returns a value of a session, as JSON.
     fn value(&self, session: SessionNo, name: &str) -> Result<Option<String>, Error>;
-    /// Names of a session's values by rising name.
+    /// Returns the names of a session's values that begin with `prefix`, in ascending order.
     fn value_names(&self, session: SessionNo, prefix: &str, limit: usize) -> Result<Vec<String>, Error>;
-    /// An attachment of a session.
+    /// Returns an attachment of a session.
     fn attachment(&self, session: SessionNo, id: AttachmentId) -> Result<Option<AttachmentRow>, Error>;
-    /// The attachments of a session by rising id, behind one.
+    /// Returns the attachments of a session after a given one, by ascending id.
     fn attachments(
         &self,
         session: SessionNo,
         after: Option<AttachmentId>,
         limit: usize,
     ) -> Result<Vec<AttachmentRow>, Error>;
-    /// What was kept of the reply that a turn was getting, by rising start.
+    /// Returns the stored text of the reply that a turn is receiving, by ascending start.
     fn partials(&self, turn: TurnNo) -> Result<Vec<PartialRow>, Error>;
-    /// A blob.
+    /// Returns a blob.
     fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error>;
-    /// Some bytes of a blob, without reading the others. What lies behind its end is left away.
+    /// Returns a range of the bytes of a blob, without reading the rest. The range is cut at the end of the blob.
     fn blob_range(&self, hash: Hash, range: Range<u64>) -> Result<Option<Vec<u8>>, Error>;
-    /// A configuration. Whoever asks has read its fingerprint in a record that is shown to them.
+    /// Returns a configuration. The caller read its fingerprint in a record that it has access to.
     fn package(&self, fingerprint: Hash) -> Result<Option<Vec<u8>>, Error> {
         self.blob(fingerprint)
     }
-    /// Content outside that is or was used, or is being deleted.
+    /// Returns the row of external content that is or was used, or is being deleted.
     fn outside(&self, content: Hash) -> Result<Option<OutsideRow>, Error>;
-    /// Contents outside that nothing uses any more.
+    /// Returns external content that nothing uses any longer.
     fn left(&self, limit: usize) -> Result<Vec<Hash>, Error>;
-    /// How often contents were condemned or forgotten.
+    /// Returns how often content was marked for deletion or unmarked.
     fn sweeps(&self) -> Result<Sweeps, Error>;
-    /// One sink.
+    /// Returns one sink.
     fn sink(&self, name: &str) -> Result<Option<SinkRow>, Error>;
-    /// All sinks by rising name.
+    /// Returns all sinks by ascending name.
     fn sinks(&self) -> Result<Vec<SinkRow>, Error>;
-    /// The delivery of one output of a turn to a sink.
+    /// Returns the delivery of one output of a turn to a sink.
     fn delivery(&self, sink: &str, turn: TurnNo, moment: Moment) -> Result<Option<DeliveryRow>, Error>;
-    /// The deliveries to a sink by rising turn and moment, behind one.
+    /// Returns the deliveries to a sink after a given one, by ascending turn and moment.
     fn deliveries(
         &self,
         sink: &str,
         after: Option<DeliveryPlace>,
         limit: usize,
     ) -> Result<Vec<DeliveryRow>, Error>;
-    /// Those that are due, those that were due first before the others.
+    /// Returns deliveries that are due, earliest due time first.
     fn deliveries_due(&self, sink: &str, now: Millis, limit: usize) -> Result<Vec<DeliveryRow>, Error>;
-    /// Those that a worker has, by rising turn.
+    /// Returns deliveries that a worker has taken, by ascending turn.
     fn deliveries_taken(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error>;
-    /// When the next delivery to a sink is due.
+    /// Returns when the next delivery to a sink is due.
     fn next_delivery(&self, sink: &str) -> Result<Option<Millis>, Error>;
-    /// How many deliveries to a sink will be due, and how many were given up.
+    /// Returns how many deliveries to a sink are pending, and how many were given up.
     fn count_deliveries(&self, sink: &str) -> Result<(u64, u64), Error>;
-    /// One purse.
+    /// Returns one budget account.
     fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error>;
-    /// Purses by rising organisation and name, behind one.
+    /// Returns budget accounts after a given one, by ascending organisation and name.
     fn purses(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<PurseRow>, Error>;
-    /// One rate.
+    /// Returns one rate limit.
     fn rate(&self, org: OrgId, name: &str) -> Result<Option<RateView>, Error>;
-    /// Rates by rising organisation and name, behind one.
+    /// Returns rate limits after a given one, by ascending organisation and name.
     fn rates(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<RateView>, Error>;
-    /// Whether one of them was set by an operator.
+    /// Returns whether an operator has set any budget.
     fn budgets_are_set(&self) -> Result<bool, Error>;
-    /// What is reserved for effects of a turn, by key.
+    /// Returns the budget reservations of a turn, by key.
     fn holds(&self, turn: TurnNo) -> Result<Vec<HoldRow>, Error>;
-    /// A payment that is owed, by its turn and place.
+    /// Returns a payment of the payment outbox by its turn and key.
     fn owed_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<OwedRow>, Error>;
-    /// Payments that are owed over many turns, the oldest first.
+    /// Returns the payments in the payment outbox, oldest first.
     fn owed(&self, of: Reach, limit: usize) -> Result<Vec<OwedRow>, Error>;
-    /// Those that are due, those that were due first before the others.
+    /// Returns payments that are due, earliest due time first.
     fn owed_due(&self, now: Millis, limit: usize) -> Result<Vec<OwedRow>, Error>;
-    /// When the next one is due.
+    /// Returns when the next payment is due.
     fn next_owed(&self) -> Result<Option<Millis>, Error>;
-    /// The organisation with this id.
+    /// Returns the organisation with this id.
     fn org(&self, id: OrgId) -> Result<Option<Org>, Error>;
-    /// The organisation with this name.
+    /// Returns the organisation with this name.
     fn org_by_name(&self, name: &str) -> Result<Option<Org>, Error>;
-    /// Organisations by rising name, behind one.
+    /// Returns organisations after a given one, by ascending name.
     fn orgs(&self, after: Option<&str>, limit: usize) -> Result<Vec<Org>, Error>;
-    /// One API key.
+    /// Returns one API key.
     fn key(&self, id: KeyId) -> Result<Option<KeyRow>, Error>;
-    /// API keys by rising id, behind one.
+    /// Returns API keys after a given one, by ascending id.
     fn keys(&self, of: Reach, after: Option<KeyId>, limit: usize) -> Result<Vec<KeyRow>, Error>;
-    /// What was done, by rising number.
+    /// Returns entries of the audit log, by ascending number.
     fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error>;
-    /// The last version of an agent, a harness or a capability.
+    /// Returns the latest version of an agent, a harness or a capability.
     fn config(&self, org: OrgId, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error>;
-    /// The last version of each of this kind, by rising name, behind one.
+    /// Returns the latest version of each configuration of this kind after a given one, by ascending name.
     fn configs(
         &self,
         org: OrgId,
@@ -700,7 +706,7 @@ pub trait ReadRows {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<ConfigRow>, Error>;
-    /// The versions of one by falling number, below one.
+    /// Returns the versions of a configuration below `before`, by descending number.
     fn config_versions(
         &self,
         org: OrgId,
@@ -708,133 +714,134 @@ pub trait ReadRows {
         before: Option<u32>,
         limit: usize,
     ) -> Result<Vec<ConfigRow>, Error>;
-    /// The votes on questions of a turn, by key and by who gave them.
+    /// Returns the votes on a turn's approval requests, by key and voter.
     fn votes(&self, turn: TurnNo) -> Result<Vec<VoteRow>, Error>;
-    /// The questions of a turn whose people are told again, by key.
+    /// Returns the approval requests of a turn that have reminders or an escalation, by key.
     fn notices(&self, turn: TurnNo) -> Result<Vec<NoticeRow>, Error>;
-    /// Those that are due, those that were due first before the others.
+    /// Returns approval requests whose next notice is due, earliest due time first.
     fn notices_due(&self, now: Millis, limit: usize) -> Result<Vec<NoticeRow>, Error>;
-    /// When the next one is due.
+    /// Returns when the next notice is due.
     fn next_notice(&self) -> Result<Option<Millis>, Error>;
-    /// An approval for the rest of a session.
+    /// Returns the approval for the rest of a session with this id.
     fn grant(&self, id: GrantId) -> Result<Option<GrantRow>, Error>;
-    /// Those of one session by rising id.
+    /// Returns the approvals for the rest of one session, by ascending id.
     fn session_grants(&self, session: SessionNo) -> Result<Vec<GrantRow>, Error>;
-    /// Those of many sessions, by falling time and rising id, behind one.
+    /// Returns such approvals of many sessions after a given one, by descending time and ascending id.
     fn grants(
         &self,
         of: Reach,
         after: Option<(Millis, GrantId)>,
         limit: usize,
     ) -> Result<Vec<GrantRow>, Error>;
-    /// The secret that signs completion keys.
+    /// Returns the secret that signs completion keys.
     fn secret(&self) -> Result<[u8; 32], Error>;
-    /// The completion key of a wait. Whoever asks was shown the turn.
+    /// Returns the completion key of a wait. The caller has access to the turn.
     fn sign(&self, turn: TurnId, wait: ReplayKey) -> Result<CompletionKey, Error> {
         Ok(CompletionKey::sign(&self.secret()?, turn, wait))
     }
-    /// The proof that an organisation of this database has a session with this fingerprint. The caller was shown the session, or has
-    /// a proof to compare.
+    /// Returns the signature which proves that an organisation of this database has a session with this fingerprint.
+    /// The caller has access to the session, or a signature to compare.
     fn sign_session(&self, org: OrgId, fingerprint: Hash) -> Result<Hash, Error> {
         Ok(SessionLine::sign(&self.secret()?, org, fingerprint))
     }
-    /// Whether a worker is known to be dead. Only evidence counts (its lock is gone), never silence.
+    /// Returns whether a worker is known to be dead. This takes evidence, such as a released lock. Silence is not
+    /// enough.
     fn is_dead(&self, worker: WorkerId) -> bool;
 }
 
 /// Writes rows.
 pub trait Rows: ReadRows {
-    /// Adds a session; its number is given out here, whatever the row says. An id that is taken is refused ([`taken`]).
+    /// Inserts a session and assigns its number, ignoring the number in the row. An id in use is refused ([`taken`]).
     fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error>;
     /// Replaces a session.
     fn put_session(&mut self, row: &SessionRow) -> Result<(), Error>;
-    /// Removes a session with all its turns, records, claims, waits, votes, notices, grants, values, attachments, deliveries and
-    /// heads. Content outside that
-    /// only it used stays in the books with no use. No payment of it is owed.
+    /// Deletes a session with all its turns, records, claims, waits, votes, notices, grants, values, attachments,
+    /// deliveries and heads. External content that only this session used keeps its row, with no uses. The session
+    /// must have no payment in the payment outbox.
     fn delete_session(&mut self, no: SessionNo) -> Result<(), Error>;
-    /// Extends every lease of a worker and lists them.
+    /// Extends every lease of a worker and returns them.
     fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error>;
     /// Sets a head.
     fn put_head(&mut self, session: SessionNo, name: &str, node: Option<Node>) -> Result<(), Error>;
-    /// Adds a turn; its number is given out here, whatever the row says. An id that is taken is refused ([`taken`]).
+    /// Inserts a turn and assigns its number, ignoring the number in the row. An id in use is refused ([`taken`]).
     fn insert_turn(&mut self, row: &TurnRow) -> Result<TurnNo, Error>;
     /// Replaces a turn.
     fn put_turn(&mut self, row: &TurnRow) -> Result<(), Error>;
-    /// Adds a record at the end.
+    /// Appends a record.
     fn append(&mut self, row: &RecordRow) -> Result<(), Error>;
-    /// Lets a record of a session be found by these words, with spaces between them.
+    /// Indexes a record of a session under these words, which are separated by spaces.
     fn put_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error>;
-    /// Lets a record not be found by its words any more, which are these.
+    /// Removes a record from the search index. `words` are the words it was indexed under.
     fn delete_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error>;
-    /// Adds or replaces a claim.
+    /// Inserts or replaces a claim.
     fn put_claim(&mut self, row: &ClaimRow) -> Result<(), Error>;
-    /// Removes a claim.
+    /// Deletes a claim.
     fn delete_claim(&mut self, session: SessionNo, claim: ClaimRef) -> Result<(), Error>;
-    /// Adds a wait of a turn, or replaces the one with the same key.
+    /// Inserts a wait of a turn, or replaces the one with the same key.
     fn put_wait(&mut self, turn: TurnNo, wait: &Wait) -> Result<(), Error>;
-    /// Removes the waits of a turn.
+    /// Deletes the waits of a turn.
     fn delete_waits(&mut self, turn: TurnNo) -> Result<(), Error>;
-    /// Adds a resolution.
+    /// Inserts a resolution.
     fn insert_resolution(&mut self, row: &ResolutionRow) -> Result<(), Error>;
     /// Sets or removes a value.
     fn put_value(&mut self, session: SessionNo, name: &str, json: Option<&str>) -> Result<(), Error>;
-    /// Adds a blob, or counts one more use of it.
+    /// Stores a blob, or counts one more use of it.
     fn put_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error>;
-    /// Adds a blob that stays whoever uses it.
+    /// Stores a blob that is never deleted, whether used or not.
     fn pin_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error>;
-    /// Adds an attachment of a session, which must not have it yet. Its content is counted apart.
+    /// Inserts an attachment of a session, which must not have it yet. Uses of its content are counted separately.
     fn insert_attachment(&mut self, row: &AttachmentRow) -> Result<(), Error>;
-    /// Adds or replaces content outside.
+    /// Inserts or replaces the row of external content.
     fn put_outside(&mut self, row: &OutsideRow) -> Result<(), Error>;
-    /// Removes content outside from the books.
+    /// Deletes the row of external content.
     fn delete_outside(&mut self, content: Hash) -> Result<(), Error>;
-    /// Sets how often contents were condemned or forgotten.
+    /// Sets how often content was marked for deletion or unmarked.
     fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error>;
-    /// Adds or replaces a sink.
+    /// Inserts or replaces a sink.
     fn put_sink(&mut self, row: &SinkRow) -> Result<(), Error>;
-    /// Adds or replaces a delivery.
+    /// Inserts or replaces a delivery.
     fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), Error>;
-    /// Removes a delivery.
+    /// Deletes a delivery.
     fn delete_delivery(&mut self, sink: &str, turn: TurnNo, moment: Moment) -> Result<(), Error>;
-    /// Adds or replaces a purse.
+    /// Inserts or replaces a budget account.
     fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error>;
-    /// Removes a purse, if it is there.
+    /// Deletes a budget account if it exists.
     fn delete_purse(&mut self, org: OrgId, name: &str) -> Result<(), Error>;
-    /// Adds or replaces a rate.
+    /// Inserts or replaces a rate limit.
     fn put_rate(&mut self, row: &RateView) -> Result<(), Error>;
-    /// Adds or replaces what is reserved for an effect.
+    /// Inserts or replaces a budget reservation.
     fn put_hold(&mut self, row: &HoldRow) -> Result<(), Error>;
-    /// Removes what is reserved for an effect.
+    /// Deletes a budget reservation.
     fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error>;
-    /// Adds or replaces a payment that is owed.
+    /// Inserts or replaces a payment of the payment outbox.
     fn put_owed(&mut self, row: &OwedRow) -> Result<(), Error>;
-    /// Removes a payment that is owed, if it is there.
+    /// Deletes a payment from the payment outbox if it is there.
     fn delete_owed(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error>;
-    /// Adds an organisation.
+    /// Inserts an organisation.
     fn insert_org(&mut self, org: &Org) -> Result<(), Error>;
-    /// Adds or replaces an API key.
+    /// Inserts or replaces an API key.
     fn put_key(&mut self, row: &KeyRow) -> Result<(), Error>;
-    /// Notes what was done; its number is given out here, whatever the row says.
+    /// Adds an entry to the audit log and assigns its number, ignoring the number in the row.
     fn note(&mut self, row: &AuditRow) -> Result<(), Error>;
-    /// Adds a version, which must not be there yet.
+    /// Inserts a version of a configuration, which must not exist yet.
     fn insert_config(&mut self, row: &ConfigRow) -> Result<(), Error>;
-    /// Adds a vote, or replaces the one that the same person gave.
+    /// Inserts a vote, or replaces the same person's earlier vote.
     fn put_vote(&mut self, row: &VoteRow) -> Result<(), Error>;
-    /// Removes a vote.
+    /// Deletes a vote.
     fn delete_vote(&mut self, row: &VoteRow) -> Result<(), Error>;
-    /// Adds or replaces a question whose people are told again.
+    /// Inserts or replaces an approval request that has reminders or an escalation.
     fn put_notice(&mut self, row: &NoticeRow) -> Result<(), Error>;
-    /// Removes a question whose people are told again, if it is there.
+    /// Deletes an approval request that has reminders or an escalation, if it exists.
     fn delete_notice(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error>;
-    /// Adds or replaces an approval for the rest of a session.
+    /// Inserts or replaces an approval for the rest of a session.
     fn put_grant(&mut self, row: &GrantRow) -> Result<(), Error>;
-    /// Removes an approval for the rest of a session.
+    /// Deletes an approval for the rest of a session.
     fn delete_grant(&mut self, id: GrantId) -> Result<(), Error>;
-    /// Keeps a piece of a reply, in place of the one with the same start.
+    /// Stores a piece of a reply, in place of the one with the same start.
     fn put_partial(&mut self, row: &PartialRow) -> Result<(), Error>;
-    /// Forgets what was kept of the reply that a turn was getting.
+    /// Deletes the stored text of the reply that a turn is receiving.
     fn delete_partials(&mut self, turn: TurnNo) -> Result<(), Error>;
 }
 
-/// Added to the uses of a blob that stays.
+/// Added to the use count of a blob that is never deleted.
 pub const PINNED: u64 = 1 << 40;

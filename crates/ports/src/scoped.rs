@@ -1,8 +1,10 @@
-//! The same data as somebody with less access has it: nobody sees what belongs to another organisation (R12.8, S35).
+//! A store handle with restricted access: it sees the rows of one organisation only.
 //!
-//! Every unit of work of such a handle runs over [`rows::Shown`], which shows the rows of one organisation and no
-//! others. So no query can forget whom it serves: to the ledger the rest does not exist, and another organisation's id
-//! gets the very answer of one that was never given out.
+//! Every unit of work of such a handle runs on [`rows::Shown`], which filters the rows by organisation. So no query
+//! can forget the filter: to the ledger, other rows do not exist. The id of another organisation's row gets the same
+//! answer as an id that was never assigned.
+//!
+//! The permissions within an organisation are checked in [`crate::ledger`].
 mod rows;
 
 use crate::BoxFuture;
@@ -14,14 +16,14 @@ use rows::Shown;
 use std::any::Any;
 use std::sync::Arc;
 
-/// A store as somebody with this access has it.
+/// A store handle with restricted access.
 pub struct Scoped {
     inner: Arc<dyn Engine>,
     access: Arc<Access>,
 }
 
 impl Scoped {
-    /// This store with this access.
+    /// Restricts this store to this access.
     pub(crate) fn new(inner: Arc<impl Backend>, access: Access) -> Self {
         Self { inner, access: Arc::new(access) }
     }
@@ -67,7 +69,7 @@ impl Backend for Scoped {
     }
 }
 
-/// What a unit came to, whatever that is.
+/// The result of a unit of work, with its type erased.
 type Boxed = Box<dyn Any + Send>;
 type Unit = Box<dyn FnOnce(&mut dyn Rows) -> Result<Boxed, Error> + Send>;
 type Query = Box<dyn FnOnce(&dyn ReadRows) -> Result<Boxed, Error> + Send>;
@@ -85,7 +87,7 @@ fn opened<T: 'static>(answer: BoxFuture<'_, Result<Boxed, Error>>) -> BoxFuture<
     })
 }
 
-/// Any backend as an object. A store within a store within a store would otherwise be a type without end.
+/// A backend as a trait object. Without it, nested handles would be an infinite type.
 trait Engine: Send + Sync {
     fn write_boxed(&self, unit: Unit) -> BoxFuture<'_, Result<Boxed, Error>>;
     fn read_boxed(&self, query: Query) -> BoxFuture<'_, Result<Boxed, Error>>;

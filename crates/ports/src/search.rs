@@ -1,6 +1,6 @@
-//! Messages found by their words: inputs and replies, of whoever may see them.
+//! Full-text search over messages: inputs and replies that the caller may see.
 //!
-//! The words are written with the message, in one transaction, so what is found is what is there.
+//! The index is written in the same transaction as the message, so results are always up to date.
 use crate::Answer;
 use crate::ledger;
 use crate::store::{Backend, FeedCursor};
@@ -9,41 +9,41 @@ use outlast_vocab::id::{SessionId, TurnId};
 use outlast_vocab::record::Seq;
 use outlast_vocab::words::Wanted;
 
-/// What is looked for.
+/// A search query.
 #[derive(Clone, Debug)]
 pub struct Find {
-    /// The words.
+    /// The words to find.
     pub wanted: Wanted,
-    /// Only in this session.
+    /// Searches only this session.
     pub session: Option<SessionId>,
-    /// Only messages that were written before the one with this position; all of them without it.
+    /// Returns only messages before this position. `None` starts at the newest message.
     pub before: Option<FeedCursor>,
-    /// How many.
+    /// The maximum number of results.
     pub limit: usize,
 }
 
-/// A message that was found.
+/// A message that matches a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Its position among all records, for the next page.
+    /// Its position among all records, for pagination.
     pub position: FeedCursor,
     /// Its session.
     pub session: SessionId,
     /// Its turn.
     pub turn: TurnId,
-    /// Its place in the session.
+    /// Its sequence number in the session.
     pub seq: Seq,
     /// When it was written.
     pub at: Millis,
-    /// Whether it is an input; a reply if not.
+    /// Whether it is an input; otherwise it is a reply.
     pub is_input: bool,
-    /// What it says.
+    /// Its text.
     pub text: String,
 }
 
-/// Messages by their words.
+/// Full-text search over messages.
 pub trait Search: Send + Sync {
-    /// Messages that have these words, the newest first.
+    /// Returns the messages that contain the words, newest first.
     fn find(&self, find: Find) -> Answer<'_, Vec<Found>>;
 }
 

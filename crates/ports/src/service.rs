@@ -1,8 +1,8 @@
-//! Services are found by type and checked once, at start-up (R6.11).
+//! Services for tools, found by type and checked once at start-up.
 //!
-//! A tool names what it needs in [`crate::tool::Tool::Needs`]. Some services live as long as the program
-//! ([`Service`]); others belong to one call ([`Steps`], [`Timer`], [`Events`], [`Completion`], [`Progress`],
-//! [`Values`], [`Attachments`], [`Models`], [`Tools`], [`Agent`], [`Cancellation`]). A tool sees only what it asked for.
+//! A tool names the services that it needs in [`crate::tool::Tool::Needs`], and gets no others. Some services live as
+//! long as the program ([`Service`]). Others belong to one call ([`Steps`], [`Timer`], [`Events`], [`Completion`],
+//! [`Progress`], [`Values`], [`Attachments`], [`Models`], [`Tools`], [`Agent`], [`Cancellation`]).
 use crate::store::{AttachmentView, Upload};
 use crate::tool::schema_of;
 use crate::{Answer, BoxFuture};
@@ -25,94 +25,94 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What the runtime offers one running call. Tools do not see it; they name services made of it.
+/// The functions that the runtime offers to a running call. Tools do not see it; they use services built on it.
 pub trait CallScope: Send + Sync {
-    /// Runs a step once: when the tool runs again, the recorded value comes back and `run` is dropped.
+    /// Runs a step once. If the tool runs again, this returns the recorded value and drops `run`.
     fn step<'a>(&'a self, name: &'a str, input: Value, run: Answer<'a, Value>) -> Answer<'a, Value>;
 
-    /// Lets time pass, across restarts.
+    /// Sleeps, across restarts.
     fn sleep(&self, pause: Duration) -> Answer<'_, ()>;
 
-    /// Waits until somebody resolves this custom key, across restarts.
+    /// Waits until this custom key is resolved, across restarts.
     fn event<'a>(&'a self, custom: &'a str, within: Option<Duration>) -> Answer<'a, Resolution>;
 
-    /// The key that resolves [`CallScope::event`] from outside.
+    /// Returns the key with which an external system resolves [`CallScope::event`].
     fn event_key(&self, custom: &str) -> Result<CompletionKey, Error>;
 
-    /// The key that completes this call from outside, once the tool has answered `pending`.
+    /// Returns the key with which an external system completes this call, after the tool has returned `pending`.
     fn completion_key(&self) -> Result<CompletionKey, Error>;
 
-    /// Tells listeners how far the tool is. Best effort: never fails the tool.
+    /// Reports progress to subscribers. Best effort: never fails the tool.
     fn progress(&self, note: String);
 
-    /// Shows listeners a piece of what the tool puts out. Best effort: never fails the tool.
+    /// Sends a part of the tool's output to subscribers. Best effort: never fails the tool.
     fn output(&self, text: String);
 
-    /// Keeps an attachment of the session; it commits with the call's answer.
+    /// Adds an attachment to the session. It commits with the result of the call.
     fn attach(&self, file: Upload) -> Result<(), Error>;
 
-    /// An attachment of the session, this call's own among them, with its bytes.
+    /// Returns an attachment of the session with its bytes, including attachments of this call.
     fn attachment(&self, id: AttachmentId) -> Answer<'_, Upload>;
 
-    /// What is known of an attachment without its bytes.
+    /// Returns the metadata of an attachment.
     fn attachment_info(&self, id: AttachmentId) -> Answer<'_, AttachmentView>;
 
-    /// Some bytes of an attachment; what lies behind its end is left away.
+    /// Returns a range of an attachment's bytes, truncated at its end.
     fn attachment_range(&self, id: AttachmentId, range: Range<u64>) -> Answer<'_, Vec<u8>>;
 
-    /// Whether the policy lets the call do this.
+    /// Checks whether the policy allows the call to do this.
     fn permit(&self, deed: Deed) -> Answer<'_, ()>;
 
-    /// What the agent of the turn lets be reached.
+    /// Returns the network access rules of the turn's agent.
     fn network(&self) -> Result<Reach, Error>;
 
-    /// A document of the agent of the turn.
+    /// Returns a document of the turn's agent.
     fn document(&self, path: &str) -> Result<String, Error>;
 
-    /// The model that answers the turn.
+    /// Returns the model of the turn.
     fn model(&self) -> Result<ModelName, Error>;
 
-    /// Asks a model outside the conversation, once: when the tool runs again, the recorded reply comes back.
+    /// Calls a model outside the conversation, once. If the tool runs again, this returns the recorded reply.
     fn direct(&self, call: DirectCall) -> Answer<'_, Reply>;
 
     /// Runs another tool of the agent, once.
     fn tool<'a>(&'a self, tool: &'a ToolName, arguments: Value) -> Answer<'a, Value>;
 
-    /// Takes back what the tools that this call has run so far did, the newest first.
+    /// Undoes the tool calls that this call has made so far, newest first.
     fn undo_tools(&self) -> Answer<'_, ()>;
 
-    /// Comes back when the turn is cancelled.
+    /// Completes when the turn is cancelled.
     fn cancelled(&self) -> BoxFuture<'_, ()>;
 
-    /// A value of the session, with this call's own writes.
+    /// Returns a value of the session, including writes of this call.
     fn value<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Value>>;
 
-    /// The names of the session's values that begin with `prefix`.
+    /// Returns the names of the session's values that start with `prefix`.
     fn value_names<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<String>>;
 
-    /// Writes a value of the session; it commits with the call's answer.
+    /// Writes a value of the session. It commits with the result of the call.
     fn set_value(&self, name: &str, value: Option<Value>) -> Result<(), Error>;
 
-    /// What a plug-in keeps in the session, with this call's own writes.
+    /// Returns the state of a plug-in in the session, including writes of this call.
     fn plugin_state<'a>(&'a self, plugin: &'a PluginName) -> Answer<'a, Option<Value>>;
 
-    /// Keeps something for a plug-in in the session; it commits with the call's answer.
+    /// Replaces the state of a plug-in in the session. It commits with the result of the call.
     fn keep_plugin_state(&self, plugin: &PluginName, state: Value) -> Result<(), Error>;
 
-    /// What the turn's input carries for a plug-in.
+    /// Returns the data that the turn's input carries for a plug-in.
     fn plugin_input(&self, plugin: &PluginName) -> Option<Value>;
 
-    /// Sets money aside under a name that is unique in the call; the same name gives the same payment.
+    /// Reserves money under a name that is unique in the call. The same name returns the same payment.
     fn reserve_payment<'a>(&'a self, name: &'a str, order: Order) -> Answer<'a, Standing>;
 
-    /// Pays what was set aside under this name; gives the receipt.
+    /// Pays the reservation with this name. Returns the receipt.
     fn settle_payment<'a>(&'a self, name: &'a str) -> Answer<'a, String>;
 
-    /// Frees what was set aside under this name.
+    /// Releases the reservation with this name.
     fn release_payment<'a>(&'a self, name: &'a str, reason: &'a str) -> Answer<'a, ()>;
 }
 
-/// The handles this deployment grants. Built at start-up, then frozen.
+/// The services that this deployment grants. Built at start-up and immutable after that.
 #[derive(Clone, Default)]
 pub struct Services {
     by_type: HashMap<TypeId, Arc<dyn Any + Send + Sync>>,
@@ -127,8 +127,8 @@ impl Services {
         self
     }
 
-    /// Says what a service is made of, where no contract does: what it reaches, for example. Other means make other tools of
-    /// those that need it.
+    /// Sets the fingerprint of a service, for properties that no contract contains, such as what it can reach. A tool
+    /// that needs the service counts as another tool if the fingerprint changes.
     #[must_use]
     pub fn made_of<T: Send + Sync + 'static>(mut self, means: Hash) -> Self {
         self.made_of.insert(TypeId::of::<T>(), means);
@@ -144,17 +144,17 @@ impl Services {
     }
 }
 
-/// Anything a tool may ask for: one service, or a tuple of them.
+/// The services that a tool needs: one, or a tuple.
 pub trait Needs: Sized + Send {
-    /// Finds out at start-up whether everything is there.
+    /// Checks at start-up whether all services are granted.
     fn check(services: &Services) -> Result<(), Error>;
 
-    /// What it is made of, as far as that is said ([`Services::made_of`]).
+    /// Returns the fingerprints of the services, where set ([`Services::made_of`]).
     fn made_of(_services: &Services) -> Vec<Hash> {
         Vec::new()
     }
 
-    /// Hands it to one call.
+    /// Creates the services for one call.
     fn gather(services: &Services, scope: &Arc<dyn CallScope>) -> Result<Self, Error>;
 }
 
@@ -247,7 +247,7 @@ per_call! {
 }
 
 impl Steps {
-    /// Runs a step once. Its name must be unique in the call; its input is part of its identity.
+    /// Runs a step once. The name must be unique in the call. The input is part of the step's identity.
     pub async fn run<I, T, F>(&self, name: &str, input: &I, run: F) -> Result<T, Error>
     where
         I: Serialize + Sync,
@@ -270,45 +270,46 @@ fn json(value: &impl Serialize) -> Result<Value, Error> {
 }
 
 impl Timer {
-    /// Lets time pass. A long sleep parks the turn; the tool runs again from its start when it is over.
+    /// Sleeps, across restarts. A long sleep parks the turn. After it, the tool runs again from its start.
     pub async fn sleep(&self, pause: Duration) -> Result<(), Error> {
         self.0.sleep(pause).await
     }
 }
 
 impl Events {
-    /// The key that resolves the wait for `custom` from outside; the same in every run.
+    /// Returns the key with which an external system resolves the wait for `custom`. It is the same in every run.
     pub fn key(&self, custom: &str) -> Result<CompletionKey, Error> {
         self.0.event_key(custom)
     }
 
-    /// Waits until somebody resolves `custom`, or until `within` has passed.
+    /// Waits until `custom` is resolved, or until `within` has passed.
     pub async fn wait(&self, custom: &str, within: Option<Duration>) -> Result<Resolution, Error> {
         self.0.event(custom, within).await
     }
 }
 
 impl Completion {
-    /// The key with which somebody outside completes this call; hand it out, then answer [`crate::tool::Ran::Pending`].
+    /// Returns the key with which an external system completes this call. Hand it out, then return
+    /// [`crate::tool::Ran::Pending`].
     pub fn key(&self) -> Result<CompletionKey, Error> {
         self.0.completion_key()
     }
 }
 
 impl Progress {
-    /// Tells listeners how far the tool is.
+    /// Reports progress to subscribers.
     pub fn note(&self, note: impl Into<String>) {
         self.0.progress(note.into());
     }
 
-    /// Shows listeners a piece of what the tool puts out.
+    /// Sends a part of the tool's output to subscribers.
     pub fn output(&self, text: impl Into<String>) {
         self.0.output(text.into());
     }
 }
 
-/// An argument that refers to an attachment of the session. A tool that takes one gets the reference; every other argument is
-/// passed what is in the attachment (R6.10).
+/// An argument that refers to an attachment of the session. A tool with such an argument gets the reference. For all
+/// other arguments, a reference is replaced by the attachment's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attached(pub AttachmentId);
 
@@ -331,7 +332,7 @@ impl JsonSchema for Attached {
 }
 
 impl Attachments {
-    /// Keeps bytes as an attachment of the session. What the tool returns may name it by its id.
+    /// Stores bytes as an attachment of the session. The result of the tool may refer to it by its id.
     pub fn put(
         &self,
         media_type: &str,
@@ -344,48 +345,49 @@ impl Attachments {
         Ok(attachment)
     }
 
-    /// An attachment of the session with its bytes. One over `attachment_bytes` is refused; read it by range.
+    /// Returns an attachment of the session with its bytes. Fails for attachments over `attachment_bytes`; read those
+    /// by range.
     pub async fn get(&self, id: AttachmentId) -> Result<Upload, Error> {
         self.0.attachment(id).await
     }
 
-    /// What is known of an attachment without its bytes.
+    /// Returns the metadata of an attachment.
     pub async fn info(&self, id: AttachmentId) -> Result<AttachmentView, Error> {
         self.0.attachment_info(id).await
     }
 
-    /// Some bytes of an attachment, without reading the others. What lies behind its end is left away.
+    /// Returns a range of an attachment's bytes, truncated at its end. The other bytes are not read.
     pub async fn read(&self, id: AttachmentId, range: Range<u64>) -> Result<Vec<u8>, Error> {
         self.0.attachment_range(id, range).await
     }
 }
 
 impl Agent {
-    /// What it lets be reached. A tool that goes out holds itself to this.
+    /// Returns its network access rules. Tools that make connections must enforce them.
     pub fn network(&self) -> Result<Reach, Error> {
         self.0.network()
     }
 
-    /// Asks its policy whether the call may do this. An error is for the model to be told; a tool that goes on in spite of it is no
-    /// tool of ours.
+    /// Asks the policy whether the call may do this. On an error, the tool must not continue; the error is for the
+    /// model.
     pub async fn permit(&self, deed: Deed) -> Result<(), Error> {
         self.0.permit(deed).await
     }
 
-    /// One of its documents.
+    /// Returns one of the agent's documents.
     pub fn document(&self, path: &str) -> Result<String, Error> {
         self.0.document(path)
     }
 }
 
 impl Models {
-    /// Asks the turn's own model; its answer is text.
+    /// Asks the model of the turn. Returns its answer as text.
     pub async fn ask(&self, text: impl Into<String>) -> Result<String, Error> {
         let reply = self.call(self.question(text)?).await?;
         Ok(text_of(&reply.parts).into_owned())
     }
 
-    /// Asks the turn's own model for an answer of type `T`. One that does not fit is sent back with its errors.
+    /// Asks the model of the turn for an answer of type `T`. An answer that does not fit is sent back with its errors.
     pub async fn ask_as<T: DeserializeOwned + JsonSchema>(
         &self,
         text: impl Into<String>,
@@ -398,12 +400,12 @@ impl Models {
         })
     }
 
-    /// Asks a model with everything that can be said of it.
+    /// Calls a model with full control over the request.
     pub async fn call(&self, question: DirectCall) -> Result<Reply, Error> {
         self.0.direct(question).await
     }
 
-    /// A question to the turn's own model, to be changed by struct update.
+    /// Creates a request to the model of the turn, for struct update syntax.
     pub fn question(&self, text: impl Into<String>) -> Result<DirectCall, Error> {
         Ok(DirectCall {
             usage_source: "tool".to_owned(),
@@ -417,26 +419,27 @@ impl Models {
 }
 
 impl Tools {
-    /// Runs another tool of the agent, once: when this tool runs again, the recorded result comes back. A tool that may run
-    /// again cannot run one that must not.
+    /// Runs another tool of the agent, once. If this tool runs again, the recorded result is returned. A tool that may
+    /// run again cannot call one that must not.
     pub async fn call(&self, tool: &str, arguments: impl Serialize) -> Result<Value, Error> {
         self.0.tool(&tool.parse()?, json(&arguments)?).await
     }
 
-    /// Takes back what the tools that this call has run so far did, the newest first; those that name what takes them back
-    /// (R6.15). Each is taken back once, however often this tool runs.
+    /// Undoes the tool calls that this call has made so far, newest first. Calls of tools without an undo are skipped.
+    ///
+    /// Each call is undone once, however often this tool runs.
     pub async fn undo(&self) -> Result<(), Error> {
         self.0.undo_tools().await
     }
 }
 
 impl Values {
-    /// A value of the session.
+    /// Returns a value of the session.
     pub async fn get(&self, name: &str) -> Result<Option<Value>, Error> {
         self.0.value(name).await
     }
 
-    /// The names of the session's values that begin with `prefix`.
+    /// Returns the names of the session's values that start with `prefix`.
     pub async fn names(&self, prefix: &str) -> Result<Vec<String>, Error> {
         self.0.value_names(prefix).await
     }
@@ -453,13 +456,13 @@ impl Values {
 }
 
 impl Cancellation {
-    /// Comes back when the turn is cancelled.
+    /// Completes when the turn is cancelled.
     pub async fn requested(&self) {
         self.0.cancelled().await;
     }
 }
 
-/// A scope that offers nothing, for calls that do not run: previews, and tests.
+/// A scope that offers nothing, for calls that do not run: previews and tests.
 pub(crate) struct Nowhere;
 
 fn nothing<'a, T: Send + 'a>() -> Answer<'a, T> {

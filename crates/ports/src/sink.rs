@@ -1,8 +1,9 @@
-//! Where outputs go, that is, what turns came to and whom they ask: [`Sink`] is what others implement, [`Outlet`] a sink with its
-//! name and what it wants.
+//! Destinations for outputs: ended turns and approval requests.
 //!
-//! An output is handed over until it is taken, under an id that never changes, so whoever remembers ids takes each once.
-//! What is due and who hands it over is [`crate::outbox`].
+//! Implement [`Sink`] to receive outputs. An [`Outlet`] is a sink with its name and subscription.
+//!
+//! Outlast delivers each output at least once, under an id that never changes. A receiver that remembers ids processes
+//! each output exactly once. [`crate::outbox`] decides what is due and which worker delivers it.
 use crate::Answer;
 use crate::outbox::{Begins, Subscription};
 use outlast_vocab::access::Principal;
@@ -19,28 +20,28 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// The longest name of a sink in bytes.
+/// The maximum length of a sink's name in bytes.
 const NAME_BYTES: usize = 64;
 
-/// What a sink can be told of.
+/// A kind of event that a sink can subscribe to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topic {
     /// A turn ended.
     TurnEnded,
-    /// Somebody is asked for an approval.
+    /// A call waits for an approval.
     ApprovalRequested,
-    /// They are reminded of it.
+    /// A reminder of a call that waits for an approval.
     ApprovalReminded,
-    /// Others may approve it, too.
+    /// More people may approve the call.
     ApprovalEscalated,
 }
 
 impl Topic {
-    /// Every topic.
+    /// All topics.
     pub const ALL: [Self; 4] =
         [Self::TurnEnded, Self::ApprovalRequested, Self::ApprovalReminded, Self::ApprovalEscalated];
 
-    /// How it is written: the `type` of a message.
+    /// Returns its name: the `type` of a message.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TurnEnded => "turn.ended",
@@ -63,26 +64,26 @@ impl FromStr for Topic {
     }
 }
 
-/// Which of the things that a turn's records say is told: a record may say several.
+/// Identifies an event of a turn. One record may contain several events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Moment {
-    /// The record.
+    /// The sequence number of the record.
     pub seq: Seq,
-    /// Which of the things it says.
+    /// The index of the event in the record.
     pub nth: u32,
 }
 
-/// What an output tells.
+/// The event that an output reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum About {
-    /// How a turn ended.
+    /// A turn ended in this way.
     Ended(End),
-    /// That somebody's approval is wanted.
+    /// A call waits for an approval.
     Approval(Notice, Box<Asking>),
 }
 
 impl About {
-    /// What it is about, in a word.
+    /// Returns the topic of the event.
     pub const fn topic(&self) -> Topic {
         match self {
             Self::Ended(_) => Topic::TurnEnded,
@@ -93,111 +94,114 @@ impl About {
     }
 }
 
-/// Why people are told of a question for approval.
+/// Why a sink is notified of an approval request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// It was asked.
+    /// The approval was requested.
     Requested,
-    /// It still waits.
+    /// The request is still open.
     Reminded {
-        /// How many reminders fell due by now.
+        /// The number of reminders that were due so far.
         number: u32,
     },
-    /// Others may approve, too.
+    /// More people may approve the call.
     Escalated {
-        /// Who.
+        /// The people who were added.
         to: Vec<String>,
     },
 }
 
-/// A question for approval, as the model's call asked it.
+/// A request for approval of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asking {
-    /// What it is called.
+    /// Its id.
     pub id: ApprovalId,
-    /// The fingerprint of what is approved: the tool as it is defined, the arguments, their labels, the policy.
+    /// The fingerprint of what is approved: the tool definition, the arguments, their labels and the policy.
     pub form: Hash,
     /// The call, exactly as it will run.
     pub call: PreparedCall,
-    /// What the rule says of who is asked.
+    /// What the policy rule says about the approvers.
     pub ask: Ask,
-    /// Who may approve by now; nobody named is everybody.
+    /// The people who may approve it now. If empty, everyone may.
     pub who: Vec<String>,
-    /// When the model asked for it.
+    /// When the model requested the call.
     pub since: Millis,
-    /// When silence becomes a no.
+    /// When the request expires. It is denied then.
     pub expires: Option<Millis>,
-    /// Links that decide it, for a sink that wants them.
+    /// Links that decide the request, for a sink that wants them.
     pub links: Vec<Links>,
 }
 
-/// What one person decides a question with.
+/// The links with which one person decides a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Links {
-    /// Who.
+    /// The person.
     pub by: Principal,
-    /// Says yes.
+    /// Approves the call.
     pub approve: String,
-    /// Says no.
+    /// Denies the call.
     pub deny: String,
 }
 
-/// Something that happened in a turn, on its way to a sink.
+/// An event of a turn, for delivery to a sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Made of the sink, the turn and the moment: the same on every attempt, in every process.
+    /// The delivery id. It is derived from the sink, the turn and the moment, so it is the same for every attempt and
+    /// process.
     pub id: DeliveryId,
-    /// Whose it is.
+    /// The organisation that owns the session.
     pub org: OrgId,
     /// The session.
     pub session: SessionId,
-    /// The key the session's caller knows it by.
+    /// The session key that the caller chose.
     pub key: Option<String>,
     /// The turn.
     pub turn: TurnId,
-    /// Which of the things that happened in it.
+    /// The event within the turn.
     pub moment: Moment,
     /// When it happened.
     pub at: Millis,
     /// What happened.
     pub about: About,
-    /// Which attempt this is, counted from 1. An earlier one may have been taken without anybody here knowing.
+    /// The number of this attempt, starting at 1. An earlier attempt may have been received without a confirmation.
     pub attempt: u32,
-    /// When this attempt began.
+    /// When this attempt started.
     pub sent: Millis,
 }
 
-/// Takes finished outputs.
+/// Receives outputs.
 pub trait Sink: Send + Sync {
-    /// Where it is, for people. Without secrets.
+    /// Returns a human-readable location without secrets.
     fn place(&self) -> String;
 
-    /// Hands an output over. It was taken only if the answer says so. An error of class `retry` is met with another
-    /// attempt, after its pause where it names one; any other gives the output up.
+    /// Delivers an output. The delivery succeeded only if this returns `Ok`.
+    ///
+    /// After an error of class `retry`, Outlast tries again, after the pause that the error names, if any. After any
+    /// other error, Outlast gives up on this output.
     fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()>;
 
-    /// Sends a message that tells nothing, and comes back with what was answered. Fails like a delivery if it was not taken;
-    /// nothing is tried again.
+    /// Sends a test message and returns the response. Fails like a delivery, and is never retried.
     fn try_out(&self, _id: DeliveryId, _now: Millis) -> Answer<'_, String> {
         let detail = format!("only webhooks are tried out, and this goes to {}", self.place());
         Box::pin(async { Err(Error::new(Kind::InputInvalid, detail)) })
     }
 }
 
-/// A sink with its name, what it wants and where it begins.
+/// A sink with its name and subscription.
 #[derive(Clone)]
 pub struct Outlet {
-    /// Its name, what it wants and where it begins.
+    /// Its name, its topics and its starting point.
     pub subscription: Subscription,
-    /// Where the outputs go.
+    /// The destination.
     pub sink: Arc<dyn Sink>,
-    /// The server whose links decide the questions it is told of, where it wants links.
+    /// The server to which approval links point, if the sink wants links.
     pub links: Option<PublicUrl>,
 }
 
 impl Outlet {
-    /// A sink that wants the outputs of all turns that end from its first start on. Ids are made of its name, so it
-    /// keeps that for ever.
+    /// Creates an outlet for the outputs of all turns that end after its first start.
+    ///
+    /// Delivery ids are derived from the name, so never change the name.
     pub fn new(name: impl Into<String>, sink: impl Sink + 'static) -> Result<Self, Error> {
         let name = name.into();
         limits::check("the name of a sink", name.len(), NAME_BYTES)?;
@@ -210,7 +214,7 @@ impl Outlet {
         Ok(Self { subscription, sink: Arc::new(sink), links: None })
     }
 
-    /// Wants to be told of these, and of nothing else: `turn.ended`, `approval.requested`, … ([`Topic::ALL`]).
+    /// Subscribes to these topics only: `turn.ended`, `approval.requested`, … ([`Topic::ALL`]).
     pub fn on<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Result<Self, Error> {
         let on: Result<BTreeSet<Topic>, Error> =
             names.into_iter().map(|name| name.as_ref().parse()).collect();
@@ -223,7 +227,7 @@ impl Outlet {
         Ok(self)
     }
 
-    /// Wants only turns that ended in these ways: `answered`, `failed`, … ([`End::NAMES`]).
+    /// Delivers only turns that ended in these ways: `answered`, `failed`, … ([`End::NAMES`]).
     pub fn ends<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Result<Self, Error> {
         let known: Vec<&str> = End::NAMES.iter().copied().filter(|name| *name != JOINED).collect();
         let mut wanted = Vec::new();
@@ -244,15 +248,15 @@ impl Outlet {
         Ok(self)
     }
 
-    /// Wants links with which those who are asked decide, on the server that is reached there. Whoever reads what this sink gets can
-    /// decide in their names.
+    /// Adds links to approval requests with which the approvers decide. They point to this server. Everyone who reads
+    /// the messages of this sink can decide in the approvers' names.
     #[must_use]
     pub fn with_links_at(mut self, server: PublicUrl) -> Self {
         self.links = Some(server);
         self
     }
 
-    /// Wants also what ended before its first start.
+    /// Also delivers turns that ended before the first start of the sink.
     #[must_use]
     pub fn from_the_beginning(mut self) -> Self {
         self.subscription.begins = Begins::Beginning;
@@ -260,16 +264,16 @@ impl Outlet {
     }
 }
 
-/// How a turn ends whose input joined another one: that one's output is delivered.
+/// The end of a turn whose input joined another turn. Only the output of the other turn is delivered.
 const JOINED: &str = "joined";
 
 impl Subscription {
-    /// Wants every end of a turn.
+    /// Creates a subscription to the ends of all turns.
     pub fn to_ends(name: impl Into<String>, begins: Begins) -> Self {
         Self { name: name.into(), on: BTreeSet::from([Topic::TurnEnded]), ends: None, begins }
     }
 
-    /// Whether a turn that ended like this is delivered.
+    /// Returns whether a turn that ended like this is delivered.
     pub(crate) fn wants_end(&self, end: &End) -> bool {
         let name = end.name();
         self.on.contains(&Topic::TurnEnded)

@@ -1,7 +1,11 @@
-//! What the runtime asks of a database, in small facets. One object implements them all.
+//! The store interface: the traits that the runtime uses to read and write a database.
 //!
-//! Each method that writes is one transaction: everything in it is visible together or not at all, and durable when the
-//! answer comes. [`Backend`] is all that a database has to bring; the facets follow from it and from [`crate::ledger`].
+//! [`Store`] combines small traits, such as [`Inbox`], [`Turns`] and [`Journal`]. One object implements all of them.
+//! Each method that writes is one transaction: its effects become visible together or not at all. They are durable
+//! when the method returns.
+//!
+//! This module knows neither SQL nor a particular engine. A database implements only [`Backend`]. The traits here are
+//! implemented for every backend in terms of [`crate::ledger`], which holds the rules.
 use crate::archive::Archives;
 use crate::budget::{Awaited, Books, FirstCall, Held, Metering, PurseView};
 use crate::configs::{ConfigKind, Configs, StoredConfig};
@@ -39,183 +43,183 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The head that a session has from its beginning.
+/// The name of the head that every session has from the start.
 pub const MAIN: &str = "main";
 
-/// Proves who may write: raised with every claim, and checked by every write of a worker (R3.6).
+/// A fencing token. Every claim raises it, and every write of a worker is checked against it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fence(pub u64);
 
-/// A worker's right to drive a session until a point in time.
+/// A worker's lease on a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The session.
     pub session: SessionId,
-    /// The turn that is driven.
+    /// The turn that the worker runs.
     pub turn: TurnId,
-    /// Who holds it.
+    /// The worker that holds the lease.
     pub worker: WorkerId,
-    /// What proves it.
+    /// The fencing token that proves the lease.
     pub fence: Fence,
 }
 
-/// Who wants to drive, and until when the lease is to last.
+/// A worker that asks for a lease, and when that lease is to expire.
 #[derive(Clone, Copy, Debug)]
 pub struct Taker {
     /// The worker.
     pub worker: WorkerId,
-    /// The end of its lease, unless renewed.
+    /// When the lease expires unless the worker renews it.
     pub until: Millis,
 }
 
-/// Which session is meant.
+/// Identifies a session, existing or new.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// A new one with this id.
+    /// A new session with this id.
     New(SessionId),
-    /// The one with this id.
+    /// The existing session with this id.
     Id(SessionId),
-    /// The one with this key, opened under the fresh id if there is none yet (R1.3).
+    /// The session with this key. If no session has the key, a new one is opened under the fresh id.
     Key {
         /// The caller's key.
         key: String,
-        /// The id it gets if it is new.
+        /// The id of the session if it is new.
         fresh: SessionId,
     },
 }
 
-/// An input for a session.
+/// The request to accept an input for a session.
 #[derive(Clone, Debug)]
 pub struct Accept {
-    /// Which session.
+    /// The session.
     pub target: Target,
-    /// The id the turn gets if the input is new.
+    /// The id of the turn if the input is new.
     pub turn: TurnId,
-    /// What it says.
+    /// The content of the input.
     pub parts: Vec<Part>,
     /// The caller's idempotency key.
     pub key: Option<String>,
-    /// The hash of the request that brought it, where the same key must bring the same request.
+    /// The hash of the request that contained the input. If set, the same key must come with the same request.
     pub request: Option<Hash>,
-    /// Which turn of its session it must become, counted from 0; any where absent.
+    /// The index that the turn must get in its session, counted from 0. Any index is accepted if absent.
     pub index: Option<u32>,
-    /// What it does when a turn is under way.
+    /// How the input is handled if a turn is already running.
     pub delivery: Delivery,
-    /// The head it is for.
+    /// The head that the input is for.
     pub head: String,
-    /// JSON Schema that the turn's answer must fit.
+    /// A JSON Schema that the turn's answer must match.
     pub output: Option<Value>,
-    /// What it carries for plug-ins.
+    /// Data for plug-ins, by plug-in name.
     pub plugins: BTreeMap<PluginName, Value>,
-    /// The span that caused it.
+    /// The trace context of the span that caused the input.
     pub traceparent: Option<TraceParent>,
-    /// What was said elsewhere before it.
+    /// Messages of a conversation that took place elsewhere before this input.
     pub before: Vec<Message>,
-    /// What its sender wants to be shown again with it.
+    /// Data that the sender wants returned with the input.
     pub note: Option<Value>,
-    /// The fingerprint of the configuration that is to answer it.
+    /// The fingerprint of the configuration that answers the input.
     pub package: Option<Hash>,
-    /// The configuration that is to answer it, unless it is there already.
+    /// The configuration that answers the input, unless the store already has it.
     pub blobs: Vec<Vec<u8>>,
-    /// What it attaches.
+    /// Attachments of the input.
     pub files: Vec<Filed>,
-    /// Now.
+    /// The current time.
     pub now: Millis,
-    /// Who drives the turn at once if the session is free.
+    /// The worker that runs the turn immediately if the session is idle.
     pub taker: Option<Taker>,
-    /// What is reserved for the taker, where something is counted.
+    /// The budget reservation for the first model call, if the taker starts the turn and budgets apply.
     pub first: Option<FirstCall>,
-    /// Inputs that may wait for the session.
+    /// The maximum number of inputs that may be queued for the session.
     pub queued_most: usize,
 }
 
-/// A retry of a turn that ended.
+/// The request to retry a turn that ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
     /// The turn to retry.
     pub turn: TurnId,
     /// The id of the new turn.
     pub fresh: TurnId,
-    /// The id of the session that the retry is made in, if it is to be a fork.
+    /// The id of the new session, if the retry is made in a fork.
     pub fork: Option<SessionId>,
-    /// Now.
+    /// The current time.
     pub now: Millis,
-    /// Who drives the turn at once if the session is free.
+    /// The worker that runs the turn immediately if the session is idle.
     pub taker: Option<Taker>,
-    /// Inputs that may wait for the session.
+    /// The maximum number of inputs that may be queued for the session.
     pub queued_most: usize,
 }
 
-/// What became of an input.
+/// The result of accepting an input.
 #[derive(Debug)]
 pub struct Accepted {
     /// The session.
     pub session: SessionId,
-    /// The turn it is.
+    /// The turn that the input became.
     pub turn: TurnId,
-    /// Whether it had been accepted before under the same key.
+    /// Whether the input had already been accepted under the same key.
     pub duplicate: bool,
-    /// Where it stands in the journal: the receipt.
+    /// The input's position in the journal, which serves as a receipt.
     pub place: Place,
-    /// The turn to drive, if the taker got the session.
+    /// The turn to run, if the taker got the session.
     pub work: Option<Work>,
 }
 
-/// A turn to drive, with everything the journal knows of it.
+/// A turn for a worker to run, with everything the journal has about it.
 #[derive(Debug)]
 pub struct Work {
-    /// The right to drive it.
+    /// The lease on its session.
     pub lease: Lease,
-    /// Whose it is.
+    /// The organisation that owns it.
     pub org: OrgId,
-    /// Which turn of the session, counted from 0.
+    /// The index of the turn in its session, counted from 0.
     pub index: u32,
-    /// The head it appends to.
+    /// The head that the turn appends to.
     pub head: String,
-    /// The message it follows, if it has not begun yet.
+    /// The message that the turn follows, for a turn without a `Started` record.
     pub parent: Option<NodeRef>,
-    /// What the crash guard knows of the turn.
+    /// The crash guard's counters for the turn.
     pub guard: CrashGuard,
-    /// That it must run alone, and for how long the death of its worker counts against it from then on.
+    /// If set, the turn must run alone, and a worker's death counts against it for this long after the run begins.
     pub trial: Option<Duration>,
     /// The records of the turn, in order.
     pub records: Vec<Record>,
-    /// What became of the wish to reserve for its first effect.
+    /// The result of the budget reservation for its first effect.
     pub held: Option<Held>,
-    /// Whether an earlier lease has driven it and did not leave it parked.
+    /// Whether the turn ran under an earlier lease that ended without parking it.
     pub resumed: bool,
 }
 
 /// One write of a worker.
 #[derive(Clone, Debug)]
 pub struct Commit {
-    /// The right to write.
+    /// The lease under which the worker writes.
     pub lease: Lease,
-    /// Now.
+    /// The current time.
     pub now: Millis,
-    /// What became true, in order. Only what a worker does: what another write says (an input, an end, a wait, a
-    /// cancel, a resolution, a head, an operator's word) is refused.
+    /// The facts to append, in order. The store rejects facts that belong to other writes: an input, an end, a wait,
+    /// a cancel request, a resolution, a head move or an operator's verdict.
     pub facts: Vec<Fact>,
-    /// Values of the session that change with it.
+    /// Session values that change in the same write.
     pub values: Vec<ValueWrite>,
-    /// The configuration that the facts refer to.
+    /// Configuration that the facts refer to.
     pub blobs: Vec<Vec<u8>>,
     /// Attachments that the facts refer to.
     pub files: Vec<Filed>,
-    /// What becomes of the text that was kept of a reply.
+    /// What to do with the stored text of a partial reply.
     pub partial: Partial,
-    /// What it does to the books, where something is counted.
+    /// Changes to budget accounts, if budgets apply.
     pub metering: Option<Metering>,
-    /// Calls that want to go out, where rates are kept here.
+    /// Calls that need permission from a rate limit, if the store keeps the rates.
     pub wants: Vec<Want>,
-    /// How long the turn waited for writes before this one, as far as none of them says so.
+    /// Time the turn waited for earlier writes that no earlier commit reported.
     pub waited: Duration,
-    /// What becomes of the turn.
+    /// What happens to the turn after the write.
     pub then: Then,
 }
 
 impl Commit {
-    /// A write of facts alone; whatever else belongs to it is added by struct update.
+    /// Creates a commit of facts alone. Set other fields with struct update syntax.
     pub fn new(lease: Lease, now: Millis, facts: Vec<Fact>, then: Then) -> Self {
         let (values, blobs, files) = (Vec::new(), Vec::new(), Vec::new());
         let (partial, metering, wants, waited) = (Partial::AsItIs, None, Vec::new(), Duration::ZERO);
@@ -223,17 +227,18 @@ impl Commit {
     }
 }
 
-/// An attachment with its bytes, on their way to where they are kept.
+/// An attachment with its bytes, before it is stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Upload {
-    /// What it is.
+    /// The attachment's metadata.
     pub attachment: Attachment,
     /// Its bytes.
     pub bytes: Arc<[u8]>,
 }
 
 impl Upload {
-    /// Bytes of this kind. What they are called decides nothing: the same bytes are the same attachment.
+    /// Creates an upload from bytes of this media type. The name does not affect its identity: equal bytes of one
+    /// type are the same attachment.
     pub fn new(
         media_type: MediaType,
         name: Option<String>,
@@ -251,130 +256,130 @@ impl std::fmt::Debug for Upload {
     }
 }
 
-/// What becomes of the text that was kept of a reply which is still being said (R5.5).
+/// A change to the stored text of a reply that is still being streamed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Partial {
-    /// It stays as it is.
+    /// Leaves the stored text unchanged.
     #[default]
     AsItIs,
-    /// This is kept too. At the beginning of a reply it takes the place of everything.
+    /// Stores this text too. Text at the start of a reply replaces everything stored before.
     Keep(Said),
-    /// It is forgotten: the reply is whole, or begins anew.
+    /// Deletes the stored text, because the reply is complete or starts again.
     Forget,
 }
 
-/// Text of a reply that is still being said.
+/// A piece of text from a reply that is still being streamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// Which model call.
+    /// The model call.
     pub key: ReplayKey,
-    /// Under which attempt it was said.
+    /// The attempt that produced the text.
     pub attempt: u32,
-    /// How many bytes of text came before.
+    /// How many bytes of text precede this piece.
     pub start: usize,
     /// The text.
     pub text: String,
 }
 
-/// An attachment of a session as people look at it.
+/// An attachment of a session, as queries return it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttachmentView {
-    /// What it is.
+    /// The attachment's metadata.
     pub attachment: Attachment,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Where its content lies.
+    /// Where its content is stored.
     pub lies: Lies,
 }
 
-/// A change of one value of the session; none removes it.
+/// A change to one value of a session. `None` removes the value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueWrite {
     /// The value's name.
     pub name: String,
-    /// Its content.
+    /// The new value.
     pub value: Option<Value>,
 }
 
-/// What becomes of a turn with a commit.
+/// What happens to a turn after a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// It goes on.
+    /// The turn continues.
     GoOn,
-    /// It goes on if an input waits to join it, otherwise it ends.
+    /// The turn continues if an input is queued to join it. Otherwise it ends.
     EndUnlessJoined(End),
-    /// It ends. The next queued turn begins under the same lease.
+    /// The turn ends. The next queued turn begins under the same worker.
     End(End),
-    /// It holds still until one of these is resolved or due.
+    /// The turn is parked until one of these waits is resolved or due.
     Park(Vec<Wait>),
 }
 
-/// What a commit came to.
+/// The result of a commit.
 #[derive(Debug)]
 pub struct Receipt {
-    /// Where the facts stand now, in order.
+    /// The positions of the facts in the journal, in order.
     pub places: Vec<Place>,
     /// The session's last record after the write.
     pub last: Place,
-    /// Whether an input waits to join the turn.
+    /// Whether an input is queued to join the turn.
     pub input_waits: bool,
-    /// Why the turn is to stop, if somebody asked for it.
+    /// The reason given for cancelling the turn, if it is to stop.
     pub cancelled: Option<String>,
-    /// What became of the wish to reserve, if there was one.
+    /// The result of the budget reservation, if one was requested.
     pub held: Option<Held>,
-    /// What became of the calls that want to go out, in their order; nothing if a budget is short.
+    /// The rate-limit decisions for the commit's calls, in order. Empty if a budget is exhausted.
     pub paced: Vec<Pacing>,
-    /// What became of the turn.
+    /// The state of the turn after the commit.
     pub after: After,
 }
 
-/// What became of a turn with a commit.
+/// The state of a turn after a commit.
 #[derive(Debug)]
 pub enum After {
-    /// It goes on under the same lease.
+    /// The turn continues under the same lease.
     GoesOn,
-    /// It is parked; the lease is gone.
+    /// The turn is parked and its lease is released.
     Parked,
-    /// What it wanted to wait for is there already; it goes on under the same lease.
+    /// A wait is already resolved or due, so the turn continues under the same lease.
     Ready,
-    /// It is over and so is the lease.
+    /// The turn ended and its lease is released.
     Ended,
-    /// It is over; this is the session's next turn, under a raised fence.
+    /// The turn ended. The session's next turn begins under a raised fence.
     Next(Box<Work>),
 }
 
-/// What became of a resolution.
+/// The result of resolving a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// The resolution that counts: the first one.
+    /// The resolution that is in effect: the first one.
     pub first: Resolution,
-    /// Whether that is the one that was just given.
+    /// Whether that is the resolution of this call.
     pub yours: bool,
 }
 
-/// What became of a cancel.
+/// The result of a cancel request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cancelled {
     /// The turn will stop.
     Requested,
-    /// The turn had not begun and is over.
+    /// The turn was still queued and has ended.
     NeverBegan,
-    /// The turn was over before.
+    /// The turn had already ended.
     TooLate(End),
 }
 
-/// How a session stands.
+/// The scheduling state of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
-    /// Nothing to do.
+    /// There is nothing to do.
     Idle,
-    /// A turn wants to be driven.
+    /// A turn waits for a worker.
     Ready,
-    /// A worker drives a turn.
+    /// A worker runs a turn.
     Leased,
-    /// A turn waits for something outside.
+    /// A turn waits for something external.
     Parked,
-    /// A turn is held back because workers died while it ran; it runs alone next.
+    /// A turn is held back because workers died while it ran. It runs alone next.
     Held,
 }
 
@@ -382,7 +387,7 @@ impl SessionState {
     /// Every state.
     pub const ALL: [Self; 5] = [Self::Idle, Self::Ready, Self::Leased, Self::Parked, Self::Held];
 
-    /// One word for tables.
+    /// Returns the name of the state, as tables show it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -406,14 +411,15 @@ pub struct LastTurn {
 /// How the last turn of a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastEnd {
-    /// It is over.
+    /// The turn ended.
     Ended(EndKind),
-    /// It is not over, but cannot go on: a person or a deploy has to mend something.
+    /// The turn has not ended but cannot continue until a person or a deployment fixes the cause.
     Stuck,
 }
 
 impl LastEnd {
-    /// Returns all ends that the last turn of a session can have. An input that joined another turn is no turn of its own.
+    /// Returns every end that the last turn of a session can have. An input that joined another turn is not a turn,
+    /// so `Joined` is excluded.
     pub fn all() -> impl Iterator<Item = Self> {
         let ends = EndKind::ALL.into_iter().filter(|kind| *kind != EndKind::Joined);
         ends.map(Self::Ended).chain([Self::Stuck])
@@ -439,83 +445,83 @@ impl FromStr for LastEnd {
     }
 }
 
-/// A session as people look at it.
+/// A session, as queries return it.
 #[derive(Clone, Debug)]
 pub struct SessionView {
     /// Its id.
     pub id: SessionId,
-    /// Whose it is.
+    /// The organisation that owns it.
     pub org: OrgId,
-    /// The key its caller knows it by.
+    /// The caller's key for it.
     pub key: Option<String>,
-    /// How it stands.
+    /// Its scheduling state.
     pub state: SessionState,
     /// When it was opened.
     pub created: Millis,
     /// When it last changed.
     pub updated: Millis,
-    /// How many inputs it took.
+    /// How many inputs it accepted.
     pub turns: u32,
     /// Its last record.
     pub last: Place,
     /// Its heads by name.
     pub heads: Vec<(String, Option<NodeRef>)>,
-    /// Where it was forked from.
+    /// The message it was forked from.
     pub forked_from: Option<NodeRef>,
-    /// The turn that is driven or parked.
+    /// The turn that is running or parked.
     pub active: Option<TurnId>,
-    /// Who drives it.
+    /// The worker that runs it.
     pub worker: Option<WorkerId>,
-    /// What it waits for.
+    /// The waits of a parked turn.
     pub waits: Vec<Wait>,
-    /// When a worker looks at it again by itself.
+    /// When a worker resumes the parked or held turn if no event arrives first.
     pub wake_at: Option<Millis>,
     /// Workers that died while they drove its turn, since the turn's last progress.
     pub deaths: u32,
-    /// What models and tools with a price cost in it, as far as prices were known; not known of sessions that are older than the count.
+    /// What models and priced tools cost in it, where prices were known. `None` for sessions older than the counter.
     pub cost: Option<Cost>,
-    /// The turn that ended last, or that is stuck now; none before a turn ended.
+    /// The turn that ended last, or that is stuck now. `None` before a turn ended.
     pub last_turn: Option<LastTurn>,
 }
 
-/// A turn as people look at it.
+/// A turn, as queries return it.
 #[derive(Clone, Debug)]
 pub struct TurnView {
     /// Its id.
     pub id: TurnId,
     /// Its session.
     pub session: SessionId,
-    /// Which turn of the session, counted from 0.
+    /// Its index in the session, counted from 0.
     pub index: u32,
-    /// How it stands.
+    /// Its state.
     pub state: TurnState,
     /// The message it follows.
     pub parent: Option<NodeRef>,
-    /// Its first and its last message so far.
+    /// The positions of its first message and its last message so far.
     pub span: (Seq, Seq),
-    /// How it ended: sealed once, the same for ever (R3.9).
+    /// How it ended. The end is written once and never changes.
     pub end: Option<End>,
-    /// What it took to write it down; not known of one that came from a file, or is older than the count.
+    /// How many writes the turn took. `None` if it was imported or is older than the counter.
     pub writes: Option<Writes>,
     /// The turn that this one retries.
     pub retry_of: Option<TurnId>,
-    /// Whether it came from a file without the proof of this database: anybody may have written it.
+    /// Whether it was imported without a signature of this database, so its content is untrusted.
     pub foreign: bool,
 }
 
-/// The writes of a turn: the one that accepted it, and those of the workers that drove it (R14.8).
+/// The writes of a turn: the one that accepted it, and those of the workers that ran it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Writes {
-    /// How many there were.
+    /// The number of writes.
     pub commits: u64,
-    /// How long the turn waited for them, as far as a later one could say so.
+    /// How long the turn waited for them, where a later write could report it.
     pub waited: Duration,
 }
 
-/// How a turn stands.
+/// The state of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnState {
-    /// Accepted, not begun.
+    /// Accepted, but not begun.
     Queued,
     /// Begun.
     Active,
@@ -523,27 +529,27 @@ pub enum TurnState {
     Ended,
 }
 
-/// What there is to do for a worker.
+/// The work that a worker can find in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agenda {
-    /// Whether there is a session that it could take now.
+    /// Whether there is a session that the worker could claim now.
     pub has_work: bool,
-    /// Whether there is a suspect that it could run alone, if it is old enough.
+    /// Whether a suspect is due to run alone, for a worker that has been alive long enough.
     pub has_suspect: bool,
     /// When the next parked or held turn is due.
     pub next_wake: Option<Millis>,
-    /// When somebody has to be told next that a question waits for them.
+    /// When the next reminder or escalation of an approval request is due.
     pub next_notice: Option<Millis>,
 }
 
-/// A call whose outcome nobody knows.
+/// A call whose outcome is unknown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnknownCall {
-    /// Our id of it, and its idempotency key towards the outside.
+    /// Outlast's id of the call, which is also its idempotency key for external services.
     pub call: CallId,
     /// The tool.
     pub tool: ToolName,
-    /// What was passed.
+    /// The arguments of the call.
     pub arguments: Value,
     /// The session.
     pub session: SessionId,
@@ -555,7 +561,7 @@ pub struct UnknownCall {
     pub since: Millis,
 }
 
-/// A turn that waits.
+/// A turn that waits, and what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingTurn {
     /// The session.
@@ -566,50 +572,50 @@ pub struct WaitingTurn {
     pub wait: Wait,
 }
 
-/// A piece of history: the records of one turn that make its transcript, up to and with `cut`.
+/// A part of the history: the records of one turn that form its transcript, up to and including `cut`.
 #[derive(Debug)]
 pub struct HistoryTurn {
-    /// The records, in order; those after the cut only serve to restore results.
+    /// The records, in order. Those after the cut serve only to restore results.
     pub records: Vec<Record>,
     /// The last record that belongs to this branch.
     pub cut: Seq,
 }
 
-/// Where to branch a session.
+/// The request to branch a session.
 #[derive(Clone, Debug)]
 pub struct Fork {
     /// The session to branch.
     pub from: SessionId,
-    /// The message to branch after; the main head if none is named.
+    /// The message to branch after. Defaults to the main head.
     pub at: Option<Seq>,
-    /// Where the branch lives.
+    /// Where to create the branch.
     pub to: ForkTo,
-    /// Now.
+    /// The current time.
     pub now: Millis,
 }
 
-/// Where a branch lives.
+/// Where a branch is created.
 #[derive(Clone, Debug)]
 pub enum ForkTo {
     /// In a new session.
     Session {
         /// Its id.
         fresh: SessionId,
-        /// The key its caller will know it by.
+        /// The caller's key for it.
         key: Option<String>,
     },
     /// In the same session under a new head.
     Head(String),
 }
 
-/// How far a cursor over all sessions has read.
+/// A position in the feed of all sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FeedCursor(pub u64);
 
-/// A record with its session, in the order over all sessions.
+/// A record with its session, in the order of the feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedRecord {
-    /// The cursor to read on from.
+    /// The cursor to continue reading from.
     pub cursor: FeedCursor,
     /// The session.
     pub session: SessionId,
@@ -617,25 +623,25 @@ pub struct FeedRecord {
     pub record: Record,
 }
 
-/// Takes work in. Accepting the same key twice returns the first turn.
+/// Accepts work. Accepting the same key twice returns the first turn.
 pub trait Inbox: Send + Sync {
-    /// Takes an input in.
+    /// Accepts an input.
     fn accept(&self, accept: Accept) -> Answer<'_, Accepted>;
 
-    /// Retries a turn that ended: a new turn with the same input, in the place of the original or in a fork. The same turn again gives
-    /// the retry that is under way or has an answer.
+    /// Retries a turn that ended. Creates a new turn with the same input, in place of the original or in a fork.
+    /// Retrying the same turn again returns the retry that is running or that was answered.
     fn retry(&self, retry: Retry) -> Answer<'_, Accepted>;
 
     /// Opens a session without input.
     fn open(&self, target: Target, now: Millis) -> Answer<'_, SessionId>;
 
-    /// Asks a turn to stop. A late cancel hits nothing else.
+    /// Asks a turn to stop. A cancel that arrives too late affects no other turn.
     fn cancel(&self, turn: TurnId, reason: String, now: Millis) -> Answer<'_, Cancelled>;
 
-    /// Asks a turn to stop and what it did to be taken back (R6.15). If somebody asked it to stop before, that stands.
+    /// Asks a turn to stop and undo what it did. An earlier cancel or abort of the turn takes precedence.
     fn abort(&self, turn: TurnId, reason: String, now: Millis) -> Answer<'_, Cancelled>;
 
-    /// Resolves a wait, before, during or after it begins. The first resolution counts.
+    /// Resolves a wait, before, during or after it begins. The first resolution takes effect.
     fn resolve(
         &self,
         turn: TurnId,
@@ -644,153 +650,155 @@ pub trait Inbox: Send + Sync {
         now: Millis,
     ) -> Answer<'_, Resolved>;
 
-    /// The key with which somebody outside resolves this wait of a turn.
+    /// Returns the key with which an external party resolves this wait of a turn.
     fn key_of(&self, turn: TurnId, wait: ReplayKey) -> Answer<'_, CompletionKey>;
 }
 
-/// Who works on what. Claiming raises the fence; a write with an old fence changes nothing.
+/// Assigns sessions to workers. Claiming a session raises its fence, and a write with an old fence changes nothing.
 pub trait Turns: Send + Sync {
-    /// Takes up to `limit` sessions that want to be driven: ready, due, or left by a worker that is gone.
+    /// Claims up to `limit` sessions that need a worker: ready, due, or left by a dead worker.
     fn claim(&self, taker: Taker, now: Millis, limit: usize) -> Answer<'_, Vec<Work>>;
 
-    /// Extends all leases of a worker and says which it still has.
+    /// Extends all leases of a worker and returns those it still holds.
     fn renew(&self, taker: Taker) -> Answer<'_, Vec<(SessionId, Fence)>>;
 
-    /// Writes what became true.
+    /// Appends facts to the journal and applies everything that follows from them.
     fn commit(&self, commit: Commit) -> Answer<'_, Receipt>;
 
-    /// Gives a session back, so that another worker takes it at once; a suspect is held back.
+    /// Releases a session so that another worker can claim it immediately. A suspect is held back.
     fn hand_back(&self, lease: Lease, now: Millis) -> Answer<'_, ()>;
 
-    /// Takes the suspect that has been due longest, and at `due` at the latest, to run it alone. A worker that has not
-    /// `lived` long enough gets none, nor does anybody while another suspect is on trial.
+    /// Claims the suspect that has been due longest, to run it alone. It must have been due at `due` or earlier.
+    /// Returns `None` for a worker that has not `lived` long enough, or while another suspect is on trial.
     fn claim_suspect(&self, taker: Taker, lived: Duration, due: Millis) -> Answer<'_, Option<Work>>;
 
-    /// Notes that a suspect runs from now on; says no if its worker still has other sessions.
+    /// Records that a suspect begins to run. Returns `false` if its worker still has other sessions.
     fn begin_trial(&self, lease: Lease) -> Answer<'_, bool>;
 
-    /// Notes that a suspect ran alone for its whole window and its worker lives.
+    /// Records that a suspect ran alone for its whole trial window and its worker survived.
     fn end_trial(&self, lease: Lease) -> Answer<'_, ()>;
 
-    /// Notes that a turn blocks its thread. Says whether the session was given back, to be sealed.
+    /// Records that a turn blocks its thread. Returns whether the session was released so that the turn is sealed.
     fn report_hang(&self, lease: Lease) -> Answer<'_, bool>;
 }
 
-/// The facts of sessions, in order.
+/// Reads the journal: the facts of sessions, in order.
 pub trait Journal: Send + Sync {
-    /// Records of a session after a cursor.
+    /// Returns the records of a session after a cursor.
     fn records(&self, session: SessionId, after: Seq, limit: usize) -> Answer<'_, Vec<Record>>;
 
-    /// The records of one turn.
+    /// Returns the records of one turn.
     fn turn_records(&self, turn: TurnId) -> Answer<'_, Vec<Record>>;
 
-    /// Records of all sessions after a cursor, in the order they became durable.
+    /// Returns records of all sessions after a cursor, in the order they became durable.
     fn feed(&self, after: FeedCursor, limit: usize) -> Answer<'_, Vec<FeedRecord>>;
 
-    /// Where the feed ends now, for those to whom everything is shown: how much others write is nobody else's business.
+    /// Returns the end of the feed. A handle scoped to one organisation gets 0, because the position would reveal how
+    /// much others write.
     fn feed_end(&self) -> Answer<'_, FeedCursor>;
 
-    /// The turns before and with this message, newest first, until `bytes` of records are read.
+    /// Returns the turns up to and including this message, newest first, until `bytes` of records are read.
     fn history(&self, node: NodeRef, bytes: usize) -> Answer<'_, Vec<HistoryTurn>>;
 
-    /// Inputs that wait to join the turn that runs.
+    /// Returns the inputs that are queued to join the running turn.
     fn joinable(&self, session: SessionId) -> Answer<'_, Vec<(TurnId, Vec<Part>)>>;
 
-    /// Recomputes the hash chain of a session; says how many records it has.
+    /// Recomputes the hash chain of a session and returns the number of its records.
     fn verify(&self, session: SessionId) -> Answer<'_, u64>;
 }
 
-/// What people look at.
+/// Queries for people, tools and workers.
 pub trait Queries: Send + Sync {
-    /// Sessions, newest first, older than `before`.
+    /// Returns sessions older than `before`, newest first.
     fn sessions(&self, before: Option<SessionId>, limit: usize) -> Answer<'_, Vec<SessionView>>;
 
-    /// One session.
+    /// Returns one session.
     fn session(&self, id: SessionId) -> Answer<'_, SessionView>;
 
-    /// The session with a caller's key.
+    /// Returns the session with a caller's key.
     fn session_by_key(&self, key: String) -> Answer<'_, SessionView>;
 
-    /// One turn.
+    /// Returns one turn.
     fn turn(&self, id: TurnId) -> Answer<'_, TurnView>;
 
-    /// Turns of a session, in the order they were accepted, from an index on.
+    /// Returns turns of a session in the order they were accepted, starting at index `from`.
     fn turns(&self, session: SessionId, from: u32, limit: usize) -> Answer<'_, Vec<TurnView>>;
 
-    /// Calls whose outcome nobody knows, oldest first.
+    /// Returns calls whose outcome is unknown, oldest first.
     fn unknown(&self, limit: usize) -> Answer<'_, Vec<UnknownCall>>;
 
-    /// A page of them, behind the one that was begun at this time and has this id.
+    /// Returns a page of these calls, after the call with this start time and id.
     fn unknown_after(
         &self,
         after: Option<(Millis, CallId)>,
         limit: usize,
     ) -> Answer<'_, Page<UnknownCall, (Millis, CallId)>>;
 
-    /// Turns that wait for something of this kind, the oldest first.
+    /// Returns turns that wait for something of this kind, oldest first.
     fn waiting(&self, kind: WaitKind, limit: usize) -> Answer<'_, Vec<WaitingTurn>>;
 
-    /// Why a turn is to stop, if somebody asked for it. Cheap.
+    /// Returns the reason given for cancelling a turn, if it is to stop. Cheap.
     fn cancel_reason(&self, turn: TurnId) -> Answer<'_, Option<String>>;
 
-    /// Whether there is a session that this worker could take now. Cheap.
+    /// Returns whether there is a session that this worker could claim now. Cheap.
     fn has_work(&self, worker: WorkerId, now: Millis) -> Answer<'_, bool>;
 
-    /// When the next parked turn is due.
+    /// Returns when the next parked or held turn is due.
     fn next_wake(&self) -> Answer<'_, Option<Millis>>;
 
-    /// Both of these in one look, and when the next notice is due.
+    /// Returns `has_work` and `next_wake` in one read, with whether a suspect is due and when the next notice is due.
     fn agenda(&self, worker: WorkerId, now: Millis) -> Answer<'_, Agenda>;
 
-    /// How much there is to do, counted up to a bound.
+    /// Returns how much work is outstanding, counted up to a limit.
     fn load(&self) -> Answer<'_, Load>;
 
-    /// A number that changes when another process changed something. Cheap.
+    /// Returns a number that changes when another process changes the database. Cheap.
     fn changes(&self) -> Answer<'_, u64>;
 
-    /// What the database says of itself.
+    /// Returns the database's status.
     fn status(&self) -> Answer<'_, Status>;
 }
 
-/// Branches of sessions.
+/// Branches, rewinds and deletes sessions.
 pub trait Trees: Send + Sync {
-    /// Makes a new head or a new session at a message. No message is copied. A session that begins where a head of its
-    /// parent stands gets the parent's values as they are now; one that begins earlier gets none.
+    /// Creates a new head or a new session at a message. No message is copied. A session that begins at a head of its
+    /// parent gets the parent's current values. A session that begins earlier gets no values.
     fn fork(&self, fork: Fork) -> Answer<'_, SessionId>;
 
-    /// Moves a head to an earlier message, or to where the session began: before its first message, or at the message
-    /// it was forked from. Nothing is lost.
+    /// Moves a head to an earlier message, or to the start of the session. The start is before its first message, or
+    /// at the message it was forked from. No message is deleted.
     fn rewind(&self, session: SessionId, head: String, to: Option<Seq>, now: Millis) -> Answer<'_, ()>;
 
-    /// Removes a session and everything only it uses.
+    /// Deletes a session and everything that only it uses.
     fn delete(&self, session: SessionId, now: Millis) -> Answer<'_, ()>;
 
-    /// Sessions that were forked from this one and need its history.
+    /// Returns the sessions that were forked from this one and need its history.
     fn forks(&self, session: SessionId) -> Answer<'_, Vec<SessionId>>;
 
-    /// Says how a call of unknown outcome went.
+    /// Records the outcome of a call whose outcome was unknown.
     fn settle(&self, call: CallId, verdict: Verdict, now: Millis) -> Answer<'_, SessionId>;
 }
 
-/// Content by hash, and the values of sessions.
+/// Reads content by hash, attachments, and the values of sessions.
 pub trait Content: Send + Sync {
-    /// The bytes with this hash. Whoever serves one organisation finds none: content is reached by what refers to it.
+    /// Returns the bytes with this hash. A handle scoped to one organisation finds nothing: it reads content through
+    /// the row that refers to it.
     fn blob(&self, hash: Hash) -> Answer<'_, Vec<u8>>;
 
-    /// The configuration that a turn began under, or was accepted for.
+    /// Returns the configuration under which a turn began, or for which it was accepted.
     fn package(&self, turn: TurnId) -> Answer<'_, Vec<u8>>;
 
-    /// Some bytes of an attachment whose content lies in the database, without reading the others. They are not held
-    /// against its hash.
+    /// Returns a range of the bytes of an attachment stored in the database, without reading the rest. The bytes are
+    /// not verified against the hash.
     fn attached(&self, session: SessionId, id: AttachmentId, range: Range<u64>) -> Answer<'_, Vec<u8>>;
 
-    /// An attachment of a session, or of the sessions it was forked from.
+    /// Returns an attachment of a session, or of the sessions it was forked from.
     fn attachment(&self, session: SessionId, id: AttachmentId) -> Answer<'_, AttachmentView>;
 
-    /// The attachments that a session itself uses, by id.
+    /// Returns the attachments that a session itself uses, by id.
     fn attachments(&self, session: SessionId, limit: usize) -> Answer<'_, Vec<AttachmentView>>;
 
-    /// A page of them, behind one.
+    /// Returns a page of these attachments, after the one with this id.
     fn attachments_after(
         &self,
         session: SessionId,
@@ -798,66 +806,66 @@ pub trait Content: Send + Sync {
         limit: usize,
     ) -> Answer<'_, Page<AttachmentView, AttachmentId>>;
 
-    /// What was kept of the reply that a turn was getting when it was left.
+    /// Returns the stored text of the reply that a turn was receiving when its worker left it.
     fn said(&self, turn: TurnId) -> Answer<'_, Option<Said>>;
 
-    /// A value of a session.
+    /// Returns a value of a session.
     fn value(&self, session: SessionId, name: String) -> Answer<'_, Option<Value>>;
 
-    /// Names of a session's values that begin with `prefix`.
+    /// Returns the names of a session's values that begin with `prefix`.
     fn value_names(&self, session: SessionId, prefix: String, limit: usize) -> Answer<'_, Vec<String>>;
 
-    /// The secret that signs completion keys; made with the database, never shown, and only to its operator.
+    /// Returns the secret that signs completion keys. It is created with the database. Only the operator can read it.
     fn secret(&self) -> Answer<'_, [u8; 32]>;
 }
 
-/// What a database says of itself.
+/// A database's status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
-    /// Its engine and version.
+    /// The engine and its version.
     pub engine: String,
-    /// Where it lives.
+    /// The location of the database.
     pub place: String,
     /// The version of its schema.
     pub schema: u32,
     /// What an acknowledged write survives.
     pub durability: Durability,
-    /// Bytes it takes.
+    /// The size in bytes.
     pub bytes: u64,
-    /// How long this process waited for writes to be durable, where that takes time.
+    /// How long this process waited for writes to become durable. `None` if that takes no time.
     pub syncs: Option<Spread>,
 }
 
-/// How much there is to do.
+/// The amount of outstanding work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     /// Sessions that wait for a worker.
     pub ready: usize,
-    /// Sessions that a worker drives.
+    /// Sessions that a worker is running.
     pub leased: usize,
     /// Sessions that are held back because workers died while their turns ran.
     pub held: usize,
-    /// Payments that are decided and that their authority has not taken yet.
+    /// Payments that are decided but that the payment authority has not yet accepted.
     pub owed: usize,
     /// Turns that wait for a model provider.
     pub provider_waits: usize,
-    /// Sessions by how their last turn ended, where it was not answered.
+    /// The number of sessions by how their last turn ended, without those that were answered.
     pub last_ends: Vec<(LastEnd, usize)>,
 }
 
 /// What an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// The loss of power.
+    /// A power failure.
     PowerLoss,
-    /// The death of the process, but not the loss of power. Only by an explicit unsafe setting.
+    /// The death of the process, but not a power failure. Requires an explicit unsafe setting.
     ProcessDeath,
-    /// Nothing.
+    /// Nothing: the data is gone when the process ends.
     None,
 }
 
 impl Durability {
-    /// How it is said to a person.
+    /// Returns the description that people see.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PowerLoss => "survives power loss",
@@ -867,7 +875,7 @@ impl Durability {
     }
 }
 
-/// All facets.
+/// All traits of a store.
 pub trait Store:
     Inbox
     + Turns
@@ -886,8 +894,7 @@ pub trait Store:
     + Archives
     + Search
 {
-    /// The same data as somebody with this access has it. What this handle may not do or see, the new one may not
-    /// either.
+    /// Returns a handle on the same data with this access. The new handle never has more access than this one.
     fn serving(self: Arc<Self>, access: Access) -> Arc<dyn Store>;
 }
 
@@ -898,29 +905,29 @@ impl<B: Backend> Store for B {
     }
 }
 
-/// All that a database has to bring: run a unit of work as one transaction, read from a consistent state.
+/// The interface that a database implements: run a unit of work as one transaction, and read a consistent state.
 ///
-/// Everything else follows from [`crate::ledger`]. A wrapper that counts or crashes needs to wrap only these.
+/// Everything else is built on these methods by [`crate::ledger`]. A wrapper that counts or crashes wraps only these.
 pub trait Backend: Send + Sync + 'static {
-    /// Runs a unit as one durable transaction. An error undoes all it did.
+    /// Runs a unit of work as one durable transaction. An error rolls it back.
     fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
         F: FnOnce(&mut dyn Rows) -> Result<T, Error> + Send + 'static;
 
-    /// Reads from one consistent state.
+    /// Runs a query on one consistent state.
     fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
         F: FnOnce(&dyn ReadRows) -> Result<T, Error> + Send + 'static;
 
-    /// A number that changes when another process changed something.
+    /// Returns a number that changes when another process changes the database.
     fn changes(&self) -> BoxFuture<'_, Result<u64, Error>>;
 
-    /// What the database says of itself.
+    /// Returns the database's status.
     fn status(&self) -> BoxFuture<'_, Result<Status, Error>>;
 
-    /// With what it is reached.
+    /// Returns the access that this handle has.
     fn access(&self) -> Access {
         Access::operator()
     }

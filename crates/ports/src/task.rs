@@ -1,8 +1,8 @@
-//! Tasks as a port: who runs what a worker does side by side.
+//! The port for concurrent tasks of a worker.
 use crate::BoxFuture;
 
-/// Runs tasks. On a machine that is tokio; in the simulator it is a scheduler that a seed decides for.
+/// Spawns tasks. The implementation is tokio in production, and a seeded scheduler in the simulator.
 pub trait Spawner: Send + Sync {
-    /// Runs a task beside the others until it ends, or the process does.
+    /// Runs a task concurrently until it completes or the process ends.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 }

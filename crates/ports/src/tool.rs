@@ -1,4 +1,7 @@
-//! Tools as a port: typed ones that people write ([`Tool`]), and the set of them that the runtime sees ([`ToolProvider`]).
+//! The port for tools: typed tools that users write ([`Tool`]), and the set of tools that the runtime calls
+//! ([`ToolProvider`]).
+//!
+//! Services that a tool needs are defined in [`crate::service`].
 use crate::Answer;
 use crate::service::{CallScope, Needs, Nowhere, Services};
 use outlast_vocab::cost::Cost;
@@ -15,66 +18,66 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The facts of one call. Services do not belong here; name them in [`Tool::Needs`].
+/// The facts about one call. It contains no services; name those in [`Tool::Needs`].
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The call, and its idempotency key towards the outside: the same on every attempt.
+    /// The id of the call, and its idempotency key for external systems. It is the same for every attempt.
     pub id: CallId,
     /// The session.
     pub session: SessionId,
     /// The turn.
     pub turn: TurnId,
-    /// Which attempt this is, counted from 1 over all processes.
+    /// The number of this attempt, starting at 1 and counted across processes.
     pub attempt: u32,
-    /// How many attempts the tool's policy allows.
+    /// The number of attempts that the tool's retry policy allows.
     pub attempts: u32,
-    /// What `prepare` worked out.
+    /// The payload that `prepare` returned.
     pub payload: Option<Value>,
 }
 
-/// What a tool gave.
+/// The outcome of a tool run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ran {
-    /// A result.
+    /// The tool returned a result.
     Done(Value),
-    /// Somebody outside will finish it with the call's completion key.
+    /// An external system completes the call later, with the call's completion key.
     Pending,
 }
 
-/// A result from anything that fits JSON.
+/// Converts a serialisable value to a result.
 pub fn done(value: impl Serialize) -> Result<Ran, Error> {
     serde_json::to_value(value)
         .map(Ran::Done)
         .map_err(|cause| Error::new(Kind::ToolFailed, format!("the result does not fit JSON: {cause}")))
 }
 
-/// A failure that repeating cannot help; the model is told.
+/// Creates a permanent failure that is reported to the model. It is not retried.
 pub fn failed(why: impl std::fmt::Display) -> Error {
     Error::new(Kind::ToolFailed, why.to_string())
 }
 
-/// What a tool knows of an interrupted at-most-once call (R3.4).
+/// What a tool knows about an interrupted at-most-once call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// It happened, with this result.
+    /// The call happened, with this result.
     Happened(ToolResult),
-    /// It did not happen, and will not: it is safe to say so to the model.
+    /// The call did not happen and never will. The model can be told so.
     DidNotHappen,
-    /// The tool cannot tell.
+    /// The tool cannot find out.
     CannotTell,
 }
 
-/// A tool as people write it.
+/// A tool, as users write it.
 pub trait Tool: Send + Sync + 'static {
-    /// What a model passes.
+    /// The arguments from the model.
     type Args: DeserializeOwned + JsonSchema + Send + Sync;
-    /// The services it needs: one, or a tuple.
+    /// The services that it needs: one, or a tuple.
     type Needs: Needs;
 
-    /// What it is called, what it does and how it may be run.
+    /// Returns its name, its description, and how it may run.
     fn about(&self) -> About;
 
-    /// Does the work.
+    /// Runs the tool.
     fn run(
         &self,
         needs: Self::Needs,
@@ -82,8 +85,10 @@ pub trait Tool: Send + Sync + 'static {
         args: Self::Args,
     ) -> impl Future<Output = Result<Ran, Error>> + Send;
 
-    /// Looks at a call before it is journaled: may reject it, may work out a payload. The payload is kept in the call's
-    /// record and comes back in [`Call::payload`]; what was prepared is not prepared again on replay (R6.2).
+    /// Inspects a call before it is journaled. It may reject the call, or compute a payload.
+    ///
+    /// The payload is stored in the record of the call and passed in [`Call::payload`]. Replay does not prepare a call
+    /// again.
     fn prepare(
         &self,
         _session: SessionId,
@@ -92,8 +97,8 @@ pub trait Tool: Send + Sync + 'static {
         std::future::ready(Ok(None))
     }
 
-    /// Says what a call would do, without doing it (R6.16); nothing if the tool cannot tell. Services of the call refuse
-    /// whatever they are asked for.
+    /// Describes what a call would do, without doing it. Returns `None` if the tool cannot tell. The per-call services
+    /// fail on every use.
     fn preview(
         &self,
         _needs: Self::Needs,
@@ -102,19 +107,21 @@ pub trait Tool: Send + Sync + 'static {
         std::future::ready(Ok(None))
     }
 
-    /// The call that takes this one back, built from what it gave (R6.15); nothing if there is nothing to take back. It is kept
-    /// with the answer and made when the turn is aborted. A tool that names one with [`About::undone_by`] need not build it.
+    /// Returns the compensating call, built from the result of this one, or `None` if there is nothing to undo.
+    ///
+    /// It is stored with the result and runs if the turn is aborted. A tool that uses [`About::undone_by`] need not
+    /// implement this.
     fn undo(&self, _args: Self::Args, _result: &Value) -> Option<Undo> {
         None
     }
 
-    /// Finds out whether an interrupted at-most-once call happened. Must not make it happen.
+    /// Finds out whether an interrupted at-most-once call happened. It must not perform the call.
     fn probe(&self, _call: CallId, _args: Self::Args) -> impl Future<Output = Result<Probe, Error>> + Send {
         std::future::ready(Ok(Probe::CannotTell))
     }
 }
 
-/// What a tool says of itself.
+/// The properties of a tool.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a promise of its own, set by a method")]
 pub struct About {
@@ -135,7 +142,7 @@ pub struct About {
 }
 
 impl About {
-    /// A tool of this name. It is at-most-once until it says otherwise.
+    /// Describes a tool with this name. It is at-most-once by default.
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -155,106 +162,109 @@ impl About {
         }
     }
 
-    /// It changes nothing.
+    /// The tool has no side effects.
     #[must_use]
     pub fn pure(mut self) -> Self {
         self.class = EffectClass::Pure;
         self
     }
 
-    /// It may be performed again with the same idempotency key.
+    /// The tool may run again with the same idempotency key.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
         self.class = EffectClass::Idempotent;
         self
     }
 
-    /// It writes only to the session's own stores.
+    /// The tool writes only to the stores of the session.
     #[must_use]
     pub fn transactional(mut self) -> Self {
         self.class = EffectClass::Transactional;
         self
     }
 
-    /// Its calls are ordered like this within a batch.
+    /// Sets how its calls are ordered within a batch.
     #[must_use]
     pub fn scheduled(mut self, scheduling: Scheduling) -> Self {
         self.scheduling = scheduling;
         self
     }
 
-    /// A failure that may pass is tried again, up to this many attempts in all.
+    /// Retries temporary failures, up to this many attempts in total.
     #[must_use]
     pub fn attempts(mut self, attempts: u32, backoff: Duration) -> Self {
         self.retry = RetryPolicy { attempts, backoff };
         self
     }
 
-    /// One attempt may take this long.
+    /// Sets the timeout of one attempt.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// It uses durable steps, waits or a pending completion, so it is refused on a host that keeps nothing.
+    /// The tool uses durable steps, waits or a pending completion. A host without durability refuses it.
     #[must_use]
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
-    /// Somebody should be asked before it runs. A hint for policies.
+    /// The tool should be approved before it runs. Policies can use this hint.
     #[must_use]
     pub fn approval(mut self) -> Self {
         self.approval = true;
         self
     }
 
-    /// A call is taken back by this tool of the same agent, which is passed the result as its arguments.
+    /// Sets the tool of the same agent that undoes a call. It gets the result as its arguments.
     #[must_use]
     pub fn undone_by(mut self, tool: impl Into<String>) -> Self {
         self.undo = Some(tool.into());
         self
     }
 
-    /// What it gives may be trusted: nobody outside has a say in it.
+    /// Marks the results as trusted. Use it only if outsiders cannot influence them.
     #[must_use]
     pub fn trusted(mut self) -> Self {
         self.trusted = true;
         self
     }
 
-    /// These arguments matter, as JSON pointers: who, what, how much, where. The others are free text. Arguments that the type
-    /// does not have are refused then. Without a word on it the call itself matters, if it changes the world.
+    /// Marks these arguments as sensitive (sinks), as JSON pointers: who, what, how much, where. The others are free
+    /// text.
+    ///
+    /// Arguments that the type does not declare are refused then. By default, the whole call is sensitive if it has
+    /// side effects.
     #[must_use]
     pub fn sinks(mut self, sinks: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.sinks = Some(Sinks::Arguments(sinks.into_iter().map(Into::into).collect()));
         self
     }
 
-    /// Its mere execution matters, whatever its arguments are: it deletes, pays or publishes.
+    /// Marks the whole call as sensitive (a sink), whatever its arguments are: it deletes, pays or publishes.
     #[must_use]
     pub fn call_is_sink(mut self) -> Self {
         self.sinks = Some(Sinks::Call);
         self
     }
 
-    /// Its arguments leave this machine.
+    /// The arguments leave this machine.
     #[must_use]
     pub fn egress(mut self) -> Self {
         self.egress = true;
         self
     }
 
-    /// One call costs this, for budgets.
+    /// Sets the cost of one call, for budgets.
     #[must_use]
     pub fn price(mut self, price: Cost) -> Self {
         self.price = Some(price);
         self
     }
 
-    /// Its results have the form of this type.
+    /// Sets the type of the results.
     #[must_use]
     pub fn returns<T: JsonSchema>(mut self) -> Self {
         self.output = Some(schema_of::<T>());
@@ -263,7 +273,7 @@ impl About {
 
     fn contract<A: JsonSchema>(self) -> Result<Contract, Error> {
         let mut input = schema_of::<A>();
-        // What the type is called in the program is not for the model.
+        // The doc comment of the argument type is not meant for the model.
         if let Some(root) = input.as_object_mut() {
             root.remove("description");
         }
@@ -292,8 +302,8 @@ impl About {
     }
 }
 
-/// Refuses members that a schema does not name: the type ignores them, so nothing is lost, and a sink cannot stand under another
-/// name.
+/// Refuses properties that a schema does not name. The type ignores them, so nothing is lost. A sensitive argument
+/// cannot be passed under another name then.
 fn close(schema: &mut Value) {
     let Value::Object(words) = schema else { return };
     if words.contains_key("properties") && !words.contains_key("additionalProperties") {
@@ -309,7 +319,7 @@ fn close(schema: &mut Value) {
     }
 }
 
-/// The JSON Schema of a type, as models are shown it.
+/// Returns the JSON Schema of a type, in the form that models see.
 pub fn schema_of<T: JsonSchema>() -> Value {
     let settings = schemars::generate::SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
@@ -320,15 +330,15 @@ pub fn schema_of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// A set of tools as the runtime sees it.
+/// A set of tools, as the runtime sees it.
 pub trait ToolProvider: Send + Sync {
-    /// What there is, cheaply.
+    /// Returns short descriptions of all tools.
     fn manifests(&self) -> Vec<Manifest>;
 
-    /// What a call of this tool needs.
+    /// Returns the contract of a tool.
     fn contract(&self, tool: &ToolName) -> Option<&Contract>;
 
-    /// Looks at a call before it is journaled; gives the payload that its record keeps.
+    /// Inspects a call before it is journaled. Returns the payload to store in its record.
     fn prepare<'a>(
         &'a self,
         session: SessionId,
@@ -347,14 +357,14 @@ pub trait ToolProvider: Send + Sync {
     /// Finds out whether an interrupted at-most-once call happened.
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe>;
 
-    /// The call that takes back a call with this result; nothing if there is nothing to take back.
+    /// Returns the compensating call for a call with this result, or `None` if there is nothing to undo.
     fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo>;
 
-    /// Says what a call would do, without doing it; nothing if that cannot be told.
+    /// Describes what a call would do, without doing it. Returns `None` if the tool cannot tell.
     fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> Answer<'a, Option<String>>;
 }
 
-/// Typed tools, bound to the services they need.
+/// Typed tools, bound to the services that they need.
 #[derive(Default)]
 pub struct Toolbox {
     services: Arc<Services>,
@@ -362,12 +372,12 @@ pub struct Toolbox {
 }
 
 impl Toolbox {
-    /// An empty box whose tools will find these services.
+    /// Creates an empty toolbox with these services.
     pub fn new(services: Services) -> Self {
         Self { services: Arc::new(services), tools: BTreeMap::new() }
     }
 
-    /// Adds a tool. Its name must be new and everything it needs must be granted.
+    /// Adds a tool. Fails if the name is taken or a needed service is not granted.
     pub fn add<T: Tool>(&mut self, tool: T) -> Result<(), Error> {
         let mut contract = tool.about().contract::<T::Args>()?;
         T::Needs::check(&self.services)?;
@@ -444,7 +454,7 @@ impl ToolProvider for Toolbox {
     }
 }
 
-/// Object-safe face of [`Tool`]; the only place where a tool's futures are boxed.
+/// The object-safe form of [`Tool`]. Only here are the futures of a tool boxed.
 trait AnyTool: Send + Sync {
     fn prepare<'a>(&'a self, session: SessionId, arguments: &'a Value) -> Answer<'a, Option<Value>>;
     fn run<'a>(

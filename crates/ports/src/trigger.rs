@@ -1,7 +1,7 @@
-//! Triggers: what happens outside and begins a turn (R9.1, R15.1).
+//! Triggers: external events that start turns.
 //!
-//! [`Source`] is what others implement. Whatever it tells of comes again until it is settled, and begins one turn however
-//! often it comes: the input's key is made of the trigger's name and the occurrence's id.
+//! Implement [`Source`]. It repeats an occurrence until it is settled. However often it repeats, an occurrence starts
+//! only one turn, because the idempotency key of the input is derived from the trigger's name and the occurrence's id.
 use crate::Answer;
 use crate::filed::Filed;
 use crate::plugin::Plugin;
@@ -13,30 +13,30 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Something that happened outside.
+/// An external event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Occurrence {
-    /// What it is known by to its source. The same id is the same occurrence, for the same session, for ever.
+    /// Its id at the source. The same id always means the same occurrence for the same session.
     pub id: String,
-    /// The key of the session that it is for, which is opened if it is not there.
+    /// The key of the session that it is for. The session is opened if it does not exist.
     pub session: String,
-    /// What the agent is told. These are words of the program; what somebody outside wrote belongs in a file, where it
-    /// carries a label (R11.4).
+    /// The text for the agent. It must be written by the program. Put text that outsiders wrote into a file, where it
+    /// gets a label.
     pub text: String,
-    /// What came with it.
+    /// The attached files.
     pub files: Vec<Filed>,
-    /// What it carries for plug-ins.
+    /// The data that it carries for plug-ins.
     pub plugins: BTreeMap<PluginName, Value>,
 }
 
 impl Occurrence {
-    /// Something that happened, for a session.
+    /// Creates an occurrence for a session.
     pub fn new(id: impl Into<String>, session: impl Into<String>, text: impl Into<String>) -> Self {
         let (id, session, text) = (id.into(), session.into(), text.into());
         Self { id, session, text, files: Vec::new(), plugins: BTreeMap::new() }
     }
 
-    /// With what somebody outside wrote.
+    /// Attaches a file with text that outsiders wrote.
     pub fn attach(
         mut self,
         media_type: &str,
@@ -47,7 +47,7 @@ impl Occurrence {
         Ok(self)
     }
 
-    /// With something for a plug-in.
+    /// Adds data for a plug-in.
     pub fn carry<P: Plugin>(mut self, input: &P::Input) -> Result<Self, Error> {
         let value = serde_json::to_value(input).map_err(|cause| {
             Error::new(Kind::InputInvalid, format!("what is for `{}` does not fit JSON: {cause}", P::NAME))
@@ -57,30 +57,32 @@ impl Occurrence {
     }
 }
 
-/// Tells what happens outside. Every process that runs the plug-in asks its own.
+/// Reports external events. Every process that runs the plug-in has its own source.
 pub trait Source: Send + Sync {
-    /// Waits until something has happened that is not settled. It may be dropped while it waits. An error is met with a
-    /// pause.
+    /// Waits for an occurrence that is not settled. The runtime may drop the future while it waits, and pauses after an
+    /// error.
     fn next(&self) -> Answer<'_, Occurrence>;
 
-    /// Is told what came of an occurrence: the turn that it began, or why it can begin none. It need not come again; if
-    /// this fails, or the process dies before it, it comes again and is found to have begun that turn.
+    /// Reports the outcome of an occurrence: the turn that it started, or why it cannot start one.
+    ///
+    /// The source need not repeat it after that. If this fails, or the process crashes before it, the occurrence is
+    /// repeated and resolves to the same turn.
     fn settled<'a>(&'a self, id: &'a str, came: Result<TurnId, &'a Error>) -> Answer<'a, ()>;
 }
 
 /// A source with its name.
 #[derive(Clone)]
 pub struct Trigger {
-    /// Its name. Keys are made of it, so it keeps that for ever.
+    /// Its name. Idempotency keys are derived from it, so never change it.
     pub name: TriggerName,
-    /// Who tells.
+    /// The source.
     pub source: Arc<dyn Source>,
-    /// The agent that is to answer; the runtime's first one when absent.
+    /// The agent that answers. If absent, the first agent of the runtime.
     pub agent: Option<String>,
 }
 
 impl Trigger {
-    /// The key of the input that an occurrence becomes.
+    /// Returns the idempotency key of the input for an occurrence.
     pub fn key(&self, id: &str) -> String {
         format!("trigger/{}/{id}", self.name)
     }

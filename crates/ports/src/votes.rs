@@ -1,8 +1,10 @@
-//! Questions for approval: votes on them, notices to those who are asked, and approvals that count for the rest of a session
-//! (R11.2).
+//! Approval requests: votes, notices to the people who are asked, and approvals for the rest of a session.
 //!
-//! A vote is one write: that it was given, its line in the audit and, if it completes what the question takes, the resolution
-//! of the wait and the approval for the session. So a death anywhere leaves a question with the votes it had or with one more.
+//! A vote is one write. It stores the vote and an audit entry. If the vote decides the request, the same write
+//! resolves the wait and stores the approval for the session. So a crash leaves either the votes from before or one
+//! more.
+//!
+//! The rules of voting are in [`crate::ledger`].
 use crate::Answer;
 use crate::ledger;
 use crate::page::Page;
@@ -18,122 +20,124 @@ use outlast_vocab::record::{Asked, Fact, Record, Seq};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{Hash, Millis};
 
-/// Somebody's word on a question.
+/// A vote that a person casts on an approval request.
 #[derive(Clone, Debug)]
 pub struct Ballot {
     /// The turn that asks.
     pub turn: TurnId,
-    /// The wait for the answer.
+    /// The key of the wait for the decision.
     pub key: ReplayKey,
-    /// The fingerprint of the arguments that were shown, where somebody had changed them. Whoever was shown others is refused.
+    /// The fingerprint of the arguments that the voter saw, if they had been edited. A vote on other arguments is
+    /// refused.
     pub edited: Option<Hash>,
-    /// Who says what.
+    /// The voter and the verdict.
     pub approval: Approval,
-    /// Grants that a session may have.
+    /// The maximum number of approvals that a session may hold.
     pub grants_most: usize,
-    /// Now.
+    /// The current time.
     pub now: Millis,
 }
 
-/// What became of a word.
+/// The result of a vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Voted {
-    /// It counts, and it takes more of them.
+    /// The vote is counted, and more votes are needed.
     Counted {
-        /// How many there are.
+        /// The number of votes so far.
         votes: usize,
-        /// How many it takes.
+        /// The number of votes needed.
         of: usize,
     },
-    /// The question is decided, by this word or before.
+    /// The request is decided, by this vote or earlier.
     Decided(Resolved),
 }
 
-/// A yes that was not enough to decide.
+/// An approving vote that did not decide the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vote {
-    /// Who gave it.
+    /// The voter.
     pub by: String,
-    /// When.
+    /// When the vote was cast.
     pub at: Millis,
-    /// What it says.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// How far a question has come.
+/// The progress of an approval request that is not decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// The votes in the order they were given.
+    /// The votes in the order they were cast.
     pub votes: Vec<Vote>,
-    /// What its people were told since it was asked.
+    /// The reminders and escalation sent so far.
     pub given: Given,
 }
 
-/// A session whose people were told that a question waits for them.
+/// A session in which a notice about an approval request was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noticed {
-    /// Which.
+    /// The session.
     pub session: SessionId,
-    /// Its last record, which says so.
+    /// Its last record, which is the notice.
     pub last: Seq,
 }
 
 /// An approval for the rest of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// What it is called.
+    /// Its id.
     pub id: GrantId,
     /// The organisation.
     pub org: OrgId,
     /// The session.
     pub session: SessionId,
-    /// The name of what it covers ([`outlast_vocab::approval::Covered::form`]).
+    /// The fingerprint of what it covers ([`outlast_vocab::approval::Covered::form`]).
     pub form: Hash,
     /// The tool.
     pub tool: ToolName,
     /// The rule that asked.
     pub rule: RuleId,
-    /// The untrusted sources that may have asked for the call it was given for. Calls that others may have asked for are not
-    /// covered.
+    /// The labels of the call it was given for: untrusted sources that may have caused the call. A call with any
+    /// further label is not covered.
     pub labels: Labels,
-    /// Who gave it.
+    /// The people who gave it.
     pub by: Vec<String>,
-    /// When.
+    /// When it was given.
     pub at: Millis,
 }
 
 impl Grant {
-    /// Whether a call of this form and with these labels is covered.
+    /// Returns whether the approval covers a call of this form with these labels.
     pub fn covers(&self, form: Hash, labels: &Labels) -> bool {
         self.form == form && labels.is_within(&self.labels)
     }
 }
 
-/// What people say to questions for approval.
+/// Votes on approval requests, and approvals for the rest of a session.
 pub trait Votes: Send + Sync {
-    /// Counts a word. The one that completes what the question takes decides it; a no decides at once.
+    /// Counts a vote. The vote that reaches the required number decides the request. A denial decides immediately.
     fn vote(&self, ballot: Ballot) -> Answer<'_, Voted>;
 
-    /// How far a question has come that is not decided.
+    /// Returns the progress of an approval request that is not decided.
     fn standing(&self, turn: TurnId, key: ReplayKey) -> Answer<'_, Standing>;
 
-    /// Reminds and escalates where that is due, each once, and says which sessions have it in their journal now.
+    /// Records the reminders and escalations that are due, each once. Returns the sessions whose journal has a new
+    /// one.
     fn notify(&self, now: Millis, reminders_most: u32, limit: usize) -> Answer<'_, Vec<Noticed>>;
 
-    /// What is approved for the rest of a session.
+    /// Returns the approvals for the rest of a session.
     fn grants_in(&self, session: SessionId) -> Answer<'_, Vec<Grant>>;
 
-    /// What is approved for the rest of sessions, the newest first.
+    /// Returns such approvals of all sessions, newest first.
     fn grants(&self, limit: usize) -> Answer<'_, Vec<Grant>>;
 
-    /// A page of it, behind what was given at this time and has this id.
+    /// Returns a page of these approvals, after the one with this time and id.
     fn grants_after(
         &self,
         after: Option<(Millis, GrantId)>,
         limit: usize,
     ) -> Answer<'_, Page<Grant, (Millis, GrantId)>>;
 
-    /// Ends an approval for the rest of a session. Calls that were claimed under it run.
+    /// Revokes an approval for the rest of a session. Calls that were already claimed under it still run.
     fn revoke_grant(&self, id: GrantId, now: Millis) -> Answer<'_, Grant>;
 }
 
@@ -171,8 +175,8 @@ impl<B: Backend> Votes for B {
     }
 }
 
-/// The call that a wait for approval holds up, and when it was claimed, if this record claims it. What is not a call is shown as
-/// one.
+/// Returns the call that an approval wait blocks, and when it was claimed, if this record claims it. Other actions
+/// that need approval are returned in the form of a call.
 pub fn held_up(record: Record, wait: &ReplayKey) -> Option<(Millis, PreparedCall)> {
     let (key, batch) = match record.fact {
         Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => (key, batch),

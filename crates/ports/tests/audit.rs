@@ -1,4 +1,4 @@
-//! An act and its line in the audit are one write: a death anywhere leaves both or neither (S55).
+//! An action and its audit entry are one write: a crash at any point leaves both or neither.
 use futures_util::FutureExt;
 use outlast_ports::budget::Books;
 use outlast_ports::configs::{ConfigKind, Configs};
@@ -23,12 +23,12 @@ const EVERYTHING: AuditRange = AuditRange { after: 0, since: Millis(0), limit: u
 const RESTS: SessionId = SessionId::from_u128(1);
 const WAITS: SessionId = SessionId::from_u128(2);
 
-/// The memory answers at once; a store that has died never does.
+/// Returns the answer. The memory store answers at once; a crashed store never does.
 fn now<T>(answer: impl Future<Output = Result<T, outlast_vocab::Error>>) -> Option<T> {
     answer.now_or_never().map(|answer| answer.unwrap())
 }
 
-/// A session at rest and one whose turn waits.
+/// Creates a session at rest, and a session whose turn waits.
 fn furnished() -> Memory {
     let memory = Memory::new();
     for session in [RESTS, WAITS] {
@@ -69,7 +69,7 @@ fn turn_of(session: SessionId) -> TurnId {
     TurnId::from_u128(session.to_u128())
 }
 
-/// Does something through a store; says whether it was heard that it is done.
+/// Performs an action on a store. Returns whether the action was acknowledged.
 type Act = fn(Arc<dyn Store>) -> bool;
 
 const ACTS: &[(&str, Act)] = &[
@@ -109,7 +109,7 @@ const ACTS: &[(&str, Act)] = &[
     }),
 ];
 
-/// Everything that an act may have changed.
+/// Returns all data that an action may have changed, as text.
 fn picture(memory: &Memory) -> String {
     let sessions = now(memory.sessions(None, 9)).unwrap();
     let records: Vec<_> =

@@ -1,4 +1,4 @@
-//! The differential run finds what it is there to find: stores with a planted fault are told apart from healthy ones.
+//! The differential test works: it tells stores with an injected fault from healthy ones.
 use outlast_ports::BoxFuture;
 use outlast_ports::conformance::{Fixture, Tally, differential};
 use outlast_ports::memory::Memory;
@@ -9,7 +9,7 @@ use std::future::ready;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What is wrong with a store.
+/// The fault of a store.
 #[derive(Clone, Copy)]
 enum Fault {
     None,
@@ -17,7 +17,7 @@ enum Fault {
     Forgets,
     /// It panics in its third write.
     Panics,
-    /// It says that it is damaged from its third write on.
+    /// It reports corruption, starting with its third write.
     SaysDamaged,
 }
 
@@ -43,7 +43,7 @@ impl Backend for Faulty {
             Fault::Forgets if writes.is_multiple_of(3) => {
                 let acknowledged = Arc::new(Mutex::new(None));
                 let kept = Arc::clone(&acknowledged);
-                // An error undoes the unit; what the unit said is passed on all the same.
+                // The error rolls the unit back, but its answer is returned anyway.
                 let undone = self.memory.write::<(), _>(move |rows| {
                     *kept.lock().expect("nobody panicked") = Some(unit(rows));
                     Err(Error::new(Kind::Internal, "forgotten"))
@@ -87,7 +87,7 @@ impl Fixture for Faulty {
     }
 }
 
-/// What the run says of two stores with these faults.
+/// Returns the difference that the test reports for two stores with these faults.
 fn told_apart(seed: u64, one: Fault, other: Fault) -> String {
     let difference = differential(seed, 100, || (store(one), store(other)));
     difference.expect_err("one of them has a fault").to_string()

@@ -1,4 +1,4 @@
-//! The store in memory keeps to every rule of a store.
+//! The in-memory store passes the store conformance suite.
 use outlast_ports::conformance::Fixture;
 use outlast_ports::memory::Memory;
 use outlast_ports::store::Store;

@@ -1,4 +1,4 @@
-//! The store that dies on command: a store like any other until then.
+//! The crashing store behaves like any other store until it crashes.
 use futures_util::FutureExt;
 use outlast_ports::conformance::Fixture;
 use outlast_ports::memory::Memory;
@@ -31,7 +31,7 @@ impl Fixture for Living {
 
 outlast_ports::store_conformance!(Living::new);
 
-/// Opens sessions until the store dies; says how many openings were acknowledged and how many sessions there are.
+/// Opens sessions until the store crashes. Returns how many were acknowledged, how many exist, and how it ended.
 fn open_three(dies: Death) -> (usize, usize, String) {
     let memory = Memory::new();
     let mortal = Mortal::new(memory.clone(), dies);

@@ -1,4 +1,4 @@
-//! The doubles of what faces outwards keep to the rules of their ports: the virtual clock, contents, payments and rates in memory, a
+//! The in-memory doubles pass the conformance suites of their ports: the virtual clock, contents, payments, rates, a
 //! scripted model, a toolbox.
 use futures_util::stream;
 use outlast_ports::clock::{Clock, VirtualClock};
@@ -73,7 +73,7 @@ impl ClockFixture for StandsStill {
 
 outlast_ports::clock_conformance!(|| StandsStill(VirtualClock::at(Millis(1_000))));
 
-/// Greets, or reads the clock when it is given one.
+/// A model that greets, or reads the clock if it gets that tool.
 struct Scripted;
 
 impl ModelProvider for Scripted {

@@ -1,6 +1,6 @@
-//! The rules of a store that several processes open at once, on a store in memory with several handles.
+//! The conformance suite for stores that several processes open, run on an in-memory store with several handles.
 //!
-//! The memory has nothing to share between processes; this proves that the rules can be kept.
+//! Processes cannot share memory. This test shows that the rules can be satisfied.
 use outlast_ports::BoxFuture;
 use outlast_ports::conformance::{Fixture, SharedFixture};
 use outlast_ports::memory::Memory;
@@ -10,7 +10,7 @@ use outlast_vocab::{Error, WorkerId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One handle of several on the same memory, which counts the writes of all of them.
+/// One of several handles on the same memory. It counts the writes of all handles.
 #[derive(Clone, Default)]
 struct Handle {
     memory: Memory,

@@ -1,6 +1,6 @@
-//! `verify` finds every record that was changed, removed, added or reordered (R3.10).
+//! `verify` finds every record that was changed, removed, added or reordered.
 //!
-//! The rows of a healthy session are written again under another session, with one change.
+//! The tests copy the rows of a healthy session to another session, with one change.
 use outlast_ports::conformance::block_on;
 use outlast_ports::memory::Memory;
 use outlast_ports::rows::{Body, RecordRange, RecordRow, SessionRow};
@@ -11,7 +11,8 @@ use outlast_vocab::{Error, Hash, Kind, Millis, SessionId, TurnId};
 
 const COPY: SessionId = SessionId::from_u128(2);
 
-/// A session of five records, the last of them large, and its copy with a change. What `verify` says of the copy.
+/// Creates a session of five records, the last of them large, and a changed copy. Returns the result of `verify` on the
+/// copy.
 fn verify(change: impl FnOnce(&mut SessionRow, &mut Vec<RecordRow>) + Send + 'static) -> Result<u64, Error> {
     block_on(async {
         let memory = Memory::new();

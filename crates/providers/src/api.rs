@@ -1,4 +1,4 @@
-//! The APIs that can be spoken, and where they are when nobody says otherwise.
+//! The supported APIs and their default addresses.
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -26,7 +26,7 @@ impl Api {
     pub const ALL: &'static [Self] =
         &[Self::OpenAi, Self::OpenAiResponses, Self::Anthropic, Self::Gemini, Self::OpenAiCompatible];
 
-    /// How it is written in a file.
+    /// Returns the name of the API in configuration files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
@@ -37,7 +37,7 @@ impl Api {
         }
     }
 
-    /// Where it is; nowhere for servers of one's own.
+    /// Returns the default address; `None` for self-hosted servers.
     pub const fn home(self) -> Option<&'static str> {
         match self {
             Self::OpenAi | Self::OpenAiResponses => Some("https://api.openai.com/v1"),
@@ -47,12 +47,12 @@ impl Api {
         }
     }
 
-    /// Whether it answers nobody without a key.
+    /// Returns whether the API requires a key.
     pub const fn needs_key(self) -> bool {
         !matches!(self, Self::OpenAiCompatible)
     }
 
-    /// The variable that usually holds the key.
+    /// Returns the usual environment variable for the key.
     pub const fn key_variable(self) -> &'static str {
         match self {
             Self::OpenAi | Self::OpenAiResponses => "OPENAI_API_KEY",
@@ -62,7 +62,7 @@ impl Api {
         }
     }
 
-    /// The variable that usually holds the address.
+    /// Returns the usual environment variable for the address.
     pub const fn base_url_variable(self) -> &'static str {
         match self {
             Self::OpenAi | Self::OpenAiResponses => "OPENAI_BASE_URL",
@@ -72,7 +72,7 @@ impl Api {
         }
     }
 
-    /// Where a request for a reply of this model goes, below the base.
+    /// Returns the path for a reply of this model, relative to the base.
     pub(crate) fn reply_path(self, model: &str) -> String {
         match self {
             Self::OpenAi | Self::OpenAiCompatible => "/chat/completions".to_owned(),
@@ -82,7 +82,7 @@ impl Api {
         }
     }
 
-    /// Where models are listed, below the base.
+    /// Returns the path of the model list, relative to the base.
     pub(crate) const fn models_path(self) -> &'static str {
         match self {
             Self::OpenAi | Self::OpenAiResponses | Self::OpenAiCompatible => "/models",

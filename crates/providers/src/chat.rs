@@ -1,4 +1,4 @@
-//! OpenAI Chat Completions, as OpenAI and the servers that imitate it speak them.
+//! The OpenAI Chat Completions API, for OpenAI and compatible servers.
 mod body;
 mod decoder;
 

@@ -1,6 +1,6 @@
-//! What a Claude model takes, by its version: the Messages API changed what it accepts from model to model.
+//! The features of Claude models by version. The Messages API accepts different options for different models.
 
-/// A model's version, as its name gives it.
+/// The version of a model, parsed from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Claude {
     major: u32,
@@ -8,8 +8,8 @@ pub(crate) struct Claude {
 }
 
 impl Claude {
-    /// The version in a name: `claude-opus-4-5-20251101` is 4.5, `claude-3-5-haiku-latest` is 3.5. A name without one is
-    /// taken for new.
+    /// Parses the version from a name: `claude-opus-4-5-20251101` is 4.5, `claude-3-5-haiku-latest` is 3.5. A name
+    /// without a version is treated as new.
     pub(crate) fn of(model: &str) -> Self {
         // A date has more digits than a version.
         let number = |word: &str| if word.len() < 3 { word.parse().ok() } else { None };
@@ -23,27 +23,27 @@ impl Claude {
         self.major > major || (self.major == major && self.minor >= minor)
     }
 
-    /// Whether it goes on behind the beginning of its own reply.
+    /// Returns whether the model can continue a reply that has begun (prefill).
     pub(crate) const fn goes_on(self) -> bool {
         !self.at_least(4, 6)
     }
 
-    /// Whether it decides itself how long to think, and is told only how hard to try.
+    /// Returns whether the model decides how long to think and only takes an effort level.
     pub(crate) const fn thinks_by_effort(self) -> bool {
         self.at_least(4, 6)
     }
 
-    /// Whether it keeps its thoughts to itself unless asked to show them.
+    /// Returns whether the model hides its reasoning unless asked to show it.
     pub(crate) const fn thinks_silently(self) -> bool {
         self.at_least(4, 7)
     }
 
-    /// Whether the form of its answer can be fixed by a schema.
+    /// Returns whether the answer can be constrained with a JSON Schema.
     pub(crate) const fn takes_schema(self) -> bool {
         self.at_least(4, 5)
     }
 
-    /// Tokens of an answer when nobody says otherwise; the API wants a number.
+    /// Returns the default maximum of answer tokens. The API requires a number.
     pub(crate) const fn answer_tokens(self) -> u32 {
         if self.at_least(4, 0) || (self.major == 3 && self.minor >= 7) {
             32_000

@@ -1,6 +1,6 @@
-//! Which providers there are: variables of the environment, and `[providers.NAME]` in a file.
+//! Reads the providers from environment variables and from `[providers.NAME]` in a file.
 //!
-//! Other tables of the file are other parts' business.
+//! Other parts of the program read the other tables of the file.
 use crate::models::Row;
 use crate::registry::Missing;
 use crate::remote::{Pace, Settings};
@@ -15,10 +15,10 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::path::Path;
 use toml::Spanned;
 
-/// The longest file in bytes.
+/// The maximum size of the file in bytes.
 const FILE_BYTES: u64 = 1 << 20;
 
-/// What the environment's own providers are called.
+/// The names of the providers from the environment.
 const FROM_ENVIRONMENT: [(&str, Api); 5] = [
     ("openai", Api::OpenAi),
     ("openai-responses", Api::OpenAiResponses),
@@ -27,14 +27,14 @@ const FROM_ENVIRONMENT: [(&str, Api); 5] = [
     ("local", Api::OpenAiCompatible),
 ];
 
-/// A provider as it was found.
+/// A provider as configured.
 pub(crate) enum Configured {
     Ready(Box<Remote>),
     Missing(Missing),
 }
 
 impl Configured {
-    /// What it is called.
+    /// Returns the name of the provider.
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Ready(remote) => remote.name(),
@@ -43,14 +43,14 @@ impl Configured {
     }
 }
 
-/// How a variable is read: those of the process, or a test's own.
+/// Reads an environment variable, from the process or from a test.
 pub(crate) type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 fn set(variable: Variable<'_>, name: &str) -> Option<String> {
     variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
-/// The providers of the environment.
+/// Returns the providers of the environment.
 pub(crate) fn environment(variable: Variable<'_>) -> Result<Vec<Configured>, Error> {
     FROM_ENVIRONMENT.iter().map(|(name, api)| from_environment(name, *api, variable)).collect()
 }
@@ -123,7 +123,7 @@ struct KeyTable {
     env: String,
 }
 
-/// Reads where a key is. What stands there instead may be a key, so no error shows it.
+/// Parses the location of a key. A wrong value may be the key itself, so no error shows it.
 fn key_table<'de, D: Deserializer<'de>>(from: D) -> Result<Option<KeyTable>, D::Error> {
     let table = toml::Table::deserialize(from).ok();
     let env = table
@@ -133,7 +133,7 @@ fn key_table<'de, D: Deserializer<'de>>(from: D) -> Result<Option<KeyTable>, D::
     env.map(|env| Some(KeyTable { env })).ok_or_else(wrong)
 }
 
-/// The providers of a file.
+/// Returns the providers of a file.
 pub(crate) fn file(path: &Path, variable: Variable<'_>) -> Result<Vec<Configured>, Error> {
     let unread = |cause| {
         let detail = format!("the configuration {} cannot be read: {cause}", path.display());
@@ -148,7 +148,7 @@ pub(crate) fn file(path: &Path, variable: Variable<'_>) -> Result<Vec<Configured
     Source { path, text: &text }.providers(variable)
 }
 
-/// A file while it is read: errors name the file and the line.
+/// A file while it is parsed. Errors name the file and the line.
 struct Source<'a> {
     path: &'a Path,
     text: &'a str,
@@ -216,7 +216,7 @@ impl Source<'_> {
     }
 
     fn invalid(&self, at: usize, what: &str) -> Error {
-        // One line: what a parser says may have several.
+        // Parser messages can have several lines; join them into one.
         let what = what.trim().replace('\n', ", ");
         Error::new(Kind::ConfigInvalid, format!("{}:{}: {what}", self.path.display(), self.line(at)))
     }
@@ -228,7 +228,7 @@ mod tests {
     use expect_test::{Expect, expect};
     use std::fmt::Write;
 
-    /// What becomes of a file and some variables.
+    /// Checks the providers that result from a file and some variables.
     #[track_caller]
     fn check(text: &str, variables: &[(&str, &str)], want: &Expect) {
         let variable = |wanted: &str| {

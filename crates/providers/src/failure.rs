@@ -1,4 +1,4 @@
-//! What an API's refusal means: its kind, its words, and when to come back.
+//! Interprets an API's error response: its kind, its message, and when to retry.
 use crate::Api;
 use crate::retry_after::Clocked;
 use outlast_vocab::message::shown;
@@ -8,21 +8,21 @@ use reqwest::header::HeaderMap;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Bytes of a provider's words that are passed on.
+/// How much of a provider's message is passed on, in bytes.
 const WORDS_BYTES: usize = 2_000;
 
-/// Who is spoken to, for errors and proofs.
+/// The provider, for errors and signatures.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Provider<'a> {
-    /// What it is called.
+    /// The name of the provider.
     pub(crate) name: &'a str,
-    /// What it speaks.
+    /// The API that it uses.
     pub(crate) api: Api,
-    /// What its key is called: `the key in OPENAI_API_KEY`.
+    /// A description of its key: `the key in OPENAI_API_KEY`.
     pub(crate) key: &'a str,
 }
 
-/// An error as an API says it: OpenAI's `error`, Anthropic's `error`, Google's `error`, or a bare text.
+/// An error from an API: the `error` object of OpenAI, Anthropic or Google, or plain text.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Refused {
     #[serde(default, deserialize_with = "text")]
@@ -37,7 +37,7 @@ pub(crate) struct Refused {
     details: Value,
 }
 
-/// A text, whatever the API put there.
+/// Reads any JSON value as text.
 fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(match Value::deserialize(from)? {
         Value::Null => String::new(),
@@ -47,7 +47,7 @@ fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
 }
 
 impl Refused {
-    /// Reads the body of an error. What is no error of an API is its own message.
+    /// Parses the body of an error response. A body in an unknown format becomes the message.
     pub(crate) fn of(body: &[u8]) -> Self {
         let plain = || Self { message: String::from_utf8_lossy(body).trim().to_owned(), ..Self::default() };
         let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return plain() };
@@ -59,13 +59,13 @@ impl Refused {
         match value.get_mut("error").map(Value::take) {
             Some(Value::String(message)) => Self { message, ..Self::default() },
             Some(error @ Value::Object(_)) => serde_json::from_value(error).unwrap_or_else(|_| plain()),
-            // vLLM and others put it at the top.
+            // vLLM and others put the error at the top level.
             _ if value["message"].is_string() => serde_json::from_value(value).unwrap_or_else(|_| plain()),
             _ => plain(),
         }
     }
 
-    /// An error of which only this is said.
+    /// Creates an error with only a message and a code.
     pub(crate) fn said(message: String, code: String) -> Self {
         Self { message, code, ..Self::default() }
     }
@@ -88,7 +88,7 @@ impl Refused {
         [&self.kind, &self.code, &self.status].iter().any(|name| names.contains(&name.as_str()))
     }
 
-    /// Whether the conversation is longer than the model's window, in the words of every API that is known.
+    /// Returns whether the conversation exceeds the model's context window, in the wording of any known API.
     fn is_too_long(&self) -> bool {
         self.is(&["context_length_exceeded", "exceed_context_size_error", "request_too_large"])
             || self.says(&[
@@ -102,7 +102,7 @@ impl Refused {
             ])
     }
 
-    /// Whether the account has to be paid into. Gemini says of limits that pass by themselves that a quota is exceeded.
+    /// Returns whether the account is out of credit. Gemini also reports temporary rate limits as an exceeded quota.
     fn is_out_of_credit(&self) -> bool {
         if self.is(&["RESOURCE_EXHAUSTED"]) {
             return false;
@@ -126,7 +126,7 @@ impl Refused {
         self.is(&["model_not_found"])
     }
 
-    /// Whether the other side is at fault, or too busy.
+    /// Returns whether the error is temporary: a server error or an overload.
     fn may_pass(&self) -> bool {
         self.is(&[
             "overloaded_error",
@@ -151,7 +151,7 @@ impl Refused {
 }
 
 impl Provider<'_> {
-    /// The error of an answer that is none.
+    /// Converts an error response to an error.
     pub(crate) fn refused(
         &self,
         model: &str,
@@ -167,12 +167,13 @@ impl Provider<'_> {
         }
     }
 
-    /// The error that a stream says in the middle of a reply.
+    /// Converts an error event of a stream that has begun.
     pub(crate) fn failed_midway(&self, error: &Refused) -> Error {
         self.judge("", None, error)
     }
 
-    /// What comes is not what this API sends: an error in another API's form, as servers that imitate it give, or garbage.
+    /// Converts an event that this API does not define: an error in another API's format from a compatible server, or
+    /// garbage.
     pub(crate) fn garbled(&self, data: &str, cause: &serde_json::Error) -> Error {
         if serde_json::from_str::<Value>(data).is_ok_and(|event| event.get("error").is_some()) {
             return self.failed_midway(&Refused::of(data.as_bytes()));
@@ -211,7 +212,7 @@ impl Provider<'_> {
     }
 }
 
-/// Whether the same request may succeed later.
+/// Returns whether the same request may succeed later.
 fn passes(status: Option<StatusCode>) -> bool {
     status.is_some_and(|status| status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 425 | 429))
 }

@@ -1,4 +1,4 @@
-//! Google Gemini.
+//! The Google Gemini API.
 mod body;
 mod decoder;
 

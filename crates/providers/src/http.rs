@@ -1,7 +1,8 @@
-//! HTTP towards one provider: its address, its key, and bounds on what comes back.
+//! The HTTP client of one provider: its address, its key, and limits on responses.
 //!
-//! No proxy is taken from the environment, no redirect is followed (it would carry the key elsewhere) and nothing is
-//! decompressed. How long a silent stream is waited for is the runtime's business; only connecting has a limit here.
+//! The client ignores proxy settings of the environment and does not decompress. It follows no redirects, which would
+//! send the key elsewhere. Only connecting has a timeout here; the runtime decides how long to wait for a silent
+//! stream.
 use crate::sse::Body;
 use crate::{Api, Secret};
 use futures_util::TryStreamExt;
@@ -13,30 +14,30 @@ use std::fmt::Write;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// How long connecting may take, TLS among it.
+/// The timeout for connecting, including TLS.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Bytes of an error's body that are read.
+/// How much of an error's body is read, in bytes.
 const ERROR_BYTES: usize = 64 << 10;
 
-/// Bytes of a list of models that are read.
+/// How much of a list of models is read, in bytes.
 pub(crate) const LIST_BYTES: usize = 8 << 20;
 
-/// The version of the Messages API that is spoken.
+/// The version of the Messages API.
 const ANTHROPIC_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 
-/// Where a provider is, and how it knows us.
+/// The address and credentials of a provider.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     base: Url,
     headers: HeaderMap,
     secret: Option<Secret>,
-    // Made when it is first used: reading the system's certificates takes milliseconds that most commands never need.
+    // Created on first use: loading the system's certificates takes milliseconds that most commands never need.
     client: OnceLock<Client>,
 }
 
 impl Endpoint {
-    /// An address and a key. Neither is tried yet.
+    /// Creates an endpoint without connecting to it.
     pub(crate) fn new(api: Api, base: &str, secret: Option<Secret>) -> Result<Self, String> {
         let base: Url = base.trim_end_matches('/').parse().map_err(|cause| {
             format!("expected an address like `https://api.example.com/v1`, got `{base}`: {cause}")
@@ -68,23 +69,23 @@ impl Endpoint {
         Ok(Self { base, headers, secret, client: OnceLock::new() })
     }
 
-    /// The address, as it may be shown.
+    /// Returns the address, which is safe to show.
     pub(crate) fn base(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// Text from outside, without the key.
+    /// Redacts the key in a text from outside.
     pub(crate) fn hide_key(&self, text: &str) -> String {
         self.secret.as_ref().map_or_else(|| text.to_owned(), |secret| secret.hide_in(text))
     }
 
-    /// Sends a body and gives what was answered, whatever its status.
+    /// Sends a POST request and returns the response of any status.
     pub(crate) async fn post(&self, path: &str, body: Vec<u8>) -> Result<Response, Error> {
         let request = self.request(Method::POST, path)?.body(body);
         request.send().await.map_err(|cause| self.unreachable(cause))
     }
 
-    /// Asks for something within this time.
+    /// Sends a GET request with a timeout.
     pub(crate) async fn get(&self, path: &str, patience: Duration) -> Result<Response, Error> {
         let request = self.request(Method::GET, path)?.timeout(patience);
         request.send().await.map_err(|cause| self.unreachable(cause))
@@ -108,7 +109,7 @@ impl Endpoint {
     }
 }
 
-/// The first bytes of a body, up to a bound; what cannot be read is left out.
+/// Returns the start of a body, up to a limit. A read error ends it early.
 pub(crate) async fn beginning(response: Response, most: usize) -> Vec<u8> {
     let mut read = Vec::new();
     let mut body = response.bytes_stream();
@@ -122,18 +123,18 @@ pub(crate) async fn beginning(response: Response, most: usize) -> Vec<u8> {
     read
 }
 
-/// The beginning of an error's body.
+/// Returns the start of an error's body.
 pub(crate) async fn error_body(response: Response) -> Vec<u8> {
     beginning(response, ERROR_BYTES).await
 }
 
-/// The body as it comes.
+/// Returns the body as a stream.
 pub(crate) fn body(response: Response) -> Body<'static> {
     Box::pin(response.bytes_stream().map_err(|cause| chain(&cause.without_url())))
 }
 
 fn client(base: &Url) -> Result<Client, Error> {
-    // The default of the process, unless the program has chosen one: the HTTP client comes without.
+    // Sets the process default, unless the program has already set one. The HTTP client has none.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = Client::builder()
         .connect_timeout(CONNECT)
@@ -141,8 +142,7 @@ fn client(base: &Url) -> Result<Client, Error> {
         .redirect(redirect::Policy::none())
         .tcp_nodelay(true)
         .user_agent(concat!("outlast/", env!("CARGO_PKG_VERSION")));
-    // The system's certificates, so that those of a company count too. A server in the clear needs none, and works
-    // where there are none.
+    // Use the system's certificates, which include those of a company. Plain HTTP needs none and works without any.
     if base.scheme() == "http" {
         builder = builder.tls_certs_only([]);
     }
@@ -156,7 +156,7 @@ fn client(base: &Url) -> Result<Client, Error> {
     })
 }
 
-/// An error and its causes in one line.
+/// Formats an error and its causes in one line.
 pub(crate) fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

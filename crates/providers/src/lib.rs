@@ -1,9 +1,10 @@
-//! Speaks to models: to APIs over HTTP, and to the built-in [`rehearsal`] model, which needs no key and no network.
+//! Model providers: HTTP APIs, and the built-in [`rehearsal`] model, which needs no key and no network.
 //!
-//! A provider turns a request into a stream of pieces. It does not know turns, journals or retries; those are the
-//! runtime's business. [`Providers`] is what is configured; each [`Remote`] in it speaks one [`Api`].
-//! The way of a request: `render` makes the body of an API (`chat`, `responses`, `messages`, `gemini`), [`http`] sends
-//! it, [`sse`] parts the answer into events, and the decoder of the API makes pieces of them.
+//! A provider turns a request into a stream of events. It does not know turns, journals or retries, which belong to the
+//! runtime. [`Providers`] contains the configured providers, and each [`Remote`] in it uses one [`Api`].
+//!
+//! A request takes these steps: `render` creates the body for an API (`chat`, `responses`, `messages`, `gemini`),
+//! [`http`] sends it, [`sse`] splits the response into events, and the decoder of the API converts them.
 mod api;
 mod chat;
 mod claude;

@@ -1,4 +1,4 @@
-//! Anthropic Messages.
+//! The Anthropic Messages API.
 mod body;
 mod decoder;
 

@@ -1,5 +1,5 @@
-//! What is known of models: windows, prices, what they can do. The table is `models.toml`; a file of the user's adds to it
-//! and overrides it.
+//! The known properties of models: context windows, prices, features. The table is `models.toml`; the user's file
+//! extends and overrides it.
 use crate::Api;
 use crate::claude::Claude;
 use outlast_vocab::cost::{PerMillion, Prices};
@@ -8,10 +8,10 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// About how many bytes of conversation a token holds: low, so that a window is rather not filled than overrun.
+/// The estimated number of bytes per token. It is low, so that a window is rather underused than exceeded.
 pub(crate) const TOKEN_BYTES: usize = 3;
 
-/// The window of a model of which nothing is known, in tokens.
+/// The context window of an unknown model in tokens.
 const WINDOW_TOKENS: u32 = 32_000;
 
 /// A row of the table.
@@ -46,23 +46,23 @@ fn price(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     })
 }
 
-/// What a model can do.
+/// The properties of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traits {
-    /// Tokens it can be shown.
+    /// The context window in tokens.
     pub(crate) window_tokens: u32,
-    /// What they cost.
+    /// The prices of tokens.
     pub(crate) prices: Option<Prices>,
     /// Whether it thinks before it answers.
     pub(crate) thinks: bool,
-    /// Whether it goes on behind the beginning of its own reply.
+    /// Whether it can continue a reply that has begun (prefill).
     pub(crate) goes_on: bool,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Dated {
-    /// When the provider's page said so.
+    /// The date of the provider's page.
     #[serde(rename = "as_of")]
     _as_of: String,
     window_tokens: u32,
@@ -74,7 +74,7 @@ type Table = BTreeMap<String, BTreeMap<String, Dated>>;
 static TABLE: LazyLock<Table> =
     LazyLock::new(|| toml::from_str(include_str!("models.toml")).expect("the built-in table is well formed"));
 
-/// What is known of a model, with what the user says of it.
+/// Returns the properties of a model, with the user's overrides.
 pub(crate) fn traits(api: Api, model: &str, said: Option<&Row>) -> Traits {
     let none = Row::default();
     let said = said.unwrap_or(&none);
@@ -91,7 +91,7 @@ pub(crate) fn traits(api: Api, model: &str, said: Option<&Row>) -> Traits {
     }
 }
 
-/// The row of a model: of its own name, or of the longest name that it continues, as dated ones do.
+/// Returns the row of a model: that of its name, or of the longest name that it extends with a date.
 fn known(api: Api, model: &str) -> Option<&'static Dated> {
     let rows = TABLE.get(match api {
         Api::OpenAi | Api::OpenAiResponses => "openai",

@@ -1,15 +1,15 @@
-//! Watches the beginning of prompts. A provider's cache serves a prompt as far as it begins as an earlier one did; this
-//! finds out where it stopped to.
+//! Detects changes at the beginning of prompts. A provider's cache serves the part that a prompt shares with an earlier
+//! one; this finds the first part that differs.
 use crate::wire::{Item, ItemPlace};
 use outlast_vocab::SessionId;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// Sessions whose last prompt is remembered.
+/// The number of sessions whose last prompt is remembered.
 const SESSIONS: usize = 1_024;
 
-/// Parts of a prompt that are remembered; what follows them is not watched.
+/// The number of parts of a prompt to remember. Later parts are not compared.
 const ITEMS: usize = 4_096;
 
 /// The last prompt of each session.
@@ -28,14 +28,14 @@ struct Prompt {
     at: u64,
 }
 
-/// How a prompt begins, seen from the one before.
+/// How a prompt compares with the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beginning {
-    /// There was none before that is remembered.
+    /// No previous prompt is remembered.
     First,
-    /// With all of the one before.
+    /// It starts with the whole previous prompt.
     Kept,
-    /// As the one before did, up to here.
+    /// It first differs from the previous prompt here.
     Broken(ItemPlace),
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for ItemPlace {
 }
 
 impl Prefixes {
-    /// Remembers a prompt and says how it begins.
+    /// Remembers a prompt and compares it with the previous one.
     pub(crate) fn note(&self, session: SessionId, mut items: Vec<Item>) -> Beginning {
         items.truncate(ITEMS);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

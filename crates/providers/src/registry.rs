@@ -1,4 +1,4 @@
-//! The providers that are configured, by name, and why the others are not.
+//! The configured providers by name, and the reasons why others are not configured.
 use crate::config::{self, Configured};
 use crate::{Api, Remote};
 use futures_util::future::join_all;
@@ -9,19 +9,19 @@ use outlast_vocab::{Error, Kind};
 use std::path::Path;
 use std::time::Duration;
 
-/// Providers over HTTP, found in the environment and in a file.
+/// Providers over HTTP from the environment and a file.
 #[derive(Debug, Default)]
 pub struct Providers {
     remotes: Vec<Remote>,
     missing: Vec<Missing>,
 }
 
-/// A provider that lacks something before it can be asked.
+/// A provider whose configuration is incomplete.
 #[derive(Debug)]
 pub(crate) struct Missing {
     pub(crate) name: String,
     pub(crate) api: Api,
-    /// What to do about it.
+    /// How to fix it.
     pub(crate) what: String,
 }
 
@@ -31,27 +31,27 @@ impl Missing {
     }
 }
 
-/// A provider, and whether it answers.
+/// The status of a provider.
 #[derive(Debug)]
 pub struct Status {
-    /// What it is called.
+    /// The name of the provider.
     pub name: String,
-    /// What it speaks.
+    /// The API that it uses.
     pub api: Api,
-    /// Where it is; nowhere while it is not configured.
+    /// The address; `None` if it is not configured.
     pub base_url: Option<String>,
-    /// The models it lists, or why it does not.
+    /// The models it lists, or the error.
     pub models: Result<Vec<String>, Error>,
 }
 
 impl Providers {
-    /// Those of the environment: `OPENAI_API_KEY`, `ANTHROPIC_API_KEY`, `GEMINI_API_KEY`, `LOCAL_BASE_URL`, and for each
-    /// of them the address and the key under the same beginning.
+    /// Reads the providers from the environment: `OPENAI_API_KEY`, `ANTHROPIC_API_KEY`, `GEMINI_API_KEY` and
+    /// `LOCAL_BASE_URL`. For each, the variables of the address and the key have the same prefix.
     pub fn from_env() -> Result<Self, Error> {
         Ok(Self::of(config::environment(&|name| std::env::var(name).ok())?))
     }
 
-    /// Those of the environment and those of a file, where both have a name the file's.
+    /// Reads the providers from the environment and a file. For the same name, the file wins.
     pub fn from_file(path: &Path) -> Result<Self, Error> {
         let variable = |name: &str| std::env::var(name).ok();
         let mut configured = config::environment(&variable)?;
@@ -81,7 +81,7 @@ impl Providers {
         self
     }
 
-    /// Asks every provider at once which models it has, each within this time.
+    /// Requests the model lists of all providers concurrently, each with this timeout.
     pub async fn check(&self, patience: Duration) -> Vec<Status> {
         let asked = self.remotes.iter().map(async |remote| Status {
             name: remote.name().to_owned(),
@@ -113,7 +113,7 @@ impl ModelProvider for Providers {
     fn rate(&self, model: &ModelName) -> Rate {
         match self.of_model(model) {
             Some(remote) => remote.rate(model),
-            // Nobody is asked.
+            // No provider serves the model, so no rate limit applies.
             None => Rate { key: String::new(), requests_per_minute: None, tokens_per_minute: None },
         }
     }

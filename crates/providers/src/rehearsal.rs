@@ -1,7 +1,7 @@
-//! The rehearsal model: plays a script, or follows a few rules when it has none.
+//! The rehearsal model: plays a script, or follows a few rules without one.
 //!
-//! What it says is a function of the request's messages and tools, so a turn that is resumed in another process hears
-//! what it would have heard in the first. [`script`] describes the format of scripts and the one exception to this.
+//! Its reply only depends on the messages and tools of the request, so a turn that another process resumes gets the
+//! same replies. [`script`] describes the format of scripts and the one exception to this.
 mod agent;
 mod cue;
 mod draft;
@@ -18,16 +18,16 @@ use script::Script;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The names it answers to begin like this; what follows is free.
+/// The prefix of its model names; the rest is arbitrary.
 const PREFIX: &str = "rehearsal/";
 
-/// How fast the rules speak when nobody says otherwise: readable, and clearly a stream.
+/// The default delay per word without a script: readable, and clearly a stream.
 const PACE: Duration = Duration::from_millis(15);
 
-/// How much conversation it is shown when nobody says otherwise.
+/// The default context window in bytes.
 const WINDOW_BYTES: usize = 64 << 10;
 
-/// A model that needs no key and no network. Serves every name that begins with `rehearsal/`.
+/// A model that needs no key and no network. It serves every name with the prefix `rehearsal/`.
 pub struct Rehearsal {
     part: Part,
     clock: Arc<dyn Clock>,
@@ -41,25 +41,28 @@ enum Part {
 }
 
 impl Rehearsal {
-    /// Follows rules: uses the built-in tools when asked, says what it is otherwise. Speaks a word every 15 ms. Under the name
-    /// `rehearsal/obedient` it does whatever it reads instead, to try how an agent is guarded.
+    /// Creates a model that follows rules: it uses the built-in tools if asked, and otherwise introduces itself. It
+    /// emits a word every 15 ms.
+    ///
+    /// Under the name `rehearsal/obedient` it instead follows every instruction that it reads, to test how an agent is
+    /// guarded.
     pub fn agent(clock: Arc<dyn Clock>) -> Self {
         Self { part: Part::Agent, clock, pace: PACE, window_bytes: WINDOW_BYTES }
     }
 
-    /// Plays a script, as fast as it is read: a script has its own delays.
+    /// Creates a model that plays a script without a delay per word. A script has its own delays.
     pub fn scripted(script: Script, clock: Arc<dyn Clock>) -> Self {
         Self { part: Part::Script(script), clock, pace: Duration::ZERO, window_bytes: WINDOW_BYTES }
     }
 
-    /// Pauses this long before each word; zero never touches the clock.
+    /// Sets the delay before each word. With zero, it never uses the clock.
     #[must_use]
     pub fn with_pace(mut self, pace: Duration) -> Self {
         self.pace = pace;
         self
     }
 
-    /// Is shown this much conversation. A script that counts turns needs all of it: see [`script`].
+    /// Sets the context window. A script that counts turns needs the whole conversation: see [`script`].
     #[must_use]
     pub fn with_window(mut self, window_bytes: usize) -> Self {
         self.window_bytes = window_bytes;

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-/// A provider of models over HTTP. Serves the names that begin with its own and a slash.
+/// A model provider over HTTP. It serves the names that start with its own name and a slash.
 #[derive(Debug)]
 pub struct Remote {
     name: String,
@@ -32,7 +32,7 @@ pub struct Remote {
     prefixes: Prefixes,
 }
 
-/// What a remote is made of.
+/// The settings of a remote provider.
 pub(crate) struct Settings {
     pub(crate) name: String,
     pub(crate) api: Api,
@@ -44,7 +44,7 @@ pub(crate) struct Settings {
     pub(crate) pace: Pace,
 }
 
-/// How often the key may be used, where that is said.
+/// The rate limits of the key, if configured.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
     pub(crate) requests_per_minute: Option<NonZeroU32>,
@@ -52,7 +52,7 @@ pub(crate) struct Pace {
 }
 
 impl Remote {
-    /// A provider at an address, with a key.
+    /// Creates a provider with an address and a key.
     pub fn new(
         name: impl Into<String>,
         api: Api,
@@ -75,7 +75,7 @@ impl Remote {
         Self::with(settings).map_err(|detail| Error::new(Kind::ConfigInvalid, detail))
     }
 
-    /// A provider with these settings.
+    /// Creates a provider with these settings.
     pub(crate) fn with(settings: Settings) -> Result<Self, String> {
         let Settings { name, api, base_url, key, key_name, rows, goes_on, pace } = settings;
         check_name(&name)?;
@@ -83,22 +83,22 @@ impl Remote {
         Ok(Self { name, api, endpoint, key_name, rows, goes_on, pace, prefixes: Prefixes::default() })
     }
 
-    /// What it is called.
+    /// Returns the name of the provider.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it speaks.
+    /// Returns the API that it uses.
     pub fn api(&self) -> Api {
         self.api
     }
 
-    /// Where it is.
+    /// Returns its address.
     pub fn base_url(&self) -> &str {
         self.endpoint.base()
     }
 
-    /// Asks which models there are, within this time.
+    /// Requests the list of models, with a timeout.
     pub async fn models(&self, patience: Duration) -> Result<Vec<String>, Error> {
         let listed = async {
             let response = self.endpoint.get(self.api.models_path(), patience).await?;
@@ -115,10 +115,10 @@ impl Remote {
         listed.await.map_err(|error| self.hide_key(&error))
     }
 
-    /// The name of a model as this provider knows it.
+    /// Returns the provider's own name of a model.
     fn own<'m>(&self, model: &'m ModelName) -> Option<&'m str> {
         let own = model.as_str().strip_prefix(&self.name)?.strip_prefix('/')?;
-        // The name becomes part of an address with one of the APIs.
+        // In one of the APIs, the name is part of the URL.
         (!own.is_empty() && !own.contains(['?', '#', '%']) && !own.contains("..")).then_some(own)
     }
 
@@ -130,8 +130,8 @@ impl Remote {
         traits
     }
 
-    /// What is spoken with a model. At home OpenAI's thinking models keep their thoughts over tool calls only in Responses;
-    /// elsewhere everybody speaks Chat Completions.
+    /// Returns the API to use for a model. At OpenAI, thinking models keep their reasoning across tool calls only in
+    /// the Responses API. Compatible servers support Chat Completions.
     fn api_of(&self, traits: Traits) -> Api {
         let is_both = self.api == Api::OpenAi && self.at_home();
         if is_both && traits.thinks { Api::OpenAiResponses } else { self.api }
@@ -186,7 +186,7 @@ impl Remote {
         provider.refused(model, status, &headers, &error)
     }
 
-    /// The error without the key, should the other side have echoed it.
+    /// Redacts the key in an error, in case the server echoed it.
     fn hide_key(&self, error: &Error) -> Error {
         let hidden = Error::new(error.kind(), self.endpoint.hide_key(error.detail()));
         match error.pause() {
@@ -205,7 +205,7 @@ impl ModelProvider for Remote {
 
     fn rate(&self, _: &ModelName) -> Rate {
         Rate {
-            // Two providers may have one key, and one name may have had another key before.
+            // Two providers may share a key, and a provider's key may change.
             key: format!("{} at {}", self.key_name, self.base_url()),
             requests_per_minute: self.pace.requests_per_minute.map(NonZeroU32::get),
             tokens_per_minute: self.pace.tokens_per_minute.map(NonZeroU64::get),
@@ -218,7 +218,7 @@ impl ModelProvider for Remote {
     }
 }
 
-/// A prompt under watch: what a cache gave of it is known when the reply ends.
+/// Watches a prompt. The share that came from the cache is known when the reply ends.
 struct Watch {
     session: SessionId,
     beginning: Beginning,
@@ -237,7 +237,7 @@ impl Watch {
         }
     }
 
-    /// Where the prompt ceased to be as the one before.
+    /// Returns the first part that differs from the previous prompt.
     fn changed(&self) -> Option<String> {
         match self.beginning {
             Beginning::Broken(place) => Some(place.to_string()),
@@ -246,7 +246,7 @@ impl Watch {
     }
 }
 
-/// What a provider may be called: it stands before the slash of a model's name and in proofs.
+/// Checks a provider's name, which is the prefix of its model names and appears in signatures.
 fn check_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     if name.is_empty() || name.len() > 32 || !name.chars().all(fits) || name == "rehearsal" {
@@ -258,7 +258,7 @@ fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What an answer is that is no event stream.
+/// Returns the media type of a response that is not an event stream.
 fn other_than_events(response: &Response) -> Option<String> {
     let media_type = response.headers().get(CONTENT_TYPE)?.to_str().ok()?.to_ascii_lowercase();
     let is_other =

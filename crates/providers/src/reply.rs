@@ -1,4 +1,4 @@
-//! A reply as a stream of pieces: a body, parted into events, decoded.
+//! Decodes a response body into a stream of events.
 use crate::Api;
 use crate::chat::Chat;
 use crate::failure::Provider;
@@ -16,13 +16,13 @@ use outlast_vocab::{Error, Kind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// Decodes a body of an API without a network: what a provider would make of it.
+/// Decodes a body of an API without a network, as a provider would.
 pub fn decode<'a>(api: Api, tools: &'a [Contract], body: Body<'a>) -> EventStream<'a> {
     let provider = Provider { name: api.name(), api, key: "its key" };
     Box::pin(Reply::of(body, provider, Names::of(tools), Answering::default()))
 }
 
-/// A reply while it comes.
+/// A reply while it streams.
 pub(crate) struct Reply<'a> {
     provider: &'a str,
     events: Events<'a>,
@@ -33,7 +33,7 @@ pub(crate) struct Reply<'a> {
 }
 
 impl<'a> Reply<'a> {
-    /// The reply in a body.
+    /// Creates the reply of a body.
     pub(crate) fn of(body: Body<'a>, provider: Provider<'a>, names: Names<'a>, answering: Answering) -> Self {
         let decoder: Box<dyn Decode + 'a> = match provider.api {
             Api::OpenAi | Api::OpenAiCompatible => Box::new(Chat::new(provider, names)),
@@ -45,7 +45,7 @@ impl<'a> Reply<'a> {
         Self { provider: provider.name, events, decoder, pieces: Pieces::new(), failed: None, over: false }
     }
 
-    /// Takes in what was heard.
+    /// Handles an event of the body.
     fn take(&mut self, heard: Option<Result<Heard, Error>>) {
         match heard {
             Some(Ok(Heard::Alive)) => self.pieces.push_back(ModelEvent::Alive),
@@ -69,7 +69,7 @@ impl Stream for Reply<'_> {
         let this = &mut *self;
         while !this.over {
             if let Some(piece) = this.pieces.pop_front() {
-                // What a provider says after the end of its reply is no part of it.
+                // Events after the end of a reply are not part of it.
                 this.over = matches!(piece, ModelEvent::End(_));
                 return Poll::Ready(Some(Ok(piece)));
             }

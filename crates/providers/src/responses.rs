@@ -1,4 +1,4 @@
-//! OpenAI Responses. Nothing is stored at the provider: what the model thought comes back sealed and is sent again.
+//! The OpenAI Responses API. Nothing is stored at the provider: reasoning is returned encrypted and sent again.
 mod body;
 mod decoder;
 

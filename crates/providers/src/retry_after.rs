@@ -1,14 +1,14 @@
-//! When a provider wants to be asked again, in each of the ways they say it.
+//! Parses when to retry, in the formats of all providers.
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
-/// The longest pause that is believed.
+/// The longest delay to accept.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// The limits whose headers say when they are reset.
+/// The headers of rate limits: what remains, and when the limit resets.
 const LIMITS: [[&str; 2]; 6] = [
     ["x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"],
     ["x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"],
@@ -18,17 +18,17 @@ const LIMITS: [[&str; 2]; 6] = [
     ["anthropic-ratelimit-output-tokens-remaining", "anthropic-ratelimit-output-tokens-reset"],
 ];
 
-/// What time it is where the answer comes from: its own date if it has one, so that clocks need not agree.
+/// The time at the server, from the response's own date if it has one, so that clocks need not agree.
 pub(crate) struct Clocked(Timestamp);
 
 impl Clocked {
-    /// The time of these headers.
+    /// Returns the time of these headers.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let dated = header(headers, DATE.as_str()).and_then(date);
         Self(dated.unwrap_or_else(|| Timestamp::try_from(SystemTime::now()).unwrap_or(Timestamp::UNIX_EPOCH)))
     }
 
-    /// How long to wait, if the headers say so.
+    /// Returns how long to wait according to the headers.
     pub(crate) fn pause(&self, headers: &HeaderMap) -> Option<Duration> {
         let millis = header(headers, "retry-after-ms").and_then(|text| text.trim().parse::<f64>().ok());
         if let Some(millis) = millis {
@@ -48,7 +48,7 @@ impl Clocked {
         spent.filter_map(|[_, reset]| self.reset(header(headers, reset)?)).max()
     }
 
-    /// How long to wait, if Google's details of an error say so.
+    /// Returns how long to wait according to the details of a Google error.
     pub(crate) fn pause_in(details: &Value) -> Option<Duration> {
         let delays = details.as_array()?.iter().filter_map(|detail| detail["retryDelay"].as_str());
         delays.filter_map(span).max()
@@ -76,7 +76,7 @@ fn seconds(seconds: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok().map(|pause| pause.min(LONGEST))
 }
 
-/// A span as OpenAI writes it: `6m0s`, `1h2m`, `20ms`, `7.66s`.
+/// Parses a duration in OpenAI's format: `6m0s`, `1h2m`, `20ms`, `7.66s`.
 fn span(text: &str) -> Option<Duration> {
     let mut rest = text.trim();
     let mut whole = 0.0;

@@ -1,8 +1,8 @@
-//! A key that is shown to nobody: not in logs, not in errors, not in `Debug`.
+//! A key that never appears in logs, errors or `Debug` output.
 use outlast_vocab::secret::SECRET_BYTES_LEAST;
 use std::fmt;
 
-/// What stands where a key was.
+/// The replacement for a redacted key.
 const HIDDEN: &str = "[key]";
 
 /// A provider's key.
@@ -10,17 +10,17 @@ const HIDDEN: &str = "[key]";
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps a key.
+    /// Wraps a key.
     pub fn new(key: impl Into<String>) -> Self {
         Self(key.into())
     }
 
-    /// The key, for the one header that carries it.
+    /// Returns the key, for the header that carries it.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// Text from outside without the key, should it have been echoed.
+    /// Redacts the key in a text from outside.
     pub(crate) fn hide_in(&self, text: &str) -> String {
         if self.0.len() < SECRET_BYTES_LEAST { text.to_owned() } else { text.replace(&self.0, HIDDEN) }
     }

@@ -1,7 +1,8 @@
-//! Parts a body into server-sent events, within bounds.
+//! Splits a body into server-sent events, with limits.
 //!
-//! The grammar is `sse-stream`'s. Around it: a bound on a line and on the whole body, found at the same byte however the
-//! body is cut into chunks, and a sign of life where bytes came and no event (comments, which providers send as pings).
+//! The crate `sse-stream` parses the format. This module limits the length of a line and of the whole body. A limit
+//! applies at the same byte for any split into chunks. Bytes without an event (comments, which providers send as pings)
+//! are reported as a sign of life.
 use bytes::Bytes;
 use futures_util::Stream;
 use outlast_vocab::limits::{self, STREAM_BYTES, STREAM_LINE_BYTES};
@@ -13,21 +14,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
-/// What was heard.
+/// An item of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// An event with its type, if it has one, and its data.
     Event {
         /// The type.
         name: Option<String>,
-        /// The data; an event without any is none.
+        /// The data. Events without data are skipped.
         data: String,
     },
-    /// Bytes came, and no event.
+    /// Bytes arrived without an event.
     Alive,
 }
 
-/// The bytes of a body as they come, or why they stopped to.
+/// The bytes of a body as they arrive, or the error that ended it.
 pub type Body<'a> = Pin<Box<dyn Stream<Item = Result<Bytes, String>> + Send + 'a>>;
 
 /// The events of a body.
@@ -37,7 +38,7 @@ pub struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    /// Listens to a body.
+    /// Reads the events of a body.
     pub fn of(body: Body<'a>) -> Self {
         let came = Arc::new(AtomicBool::new(false));
         let bounded = Bounded { body, came: came.clone(), line: 0, whole: 0, over: None };
@@ -84,7 +85,7 @@ fn broken(cause: sse_stream::Error) -> Error {
     }
 }
 
-/// Why a body is read no further.
+/// The reason for not reading a body any further.
 #[derive(Debug)]
 enum Broken {
     Bound(Error),
@@ -102,7 +103,7 @@ impl std::fmt::Display for Broken {
 
 impl StdError for Broken {}
 
-/// A body that ends with an error where a line or the whole is too long.
+/// A body that ends with an error if a line or the whole is too long.
 struct Bounded<'a> {
     body: Body<'a>,
     came: Arc<AtomicBool>,
@@ -112,7 +113,7 @@ struct Bounded<'a> {
 }
 
 impl Bounded<'_> {
-    /// As much of a chunk as is within the bounds.
+    /// Returns the part of a chunk that is within the limits.
     fn within(&mut self, mut chunk: Bytes) -> Bytes {
         let room = STREAM_BYTES - self.whole;
         if chunk.len() > room {
@@ -141,7 +142,7 @@ impl Bounded<'_> {
     }
 }
 
-/// Where a line ends.
+/// Returns the position of the end of the line.
 fn memchr(bytes: &[u8]) -> Option<usize> {
     memchr::memchr2(b'\n', b'\r', bytes)
 }
@@ -170,7 +171,7 @@ mod tests {
     use futures_util::{FutureExt, StreamExt, stream};
     use proptest::prelude::*;
 
-    /// What is heard of these chunks, signs of life aside.
+    /// Returns the events of these chunks, without signs of life.
     fn hear(chunks: &[&[u8]]) -> Vec<String> {
         let chunks = chunks.iter().map(|chunk| Ok(Bytes::copy_from_slice(chunk)));
         let body = stream::iter(chunks.collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! What the APIs share: names and ids as they travel, calls as they are put together, attachments, schemas.
+//! Parts that the APIs share: names and ids, streamed calls, attachments and schemas.
 pub(crate) mod calls;
 pub(crate) mod files;
 pub(crate) mod names;
@@ -16,75 +16,75 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::VecDeque;
 
-/// A request on its way to one API.
+/// A request to one API.
 #[derive(Clone, Copy)]
 pub(crate) struct Ask<'a> {
-    /// What is asked.
+    /// The request.
     pub(crate) request: ModelRequest<'a>,
-    /// Who is asked.
+    /// The provider.
     pub(crate) provider: Provider<'a>,
-    /// The name of the model as its provider knows it.
+    /// The provider's own name of the model.
     pub(crate) model: &'a str,
-    /// What the model can do.
+    /// The properties of the model.
     pub(crate) traits: Traits,
-    /// Whether the API is its maker's own, and no imitation.
+    /// Whether this is the API of its maker and not a compatible server.
     pub(crate) at_home: bool,
-    /// How tools are called on the way.
+    /// The names of tools in the API.
     pub(crate) names: &'a Names<'a>,
 }
 
 impl Ask<'_> {
-    /// A schema as the other side takes it.
+    /// Returns a schema in the form that the server accepts.
     pub(crate) fn schema(&self, schema: &Value) -> Value {
         if self.at_home { schema::plain(schema) } else { schema::typed(schema) }
     }
 }
 
-/// A request as it is sent.
+/// A rendered request.
 pub(crate) struct Rendered {
     /// The body.
     pub(crate) body: Vec<u8>,
-    /// What a provider's cache goes by, in its order: tools, system prompt, messages.
+    /// The parts that a provider's cache depends on, in order: tools, system prompt, messages.
     pub(crate) prefix: Vec<Item>,
-    /// What must be known to read the answer.
+    /// The information needed to decode the reply.
     pub(crate) answering: Answering,
 }
 
-/// What an answer is read by, beyond its own words.
+/// The information needed to decode a reply.
 #[derive(Default)]
 pub(crate) struct Answering {
-    /// Text that the model was not shown because the API refuses it, and may repeat.
+    /// Text that was withheld from the model because the API rejects it. The model may repeat it.
     pub(crate) withheld: String,
-    /// The tool whose arguments are the answer, where the API has no other way to fix its form.
+    /// The tool whose arguments are the answer, if the API has no other way to enforce a schema.
     pub(crate) answer_tool: Option<String>,
 }
 
 /// A part of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// Its place.
+    /// Its position.
     pub(crate) place: ItemPlace,
-    /// What it contains.
+    /// The hash of its content.
     pub(crate) hash: Hash,
 }
 
-/// Where a part of a prompt stands.
+/// The position of a part of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ItemPlace {
     /// The tools.
     Tools,
     /// The system prompt.
     System,
-    /// A message, counted from 1 as it is sent.
+    /// A message, counted from 1 in the order of the request.
     Message(usize),
 }
 
-/// A part of a body, rendered once.
+/// Renders a part of a body once.
 pub(crate) fn raw(value: &impl Serialize) -> Box<RawValue> {
     to_raw_value(value).expect("what is sent is plain data")
 }
 
-/// What a provider's cache goes by, of these parts.
+/// Returns the parts that a provider's cache depends on.
 pub(crate) fn prefix(
     tools: Option<&RawValue>,
     system: Option<&RawValue>,
@@ -97,26 +97,26 @@ pub(crate) fn prefix(
     head.into_iter().chain(system).chain(messages).collect()
 }
 
-/// Makes pieces of a reply out of an API's events.
+/// Converts the events of an API to model events.
 pub(crate) trait Decode: Send {
-    /// Takes an event in.
+    /// Handles an event.
     fn event(&mut self, name: Option<&str>, data: &str, out: &mut Pieces) -> Result<(), Error>;
 
-    /// The body has ended. What is whole although nothing said so ends here; anything else was cut.
+    /// Handles the end of the body. A complete reply without an explicit end is ended here; any other was cut.
     fn close(&mut self, out: &mut Pieces);
 }
 
-/// Pieces that wait to be read.
+/// Events that wait to be read.
 pub(crate) type Pieces = VecDeque<ModelEvent>;
 
-/// Text of the model, if there is any.
+/// Emits text, unless it is empty.
 pub(crate) fn say(text: &str, out: &mut Pieces) {
     if !text.is_empty() {
         out.push_back(ModelEvent::Text(text.to_owned()));
     }
 }
 
-/// A thought of the model, if there is any.
+/// Emits reasoning, unless it is empty.
 pub(crate) fn think(text: &str, out: &mut Pieces) {
     if !text.is_empty() {
         out.push_back(ModelEvent::Reasoning { text: text.to_owned(), signature: None });
@@ -137,7 +137,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// Text with all that is escaped.
+    /// Generates text with characters that JSON escapes.
     fn text() -> impl Strategy<Value = String> {
         "[a\"\\\\\u{1}\n\tä]{0,20}"
     }
@@ -277,7 +277,7 @@ mod tests {
                     Api::Anthropic => messages::render(&ask).body,
                     Api::Gemini => gemini::render(&ask).body,
                 };
-                // Small attachments count for more than their bytes.
+                // Small attachments are counted with more than their size.
                 prop_assert!(body.len() <= request.bytes_most(), "{} bytes for {api:?}", body.len());
             }
         }

@@ -1,6 +1,7 @@
-//! Questions for approval, over all sessions: what waits, and what somebody says to it (R11.2).
+//! Approval requests of all sessions: lists pending ones and records decisions.
 //!
-//! Only people and programs outside reach this; a tool cannot, so an agent never approves what it asks for.
+//! Only people and programs outside Outlast reach this module. A tool cannot, so an agent never approves its
+//! own calls.
 use outlast_ports::store::{Store, WaitingTurn};
 use outlast_ports::votes::{Ballot, Grant, Standing, Vote, Voted, held_up};
 use outlast_vocab::approval::{Given, question_id};
@@ -17,16 +18,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The questions of a database.
+/// The approval requests of a database.
 #[derive(Clone)]
 pub struct Approvals {
     store: Arc<dyn Store>,
 }
 
-/// A call that waits for somebody.
+/// A tool call that waits for approval.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// What it is called. Once somebody has changed its arguments it is another question, with another id.
+    /// The id of the request. If an approver edits the arguments, the request gets another id.
     pub id: ApprovalId,
     /// The session.
     pub session: SessionId,
@@ -34,37 +35,37 @@ pub struct Question {
     pub turn: TurnId,
     /// The call, exactly as it will run.
     pub call: PreparedCall,
-    /// What the model asked for, where somebody has changed the arguments since.
+    /// The arguments that the model chose, if an approver has edited them.
     pub original: Option<Value>,
     /// Who may approve it, and until when.
     pub ask: Ask,
-    /// Who has approved it so far.
+    /// The approvals so far.
     pub votes: Vec<Vote>,
-    /// What those who may approve it were told since.
+    /// Which reminders and escalations were sent.
     pub given: Given,
     /// When the model asked for it.
     pub since: Millis,
     /// The wait.
     pub wait: Wait,
-    /// What its turn cost so far, as far as prices were known.
+    /// The cost of the turn so far. Calls without a known price are not included.
     pub cost: Cost,
-    /// Whether it is decided, and no worker has taken note of that yet.
+    /// Whether it is decided but no worker has processed the decision yet.
     pub decided: bool,
 }
 
 impl Question {
-    /// Who may answer it by now; anybody if nobody is named.
+    /// Returns who may answer now, including an escalation. An empty list means anyone.
     pub fn heard(&self) -> Vec<&str> {
         self.ask.heard(self.given)
     }
 
-    /// The fingerprint of the arguments, where somebody has changed them.
+    /// Returns the fingerprint of the edited arguments, or `None` if nothing was edited.
     fn edited(&self) -> Option<Hash> {
         self.original.as_ref().map(|_| canon::fingerprint(&self.call.arguments))
     }
 }
 
-/// Where a question stands among all of them: ids of turns are in the order of their time.
+/// The position of a request in the list of all requests. Turn ids sort by time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Place(TurnId, ReplayKey);
 
@@ -75,17 +76,20 @@ impl Place {
 }
 
 impl Approvals {
-    /// Those of this database.
+    /// Uses the approval requests of this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store }
     }
 
-    /// What waits now, the oldest first. What nobody approved in time does not wait any more, even if no worker has seen that.
+    /// Returns pending requests, oldest first. Expired requests are left out, even if no worker has processed
+    /// the timeout.
     pub async fn pending(&self, limit: usize, now: Millis) -> Result<Vec<Question>, Error> {
         Ok(self.pending_after(None, limit, now).await?.0)
     }
 
-    /// What waits now behind a place, the oldest first, and the place to go on behind if there is more. Only what is given is read.
+    /// Returns a page of pending requests after a position, oldest first, and the position of the next page.
+    ///
+    /// Only the requests on the page are read in full.
     pub async fn pending_after(
         &self,
         after: Option<Place>,
@@ -110,7 +114,7 @@ impl Approvals {
         Ok((questions, None))
     }
 
-    /// What a turn waits for now.
+    /// Returns the pending requests of a turn.
     pub async fn of_turn(&self, turn: TurnId) -> Result<Vec<Question>, Error> {
         let mut questions = Vec::new();
         let waiting = self.store.waiting(WaitKind::Approval, usize::MAX).await?;
@@ -120,7 +124,7 @@ impl Approvals {
         Ok(questions)
     }
 
-    /// One of them. Only the records of its own turn are read.
+    /// Returns one request. Reads only the records of its turn.
     pub async fn find(&self, id: ApprovalId) -> Result<Question, Error> {
         let gone = || Error::new(Kind::ApprovalNotFound, format!("nothing waits for the approval {id}"));
         let waiting = self.named(id).await?.ok_or_else(gone)?;
@@ -132,7 +136,7 @@ impl Approvals {
         Err(Error::new(Kind::ApprovalNotFound, detail))
     }
 
-    /// What waits for an answer to the question that has this id, or had it before somebody changed the arguments.
+    /// Finds the wait of a request by its current id, or by the id it had before an edit.
     async fn named(&self, id: ApprovalId) -> Result<Option<WaitingTurn>, Error> {
         let first = |waiting: &WaitingTurn| question_id(waiting.turn, &waiting.wait.key);
         let mut waiting = self.store.waiting(WaitKind::Approval, usize::MAX).await?;
@@ -148,8 +152,10 @@ impl Approvals {
         Ok(None)
     }
 
-    /// Says yes, no, or yes with a change. A no decides at once, and so does the yes that completes what it takes; whoever
-    /// comes later is told what was decided.
+    /// Records an approval, a denial or an approval with edited arguments.
+    ///
+    /// A denial decides at once, and so does the last approval that the request needs. Later votes get that
+    /// decision back.
     pub async fn decide(&self, id: ApprovalId, approval: Approval, now: Millis) -> Result<Voted, Error> {
         let question = self.find(id).await?;
         if let Verdict::Edit { arguments } = &approval.verdict {
@@ -160,17 +166,17 @@ impl Approvals {
         self.store.vote(Ballot { turn, key, edited, approval, grants_most, now }).await
     }
 
-    /// What is approved for the rest of sessions, the newest first.
+    /// Returns approvals that apply to the rest of their sessions, newest first.
     pub async fn grants(&self, limit: usize) -> Result<Vec<Grant>, Error> {
         self.store.grants(limit).await
     }
 
-    /// Ends an approval for the rest of a session: somebody is asked again from the next call on.
+    /// Revokes an approval for the rest of a session. The next such call needs approval again.
     pub async fn revoke(&self, id: GrantId, now: Millis) -> Result<Grant, Error> {
         self.store.revoke_grant(id, now).await
     }
 
-    /// Whether the tool of a question takes these arguments, as it was defined when the turn began.
+    /// Checks arguments against the tool's schema, as it was defined when the turn began.
     pub async fn takes(&self, question: &Question, arguments: &Value) -> Result<(), Error> {
         limits::check_depth("json_depth", arguments, Limits::default().json_depth)?;
         let pinned: Result<Pinned, _> = serde_json::from_slice(&self.store.package(question.turn).await?);
@@ -186,7 +192,7 @@ impl Approvals {
     }
 }
 
-/// The question that a turn waits for an answer to, as it stands by now.
+/// Builds the request that a turn waits for, with its votes and edits.
 pub(crate) async fn question(store: &dyn Store, waiting: WaitingTurn) -> Result<Option<Question>, Error> {
     let WaitingTurn { session, turn, wait } = waiting;
     let records = store.turn_records(turn).await?;
@@ -201,7 +207,7 @@ pub(crate) async fn question(store: &dyn Store, waiting: WaitingTurn) -> Result<
     let Standing { votes, given } = store.standing(turn, wait.key.clone()).await?;
     let edit = edit_in(&votes).cloned();
     let original = edit.map(|arguments| {
-        // It was found for the values that the model chose.
+        // Provenance was computed for the model's arguments, not for the edited ones.
         call.provenance = Provenance::default();
         std::mem::replace(&mut call.arguments, arguments)
     });
@@ -210,7 +216,7 @@ pub(crate) async fn question(store: &dyn Store, waiting: WaitingTurn) -> Result<
     Ok(Some(Question { id, session, turn, call, original, ask, votes, given, since, wait, cost, decided }))
 }
 
-/// The arguments that the votes are for, where somebody has changed them.
+/// Returns the edited arguments that the votes apply to.
 fn edit_in(votes: &[Vote]) -> Option<&Value> {
     votes.iter().find_map(|vote| match &vote.verdict {
         Verdict::Edit { arguments } => Some(arguments),
@@ -218,7 +224,7 @@ fn edit_in(votes: &[Vote]) -> Option<&Value> {
     })
 }
 
-/// What a question is called once somebody has changed its arguments to these.
+/// Derives the id of a request from its first id and the edited arguments.
 fn id_after(first: ApprovalId, arguments: &Value) -> ApprovalId {
     ApprovalId::derived(&[&first.to_u128().to_be_bytes(), canon::fingerprint(arguments).as_bytes()])
 }

@@ -1,6 +1,6 @@
-//! Sessions as files: written piece by piece, and taken in whole or not at all (R14.7).
+//! Exports sessions to files, piece by piece, and imports them atomically.
 //!
-//! What stands in a file: [`outlast_vocab::archive`]. What an import means: [`outlast_ports::ledger`].
+//! The file format is in [`outlast_vocab::archive`]. The rules of an import are in [`outlast_ports::ledger`].
 use crate::attachments::Attachments;
 use futures_util::stream;
 use outlast_ports::archive::{
@@ -17,16 +17,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{Read, Seek};
 use std::sync::Arc;
 
-/// Records in one piece of a file.
+/// Records per piece of a file.
 const PAGE: usize = 256;
 
-/// Bytes of content in one line: a multiple of three, so that base64 needs no padding.
+/// Bytes of content per line. A multiple of three, so that base64 needs no padding.
 const CONTENT: u64 = 192 << 10;
 
-/// How the id of an attachment stands in a record.
+/// The number of digits in an attachment id after its prefix.
 const ATTACHMENT_DIGITS: usize = 32;
 
-/// A session on its way into a file. A session that changes meanwhile is exported as it stood at the beginning.
+/// An export of a session. Changes made during the export are not included.
 pub struct Export {
     store: Arc<dyn Store>,
     attachments: Attachments,
@@ -37,7 +37,7 @@ pub struct Export {
     records: u64,
 }
 
-/// What is still to be written, in order.
+/// A part that is still to be written. Parts are written in order.
 enum Part {
     Header(Header),
     Outline(Box<Outline>),
@@ -47,18 +47,19 @@ enum Part {
     End,
 }
 
-/// The records of one session, and what of its attachments follows them.
+/// The records of one session, and the attachments that follow them.
 struct Records {
     session: SessionId,
     after: Seq,
     to: Seq,
     files: Vec<AttachmentLine>,
-    /// Attachments that records mention; none for the session itself, whose attachments all belong to it.
+    /// Attachment ids found in the records. `None` for the exported session itself: all its attachments are
+    /// exported.
     mentioned: Option<BTreeSet<String>>,
 }
 
 impl Export {
-    /// Begins with a session, with all that it needs of those it was forked from.
+    /// Begins the export of a session, including what it needs from the sessions it was forked from.
     pub async fn begin(
         store: Arc<dyn Store>,
         attachments: Attachments,
@@ -74,12 +75,12 @@ impl Export {
         Ok(Self { store, attachments, parts, seal, totals, packages, records })
     }
 
-    /// How many records the file will have, and how many it has so far.
+    /// Returns how many records were written so far, and how many there will be.
     pub fn progress(&self) -> (u64, u64) {
         (self.totals.records, self.records)
     }
 
-    /// The next piece of the file: whole lines. Nothing once the file is whole.
+    /// Returns the next piece of the file as complete lines, or `None` at the end.
     pub async fn piece(&mut self) -> Result<Option<String>, Error> {
         let Some(part) = self.parts.pop_front() else { return Ok(None) };
         let lines = match part {
@@ -138,7 +139,7 @@ impl Export {
         Ok(packages.chain(records.into_iter().map(Line::Record)).collect())
     }
 
-    /// Puts the attachments of a session whose records are written next in line.
+    /// Queues the attachments of a session after its records.
     fn files(&mut self, part: Records) {
         let Records { session, files, mentioned, .. } = part;
         let needed = |file: &AttachmentLine| {
@@ -152,7 +153,7 @@ impl Export {
     }
 }
 
-/// The ids of attachments that stand in a text.
+/// Returns the attachment ids that appear in a text.
 fn attachments_in(text: &str) -> impl Iterator<Item = String> {
     let prefix = format!("{}_", AttachmentId::NOUN.prefix);
     let starts: Vec<usize> = text.match_indices(&prefix).map(|(at, _)| at).collect();
@@ -164,8 +165,10 @@ fn attachments_in(text: &str) -> impl Iterator<Item = String> {
         .into_iter()
 }
 
-/// Takes the session of a file in, under its own id. The file is checked from its first line to its last before anything is
-/// written, and read again then. No turn of it is driven here; those that were not over are closed.
+/// Imports the session of a file under its own id.
+///
+/// The whole file is checked before anything is written, then read again. No turn is driven; unfinished turns
+/// are closed.
 pub async fn import(
     store: &dyn Store,
     attachments: &Attachments,
@@ -176,8 +179,9 @@ pub async fn import(
     take_in(store, attachments, from, Terms { key, compared: false, now }).await
 }
 
-/// Takes the session of a file in to compare it with a new run of its turns, in which no call is real. It needs no proof of the
-/// database then.
+/// Imports the session of a file to compare it with a new run of its turns, in which all calls are simulated.
+///
+/// Unlike [`import`], it needs no proof that the file comes from this database.
 pub async fn import_to_compare(
     store: &dyn Store,
     attachments: &Attachments,
@@ -186,7 +190,7 @@ pub async fn import_to_compare(
     take_in(store, attachments, from, Terms { key: None, compared: true, now: Millis(0) }).await
 }
 
-/// How a session is taken in.
+/// The options of an import.
 struct Terms {
     key: Option<String>,
     compared: bool,
@@ -214,7 +218,7 @@ fn rewind(from: &mut impl Seek) -> Result<(), Error> {
     })
 }
 
-/// Puts contents where they lie, if that is outside the database: before the write that refers to them.
+/// Uploads contents before the write that refers to them, if contents are stored outside the database.
 async fn put_outside(
     attachments: &Attachments,
     from: impl Read,

@@ -1,4 +1,4 @@
-//! One question to a model: attempts, pauses, silence, and what was said before an attempt broke off (R5.3–R5.5).
+//! Runs one model request: attempts, backoff, stall detection, and text kept from broken attempts.
 use crate::catalogue::Caller;
 use crate::host::{Asker, Host, Tier};
 use crate::live::Speaker;
@@ -25,44 +25,44 @@ use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Class, Error, Failure, Kind, Limits, Millis, ReplayKey};
 use std::time::Duration;
 
-/// Bytes of a token, about.
+/// Approximate bytes per token.
 const TOKEN_BYTES: usize = 4;
 
-/// A model call while it is tried.
+/// A model request and its context.
 pub(crate) struct Asking<'a> {
     pub(crate) world: &'a World,
     pub(crate) caller: Caller,
     pub(crate) key: &'a ReplayKey,
     pub(crate) provider: &'a dyn ModelProvider,
     pub(crate) info: ModelInfo,
-    /// The number of the lease: attempts go on counting over processes, so that text of a dead one is never taken for
-    /// ours.
+    /// The lease number. Attempt numbers keep growing across leases, so text of a dead process is never mixed
+    /// with ours.
     pub(crate) lease: u64,
-    /// What the journal says of earlier attempts.
+    /// Earlier attempts, from the journal.
     pub(crate) past: PastAttempts,
     /// How long the turn waits for a provider that is down.
     pub(crate) patience: Duration,
-    /// Whether a long pause is waited for in memory or by holding still.
+    /// Whether a long pause parks the turn or is waited for in memory.
     pub(crate) tier: Tier,
     pub(crate) audience: Audience,
-    /// What one attempt may use at most.
+    /// The most that one attempt may use.
     pub(crate) most: Amount,
 }
 
-/// What a journal says of earlier attempts of a model call.
+/// Earlier attempts of a model call, from the journal.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PastAttempts {
-    /// Attempts that failed.
+    /// Failed attempts.
     tried: u32,
-    /// Waits for a place in the provider's rate limit.
+    /// Waits for the provider's rate limit.
     in_line: u32,
     /// Waits for a provider that was down.
     provider_waits: u32,
-    /// Since when the provider has been down.
+    /// When the provider went down.
     down_since: Option<Millis>,
-    /// Whether somebody ended the last wait to have the call made now.
+    /// Whether a person ended the last wait to make the call now.
     forced: bool,
-    /// Whether the last wait ended early because the provider had answered others.
+    /// Whether the last wait ended early because the provider answered another turn.
     recovered: bool,
     /// How many models may answer the call.
     models: u32,
@@ -71,7 +71,7 @@ pub(crate) struct PastAttempts {
 }
 
 impl PastAttempts {
-    /// What a history says of the model call at this place.
+    /// Reads the earlier attempts of the model call with this key.
     pub(crate) fn of(history: &History, key: &ReplayKey) -> Self {
         Self {
             tried: history.times_tried(key),
@@ -85,7 +85,7 @@ impl PastAttempts {
         }
     }
 
-    /// The same after attempts that are not recorded yet.
+    /// Adds attempts that are not recorded yet.
     pub(crate) fn after(self, tries: &Tries) -> Self {
         let Tries(failed) = tries;
         let more = u32::try_from(failed.len()).unwrap_or(u32::MAX);
@@ -93,52 +93,53 @@ impl PastAttempts {
         Self { tried: self.tried.saturating_add(more), down_since, ..self }
     }
 
-    /// The same for a call that so many models may answer.
+    /// Sets how many models may answer the call.
     pub(crate) fn by_models(self, models: usize) -> Self {
         Self { models: u32::try_from(models).unwrap_or(u32::MAX), ..self }
     }
 }
 
-/// Who hears what the model says while it says it.
+/// Who receives the reply while it streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
-    /// Everybody who watches the session.
+    /// Everyone who watches the session.
     Watchers,
-    /// Everybody who watches the session, once somebody has decided about the whole answer. What it said so far is not kept
-    /// either: what is taken out of it must not reach the disk.
+    /// Everyone who watches the session, but only after the policy has judged the complete answer.
+    ///
+    /// Partial text is not persisted either: redacted text must not reach the disk.
     WatchersLater,
-    /// Nobody: it is asked for a tool.
+    /// No one: a tool makes the request.
     Nobody,
 }
 
-/// What came of it.
+/// The result of a model request.
 pub(crate) enum Asked {
-    /// A whole reply, or an error that repeating cannot help.
+    /// A complete reply, or an error that a retry cannot fix.
     Outcome(ModelOutcome),
-    /// The next attempt is too far off to be waited for in memory.
+    /// The next attempt is too far off to wait for in memory.
     Wait {
-        /// The wait.
+        /// The key of the wait.
         key: ReplayKey,
-        /// How far off it is.
+        /// How long to wait.
         pause: Duration,
     },
-    /// The provider was down or refused the call for as long as the turn may wait for it.
+    /// The provider was down, or refused the call, for as long as the turn may wait.
     GaveUp(ModelFailure),
-    /// The provider refuses the call until a person mends something: a key, an account.
+    /// The provider refuses the call until a person fixes something, such as a key or an account.
     Stuck(Error),
-    /// A budget has not enough left for an attempt.
+    /// A budget is too low for an attempt.
     Short(Short),
 }
 
 impl Asked {
-    /// Whether the model says that it cannot be shown so much.
+    /// Whether the model rejected the request because it exceeds the context window.
     pub(crate) fn is_too_long(&self) -> bool {
         let Self::Outcome(ModelOutcome::Failed(failed)) = self else { return false };
         failed.failure.code == Kind::ModelContextExceeded
     }
 }
 
-/// The attempts of one question that failed.
+/// The failed attempts of one request. Only the newest are kept.
 #[derive(Default)]
 pub(crate) struct Tries(Vec<FailedAttempt>);
 
@@ -150,7 +151,8 @@ impl Tries {
         self.0.push(failed);
     }
 
-    /// Those before the one that gave the outcome; a failure says itself why the last one failed.
+    /// Returns the attempts before the one that produced the outcome. A failed outcome reports its own
+    /// attempt.
     pub(crate) fn before(mut self, outcome: &ModelOutcome) -> Vec<FailedAttempt> {
         if let ModelOutcome::Failed(_) = outcome {
             self.0.pop();
@@ -158,42 +160,44 @@ impl Tries {
         self.0
     }
 
-    /// Tells of them with the next write, where the question has no outcome yet.
+    /// Records the attempts with the next write, if the request has no outcome yet.
     pub(crate) fn note<H: Host>(self, key: &ReplayKey, host: &mut H) {
         if let Some(fact) = self.fact(key) {
             host.note(fact);
         }
     }
 
-    /// What is told of them where the question has no outcome yet.
+    /// Returns the record of the attempts, or `None` if there were none.
     pub(crate) fn fact(self, key: &ReplayKey) -> Option<Fact> {
         let Self(attempts) = self;
         (!attempts.is_empty()).then(|| Fact::Tried(Tried { key: key.clone(), attempts }))
     }
 }
 
-/// What was heard of one attempt.
+/// The state of the attempt that is being read.
 struct Heard {
     building: Building,
-    /// Bytes of text so far, what was said before among it.
+    /// Bytes of text so far, including text of earlier attempts.
     bytes: usize,
-    /// The text, where the model can go on behind it.
+    /// The text, if the model can continue a cut reply.
     text: String,
-    /// How much of it is kept.
+    /// How many bytes of the text are persisted.
     kept: usize,
     kept_at: Millis,
-    /// Whether anything was kept under this attempt.
+    /// Whether this attempt has persisted anything.
     began_keeping: bool,
-    /// Whether it is text and nothing else, so that a model can go on behind it.
+    /// Whether the reply is text only, so that a model can continue it.
     only_text: bool,
-    /// Whether anything came.
+    /// Whether the provider has sent anything.
     began: bool,
 }
 
 impl<'a> Asking<'a> {
-    /// Tries until there is a whole reply or an error that repeating cannot help. An attempt that breaks off is gone on
-    /// with where the model can, otherwise its text is retracted. `said` is what a dead process had kept. Attempts that failed are
-    /// in `tries`, also if nobody listens to the end.
+    /// Runs attempts until there is a complete reply, a permanent error, or a reason to wait.
+    ///
+    /// If an attempt breaks off, its streamed text is retracted. If the model can continue a cut reply, the
+    /// next attempt starts with that text. `said` is the text that a dead process had persisted. Failed
+    /// attempts are added to `tries`, even if this future is dropped.
     pub(crate) async fn ask<A: Asker>(
         mut self,
         request: ModelRequest<'_>,
@@ -247,18 +251,19 @@ impl<'a> Asking<'a> {
                 speaker.forget();
                 self.tell(|| LiveKind::Retracted { key: self.key.clone(), attempt });
             }
-            // An attempt that broke off may be charged; one that was turned away is not.
+            // An attempt that broke off may be charged; a rejected one is not.
             let broke_off = heard.began || error.kind() == Kind::ModelStalled;
             let used = if broke_off { None } else { Some(Amount::ZERO) };
             let entropy = self.world.entropy.as_ref();
             let down = match error.class() {
-                // A provider that has begun to answer is there, whatever broke the answer off. A probe that breaks off is in vain.
+                // A provider that began to answer is up, whatever broke the stream. A probe that breaks off
+                // has failed.
                 Class::Retry if heard.began && !permit.as_ref().is_some_and(Permit::is_probe) => None,
                 Class::Retry => {
                     let failure = failure.clone();
                     permit.and_then(|permit| permit.failed(failure, error.pause(), limits, entropy, until))
                 }
-                // A provider that refuses a request is there.
+                // A provider that refuses a request is up.
                 Class::Park | Class::Reject | Class::Bug => {
                     self.provider_answered(&request.call.model, permit);
                     asker.settle(self.key, used);
@@ -295,14 +300,15 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// The number of the attempt that begins now: larger than that of any attempt of an earlier lease.
+    /// Returns the number of the next attempt, larger than that of any attempt under an earlier lease.
     fn attempt_number(&self) -> u32 {
         let each = self.world.limits.model_attempts.saturating_mul(self.past.models);
         let before = self.lease.saturating_sub(1).saturating_mul(u64::from(each));
         u32::try_from(before + u64::from(self.past.tried)).unwrap_or(u32::MAX)
     }
 
-    /// Lets the call go out, or says what the turn waits for: its place in the provider's rate limit, or the provider itself.
+    /// Admits the call, or returns what the turn must wait for: the provider's rate limit or the provider
+    /// itself.
     async fn admitted<'r, A: Asker>(
         &self,
         rate: &Rate,
@@ -322,7 +328,8 @@ impl<'a> Asking<'a> {
         Err(Asked::Wait { key: self.key.in_line(self.past.in_line), pause })
     }
 
-    /// Lets the call go out unless its provider is down. Where nothing is durable it always goes out: it cannot wait elsewhere.
+    /// Admits the call unless its provider is down. An ephemeral host always admits it, because it cannot
+    /// park the turn.
     fn permit<'r>(&self, request: &ModelRequest<'r>) -> Result<Option<Permit<'r>>, Blocked>
     where
         'a: 'r,
@@ -341,7 +348,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// Notes that the provider is there. Turns that wait for it wake up.
+    /// Marks the provider as up and wakes the turns that wait for it.
     fn provider_answered(&self, model: &ModelName, permit: Option<Permit<'_>>) {
         if permit.is_some_and(Permit::answered) {
             let provider = provider_of(model);
@@ -350,8 +357,8 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// When the call is made again after an error that may pass. `down` is the pause until the next probe if the provider counts as
-    /// down.
+    /// Decides when to retry after a transient error. If the provider counts as down, `down` is the pause
+    /// until the next probe.
     fn next_attempt(&self, error: &Error, tried_now: u32, down: Option<Duration>) -> NextAttempt {
         let Limits { model_attempts, backoff_first, backoff_most, wait_in_memory, .. } = self.world.limits;
         let entropy = self.world.entropy.as_ref();
@@ -370,7 +377,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// Waits for the provider, unless the turn has waited for as long as it may.
+    /// Waits for the provider, or gives up if the turn has waited as long as it may.
     fn wait_for_provider(&self, blocked: Blocked, (request, began): (&ModelRequest<'_>, Duration)) -> Asked {
         let provider = provider_of(&request.call.model);
         let now = self.world.clock.now();
@@ -396,12 +403,13 @@ impl<'a> Asking<'a> {
         Asked::GaveUp(failure)
     }
 
-    /// What one attempt may use at most.
+    /// The budget reservation for one attempt.
     fn hold(&self) -> Hold {
         Hold::new(self.key.clone(), self.most, price_of(self.info))
     }
 
-    /// What a reply used, as its provider says. More than was reserved is booked all the same: it will be charged.
+    /// Returns the usage that the provider reported. Usage above the reservation is booked too, because it
+    /// will be charged.
     fn used(&self, reply: &Reply) -> Option<Amount> {
         let used = used_by(reply);
         if self.most != Amount::ZERO && used.is_some_and(|used| !self.most.covers(used)) {
@@ -411,14 +419,14 @@ impl<'a> Asking<'a> {
         used
     }
 
-    /// The outcome of the call, counted.
+    /// Counts the outcome in the metrics and returns it.
     fn outcome(&self, request: &ModelRequest<'_>, began: Duration, outcome: ModelOutcome) -> Asked {
         let took = self.world.clock.elapsed().saturating_sub(began);
         self.world.metrics.asked(&request.call.model, took, &outcome);
         Asked::Outcome(outcome)
     }
 
-    /// Waits for its turn at the provider; a wait that is too long for memory comes back.
+    /// Waits for the rate limiter. Returns the wait if it is too long for memory.
     async fn stand_in_line<A: Asker>(
         &self,
         rate: &Rate,
@@ -449,7 +457,7 @@ impl<'a> Asking<'a> {
         }
     }
 
-    /// Listens to one stream until its end.
+    /// Reads one stream to its end.
     async fn listen<A: Asker>(
         &self,
         (attempt, speaker): (u32, &Speaker<'_>),
@@ -457,7 +465,7 @@ impl<'a> Asking<'a> {
         heard: &mut Heard,
         asker: &mut A,
     ) -> Result<(), Broken> {
-        // Since the connection was last only alive; dropped with the next piece that comes nearer.
+        // The idle timer: starts at the first keep-alive, and stops at the next event that makes progress.
         let mut idle: Option<BoxFuture<'_, ()>> = None;
         while let Some(event) = self.next_or_stalled(&mut stream).await? {
             let event = event?;
@@ -499,12 +507,12 @@ impl<'a> Asking<'a> {
         Ok(())
     }
 
-    /// The next piece; an error if the stream is silent for too long (R5.4).
+    /// Returns the next event, or an error if the stream is silent for too long.
     async fn next_or_stalled(
         &self,
         stream: &mut EventStream<'_>,
     ) -> Result<Option<Result<ModelEvent, Error>>, Error> {
-        // Most pieces are there when they are asked for; only real silence needs a timer.
+        // Most events are ready when polled. Only real silence needs a timer.
         if let Some(next) = poll_immediate(stream.next()).await {
             return Ok(next);
         }
@@ -532,7 +540,7 @@ impl<'a> Asking<'a> {
     }
 }
 
-/// When a model call is made again.
+/// When to retry a model call.
 enum NextAttempt {
     /// After a pause in memory.
     Soon(Duration),
@@ -541,7 +549,7 @@ enum NextAttempt {
     Never,
 }
 
-/// Why listening ended early: a store that cannot keep what was said is no error of the model.
+/// Why reading the stream ended early. A store error is not an error of the model.
 enum Broken {
     Model(Error),
     Store(Error),
@@ -568,7 +576,7 @@ impl Heard {
         }
     }
 
-    /// Whether enough is new to be kept, or enough time has passed.
+    /// Whether enough new text has arrived to persist it, or enough time has passed.
     fn is_due(&self, limits: &Limits, now: Millis) -> bool {
         let new = self.text.len() - self.kept;
         let late = self.kept_at.after(limits.keep_every) <= now;
@@ -576,7 +584,8 @@ impl Heard {
     }
 
     fn take_new(&mut self, key: &ReplayKey, attempt: u32, now: Millis) -> Said {
-        // The first piece under an attempt says everything, and so takes the place of what an earlier one had kept.
+        // The first write of an attempt contains the whole text, and so replaces what an earlier attempt
+        // persisted.
         let start = if std::mem::replace(&mut self.began_keeping, true) { self.kept } else { 0 };
         let text = self.text[start..].to_owned();
         (self.kept, self.kept_at) = (self.text.len(), now);
@@ -584,17 +593,17 @@ impl Heard {
     }
 }
 
-/// The provider of a model, as its name says it.
+/// Returns the provider part of a model name.
 pub(crate) fn provider_of(model: &ModelName) -> &str {
     model.as_str().split('/').next().unwrap_or_default()
 }
 
-/// The pause before attempt `tried + 1`: doubled each time, up to a bound.
+/// Returns the pause before attempt `tried + 1`: doubled each time, up to `most`.
 pub(crate) fn backoff(first: Duration, most: Duration, tried: u32) -> Duration {
     first.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(most)
 }
 
-/// The same, somewhere in its second half: callers that were turned away together do not come back together.
+/// Like [`backoff`], randomized within its upper half so that rejected callers do not retry together.
 pub(crate) fn jittered(first: Duration, most: Duration, tried: u32, entropy: &dyn Entropy) -> Duration {
     let pause = backoff(first, most, tried);
     let [high, low, ..] = entropy.random();

@@ -1,7 +1,7 @@
-//! Attachments: where their contents go and come from, the database or outside (R12.4), and the sweep of what is unused.
+//! Stores the contents of attachments in the database or outside it, and sweeps unused contents.
 //!
-//! Content first, row after: what lies outside is put before the commit that refers to it, with the number of sweeps
-//! that was read before that. Why no content is lost between the two: [`outlast_ports::filed`].
+//! External content is uploaded before the commit that refers to it. The commit carries the sweep number that
+//! was read before the upload. [`outlast_ports::filed`] explains why no content is lost in between.
 use bytes::BytesMut;
 use futures_util::{TryStreamExt, stream};
 use outlast_ports::contents::{Contents, Pieces, Stored, gathered, one_piece, verified};
@@ -14,13 +14,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Bytes of content in the database that are read at once.
+/// Bytes read from the database at once.
 const PIECE: u64 = 256 << 10;
 
-/// Bytes that are read at once from what comes as a stream.
+/// Bytes read from a stream at once.
 const READ: usize = 64 << 10;
 
-/// Contents that are condemned in one write.
+/// Contents marked for deletion in one write.
 const BATCH: usize = 100;
 
 /// The attachments of a database.
@@ -31,16 +31,16 @@ pub struct Attachments {
     limits: Limits,
 }
 
-/// What a sweep found.
+/// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Contents outside that were looked at.
+    /// External contents that were checked.
     pub looked_at: u64,
     /// Contents that were deleted.
     pub deleted: u64,
 }
 
-/// Bytes as they are read from a file, a socket or a pipe.
+/// Returns the bytes of a file, socket or pipe as a stream.
 pub fn read_from<'a>(reader: impl AsyncRead + Send + 'a) -> Pieces<'a> {
     let reader = Box::pin(reader);
     Box::pin(stream::try_unfold(reader, |mut reader| async move {
@@ -53,7 +53,7 @@ pub fn read_from<'a>(reader: impl AsyncRead + Send + 'a) -> Pieces<'a> {
     }))
 }
 
-/// The name of a database where its contents lie. It is made of the secret that the database was made with.
+/// Returns the name of this database in the external store. It is derived from the database's secret.
 pub async fn name_of(store: &dyn Store) -> Result<String, Error> {
     let secret = store.secret().await?;
     let name = Hash::of_parts("outlast.contents.v1", [secret.as_slice()]).to_string();
@@ -61,17 +61,17 @@ pub async fn name_of(store: &dyn Store) -> Result<String, Error> {
 }
 
 impl Attachments {
-    /// Those of a database, whose contents lie in it, or outside if there is a place for them.
+    /// Creates a handle. Contents are stored in `contents` if given, otherwise in the database.
     pub fn new(store: Arc<dyn Store>, contents: Option<Arc<dyn Contents>>, limits: Limits) -> Self {
         Self { store, contents, limits }
     }
 
-    /// Whether contents lie outside the database.
+    /// Whether contents are stored outside the database.
     pub(crate) fn lie_outside(&self) -> bool {
         self.contents.is_some()
     }
 
-    /// Bytes that one attachment may have.
+    /// Returns the limit on the size of one attachment, with its name.
     pub fn most(&self) -> (&'static str, usize) {
         match self.contents {
             Some(_) => ("outside_bytes", self.limits.outside_bytes),
@@ -79,7 +79,7 @@ impl Attachments {
         }
     }
 
-    /// Puts content that comes as a stream where contents lie, or gathers it for the database.
+    /// Uploads streamed content to the external store, or buffers it for the database.
     pub async fn keep(
         &self,
         media_type: MediaType,
@@ -96,7 +96,7 @@ impl Attachments {
         Outside::new(media_type, name, put, sweeps).map(Filed::Outside)
     }
 
-    /// Puts the bytes of these where contents lie, before a commit refers to them.
+    /// Uploads the bytes of these files before a commit refers to them.
     pub(crate) async fn place(&self, files: Vec<Filed>) -> Result<Vec<Filed>, Error> {
         let Some(contents) = &self.contents else { return Ok(files) };
         let mut placed = Vec::new();
@@ -113,7 +113,8 @@ impl Attachments {
         Ok(placed)
     }
 
-    /// Makes sure that content is there which a commit was refused for, and says so with the sweeps of now.
+    /// Checks that content still exists after a commit was refused for it. Returns the files with the current
+    /// sweep number.
     pub(crate) async fn confirm(
         &self,
         files: Vec<Filed>,
@@ -121,7 +122,7 @@ impl Attachments {
         now: Millis,
     ) -> Result<Vec<Filed>, Error> {
         let Some(contents) = &self.contents else { return Ok(files) };
-        // What somebody was deleting when they died stays condemned until somebody takes that back.
+        // Content that a dead process was deleting stays marked for deletion until a worker unmarks it.
         let all = files.iter().map(|file| file.attachment().content).collect();
         let lasts = self.limits.deletion_lasts;
         self.store.acquit(Condemn { contents: all, worker: by, now, lasts }).await?;
@@ -145,12 +146,13 @@ impl Attachments {
         Ok(confirmed)
     }
 
-    /// What is known of an attachment without its bytes.
+    /// Returns the metadata of an attachment.
     pub async fn info(&self, session: SessionId, id: AttachmentId) -> Result<AttachmentView, Error> {
         self.store.attachment(session, id).await
     }
 
-    /// An attachment with its bytes as they are read. Content that is not what its name says fails at its end.
+    /// Returns an attachment and its bytes as a stream. The stream ends with an error if the bytes do not
+    /// match their hash.
     pub async fn open(
         &self,
         session: SessionId,
@@ -165,7 +167,7 @@ impl Attachments {
         Ok((view, verified(stored, pieces)))
     }
 
-    /// Some bytes of an attachment; what lies behind its end is left away.
+    /// Returns a range of an attachment's bytes, cut at its end.
     pub async fn read(
         &self,
         session: SessionId,
@@ -188,7 +190,7 @@ impl Attachments {
         }
     }
 
-    /// An attachment with all its bytes, which must fit into memory.
+    /// Returns an attachment with all its bytes in memory.
     pub(crate) async fn load(&self, session: SessionId, id: AttachmentId) -> Result<Upload, Error> {
         let (view, pieces) = self.open(session, id).await?;
         let size = usize::try_from(view.bytes).unwrap_or(usize::MAX);
@@ -197,7 +199,8 @@ impl Attachments {
         Ok(Upload { attachment: view.attachment, bytes })
     }
 
-    /// The bytes with this hash, wherever they lie, unless they are gone or more than `most`.
+    /// Returns the bytes with this hash from the database or the external store. `None` if they are gone or
+    /// exceed `most`.
     pub(crate) async fn whole(&self, content: Hash, most: usize) -> Result<Option<Vec<u8>>, Error> {
         match self.store.blob(content).await {
             Err(error) if error.kind() == Kind::BlobNotFound => {}
@@ -221,7 +224,7 @@ impl Attachments {
         })
     }
 
-    /// Content in the database, piece by piece.
+    /// Streams content from the database.
     fn pieces(&self, session: SessionId, id: AttachmentId, bytes: u64) -> Pieces<'_> {
         let starts = (0..bytes).step_by(usize::try_from(PIECE).unwrap_or(usize::MAX));
         let pieces = stream::iter(starts.map(Ok)).and_then(move |start| async move {
@@ -231,9 +234,10 @@ impl Attachments {
         Box::pin(pieces)
     }
 
-    /// Deletes contents outside that nothing refers to: those whose last session is gone, and those that were put by
-    /// somebody who died before they wrote. What is younger than `content_grace` is left alone. A worker must not do this
-    /// twice at the same time.
+    /// Deletes external contents that nothing refers to.
+    ///
+    /// Such content belonged to a deleted session, or its uploader died before the commit. Content younger
+    /// than `content_grace` is kept. A worker must not run two sweeps at the same time.
     pub async fn sweep(&self, by: WorkerId, now: Millis) -> Result<Swept, Error> {
         let Some(contents) = &self.contents else { return Ok(Swept::default()) };
         let grace = u64::try_from(self.limits.content_grace.as_millis()).unwrap_or(u64::MAX);
@@ -252,7 +256,7 @@ impl Attachments {
             }
         }
         swept.deleted += self.delete(contents.as_ref(), old, by, now).await?;
-        // What is in the books and not there was deleted by somebody who died before they wrote that.
+        // Rows without content: a process deleted the content and died before it removed the row.
         let mut gone = Vec::new();
         for content in self.store.left(self.limits.page_rows).await? {
             if contents.info(content).await?.is_none() {
@@ -263,7 +267,7 @@ impl Attachments {
         Ok(swept)
     }
 
-    /// Deletes those of these contents that nothing refers to, and says how many.
+    /// Deletes those of these contents that nothing refers to, and returns how many.
     async fn delete(
         &self,
         contents: &dyn Contents,

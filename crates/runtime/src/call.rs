@@ -1,4 +1,4 @@
-//! Runs one tool call to its outcome: attempts, deadline, panics (R6.9, R6.13).
+//! Runs one tool call to its outcome: attempts, deadline and panics.
 use crate::asking::backoff;
 use crate::drive::Turn;
 use crate::host::Tier;
@@ -22,10 +22,10 @@ use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-/// The tool with which a model reads on in what was too large to be shown.
+/// The tool that lets a model read the rest of a truncated result.
 pub(crate) const READ_MORE: &str = "read_more";
 
-/// Runs one call to its outcome, and counts it.
+/// Runs one call to its outcome and counts it in the metrics.
 pub(crate) async fn perform(
     turn: &Turn<'_>,
     index: usize,
@@ -44,7 +44,7 @@ pub(crate) async fn perform(
     Ok(came)
 }
 
-/// Runs one call, again if its policy says so, until it has an outcome.
+/// Runs one call until it has an outcome, with the retries that its policy allows.
 async fn attempts(
     turn: &Turn<'_>,
     index: usize,
@@ -74,7 +74,7 @@ async fn attempts(
     loop {
         turn.tell(|| LiveKind::Running { key: scope.key.clone(), attempt });
         let ran = once(turn, &prepared, attempt, policy.attempts, &scope).await;
-        // What a rule ended does not go on, whatever the tool makes of it.
+        // A call that a rule interrupted ends here, whatever the tool returns.
         if let Some(failure) = scope.interrupted() {
             scope.free_money("a rule ended the turn").await;
             let result = ToolResult::Err(failure);
@@ -98,17 +98,17 @@ async fn attempts(
             Ok(Ran::Pending) => {
                 return Ok(Came::Ran(index, ToolOutcome::Pending, scope.take_written().await?));
             }
-            // History and code parted inside the tool: that is not a result, the turn stops.
+            // A journal that diverged inside the tool is not a result: the turn stops.
             Err(error) if error.kind() == Kind::JournalDiverged => {
                 return Err(error.at(At { call: Some(id), ..turn.at_effect(&scope.key) }));
             }
-            // Of a call that is interrupted the journal knows that it did not happen; a tool that ran cannot say so.
+            // `ToolInterrupted` means that the call did not happen. A tool that ran cannot claim that.
             Err(error) if error.kind() == Kind::ToolInterrupted => {
                 Error::new(Kind::ToolFailed, error.detail())
             }
             Err(error) => error,
         };
-        // Nobody knows how far an at-most-once tool came when it panicked or ran out of time.
+        // If an at-most-once tool panicked or timed out, how far it got is unknown.
         let may_repeat = prepared.class.may_repeat() || error.kind() == Kind::ToolUnavailable;
         if error.class() != Class::Retry || !may_repeat || attempt >= policy.attempts {
             scope.free_money("the call failed").await;
@@ -129,7 +129,7 @@ async fn attempts(
     }
 }
 
-/// The call as it runs: once it may begin, and with everything in place of what its arguments refer to.
+/// Waits until the call may begin, then resolves the references in its arguments.
 async fn ready(turn: &Turn<'_>, prepared: PreparedCall, scope: &Scope) -> Result<PreparedCall, Error> {
     let prepared = scope.admit(prepared).await?;
     scope.let_go(&scope.key, &prepared.tool, scope.begins).await?;
@@ -140,8 +140,8 @@ async fn ready(turn: &Turn<'_>, prepared: PreparedCall, scope: &Scope) -> Result
     Ok(whole.unwrap_or(prepared))
 }
 
-/// The result with all that is written with it. One that is too large to be shown is attached, and its beginning is shown
-/// instead (R6.14).
+/// Returns the result and everything that is written with it. An oversized result is attached, and the model
+/// gets a preview.
 async fn brought(turn: &Turn<'_>, result: ToolResult, scope: &Scope) -> Result<(ToolResult, Written), Error> {
     let ToolResult::Ok(value) = result else { return Ok((result, scope.take_written().await?)) };
     let Limits { result_bytes, result_shown_bytes, preview_bytes, .. } = turn.world.limits;
@@ -169,7 +169,7 @@ async fn brought(turn: &Turn<'_>, result: ToolResult, scope: &Scope) -> Result<(
     Ok((ToolResult::Ok(shown), written))
 }
 
-/// One attempt: bounded in time, and a panic is a failure of the attempt (R6.13).
+/// Runs one attempt under a deadline. A panic fails the attempt.
 async fn once(
     turn: &Turn<'_>,
     prepared: &PreparedCall,
@@ -192,7 +192,7 @@ async fn once(
     })
 }
 
-/// Waits for an attempt that takes its time. Time in which the call holds still does not count.
+/// Waits for an attempt until its deadline. A parked call does not time out.
 async fn within_deadline<T>(
     turn: &Turn<'_>,
     prepared: &PreparedCall,

@@ -1,22 +1,22 @@
-//! The wish that a turn stops, as it reaches everything the turn does (R4.6).
+//! Cancellation of a turn, as a pair of handles: one requests it, the other observes it.
 use tokio::sync::watch;
 
-/// Who can ask for the stop.
+/// Requests cancellation.
 #[derive(Debug)]
 pub struct Canceller(watch::Sender<Option<String>>);
 
-/// Who has to notice.
+/// Observes cancellation.
 #[derive(Clone, Debug)]
 pub struct Cancel(watch::Receiver<Option<String>>);
 
-/// A wish that nobody has had yet, and who will notice it.
+/// Creates a pair of handles. Cancellation is not requested yet.
 pub fn cancel() -> (Canceller, Cancel) {
     let (sender, receiver) = watch::channel(None);
     (Canceller(sender), Cancel(receiver))
 }
 
 impl Canceller {
-    /// Asks for the stop. The first reason stays.
+    /// Requests cancellation. Only the first reason is kept.
     pub fn cancel(&self, reason: &str) {
         self.0.send_if_modified(|wish| {
             let first = wish.is_none();
@@ -27,17 +27,17 @@ impl Canceller {
 }
 
 impl Cancel {
-    /// Why the turn is to stop, if it is.
+    /// Returns the reason if cancellation was requested.
     pub fn reason(&self) -> Option<String> {
         self.0.borrow().clone()
     }
 
-    /// Comes back with the reason once there is one.
+    /// Waits until cancellation is requested, and returns the reason.
     pub async fn requested(&self) -> String {
         let mut wish = self.0.clone();
         match wish.wait_for(Option::is_some).await.map(|reason| reason.clone()) {
             Ok(reason) => reason.unwrap_or_default(),
-            // Whoever could cancel is gone: nobody will.
+            // The canceller was dropped, so cancellation can no longer happen.
             Err(_) => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! The tools of this process: found by name, their arguments checked before anything runs (R6.1–R6.3).
+//! The tools of this process: finds them by name and checks arguments before a call runs.
 use crate::cancel::Cancel;
 use crate::client_side::ClientSide;
 use crate::outfit::Outfit;
@@ -19,10 +19,10 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Words of a schema with which a value may have properties that are not listed beside them.
+/// Schema keywords that allow properties beyond those listed.
 const LEFT_OPEN: [&str; 6] = ["$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if"];
 
-/// All tools, each with the check of its arguments.
+/// All tools, each with its compiled input schema.
 pub struct Catalogue {
     tools: BTreeMap<ToolName, Entry>,
 }
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Catalogue {
     }
 }
 
-/// A call that may be made.
+/// A call that passed all checks.
 struct Checked {
     arguments: Value,
     class: EffectClass,
@@ -47,7 +47,7 @@ struct Checked {
     ruling: Option<Ruling>,
 }
 
-/// Where a call is made.
+/// The turn that makes a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     /// The session.
@@ -56,29 +56,29 @@ pub struct Caller {
     pub turn: TurnId,
 }
 
-/// A call as it was asked for.
+/// A call that the model requested, with its context.
 #[derive(Clone, Copy)]
 pub(crate) struct AskedFor<'a> {
-    /// Where.
+    /// The turn that makes it.
     pub(crate) caller: Caller,
-    /// At which place of the turn.
+    /// The key of the call within the turn.
     pub(crate) key: &'a ReplayKey,
-    /// What.
+    /// The call.
     pub(crate) ask: &'a ToolUse,
-    /// The untrusted sources that may have asked for it.
+    /// The untrusted sources that may have caused it.
     pub(crate) labels: &'a Labels,
-    /// The text that clears sink values.
+    /// The trusted text that sink values are compared with.
     pub(crate) trusted: &'a TrustedText<'a>,
-    /// What is true of the turn.
+    /// The facts about the turn that rules may test.
     pub(crate) around: &'a Circumstances,
-    /// The wish that the turn stops.
+    /// Cancellation of the turn.
     pub(crate) cancel: &'a Cancel,
 }
 
-/// Why a call may not be made.
+/// Why a call may not run.
 struct Refusal {
     error: Error,
-    /// What the policy decided, where that is why.
+    /// The policy's decision, if that is the reason.
     ruling: Option<Box<Ruling>>,
 }
 
@@ -89,7 +89,7 @@ impl From<Error> for Refusal {
 }
 
 impl Catalogue {
-    /// The tools of these providers. A name that stands twice or a schema that is none is an error at start-up.
+    /// Collects the tools of these providers. A duplicate name or an invalid schema is an error.
     pub fn new(providers: Vec<Arc<dyn ToolProvider>>) -> Result<Self, Error> {
         let mut tools = BTreeMap::new();
         for provider in providers {
@@ -109,7 +109,8 @@ impl Catalogue {
         Ok(Self { tools })
     }
 
-    /// These tools and those that whoever sent an input runs. Two of one name are an error: the model could not tell them apart.
+    /// Adds the tools that the sender of an input runs. A duplicate name is an error, because the model could
+    /// not tell them apart.
     pub(crate) fn with_client(self: &Arc<Self>, client: &[ClientTool]) -> Result<Arc<Self>, Error> {
         if client.is_empty() {
             return Ok(self.clone());
@@ -136,7 +137,8 @@ impl Catalogue {
         Ok(Arc::new(Self { tools }))
     }
 
-    /// These tools, with arguments held against what a model was told of them, whatever they would be told to take now.
+    /// Returns these tools with the input schemas of the pinned contracts, which may differ from the current
+    /// ones.
     pub(crate) fn as_told(self: &Arc<Self>, contracts: &[Contract]) -> Result<Arc<Self>, Error> {
         let differs = |told: &&Contract| self.contract(&told.name).is_some_and(|now| now.input != told.input);
         let differing: Vec<&Contract> = contracts.iter().filter(differs).collect();
@@ -153,23 +155,24 @@ impl Catalogue {
         Ok(Arc::new(Self { tools }))
     }
 
-    /// The names of all tools.
+    /// Returns the names of all tools.
     pub fn names(&self) -> impl Iterator<Item = &ToolName> {
         self.tools.keys()
     }
 
-    /// What a call of this tool needs.
+    /// Returns the contract of this tool.
     pub fn contract(&self, tool: &ToolName) -> Option<&Contract> {
         self.tools.get(tool).and_then(|entry| entry.provider.contract(tool))
     }
 
-    /// Who runs this tool.
+    /// Returns the provider of this tool.
     pub fn provider(&self, tool: &ToolName) -> Result<&Arc<dyn ToolProvider>, Error> {
         self.tools.get(tool).map(|entry| &entry.provider).ok_or_else(|| unknown(tool, &[]))
     }
 
-    /// Looks at a call the model asked for: it will run, or the model is told why not. `visible` is what the model was
-    /// shown; a tool outside of it does not exist for the model (R6.12).
+    /// Checks a call that the model requested: it will run, or the model gets the reason why not.
+    ///
+    /// A tool that the model was not shown counts as unknown.
     pub(crate) async fn prepare(
         &self,
         asked: AskedFor<'_>,
@@ -200,7 +203,7 @@ impl Catalogue {
         }
     }
 
-    /// Says what a call would do, without doing it (R6.16). Its arguments are checked as those of a real call are.
+    /// Describes what a call would do, without running it. Arguments are checked as in a real call.
     pub async fn preview(&self, tool: &ToolName, arguments: &Value) -> Result<Option<String>, Error> {
         let entry = self.tools.get(tool).ok_or_else(|| unknown(tool, &[]))?;
         fits(&entry.schema, arguments).await?;
@@ -245,7 +248,7 @@ impl Catalogue {
         fits_unless_cancelled(&entry.schema, &whole, cancel).await?;
         let deadline = contract.deadline.unwrap_or(limits.tool_deadline);
         if let Some(Ruling { decision: Decision::Ask(_), preview, .. }) = &mut ruling {
-            // A tool that cannot tell what a call would do holds nothing up.
+            // A preview is optional: if it fails, the call is not held up.
             let told = async { entry.provider.preview(&ask.tool, &whole).await };
             let told = outfit.patiently(told, deadline, cancel).await.ok().flatten();
             *preview = told.map(|told| told[..told.floor_char_boundary(limits.preview_bytes)].into());
@@ -255,19 +258,19 @@ impl Catalogue {
         Ok(Checked { arguments, class: contract.class, payload, ruling })
     }
 
-    /// Whether these arguments of a tool may be passed to it.
+    /// Checks arguments against the tool's schema.
     pub(crate) async fn takes(&self, tool: &ToolName, arguments: &Value) -> Result<(), Error> {
         let entry = self.tools.get(tool).ok_or_else(|| unknown(tool, &[]))?;
         fits(&entry.schema, arguments).await
     }
 }
 
-/// The schema of a tool's arguments. An invalid one is an error of this kind.
+/// Compiles the schema of a tool's arguments. An invalid schema is an error of this kind.
 fn compiled(schema: &Value, whose: &str, kind: Kind) -> Result<Arc<Schema>, Error> {
     Schema::new(schema).map(Arc::new).map_err(|error| error.of(whose, kind))
 }
 
-/// Refuses arguments that do not fit, and stops waiting for a long validation when the turn is cancelled.
+/// Checks arguments against a schema. Stops a long validation when the turn is cancelled.
 async fn fits_unless_cancelled(
     schema: &Arc<Schema>,
     arguments: &Value,
@@ -280,7 +283,7 @@ async fn fits_unless_cancelled(
     }
 }
 
-/// Refuses a sink that no argument can be: it would never be found, and what it is to guard would run.
+/// Rejects a sink that no argument can match: the guard would never see it, and the call would run.
 fn check_sinks(contract: &Contract) -> Result<(), Error> {
     let Contract { name, input, sinks, .. } = contract;
     let Some(Sinks::Arguments(sinks)) = sinks else { return Ok(()) };
@@ -292,8 +295,10 @@ fn check_sinks(contract: &Contract) -> Result<(), Error> {
     Err(Error::new(Kind::ConfigInvalid, detail))
 }
 
-/// Whether a value of a schema may have something at a pointer, in which `*` stands for every element and every member. What a schema
-/// leaves open may be there.
+/// Whether a value of this schema may have something at the pointer, in which `*` matches every element and
+/// member.
+///
+/// Whatever the schema leaves open counts as possible.
 fn may_have(schema: &Value, pointer: &str) -> bool {
     let Some(path) = pointer.strip_prefix('/') else { return pointer.is_empty() };
     let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
@@ -303,7 +308,7 @@ fn may_have(schema: &Value, pointer: &str) -> bool {
         || may_be(schema, "object") && may_have_member(schema, first, rest)
 }
 
-/// Whether a value of a schema may be of this type.
+/// Whether a value of this schema may have this type.
 fn may_be(schema: &Value, kind: &str) -> bool {
     match schema.get("type") {
         Some(Value::String(only)) => only == kind,

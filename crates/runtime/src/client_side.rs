@@ -1,4 +1,4 @@
-//! Tools that whoever sent an input runs: beginning a call is telling them, so it is pending at once.
+//! Tools that the sender of an input runs. A call only notifies the sender, so it is pending at once.
 use outlast_ports::Answer;
 use outlast_ports::service::CallScope;
 use outlast_ports::tool::{Call, Probe, Ran, ToolProvider};

@@ -1,4 +1,4 @@
-//! What a model would be shown of a session now, and what each part of it takes (R4.10).
+//! What a model would be shown of a session now, and how many tokens each part takes.
 use crate::recall;
 use outlast_ports::store::{SessionView, Store};
 use outlast_vocab::effect::{ModelOutcome, Outcome, Usage};
@@ -8,22 +8,22 @@ use outlast_vocab::{Error, Kind, Limits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of a token, about.
+/// Approximate bytes per token.
 const TOKEN: usize = 4;
 
-/// What a model would be shown, part by part.
+/// The messages a model would be shown, and their size.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     /// The messages, in order.
     pub messages: Arc<Vec<Message>>,
-    /// What the last call of a model used.
+    /// The usage of the last model call.
     pub last_usage: Option<Usage>,
-    /// How often older messages were made shorter.
+    /// How often older messages were compacted.
     pub compactions: usize,
 }
 
 impl Ledger {
-    /// The ledger of a head of a session.
+    /// Reads the ledger of a session's head.
     pub async fn of(store: &dyn Store, session: &SessionView, head: &str) -> Result<Self, Error> {
         let head = session.heads.iter().find(|(name, _)| name == head).ok_or_else(|| {
             Error::new(Kind::NodeNotFound, format!("session {} has no head `{head}`", session.id))
@@ -57,12 +57,12 @@ impl Ledger {
         }
     }
 
-    /// Tokens of all messages, about.
+    /// Returns the approximate tokens of all messages.
     pub fn tokens(&self) -> usize {
         self.messages.iter().map(tokens).sum()
     }
 
-    /// Files among the messages. What they take is for the provider to say.
+    /// Returns how many files the messages contain. Their tokens depend on the provider.
     pub fn files(&self) -> usize {
         let parts = self.messages.iter().flat_map(|message| match message {
             Message::User { parts } | Message::Assistant { parts, .. } => parts.as_slice(),
@@ -71,7 +71,7 @@ impl Ledger {
         parts.filter(|part| matches!(part, Part::Attachment { .. })).count()
     }
 
-    /// Tokens of each part: the user's, the model's, and the results of each tool.
+    /// Returns the approximate tokens of each part: the user's, the model's, and the results of each tool.
     pub fn by_part(&self) -> BTreeMap<&str, usize> {
         let mut parts = BTreeMap::new();
         for message in self.messages.iter() {
@@ -81,12 +81,12 @@ impl Ledger {
     }
 }
 
-/// Tokens of a message, about.
+/// Returns the approximate tokens of a message.
 pub fn tokens(message: &Message) -> usize {
     message.size().div_ceil(TOKEN)
 }
 
-/// Whose message it is: `user`, `assistant`, or the tool whose result it is.
+/// Returns who a message is from: `user`, `assistant`, or the tool that returned it.
 pub fn who(message: &Message) -> &str {
     match message {
         Message::User { .. } => "user",

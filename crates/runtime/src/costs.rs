@@ -1,5 +1,7 @@
-//! What models and calls of tools with a price cost, added up from the records (R5.6): by session, turn, agent, model, source,
-//! tool or day. What is asked for often is kept ([`Sums`]).
+//! Adds up the costs of model calls and priced tool calls from the records.
+//!
+//! Costs are grouped by session, turn, agent, model, source, tool or day. [`Sums`] caches the totals of an
+//! organisation.
 mod reader;
 mod sums;
 
@@ -13,10 +15,10 @@ use outlast_vocab::{Error, Millis, SessionId, TurnId};
 use reader::{Entry, Learned, Reader};
 use std::collections::BTreeMap;
 
-/// Records that are read at once.
+/// Records read at once.
 const PAGE: usize = 1_000;
 
-/// What is added up together.
+/// How costs are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
     /// Each session.
@@ -25,9 +27,9 @@ pub enum By {
     Agent,
     /// Each model.
     Model,
-    /// The conversation, summaries of it, and each tool that asks models itself or has a price.
+    /// The conversation, its summaries, and each tool that calls models or has a price.
     Source,
-    /// Each tool that asks models itself or has a price, and nothing else.
+    /// Each tool that calls models or has a price, and nothing else.
     Tool,
     /// Each day, in UTC.
     Day,
@@ -36,11 +38,11 @@ pub enum By {
 }
 
 impl By {
-    /// All of them.
+    /// All groupings.
     pub const ALL: [Self; 7] =
         [Self::Session, Self::Agent, Self::Model, Self::Source, Self::Tool, Self::Day, Self::Turn];
 
-    /// One word for wires.
+    /// Returns the name used in APIs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Session => "session",
@@ -54,18 +56,18 @@ impl By {
     }
 }
 
-/// What was spent on one of them.
+/// The spending of one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Replies.
     pub replies: u64,
     /// Tokens.
     pub usage: Usage,
-    /// Money, as far as prices were known.
+    /// Money, for calls with a known price.
     pub cost: Cost,
-    /// Replies whose price was not known.
+    /// Replies without a known price.
     pub unpriced: u64,
-    /// How much of the money is an estimate: the most that calls could cost which a cancel cut short.
+    /// The estimated part of `cost`: the most that cancelled calls could cost.
     pub estimated: Cost,
 }
 
@@ -79,7 +81,7 @@ impl Spent {
     }
 }
 
-/// What was spent, by name.
+/// Returns the spending by group name.
 pub async fn spent(
     store: &dyn Store,
     of: Option<SessionId>,
@@ -88,7 +90,7 @@ pub async fn spent(
     Ok(over_days(daily(store, of, by).await?))
 }
 
-/// The same over all days.
+/// Adds up the spending of all days.
 pub fn over_days(daily: BTreeMap<(String, String), Spent>) -> BTreeMap<String, Spent> {
     let mut spent: BTreeMap<String, Spent> = BTreeMap::new();
     for ((_, name), more) in daily {
@@ -97,7 +99,7 @@ pub fn over_days(daily: BTreeMap<(String, String), Spent>) -> BTreeMap<String, S
     spent
 }
 
-/// What was spent on each day, in UTC, by day and name. Reads the whole journal, or that of one session.
+/// Returns the spending by UTC day and group name. Reads the whole journal, or one session.
 pub async fn daily(
     store: &dyn Store,
     of: Option<SessionId>,
@@ -111,7 +113,7 @@ pub async fn daily(
     Ok(books.spent)
 }
 
-/// What the models of one turn used, and what they and calls of tools with a price cost, from its records.
+/// Returns the tokens and the cost of one turn, from its records. The cost includes priced tool calls.
 pub fn of_turn(records: &[Record]) -> (Usage, Cost) {
     let mut total = (Usage::default(), Cost::ZERO);
     for record in records {
@@ -131,13 +133,13 @@ pub fn of_turn(records: &[Record]) -> (Usage, Cost) {
     total
 }
 
-/// What was spent in one session, by turn. Reads that session alone.
+/// Returns the spending of one session by turn. Reads only that session.
 pub async fn spent_by_turn(store: &dyn Store, session: SessionId) -> Result<BTreeMap<TurnId, Spent>, Error> {
     let spent = spent(store, Some(session), By::Turn).await?;
     spent.into_iter().map(|(turn, spent)| Ok((turn.parse()?, spent))).collect()
 }
 
-/// What is read at once, to be added up by one thing.
+/// Accumulates spending under one grouping.
 struct Books {
     by: By,
     reader: Reader,
@@ -159,7 +161,7 @@ impl Books {
         }
     }
 
-    /// Reads one session, however many others there are.
+    /// Reads one session, without reading the others.
     async fn read_session(&mut self, store: &dyn Store, session: SessionId) -> Result<(), Error> {
         let mut after = Seq(0);
         loop {
@@ -190,7 +192,7 @@ impl Books {
     }
 }
 
-/// All that something is added up by.
+/// The group names of one entry.
 struct Under<'a> {
     session: SessionId,
     turn: Option<TurnId>,
@@ -201,7 +203,7 @@ struct Under<'a> {
 }
 
 impl Under<'_> {
-    /// What it is called there; nothing where it is not added up.
+    /// Returns the name under this grouping, or `None` if the entry does not belong to it.
     fn name(&self, by: By) -> Option<String> {
         let name = match by {
             By::Session => return Some(self.session.to_string()),

@@ -1,7 +1,8 @@
-//! Delivers outputs to sinks: what turns came to, and whose approval they want (R14.5).
+//! Delivers outputs to sinks: results of turns and approval requests.
 //!
-//! One task for each sink, so that one that hangs holds up no other. It sleeps until a turn ends here, another process has
-//! changed something, or a delivery is due. What is due and who has it is kept in the store: [`outlast_ports::outbox`].
+//! Each sink has its own task, so a slow sink does not block the others. The task sleeps until a turn ends
+//! here, another process changes something, or a delivery is due. The store keeps what is due and which
+//! worker has it: [`outlast_ports::outbox`].
 use crate::asking::{backoff, jittered};
 use crate::links::Recipients;
 use crate::outfit::World;
@@ -20,13 +21,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long a sink's task sleeps at most.
+/// The longest sleep of a sink's task.
 const LONGEST_SLEEP: Duration = Duration::from_hours(1);
 
-/// How long a sink's task sleeps when the store cannot be asked.
+/// How long a sink's task sleeps when the store does not answer.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// How often what came of an attempt is written, if that fails in a way that may pass.
+/// How often writing the result of an attempt is tried, if the error may pass.
 const WRITES: u32 = 5;
 
 /// The sinks of a worker.
@@ -35,15 +36,15 @@ pub(crate) struct Deliveries {
     store: Arc<dyn Store>,
     worker: WorkerId,
     outlets: Vec<Outlet>,
-    /// Signs links.
+    /// Signs approval links.
     secret: [u8; 32],
     bell: watch::Sender<()>,
-    /// Deliveries that are being taken or are under way.
+    /// Deliveries that are being collected or sent.
     under_way: AtomicUsize,
 }
 
 impl Deliveries {
-    /// These sinks. Those that are new begin now.
+    /// Opens these sinks and subscribes those that are new.
     pub(crate) async fn open(
         world: Arc<World>,
         store: Arc<dyn Store>,
@@ -79,24 +80,23 @@ impl Deliveries {
         }
     }
 
-    /// These sinks.
     pub(crate) fn outlets(&self) -> &[Outlet] {
         &self.outlets
     }
 
-    /// Says that a turn may have ended.
+    /// Signals that a turn may have ended.
     pub(crate) fn ring(&self) {
         self.bell.send_replace(());
     }
 
-    /// Hears when a turn may have ended.
+    /// Subscribes to that signal.
     pub(crate) fn bell(&self) -> watch::Receiver<()> {
         self.bell.subscribe()
     }
 
-    /// Whether nothing is due and nothing is under way.
+    /// Whether no delivery is due or under way.
     pub(crate) async fn are_idle(&self) -> Result<bool, Error> {
-        // In this order: what was collected is under way before it stops being due.
+        // The order matters: a collected delivery is counted as under way before it stops being due.
         for Outlet { subscription, .. } in &self.outlets {
             if self.store.outlook(subscription.name.clone(), self.world.clock.now()).await?.is_due {
                 return Ok(false);
@@ -132,7 +132,7 @@ impl Carrier {
                 () = self.sinks.world.clock.sleep(pause) => {}
             }
         }
-        // What ended just now is still handed over, as far as there is time for it.
+        // Outputs of turns that just ended are still delivered, if the shutdown leaves time.
         if let Err(error) = self.take_off(&mut flying).await {
             tracing::warn!(%error, sink = self.name(), "what is due is left to another worker");
         }
@@ -147,7 +147,7 @@ impl Carrier {
         &self.sinks.world.limits
     }
 
-    /// Begins whatever is due and has room; says when to look again.
+    /// Starts as many due deliveries as fit, and returns when to look again.
     async fn take_off<'a>(&'a self, flying: &mut Flying<'a>) -> Result<Duration, Error> {
         loop {
             let limit = self.limits().deliveries_at_once.saturating_sub(flying.len());
@@ -165,7 +165,7 @@ impl Carrier {
                 subscription: self.outlet.subscription.clone(),
                 worker: self.sinks.worker,
                 now,
-                // As long again for the write after it.
+                // Twice the deadline, to leave time for the write that follows.
                 until: now.after(self.limits().delivery_deadline.saturating_mul(2)),
                 limit,
                 attempts: self.limits().delivery_attempts,
@@ -180,7 +180,7 @@ impl Carrier {
         }
     }
 
-    /// One attempt, and what is written of it.
+    /// Makes one attempt and writes its result.
     async fn attempt(&self, Due { mut output, tries }: Due) {
         self.add_links(&mut output);
         let store = &self.sinks.store;
@@ -202,7 +202,7 @@ impl Carrier {
         }
     }
 
-    /// Adds the links that decide a question, where the sink wants them: the same ones on every attempt.
+    /// Adds approval links if the sink wants them. Every attempt gets the same links.
     fn add_links(&self, output: &mut Output) {
         let (Some(server), About::Approval(_, asking)) = (&self.outlet.links, &mut output.about) else {
             return;
@@ -213,7 +213,7 @@ impl Carrier {
         asking.links = to.links(asking, server, &self.sinks.secret);
     }
 
-    /// Hands an output over: bounded in time, and a panic is a failure of the attempt.
+    /// Passes an output to the sink under a deadline. A panic fails the attempt.
     async fn hand_over(&self, output: &Output) -> Result<(), Error> {
         let deadline = self.limits().delivery_deadline;
         let deliver = AssertUnwindSafe(self.outlet.sink.deliver(output)).catch_unwind();
@@ -225,7 +225,7 @@ impl Carrier {
         }
     }
 
-    /// When an output is due again that was not taken; never if its error cannot pass or it was tried often enough.
+    /// Returns when to retry an output, or `None` if the error is permanent or the attempts are used up.
     fn again(&self, error: &Error, tries: u32) -> Option<Millis> {
         let Limits { delivery_attempts, delivery_first, delivery_most, .. } = *self.limits();
         let World { clock, entropy, .. } = &*self.sinks.world;
@@ -237,7 +237,7 @@ impl Carrier {
         })
     }
 
-    /// Writes what came of an attempt. If it cannot be written, the output is due again when its time is over.
+    /// Writes the result of an attempt. If that fails, the output is due again when its claim expires.
     async fn write<'a>(&'a self, write: impl Fn() -> Answer<'a, ()>) -> Result<(), Error> {
         let Limits { backoff_first, backoff_most, .. } = *self.limits();
         let mut tries = 1;
@@ -253,7 +253,7 @@ impl Carrier {
     }
 }
 
-/// Counts while a delivery is being taken or is under way.
+/// Counts a delivery as under way until dropped.
 struct UnderWay<'a>(&'a AtomicUsize);
 
 impl<'a> UnderWay<'a> {

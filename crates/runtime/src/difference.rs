@@ -1,14 +1,14 @@
-//! How two packages differ, for people: what is gone has a minus, what is new a plus.
+//! Shows people how two packages differ: `-` marks what is gone, `+` what is new.
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Texts with more lines than this are shown whole.
+/// Texts with more lines than this are not compared line by line.
 const LINES: usize = 1_000;
 
-/// The member that tells one program from another by a fingerprint, which says nothing to people.
+/// The member that fingerprints a program. Its value means nothing to people.
 const MADE_OF: &str = "made_of";
 
-/// The lines that say how `b` differs from `a`.
+/// Returns the lines that describe how `b` differs from `a`.
 pub fn between(a: &Value, b: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     compare("", a, b, &mut lines);
@@ -44,7 +44,7 @@ fn compare(name: &str, a: &Value, b: &Value, lines: &mut Vec<String>) {
     }
 }
 
-/// The members of an object, or the items of a list by what they are called, wherever they stand.
+/// Returns the members of an object, or the items of a list by their names, whatever their order.
 fn named(value: &Value) -> Option<BTreeMap<&str, &Value>> {
     match value {
         Value::Object(members) => Some(members.iter().map(|(name, value)| (name.as_str(), value)).collect()),
@@ -53,17 +53,17 @@ fn named(value: &Value) -> Option<BTreeMap<&str, &Value>> {
     }
 }
 
-/// What something is that only one of them has: what it says of itself, or all of it.
+/// Describes a value that only one side has: its description, or the whole value.
 fn summary(value: &Value) -> String {
     value.get("description").and_then(Value::as_str).map_or_else(|| shown(value), str::to_owned)
 }
 
-/// A value as one reads it: a text without quotes.
+/// Formats a value for people: text without quotes.
 pub fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The value with a name like `tools.pay`: a member, the item of a list that is called so, or the list itself.
+/// Returns the value with a name like `tools.pay`: a member, a named list item, or the list itself.
 pub fn at<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     let (first, rest) = name.split_once('.').map_or((name, None), |(first, rest)| (first, Some(rest)));
     let found = value.get(first)?;
@@ -74,12 +74,12 @@ pub fn at<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
     }
 }
 
-/// What an item of a list is called, if it has a name.
+/// Returns the name of a list item, if it has one.
 fn called(item: &Value) -> Option<&str> {
     ["name", "id"].iter().find_map(|key| item.get(key)?.as_str())
 }
 
-/// The lines that were taken away and added, with those that stayed left out.
+/// Returns the removed and added lines, without those that stayed.
 fn changed(was: &str, is: &str) -> Vec<String> {
     let (a, b): (Vec<&str>, Vec<&str>) = (was.lines().collect(), is.lines().collect());
     let minus = |line: &&str| format!("- {line}");
@@ -87,7 +87,7 @@ fn changed(was: &str, is: &str) -> Vec<String> {
     if a.len() > LINES || b.len() > LINES {
         return a.iter().map(minus).chain(b.iter().map(plus)).collect();
     }
-    // The longest run of lines that both have, counted from each place to the end.
+    // The length of the longest common subsequence, counted from each position to the end.
     let mut common = vec![vec![0_usize; b.len() + 1]; a.len() + 1];
     for i in (0..a.len()).rev() {
         for j in (0..b.len()).rev() {

@@ -1,4 +1,4 @@
-//! Drives a turn to its end. The only place that advances a `Step`.
+//! Drives a turn to its end. The only module that advances a `Step`.
 use crate::cancel::Cancel;
 use crate::catalogue::Caller;
 use crate::hooks::{Heard, at_checkpoint};
@@ -22,45 +22,45 @@ use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// One turn with all it works with. Borrowed by everything that performs its effects.
+/// A turn and everything it works with, borrowed by the code that performs its effects.
 pub struct Turn<'a> {
-    /// The ports of this process.
+    /// The services of this process.
     pub world: &'a Arc<World>,
-    /// The configuration it runs under.
+    /// The agent, as resolved for this turn.
     pub outfit: &'a Arc<Outfit>,
     /// The session and the turn.
     pub caller: Caller,
-    /// Which turn of the session, counted from 0.
+    /// The number of the turn in the session, counted from 0.
     pub index: u32,
-    /// The number of the lease it is driven under, which grows with every claim; 1 where nobody claims.
+    /// The number of the lease, which grows with every claim. 1 if the host has no leases.
     pub lease: u64,
-    /// Whose session it is; nobody knows where nothing is kept.
+    /// The organisation of the session. `None` on a host that keeps nothing.
     pub org: Option<OrgId>,
-    /// The untrusted sources of what was said before it; nothing where no labels are kept.
+    /// The untrusted sources of the text before this turn. Empty if labels are not tracked.
     pub labels: &'a Labels,
-    /// What the user typed in earlier turns.
+    /// Text that the user typed in earlier turns.
     pub earlier: &'a EarlierText,
-    /// What hooks tell the model while it is driven.
+    /// Collects the untrusted hooks that send text to the model.
     pub heard: Heard,
-    /// The wish that it stops.
+    /// Cancellation of the turn.
     pub cancel: Cancel,
-    /// Whether the worker shuts down; the turn is handed back at the next model call then (R4.4).
+    /// Whether the worker shuts down. If so, the turn is handed back before its next model call.
     pub stopping: watch::Receiver<bool>,
 }
 
 impl Turn<'_> {
-    /// Where errors of this turn are placed.
+    /// The context for errors of this turn.
     pub fn at(&self) -> At {
         let Caller { session, turn } = self.caller;
         At { org: self.org, session: Some(session), turn: Some(turn), ..At::default() }
     }
 
-    /// Where errors of one of its effects are placed.
+    /// The context for errors of one of its effects.
     pub(crate) fn at_effect(&self, key: &ReplayKey) -> At {
         At { effect: Some(effect_id(self.caller.turn, key)), ..self.at() }
     }
 
-    /// The effect that a step asks for.
+    /// The effect that a step requests.
     fn effect_of(&self, step: &Step) -> Option<EffectId> {
         let key = match step {
             Step::CallModel(ask) => ask.key(),
@@ -71,14 +71,14 @@ impl Turn<'_> {
         Some(effect_id(self.caller.turn, key))
     }
 
-    /// What arguments of its calls may refer to.
+    /// Returns the attachments that arguments of its calls may refer to.
     pub(crate) fn held<H: Host>(&self, host: &H) -> Held {
         let (session, bytes) = (self.caller.session, self.world.limits.projected_bytes);
         let attachments = host.store().map(|store| self.world.attachments(store));
         Held { attachments, session, bytes }
     }
 
-    /// The labels of what the model asks for after it has read these messages of this turn (R11.4).
+    /// Returns the labels of calls that the model makes after reading these messages of this turn.
     pub(crate) fn labels_after(&self, read: &[Message]) -> Labels {
         if !self.outfit.keeps_labels() || read.is_empty() {
             return Labels::default();
@@ -90,38 +90,40 @@ impl Turn<'_> {
         labels
     }
 
-    /// Returns the labels of what the model is told of its tools.
+    /// Returns the labels of the tool definitions that the model is shown.
     pub(crate) fn definitions(&self) -> Labels {
         of_definitions(&self.outfit.shown)
     }
 
-    /// Tells those who watch the session.
+    /// Sends a live event to everyone who watches the session.
     pub(crate) fn tell(&self, what: impl FnOnce() -> LiveKind) {
         let Caller { session, turn } = self.caller;
         self.world.hub.tell(session, || Live { turn, what: what() });
     }
 }
 
-/// What a turn answers.
+/// The input of a turn.
 #[derive(Clone, Debug)]
 pub struct TurnInput {
-    /// What was said elsewhere before it.
+    /// Earlier messages that the sender brings along.
     pub before: Vec<Message>,
-    /// What it says.
+    /// The input itself.
     pub parts: Vec<Part>,
-    /// JSON Schema that the answer must fit.
+    /// A JSON Schema that the answer must match.
     pub output: Option<Value>,
 }
 
 impl TurnInput {
-    /// A text that any answer fits.
+    /// An input of plain text, without an output schema.
     pub fn text(text: impl Into<String>) -> Self {
         Self { before: Vec::new(), parts: vec![Part::text(text)], output: None }
     }
 }
 
-/// Drives a turn on this input until it ends or holds still. After a crash the same call with the same journal goes on
-/// where it stood: every effect that was answered is answered from there.
+/// Drives a turn until it ends or parks.
+///
+/// After a crash, call it again with the same journal: recorded effects are answered from there, and the turn
+/// continues where it stopped.
 pub async fn drive<H: Host>(turn: &Turn<'_>, input: TurnInput, host: &mut H) -> Result<Driven, Error> {
     if host.tier() == Tier::Ephemeral
         && let Some(tool) = turn.outfit.contracts.iter().find(|contract| contract.durable)
@@ -155,7 +157,7 @@ pub async fn drive<H: Host>(turn: &Turn<'_>, input: TurnInput, host: &mut H) -> 
     }
 }
 
-/// Takes in what joins the turn here: inputs, what is wrong with its answer, what hooks tell the model.
+/// Collects what joins the turn at a checkpoint: inputs, corrections of its answer, and messages from hooks.
 async fn checkpoint<H: Host>(turn: &Turn<'_>, at: AtCheckpoint, host: &mut H) -> Result<Step, Error> {
     let history = host.history();
     let was_passed =
@@ -172,7 +174,7 @@ async fn checkpoint<H: Host>(turn: &Turn<'_>, at: AtCheckpoint, host: &mut H) ->
             tokio::select! {
                 biased;
                 correction = Box::pin(output::correction(&answer, schema)) => Ok(correction?),
-                // A recorded outcome is replayed as it was, even if somebody cancels meanwhile.
+                // A recorded outcome is replayed as it was, even if the turn is cancelled meanwhile.
                 reason = turn.cancel.requested(), if !was_passed => Err(reason),
             }
         }
@@ -183,7 +185,7 @@ async fn checkpoint<H: Host>(turn: &Turn<'_>, at: AtCheckpoint, host: &mut H) ->
         Err(reason) => return Ok(at.cancel(reason)),
     };
     let mut ours = Joined { correction, ..Joined::default() };
-    // An answer that goes back anyway is not looked at.
+    // An answer that is sent back anyway is not judged.
     if !was_passed && ours.is_empty() && at.answer().is_some() {
         match ruling::at_output(turn, &at, host)? {
             Word::Go => {}
@@ -218,7 +220,7 @@ fn plan(turn: &Turn<'_>, output: Option<Value>) -> Plan {
         tools_per_reply: turn.world.limits.tools_per_reply,
         output,
         output_repairs: turn.world.limits.output_repairs,
-        // Only what the turn is pinned to may decide what is asked; what an operator sets later may not.
+        // Only pinned settings may shape the request. Budgets that an operator sets later may not.
         reply_tokens: (!turn.outfit.budgets.is_empty()).then(|| turn.outfit.reply_tokens(turn.world)),
     }
 }

@@ -1,7 +1,8 @@
-//! What the durability of a turn costs: records, bytes, writes, and the time it waited for them (R14.8).
+//! Measures the cost of durability for a turn: records, bytes, writes, and the time spent waiting for them.
 //!
-//! Records and bytes are in the journal. Writes are counted in the turn's row, each with the time that those before it took. What no
-//! write has said yet is remembered here for a while: of the last one nobody else will know.
+//! Records and bytes come from the journal. The turn's row counts its writes; each write adds the wait of
+//! those before it. The wait of the last write is therefore never stored. This module remembers such waits
+//! for a while.
 use outlast_ports::store::Writes;
 use outlast_vocab::TurnId;
 use outlast_vocab::record::Record;
@@ -9,29 +10,29 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Turns that are remembered.
+/// How many turns are remembered.
 const REMEMBERED: usize = 4_096;
 
-/// What the durability of a turn cost so far.
+/// The cost of durability for a turn so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durability {
-    /// Records that were written.
+    /// Records written.
     pub records: usize,
     /// Bytes of their bodies.
     pub bytes: usize,
-    /// What is known of the writes.
+    /// The writes, if known.
     pub writes: Option<Writes>,
 }
 
 impl Durability {
-    /// Of a turn with these records and these writes.
+    /// Computes the cost from the records and writes of a turn.
     pub fn of(records: &[Record], writes: Option<Writes>) -> Self {
         let bytes = records.iter().map(|record| record.fact.encode().len()).sum();
         Self { records: records.len(), bytes, writes }
     }
 }
 
-/// How long turns waited for writes here, as far as no later write says so.
+/// Waits for writes that no later write has stored yet, by turn.
 #[derive(Debug, Default)]
 pub(crate) struct Unsaid(Mutex<Known>);
 
@@ -46,7 +47,7 @@ impl Unsaid {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A turn has waited so long for a write.
+    /// Adds the time that a turn waited for a write.
     pub(crate) fn waited(&self, turn: TurnId, time: Duration) {
         let Known { turns, oldest } = &mut *self.known();
         let waited = turns.entry(turn).or_insert_with(|| {
@@ -61,12 +62,12 @@ impl Unsaid {
         }
     }
 
-    /// How long a turn has waited, for a write that says so.
+    /// Takes the wait of a turn, for a write that stores it.
     pub(crate) fn take(&self, turn: TurnId) -> Duration {
         self.known().turns.get_mut(&turn).map(std::mem::take).unwrap_or_default()
     }
 
-    /// How long a turn has waited, for those who look.
+    /// Returns the wait of a turn without taking it.
     pub(crate) fn of(&self, turn: TurnId) -> Duration {
         self.known().turns.get(&turn).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Follows a session from a cursor: what is durable from the store, what happens right now from the line (R14.1–R14.3).
+//! Follows one session from a cursor: records from the store, live events from this process.
 use crate::live::{Listener, Signal};
 use crate::outfit::World;
 use outlast_ports::store::{Accepted, Store};
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a reader waits before it looks for records that another process wrote.
+/// How long a reader waits before it polls for records of other processes.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A reader of one session.
@@ -20,21 +20,25 @@ pub struct Events {
     after: Seq,
     line: Listener,
     ready: VecDeque<Event>,
-    /// Whether there may be records that were not read yet.
+    /// Whether there may be unread records.
     look: bool,
-    /// Up to where records may be given out: what happened live before a record comes before it.
+    /// The last record that may be returned now. Live events that came before a record are returned before
+    /// it.
     upto: Seq,
 }
 
 impl Events {
-    /// Reads from a cursor on. The line is joined first, so nothing falls between reading and following.
+    /// Reads from a cursor. It subscribes to live events first, so nothing is missed between reading and
+    /// following.
     pub fn new(world: Arc<World>, store: Arc<dyn Store>, session: SessionId, after: Seq) -> Self {
         let line = Listener::new(world.clone(), session);
         Self { world, store, session, after, line, ready: VecDeque::new(), look: true, upto: Seq(u64::MAX) }
     }
 
-    /// Reads from an input on, over a line that was joined before its turn could begin. What is said in the turn stands
-    /// on the line, so records are given out as the line tells of them, however late the reader comes.
+    /// Reads from an input, over a subscription that began before its turn.
+    ///
+    /// The subscription buffers the live events of the turn. Records are returned in step with it, however
+    /// late the reader starts.
     pub(crate) fn of_input(
         world: Arc<World>,
         store: Arc<dyn Store>,
@@ -42,13 +46,13 @@ impl Events {
         accepted: &Accepted,
     ) -> Self {
         let Accepted { session, place, .. } = *accepted;
-        // Of a turn that may have ended long ago the line tells nothing.
+        // The turn of a duplicate input may have ended long ago, without live events.
         let upto = if accepted.duplicate { Seq(u64::MAX) } else { place.seq };
         let after = Seq(place.seq.0.saturating_sub(1));
         Self { world, store, session, after, line, ready: VecDeque::new(), look: true, upto }
     }
 
-    /// The next event. Waits for one if there is none yet.
+    /// Returns the next event, waiting for it if necessary.
     pub async fn next(&mut self) -> Result<Event, Error> {
         loop {
             if let Some(event) = self.past().await? {
@@ -67,7 +71,7 @@ impl Events {
         }
     }
 
-    /// The next durable event that is there already.
+    /// Returns the next durable event if there is one already.
     pub async fn past(&mut self) -> Result<Option<Event>, Error> {
         if self.ready.is_empty() && self.look {
             let page = self.store.records(self.session, self.after, self.world.limits.page_rows).await?;

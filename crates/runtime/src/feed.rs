@@ -1,4 +1,6 @@
-//! Follows all sessions that are shown, from a cursor (R14.2). One session with what happens right now: [`crate::events`].
+//! Follows the records of all visible sessions from a cursor.
+//!
+//! To follow one session with its live events, use [`crate::events`].
 use crate::outfit::World;
 use outlast_ports::store::{FeedCursor, FeedRecord, Store};
 use outlast_vocab::Error;
@@ -7,24 +9,24 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long a reader waits before it looks for records that another process wrote.
+/// How long a reader waits before it polls for records of other processes.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A reader of the records of all sessions that are shown.
+/// A reader of the records of all visible sessions.
 pub struct Feed {
     world: Arc<World>,
     store: Arc<dyn Store>,
-    /// The same over all organisations: where it ends is looked at, and told to nobody.
+    /// The store over all organisations. Only the end of its feed is read, and it is never returned.
     whole: Arc<dyn Store>,
     after: FeedCursor,
-    /// Up to where everything that is shown was read.
+    /// The position up to which all visible records were read.
     looked: FeedCursor,
     news: watch::Receiver<u64>,
     ready: VecDeque<FeedRecord>,
 }
 
 impl Feed {
-    /// Reads from a cursor on what one of these stores shows of the other.
+    /// Reads from a cursor. `store` shows the visible part of `whole`.
     pub(crate) fn new(
         world: Arc<World>,
         (store, whole): (Arc<dyn Store>, Arc<dyn Store>),
@@ -35,7 +37,7 @@ impl Feed {
         Self { world, store, whole, after, looked: after, news, ready: VecDeque::new() }
     }
 
-    /// The next record. Waits for one if there is none yet.
+    /// Returns the next record, waiting for it if necessary.
     pub async fn next(&mut self) -> Result<FeedRecord, Error> {
         loop {
             if let Some(record) = self.past().await? {
@@ -49,12 +51,13 @@ impl Feed {
         }
     }
 
-    /// The next record that is there already.
+    /// Returns the next record if there is one already.
     pub async fn past(&mut self) -> Result<Option<FeedRecord>, Error> {
         if self.ready.is_empty() {
             self.news.mark_unchanged();
             let most = self.world.limits.page_rows;
-            // Asked before the page: what is not in a page that is not full stands after this.
+            // Read before the page: if the page is not full, all later visible records come after this
+            // position.
             let end = self.whole.feed_end().await?;
             let page = self.store.feed(self.after, most).await?;
             if page.len() < most {
@@ -67,14 +70,14 @@ impl Feed {
             self.after = record.cursor;
         }
         if self.ready.is_empty() {
-            // Records of others are not looked at again.
+            // Records of other organisations are not scanned again.
             self.after = self.after.max(self.looked);
         }
         Ok(record)
     }
 }
 
-/// The end of the feed. Cursors have gaps, so it is found by doubling and halving, not by counting.
+/// Returns the end of the feed. Cursors have gaps, so this uses exponential and binary search.
 pub async fn newest(store: &dyn Store) -> Result<FeedCursor, Error> {
     let goes_on = async |after: u64| store.feed(FeedCursor(after), 1).await.map(|page| !page.is_empty());
     let (mut low, mut high) = (0, 1);

@@ -1,4 +1,4 @@
-//! The bytes of attachments, fetched when a model is shown them and kept for the next time (R5.7).
+//! Loads the bytes of attachments for model calls and caches them.
 use crate::host::Host;
 use crate::outfit::World;
 use outlast_ports::model::Files;
@@ -7,8 +7,9 @@ use outlast_vocab::{Error, Hash};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The bytes of what these messages refer to, the newest first, as far as `shown_file_bytes` goes. What is gone or too much stays
-/// out; the model is shown that it is missing.
+/// Returns the bytes of the attachments in these messages, newest first, up to `shown_file_bytes`.
+///
+/// Attachments that are gone or do not fit are left out; the model sees that they are missing.
 pub(crate) async fn of<'m, H: Host>(
     world: &World,
     host: &H,
@@ -36,7 +37,7 @@ pub(crate) async fn of<'m, H: Host>(
     Ok(files)
 }
 
-/// What a message refers to.
+/// Returns the contents that a message refers to.
 fn contents(message: &Message) -> impl Iterator<Item = Hash> {
     let parts = match message {
         Message::User { parts } | Message::Assistant { parts, .. } => parts.as_slice(),
@@ -48,7 +49,7 @@ fn contents(message: &Message) -> impl Iterator<Item = Hash> {
     })
 }
 
-/// Bytes that were shown a moment ago, the oldest given up first.
+/// A cache of recently shown contents. The oldest are evicted first.
 #[derive(Debug)]
 pub struct RecentFiles {
     most: usize,
@@ -56,7 +57,7 @@ pub struct RecentFiles {
 }
 
 impl RecentFiles {
-    /// Keeps up to this many bytes.
+    /// Creates a cache of up to this many bytes.
     pub fn new(most: usize) -> Self {
         Self { most, kept: Mutex::default() }
     }

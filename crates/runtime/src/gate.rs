@@ -1,6 +1,6 @@
-//! The policy of an agent as this process asks it: its rules, and the engine of the program (R11.1).
+//! Evaluates the policy of an agent: its rules, then the program's policy engine.
 //!
-//! The rules are judged first, then the engine; the stricter of both stands. Who fails, forbids.
+//! The stricter decision applies. If the engine fails, the action is denied.
 use crate::cancel::Cancel;
 use crate::outfit::{Outfit, World};
 use futures_util::FutureExt;
@@ -25,24 +25,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What decides where no rule does: the name under which it stands in records.
+/// The rule name in records when the guard against untrusted text decides.
 const GUARD: &str = "guard";
 
-/// What stands in records for an engine that failed.
+/// The rule name in records when the policy engine fails.
 const ENGINE: &str = "engine";
 
-/// What stands in records for a tool that wants to be asked about, where nobody else decides.
+/// The rule name in records when a tool's contract requires approval and nothing else decides.
 const TOOL: &str = "tool.approval";
 
-/// Who decides, besides the rules.
+/// What decides in addition to the rules.
 #[derive(Clone)]
 pub(crate) struct Gate {
     engine: Option<Arc<dyn PolicyEngine>>,
-    /// Where the engine decides.
+    /// The policy points at which the engine decides.
     points: Vec<Point>,
     clock: Arc<dyn Clock>,
     deadline: Duration,
-    /// The time zones that rules speak of.
+    /// The time zones that rules use.
     zones: BTreeMap<String, TimeZone>,
 }
 
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Gate {
 }
 
 impl Gate {
-    /// The gate of a package. A rule that makes no sense is refused now, not when it is needed.
+    /// Creates the gate of a package. An invalid rule is rejected here, not when it is first used.
     pub(crate) fn new(package: &Package, world: &World) -> Result<Self, Error> {
         package.policy.check()?;
         check_names(package)?;
@@ -73,7 +73,7 @@ impl Gate {
         Ok(Self { engine, points, clock, deadline: world.limits.policy_deadline, zones })
     }
 
-    /// The name of this version of everything that decides.
+    /// Returns the combined version of the rules and the engine.
     pub(crate) fn version(&self, rules: &Policy) -> Hash {
         match &self.engine {
             None => rules.version(),
@@ -86,7 +86,7 @@ impl Gate {
         self.zones.iter().filter_map(shown).collect()
     }
 
-    /// What the engine decides, where this is the version of everything that does; who fails, forbids.
+    /// Asks the engine. `whole` is the combined version of the policy. A failure denies.
     async fn ask(&self, facts: &Facts<'_>, whole: Hash) -> Option<Ruling> {
         let engine = self.engine.as_ref().filter(|_| self.points.contains(&facts.at))?;
         let judged = match self.within_deadline(engine.as_ref(), facts).await {
@@ -122,14 +122,15 @@ impl Gate {
     }
 }
 
-/// Where an engine decides in turns of an agent. One that fails to say is asked everywhere.
+/// Returns the points at which an engine decides for an agent. If the engine panics, it decides at that
+/// point.
 fn points_of(engine: &dyn PolicyEngine, agent: &str) -> Vec<Point> {
     let decides =
         |at: &Point| catch_unwind(AssertUnwindSafe(|| engine.decides_at(*at, agent))).unwrap_or(true);
     Point::ALL.into_iter().filter(decides).collect()
 }
 
-/// Refuses a rule that is called as something else is in records.
+/// Rejects a rule whose name is reserved in records.
 fn check_names(package: &Package) -> Result<(), Error> {
     for (name, what) in [
         (GUARD, "decides of untrusted text"),
@@ -176,7 +177,8 @@ fn check_pattern(redaction: &Redaction) -> Result<(), String> {
 }
 
 impl Outfit {
-    /// Whether it is kept where what the model has read comes from: somebody may decide by it.
+    /// Whether the sources of what the model reads are tracked, because the guard, a rule or the engine may
+    /// use them.
     pub(crate) fn keeps_labels(&self) -> bool {
         let Package { guard, policy, .. } = &self.package;
         !guard.is_open()
@@ -187,22 +189,22 @@ impl Outfit {
                 .any(|rule| rule.untrusted.is_some() || !rule.labels.is_empty() || rule.provenance.is_some())
     }
 
-    /// Whether anybody decides at this point.
+    /// Whether a rule or the engine decides at this point.
     pub(crate) fn decides_at(&self, at: Point) -> bool {
         self.gate.points.contains(&at) || self.package.policy.speaks_at(at)
     }
 
-    /// What is true of a turn of this agent now.
+    /// Returns the facts about a turn of this agent that hold now.
     pub fn circumstances(&self, org: Option<OrgId>, spending: Spending) -> Circumstances {
         let (agent, spent) = (self.package.agent.clone(), spending.known());
         Circumstances { agent, org, spent, times: self.gate.times(self.gate.clock.now()) }
     }
 
-    /// What the policy decides; nothing where nobody has an opinion. The only way past a point leads through here.
+    /// Evaluates the policy. `None` means that nothing decides. Every policy point passes through here.
     pub async fn rule(&self, facts: &Facts<'_>) -> Option<Ruling> {
         let rule = judge(&self.package.policy, facts);
         let guarded = self.guarded(facts, rule);
-        // What a session or a turn says is no answer to what the tool wants: that could only let more happen.
+        // Rules of a session or turn may only restrict, so they do not waive the tool's own approval.
         let left_open = guarded.is_none() && rule.is_none_or(|rule| rule.narrows);
         let rules = match guarded {
             Some(decision) => {
@@ -218,12 +220,12 @@ impl Outfit {
         stricter(stricter(rules, engine), tool)
     }
 
-    /// What a rule says.
+    /// The decision of a rule.
     fn ruled(&self, rule: &Rule) -> Ruling {
         Ruling::new(rule.id.clone(), self.policy, rule.then.clone())
     }
 
-    /// The question about a call of a tool that wants one, where the agent and its engine leave it open.
+    /// Returns an approval request if the tool's contract requires one.
     fn wants_approval(&self, facts: &Facts<'_>) -> Option<Ruling> {
         let Facts { at: Point::Tool, tool: Some(tool), .. } = facts else { return None };
         let wants = |contract: &Contract| contract.name == **tool && contract.approval;
@@ -232,8 +234,9 @@ impl Outfit {
         Some(Ruling::new(rule, self.policy, decision))
     }
 
-    /// Waits for a tool that looks at a call before it is claimed: not for ever, no longer than the turn goes on, and a panic
-    /// is an error like another (R6.13).
+    /// Runs a tool's preview or preparation before the call is claimed.
+    ///
+    /// It is bounded by the deadline and by cancellation of the turn. A panic becomes an error.
     pub(crate) async fn patiently<T>(
         &self,
         looking: impl Future<Output = Result<T, Error>> + Send,
@@ -258,8 +261,9 @@ impl Outfit {
         looked.map_err(panicked)?
     }
 
-    /// What becomes of a call that untrusted text may have asked for. A rule that speaks of such calls has the last word on
-    /// them, unless text may have asked of whose source it says nothing.
+    /// Decides what happens to a call that untrusted text may have caused.
+    ///
+    /// A matching rule for untrusted text decides instead, if it covers every source of that text.
     fn guarded(&self, facts: &Facts<'_>, rule: Option<&Rule>) -> Option<Decision> {
         let Facts { at: Point::Tool, labels, provenance, .. } = facts else { return None };
         let has_last_word = |rule: &Rule| rule.untrusted == Some(true) && names_all(rule, labels);

@@ -1,21 +1,23 @@
-//! Shares what a provider's key allows between all sessions of this process (R5.8).
+//! Shares a provider's rate limit among all sessions of this process.
 //!
-//! A key has a gate. It is closed for as long as the provider asks when it turns somebody away, and opens for one session after
-//! the other, in the order they came; a rate that is known is kept to before anybody is turned away. Who must wait is told for
-//! how long, and the turn waits without holding anything.
+//! Each API key has a gate. When the provider rejects a request, the gate closes for the time the provider
+//! asks for. It then admits waiting sessions one by one, in order of arrival. If the rate is known, the gate
+//! keeps to it before any request is rejected. A session that must wait gets the duration, and its turn waits
+//! without holding resources.
 use outlast_ports::model::Rate;
 use outlast_vocab::{Millis, SessionId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What a rate is measured over.
+/// The period over which a rate is measured.
 const MINUTE: Duration = Duration::from_mins(1);
-/// The distance of those who wait at a gate: the first finds out whether it is open before all others follow.
+/// The interval between admissions after a rejection. The first request tests the provider before the others
+/// follow.
 const APART: Duration = Duration::from_millis(100);
-/// The longest that a gate is closed at once, whatever a provider asks for.
+/// The longest time a gate stays closed, whatever the provider asks for.
 const CLOSED_MOST: Duration = Duration::from_hours(24);
-/// How long a place in the line is kept for a session that does not come back.
+/// How long a queue position is kept for a session that does not return.
 const PLACE_KEPT: Duration = Duration::from_mins(10);
 
 /// The gates of all keys.
@@ -26,18 +28,19 @@ pub struct Governor {
 
 #[derive(Debug, Default)]
 struct Gate {
-    /// When it opens after somebody was turned away.
+    /// When it opens after a rejection.
     opens: Millis,
-    /// Those who wait, each with the time of its turn.
+    /// Waiting sessions, each with its admission time.
     line: HashMap<SessionId, Millis>,
-    /// The last turn that was given out.
+    /// The last admission time that was assigned.
     last: Millis,
-    /// Tokens that were used within the last minute, oldest first.
+    /// Tokens used within the last minute, oldest first.
     used: VecDeque<(Millis, u64)>,
 }
 
 impl Governor {
-    /// Whether a session may ask now; otherwise how long it has to wait. `tokens` is about what the question takes.
+    /// Admits a session now, or returns how long it must wait. `tokens` is the approximate size of the
+    /// request.
     pub(crate) fn admit(
         &self,
         session: SessionId,
@@ -66,14 +69,14 @@ impl Governor {
         Ok(())
     }
 
-    /// A provider turned a session away and asks to be left alone for this long.
+    /// Records that the provider rejected a request and asked for this pause.
     pub(crate) fn turned_away(&self, rate: &Rate, pause: Duration, now: Millis) {
         let mut gates = self.lock();
         let gate = gates.entry(rate.key.clone()).or_default();
         gate.opens = gate.opens.max(now.after(pause.min(CLOSED_MOST)));
     }
 
-    /// Whether the provider asked to be left alone until later than now.
+    /// Whether the provider's pause is still running.
     pub(crate) fn is_closed(&self, rate: &Rate, now: Millis) -> bool {
         self.lock().get(&rate.key).is_some_and(|gate| gate.opens > now)
     }
@@ -84,16 +87,16 @@ impl Governor {
 }
 
 impl Gate {
-    /// The turn of somebody who comes now: behind everybody who waits, and as far from the last one as the rate says.
+    /// Returns the admission time of a new session: behind all waiting ones, and spaced as the rate requires.
     fn next_turn(&self, rate: &Rate, now: Millis) -> Millis {
         let apart = rate.requests_per_minute.map_or(Duration::ZERO, |most| MINUTE / most.max(1));
         let behind = self.line.values().max().map_or(now, |last| last.after(APART.max(apart)));
         let paced = if apart.is_zero() { now } else { self.last.after(apart) };
-        // A clock that was set back must not make everybody wait for it.
+        // A clock that was set back must not block all sessions.
         if paced > now.after(MINUTE) { behind } else { behind.max(paced) }
     }
 
-    /// When so many tokens fit into the minute before.
+    /// Returns when so many tokens fit into the preceding minute.
     fn room_for(&mut self, rate: &Rate, tokens: u64, now: Millis) -> Millis {
         let Some(most) = rate.tokens_per_minute else { return now };
         self.used.retain(|(at, _)| at.after(MINUTE) > now && *at <= now);
@@ -137,11 +140,11 @@ mod tests {
         governor.turned_away(&rate, Duration::from_secs(5), Millis(1_000));
         let waits: Vec<_> = (1..=3).map(|number| ask(&governor, number, &rate, 1_000)).collect();
         assert_eq!(waits, [Some(5_000), Some(5_100), Some(5_200)]);
-        // Whoever comes early is told the same; whoever comes when it is their turn is let in.
+        // A session that returns early waits until the same time. One that returns on time is admitted.
         assert_eq!(ask(&governor, 2, &rate, 3_000), Some(3_100));
         assert_eq!(ask(&governor, 1, &rate, 6_000), None);
         assert_eq!(ask(&governor, 2, &rate, 6_050), Some(50));
-        // The first one was turned away again: all wait again, and nobody has lost their place.
+        // The first session was rejected again: all wait, and each keeps its position.
         governor.turned_away(&rate, Duration::from_secs(2), Millis(6_060));
         assert_eq!(ask(&governor, 2, &rate, 6_100), Some(1_960));
         assert_eq!(ask(&governor, 2, &rate, 8_060), None);
@@ -151,7 +154,7 @@ mod tests {
     fn a_known_rate_is_shared_so_that_a_busy_session_does_not_starve_the_others() {
         let (governor, rate) = (Governor::default(), rate(Some(60), None));
         assert_eq!(ask(&governor, 1, &rate, 100_000), None);
-        // The same session again and again gets one place in the line, the others theirs behind it.
+        // A session that keeps asking has one queue position. The others queue behind it.
         assert_eq!(ask(&governor, 1, &rate, 100_000), Some(1_000));
         assert_eq!(ask(&governor, 1, &rate, 100_000), Some(1_000));
         assert_eq!(ask(&governor, 2, &rate, 100_000), Some(2_000));

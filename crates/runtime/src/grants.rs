@@ -1,7 +1,8 @@
-//! What is approved for the rest of a session: calls that nobody is asked about any more (R11.2).
+//! Approvals for the rest of a session: calls that they cover need no further approval.
 //!
-//! Looked up when calls are claimed and kept in their record, so a replay asks nobody anew; the write of the claim holds it
-//! against the rows once more, so what is revoked before that counts no more.
+//! A grant is looked up when calls are claimed, and stored in the record of the claim, so a replay does not
+//! ask again. The write of the claim checks the grant again, so a grant that was revoked before that write
+//! does not apply.
 use crate::drive::Turn;
 use outlast_ports::store::Store;
 use outlast_ports::votes::Grant;
@@ -12,7 +13,7 @@ use outlast_vocab::tool::{Contract, PreparedCall};
 use outlast_vocab::{Error, Hash, canon};
 use std::sync::Arc;
 
-/// Notes on each call that somebody would be asked about whether that was done for the rest of the session.
+/// Adds the matching grant to each call that needs approval.
 pub(crate) async fn note_grants(
     turn: &Turn<'_>,
     store: Option<&Arc<dyn Store>>,
@@ -41,7 +42,7 @@ fn found<'g>(grants: &'g [Grant], call: &PreparedCall, contract: &Contract) -> O
     grants.iter().find(|grant| grant.covers(form, &call.labels))
 }
 
-/// Whether what allowed a call covers it as its tool is defined here and now.
+/// Whether a grant still covers a call, given the current definition of its tool.
 pub(crate) fn still_covers(
     granted: &Granted,
     call: &PreparedCall,

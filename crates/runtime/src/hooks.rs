@@ -1,8 +1,8 @@
-//! Runs hooks at the points of a turn: in order, each within its deadline (R11.3).
+//! Runs hooks at the points of a turn: in order, each within its deadline.
 //!
-//! What a hook changes is noted as a fact and rides with the write of the effect it belongs to. A hook whose change is
-//! recorded does not run again: the change is read from the journal. What a change means for the effect is said in
-//! `shape`.
+//! The change of a hook is recorded in the same write as the effect it belongs to. A hook with a recorded
+//! change does not run again; the change is read from the journal. The `shape` module applies changes to
+//! effects.
 mod shape;
 
 pub(crate) use shape::{
@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The hooks of this process, found by name and point.
+/// The hooks of this process, by name and point.
 #[derive(Default)]
 pub struct Hooks(BTreeMap<(HookName, HookPoint), HookAt>);
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Hooks {
 }
 
 impl Hooks {
-    /// These hooks. A name that stands twice for one point is an error at start-up.
+    /// Collects these hooks. Two hooks with the same name and point are an error.
     pub fn new(hooks: Vec<HookAt>) -> Result<Self, Error> {
         let mut found = BTreeMap::new();
         for hook in hooks {
@@ -53,7 +53,7 @@ impl Hooks {
         Ok(Self(found))
     }
 
-    /// Refuses an agent whose hooks contradict themselves or are not here.
+    /// Rejects an agent whose hooks are contradictory or missing.
     pub(crate) fn check(&self, package: &Package, limits: &Limits) -> Result<(), Error> {
         limits::check("hooks_per_agent", package.hooks.len(), limits.hooks_per_agent)?;
         for usage in &package.hooks {
@@ -81,12 +81,12 @@ impl Hooks {
     }
 }
 
-/// What hooks have told the model while a turn is driven, as far as they are not trusted (R11.4).
+/// The untrusted hooks that have sent text to the model in this drive.
 #[derive(Clone, Debug, Default)]
 pub struct Heard(Arc<Mutex<Labels>>);
 
 impl Heard {
-    /// Where it comes from.
+    /// Returns the labels of these hooks.
     pub(crate) fn labels(&self) -> Labels {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -102,25 +102,25 @@ pub(crate) struct Hooking<'a> {
     pub(crate) world: &'a World,
     pub(crate) outfit: &'a Outfit,
     pub(crate) caller: Caller,
-    /// What is known of the turn from before.
+    /// The history of the turn.
     pub(crate) history: &'a History,
     /// The effect.
     pub(crate) key: &'a ReplayKey,
-    /// Where plug-ins keep their state.
+    /// The store that holds the state of plug-ins.
     pub(crate) store: Option<&'a Arc<dyn Store>>,
-    /// Where it is kept that the model was told something.
+    /// Collects untrusted hooks that send text to the model.
     pub(crate) heard: &'a Heard,
 }
 
-/// What hooks made of an effect.
+/// The result of running the hooks of a point.
 pub(crate) struct After<P: Point> {
-    /// What they left.
+    /// The effect as the hooks left it.
     pub(crate) seen: P::Seen,
-    /// What they changed, each with whose change it is.
+    /// The changes, each with its hook.
     pub(crate) patches: Vec<(HookName, P::Patch)>,
 }
 
-/// A hook that failed, where that counts.
+/// A hook that failed and whose failure is not ignored.
 pub(crate) struct Failed {
     pub(crate) hook: HookName,
     pub(crate) error: Error,
@@ -149,12 +149,12 @@ impl<'a> Hooking<'a> {
         self.uses::<P>().next().is_some()
     }
 
-    /// Changes of hooks at this point that are recorded already.
+    /// Returns the recorded changes of hooks at this point.
     pub(crate) fn recorded<P: Point>(&self) -> impl Iterator<Item = P::Patch> {
         self.uses::<P>().filter_map(|usage| self.recorded_of::<P>(usage))
     }
 
-    /// Runs the hooks of a point one after the other. Each sees what the one before it left; what they change is added to
+    /// Runs the hooks of a point in order. Each sees the changes of those before it. Changes are added to
     /// `facts`.
     pub(crate) async fn run<P: Point>(
         &self,
@@ -178,7 +178,7 @@ impl<'a> Hooking<'a> {
                     Err(error) => return Err(Failed { hook: usage.name.clone(), error }),
                 },
             };
-            // What no record of its own keeps is a message to the model.
+            // A change without its own record is a message to the model.
             if !usage.trusted && P::kept(patch.clone()).is_none_or(|patch| patch.tells()) {
                 self.heard.add(&usage.name);
             }
@@ -192,12 +192,12 @@ impl<'a> Hooking<'a> {
         Ok(After { seen, patches })
     }
 
-    /// Tells those who want to know that something failed.
+    /// Notifies the error hooks.
     pub(crate) async fn on_error(&self, failure: &Failure) {
         self.tell::<OnError>(|| ErrorSeen { failure: failure.clone() }).await;
     }
 
-    /// Tells those who want to know that the turn is over.
+    /// Notifies the hooks that run after the turn has ended.
     pub(crate) async fn after_end(&self, end: &End) {
         self.tell::<AfterEnd>(|| EndSeen { end: end.clone() }).await;
     }
@@ -225,7 +225,7 @@ impl<'a> Hooking<'a> {
         Some(Fact::Hooked(Hooked { key, hook, patch, was: P::lost(seen) }))
     }
 
-    /// Runs one hook. Whatever is wrong with it, the error names it.
+    /// Runs one hook. Every error names the hook.
     async fn ask<P: Point>(&self, usage: &HookUse, seen: P::Seen) -> Result<Option<P::Patch>, Error> {
         self.once::<P>(usage, seen).await.map_err(|error| {
             let detail = format!("the hook `{}` at {} {}", usage.name, P::POINT, error.detail());
@@ -264,7 +264,7 @@ impl<'a> Hooking<'a> {
         Ok(patch)
     }
 
-    /// What the plug-in that a hook is of has in this session.
+    /// Returns the state of the hook's plug-in in this session, and the data that the input carries for it.
     async fn facts_of(&self, usage: &HookUse) -> Result<Option<PluginFacts>, Error> {
         let Some(plugin) = &usage.plugin else { return Ok(None) };
         let carried = self.history.accepted().and_then(|accepted| accepted.plugins.get(plugin));

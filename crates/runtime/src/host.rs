@@ -1,6 +1,7 @@
-//! Hosts: where the outcomes of a turn's effects are kept, and from where they are answered (R3).
+//! Hosts record the outcomes of a turn's effects and answer from that record.
 //!
-//! The turn code is the same for all. [`crate::journaled`] keeps them in a store, [`crate::inline`] keeps nothing.
+//! The turn code is the same for all hosts. [`crate::journaled`] records in a store, [`crate::inline`]
+//! records nothing.
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::History;
 use outlast_kernel::spending::Spending;
@@ -17,144 +18,146 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a host promises.
+/// What a host guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
-    /// What was answered stays answered.
+    /// Outcomes survive a crash.
     Durable,
-    /// Nothing is kept.
+    /// Nothing is stored.
     Ephemeral,
 }
 
-/// What became of a turn that was driven.
+/// The result of driving a turn.
 #[derive(Debug)]
 pub enum Driven {
-    /// It is over.
+    /// It ended.
     Ended(End),
-    /// It is over, and this is the session's next turn.
+    /// It ended, and this is the session's next turn.
     Next(End, Box<Work>),
-    /// It holds still.
+    /// It is parked.
     Parked,
-    /// The worker shuts down; another one goes on.
+    /// The worker shuts down; another worker continues.
     HandedBack,
-    /// It has to be driven again from its journal: what it wanted to wait for is there, or an input wants to join.
+    /// It must be driven again from its journal: its wait is already over, or an input wants to join.
     Again,
 }
 
-/// What became of a wish to reserve.
+/// The result of a budget reservation.
 #[derive(Debug)]
 pub struct Reserved {
-    /// The place of the last record that was written.
+    /// The position of the last record written.
     pub last: Seq,
-    /// The budget that has not enough left, if one has not.
+    /// The budget that is too low, if any.
     pub short: Option<Short>,
 }
 
-/// What a question to a model needs of whoever asks it.
+/// What a model request needs from its caller.
 pub trait Asker: Send {
-    /// Makes durable what was said of a reply that is not whole yet (R5.5).
+    /// Persists the text of an unfinished reply.
     fn keep(&mut self, said: Said) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Writes what was noted, and reserves for an effect that is about to begin. It may begin unless a budget is short.
+    /// Writes the buffered facts and reserves budget for an effect. The effect may begin unless a budget is
+    /// too low.
     fn reserve(&mut self, hold: Hold) -> impl Future<Output = Result<Reserved, Error>> + Send;
 
-    /// Notes what an effect used; none is all that was reserved for it.
+    /// Settles what an effect used. `None` counts as all that was reserved for it.
     fn settle(&mut self, key: &ReplayKey, used: Option<Amount>);
 
-    /// Notes time that went by because the provider did not answer. No budget counts it.
+    /// Excludes time spent waiting for the provider from the budgets.
     fn waited_for_provider(&mut self, time: Duration);
 }
 
-/// Keeps the facts of one turn while it is driven.
+/// Records the facts of one turn while it is driven.
 ///
-/// Facts are noted first and written at the next [`Host::flush`], so that what belongs together is one write.
+/// Facts are buffered and written at the next [`Host::flush`], so that related facts share one write.
 pub trait Host: Asker {
-    /// What this host promises.
+    /// Returns what this host guarantees.
     fn tier(&self) -> Tier;
 
-    /// What is known of the turn from before.
+    /// Returns the recorded history of the turn.
     fn history(&self) -> &Arc<History>;
 
-    /// The last message that is written.
+    /// Returns the position of the last message written.
     fn place(&self) -> Option<Place>;
 
-    /// The store behind it, for those who read values.
+    /// Returns the store behind this host, if any.
     fn store(&self) -> Option<&Arc<dyn Store>>;
 
-    /// What signs completion keys.
+    /// Returns the secret that signs completion keys.
     fn secret(&self) -> Option<[u8; 32]>;
 
-    /// Says which effect comes now. A host that performs nothing refuses what it has no answer for.
+    /// Announces the next effect. A host that performs nothing rejects an effect without a recorded outcome.
     fn reach(&mut self, _: &ReplayKey, _: EffectKind) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Remembers a fact for the next write.
+    /// Buffers a fact for the next write.
     fn note(&mut self, fact: Fact);
 
-    /// Remembers facts for the next write.
+    /// Buffers facts for the next write.
     fn note_all(&mut self, facts: Vec<Fact>) {
         for fact in facts {
             self.note(fact);
         }
     }
 
-    /// What a policy decided of what is at this place, before this drive or in it.
+    /// Returns the policy's decision at this key, from the journal or from this drive.
     fn ruled(&self, key: &ReplayKey) -> Option<&Ruled>;
 
-    /// What the turn has cost so far.
+    /// Returns the cost of the turn so far.
     fn spending(&self) -> Spending;
 
-    /// Remembers values for the next write.
+    /// Buffers values for the next write.
     fn note_values(&mut self, values: Vec<ValueWrite>);
 
-    /// Remembers attachments for the next write.
+    /// Buffers attachments for the next write.
     fn note_files(&mut self, files: Vec<Upload>);
 
-    /// Remembers calls that want to go out for the next write, which asks their rates.
+    /// Buffers rate-limited calls. The next write checks their rate limits.
     fn want(&mut self, wants: Vec<Want>) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// What the last write made of calls that wanted to go out, in their order; nothing if a budget was short.
+    /// Returns the rate-limit decisions of the last write, in order. Empty if a budget was too low.
     fn paced(&mut self) -> Vec<Pacing>;
 
-    /// What was kept of the reply to this model call, by a process that died.
+    /// Returns the partial reply to this model call that a dead process had persisted.
     fn said(&self, key: &ReplayKey) -> impl Future<Output = Result<Option<String>, Error>> + Send;
 
-    /// Writes what was noted; gives the place of the last record.
+    /// Writes the buffered facts. Returns the position of the last record.
     fn flush(&mut self) -> impl Future<Output = Result<Seq, Error>> + Send;
 
-    /// Whether what the turn uses is counted.
+    /// Whether budgets are tracked for this turn.
     fn is_metered(&self) -> bool;
 
-    /// Notes what calls used that were cut short, and what of that nobody knows.
+    /// Settles calls that were cut short. The second amount is the part of the first that is assumed, not
+    /// known.
     fn cut_short(&mut self, _: &ReplayKey, _used: Amount, _lost: Amount) {}
 
-    /// Writes what was noted, and reserves for an effect that will begin soon, if a budget has enough left for it.
+    /// Writes the buffered facts, and reserves budget for an upcoming effect if enough is left.
     fn reserve_ahead(&mut self, hold: Hold) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Reads anew what is known of the turn, with what was written since.
+    /// Reads the history of the turn again, including everything written since.
     fn reread(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Reads the messages before this turn, as far as `bytes` go.
+    /// Loads the messages before this turn, up to `bytes`.
     fn recall(&mut self, bytes: usize) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// The conversation before this turn, once it was recalled.
+    /// Returns the conversation before this turn. Call [`Host::recall`] first.
     fn conversation(&mut self) -> &mut Conversation;
 
-    /// Shows the model less of it from now on (R4.10).
+    /// Compacts the conversation that the model is shown.
     fn compact(&mut self, compacted: Compacted) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Takes in what joins the turn here: inputs that wait for it, and `ours`, which the turn itself adds to them.
+    /// Collects what joins the turn here: waiting inputs, and `ours`, which the turn adds itself.
     fn checkpoint(
         &mut self,
         at: &AtCheckpoint,
         ours: Joined,
     ) -> impl Future<Output = Result<Joined, Error>> + Send;
 
-    /// Holds the turn still.
+    /// Parks the turn.
     fn park(&mut self, waits: Vec<Wait>) -> impl Future<Output = Result<Driven, Error>> + Send;
 
-    /// Gives the turn to another worker.
+    /// Hands the turn back, so that another worker can claim it.
     fn hand_back(&mut self) -> impl Future<Output = Result<Driven, Error>> + Send;
 
     /// Ends the turn.

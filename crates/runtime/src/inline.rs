@@ -1,4 +1,4 @@
-//! The host that keeps nothing: for scripts, tests and the benchmark's floor.
+//! The host that stores nothing: for scripts, tests and baseline benchmarks.
 use crate::host::{Asker, Driven, Host, Reserved, Tier};
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::History;
@@ -16,7 +16,7 @@ use outlast_vocab::{Error, Kind, ReplayKey, TurnId};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Keeps nothing. What needs to be kept (durable steps, waits, pending completions) is refused.
+/// Stores nothing. Operations that need durability (durable steps, waits, pending completions) fail.
 #[derive(Debug, Default)]
 pub struct Inline {
     history: Arc<History>,
@@ -26,7 +26,7 @@ pub struct Inline {
 }
 
 impl Inline {
-    /// A turn that follows these messages.
+    /// Creates a host for a turn that follows these messages.
     pub fn after(earlier: Vec<Message>) -> Self {
         let mut conversation = Conversation::default();
         conversation.push(TurnId::from_u128(0), earlier);
@@ -34,7 +34,7 @@ impl Inline {
     }
 }
 
-/// The error of everything that needs a durable host.
+/// The error for operations that need a durable host.
 pub(crate) fn not_durable(what: &str) -> Error {
     Error::new(Kind::HostNotDurable, format!("{what} needs a durable host, but this one keeps nothing"))
 }

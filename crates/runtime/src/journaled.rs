@@ -1,4 +1,4 @@
-//! The host that keeps everything in a store, and answers from there after a crash.
+//! The host that records everything in a store, and answers from there after a crash.
 use crate::asking::backoff;
 use crate::cancel::Canceller;
 use crate::host::{Asker, Driven, Host, Reserved, Tier};
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Keeps the facts of one turn in a store, under one lease.
+/// Records the facts of one turn in a store, under one lease.
 pub struct Journaled {
     world: Arc<World>,
     store: Arc<dyn Store>,
@@ -40,32 +40,32 @@ pub struct Journaled {
     history: Arc<History>,
     canceller: Arc<Canceller>,
     stopping: watch::Receiver<bool>,
-    /// What the first write says of the turn's beginning, if it was not said before.
+    /// The record of the turn's beginning, for the first write. `None` if it is already written.
     begin: Option<Begin>,
-    /// What the first write under this lease says of the turn's going on.
+    /// The record that this lease resumed the turn, for its first write.
     resumed: Option<Resumed>,
     parent: Option<NodeRef>,
     noted: Vec<Fact>,
-    /// What a policy decided in this drive.
+    /// Policy decisions of this drive.
     ruled: Vec<Ruled>,
     spending: Spending,
     values: Vec<ValueWrite>,
     files: Vec<Upload>,
-    /// Calls that want to go out with the next write.
+    /// Rate-limited calls for the next write.
     wants: Vec<Want>,
-    /// What became of those that wanted to.
+    /// Rate-limit decisions of the last write.
     paced: Vec<Pacing>,
-    /// What becomes of the text that was kept of a reply.
+    /// How the next write changes the persisted text of an unfinished reply.
     partial: Partial,
-    /// Whether there may be such text.
+    /// Whether such text may exist.
     keeps_text: bool,
     place: Option<Place>,
     recent: Arc<Recent>,
     recalled: Option<Conversation>,
-    /// The record that took the input in.
+    /// The record that accepted the input.
     first: Seq,
     input_waits: bool,
-    /// The books, where something is counted.
+    /// Budget accounting, if budgets are tracked.
     meter: Option<Meter>,
 }
 
@@ -74,42 +74,42 @@ struct Begin {
     outfit: Arc<Outfit>,
 }
 
-/// What a journaled host is made of.
+/// The parameters of a journaled host.
 pub struct Opening {
-    /// The ports of this process.
+    /// The services of this process.
     pub world: Arc<World>,
-    /// Where the facts are kept.
+    /// The store for the facts.
     pub store: Arc<dyn Store>,
-    /// What signs completion keys.
+    /// The secret that signs completion keys.
     pub secret: [u8; 32],
-    /// The right to write.
+    /// The lease that permits writes.
     pub lease: Lease,
-    /// Whose session it is.
+    /// The organisation of the session.
     pub org: OrgId,
-    /// What is known of the turn.
+    /// The recorded history of the turn.
     pub history: History,
-    /// Who tells the turn that it is cancelled.
+    /// Cancels the turn.
     pub canceller: Arc<Canceller>,
     /// Whether the worker shuts down.
     pub stopping: watch::Receiver<bool>,
-    /// The head the turn appends to.
+    /// The head that the turn appends to.
     pub head: String,
-    /// The message it follows.
+    /// The message that it follows.
     pub parent: Option<NodeRef>,
-    /// Conversations of a moment ago.
+    /// The cache of recent conversations.
     pub recent: Arc<Recent>,
-    /// The record that took the input in.
+    /// The record that accepted the input.
     pub first: Seq,
-    /// That an earlier lease has driven the turn and did not leave it parked.
+    /// Set if an earlier lease drove the turn and did not leave it parked.
     pub resumed: Option<Resumed>,
-    /// The books, where something is counted.
+    /// Budget accounting, if budgets are tracked.
     pub(crate) meter: Option<Meter>,
-    /// The untrusted sources of what was said before the turn, where labels are kept.
+    /// The untrusted sources of the text before the turn, if labels are tracked.
     pub labels: Option<Labels>,
 }
 
 impl Journaled {
-    /// Opens the journal of a turn that goes on. One that was begun before keeps what was pinned then.
+    /// Opens the journal of a turn to drive it. A turn that began earlier keeps its pinned agent.
     pub fn open(opening: Opening, outfit: &Arc<Outfit>) -> Self {
         let (head, labels) = (opening.head.clone(), opening.labels.clone());
         let mut journal = Self::aside(opening);
@@ -121,12 +121,11 @@ impl Journaled {
         journal
     }
 
-    /// Opens the journal of a turn to end it or to hold it still. One that has not begun does not begin here, so nothing is
-    /// pinned that it was not accepted with.
+    /// Opens the journal of a turn to end or park it. The turn does not begin here, so nothing new is pinned.
     pub fn aside(opening: Opening) -> Self {
         let Opening { world, store, secret, lease, org, history, canceller, stopping, .. } = opening;
         let Opening { parent, recent, first, meter, resumed, .. } = opening;
-        // Driven again under one lease, it went on once.
+        // If the turn is driven again under the same lease, it was already resumed.
         let resumed = resumed.filter(|resumed| !history.was_resumed_by(resumed.lease));
         let begun = history.started().is_some();
         let parent = history.started().map_or(parent, |started| started.parent);
@@ -158,13 +157,14 @@ impl Journaled {
             recent,
             recalled: None,
             first,
-            // A turn that was begun before may have inputs waiting that no receipt has told us of.
+            // Inputs may be waiting for a turn that began earlier, and no receipt has reported them.
             input_waits: begun,
             meter,
         }
     }
 
-    /// Ends the turn from outside its steps: every open call gets an outcome first, at the price that its outfit says.
+    /// Ends the turn from outside its steps. Every open call gets an outcome first, priced by the resolved
+    /// agent.
     pub async fn close(&mut self, end: End, outfit: Option<&Outfit>) -> Result<Driven, Error> {
         let history = self.history.clone();
         for (claim, key, call) in history.open_calls() {
@@ -191,13 +191,13 @@ impl Journaled {
         self.finish(end.into()).await
     }
 
-    /// Holds the turn still for a person or a deploy; it looks again by itself at the wait's deadline.
+    /// Parks the turn until a person or a deploy fixes it. It also retries at the wait's deadline.
     pub async fn get_stuck(&mut self, failure: Failure, wait: Wait) -> Result<Driven, Error> {
         self.note(Fact::Stuck { failure });
         self.park(vec![wait]).await
     }
 
-    /// The conversation before this turn, as what this turn has compacted so far leaves it.
+    /// Sets the conversation before this turn, with the compactions of this turn applied.
     fn recall_as(&mut self, mut conversation: Conversation) {
         for compacted in self.history.compactions() {
             conversation.compact(compacted.clone());
@@ -205,7 +205,7 @@ impl Journaled {
         self.recalled = Some(conversation);
     }
 
-    /// Keeps the conversation for the session's next turn, with this one's messages at its end.
+    /// Caches the conversation, including this turn's messages, for the session's next turn.
     fn keep_conversation(&mut self, messages: Vec<Message>, last: Seq) {
         if let (Some(mut conversation), Some(place), false) =
             (self.recalled.take(), self.place, messages.is_empty())
@@ -216,10 +216,11 @@ impl Journaled {
         }
     }
 
-    /// Writes it as soon as the disk has room, nobody else keeps the database locked, and contents outside can be put,
-    /// however long that takes; only
-    /// a worker that shuts down gives up. Driving the turn again from its journal would be wrong here: the model would be
-    /// asked for what it has said, and a call that is done would be taken for one whose outcome nobody knows.
+    /// Writes a commit. If the disk is full, the database is locked or the content store is unavailable, it
+    /// retries.
+    ///
+    /// It retries until the write succeeds or the worker shuts down. Driving the turn again would be wrong
+    /// here: the model would be asked twice, and a finished call would get an unknown outcome.
     async fn write(&mut self, commit: Commit) -> Result<Receipt, Error> {
         let Limits { backoff_first, backoff_most, .. } = self.world.limits;
         let mut tries = 0;
@@ -242,7 +243,7 @@ impl Journaled {
         }
     }
 
-    /// Writes it once the contents of its attachments are where they lie.
+    /// Uploads the contents of attachments, then writes the commit.
     async fn try_to_write(&self, commit: Commit) -> Result<Receipt, Error> {
         let now = self.world.clock.now();
         if commit.files.is_empty() {
@@ -272,13 +273,13 @@ impl Journaled {
         self.commit_metered(then, metering).await
     }
 
-    /// The books, where something is counted now.
+    /// Returns the budget accounting, if budgets are tracked now.
     fn books(&mut self) -> Option<&mut Meter> {
         let world = &self.world;
         self.meter.as_mut().filter(|meter| meter.counts(world))
     }
 
-    /// Writes what was noted, and reserves for an effect.
+    /// Writes the buffered facts and reserves budget for an effect.
     async fn commit_holding(&mut self, hold: Hold, metering: Metering) -> Result<Reserved, Error> {
         let metering = Metering { hold: Some(hold.clone()), ..metering };
         let receipt = self.commit_metered(Then::GoOn, Some(metering)).await?;
@@ -299,7 +300,7 @@ impl Journaled {
         Ok(Reserved { last, short })
     }
 
-    /// Tells those who watch of which budgets little is left.
+    /// Notifies watchers of budgets that are running low.
     fn tell_low(&self, low: Vec<Short>) {
         let Lease { session, turn, .. } = self.lease;
         for short in low {
@@ -409,7 +410,7 @@ impl Host for Journaled {
     }
 
     fn note(&mut self, fact: Fact) {
-        // A reply that is whole, or will not come, needs nothing kept of it.
+        // A reply that is complete, or will not come, needs no persisted text.
         if self.keeps_text
             && matches!(&fact, Fact::Performed(Performed { outcome: Outcome::ModelCall(_), .. }))
         {
@@ -534,7 +535,8 @@ impl Host for Journaled {
         self.conversation().compact(compacted.clone());
         let paid_for = matches!(compacted.shorter, Shorter::Summary { .. });
         self.note(Fact::Compacted(compacted));
-        // What a model was paid for is not asked for again; leaving results out costs nothing.
+        // A paid summary is written at once, so that it is not requested again. Leaving out results costs
+        // nothing.
         if paid_for {
             self.flush().await?;
         }

@@ -1,4 +1,4 @@
-//! API keys as they are made: random bits that only their holder gets (S28).
+//! Issues API keys: random bits that only the holder receives.
 use outlast_ports::clock::Entropy;
 use outlast_ports::orgs::NewKey;
 use outlast_ports::store::Store;
@@ -6,20 +6,21 @@ use outlast_vocab::access::{ApiKey, Principal, Scopes};
 use outlast_vocab::id::{KeyId, OrgId};
 use outlast_vocab::{Error, Millis};
 
-/// What an API key is to give.
+/// What an API key grants.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// The organisation it is to open.
+    /// The organisation it gives access to.
     pub org: OrgId,
-    /// In whose name it acts.
+    /// The principal it acts as.
     pub by: Principal,
     /// What it may do.
     pub scopes: Scopes,
-    /// From when on it counts no more.
+    /// When it expires.
     pub expires: Option<Millis>,
 }
 
-/// Makes an API key. What comes back is shown once: the store keeps the seal of it, under the secret of its database.
+/// Issues an API key. It can be shown only once: the store keeps a seal of it, made with the database's
+/// secret.
 pub async fn issue(
     store: &dyn Store,
     secret: &[u8; 32],

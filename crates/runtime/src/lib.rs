@@ -1,10 +1,21 @@
 //! Drives turns: claim, replay, perform, commit, publish.
 //!
-//! The way of one turn: [`worker`] takes an input in or claims a session, [`drive`] advances the kernel's steps,
-//! [`model`] (through `asking`) and [`tools`] perform what the steps ask for, a [`host`] keeps what came of it ([`journaled`] in a store,
-//! [`inline`] nowhere), [`attachments`] are kept where
-//! their contents lie, [`live`] and [`events`] let others watch, `deliver` takes what came of turns to sinks,
-//! [`outfits`] are the agents that answer, [`tailor`] makes them of what the database keeps, [`archive`] makes a file of a session and a session of a file, [`replay`] drives its turns again. Knows no SQL, no HTTP and no provider.
+//! The path of one turn:
+//!
+//! 1. [`worker`] accepts an input or claims a session.
+//! 2. [`drive`] advances the kernel's steps.
+//! 3. [`model`] (through `asking`) and [`tools`] perform the effects that the steps request.
+//! 4. A [`host`] records the outcomes: [`journaled`] in a store, [`inline`] nowhere.
+//! 5. [`live`] and [`events`] publish progress to subscribers, and `deliver` sends outputs to sinks.
+//!
+//! Around that path:
+//!
+//! - [`outfits`] is the registry of agents, and [`tailor`] builds agents from the database.
+//! - [`attachments`] reads and writes the contents of attachments.
+//! - [`archive`] exports a session to a file and imports it.
+//! - [`replay`] drives recorded turns again.
+//!
+//! This crate knows no SQL, no HTTP and no provider.
 
 pub mod approvals;
 pub mod archive;

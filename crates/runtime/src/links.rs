@@ -1,7 +1,7 @@
-//! Links that decide questions for approval: made for those who are asked, opened by whoever has one (R11.2).
+//! Links that decide approval requests: signed for each approver, and valid for anyone who holds one.
 //!
-//! A link is the word of one person, and nothing more: what it opens has the scope `approve` in the organisation of its question, in
-//! that person's name. Looking at it decides nothing.
+//! A link carries one person's vote. It opens a request with the scope `approve`, in the request's
+//! organisation and in that person's name. Viewing a link decides nothing.
 use crate::approvals::Question;
 use crate::worker::Runtime;
 use outlast_ports::sink::{Asking, Links};
@@ -16,18 +16,18 @@ use outlast_vocab::record::Fact;
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Kind, Millis};
 
-/// Whom links are made for.
+/// The recipients of links.
 pub(crate) struct Recipients<'a> {
-    /// The turn that asks.
+    /// The turn that requests approval.
     pub(crate) turn: TurnId,
-    /// Until when the links count.
+    /// When the links expire.
     pub(crate) expires: Millis,
-    /// The sink that gets them: where anybody may approve, it answers for who does.
+    /// The sink that receives them. If anyone may approve, the vote is recorded in its name.
     pub(crate) sink: &'a str,
 }
 
 impl Recipients<'_> {
-    /// A yes and a no for each.
+    /// Returns a link to approve and a link to deny for each recipient.
     pub(crate) fn links(&self, asking: &Asking, server: &PublicUrl, secret: &[u8; 32]) -> Vec<Links> {
         let named = asking.who.iter().filter_map(|name| name.parse().ok().map(Principal::Person));
         let mut all: Vec<Principal> = named.collect();
@@ -43,19 +43,19 @@ impl Recipients<'_> {
     }
 }
 
-/// A link that was opened: what it is about, and whose word it is.
+/// An opened link: its request, and the vote it carries.
 pub struct Linked {
     runtime: Runtime,
-    /// What it says.
+    /// The vote.
     pub says: Says,
-    /// Whose word it is.
+    /// The voter.
     pub by: Principal,
-    /// The question, exactly as it stands.
+    /// The request in its current state.
     pub question: Question,
 }
 
 impl Linked {
-    /// Says the word. `reason` is what the model is told of a no.
+    /// Casts the vote. `reason` is shown to the model if the vote is a denial.
     pub async fn decide(self, reason: Option<String>) -> Result<Voted, Error> {
         let verdict = match self.says {
             Says::Approve => Verdict::Approve,
@@ -72,7 +72,7 @@ impl Linked {
 }
 
 impl Runtime {
-    /// Opens a link that decides a question. Nothing is decided by that.
+    /// Opens a link that decides an approval request. Opening it decides nothing.
     pub async fn open_link(&self, text: &str) -> Result<Linked, Error> {
         let link = ApprovalLink::open(text, &self.store().secret().await?)?;
         if self.now() >= link.expires {
@@ -102,7 +102,7 @@ impl Runtime {
         Ok(Linked { runtime, says, by, question })
     }
 
-    /// What was decided of the question of a link, in words.
+    /// Describes how the request of a link was decided.
     async fn decided(&self, link: &ApprovalLink) -> Result<Option<String>, Error> {
         let records = self.store().turn_records(link.turn).await?;
         let decided = records.iter().find_map(|record| match &record.fact {
@@ -124,7 +124,7 @@ fn used(how: &str) -> Error {
     Error::new(Kind::LinkUsed, format!("there is nothing left to decide: {how}"))
 }
 
-/// How a question was decided, in words.
+/// Describes a decision.
 fn how(resolution: &Resolution) -> String {
     let approval = match resolution {
         Resolution::Ok(word) => serde_json::from_value::<Approval>(word.clone()).ok(),

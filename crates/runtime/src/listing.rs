@@ -1,20 +1,20 @@
-//! Sessions as people look for them: newest first, by state, key and what was said first.
+//! Lists sessions for people: newest first, filtered by state, last outcome, key and first input.
 use outlast_ports::store::{LastEnd, SessionState, SessionView, Store};
 use outlast_vocab::message::text_of;
 use outlast_vocab::record::{Fact, Seq};
 use outlast_vocab::{Error, SessionId};
 
-/// Sessions that are read at once.
+/// Sessions read at once.
 const READ: usize = 200;
 
-/// Which sessions are looked for.
+/// Which sessions to list.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Only those that stand so.
+    /// Only sessions in this state.
     pub state: Option<SessionState>,
-    /// Only those whose last turn ended so.
+    /// Only sessions whose last turn ended this way.
     pub last_end: Option<LastEnd>,
-    /// Only those whose key, or whose first input, holds this text, whatever its case.
+    /// Only sessions whose key or first input contains this text, ignoring case.
     pub text: Option<String>,
 }
 
@@ -23,21 +23,21 @@ pub struct Filter {
 pub struct Listed {
     /// The session.
     pub session: SessionView,
-    /// What was said first in it.
+    /// The title: the first input, or the fork that it came from.
     pub title: String,
 }
 
-/// Some sessions.
+/// A page of sessions.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// Those that were found, newest first.
+    /// The sessions, newest first.
     pub sessions: Vec<Listed>,
-    /// Where the next page begins; none if everything was looked at.
+    /// Where the next page begins. `None` at the end.
     pub before: Option<SessionId>,
 }
 
-/// Up to `limit` sessions before one of them. At most `look` are looked at, so that a search that finds little comes back with
-/// where to go on.
+/// Returns up to `limit` sessions before the given one. It reads about `look` sessions at most, so a search
+/// with few matches returns early with a position.
 pub async fn page(
     store: &dyn Store,
     filter: &Filter,
@@ -81,7 +81,7 @@ pub async fn page(
     }
 }
 
-/// A session's title is its first input.
+/// Returns the title of a session: its first input, or its origin if it is an empty fork.
 pub async fn title(store: &dyn Store, session: &SessionView) -> Result<String, Error> {
     let Some(first) = store.turns(session.id, 0, 1).await?.into_iter().next() else {
         let title = session.forked_from.map(|node| format!("fork of #{} of {}", node.seq, node.session));

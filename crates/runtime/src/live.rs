@@ -1,7 +1,8 @@
-//! The line from a running turn to those who watch it in the same process.
+//! Live events from a running turn to watchers in the same process.
 //!
-//! Nothing here is kept and nothing here slows a turn: a reader that falls behind loses the oldest frames, is told how
-//! many, and reads what is durable from the store. A session that nobody watches costs nothing.
+//! Nothing is stored here, and watchers never slow a turn. A watcher that falls behind loses the oldest
+//! frames and learns how many. It reads durable records from the store. A session without watchers costs
+//! nothing.
 use crate::durability::Unsaid;
 use outlast_vocab::access::Reach;
 use outlast_vocab::event::{Live, LiveKind};
@@ -12,35 +13,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::sync::watch;
 
-/// How many ends are remembered for those who ask a moment too late to be told.
+/// How many ended turns are remembered for callers who ask just after the end.
 const RECENT: usize = 1_024;
 
-/// What watchers of a session are told.
+/// A notification to a watcher of a session.
 #[derive(Clone, Debug)]
 pub enum Signal {
     /// There are new records, up to this one.
     Committed(Seq),
-    /// Something happens right now.
+    /// A live event.
     Live(Live),
-    /// The watcher was too slow; this many live frames are gone.
+    /// The watcher was too slow and lost this many live frames.
     Missed(u64),
 }
 
-/// The lines of all sessions that somebody watches, and the ends of turns that are driven here.
+/// The queues of all watched sessions, and the ends of turns that are driven here.
 #[derive(Debug)]
 pub struct Hub {
     lines: Mutex<HashMap<SessionId, Vec<Arc<Line>>>>,
     ends: Mutex<Ends>,
     frames: usize,
-    /// What models are saying right now. Locked before the lines.
+    /// Replies that are streaming now. Lock this before `lines`.
     saying: Mutex<HashMap<SessionId, Saying>>,
-    /// Counts what became durable here, in any session.
+    /// Counts commits of this process, in any session.
     news: watch::Sender<u64>,
-    /// What turns waited for their writes.
+    /// Waits for writes that are not stored yet.
     pub(crate) unsaid: Unsaid,
 }
 
-/// The text of a reply that is not whole yet.
+/// The text of a reply that is still streaming.
 #[derive(Debug)]
 struct Saying {
     turn: TurnId,
@@ -50,7 +51,7 @@ struct Saying {
 }
 
 impl Saying {
-    /// Everything that was said so far, for somebody who comes in the middle.
+    /// Returns all text so far, for a watcher who joins late.
     fn frame(&self) -> Live {
         let Self { turn, key, attempt, text } = self;
         let what = LiveKind::Text { key: key.clone(), attempt: *attempt, offset: 0, text: text.clone() };
@@ -58,7 +59,7 @@ impl Saying {
     }
 }
 
-/// A reply that is being said; dropping it says that it is over, however it ended.
+/// A reply that is streaming. Dropping it ends the reply, however it ended.
 pub(crate) struct Speaker<'a> {
     hub: &'a Hub,
     session: SessionId,
@@ -66,7 +67,7 @@ pub(crate) struct Speaker<'a> {
 }
 
 impl Speaker<'_> {
-    /// Tells a piece of text to those who watch, and remembers it for those who come later.
+    /// Sends a piece of text to watchers, and buffers it for late ones.
     pub(crate) fn say(&self, key: &ReplayKey, attempt: u32, offset: usize, piece: &str) {
         let mut saying = lock(&self.hub.saying);
         let said = saying.entry(self.session).or_insert_with(|| Saying {
@@ -83,7 +84,7 @@ impl Speaker<'_> {
         self.hub.tell(self.session, || Live { turn: self.turn, what: text() });
     }
 
-    /// What was said so far is void.
+    /// Discards the text so far.
     pub(crate) fn forget(&self) {
         lock(&self.hub.saying).remove(&self.session);
     }
@@ -101,21 +102,21 @@ struct Ends {
     recent: VecDeque<(TurnId, OrgId, End)>,
 }
 
-/// A turn that is driven here, with those who wait for its end.
+/// A turn that is driven here, and those who wait for its end.
 #[derive(Debug)]
 struct Driven {
     org: OrgId,
     waiting: watch::Sender<Option<End>>,
 }
 
-/// What one watcher has not read yet.
+/// The queue of one watcher.
 #[derive(Debug, Default)]
 struct Line {
     waiting: Mutex<Waiting>,
     news: Notify,
 }
 
-/// Frames and news of records in the order they came.
+/// Queued frames and commit notifications, in order of arrival.
 #[derive(Debug, Default)]
 struct Waiting {
     signals: VecDeque<Signal>,
@@ -123,7 +124,7 @@ struct Waiting {
     missed: u64,
 }
 
-/// A watcher of a session. Dropping it ends the watch.
+/// A watcher of a session. Dropping it unsubscribes.
 pub struct Listener {
     world: Arc<crate::World>,
     session: SessionId,
@@ -135,7 +136,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Hub {
-    /// Lines that keep this many frames for a slow reader.
+    /// Creates a hub whose queues hold this many frames per watcher.
     pub fn new(frames: usize) -> Self {
         Self {
             lines: Mutex::default(),
@@ -147,12 +148,12 @@ impl Hub {
         }
     }
 
-    /// Tells of everything that becomes durable here, but not what.
+    /// Subscribes to commits of this process. The value is only a counter.
     pub fn news(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
     }
 
-    /// Tells the watchers of a session that there are new records, up to this one.
+    /// Notifies the watchers of a session of new records, up to this one.
     pub fn committed(&self, session: SessionId, last: Seq) {
         self.news.send_modify(|count| *count = count.wrapping_add(1));
         for line in lock(&self.lines).get(&session).into_iter().flatten() {
@@ -165,7 +166,7 @@ impl Hub {
         }
     }
 
-    /// Tells the watchers of a session what happens right now. The frame is only made if there are any.
+    /// Sends a live event to the watchers of a session. `frame` is called only if there are any.
     pub fn tell(&self, session: SessionId, frame: impl FnOnce() -> Live) {
         let lines = lock(&self.lines);
         let Some(lines) = lines.get(&session) else { return };
@@ -181,26 +182,26 @@ impl Hub {
         }
     }
 
-    /// A model begins to speak in a session.
+    /// Begins a streamed reply in a session.
     pub(crate) fn speaker(&self, session: SessionId, turn: TurnId) -> Speaker<'_> {
         Speaker { hub: self, session, turn }
     }
 
-    /// A turn is driven here from now on; its end will be told.
+    /// Registers a turn that is driven here, so that callers can wait for its end.
     pub fn begins(&self, turn: TurnId, org: OrgId) {
         let driven = || Driven { org, waiting: watch::Sender::new(None) };
         lock(&self.ends).driven.entry(turn).or_insert_with(driven);
     }
 
-    /// A turn is not driven here any more; it may go on elsewhere.
+    /// Unregisters a turn that is no longer driven here. Another worker may continue it.
     pub fn leaves(&self, turn: TurnId) {
         lock(&self.ends).driven.remove(&turn);
     }
 
-    /// A turn is over.
+    /// Reports the end of a turn.
     pub fn ended(&self, turn: TurnId, end: &End) {
         let mut ends = lock(&self.ends);
-        // Whose it is stands with those who wait for it; of any other turn the store tells.
+        // The organisation is known only for turns driven here. For other turns, callers ask the store.
         let Some(Driven { org, waiting }) = ends.driven.remove(&turn) else { return };
         waiting.send_replace(Some(end.clone()));
         if ends.recent.len() >= RECENT {
@@ -209,8 +210,9 @@ impl Hub {
         ends.recent.push_back((turn, org, end.clone()));
     }
 
-    /// How a turn that is driven here ended, once it has; nothing if it is not driven here or stops being so, or is
-    /// not shown to whoever has this reach.
+    /// Waits for the end of a turn that is driven here.
+    ///
+    /// Returns `None` if the turn is not driven here, leaves this worker, or is outside this reach.
     pub async fn end_of(&self, turn: TurnId, reach: Reach) -> Option<End> {
         let mut end = {
             let ends = lock(&self.ends);
@@ -224,7 +226,7 @@ impl Hub {
 }
 
 impl Listener {
-    /// Watches a session from now on. What a model is in the middle of saying is told from its beginning.
+    /// Watches a session. If a reply is streaming, its text so far is delivered first.
     pub fn new(world: Arc<crate::World>, session: SessionId) -> Self {
         let line = Arc::new(Line::default());
         {
@@ -239,12 +241,12 @@ impl Listener {
         Self { world, session, line }
     }
 
-    /// The session that is watched.
+    /// Returns the watched session.
     pub fn session(&self) -> SessionId {
         self.session
     }
 
-    /// The next thing to know; waits for one.
+    /// Returns the next signal, waiting for it if necessary.
     pub async fn next(&self) -> Signal {
         loop {
             if let Some(signal) = self.ready() {
@@ -268,8 +270,10 @@ impl Listener {
 }
 
 impl Waiting {
-    /// Gives up the oldest frame. News of records stay, joined where nothing stands between them any more: so no two of them are
-    /// neighbours, a line holds at most one more of them than frames, and the oldest frame is the first or the second signal.
+    /// Drops the oldest frame and merges commit notifications that become adjacent.
+    ///
+    /// So no two notifications are adjacent, and a queue holds at most one more of them than frames. The
+    /// oldest frame is therefore the first or second signal.
     fn drop_oldest(&mut self) {
         let is_live = |signal: Option<&Signal>| matches!(signal, Some(Signal::Live(_)));
         let oldest = usize::from(!is_live(self.signals.front()));
@@ -280,7 +284,7 @@ impl Waiting {
         self.frames -= 1;
         self.missed += 1;
         if oldest == 1 && matches!(self.signals.get(1), Some(Signal::Committed(_))) {
-            // The later one tells of everything that the earlier one does.
+            // The later notification covers the earlier one.
             self.signals.pop_front();
         }
     }
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_is_stuck_leaves_a_line_that_does_not_grow_s42() {
+    async fn a_reader_that_is_stuck_leaves_a_line_that_does_not_grow() {
         let world = world(8);
         let session = SessionId::from_u128(1);
         let listener = Listener::new(world.clone(), session);

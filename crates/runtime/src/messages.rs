@@ -1,6 +1,6 @@
-//! The messages of a session by page, newest first, without reading the rest of it (R12.7).
+//! Returns the messages of a session in pages, newest first, without reading the rest.
 //!
-//! What a model is shown of them is another matter: [`crate::recall`].
+//! For the messages that a model is shown, see [`crate::recall`].
 use outlast_ports::store::{HistoryTurn, SessionView, Store, TurnState, TurnView};
 use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, ToolOutcome};
 use outlast_vocab::message::{Message, ModelCallId, Part, ToolName, ToolResult};
@@ -8,48 +8,48 @@ use outlast_vocab::record::{Asked, ClaimRef, Fact, NodeRef, Performed, Record, S
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Failure, Kind, Limits, Millis, ReplayKey, SessionId, TurnId};
 
-/// Bytes of records that one page is made of, about.
+/// Approximate bytes of records per page.
 const PAGE_BYTES: usize = 256 << 10;
 
-/// A message with its place.
+/// A message with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// The session it was said in: of a fork, perhaps the one it was forked from.
+    /// The session it belongs to. In a fork, this may be the session it was forked from.
     pub session: SessionId,
     /// The turn it belongs to.
     pub turn: TurnId,
-    /// Its number in that session, which fork and rewind take.
+    /// Its number in that session, which fork and rewind accept.
     pub seq: Seq,
     /// When it became durable.
     pub at: Millis,
-    /// What was said.
+    /// The message.
     pub message: Message,
 }
 
-/// Some turns with their messages.
+/// A page of turns with their messages.
 #[derive(Debug, Default)]
 pub struct Page {
-    /// The turns, the oldest first, each with its messages in order.
+    /// The turns, oldest first, each with its messages in order.
     pub turns: Vec<(TurnView, Vec<Said>)>,
-    /// The message before them; none if there is none.
+    /// The message before this page. `None` on the first page of the session.
     pub before: Option<NodeRef>,
 }
 
 /// Where a page ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// At the newest message of a head, with what is not finished yet.
+    /// At the newest message of a head. Includes unfinished turns.
     Newest,
     /// At this message.
     Message(NodeRef),
 }
 
-/// A page of the messages of a head.
+/// Returns a page of the messages of a head.
 pub async fn page(store: &dyn Store, session: &SessionView, head: &str, until: Until) -> Result<Page, Error> {
     page_of(store, session, head, until, PAGE_BYTES).await
 }
 
-/// The same, of so many bytes of records, about.
+/// Like [`page`], with a given size in bytes of records.
 pub async fn page_of(
     store: &dyn Store,
     session: &SessionView,
@@ -83,7 +83,7 @@ pub async fn page_of(
     Ok(page)
 }
 
-/// How many messages a head has, by who said them. Page by page: no more than one page of the session is held at a time.
+/// Counts the messages of a head by author. Holds one page in memory at a time.
 pub async fn count(store: &dyn Store, session: &SessionView, head: &str) -> Result<Count, Error> {
     let (mut count, mut until) = (Count::default(), Until::Newest);
     loop {
@@ -100,18 +100,18 @@ pub async fn count(store: &dyn Store, session: &SessionView, head: &str) -> Resu
     }
 }
 
-/// Messages, by who said them.
+/// Message counts by author.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Of whoever sends inputs.
+    /// Messages of users.
     pub user: u64,
-    /// Of models.
+    /// Messages of models.
     pub assistant: u64,
     /// Results of tools.
     pub tool: u64,
 }
 
-/// The turns that are under way or wait for their turn.
+/// Returns the turns that are running or queued.
 async fn unfinished(store: &dyn Store, session: &SessionView) -> Result<Vec<(TurnView, Vec<Said>)>, Error> {
     let newest = u32::try_from(Limits::default().queued_inputs + 1).unwrap_or(u32::MAX);
     let from = session.turns.saturating_sub(newest);
@@ -125,7 +125,7 @@ async fn unfinished(store: &dyn Store, session: &SessionView) -> Result<Vec<(Tur
     Ok(turns)
 }
 
-/// The messages of one turn up to `cut`. Results of calls that were asked for before the cut belong to the branch, however
+/// Returns the messages of one turn up to `cut`. Results of calls made before the cut are included, however
 /// late they came.
 pub fn of_turn(session: SessionId, records: &[Record], cut: Seq) -> Vec<Said> {
     let mut calls = Calls::default();
@@ -150,7 +150,7 @@ pub fn of_turn(session: SessionId, records: &[Record], cut: Seq) -> Vec<Said> {
     said
 }
 
-/// The calls that were claimed so far.
+/// The calls claimed so far.
 #[derive(Default)]
 struct Calls(Vec<(ClaimRef, ReplayKey, ModelCallId, ToolName)>);
 
@@ -174,7 +174,7 @@ impl Calls {
     }
 }
 
-/// What was said with a fact.
+/// Returns the messages in a fact.
 fn messages(fact: &Fact, calls: &Calls) -> Vec<Message> {
     let failed = |kind, detail: &str| ToolResult::Err(Failure::new(kind, detail));
     match fact {

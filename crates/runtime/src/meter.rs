@@ -1,7 +1,7 @@
-//! What a turn may use, counted while it is driven (R11.5).
+//! Budget accounting of a turn while it is driven.
 //!
-//! A token has at least one byte, so the bytes of a request bound the tokens that a model reads of it
-//! ([`ModelRequest::bytes_most`]); what it says is bounded by what it is told ([`bounded`]).
+//! A token has at least one byte, so the bytes of a request bound its input tokens
+//! ([`ModelRequest::bytes_most`]). The output tokens are bounded by the request's options ([`bounded`]).
 use crate::outfit::{Outfit, World};
 use outlast_kernel::conversation::Conversation;
 use outlast_ports::budget::{FirstCall, Held, Hold, IfHeld, Metering, Price, Settlement, Short, Wish};
@@ -15,29 +15,30 @@ use outlast_vocab::{Error, Kind, Millis, ReplayKey};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The books of one turn under one lease.
+/// The budget accounting of one turn under one lease.
 #[derive(Debug)]
 pub(crate) struct Meter {
     agent: String,
     budgets: Arc<Budgets>,
-    /// Whether anything was ever counted here. It is settled what was reserved, also if nobody counts any more.
+    /// Whether anything was ever counted here. Reservations are settled even if all budgets were removed
+    /// since.
     counts: bool,
-    /// The budgets of which little was left when the turn was taken in.
+    /// Budgets that were running low when the turn was accepted.
     low: Vec<Short>,
-    /// What did not fit where turns hold still for it.
+    /// Reservations that did not fit into budgets that park turns.
     unfit: Vec<Hold>,
-    /// What is reserved for an effect that has not begun.
+    /// The reservation for an effect that has not begun.
     ready: Option<Hold>,
     settled: Vec<Settlement>,
-    /// What it takes at most to read the conversation once more, when the turn ends.
+    /// The most that reading the conversation once more costs, set when the turn ends.
     standing: Option<Amount>,
     info: Option<ModelInfo>,
     since: Millis,
 }
 
 impl Meter {
-    /// The books of a turn under these budgets. Where nobody knows the outfit that answers it, what is reserved can still be given
-    /// back.
+    /// Starts the accounting of a turn under these budgets. Without a resolved agent, reservations can still
+    /// be returned.
     pub(crate) fn of(
         outfit: Option<&Outfit>,
         budgets: Option<Arc<Budgets>>,
@@ -68,12 +69,12 @@ impl Meter {
         }
     }
 
-    /// Whether anything is counted: the agent brings a budget, or an operator has set one, be it a moment ago.
+    /// Whether budgets are tracked: the agent has one, or an operator has set one, even during the turn.
     pub(crate) fn counts(&self, world: &World) -> bool {
         self.counts || world.budgets_are_set()
     }
 
-    /// What is reserved when an input is taken in, for the model call that follows.
+    /// Returns the reservation for the first model call, made when the input is accepted.
     pub(crate) fn first(outfit: &Outfit, world: &World, parts: &[Part], files: u64) -> Option<FirstCall> {
         if outfit.budgets.is_empty() && !world.budgets_are_set() {
             return None;
@@ -82,40 +83,40 @@ impl Meter {
         let info = meter.info?;
         let said = Message::User { parts: parts.to_vec() }.sent_most();
         let attached = parts.iter().filter(|part| matches!(part, Part::Attachment { .. })).count();
-        // In base64 they are a third larger.
+        // Base64 makes files a third larger. This leaves a margin.
         let files = usize::try_from(files).unwrap_or(usize::MAX).saturating_mul(3) / 2;
         let bytes = (outfit.told_bytes() + said + attached * ATTACHMENT_TOKENS).saturating_add(files);
         let most = most(info, bytes, outfit.reply_tokens(world));
         Some(FirstCall { metering: meter.take(world.clock.now()), most, price: price_of(info) })
     }
 
-    /// Uses what is reserved for an effect, if that is enough.
+    /// Uses the reservation for this effect if it is large enough.
     pub(crate) fn begin(&mut self, hold: &Hold) -> bool {
         let ready = self.ready.take_if(|ready| ready.key == hold.key && ready.most.covers(hold.most));
         ready.is_some()
     }
 
-    /// Whether something is reserved for an effect that has not begun.
+    /// Whether there is a reservation for an effect that has not begun.
     pub(crate) fn is_ready(&self) -> bool {
         self.ready.is_some()
     }
 
-    /// Notes what is reserved for an effect that will begin soon.
+    /// Stores the reservation for an upcoming effect.
     pub(crate) fn is_held(&mut self, hold: Hold) {
         self.ready = Some(hold);
     }
 
-    /// The budgets of which little was left when the turn was taken in; they are told of once.
+    /// Takes the budgets that were running low when the turn was accepted. They are reported once.
     pub(crate) fn take_low(&mut self) -> Vec<Short> {
         std::mem::take(&mut self.low)
     }
 
-    /// Notes what turns hold still for.
+    /// Stores a reservation that did not fit and that parks the turn.
     pub(crate) fn does_not_fit(&mut self, hold: Hold) {
         self.unfit.push(hold);
     }
 
-    /// What the turn would reserve, of what it is about to hold still for.
+    /// Returns the reservations that belong to these budget waits.
     pub(crate) fn wishes(&self, waits: &[Wait]) -> Vec<Wish> {
         let wish = |wait: &Wait| {
             let of = self.unfit.iter().filter(|hold| wait.key.is_under(&hold.key));
@@ -125,29 +126,29 @@ impl Meter {
         waits.iter().filter(|wait| wait.kind == WaitKind::Budget).filter_map(wish).collect()
     }
 
-    /// Notes that an effect is over.
+    /// Settles an effect that is over.
     pub(crate) fn settle(&mut self, key: &ReplayKey, used: Option<Amount>) {
         self.settled.push(Settlement::new(key.clone(), used));
     }
 
-    /// Leaves out time that went by because a provider did not answer.
+    /// Excludes time spent waiting for a provider.
     pub(crate) fn leave_out(&mut self, time: Duration) {
         self.since = self.since.after(time);
     }
 
-    /// Notes that calls were cut short, and what of them nobody knows.
+    /// Settles calls that were cut short. `lost` is the part of `used` that is assumed, not known.
     pub(crate) fn cut_short(&mut self, key: &ReplayKey, used: Amount, lost: Amount) {
         self.settled.push(Settlement { key: key.clone(), used: Some(used), lost });
     }
 
-    /// Gives back what is reserved for an effect that will not begin under this lease.
+    /// Returns the reservation for an effect that will not begin under this lease.
     pub(crate) fn let_go(&mut self) {
         if let Some(Hold { key, .. }) = self.ready.take() {
             self.settle(&key, Some(Amount::ZERO));
         }
     }
 
-    /// Notes what the session's next turn has to read besides its input.
+    /// Sets what the session's next turn has to read in addition to its input.
     pub(crate) fn stands_at(&mut self, before: &Conversation, messages: &[Message]) {
         if let (Some(info), false) = (self.info, messages.is_empty()) {
             let messages = before.messages().iter().chain(messages);
@@ -156,7 +157,7 @@ impl Meter {
         }
     }
 
-    /// What the next write does to the books.
+    /// Takes the changes that the next write applies to the budgets.
     pub(crate) fn take(&mut self, now: Millis) -> Metering {
         let driven = if now < self.since { Duration::ZERO } else { self.since.until(now) };
         (self.since, self.counts) = (now, true);
@@ -172,7 +173,7 @@ impl Meter {
     }
 }
 
-/// What a model call may use at most.
+/// Returns the most that a model call may use.
 pub(crate) fn most(info: ModelInfo, bytes: usize, reply_tokens: u32) -> Amount {
     let read = u64::try_from(bytes).unwrap_or(u64::MAX);
     let said = u64::from(reply_tokens);
@@ -180,23 +181,23 @@ pub(crate) fn most(info: ModelInfo, bytes: usize, reply_tokens: u32) -> Amount {
     Amount { tokens: read.saturating_add(said), money, calls: 1, millis: 0 }
 }
 
-/// What a request may use at most.
+/// Returns the most that a request may use.
 pub(crate) fn most_of(world: &World, info: ModelInfo, request: &ModelRequest<'_>) -> Amount {
     let reply = request.call.options.tokens_most.unwrap_or(world.limits.reply_tokens);
     most(info, request.bytes_most(), reply)
 }
 
-/// Options with a bound for the reply, if they have none: what is reserved for it is what it may say.
+/// Adds a limit on output tokens if the options have none. That limit is what is reserved.
 pub(crate) fn bounded(options: Generation, outfit: &Outfit, world: &World) -> Generation {
     Generation { tokens_most: options.tokens_most.or_else(|| Some(outfit.reply_tokens(world))), ..options }
 }
 
-/// Whether it is known what a model costs.
+/// Whether the price of a model is known.
 pub(crate) fn price_of(info: ModelInfo) -> Price {
     if info.prices.is_some() { Price::Known } else { Price::Unknown }
 }
 
-/// What a reply used; nothing if the provider did not say, and then nobody knows.
+/// Returns what a reply used, or `None` if the provider did not report it.
 pub(crate) fn used_by(reply: &Reply) -> Option<Amount> {
     if reply.usage == Usage::default() {
         return None;
@@ -206,17 +207,17 @@ pub(crate) fn used_by(reply: &Reply) -> Option<Amount> {
     Some(Amount { tokens, money: reply.cost.unwrap_or_default(), calls: 1, millis: 0 })
 }
 
-/// How a budget that is short is named to people.
+/// Names a budget for people.
 pub(crate) fn named(short: &Short) -> String {
     format!("{} of {}", short.lacks.measure().name(), short.purse)
 }
 
-/// What whoever cannot wait for a budget is told.
+/// The error for a caller that cannot wait for a budget.
 pub(crate) fn short_of(short: &Short) -> Error {
     Error::new(Kind::BudgetExceeded, format!("not enough is left of the {}: {}", named(short), short.lacks))
 }
 
-/// What calls of tools may use at most, and what they used once they have these results.
+/// Returns the most that tool calls may use, or what they used if these are the finished ones.
 pub(crate) fn calls<'a>(prices: impl Iterator<Item = Option<&'a Contract>>) -> Amount {
     prices.fold(Amount::ZERO, |sum, contract| {
         let money = contract.and_then(|contract| contract.price).unwrap_or_default();
@@ -224,12 +225,12 @@ pub(crate) fn calls<'a>(prices: impl Iterator<Item = Option<&'a Contract>>) -> A
     })
 }
 
-/// What is reserved for calls of tools: once for all attempts, over every lease.
+/// The reservation for tool calls: one for all attempts, under every lease.
 pub(crate) fn hold_calls(key: ReplayKey, most: Amount) -> Hold {
     Hold { key, most, if_held: IfHeld::Stands, price: Price::Known }
 }
 
-/// How a turn holds still until a budget has more in it: somebody raises it, something is given back, or it begins anew.
+/// The wait for a budget to be raised, refunded or renewed.
 pub(crate) fn wait_for(key: ReplayKey, short: &Short) -> Wait {
     Wait { key, kind: WaitKind::Budget, deadline: short.until }
 }

@@ -1,5 +1,6 @@
-//! Counts what a worker does (R14.4). Counting is a lock and an addition; what is read from the store is read when somebody
-//! asks.
+//! Counts what a worker does.
+//!
+//! Counting takes a lock and an addition. Values from the store are read when a snapshot is requested.
 use crate::provider_health::OutageView;
 use outlast_ports::metrics::{Family, Reading, Readings, Snapshot, Spread, Unit};
 use outlast_ports::outbox::SinkView;
@@ -15,26 +16,27 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What names are counted under once there are too many of them.
+/// The shared name for everything beyond the limit on names.
 const OTHER: &str = "other";
 
-/// What was tried again.
+/// What was retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Again {
     Model,
     Tool,
 }
 
-/// What a turn does with its time. Its writes are counted apart ([`Metrics::committed`]) and are the phase `committing`.
+/// A phase of a turn. Writes are counted separately ([`Metrics::committed`]) and reported as the phase
+/// `committing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
-    /// It was accepted, and nobody had begun with it.
+    /// Accepted, but not begun.
     Queued,
-    /// A model was asked, until it had answered or would not, pauses between attempts included.
+    /// Waiting for the outcome of a model call, including pauses between attempts.
     Model,
-    /// The calls of one reply ran.
+    /// Running the calls of one reply.
     Tools,
-    /// It was parked, until somebody went on with it.
+    /// Parked, until a worker continues it.
     Waiting,
 }
 
@@ -49,7 +51,7 @@ impl Phase {
     }
 }
 
-/// What a worker has counted since it began.
+/// The counters of a worker since it started.
 #[derive(Debug)]
 pub struct Metrics {
     since: Millis,
@@ -69,7 +71,7 @@ struct Counts {
     lost: u64,
 }
 
-/// What is counted of one model.
+/// The counters of one model.
 #[derive(Debug)]
 struct OfModel {
     took: Spread,
@@ -81,7 +83,7 @@ struct OfModel {
     cost: Cost,
 }
 
-/// What is counted of one tool.
+/// The counters of one tool.
 #[derive(Debug)]
 struct OfTool {
     took: Spread,
@@ -102,7 +104,8 @@ impl Default for OfTool {
     }
 }
 
-/// What is counted under a name. Once there are many names, new ones share one: a model can make names up.
+/// Returns the counters of a name. Beyond the limit, new names share one entry, because a model can invent
+/// names.
 fn named<'a, T: Default>(all: &'a mut BTreeMap<String, T>, name: &str) -> &'a mut T {
     let name = if all.contains_key(name) || all.len() < METRIC_NAMES { name } else { OTHER };
     if !all.contains_key(name) {
@@ -112,7 +115,7 @@ fn named<'a, T: Default>(all: &'a mut BTreeMap<String, T>, name: &str) -> &'a mu
 }
 
 impl Metrics {
-    /// Nothing yet.
+    /// Creates empty counters.
     pub fn since(now: Millis) -> Self {
         let counts = Counts {
             accepted: 0,
@@ -132,17 +135,17 @@ impl Metrics {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An input was taken in.
+    /// Counts an accepted input.
     pub(crate) fn accepted(&self) {
         self.lock().accepted += 1;
     }
 
-    /// A turn that was driven here ended.
+    /// Counts a turn that ended here.
     pub(crate) fn ended(&self, end: &End) {
         *self.lock().ended.entry(end.name()).or_default() += 1;
     }
 
-    /// A model call has its outcome.
+    /// Counts the outcome of a model call.
     pub(crate) fn asked(&self, model: &ModelName, took: Duration, outcome: &ModelOutcome) {
         let mut counts = self.lock();
         let of = named(&mut counts.models, model.as_str());
@@ -161,7 +164,7 @@ impl Metrics {
         *of.ends.entry(end).or_default() += 1;
     }
 
-    /// A tool call has its outcome.
+    /// Counts the outcome of a tool call.
     pub(crate) fn called(&self, name: &str, took: Duration, failure: Option<&Failure>) {
         let mut counts = self.lock();
         let of = named(&mut counts.tools, name);
@@ -169,34 +172,34 @@ impl Metrics {
         *of.ends.entry(failure.map_or("ok", |failure| failure.code.code())).or_default() += 1;
     }
 
-    /// Something is tried again.
+    /// Counts a retry.
     pub(crate) fn tried_again(&self, what: Again) {
         *self.lock().again.entry(what).or_default() += 1;
     }
 
-    /// A turn was in a phase for so long.
+    /// Adds the time that a turn spent in a phase.
     pub(crate) fn passed(&self, phase: Phase, took: Duration) {
         let mut counts = self.lock();
         let spread = counts.phases.entry(phase).or_insert_with(|| Spread::over(Spread::SECONDS));
         spread.add(took.as_secs_f64());
     }
 
-    /// A turn waited this long for a write.
+    /// Adds the time that a turn waited for a write.
     pub(crate) fn committed(&self, took: Duration) {
         self.lock().commits.add(took.as_secs_f64());
     }
 
-    /// A turn blocks its thread.
+    /// Counts a turn that blocks its thread.
     pub(crate) fn hung(&self) {
         self.lock().hung += 1;
     }
 
-    /// Measurements could not be handed over.
+    /// Counts measurements that could not be exported.
     pub(crate) fn lost(&self) {
         self.lock().lost += 1;
     }
 
-    /// What was counted, with how things stand now.
+    /// Returns all counters, combined with the current state.
     pub(crate) fn snapshot(&self, standing: &Standing<'_>) -> Snapshot {
         let counts = self.lock();
         let mut families = counts.families();
@@ -206,7 +209,7 @@ impl Metrics {
     }
 }
 
-/// How things stand when somebody asks.
+/// The current state, read when a snapshot is requested.
 pub(crate) struct Standing<'a> {
     pub(crate) at: Millis,
     /// Sessions that this worker drives.
@@ -218,7 +221,7 @@ pub(crate) struct Standing<'a> {
     pub(crate) syncs: Option<Spread>,
 }
 
-// Counts stay far below what a double holds exactly.
+// Counts stay far below the largest integer that a double represents exactly.
 #[expect(clippy::cast_precision_loss)]
 fn number(count: u64) -> f64 {
     count as f64

@@ -1,4 +1,4 @@
-//! Asks the model that answers the turn: from the journal if it answered before, otherwise over the wire.
+//! Answers the model calls of a turn: from the journal if recorded, otherwise from a provider.
 use crate::asking::{Asked, Asking, Audience, PastAttempts, Tries, failed, provider_of};
 use crate::drive::Turn;
 use crate::files;
@@ -24,10 +24,11 @@ use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Failure, ReplayKey};
 use std::time::Duration;
 
-/// How much more of a conversation is read than fits into the window: most of it may be results that are left out.
+/// How much more of the conversation is read than fits into the window, because compaction may leave out most
+/// of it.
 const READ_AHEAD: usize = 4;
 
-/// Answers the step: recorded, or asked now.
+/// Answers the step from the journal, or requests a reply now.
 pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) -> Result<Step, Error> {
     host.reach(ask.key(), EffectKind::ModelCall)?;
     let history = host.history().clone();
@@ -36,7 +37,8 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     let as_recorded = |at| {
         let effect = hooks.as_recorded(ask.effect(Some(at)));
         let effect = answered_by(turn, effect, history.model_of(ask.key()), (ask.key(), host));
-        // Whether somebody counts is no matter of the turn's own: what was recorded then is what is meant now.
+        // Budgets may be set or removed later. The recorded limit on tokens applies, so that the request
+        // matches.
         let tokens_most = effect.options.tokens_most.or_else(|| history.bound_of(ask.key()));
         ModelCall { options: Generation { tokens_most, ..effect.options }, ..effect }
     };
@@ -52,7 +54,7 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     if let Some(reply) = history.reusable().reply(ask.key()) {
         return Box::pin(reuse(turn, ask, reply.clone(), host)).await;
     }
-    // Where something is counted, what was noted is written together with what is reserved for the call.
+    // If budgets are tracked, the buffered facts are written together with the reservation for the call.
     if !host.is_metered() {
         host.flush().await?;
     }
@@ -105,19 +107,19 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     go_on(turn, ask, outcome, host)
 }
 
-/// A model that may answer, and who serves it.
+/// A model that may answer, and its provider.
 struct Candidate<'a> {
     model: &'a ModelName,
     provider: &'a dyn ModelProvider,
     info: ModelInfo,
 }
 
-/// Why none of the models has answered yet.
+/// Why no model has answered yet.
 #[derive(Default)]
 struct Unavailable {
-    /// The shortest wait of a provider that is down.
+    /// The shortest wait among the providers that are down.
     wait: Option<(ReplayKey, Duration)>,
-    /// The first refusal that a person has to mend.
+    /// The first refusal that a person has to fix.
     refusal: Option<Error>,
     /// The first provider that was down for as long as the turn may wait.
     gave_up: Option<(ModelCall, ModelFailure)>,
@@ -138,7 +140,8 @@ impl Unavailable {
         self.gave_up.get_or_insert((effect, failure));
     }
 
-    /// What the turn does: a provider that may come back is waited for; a refusal waits for a person.
+    /// Decides what the turn does. Waiting for a provider comes first, then failing, then waiting for a
+    /// person.
     fn verdict(self) -> Verdict {
         match self {
             Self { wait: Some((key, pause)), .. } => Verdict::Wait(key, pause),
@@ -151,22 +154,22 @@ impl Unavailable {
     }
 }
 
-/// What a turn does after its models were asked.
+/// The next action of a turn after its models were asked.
 enum Verdict {
-    /// A model answered, or failed in a way that repeating cannot help.
+    /// A model answered, or failed in a way that a retry cannot fix.
     Outcome(ModelCall, ModelOutcome),
-    /// A model that nobody here serves.
+    /// No provider here serves the model.
     Unknown(Error),
     Cancelled,
-    /// A budget has not enough left.
+    /// A budget is too low.
     Short(Short),
     /// Every provider is down.
     Wait(ReplayKey, Duration),
-    /// A person has to mend something.
+    /// A person has to fix something.
     Stuck(Error),
 }
 
-/// Asks the models of the agent in order, until one has answered. `options` are those before rules changed them.
+/// Asks the agent's models in order until one answers. `options` are the options before rules changed them.
 async fn ask_models<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
@@ -196,7 +199,7 @@ async fn ask_models<H: Host>(
             Asked::Wait { key, pause } => unavailable.waits(key, pause),
             Asked::Stuck(error) => unavailable.refuses(error),
             Asked::GaveUp(failure) => unavailable.gave_up(effect, failure),
-            // What a fallback model cannot answer, a model before it can once its provider is back.
+            // If a fallback model cannot answer, an earlier model may once its provider returns.
             Asked::Short(_) | Asked::Outcome(ModelOutcome::Failed(_)) if number > 0 => {}
             Asked::Short(short) => return Ok(Verdict::Short(short)),
             Asked::Outcome(outcome) => return Ok(Verdict::Outcome(effect, outcome)),
@@ -205,7 +208,8 @@ async fn ask_models<H: Host>(
     Ok(unavailable.verdict())
 }
 
-/// Asks one model, with the conversation as far as it fits the model's window. Nothing if the turn was cancelled.
+/// Asks one model, with as much of the conversation as fits its window. Returns `None` if the turn was
+/// cancelled.
 async fn ask_one<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
@@ -220,7 +224,7 @@ async fn ask_one<H: Host>(
     let room = Room { model, provider, info, window };
     let mut at_once = false;
     loop {
-        // A provider that is down writes no summary either.
+        // A provider that is down cannot write a summary either.
         let is_down = turn.world.health.is_down(provider_of(model), model);
         let shorter = !is_down && room.make(turn, ask, at_once, host).await?;
         if turn.cancel.reason().is_some() {
@@ -228,7 +232,8 @@ async fn ask_one<H: Host>(
         }
         let shown = show(turn, ask, candidate, shaped, (&mut *host, &mut *tries)).await?;
         let Some((effect, asked)) = shown else { return Ok(None) };
-        // What was too long for the model is made shorter and shown again, as long as that makes a difference.
+        // If the request was too long, the conversation is compacted and sent again, as long as that makes it
+        // shorter.
         if at_once && !shorter || !asked.is_too_long() {
             return Ok(Some((effect, asked)));
         }
@@ -236,7 +241,8 @@ async fn ask_one<H: Host>(
     }
 }
 
-/// The request to the model that answered, as rules left it. A model that is not a fallback of the agent counts as the agent's model.
+/// Rebuilds the request to the model that answered, with the changes of rules. A model that is not a fallback
+/// counts as the agent's own.
 fn answered_by<H: Host>(
     turn: &Turn<'_>,
     effect: ModelCall,
@@ -252,16 +258,17 @@ fn answered_by<H: Host>(
     }
 }
 
-/// Answers the step with the reply that the turn which this one retries has got. Hooks have seen it; rules decide on it again.
+/// Answers the step with the reply of the turn that this one retries. Hooks have seen it; rules decide on it
+/// again.
 async fn reuse<H: Host>(
     turn: &Turn<'_>,
     ask: CallModel,
     ReusableReply { model, reply }: ReusableReply,
     host: &mut H,
 ) -> Result<Step, Error> {
-    // What may be reserved for the call is not needed.
+    // The reservation for the call is not needed.
     host.settle(ask.key(), Some(Amount::ZERO));
-    // Where the call stands is known once what was noted is written.
+    // The position of the call is known once the buffered facts are written.
     host.flush().await?;
     let outcome = of_reply(turn, &ask, ModelOutcome::Reply(reply), host).await?;
     let effect = answered_by(turn, ask.effect(host.place()), Some(&model), (ask.key(), &*host));
@@ -271,7 +278,7 @@ async fn reuse<H: Host>(
     go_on(turn, ask, outcome, host)
 }
 
-/// Goes on with what came of a call, if what was decided of what the model said lets it.
+/// Continues with the outcome of a call, if the policy allows what the model said.
 fn go_on<H: Host>(
     turn: &Turn<'_>,
     ask: CallModel,
@@ -286,7 +293,7 @@ fn go_on<H: Host>(
     })
 }
 
-/// Shows the model the conversation as it stands and listens to what it says, until it is done or the turn is cancelled.
+/// Sends the conversation to the model and reads the reply, until it is complete or the turn is cancelled.
 async fn show<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
@@ -305,7 +312,7 @@ async fn show<H: Host>(
     let (past, store) = (host.history().clone(), host.store().cloned());
     let changes_replies = Hooking::of(turn, &past, store.as_ref(), ask.key()).any::<AfterModel>();
     let said = if info.goes_on && !judged { host.said(ask.key()).await? } else { None };
-    // Where it stands is known once what was noted is written.
+    // The position of the call is known once the buffered facts are written.
     let metered = host.is_metered();
     let effect = |at| {
         let call = ModelCall { model: model.clone(), ..shaped.effect(ask, at) };
@@ -347,7 +354,7 @@ async fn show<H: Host>(
         most,
     };
     let request = ModelRequest { call: &effect, ..request };
-    // Only listening is broken off: what was written before is written whole.
+    // Cancellation only stops reading the stream. Earlier writes are complete.
     tokio::select! {
         biased;
         asked = asking.ask(request, said.unwrap_or_default(), (&mut *host, tries)) => Ok(Some((effect, asked?))),
@@ -362,8 +369,11 @@ async fn show<H: Host>(
     }
 }
 
-/// Notes what was streamed of a reply that a cancel cut short, and counts the call as the most that it could use. Budgets and costs
-/// count the same. A call that never went out, or that the provider turned away, used nothing.
+/// Records the streamed part of a reply that was cancelled, and counts the call as the most that it could
+/// use.
+///
+/// Budgets and costs count the same amount. A call that never went out, or that the provider rejected, used
+/// nothing.
 pub(crate) fn note_interrupted<H: Host>(
     key: &ReplayKey,
     (info, request): (ModelInfo, &ModelRequest<'_>),

@@ -1,4 +1,7 @@
-//! What a turn works with: the ports of this process, and what its package resolves to among them.
+//! The services of this process ([`World`]) and an agent resolved against them ([`Outfit`]).
+//!
+//! An [`Outfit`] is a package with its tools, hooks, policy and budgets looked up, ready to run turns. This module
+//! resolves one package at a time. The registry of all agents of a process is in [`crate::outfits`].
 use crate::attachments::Attachments;
 use crate::catalogue::Catalogue;
 use crate::files::RecentFiles;
@@ -33,46 +36,46 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The outside world as this process reaches it. Built once at start-up.
+/// The external services and shared state of this process. Built once at start-up.
 pub struct World {
-    /// Who speaks to models.
+    /// The model providers, tried in order.
     pub models: Vec<Arc<dyn ModelProvider>>,
-    /// The tools of the agent that answers when an input names none.
+    /// The tools of the default agent, which answers inputs that name no agent.
     pub tools: Arc<Catalogue>,
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Where random bits come from.
+    /// The source of random bits.
     pub entropy: Arc<dyn Entropy>,
-    /// The bounds.
+    /// The limits.
     pub limits: Limits,
-    /// The line to those who watch.
+    /// Sends live events to subscribers.
     pub hub: Hub,
-    /// Attachments that were shown to a model a moment ago.
+    /// A cache of attachments that were recently sent to a model.
     pub files: RecentFiles,
-    /// Who may ask a provider, and when.
+    /// Enforces the rate limits of model providers across all sessions.
     pub governor: Governor,
-    /// Which providers are down.
+    /// Tracks which model providers are down.
     pub health: ProviderHealth,
-    /// Where the contents of attachments lie, unless that is the database.
+    /// Where attachment contents are stored. `None` means the database.
     pub contents: Option<Arc<dyn Contents>>,
-    /// Whether an operator has set a budget, so that turns of agents without one are counted too.
+    /// Whether an operator has set a budget. If so, turns of agents without a budget are metered too.
     pub(crate) budgets_set: AtomicBool,
-    /// What runs at points of turns.
+    /// The hooks of the default agent.
     pub hooks: Arc<Hooks>,
-    /// What inputs may carry something for.
+    /// The plug-ins, which inputs may carry values for.
     pub plugins: Plugins,
-    /// What is counted.
+    /// The counters and timings of this process.
     pub metrics: Metrics,
-    /// Who pays, where somebody does.
+    /// The payment authority, if one is configured.
     pub payments: Option<Arc<dyn PaymentAuthority>>,
-    /// Who decides beside the rules of agents, where somebody does.
+    /// The external policy engine, if one is configured. It decides in addition to the rules of agents.
     pub policy_engine: Option<Arc<dyn PolicyEngine>>,
-    /// Who keeps rates, unless that is the database.
+    /// The rate limiter for tool calls. `None` means the database.
     pub limiter: Option<Arc<dyn Limiter>>,
 }
 
 impl World {
-    /// These ports, within these bounds. Contents of attachments lie in the database.
+    /// Creates the services from these ports and limits. Attachment contents are stored in the database.
     pub fn new(
         models: Vec<Arc<dyn ModelProvider>>,
         tools: Catalogue,
@@ -110,19 +113,19 @@ impl World {
         self.budgets_set.load(Ordering::Relaxed)
     }
 
-    /// Looks whether an operator has set a budget.
+    /// Reads from the store whether an operator has set a budget.
     pub(crate) async fn look_at_budgets(&self, store: &dyn Store) -> Result<(), Error> {
         let set = store.budgets_are_set().await?;
         self.budgets_set.store(set, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The attachments of a database.
+    /// Returns the attachments in this store.
     pub fn attachments(&self, store: &Arc<dyn Store>) -> Attachments {
         Attachments::new(store.clone(), self.contents.clone(), self.limits.clone())
     }
 
-    /// Who serves a model, and what is known of it.
+    /// Returns the provider that serves a model, and the model's properties.
     pub fn model(&self, name: &ModelName) -> Result<(&dyn ModelProvider, ModelInfo), Error> {
         let serves = |provider: &'_ Arc<dyn ModelProvider>| provider.info(name);
         let found = self.models.iter().find_map(|provider| Some((provider.as_ref(), serves(provider)?)));
@@ -130,57 +133,59 @@ impl World {
     }
 }
 
-/// What an agent brings: names in it are its own.
+/// The parts of an agent that are not in its package. Tool and hook names are local to the agent.
 #[derive(Clone, Debug)]
 pub struct Own {
     /// Its tools.
     pub tools: Arc<Catalogue>,
     /// Its hooks.
     pub hooks: Arc<Hooks>,
-    /// The organisation of whose rows it was made; one of the program is everybody's.
+    /// The organisation whose stored configuration it was built from. `None` for an agent of the program, which every
+    /// organisation can use.
     pub org: Option<OrgId>,
 }
 
-/// A package as this process can run it.
+/// A package resolved against the services of this process.
 #[derive(Debug)]
 pub struct Outfit {
     /// The configuration.
     pub package: Package,
-    /// The name under which it is stored, with the contracts.
+    /// The hash under which the package is stored, together with its tool contracts.
     pub fingerprint: Hash,
     /// The tools of its agent.
     pub catalogue: Arc<Catalogue>,
     /// The hooks of its agent.
     pub hooks: Arc<Hooks>,
-    /// The organisation of whose rows its agent was made; one of the program is everybody's.
+    /// The organisation whose stored configuration its agent was built from. `None` for an agent of the program, which
+    /// every organisation can use.
     pub(crate) org: Option<OrgId>,
-    /// The contracts of its tools, in its order.
+    /// The contracts of its tools, in the order of the package.
     pub contracts: Vec<Contract>,
-    /// Those of them that the model is shown: no tool that a rule forbids altogether (R6.12).
+    /// The contracts that the model sees. Tools that a rule always forbids are left out.
     pub(crate) shown: Vec<Contract>,
-    /// The fingerprint of all.
+    /// The fingerprint of all its contracts.
     pub tools: Hash,
     /// The version of its policy.
     pub policy: Hash,
-    /// Who decides, besides its rules.
+    /// Evaluates its policy: the rules and the external policy engine.
     pub(crate) gate: Gate,
-    /// What its turns may use.
+    /// The budgets of its turns.
     pub budgets: Arc<Budgets>,
-    /// What is stored: what a turn is pinned to, and its sidecars.
+    /// The blobs to store: the pinned package and its sidecars.
     blobs: Vec<Vec<u8>>,
-    /// Whether this process has stored it.
+    /// Whether this process has stored the blobs.
     stored: AtomicBool,
 }
 
 impl Outfit {
-    /// Resolves a package with the tools of the first agent.
+    /// Resolves a package with the tools and hooks of the default agent.
     pub fn new(package: Package, world: &World) -> Result<Self, Error> {
         let own = Own { tools: world.tools.clone(), hooks: world.hooks.clone(), org: None };
         Self::with(package, world, own)
     }
 
-    /// Resolves a package with what its agent brings. A model, a tool or a hook that is not here is an error now, not in the
-    /// middle of a turn (R1.5).
+    /// Resolves a package with the tools and hooks of its agent. A missing model, tool or hook is an error here, before
+    /// any turn runs.
     pub fn with(package: Package, world: &World, own: Own) -> Result<Self, Error> {
         for model in package.models() {
             let (_, info) = world.model(model)?;
@@ -203,9 +208,11 @@ impl Outfit {
         Ok(Self::of(package, contracts, own, gate))
     }
 
-    /// Resolves what a turn was pinned to (R10.2). The model goes on being told what it was told, and calls go on being
-    /// ordered, bounded and tried again as they were; only what may happen to an interrupted call must not have changed,
-    /// because that is a promise the tool itself has to keep, nor the program that performs it: it is not what was approved.
+    /// Resolves the package that a turn was pinned to.
+    ///
+    /// The model sees the contracts that were recorded, and calls keep their recorded order, limits and retries. Two
+    /// things must not have changed since: the effect class of a tool, because the tool itself has to keep that
+    /// promise, and the program behind a tool, because that is what was approved.
     pub fn pinned(pinned: Pinned, world: &World, own: Own) -> Result<Self, Error> {
         let here = Self::with(pinned.package, world, own)?;
         let Some(contracts) = pinned.contracts else { return Ok(here) };
@@ -227,8 +234,8 @@ impl Outfit {
         Ok(Self::of(here.package, contracts, own, here.gate))
     }
 
-    /// What a recording is replayed under: nothing of it is performed, so nothing of it has to be here. Hooks that would run
-    /// where nothing is recorded are left out.
+    /// Resolves a package for replaying a recording. Nothing is performed, so models and tools need not exist here.
+    /// Hooks at points that record nothing are left out.
     pub(crate) fn offline(pinned: &Pinned, world: &World) -> Result<Self, Error> {
         let Pinned { mut package, contracts } = pinned.clone();
         package
@@ -239,34 +246,35 @@ impl Outfit {
         Ok(Self::of(package, contracts.unwrap_or_default(), own, gate))
     }
 
-    /// How long its turns wait for a provider that is down.
+    /// Returns how long its turns wait for a provider that is down.
     pub(crate) fn provider_wait(&self, limits: &Limits) -> Duration {
         let seconds = self.package.provider_wait_s.map(u64::from);
         seconds.map_or(limits.provider_wait, Duration::from_secs)
     }
 
-    /// Whether whoever sent the input runs this tool.
+    /// Returns whether the sender of the input runs this tool.
     pub(crate) fn is_client_tool(&self, tool: &ToolName) -> bool {
         self.package.client_tools.iter().any(|client| client.name == *tool)
     }
 
-    /// What a call of this tool costs, if it has a price.
+    /// Returns the price of a call of this tool, if it has one.
     pub(crate) fn price(&self, tool: &ToolName) -> Option<Cost> {
         self.contracts.iter().find(|contract| contract.name == *tool)?.price
     }
 
-    /// What a call with this outcome cost: one that failed costs nothing, and of one that may have happened nobody knows better.
+    /// Returns the cost of a call with this outcome. A failed call costs nothing. A call of unknown outcome costs its
+    /// price.
     pub(crate) fn charged(&self, tool: &ToolName, outcome: &ToolOutcome) -> Option<Cost> {
         let counts = matches!(outcome, ToolOutcome::Done(ToolResult::Ok(_)) | ToolOutcome::Unknown);
         self.price(tool).filter(|_| counts)
     }
 
-    /// What its agent brings.
+    /// Returns the tools, hooks and organisation of its agent.
     pub(crate) fn own(&self) -> Own {
         Own { tools: self.catalogue.clone(), hooks: self.hooks.clone(), org: self.org }
     }
 
-    /// Whether it answers those who are shown these rows (R12.8).
+    /// Returns whether callers with this reach may use it.
     pub(crate) fn is_within(&self, reach: Reach) -> bool {
         self.org.is_none_or(|org| reach.covers(org))
     }
@@ -297,27 +305,27 @@ impl Outfit {
         }
     }
 
-    /// Whether what a tool gives may be trusted.
+    /// Returns whether the results of a tool are trusted.
     pub(crate) fn trusts(&self, tool: &ToolName) -> bool {
         self.contracts.iter().any(|contract| contract.name == *tool && contract.trusted)
     }
 
-    /// The form in which somebody approves a call: what runs later must have it too.
+    /// Returns the hash that an approval is bound to. A call runs only if its hash is the approved one.
     pub(crate) fn form(&self, call: &PreparedCall, definition: &Contract) -> Hash {
         approved_form(call, canon::fingerprint(definition), self.policy)
     }
 
-    /// Bytes that the model is told besides the conversation.
+    /// Returns the most bytes that the model is sent in addition to the conversation.
     pub(crate) fn told_bytes(&self) -> usize {
         told_most(&self.package.system, &self.shown)
     }
 
-    /// Tokens that one reply may have, where what turns use is counted.
+    /// Returns the most tokens of one reply, for metered turns.
     pub(crate) fn reply_tokens(&self, world: &World) -> u32 {
         self.budgets.reply_tokens.unwrap_or(world.limits.reply_tokens)
     }
 
-    /// What is to be stored, unless this process has stored it before.
+    /// Returns the blobs to store, or nothing if this process has stored them.
     pub(crate) fn to_store(&self) -> Vec<Vec<u8>> {
         if self.stored.load(Ordering::Relaxed) {
             return Vec::new();
@@ -325,14 +333,14 @@ impl Outfit {
         self.blobs.clone()
     }
 
-    /// Notes that it is stored.
+    /// Marks the blobs as stored.
     pub(crate) fn was_stored(&self) {
         self.stored.store(true, Ordering::Relaxed);
     }
 }
 
-/// The contracts as far as they say what a model is told and what becomes of its calls: a recording may be replayed where programs
-/// lie elsewhere.
+/// Returns the contracts without the programs and addresses behind the tools. A recording may be replayed on a machine
+/// where those differ.
 fn told(contracts: &[Contract]) -> Cow<'_, [Contract]> {
     if contracts.iter().all(|contract| contract.made_of.is_none()) {
         return Cow::Borrowed(contracts);
@@ -340,7 +348,7 @@ fn told(contracts: &[Contract]) -> Cow<'_, [Contract]> {
     contracts.iter().map(|contract| Contract { made_of: None, ..contract.clone() }).collect()
 }
 
-/// Two rates of one name would take from one another.
+/// Rejects duplicate rate names, because two rates with one name would share a counter.
 fn check_rates(rates: &[Rate], limits: &Limits) -> Result<(), Error> {
     limits::check("rates_per_agent", rates.len(), limits.rates_per_agent)?;
     for (index, rate) in rates.iter().enumerate() {
@@ -352,7 +360,7 @@ fn check_rates(rates: &[Rate], limits: &Limits) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses an agent with a rule that asks what nobody can answer.
+/// Rejects a rule that asks for an approval that cannot be given.
 fn check_questions(package: &Package) -> Result<(), Error> {
     for Rule { id, then, .. } in &package.policy.rules {
         if let Decision::Ask(ask) = then {
@@ -365,8 +373,8 @@ fn check_questions(package: &Package) -> Result<(), Error> {
     Ok(())
 }
 
-/// The contracts of a package's tools, in its order. A tool that is not here, or that is taken back by one that its agent does
-/// not have, is an error.
+/// Returns the contracts of a package's tools, in its order. It is an error if a tool is missing here, or if a tool
+/// names an undo tool that its agent does not have.
 pub(crate) fn contracts(package: &Package, catalogue: &Catalogue) -> Result<Vec<Contract>, Error> {
     let contract = |name| {
         catalogue.contract(name).cloned().ok_or_else(|| {

@@ -1,6 +1,7 @@
-//! The agents of this process by name, what sessions and turns make of them, and what turns were pinned to (R10.2).
+//! The registry of agents of this process: named agents, variants with overlays, and packages that turns are pinned to.
 //!
-//! A fold is done and fingerprinted once per change: what was made is kept for the next turn that says the same.
+//! Variants are cached by their fingerprint, so turns with the same overlays share one [`Outfit`]. Loading agents from
+//! the database is in [`crate::tailor`].
 use crate::catalogue::Catalogue;
 use crate::hooks::Hooks;
 use crate::outfit::{Outfit, Own, World, contracts};
@@ -19,10 +20,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Sessions that are looked at at once for a turn.
+/// The page size for reading sessions in [`turn_under`].
 const SESSIONS_AT_ONCE: usize = 50;
 
-/// An agent: its configuration, and where its tools come from. Tools of two agents may share a name.
+/// An agent: its configuration, tools and hooks. Two agents may have different tools with the same name.
 pub struct Agent {
     /// The configuration.
     pub package: Package,
@@ -33,46 +34,48 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// What a turn of this agent is pinned to. Whether its model is served is not asked.
+    /// Resolves the package and contracts that a turn of this agent is pinned to. Does not check that its model is
+    /// served.
     pub fn pinned(self) -> Result<Pinned, Error> {
         let contracts = contracts(&self.package, &Catalogue::new(self.tools)?)?;
         Ok(Pinned { package: self.package, contracts: Some(contracts) })
     }
 
-    /// The same, if this world can run it: whatever a start would refuse of the agent is refused.
+    /// Like [`pinned`](Self::pinned), but returns an error if this process cannot run the agent, as at start-up.
     pub fn fitted(self, world: &World) -> Result<Pinned, Error> {
         let Outfit { package, contracts, .. } = outfit(self, None, world)?;
         Ok(Pinned { package, contracts: Some(contracts) })
     }
 }
 
-/// An agent as people look at it.
+/// A summary of an agent, for display.
 #[derive(Clone, Debug)]
 pub struct AgentView {
-    /// What it is called.
+    /// The name.
     pub name: String,
-    /// Whether it answers when an input names none.
+    /// Whether it is the default agent, which answers inputs that name no agent.
     pub first: bool,
     /// The fingerprint of its package.
     pub fingerprint: Hash,
-    /// What its turns are pinned to.
+    /// The package and contracts that its turns are pinned to.
     pub pinned: Pinned,
 }
 
-/// What an input says over its agent.
+/// The settings of an input that override its agent.
 #[derive(Clone, Copy)]
 pub(crate) struct Layers<'a> {
-    /// What the session and the turn say, in this order.
+    /// The overlays of the session and of the turn, in this order.
     pub(crate) overlays: &'a [Overlay],
-    /// The tools that its sender runs.
+    /// The tools that the sender of the input runs.
     pub(crate) client_tools: &'a [ClientTool],
-    /// Seconds that its turn waits for a provider that is down, where neither its agent nor a layer says so.
+    /// Seconds that its turn waits for a provider that is down. Applies only if neither the agent nor an overlay sets
+    /// it.
     pub(crate) provider_wait_s: Option<u32>,
 }
 
 /// The agents of a process.
 pub(crate) struct Outfits {
-    /// The agent that answers when an input names none.
+    /// The default agent, which answers inputs that name no agent.
     first: String,
     most: usize,
     known: Mutex<Known>,
@@ -80,16 +83,16 @@ pub(crate) struct Outfits {
 
 struct Known {
     named: BTreeMap<String, Arc<Outfit>>,
-    /// Made of overlays or read from the store, the oldest first.
+    /// Variants with overlays and packages read from the store, oldest first.
     made: VecDeque<(Hash, Arc<Outfit>)>,
-    /// Replaced by others, the oldest first: turns that began with them go on with their tools.
+    /// Replaced agents, oldest first. Turns that began with them keep using their tools.
     past: VecDeque<Arc<Outfit>>,
 }
 
 impl Known {
-    /// Keeps an agent that answers no more for the turns that began with it.
+    /// Keeps an agent that was replaced or removed, for the turns that began with it.
     fn retire(&mut self, name: &str, agent: Option<Arc<Outfit>>, most: usize) {
-        // What was made of it has its tools: no input may be answered by that any more either.
+        // Variants share the tools of their agent, so they must not answer new inputs either.
         let of_it: VecDeque<_>;
         (of_it, self.made) =
             take(&mut self.made).into_iter().partition(|(_, made)| made.package.agent == name);
@@ -101,7 +104,7 @@ impl Known {
 }
 
 impl Outfits {
-    /// These agents; the first one answers when an input names none.
+    /// Creates a registry of these agents. The first one is the default agent.
     pub(crate) fn new(first: Package, others: Vec<Agent>, world: &World) -> Result<Self, Error> {
         let name = first.agent.clone();
         let mut named = BTreeMap::from([(name.clone(), Arc::new(Outfit::new(first, world)?))]);
@@ -121,7 +124,7 @@ impl Outfits {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The agent that answers when an input names none.
+    /// Returns the default agent, which answers inputs that name no agent.
     pub(crate) fn first(&self, reach: Reach) -> Result<Arc<Outfit>, Error> {
         let known = self.known();
         known.named.get(&self.first).filter(|first| first.is_within(reach)).cloned().ok_or_else(|| {
@@ -133,7 +136,7 @@ impl Outfits {
         })
     }
 
-    /// Every agent that answers those who are shown these rows, by name.
+    /// Returns all agents that callers with this reach may use, by name.
     pub(crate) fn views(&self, reach: Reach) -> Vec<AgentView> {
         let known = self.known();
         let view = |(name, outfit): (&String, &Arc<Outfit>)| AgentView {
@@ -145,7 +148,8 @@ impl Outfits {
         known.named.iter().filter(|(_, outfit)| outfit.is_within(reach)).map(view).collect()
     }
 
-    /// Lets an agent answer from now on, in place of the one of its name. Turns that were accepted before keep theirs.
+    /// Resolves an agent and installs it in place of the one with its name. Turns that were accepted before keep
+    /// theirs.
     pub(crate) fn put(&self, agent: Agent, world: &World) -> Result<Hash, Error> {
         let outfit = Arc::new(outfit(agent, None, world)?);
         let fingerprint = outfit.fingerprint;
@@ -153,7 +157,7 @@ impl Outfits {
         Ok(fingerprint)
     }
 
-    /// The same with one that is made.
+    /// Installs a resolved agent in place of the one with its name.
     pub(crate) fn wear(&self, outfit: Arc<Outfit>) {
         let mut known = self.known();
         let name = outfit.package.agent.clone();
@@ -161,7 +165,7 @@ impl Outfits {
         known.retire(&name, replaced, self.most);
     }
 
-    /// Lets an agent that was made of rows answer no more. Turns that were accepted before keep it.
+    /// Removes an agent that was loaded from the database. Turns that were accepted before keep it.
     pub(crate) fn shed(&self, name: &str) {
         let mut known = self.known();
         if known.named.get(name).is_some_and(|outfit| outfit.org.is_some()) {
@@ -170,7 +174,7 @@ impl Outfits {
         }
     }
 
-    /// What answers an input that names this agent and says this of itself.
+    /// Returns the agent for an input: the named or the default one, with the settings of the input applied.
     pub(crate) fn chosen(
         &self,
         agent: Option<&str>,
@@ -201,7 +205,7 @@ impl Outfits {
         Ok(outfit)
     }
 
-    /// What a turn of somebody who is shown these rows was accepted or begun with.
+    /// Returns the package that a turn was accepted or started with, from memory or from the store.
     pub(crate) async fn pinned(
         &self,
         fingerprint: Hash,
@@ -222,8 +226,8 @@ impl Outfits {
         Ok(outfit)
     }
 
-    /// The budgets that count for a turn: its own and its session's as it began with them, and its agent's as the agent says now,
-    /// because all turns of the agent share that one.
+    /// Returns the budgets of a turn. The turn and session budgets are those it started with. The agent budget is the
+    /// current one, because all turns of the agent share it.
     pub(crate) fn budgets(&self, outfit: &Outfit, reach: Reach) -> Arc<Budgets> {
         match self.named(&outfit.package.agent, reach) {
             Ok(now) if now.budgets.agent != outfit.budgets.agent => {
@@ -234,7 +238,7 @@ impl Outfits {
         }
     }
 
-    /// An agent. One of another organisation is none (R12.8).
+    /// Returns an agent by name. Agents of other organisations are reported as not found.
     fn named(&self, name: &str, reach: Reach) -> Result<Arc<Outfit>, Error> {
         let known = self.known();
         known.named.get(name).filter(|outfit| outfit.is_within(reach)).cloned().ok_or_else(|| {
@@ -243,7 +247,7 @@ impl Outfits {
         })
     }
 
-    /// The tools and hooks of an agent. Another agent may have tools of the same names, which are not the same tools.
+    /// Returns the tools and hooks of an agent. Another agent may have different tools with the same names.
     fn own(&self, agent: &str, reach: Reach) -> Result<Own, Error> {
         self.named(agent, reach).map(|outfit| outfit.own()).map_err(|error| {
             let detail = format!("the turn began under another configuration: {}", error.detail());
@@ -251,12 +255,12 @@ impl Outfits {
         })
     }
 
-    /// What has this fingerprint in this process, for those who are shown these rows.
+    /// Returns the agent with this fingerprint, if it is in memory and callers with this reach may use it.
     pub(crate) fn here(&self, fingerprint: Hash, reach: Reach) -> Option<Arc<Outfit>> {
         let known = self.known();
         let is_it = |outfit: &Outfit| outfit.fingerprint == fingerprint && outfit.is_within(reach);
         let named = known.named.values().find(|outfit| is_it(outfit));
-        // What was made for an input is kept under what the input says, what was read under the name it was read by.
+        // A variant is cached under the hash of the input's settings, a stored package under its own fingerprint.
         let is_made = |(key, outfit): &&(Hash, Arc<Outfit>)| {
             is_it(outfit) || (*key == fingerprint && outfit.is_within(reach))
         };
@@ -278,13 +282,14 @@ impl Outfits {
     }
 }
 
-/// The agents that answer those who are shown these rows, as they are told them.
+/// Returns the names of the agents that callers with this reach may use, for error messages.
 fn names(known: &Known, reach: Reach) -> String {
     let shown = known.named.iter().filter(|(_, outfit)| outfit.is_within(reach));
     shown.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-/// An agent as this world can run it, made of the rows of this organisation if it is not one of the program.
+/// Resolves an agent. `org` is the organisation whose database configuration it was built from, or `None` for an agent
+/// of the program.
 pub(crate) fn outfit(agent: Agent, org: Option<OrgId>, world: &World) -> Result<Outfit, Error> {
     let Agent { package, tools, hooks } = agent;
     for model in package.models().filter(|model| world.model(model).is_err()) {
@@ -296,12 +301,12 @@ pub(crate) fn outfit(agent: Agent, org: Option<OrgId>, world: &World) -> Result<
     Outfit::with(package, world, own)
 }
 
-/// A package with these layers over it, in order.
+/// Applies overlays to a package, in order.
 pub fn fold(package: Package, overlays: &[Overlay]) -> Result<Package, Error> {
     overlays.iter().try_fold(package, |package, overlay| over(&package, overlay.clone()))
 }
 
-/// A stored package with its sidecars.
+/// Reads a stored package with its sidecars.
 pub async fn read(store: &dyn Store, fingerprint: Hash) -> Result<Pinned, Error> {
     let stored = StoredPackage::read(fingerprint, &store.blob(fingerprint).await?)?;
     let mut sidecars = Vec::new();
@@ -311,7 +316,8 @@ pub async fn read(store: &dyn Store, fingerprint: Hash) -> Result<Pinned, Error>
     stored.whole(sidecars)
 }
 
-/// The newest turn that runs or ran under a package, of the newest sessions that are shown, as far as `most` turns reach.
+/// Returns the newest turn that runs or ran under a package. Searches the visible sessions, newest first, and at most
+/// `most` turns.
 pub async fn turn_under(store: &dyn Store, fingerprint: Hash, most: usize) -> Result<Option<TurnId>, Error> {
     let (mut before, mut looked_at) = (None, 0);
     loop {
@@ -334,7 +340,7 @@ pub async fn turn_under(store: &dyn Store, fingerprint: Hash, most: usize) -> Re
     }
 }
 
-/// The package that the records of a turn name last.
+/// Returns the package that the records of a turn name last.
 fn named(records: &[Record]) -> Option<Hash> {
     records.iter().rev().find_map(|record| match &record.fact {
         Fact::Started(started) => Some(started.package),
@@ -343,7 +349,7 @@ fn named(records: &[Record]) -> Option<Hash> {
     })
 }
 
-/// What a turn was accepted for or began under; nothing where it says neither.
+/// Reads the package that a turn was accepted or started with. Returns `None` if its records name none.
 pub async fn of_turn(store: &dyn Store, turn: TurnId) -> Result<Option<Pinned>, Error> {
     let package = match store.package(turn).await {
         Err(error) if error.kind() == Kind::BlobNotFound => return Ok(None),

@@ -1,4 +1,6 @@
-//! Holds the answer of a turn against the contract that its input carries (R4.9).
+//! Checks the answer of a turn against the output schema of its input, and tool arguments against their schemas.
+//!
+//! Parses and formats only. The bounded validation itself runs in `validation`.
 use crate::validation;
 use outlast_validation::{Checked, Schema};
 use outlast_vocab::message::shown;
@@ -6,33 +8,33 @@ use outlast_vocab::{Error, Kind, Limits, limits};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Refuses an invalid or oversized schema, before an input that carries it is taken in.
+/// Rejects an invalid or oversized schema before the input that carries it is accepted.
 pub(crate) fn check_schema(schema: &Value, limits: &Limits) -> Result<(), Error> {
     limits::check("schema_bytes", outlast_vocab::message::json_size(schema), limits.schema_bytes)?;
     limits::check_depth("json_depth", schema, limits.json_depth)?;
     compiled(schema).map(drop)
 }
 
-/// Refuses an oversized schema that an earlier version took in, before a turn does anything for it.
+/// Rejects an oversized schema that an earlier version accepted, before its turn does any work.
 pub(crate) fn check_size(schema: &Value) -> Result<(), Error> {
     Schema::measure(schema).map_err(|error| error.of(OWNER, Kind::InputInvalid))
 }
 
-/// How messages name the schema of an answer.
+/// The subject of error messages about an output schema.
 const OWNER: &str = "the schema of the answer is";
 
 fn compiled(schema: &Value) -> Result<Arc<Schema>, Error> {
     Schema::new(schema).map(Arc::new).map_err(|error| error.of(OWNER, Kind::InputInvalid))
 }
 
-/// Refuses a value that does not fit a schema.
+/// Checks a value against a schema.
 pub(crate) async fn fits_schema(schema: &Value, value: &Value) -> Result<(), Error> {
     let schema = Schema::new(schema)
         .map_err(|error| error.of("the schema of the arguments is", Kind::InputInvalid))?;
     fits(&Arc::new(schema), value).await
 }
 
-/// Refuses arguments that do not fit the schema of their tool.
+/// Checks the arguments of a call against the schema of its tool.
 pub(crate) async fn fits(schema: &Arc<Schema>, arguments: &Value) -> Result<(), Error> {
     match validation::check(schema, arguments).await? {
         Checked::Fits => Ok(()),
@@ -43,7 +45,7 @@ pub(crate) async fn fits(schema: &Arc<Schema>, arguments: &Value) -> Result<(), 
     }
 }
 
-/// What the model is told of an answer that does not fit; nothing if it fits.
+/// Returns the correction to send to the model if the answer does not match the schema, or `None` if it does.
 pub(crate) async fn correction(answer: &str, schema: &Value) -> Result<Option<String>, Error> {
     let checked = match value_of(answer) {
         Ok(value) => validation::check(&compiled(schema)?, &value).await?,
@@ -56,7 +58,7 @@ pub(crate) async fn correction(answer: &str, schema: &Value) -> Result<Option<St
     )))
 }
 
-/// The JSON of an answer, which a model may have put into a code fence.
+/// Parses the JSON of an answer. A model may have put it into a code fence.
 pub fn value_of(answer: &str) -> Result<Value, Error> {
     let bare = answer.trim();
     let fenced = bare.strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));

@@ -1,4 +1,7 @@
-//! When calls of tools may go out: what their rates say, from the store or from a limiter of one's own (R11.7).
+//! Rate limits for tool calls, kept by the store or by an external [`Limiter`].
+//!
+//! Decides which calls of a batch ask for a permit, and reads recorded decisions from the journal. The waiting itself
+//! is in [`crate::scope`].
 use crate::drive::Turn;
 use crate::outfit::World;
 use crate::tools::contract;
@@ -15,21 +18,21 @@ use outlast_vocab::record::Fact;
 use outlast_vocab::tool::Scheduling;
 use outlast_vocab::{Error, Failure, Kind, Limits, Millis, ReplayKey};
 
-/// When a call may begin.
+/// When a call may begin, according to its rate limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Begins {
-    /// At once: it began before, or what takes a turn back is not held up.
+    /// Immediately: it began before, or it undoes a call and is exempt.
     Now,
-    /// Its rates were not asked yet.
+    /// Its rate limits have not been checked yet.
     Unasked,
-    /// Its rates let it go at this instant.
+    /// Its rate limits allow it at this time.
     From(Millis),
-    /// It stands in line, and asks again at this instant.
+    /// It is queued, and checks again at this time.
     Waits(Millis),
 }
 
 impl Begins {
-    /// When it may, or why it may not.
+    /// Converts a decision of the store or limiter. Returns the failure if the call was rejected.
     pub(crate) fn of(pacing: Pacing) -> Result<Self, Failure> {
         match pacing {
             Pacing::Goes(at) => Ok(Self::From(at)),
@@ -39,8 +42,8 @@ impl Begins {
     }
 }
 
-/// The calls of a new batch that want to go out at once. One that waits for somebody's word, or for its neighbours, asks when
-/// it comes to that.
+/// Returns permit requests for the calls of a new batch that start immediately. A call that waits for an approval, or
+/// for other calls of its batch, asks later.
 pub(crate) fn wants(turn: &Turn<'_>, batch: &ReplayKey, calls: &[BatchCall]) -> Vec<Want> {
     if turn.outfit.package.rates.is_empty() || batch.takes_back() {
         return Vec::new();
@@ -55,7 +58,7 @@ pub(crate) fn wants(turn: &Turn<'_>, batch: &ReplayKey, calls: &[BatchCall]) -> 
     at_once(turn, calls).into_iter().filter_map(wants).collect()
 }
 
-/// The calls of a batch that begin before any other has ended, in their order.
+/// Returns the calls of a batch that start before any other has ended, in order.
 fn at_once(turn: &Turn<'_>, calls: &[BatchCall]) -> Vec<usize> {
     let schedule = |call: &BatchCall| match call {
         BatchCall::Run(call) => {
@@ -73,14 +76,14 @@ fn at_once(turn: &Turn<'_>, calls: &[BatchCall]) -> Vec<usize> {
     begin
 }
 
-/// A call that wants to go out, if it falls under a rate.
+/// Returns the permit request of a call, if a rate limit applies to its tool.
 pub(crate) fn want(rates: &[Rate], key: ReplayKey, tool: &ToolName, limits: &Limits) -> Option<Want> {
     let rates: Vec<Rate> = rates_of(rates, tool).cloned().collect();
     let falls = !rates.is_empty();
     falls.then_some(Want { key, rates, asks: Asks::First, wait_most: limits.rate_wait })
 }
 
-/// When a call may begin, as far as the journal knows.
+/// Returns when a call may begin, according to the journal.
 pub(crate) fn taken_over(history: &History, call: &ReplayKey) -> Begins {
     match history.paced(call) {
         _ if call.takes_back() || history.has_waited_within(call) => Begins::Now,
@@ -89,7 +92,7 @@ pub(crate) fn taken_over(history: &History, call: &ReplayKey) -> Begins {
     }
 }
 
-/// Why its rates refused a call, if the journal says that they did.
+/// Returns why a rate limit rejected a call, if the journal says so.
 pub(crate) fn was_refused<'h>(history: &'h History, call: &ReplayKey) -> Option<&'h Failure> {
     match history.paced(call).map(|paced| &paced.pace) {
         Some(Pace::Refused { failure }) => Some(failure),
@@ -97,7 +100,7 @@ pub(crate) fn was_refused<'h>(history: &'h History, call: &ReplayKey) -> Option<
     }
 }
 
-/// What a limiter of one's own says of a call, with the fact of it where it does not go at once.
+/// Asks an external limiter for a permit. Also returns the fact to record, unless the call goes out immediately.
 pub(crate) async fn ask_limiter(
     limiter: &dyn Limiter,
     world: &World,

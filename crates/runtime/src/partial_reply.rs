@@ -1,6 +1,6 @@
-//! Records what a model has streamed so far, so that a call that a cancel cuts short is not lost without a trace.
+//! Records what a model has streamed so far, so that a call that is cancelled leaves a trace.
 //!
-//! [`ReplyRecorder`] stands between the model request and its provider. It changes nothing of what the provider says.
+//! [`ReplyRecorder`] wraps a provider and forwards its events unchanged.
 use futures_util::StreamExt;
 use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest, Rate};
 use outlast_vocab::budget::Amount;
@@ -11,23 +11,23 @@ use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, ReplayKey};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A provider whose streams are recorded while they are read.
+/// A provider wrapper that records the streams passing through it.
 pub(crate) struct ReplyRecorder<'a> {
     provider: &'a dyn ModelProvider,
     partial: Mutex<PartialReply>,
 }
 
-/// What was streamed of a reply that is not complete.
+/// The streamed part of an incomplete reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PartialReply {
-    /// The text of the attempt that was read last.
+    /// The text of the latest attempt.
     pub(crate) text: String,
-    /// Attempts that the provider may charge for: they began, and the provider did not turn them away.
+    /// Attempts that the provider may charge for: those that started and were not rejected.
     pub(crate) charged: u32,
 }
 
 impl PartialReply {
-    /// The record of a call that a cancel cut short. Each attempt counts as the most that it could use, as it does in budgets.
+    /// Creates the record of a cancelled call. Each charged attempt counts as its maximum usage, as in budgets.
     pub(crate) fn interrupted(
         self,
         key: &ReplayKey,
@@ -48,12 +48,12 @@ impl PartialReply {
 }
 
 impl<'a> ReplyRecorder<'a> {
-    /// Records the streams of this provider.
+    /// Wraps a provider.
     pub(crate) fn new(provider: &'a dyn ModelProvider) -> Self {
         Self { provider, partial: Mutex::default() }
     }
 
-    /// Returns what was streamed so far.
+    /// Returns the reply streamed so far.
     pub(crate) fn partial(&self) -> PartialReply {
         self.lock().clone()
     }
@@ -62,7 +62,7 @@ impl<'a> ReplyRecorder<'a> {
         self.partial.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins an attempt behind text that an earlier one has said.
+    /// Starts an attempt that continues `said`, the text of an earlier attempt.
     fn begin(&self, said: &str) {
         let mut partial = self.lock();
         said.clone_into(&mut partial.text);
@@ -72,7 +72,7 @@ impl<'a> ReplyRecorder<'a> {
     fn record(&self, event: &Result<ModelEvent, Error>, is_first: bool) {
         match event {
             Ok(ModelEvent::Text(text)) => self.lock().text.push_str(text),
-            // The provider turned the attempt away before it said anything.
+            // The provider rejected the attempt before it streamed anything.
             Err(_) if is_first => self.lock().charged -= 1,
             Ok(_) | Err(_) => {}
         }

@@ -1,9 +1,12 @@
-//! Asks the payment authority, within its deadline, and keeps what it says (R11.6).
+//! Calls the payment authority, within a deadline, and records its answers.
 //!
-//! A payment is asked for, reserved, then settled or released. That it is asked for is durable before the authority hears of
-//! it, and that it is reserved before the tool goes on; so whatever is left behind by a crash is found again under its key.
-//! What becomes of it once its call is over, and the authority did not take, is owed ([`outlast_ports::owed`]): [`tell`] tells it
-//! again until it does.
+//! A payment is requested, reserved, then settled or released. The request is durable before the authority receives it,
+//! and the reservation is durable before the tool continues. After a crash, every payment is found again under its
+//! idempotency key.
+//!
+//! When a call is over, its payment is settled or released. If the authority does not accept that, the payment goes to
+//! the outbox ([`outlast_ports::owed`]), and [`tell`] retries it until it succeeds. Payments of a running call are in
+//! `scope/paying.rs`.
 use crate::outfit::World;
 use futures_util::future::{Either, select};
 use outlast_ports::Answer;
@@ -17,20 +20,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long the teller sleeps at most: nobody rings while a turn goes on.
+/// The longest pause between two checks of the outbox. The bell does not ring while a turn is running.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 
-/// How long the teller sleeps when the store cannot be asked.
+/// The pause after the store could not be read.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl World {
-    /// Who pays.
+    /// Returns the payment authority, or an error if none is configured.
     pub(crate) fn authority(&self) -> Result<&Arc<dyn PaymentAuthority>, Error> {
         let missing = || Error::new(Kind::PortMissing, "no payment authority is configured");
         self.payments.as_ref().ok_or_else(missing)
     }
 
-    /// An answer of the authority, unless it takes too long.
+    /// Waits for an answer of the authority, up to the deadline.
     pub(crate) async fn paid<T>(&self, asked: Answer<'_, T>) -> Result<T, Error> {
         let deadline = self.limits.payment_deadline;
         match select(asked, self.clock.sleep(deadline)).await {
@@ -43,13 +46,13 @@ impl World {
         }
     }
 
-    /// Frees a payment that will not be settled. If the authority does not take that, it is told again later.
+    /// Releases a payment that will not be settled. If the authority does not accept that, it is retried later.
     pub(crate) async fn free(&self, payment: &Payment, reason: &str) -> Payment {
         let state = PaymentState::Releasing { reason: reason.to_owned() };
         self.conclude(Payment { state, ..payment.clone() }).await
     }
 
-    /// Frees several payments, and gives the facts of that.
+    /// Releases several payments and returns the facts to record.
     pub(crate) async fn free_all(&self, payments: Vec<Payment>, reason: &str) -> Vec<Fact> {
         let mut facts = Vec::new();
         for payment in payments {
@@ -58,7 +61,7 @@ impl World {
         facts
     }
 
-    /// Pays what a call that happened had set aside, and gives the facts of that.
+    /// Settles the payments of a call that happened and returns the facts to record.
     pub(crate) async fn settle_all(&self, payments: Vec<Payment>) -> Vec<Fact> {
         let mut facts = Vec::new();
         for payment in payments {
@@ -68,7 +71,7 @@ impl World {
         facts
     }
 
-    /// The payment as the authority says it stands once it was told of its end; as it is if it did not take that.
+    /// Settles or releases a payment. Returns it in its final state, or unchanged if the authority did not accept that.
     async fn conclude(&self, payment: Payment) -> Payment {
         match self.told(&payment).await {
             Ok(concluded) => concluded,
@@ -79,7 +82,7 @@ impl World {
         }
     }
 
-    /// Tells the authority what is decided of a payment.
+    /// Sends the decision about a payment, to settle or to release it, to the authority.
     async fn told(&self, payment: &Payment) -> Result<Payment, Error> {
         let authority = self.authority()?;
         let (asked, reason) = match &payment.state {
@@ -88,7 +91,7 @@ impl World {
         };
         let (standing, reason) = match self.paid(asked).await {
             Ok(standing) => (standing, reason.to_owned()),
-            // It may have refused because nothing is set aside; then there is nothing left to tell.
+            // It may have rejected this because nothing is reserved. Then the payment is closed.
             Err(error) if error.kind() == Kind::PaymentRefused => {
                 let found = self.paid(authority.find(payment.id)).await?;
                 (found.unwrap_or(Standing::Released), error.detail().to_owned())
@@ -103,8 +106,7 @@ impl World {
     }
 }
 
-/// Tells the authority what it has not taken, whenever that is due, until the worker stops. It looks when `bell` rings: then
-/// something may have changed.
+/// Retries outbox payments when they are due, until the worker stops. Checks the outbox early when `bell` rings.
 pub(crate) async fn tell(
     world: Arc<World>,
     store: Arc<dyn Store>,
@@ -115,7 +117,7 @@ pub(crate) async fn tell(
         bell.borrow_and_update();
         let told = tokio::select! {
             biased;
-            // What is broken off is told again under the same key.
+            // An interrupted request is repeated under the same idempotency key.
             _ = stopping.wait_for(|stopping| *stopping) => return,
             told = tell_due(&world, store.as_ref()) => told,
         };
@@ -132,7 +134,7 @@ pub(crate) async fn tell(
     }
 }
 
-/// Tells the authority what is due; says when to look again.
+/// Sends the outbox payments that are due. Returns how long to wait before the next check.
 async fn tell_due(world: &World, store: &dyn Store) -> Result<Duration, Error> {
     let Limits { payment_first: first, payment_most: most, .. } = world.limits;
     loop {
@@ -142,7 +144,7 @@ async fn tell_due(world: &World, store: &dyn Store) -> Result<Duration, Error> {
             Some(due) => return Ok(now.until(due).min(LONGEST_SLEEP)),
             None => return Ok(LONGEST_SLEEP),
         }
-        // One at a time: whatever waits behind one that hangs is left to others.
+        // One at a time, so that other workers can take the rest while one request hangs.
         for owed in store.take_owed(Pauses { first, most }, now, 1).await? {
             tell_one(world, store, owed).await?;
         }
@@ -165,7 +167,7 @@ async fn tell_one(world: &World, store: &dyn Store, owed: Owed) -> Result<(), Er
     }
 }
 
-/// The payment as the authority says it stands.
+/// Returns the payment with the state that the authority reports.
 pub(crate) fn come_to(payment: &Payment, standing: &Standing, reason: &str) -> Payment {
     let state = match standing {
         Standing::Reserved => PaymentState::Reserved,

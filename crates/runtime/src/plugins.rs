@@ -1,4 +1,4 @@
-//! The plug-ins of this process, as far as inputs carry something for them or their triggers begin turns (R15.1).
+//! The plug-ins of this process: validation of the values that inputs carry for them, and their triggers.
 use outlast_ports::plugin::Installed;
 use outlast_ports::trigger::Trigger;
 use outlast_vocab::message::PluginName;
@@ -6,10 +6,10 @@ use outlast_vocab::{Error, Kind};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Refuses what does not fit a plug-in.
+/// Checks the value that an input carries for a plug-in.
 type Check = fn(Value) -> Result<(), Error>;
 
-/// Plug-ins by name, with what looks at inputs for them, and their triggers.
+/// The plug-ins by name, with their input checks and triggers.
 #[derive(Default)]
 pub struct Plugins {
     checks: BTreeMap<PluginName, Check>,
@@ -17,16 +17,16 @@ pub struct Plugins {
 }
 
 impl Plugins {
-    /// These and those of another agent. A plug-in that both have is one: its state belongs to the session. A trigger that
-    /// both have is not: one agent must answer.
+    /// Merges these plug-ins with those of another agent. A plug-in that both have is shared, because its state belongs
+    /// to the session. A trigger that both have is an error, because only one agent can answer it.
     pub fn and(mut self, other: Self) -> Result<Self, Error> {
         self.checks.extend(other.checks);
         other.triggers.into_iter().try_for_each(|trigger| self.add(trigger))?;
         Ok(self)
     }
 
-    /// These plug-ins of an agent, which answers their triggers. A name that stands twice is an error at start-up: states of
-    /// plug-ins would be one, and so would keys of triggers.
+    /// Collects the plug-ins of an agent, which answers their triggers. Duplicate names are an error, because plug-in
+    /// state and trigger keys would collide.
     pub fn new<'a>(agent: &str, installed: impl IntoIterator<Item = &'a Installed>) -> Result<Self, Error> {
         let mut plugins = Self::default();
         for plugin in installed {
@@ -50,12 +50,12 @@ impl Plugins {
         Ok(())
     }
 
-    /// What begins turns.
+    /// The triggers.
     pub(crate) fn triggers(&self) -> &[Trigger] {
         &self.triggers
     }
 
-    /// Refuses an input that carries what no plug-in takes.
+    /// Rejects an input that carries a value for an unknown plug-in, or an invalid value.
     pub(crate) fn check(&self, carried: &BTreeMap<PluginName, Value>) -> Result<(), Error> {
         for (name, value) in carried {
             let Some(check) = self.checks.get(name) else {

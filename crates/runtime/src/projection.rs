@@ -1,9 +1,8 @@
-//! Arguments by reference (R6.10): a model passes `attachment:att_…` where a tool wants something large, and the tool gets what
-//! is in it.
+//! Attachment references in tool arguments: a model passes `attachment:att_…`, and the tool gets the content.
 //!
-//! The journal keeps the reference; what it stands for is read when the arguments are checked and when the tool runs. It is
-//! named by its content, so it is the same both times. Where the schema of an argument says `"format": "attachment"`, the tool
-//! wants the reference itself.
+//! The journal stores the reference. The content is read when the arguments are checked and again when the tool runs.
+//! Attachments are content-addressed, so both reads return the same bytes. If the schema of an argument says
+//! `"format": "attachment"`, the tool gets the reference itself.
 use crate::attachments::Attachments;
 use outlast_ports::contents::gathered;
 use outlast_vocab::id::AttachmentId;
@@ -12,27 +11,27 @@ use outlast_vocab::{Error, Kind, SessionId, limits};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// What a session holds that arguments may refer to.
+/// Resolves references to the attachments of a session.
 pub(crate) struct Held {
-    /// Its attachments; none where nothing is kept.
+    /// The attachments. `None` on a host that stores nothing.
     pub(crate) attachments: Option<Attachments>,
-    /// Whose it is.
+    /// The session that owns them.
     pub(crate) session: SessionId,
-    /// How many bytes the arguments of one call may refer to.
+    /// The most bytes that the arguments of one call may refer to.
     pub(crate) bytes: usize,
 }
 
-/// A place in the arguments that holds a reference.
+/// A reference in the arguments.
 struct Reference {
     /// JSON pointer to it.
     place: String,
     to: AttachmentId,
-    /// Whether the tool wants a text there, whatever the text says.
+    /// Whether the schema says that the value is a string. Then JSON content is not parsed.
     text: bool,
 }
 
 impl Held {
-    /// The arguments with everything in place of what refers to it.
+    /// Returns the arguments with all references replaced by the content.
     pub(crate) async fn project<'v>(
         &self,
         arguments: &'v Value,
@@ -55,7 +54,7 @@ impl Held {
         Ok(Cow::Owned(whole))
     }
 
-    /// A call as its tool gets it.
+    /// Returns a call with all references in its arguments replaced by the content.
     pub(crate) async fn call<'c>(
         &self,
         call: &'c PreparedCall,
@@ -85,7 +84,7 @@ impl Held {
     }
 }
 
-/// Finds the references in a value, except where its schema wants them as they are.
+/// Collects the references in a value, except those that the schema wants unresolved.
 fn find(value: &Value, schema: &Value, place: &mut String, found: &mut Vec<Reference>) {
     match value {
         Value::String(text) => {

@@ -1,5 +1,7 @@
-//! Trusted text of a turn, for the provenance of sink values: what the user typed here and earlier, the system prompt, and results
-//! of trusted tools. What that means for a call is decided in [`outlast_kernel::provenance`].
+//! The trusted text of a turn, for the provenance of sink values: user messages, the system prompt and results of
+//! trusted tools.
+//!
+//! Collects text only. [`outlast_kernel::provenance`] decides what it means for a call.
 use crate::drive::Turn;
 use crate::host::Host;
 use outlast_kernel::provenance::{SinksOf, TrustedText, sinks};
@@ -13,7 +15,7 @@ use outlast_vocab::message::{Message, Part, ToolUse};
 use outlast_vocab::record::{Fact, NodeRef, Performed, Record};
 use tokio::sync::OnceCell;
 
-/// What the user typed in the turns before one, read when it is first needed.
+/// The text that the user typed before a turn. Read when it is first needed.
 #[derive(Debug, Default)]
 pub struct EarlierText {
     /// The message that the turn follows.
@@ -33,7 +35,7 @@ impl EarlierText {
             let mut typed = Vec::new();
             for turn in store.history(parent, TYPED_HISTORY_BYTES).await? {
                 let Some(id) = turn.records.first().and_then(|record| record.turn) else { continue };
-                // Anybody can write a file that says what a user typed.
+                // An imported archive can claim that a user typed anything.
                 if store.turn(id).await?.foreign {
                     break;
                 }
@@ -46,7 +48,7 @@ impl EarlierText {
     }
 }
 
-/// Adds what the user typed, as a record tells it.
+/// Adds the text that the user typed in a record.
 fn add_typed(record: &Record, typed: &mut Vec<String>) {
     let mut add = |parts: &[Part]| {
         typed.extend(parts.iter().filter_map(|part| match part {
@@ -71,8 +73,8 @@ fn add_typed(record: &Record, typed: &mut Vec<String>) {
 }
 
 impl Turn<'_> {
-    /// Returns the trusted text of a batch of calls. It is empty where no call needs it: nothing untrusted was read before them,
-    /// or none of them has a sink argument.
+    /// Returns the trusted text for a batch of calls. It is empty if no call needs it: if nothing untrusted was read
+    /// before, or if no call has a sink argument.
     pub(crate) async fn trusted_text<'t, H: Host>(
         &'t self,
         batch: &'t RunTools,
@@ -94,7 +96,7 @@ impl Turn<'_> {
                 trusted.add(Origin::User, text.as_str());
             }
         }
-        // A hook may have changed what a tool returned.
+        // A hook may have changed tool results.
         let by_hook = labels.sources().any(|source| matches!(source, Source::Hook(_)));
         let tools = if by_hook { &[] } else { contracts };
         let was_tainted = !self.labels.is_empty() || !self.definitions().is_empty();

@@ -1,11 +1,13 @@
-//! Which model providers are down, and who may probe them.
+//! The health of model providers: which are down, and which call may probe them.
 //!
-//! A provider is down after several failures in a row, of more than one session, without an answer between them: a request that
-//! fails by itself says nothing about others. While it is down, one call at a time goes out as a probe, with growing pauses; all other
-//! calls of the models that failed wait. Sessions take turns with the probe. The first answer of such a
-//! model ends the outage.
-//! This is memory of one process: what turns wait for is in their journals ([`crate::model`]), so after a restart the first
-//! turn that waited is the probe.
+//! A provider is down after several failures in a row, from at least two sessions, without an answer in between.
+//! Failures of a single session may be caused by its request.
+//!
+//! While a provider is down, one call at a time goes out as a probe, with growing pauses. All other calls of the models
+//! that failed wait. Sessions take turns with the probe. The first answer of a failed model ends the outage.
+//!
+//! This state is in the memory of one process. The waits of turns are in their journals ([`crate::model`]), so after a
+//! restart the first waiting turn becomes the probe.
 use crate::asking::jittered;
 use outlast_ports::clock::Entropy;
 use outlast_vocab::message::ModelName;
@@ -15,70 +17,70 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// The state of all providers that were called.
+/// The health of all providers that were called.
 #[derive(Debug, Default)]
 pub struct ProviderHealth {
     providers: Mutex<HashMap<String, ProviderState>>,
-    /// Providers that answer again, for whoever wakes the turns that wait for them.
+    /// Providers that answer again and whose waiting turns have not been woken yet.
     recovered: Mutex<BTreeSet<String>>,
     rings: Notify,
 }
 
-/// One provider.
+/// The health of one provider.
 #[derive(Debug, Default)]
 struct ProviderState {
     /// Failures since the last answer.
     failures: u32,
-    /// The sessions whose calls failed since then, up to two.
+    /// The sessions whose calls failed since the last answer, at most two.
     failed_sessions: BTreeSet<SessionId>,
-    /// The models that failed since then.
+    /// The models that failed since the last answer.
     failed_models: BTreeSet<ModelName>,
-    /// Whether it has answered this process.
+    /// Whether it has answered a call of this process.
     has_answered: bool,
     outage: Option<Outage>,
 }
 
-/// A provider that is down.
+/// An outage of a provider.
 #[derive(Debug)]
 struct Outage {
     since: Millis,
-    /// The models that failed. Others of the same provider may still answer.
+    /// The models that failed. Other models of the provider may still answer.
     models: BTreeSet<ModelName>,
-    /// Probes that failed.
+    /// The number of failed probes.
     probes: u32,
     next_probe: Millis,
-    /// The session whose call is the probe, while it is under way.
+    /// The session whose call is the current probe.
     probing: Option<SessionId>,
-    /// Calls that were told to wait for the next probe.
+    /// The number of calls that wait for the next probe.
     waiting: u32,
     last_failure: Option<Failure>,
 }
 
-/// A call that wants to go out.
+/// A call that asks for a permit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallRequest<'a> {
     /// The provider.
     pub(crate) provider: &'a str,
     /// The model.
     pub(crate) model: &'a ModelName,
-    /// The session that asks.
+    /// The session that makes the call.
     pub(crate) session: SessionId,
-    /// How often its turn has waited for the provider already.
+    /// How often its turn has waited for the provider.
     pub(crate) waited: u32,
-    /// Whether it may probe a provider that is down before its time: somebody asked for that, or the provider has answered others.
+    /// Whether it may probe early, because an operator forced it or because the provider has answered other calls.
     pub(crate) is_due: bool,
 }
 
-/// Why a call has to wait.
+/// A rejected permit: the call has to wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocked {
-    /// How long.
+    /// How long to wait.
     pub(crate) pause: Duration,
-    /// How the provider failed last, as far as this process knows.
+    /// The last failure of the provider, if this process has seen one.
     pub(crate) last_failure: Option<Failure>,
 }
 
-/// A call that may go out. One that is dropped without a result leaves the probe to the next one.
+/// A permit for one call. If it is dropped without a result, the next call may probe.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Permit<'a> {
@@ -87,21 +89,21 @@ pub(crate) struct Permit<'a> {
     probes: bool,
 }
 
-/// A provider that is down, for people and metrics.
+/// An outage of a provider, for display and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutageView {
     /// The provider.
     pub provider: String,
-    /// Since when.
+    /// When the outage began.
     pub since: Millis,
-    /// When it is probed next.
+    /// When the next probe is due.
     pub next_probe: Millis,
-    /// How it failed last.
+    /// The last failure.
     pub last_failure: Option<Failure>,
 }
 
 impl ProviderHealth {
-    /// Lets a call go out, or says how long it has to wait.
+    /// Grants a permit for a call, or returns how long it has to wait.
     pub(crate) fn admit<'a>(
         &'a self,
         request: CallRequest<'a>,
@@ -111,7 +113,7 @@ impl ProviderHealth {
         let mut providers = self.lock();
         let state = providers.entry(request.provider.to_owned()).or_default();
         if request.waited > 0 && !state.has_answered && state.outage.is_none() {
-            // The turn waited in a process that is gone, perhaps with many others: the first one finds out for all.
+            // The turn waited in an earlier process, perhaps with many others, so its call is the probe.
             state.outage = Some(Outage::begin(request.model, request.waited, now));
         }
         let affected = |outage: &&mut Outage| outage.models.contains(request.model);
@@ -123,14 +125,14 @@ impl ProviderHealth {
             outage.probing = Some(request.session);
             return Ok(Permit { health: self, request, probes: true });
         }
-        // While a probe is under way nobody knows when the next one is.
+        // While a probe is running, the time of the next one is not known.
         let next = outage.next_probe.max(now.after(limits.provider_pause_first));
         let pause = now.until(next) + limits.provider_wake_apart * outage.waiting;
         outage.waiting = outage.waiting.saturating_add(1);
         Err(Blocked { pause, last_failure: outage.last_failure.clone() })
     }
 
-    /// Notes that a provider answers again.
+    /// Records that a provider answers again.
     pub(crate) fn recover(&self, provider: &str) {
         self.recovered.lock().unwrap_or_else(PoisonError::into_inner).insert(provider.to_owned());
         self.rings.notify_one();
@@ -147,14 +149,14 @@ impl ProviderHealth {
         }
     }
 
-    /// Whether calls of this model have to wait.
+    /// Returns whether calls of this model have to wait.
     pub(crate) fn is_down(&self, provider: &str, model: &ModelName) -> bool {
         let providers = self.lock();
         let outage = providers.get(provider).and_then(|state| state.outage.as_ref());
         outage.is_some_and(|outage| outage.models.contains(model))
     }
 
-    /// The providers that are down.
+    /// Returns the current outages, by provider name.
     pub fn outages(&self) -> Vec<OutageView> {
         let providers = self.lock();
         let down: BTreeMap<&String, &Outage> =
@@ -188,13 +190,14 @@ impl Outage {
 }
 
 impl Permit<'_> {
-    /// Whether the call finds out for others whether the provider is back.
+    /// Returns whether the call probes a provider that is down.
     pub(crate) fn is_probe(&self) -> bool {
         self.probes
     }
 
-    /// Notes that the provider answered. Returns whether turns may wait for that: the model had failed before, or turns may wait
-    /// since before this process. An answer of one model says nothing about others that fail.
+    /// Records that the provider answered. Returns whether waiting turns should be woken: if the model had failed
+    /// before, or if this is the first answer in this process. An answer of one model says nothing about others that
+    /// fail.
     pub(crate) fn answered(mut self) -> bool {
         self.probes = false;
         let mut providers = self.health.lock();
@@ -209,7 +212,7 @@ impl Permit<'_> {
         true
     }
 
-    /// Notes a failure that may pass. Returns the pause until the next probe if the provider counts as down.
+    /// Records a transient failure. If the provider is down, returns how long the call has to wait.
     pub(crate) fn failed(
         mut self,
         failure: Failure,
@@ -239,7 +242,7 @@ impl Permit<'_> {
             let pause =
                 jittered(limits.provider_pause_first, limits.provider_pause_most, outage.probes, entropy);
             outage.next_probe = now.after(pause.max(asked_for.unwrap_or_default()));
-            // Who has probed comes behind those who have waited.
+            // The session that probed goes behind those that have waited.
             let behind = limits.provider_wake_apart * std::mem::take(&mut outage.waiting);
             outage.probing = None;
             return Some(now.until(outage.next_probe) + behind);
@@ -350,7 +353,7 @@ mod tests {
         assert_eq!(provider.admit(3, 0).unwrap_err(), 2_000);
         let probe = provider.admit(2, 2_000).unwrap();
         assert!(provider.admit(1, 2_000).is_err());
-        // Two sessions have waited, so the one that probed comes behind them.
+        // Two sessions have waited, so the one that probed goes behind them.
         assert_eq!(provider.fail(probe, 2_010), Some(4_200));
         assert!(provider.admit(1, 6_000).is_err());
         let probe = provider.admit(1, 6_010).unwrap();
@@ -409,7 +412,7 @@ mod tests {
         let waited = |session| CallRequest { waited: 3, ..provider.request(session) };
         let probe = provider.admit_as(waited(1), 0).unwrap();
         assert!(provider.admit_as(waited(2), 0).is_err());
-        // The pauses go on growing where they were.
+        // The pauses continue to grow from where they were.
         assert_eq!(provider.fail(probe, 0), Some(16_100));
     }
 

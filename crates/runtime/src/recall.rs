@@ -1,4 +1,4 @@
-//! Reads the conversation before a message, as a model would be shown it.
+//! Reads the conversation up to a message, in the form that a model is shown.
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::transcript::{self, Transcript};
 use outlast_ports::store::Store;
@@ -10,11 +10,11 @@ use outlast_vocab::{Error, Kind};
 pub struct Recalled {
     /// The conversation.
     pub conversation: Conversation,
-    /// Calls of its last turn that had no result where a fork or a rewind has cut it.
+    /// Calls of its last turn without a result, because a fork or rewind cut the turn there.
     pub repaired: Vec<RepairedCall>,
 }
 
-/// The turns before and with this message, as far as `bytes` of records go, as compactions left them.
+/// Reads the turns up to and including this message, with compactions applied. Reads at most `bytes` of records.
 pub async fn conversation(store: &dyn Store, node: NodeRef, bytes: usize) -> Result<Recalled, Error> {
     let mut recalled = Recalled::default();
     for turn in store.history(node, bytes).await?.iter().rev() {
@@ -25,7 +25,7 @@ pub async fn conversation(store: &dyn Store, node: NodeRef, bytes: usize) -> Res
             recalled.conversation.compact(compacted);
         }
         recalled.conversation.push(id, messages);
-        // The last turn is the only one that a fork or a rewind can have cut just now.
+        // A fork or rewind can only have cut the last turn.
         recalled.repaired = repaired;
     }
     Ok(recalled)

@@ -1,14 +1,14 @@
-//! Conversations of sessions that were driven a moment ago, so that their next turn need not read them again.
+//! A cache of recent conversations, so that the next turn of a session need not read them from the store.
 //!
-//! Bounded in bytes over all sessions; what does not fit is read from the store as ever. A conversation is only used by
-//! the very next record of its session: whatever else happened to the session in between makes it stale.
+//! The cache is bounded in bytes over all sessions. An entry is valid only if nothing was written to the session since;
+//! otherwise the conversation is read from the store.
 use outlast_kernel::conversation::Conversation;
 use outlast_vocab::SessionId;
 use outlast_vocab::record::{NodeRef, Seq};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Where a conversation stands: the message it ends with, and the record that would go on from there.
+/// The position of a conversation: its last message and the next record of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// The last message.
@@ -17,7 +17,7 @@ pub struct Standing {
     pub next: Seq,
 }
 
-/// The conversations that are kept.
+/// The conversation cache.
 #[derive(Debug)]
 pub struct Recent {
     most: usize,
@@ -27,7 +27,7 @@ pub struct Recent {
 #[derive(Debug, Default)]
 struct Kept {
     conversations: HashMap<SessionId, Entry>,
-    /// Oldest first, each with the number it was kept under; an entry that was taken or kept again has another one.
+    /// Cache order, oldest first. An entry that was taken or replaced has another number and is skipped.
     order: VecDeque<(u64, SessionId)>,
     number: u64,
     bytes: usize,
@@ -42,12 +42,12 @@ struct Entry {
 }
 
 impl Recent {
-    /// Keeps up to this many bytes.
+    /// Creates a cache of up to `most` bytes.
     pub fn new(most: usize) -> Self {
         Self { most, kept: Mutex::default() }
     }
 
-    /// Takes the conversation of a session out, if it stands exactly there.
+    /// Removes and returns the conversation of a session, if it is at exactly this position.
     pub fn take(&self, standing: Standing) -> Option<Conversation> {
         let mut kept = self.lock();
         let entry = kept.conversations.remove(&standing.node.session)?;
@@ -55,7 +55,7 @@ impl Recent {
         (entry.standing == standing).then_some(entry.conversation)
     }
 
-    /// Keeps a conversation for the session's next turn.
+    /// Caches a conversation for the next turn of its session.
     pub fn keep(&self, standing: Standing, conversation: Conversation) {
         let (session, size) = (standing.node.session, conversation.size());
         let mut kept = self.lock();
@@ -67,7 +67,7 @@ impl Recent {
         if let Some(old) = kept.conversations.insert(session, entry) {
             kept.bytes -= old.size;
         }
-        // Numbers of entries that are gone leave with the oldest, so the order stays about as long as what is kept.
+        // Stale order entries are removed with the oldest, so the order stays about as long as the cache.
         while kept.bytes > self.most || kept.order.len() > 2 * kept.conversations.len() + 16 {
             let Some((number, oldest)) = kept.order.pop_front() else { return };
             if kept.conversations.get(&oldest).is_some_and(|entry| entry.number == number)

@@ -1,8 +1,8 @@
-//! Replays the turns of a session from its archive: every effect is answered from the file, nothing is performed (R14.7).
+//! Replays the turns of an archived session. Every effect is answered from the archive, and nothing is performed.
 //!
-//! The turns are driven by the code that drives real ones, on a host that has the whole recording and refuses everything that
-//! is not in it. Without an agent they run under the packages they were recorded under; with one they run under that, and the
-//! first effect that would have been another one is named.
+//! The turns are driven by the code that drives real turns, on a host that has the recording and rejects everything
+//! else. Without an agent, turns run under the packages they were recorded with. With one, they run under that agent,
+//! and the replay reports the first effect that differs.
 mod differs;
 mod offline;
 
@@ -29,22 +29,22 @@ use std::io::{Read, Seek};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Replay {
     /// The session.
     pub session: SessionId,
-    /// Its turns, in the order they were accepted.
+    /// Its turns, in the order in which they were accepted.
     pub turns: Vec<ReplayedTurn>,
 }
 
 impl Replay {
-    /// The first place where a turn parts from its recording, if one does.
+    /// Returns the first divergence from the recording, if there is one.
     pub fn divergence(&self) -> Option<&Divergence> {
         self.turns.iter().find_map(|turn| turn.divergence.as_ref())
     }
 
-    /// The error of a replay that diverged.
+    /// Returns the first divergence as an error.
     pub fn error(&self) -> Option<Error> {
         let Divergence { effect, recorded, asked, .. } = self.divergence()?;
         let detail = format!("effect {effect} was recorded as {recorded}, but this run asks for {asked}");
@@ -57,32 +57,32 @@ impl Replay {
 pub struct ReplayedTurn {
     /// The turn.
     pub turn: TurnId,
-    /// Which turn of the session, counted from 0.
+    /// The index of the turn in its session, from 0.
     pub index: u32,
-    /// How many effects it has in the recording.
+    /// The number of effects in the recording.
     pub effects: usize,
-    /// How it ended there, in one word; none if it was not over.
+    /// How it ended in the recording. `None` if it had not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end: Option<&'static str>,
-    /// Where it parts from the recording, if it does.
+    /// The divergence from the recording, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub divergence: Option<Divergence>,
 }
 
-/// The first effect of a turn that is not as it was recorded.
+/// The first effect of a turn that differs from the recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Divergence {
     /// The effect.
     pub effect: ReplayKey,
-    /// What was recorded there.
+    /// What was recorded.
     pub recorded: String,
-    /// What is asked for now.
+    /// What this run asks for.
     pub asked: String,
-    /// What differs, a line each.
+    /// The differences, one per line.
     pub differences: Vec<String>,
 }
 
-/// Replays the session of an archive: as it was recorded, or as this agent would have it.
+/// Replays the session of an archive, as recorded or under another agent.
 pub async fn replay(
     from: impl Read + Seek + Send + 'static,
     agent: Option<&Pinned>,
@@ -102,7 +102,7 @@ pub async fn replay(
 }
 
 struct Replaying<'a> {
-    /// A world that has nothing in it.
+    /// Services without models and tools.
     world: Arc<World>,
     store: Arc<dyn Store>,
     agent: Option<&'a Pinned>,
@@ -127,7 +127,7 @@ impl Replaying<'_> {
         let history = History::of(records.clone())?;
         let (Some(started), Some(accepted)) = (history.started().cloned(), history.accepted().cloned())
         else {
-            // What never began asked for nothing.
+            // A turn that never started has no effects.
             return Ok(None);
         };
         let recorded = read(self.store.as_ref(), started.package).await?;
@@ -141,7 +141,7 @@ impl Replaying<'_> {
             None => None,
         };
         let driven = self.drive(view, history, &outfit, &started, &accepted).await?;
-        // The one that comes first in the recording; what is not in it comes last.
+        // Report the one that comes first in the recording. Effects that are not in it come last.
         let place =
             |found: &Divergence| effects.iter().position(|key| found.effect == *key).unwrap_or(usize::MAX);
         Ok([by_rules, driven].into_iter().flatten().min_by_key(place))
@@ -182,7 +182,7 @@ impl Replaying<'_> {
     }
 }
 
-/// The effect that a record is of, if it is the first of it.
+/// Returns the key of the effect that a record begins, if it begins one.
 fn effect(fact: &Fact) -> Option<&ReplayKey> {
     match fact {
         Fact::Performed(performed) => Some(&performed.key),

@@ -1,4 +1,6 @@
-//! Makes room in a model's window: plans in the kernel, summaries by the model itself (R4.10).
+//! Compaction: shortens a conversation that does not fit into the context window of its model.
+//!
+//! The kernel plans what to shorten ([`outlast_kernel::conversation`]). The model itself writes the summaries.
 use crate::asking::{Asked, Asking, Audience, PastAttempts, Tries};
 use crate::drive::Turn;
 use crate::host::Host;
@@ -18,24 +20,24 @@ use outlast_vocab::{Error, Hash, Kind, ReplayKey};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// What a model is told when it is to write a summary.
+/// The system prompt for writing a summary.
 const SUMMARISE: &str = "You write the summary that takes the place of the beginning of a conversation between a user and an \
                          assistant with tools. Whoever reads it goes on with the conversation and sees nothing else of that \
                          beginning. Keep what was asked for and decided, names, numbers, ids, paths, what was done with \
                          which result, what is open. Leave out pleasantries. Answer with the summary alone.";
 
-/// A model and what has to fit into its window.
+/// A model and the size of its context window.
 pub(crate) struct Room<'a> {
     pub(crate) model: &'a ModelName,
     pub(crate) provider: &'a dyn ModelProvider,
     pub(crate) info: ModelInfo,
-    /// Bytes the model can be shown.
+    /// The context window in bytes.
     pub(crate) window: usize,
 }
 
 impl Room<'_> {
-    /// Makes the conversation shorter if it would not fit. With `at_once` it is made shorter in any case, because the model
-    /// has said so. Says whether it was.
+    /// Compacts the conversation if it does not fit. With `at_once` it is always compacted, because the model reported
+    /// that it does not fit. Returns whether it was compacted.
     pub(crate) async fn make<H: Host>(
         &self,
         turn: &Turn<'_>,
@@ -68,7 +70,7 @@ impl Room<'_> {
         Ok(true)
     }
 
-    /// Asks the model for a summary; the inner error is its own.
+    /// Asks the model for a summary. The inner error is that of the model call.
     async fn summarise<H: Host>(
         &self,
         turn: &Turn<'_>,
@@ -125,7 +127,7 @@ impl Room<'_> {
         };
         tries.note(key, host);
         let Some(asked) = asked else {
-            // A summary is no part of the conversation.
+            // A summary is not part of the conversation.
             let partial = PartialReply { text: String::new(), ..recorder.partial() };
             note_interrupted(key, (self.info, &request), partial, (turn, host));
             return Ok(Err(Error::new(Kind::TurnCancelled, turn.cancel.requested().await)));
@@ -146,11 +148,12 @@ impl Room<'_> {
     }
 }
 
-/// The messages as one text, of which the last `most` bytes are told, and the summary before them if there is one.
+/// Returns the messages as one text of at most `most` bytes. Keeps the first message, which may be a summary, and the
+/// newest ones.
 fn told(messages: &[Message], most: usize) -> String {
     let mut pieces: Vec<String> = messages.iter().map(piece).collect();
     let mut size: usize = pieces.iter().map(String::len).sum();
-    // The first message may be a summary, in which everything before it is.
+    // Keep the first message, which can summarise everything before it.
     while size > most && pieces.len() > 2 {
         size -= pieces.remove(1).len();
     }

@@ -1,7 +1,8 @@
-//! The points of a turn that are no calls: its beginning, a model call, what the model says (R11.1).
+//! Policy decisions at points of a turn other than tool calls: its start, a model call, the output of the model.
 //!
-//! What is decided is noted with what it is about, so a turn that is resumed knows it and nobody decides again. A question to a
-//! person is bound to the facts and to the policy: other facts are another question.
+//! A decision is recorded together with what it applies to. A resumed turn reads it instead of evaluating the policy
+//! again. An approval is bound to the facts and to the policy version, so changed facts need a new approval. Decisions
+//! about tool calls are in `gate`.
 use crate::drive::{Turn, TurnInput};
 use crate::hooks::{Shaped, reworded};
 use crate::host::{Host, Tier};
@@ -25,30 +26,30 @@ use outlast_vocab::{Error, Kind, ReplayKey};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What stands in the place of an answer that may not be said: the model is told why, and needs something to be told about.
+/// Replaces an answer that a rule withholds. The model is told why, and the correction needs an answer to refer to.
 const LEFT_OUT: &str = "[left out: a rule does not let this be said]";
 
-/// What becomes of what a policy was asked about.
+/// The outcome of a policy decision.
 pub(crate) enum Word {
-    /// It happens.
+    /// Proceed.
     Go,
-    /// It does not.
+    /// Do not proceed.
     No(Error),
-    /// It waits.
+    /// Park the turn on this wait.
     Wait(Wait),
 }
 
-/// What a policy is asked about.
+/// The subject of a policy decision.
 struct About {
     at: Point,
     key: ReplayKey,
     facts: Value,
     labels: Labels,
-    /// Whether the turn goes on whatever becomes of it, so that nobody can be asked.
+    /// Whether the turn continues regardless of the decision. Then the decision cannot wait for an approval.
     aside: bool,
 }
 
-/// Whether a turn may begin. One that has begun goes on.
+/// Decides whether a turn may start. A turn that has started proceeds.
 pub(crate) async fn at_turn<H: Host>(
     turn: &Turn<'_>,
     input: &TurnInput,
@@ -65,7 +66,7 @@ pub(crate) async fn at_turn<H: Host>(
     judged(turn, &about, host).await.map(|(_, word)| word)
 }
 
-/// Whether a model may be asked, and how.
+/// Decides whether a model may be called, and with which options.
 pub(crate) async fn at_model<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
@@ -86,7 +87,8 @@ pub(crate) async fn at_model<H: Host>(
     Ok(word)
 }
 
-/// Whether a fallback model may be asked, and how. A rule that would deny the call, or ask somebody about it, leaves the model out.
+/// Decides whether a fallback model may be called, and with which options. If a rule denies the call or wants an
+/// approval, the model is skipped.
 pub(crate) async fn may_fall_back<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
@@ -109,12 +111,12 @@ pub(crate) async fn may_fall_back<H: Host>(
     Ok(matches!(word, Word::Go))
 }
 
-/// What rules see of a model call.
+/// Returns the facts about a model call that rules can match.
 pub(crate) fn model_facts(call: &ModelCall, number: u32) -> Value {
     json!({ "model": call.model, "call": number, "options": call.options })
 }
 
-/// The options of a model call as a rule changed them.
+/// Applies the changes of a rule to the options of a model call.
 pub(crate) fn with_options(options: Generation, set: &BTreeMap<String, Value>) -> Generation {
     let number =
         |path: &str| set.get(path).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
@@ -126,7 +128,7 @@ pub(crate) fn with_options(options: Generation, set: &BTreeMap<String, Value>) -
     }
 }
 
-/// A request as a rule changed it when it was recorded.
+/// Returns a request with the changes of the recorded decision applied.
 pub(crate) fn as_ruled<H: Host>(effect: ModelCall, key: &ReplayKey, host: &H) -> ModelCall {
     let again = (1..).map_while(|number| host.ruled(&key.again(number))).last();
     match again.or_else(|| host.ruled(key)).and_then(|ruled| ruled.ruling.change()) {
@@ -135,9 +137,11 @@ pub(crate) fn as_ruled<H: Host>(effect: ModelCall, key: &ReplayKey, host: &H) ->
     }
 }
 
-/// Judges what a reply says, and gives the reply as it is recorded. What is decided is recorded with it; whether an answer completes
-/// the turn is found out from there ([`at_output`]), and so is what becomes of a refusal ([`at_reply`]). What may not be said is left out;
-/// what somebody is asked about stays, for whoever decides. Those who watch hear the text now, unless it is held back.
+/// Evaluates the policy for a reply and returns the reply to record. The decision is recorded with it.
+///
+/// [`at_output`] reads it later to decide whether an answer completes the turn, and [`at_reply`] to handle a refusal.
+/// Text that is denied is removed. Text that needs an approval stays, for the approver. Subscribers get the text now,
+/// unless it is withheld.
 pub(crate) async fn of_reply<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
@@ -156,7 +160,7 @@ pub(crate) async fn of_reply<H: Host>(
     let mut about = About { at: Point::Output, key, facts, labels, aside };
     let ruling = decided(turn, &mut about, host).await?;
     if let Some((set, redact)) = ruling.as_ref().and_then(Ruling::change) {
-        // Thoughts that led to calls are needed with them.
+        // Reasoning that led to tool calls must stay with them.
         let is_other = set.contains_key(TEXT) && !aside;
         reply.parts = without_thoughts(reply.parts, is_other, redact).await?;
         reply = reworded(turn, ask.key(), reply, with_text(&text, set, redact).await?);
@@ -178,8 +182,8 @@ pub(crate) async fn of_reply<H: Host>(
     Ok(ModelOutcome::Reply(reply))
 }
 
-/// The parts without thoughts that say what is taken out of the answer. A thought is signed, so it is left out whole. Where the
-/// answer is another one, what led to the old one goes too.
+/// Removes reasoning that contains redacted text. Reasoning is signed, so it is removed as a whole. If the answer is
+/// replaced, all reasoning is removed.
 async fn without_thoughts(
     parts: Vec<Part>,
     is_other: bool,
@@ -196,12 +200,13 @@ async fn without_thoughts(
     Ok(left)
 }
 
-/// An answer as a rule changed it.
+/// Returns the text with the changes of a rule applied.
 async fn with_text(text: &str, set: &BTreeMap<String, Value>, redact: &[Redaction]) -> Result<String, Error> {
     redacted(set.get(TEXT).and_then(Value::as_str).unwrap_or(text), redact).await
 }
 
-/// Whether the model may be asked for a summary, and how. Nobody waits for it: what would hold it up refuses it.
+/// Decides whether the model may be called for a summary, and with which options. No turn waits for a summary, so a
+/// decision that would wait denies it.
 pub(crate) async fn at_summary<H: Host>(
     turn: &Turn<'_>,
     ask: &CallModel,
@@ -228,12 +233,12 @@ pub(crate) async fn at_summary<H: Host>(
     })
 }
 
-/// Whether it was decided that an answer may not be said. Then it does not stand there, and nothing else about it matters.
+/// Returns whether the answer was denied. Then it was replaced, and no other check of it matters.
 pub(crate) fn is_left_out<H: Host>(at: &AtCheckpoint, host: &H) -> bool {
     host.ruled(&at.answered_by().output()).is_some_and(|ruled| ruled.ruling.refusal().is_some())
 }
 
-/// Whether an answer completes its turn, as was decided when it was given.
+/// Returns whether an answer completes its turn, from the decision recorded with it.
 pub(crate) fn at_output<H: Host>(turn: &Turn<'_>, at: &AtCheckpoint, host: &mut H) -> Result<Word, Error> {
     let key = at.answered_by().output();
     let (Some(answer), Some(ruled_then)) = (at.answer(), host.ruled(&key).cloned()) else {
@@ -242,7 +247,7 @@ pub(crate) fn at_output<H: Host>(turn: &Turn<'_>, at: &AtCheckpoint, host: &mut 
     ruled(turn, &About::said(key, &answer), Some(ruled_then.ruling), host)
 }
 
-/// Whether a turn goes on from a reply that is no answer, as was decided when it was given.
+/// Returns whether a turn continues after a reply that is not an answer, from the decision recorded with it.
 pub(crate) fn at_reply<H: Host>(
     turn: &Turn<'_>,
     call: &ReplayKey,
@@ -261,13 +266,13 @@ pub(crate) fn at_reply<H: Host>(
 }
 
 impl About {
-    /// What the model said, once it is decided about.
+    /// Describes output that was already decided on.
     fn said(key: ReplayKey, text: &str) -> Self {
         Self { at: Point::Output, key, facts: answer_facts(text), labels: Labels::default(), aside: false }
     }
 }
 
-/// Whether what a reply says is neither an answer nor a refusal: it stands beside calls, or broke off.
+/// Returns whether the text of a reply is neither an answer nor a refusal: it accompanies tool calls or was truncated.
 fn is_aside(reply: &Reply) -> bool {
     !reply.calls.is_empty() || reply.stop == StopReason::Length
 }
@@ -283,8 +288,10 @@ fn answer_facts(text: &str) -> Value {
     }
 }
 
-/// What is decided last, and what that means now. What was put off until it is judged again is a question of its own each time; that
-/// nothing stands against it any more is noted too, so a turn that went on is not put off later.
+/// Returns the latest decision and its outcome.
+///
+/// A rule may defer and then decide again. Each time is a separate decision with its own key. If no rule matches after
+/// a deferral, an `allow` is recorded, so that the turn is not deferred again when it is resumed.
 async fn judged<H: Host>(
     turn: &Turn<'_>,
     about: &About,
@@ -312,7 +319,7 @@ async fn judged<H: Host>(
             return Ok((ruling, word));
         };
         number += 1;
-        // What was judged then stays, whatever the bound is now.
+        // A recorded decision stays valid, even if the limit is lower now.
         if number > turn.world.limits.judged_again && host.ruled(&about.key.again(number)).is_none() {
             let detail =
                 format!("the rule `{}` put it off {number} times, and its time did not come", again.rule);
@@ -323,8 +330,8 @@ async fn judged<H: Host>(
     }
 }
 
-/// What is decided: what was, or else what is now, which is noted. What it is about is left as it was changed by that, so whoever
-/// is asked sees what will happen.
+/// Returns the recorded decision, or evaluates and records a new one. Applies its changes to the facts of `about`, so
+/// that an approver sees what will happen.
 async fn decided<H: Host>(turn: &Turn<'_>, about: &mut About, host: &mut H) -> Result<Option<Ruling>, Error> {
     let About { at, key, facts, labels, aside } = about;
     let (known, at) = (host.ruled(key).map(|ruled| ruled.ruling.clone()), *at);
@@ -357,7 +364,7 @@ async fn decided<H: Host>(turn: &Turn<'_>, about: &mut About, host: &mut H) -> R
     Ok(Some(ruling))
 }
 
-/// What a decision means now.
+/// Carries out a decision: proceed, refuse, or wait for an approval or a deferral.
 fn ruled<H: Host>(
     turn: &Turn<'_>,
     about: &About,
@@ -404,7 +411,7 @@ fn ruled<H: Host>(
     }
 }
 
-/// How a wait ended: as is recorded, as somebody resolved it, or because its time is over, which is noted.
+/// Returns how a wait ended: as recorded, as resolved, or because its deadline has passed. The last two are recorded.
 fn awaited<E: Effect, H: Host>(
     key: ReplayKey,
     effect: E,
@@ -424,7 +431,7 @@ where
     Ok(Some(outcome))
 }
 
-/// Whether somebody's word on what is no call lets it happen.
+/// Checks whether a resolved approval lets something other than a tool call proceed.
 pub(crate) fn approved(resolution: Resolution) -> Result<(), Error> {
     let denied = |why: String| Err(Error::new(Kind::ApprovalDenied, why));
     match resolution {

@@ -1,8 +1,11 @@
-//! What one running call may do: steps, sleeps, waits, values, attachments, progress; questions to models
-//! (`direct`) and calls of other tools (`nested`) (R6.8), and what it waits for before it begins (`admit`).
+//! The services that a running tool call can use: steps, sleeps, waits, values, attachments, progress, model calls
+//! (`direct`), other tools (`nested`) and payments (`paying`).
 //!
-//! A call never writes to the journal itself. It sends what it did to the driver, which owns the journal, and waits
-//! until that is durable where it has to be.
+//! Before a call begins, it waits for approvals (`admit`) and rate limits (`pacing`). A policy decides about its
+//! requests, secrets and programs (`permit`).
+//!
+//! A call never writes to the journal. It sends facts to the driver, which owns the journal, and waits until they are
+//! durable where necessary.
 mod admit;
 mod direct;
 mod hooked;
@@ -53,25 +56,25 @@ use tokio::sync::{mpsc, oneshot};
 
 use admit::Awaited;
 
-/// What a call tells the driver.
+/// A message from a call to the driver.
 pub(crate) enum FromCall {
-    /// Something to write with the next write.
+    /// A fact to include in the next write.
     Note(Fact),
-    /// Something that must be durable before the call goes on, with what is written together with it.
+    /// A fact that must be durable before the call continues, with what is written together with it.
     Record(Fact, Written, oneshot::Sender<()>),
-    /// Something that the call is about to use, and who waits for the word on it.
+    /// A budget reservation for what the call is about to use. The sender gets the budget that is short, if any.
     Reserve(Hold, oneshot::Sender<Option<Short>>),
-    /// A call that is about to go out, and who waits for the word of its rates.
+    /// A request to go out under the rate limits of the call. The sender gets the decision.
     GoesOut(Want, oneshot::Sender<Pacing>),
-    /// What was used of what was reserved.
+    /// The actual usage of earlier reservations.
     Settle(Vec<Settlement>),
-    /// Time that went by because a provider did not answer.
+    /// Time spent waiting for a provider that did not answer.
     WaitedForProvider(Duration),
-    /// The call at this place of the batch holds still.
+    /// The call at this index of the batch is parked.
     Waits(usize, Wait),
 }
 
-/// Everything a scope is made of.
+/// The scope of one running call.
 pub(crate) struct Scope {
     pub(crate) world: Arc<World>,
     pub(crate) tier: Tier,
@@ -83,59 +86,59 @@ pub(crate) struct Scope {
     pub(crate) turn: TurnId,
     pub(crate) outfit: Arc<Outfit>,
     pub(crate) lease: u64,
-    /// Whether what it uses is counted.
+    /// Whether its usage is metered.
     pub(crate) metered: bool,
     pub(crate) class: EffectClass,
-    /// Whether what it gives may be trusted.
+    /// Whether its results are trusted.
     pub(crate) trusted: bool,
-    /// The untrusted sources that may have asked for the call.
+    /// The untrusted sources that may have caused the call.
     pub(crate) labels: Labels,
-    /// What hooks have told the model while the turn is driven.
+    /// The labels of what hooks have told the model during this drive.
     pub(crate) heard: Heard,
     /// The tool.
     pub(crate) tool: Option<ToolName>,
-    /// Whose session it is.
+    /// The organisation of the session.
     pub(crate) org: Option<OrgId>,
-    /// What the turn had cost when the call began.
+    /// What the turn had spent when the call began.
     pub(crate) spending: Spending,
     pub(crate) child: usize,
     pub(crate) key: ReplayKey,
-    /// When its rates let it begin.
+    /// When its rate limits let it begin.
     pub(crate) begins: Begins,
     pub(crate) to_driver: mpsc::Sender<FromCall>,
     pub(crate) used: Mutex<Used>,
 }
 
-/// What a call wrote besides its answer.
+/// What a call wrote in addition to its answer.
 #[derive(Default)]
 pub(crate) struct Written {
     pub(crate) values: Vec<ValueWrite>,
     pub(crate) files: Vec<Upload>,
-    /// How what the call did is taken back.
+    /// How to undo the call.
     pub(crate) undo: Option<Undoable>,
 }
 
-/// What a call has used up so far.
+/// The resources that a call has used so far.
 #[derive(Default)]
 pub(crate) struct Used {
     steps: BTreeSet<String>,
     sleeps: u32,
     nested: u32,
-    /// Calls of other tools that can be taken back, in order.
+    /// Undoable calls of other tools, in order.
     made: Vec<Undoable>,
     values: Vec<ValueWrite>,
     files: Vec<Upload>,
-    /// What was used of what was reserved.
+    /// The actual usage of reservations that the driver has not been sent yet.
     settled: Vec<Settlement>,
     waited_for_provider: Duration,
-    /// The tools that are not trusted, of those it ran.
+    /// The untrusted tools that it ran.
     read: Labels,
     holds_still: bool,
-    /// Things of the call that a policy had a say in.
+    /// The number of actions that the policy was asked about.
     deeds: u32,
-    /// Why a rule ends the turn because of what the call wanted to do.
+    /// Why a rule ends the turn, because of something that the call wanted to do.
     interrupted: Option<Failure>,
-    /// What was answered in this drive; it stays answered when the call is tried again.
+    /// Effects answered in this drive. They stay answered when the call is retried.
     answered: History,
 }
 
@@ -144,7 +147,7 @@ impl Scope {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the call wrote; it commits with its answer.
+    /// Takes what the call wrote, to be committed with its answer.
     pub(crate) async fn take_written(&self) -> Result<Written, Error> {
         let (values, files) = {
             let mut used = self.used();
@@ -161,14 +164,14 @@ impl Scope {
         Ok(Written { values, files, undo: None })
     }
 
-    /// What arguments of calls may refer to.
+    /// Returns the attachments that arguments may refer to.
     pub(crate) fn held(&self) -> Held {
         let bytes = self.world.limits.projected_bytes;
         let attachments = self.store.as_ref().map(|store| self.world.attachments(store));
         Held { attachments, session: self.session, bytes }
     }
 
-    /// Whether the call waits for something outside; its deadline does not count then.
+    /// Returns whether the call is parked. Its deadline is suspended then.
     pub(crate) fn holds_still(&self) -> bool {
         self.used().holds_still
     }
@@ -190,7 +193,7 @@ impl Scope {
         }
     }
 
-    /// What an effect of this call was answered with, in an earlier drive or in this one.
+    /// Returns the recorded outcome of an effect of this call, from an earlier drive or from this one.
     fn answered<E: Effect>(&self, key: &ReplayKey, effect: &E) -> Result<Option<E::Outcome>, Error> {
         match self.history.answer(key, effect)? {
             Some(outcome) => Ok(Some(outcome)),
@@ -202,14 +205,14 @@ impl Scope {
         self.keep(Performed::new(key, effect, outcome))
     }
 
-    /// The fact of an effect that is not performed again in this drive.
+    /// Marks an effect as answered in this drive and returns the fact to record.
     fn keep(&self, performed: Performed) -> Fact {
         self.used().answered.perform(performed.clone());
         Fact::Performed(performed)
     }
 
     async fn note(&self, fact: Fact) {
-        // The driver outlives its calls; if it is gone, so is the turn, and nobody will read the answer.
+        // The driver outlives its calls. If it is gone, so is the turn, and the answer is not read.
         let _ = self.to_driver.send(FromCall::Note(fact)).await;
     }
 
@@ -217,18 +220,18 @@ impl Scope {
         self.record_with(fact, Written::default()).await;
     }
 
-    /// Makes a fact durable together with what follows from it: both or neither.
+    /// Makes a fact durable together with what was written. Both are committed or neither.
     async fn record_with(&self, fact: Fact, written: Written) {
         self.tell_settled().await;
         let (done, durable) = oneshot::channel();
         let _ = self.to_driver.send(FromCall::Record(fact, written, done)).await;
         if durable.await.is_err() {
-            // The write failed and with it the turn; the driver drops this call.
+            // The write failed and the turn with it. The driver drops this call.
             pending::<()>().await;
         }
     }
 
-    /// Tells the driver that the call holds still. It is dropped there and runs again when the wait is over.
+    /// Parks the call. The driver drops it here and runs it again when the wait is over.
     async fn hold_still<T>(&self, wait: Wait) -> T {
         self.tell_settled().await;
         self.used().holds_still = true;
@@ -236,8 +239,8 @@ impl Scope {
         pending().await
     }
 
-    /// Reserves for something that the call is about to do. Where a budget is short, the call holds still until it is raised,
-    /// or is told so.
+    /// Reserves budget for what the call is about to do. If a budget is short, parks the call until the budget is
+    /// raised, or returns an error.
     pub(crate) async fn reserve(&self, hold: Hold) -> Result<(), Error> {
         let key = hold.key.clone();
         match self.try_to_reserve(hold).await {
@@ -250,12 +253,12 @@ impl Scope {
         }
     }
 
-    /// Whether what the call uses is counted. An operator may set a budget while it runs.
+    /// Returns whether the usage of the call is metered. An operator may set a budget while it runs.
     fn is_metered(&self) -> bool {
         self.metered || (self.tier == Tier::Durable && self.world.budgets_are_set())
     }
 
-    /// Reserves, or says which budget is short.
+    /// Reserves budget, or returns the budget that is short.
     async fn try_to_reserve(&self, hold: Hold) -> Option<Short> {
         if !self.is_metered() {
             return None;
@@ -265,19 +268,19 @@ impl Scope {
         let _ = self.to_driver.send(FromCall::Reserve(hold, word)).await;
         match short.await {
             Ok(short) => short,
-            // The write failed and with it the turn; the driver drops this call.
+            // The write failed and the turn with it. The driver drops this call.
             Err(_) => pending().await,
         }
     }
 
-    /// Says what was used of it, with the next fact or wish of this call.
+    /// Queues the actual usage of a reservation. It is sent before the next fact or request of this call.
     fn settle(&self, key: ReplayKey, used: Option<Amount>) {
         if self.is_metered() {
             self.used().settled.push(Settlement::new(key, used));
         }
     }
 
-    /// Says how long a provider did not answer, with the next fact or wish of this call.
+    /// Queues the time spent waiting for a provider. It is sent before the next fact or request of this call.
     fn waited_for_provider(&self, time: Duration) {
         if self.is_metered() {
             self.used().waited_for_provider += time;
@@ -307,7 +310,7 @@ impl Scope {
         let answer = run.await;
         let outcome = match &answer {
             Ok(value) => StepOutcome::Value(value.clone()),
-            // What may pass is not an answer: the step runs again when the tool is tried again.
+            // A transient error is not an outcome. The step runs again when the tool is retried.
             Err(error) if error.class() == Class::Retry => return answer,
             Err(error) => StepOutcome::Failed(Failure::from(error)),
         };
@@ -352,7 +355,7 @@ impl Scope {
         Ok(())
     }
 
-    /// Waits for somebody to resolve `key`: at once if they have, at the deadline if they have not.
+    /// Waits until `key` is resolved or the deadline passes. Returns immediately if either has happened.
     pub(crate) async fn wait_for(
         &self,
         key: ReplayKey,
@@ -369,7 +372,7 @@ impl Scope {
         }
     }
 
-    /// How far the wait at this place has come. Its deadline is fixed when the turn first parks on it.
+    /// Returns the state of a wait. Its deadline is fixed when the turn first parks on it.
     fn awaited(&self, key: ReplayKey, kind: WaitKind, within: Option<Duration>) -> Result<Awaited, Error> {
         let now = self.world.clock.now();
         let deadline = match self.history.wait(&key) {
@@ -598,7 +601,7 @@ impl Scope {
     }
 }
 
-/// Values of plug-ins are none of the agent's.
+/// Rejects names that are reserved for plug-in state.
 fn not_reserved(name: &str) -> Result<(), Error> {
     if !is_reserved(name) {
         return Ok(());
@@ -606,7 +609,7 @@ fn not_reserved(name: &str) -> Result<(), Error> {
     Err(Error::new(Kind::InputInvalid, "a value's name does not begin with a control character"))
 }
 
-/// The call as its tool sees it.
+/// Returns the call in the form that its tool receives.
 pub(crate) fn call(
     scope: &Scope,
     prepared: &PreparedCall,

@@ -1,7 +1,7 @@
-//! What one model call was shown, whole: what it was told first, its tools, every message.
+//! Reconstructs the full prompt of a recorded model call: system prompt, tools and messages.
 //!
-//! A record names the place of the conversation and holds none of it (R2.5). This puts it together again from that place, from
-//! the package that the turn is pinned to, and from what hooks changed.
+//! A record stores the position in the conversation and not the conversation itself. The prompt is rebuilt from that
+//! position, from the package that the turn is pinned to, and from the recorded changes of hooks.
 use crate::{outfits, recall};
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::transcript::{self, Transcript};
@@ -13,20 +13,20 @@ use outlast_vocab::record::{Fact, Hooked, Performed, Record, Seq};
 use outlast_vocab::tool::Contract;
 use outlast_vocab::{Error, Kind, Limits, TurnId};
 
-/// What a model was shown.
+/// The prompt of a model call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// The request as its record has it.
+    /// The request as recorded.
     pub call: ModelCall,
-    /// What it was told before the first message.
+    /// The system prompt.
     pub system: String,
-    /// What it was told of its tools; nothing is known of those of databases from before that was stored.
+    /// The tool contracts. `None` in databases written before contracts were stored.
     pub tools: Option<Vec<Contract>>,
     /// The messages, in order.
     pub messages: Vec<Message>,
 }
 
-/// What the model call at this place of a turn was shown.
+/// Reconstructs the prompt of the model call with this key in a turn.
 pub async fn to_model(store: &dyn Store, turn: TurnId, key: &str) -> Result<Shown, Error> {
     let records = store.turn_records(turn).await?;
     let call = asked(&records, key).ok_or_else(|| {
@@ -72,7 +72,7 @@ fn asked(records: &[Record], key: &str) -> Option<ModelCall> {
     })
 }
 
-/// What hooks changed of an effect, in order.
+/// Returns the changes that hooks made to an effect, in order.
 fn patches<'r>(records: &'r [Record], key: &'r str) -> impl Iterator<Item = &'r Patch> {
     records.iter().filter_map(move |record| match &record.fact {
         Fact::Hooked(Hooked { key: at, patch, .. }) if at.as_str() == key => Some(patch),

@@ -1,4 +1,4 @@
-//! The clock, the entropy and the tasks of a real machine.
+//! The system implementations of clock, entropy and task spawning.
 use outlast_ports::BoxFuture;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::task::Spawner;
@@ -8,13 +8,13 @@ use std::num::NonZeroUsize;
 use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Millis {
-        // A clock before 1970 is broken; the oldest time we know keeps ids and leases in order.
+        // A clock before 1970 is wrong. Time 0 keeps ids and leases in order.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Millis::default().after(since)
     }
@@ -26,7 +26,7 @@ impl Clock for SystemClock {
 
     fn sleep_until(&self, until: Millis) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            // The wall clock may be set back while we sleep; look again instead of coming early.
+            // The system time may be set back while this sleeps, so check again instead of returning early.
             while self.now() < until {
                 tokio::time::sleep(self.now().until(until)).await;
             }
@@ -38,13 +38,13 @@ impl Clock for SystemClock {
     }
 }
 
-/// The machine's random numbers.
+/// The random numbers of the operating system.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
     /// # Panics
-    /// If the operating system has no random numbers: no id could be trusted then.
+    /// If the operating system provides no random numbers, because ids would not be unique.
     fn random(&self) -> [u8; 16] {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).expect("the operating system gives random numbers");
@@ -52,30 +52,30 @@ impl Entropy for SystemEntropy {
     }
 }
 
-/// Tasks of the tokio runtime that is at work where they are spawned.
+/// Spawns tasks on the current tokio runtime.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct TokioTasks;
 
 impl Spawner for TokioTasks {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
-        // It runs on by itself; who wants to know of its end counts it.
+        // The task is detached. `Tasks` counts it where its end matters.
         drop(tokio::spawn(task));
     }
 }
 
-/// Threads that run nothing but the tasks of workers: whatever else the process does, they wait for the machine and not for that.
+/// Threads that run only the tasks of workers, so that other work of the process does not delay turns.
 #[derive(Debug)]
 pub struct OwnThreads {
     own: Option<tokio::runtime::Runtime>,
-    /// Ends the thread that keeps their timers going, by being dropped.
+    /// Stops the timer thread when it is dropped.
     _pulse: mpsc::Sender<()>,
 }
 
-/// How often the threads are woken from outside.
+/// How often the threads are woken.
 const PULSE: Duration = Duration::from_secs(1);
 
-/// Wakes the threads of a runtime again and again. A task that blocks its thread may block the one that waits for timers; the others
-/// sleep then and would not notice. One that is woken takes the timers over.
+/// Wakes the threads of a runtime periodically. A task that blocks its thread may block the thread that drives the
+/// timers, while the others sleep and do not notice. A thread that is woken takes over the timers.
 fn pulse(handle: tokio::runtime::Handle) -> io::Result<mpsc::Sender<()>> {
     let (alive, gone) = mpsc::channel();
     std::thread::Builder::new().name("outlast-pulse".to_owned()).spawn(move || {
@@ -88,23 +88,23 @@ fn pulse(handle: tokio::runtime::Handle) -> io::Result<mpsc::Sender<()>> {
 
 const TWO: NonZeroUsize = NonZeroUsize::MIN.saturating_add(1);
 
-/// How much this machine can do at once.
+/// Returns the number of available processors.
 fn cores() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 impl OwnThreads {
-    /// One for each core, and at least two: while a turn blocks one of them, the other finds that out.
+    /// Creates one thread per processor, at least two. While a turn blocks one thread, the other detects that.
     pub fn of_this_machine() -> io::Result<Self> {
         Self::new(cores().max(TWO))
     }
 
-    /// How many threads whatever answers beside them should have: it leaves one core to turns, so that they do not stand behind it.
+    /// Returns how many threads the rest of the process should use. Leaves one processor to turns.
     pub fn beside() -> usize {
         (cores().get() - 1).max(1)
     }
 
-    /// So many threads.
+    /// Creates this many threads.
     pub fn new(threads: NonZeroUsize) -> io::Result<Self> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let own = builder.worker_threads(threads.get()).thread_name("outlast-turns").enable_all().build()?;
@@ -123,7 +123,7 @@ impl Spawner for OwnThreads {
 
 impl Drop for OwnThreads {
     fn drop(&mut self) {
-        // The last who has them may be a task, which cannot wait for threads.
+        // The last owner may be a task, which cannot block on joining threads.
         if let Some(own) = self.own.take() {
             own.shutdown_background();
         }

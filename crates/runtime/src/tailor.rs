@@ -1,8 +1,12 @@
-//! Agents that are made of what a database keeps: at the start, when something is kept, and when another process kept something.
+//! Loads agents from the configuration in the database: at start-up, after a change here, and after a change by another
+//! process.
 //!
-//! A change that would break an agent is refused before it is written. What another process wrote cannot be refused any more: an
-//! agent that cannot be made of it stays as it was, and is listed ([`LeftOut`]). Who makes agents is the program's business
-//! ([`Tailor`]); which of them answer is that of [`outfits`](crate::outfits).
+//! A change that would break an agent is rejected before it is written. A change by another process cannot be rejected.
+//! If an agent cannot be built from it, the previous version stays in use, and the agent is listed as failed
+//! ([`LeftOut`]).
+//!
+//! The program provides the [`Tailor`], which turns configuration into agents. The registry of agents is
+//! [`crate::outfits`].
 use crate::outfit::{Outfit, World};
 use crate::outfits::{Agent, Outfits, outfit};
 use outlast_ports::configs::{ConfigKind, StoredConfig};
@@ -13,82 +17,83 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Plans agents from what a database keeps.
+/// An agent factory: plans agents from the configuration in the database.
 pub trait Tailor: Send + Sync {
-    /// The agents that come of the last versions of everything. An agent that the program has anyway is not among them.
+    /// Plans the agents for the latest versions of all configuration. Leaves out agents with the name of an agent of
+    /// the program.
     fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<Plan>, Error>;
 
-    /// Whether something that is to be kept beside everything else can be read, be an agent made of it or not.
+    /// Checks whether a new configuration is valid together with everything else, even if no agent uses it.
     fn check(&self, new: &StoredConfig, kept: &[StoredConfig]) -> Result<(), Error>;
 }
 
-/// An agent before it is made.
+/// An agent that has not been built yet.
 pub struct Plan {
-    /// What it is called.
+    /// The name.
     pub name: String,
-    /// Whether the database has the agent itself: it is its organisation's then. One of the program that only stands on something
-    /// there is everybody's.
+    /// Whether the agent itself is stored in the database. Then it belongs to its organisation. An agent of the program
+    /// that only builds on stored configuration belongs to everyone.
     pub is_kept: bool,
-    /// The fingerprint of all that it is made of. While that stays, the agent is not made again.
+    /// The fingerprint of everything that the agent is built from. The agent is rebuilt only if this changes.
     pub layers: Hash,
-    /// Makes it.
+    /// Builds the agent.
     pub make: Make,
 }
 
-/// Makes an agent, or says why that cannot be.
+/// Builds an agent, or returns why it cannot be built.
 pub type Make = Box<dyn FnOnce() -> Result<Agent, Error> + Send>;
 
-/// Whose agents are made, and by whom.
+/// An agent factory and the organisation that it serves.
 pub struct Tailored {
-    /// The organisation: only what it keeps becomes agents.
+    /// The organisation. Only its configuration becomes agents.
     pub org: OrgId,
-    /// Who plans them.
+    /// The agent factory.
     pub by: Arc<dyn Tailor>,
 }
 
-/// An agent that cannot be made of what the database has of it.
+/// An agent that cannot be built from the configuration in the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// What it is called.
+    /// The name.
     pub name: String,
-    /// What is wrong.
+    /// Why it cannot be built.
     pub failure: Failure,
-    /// Whether it answers as it was made before.
+    /// Whether an earlier version of it is still in use.
     pub answers: bool,
 }
 
-/// What became of something that was to be kept.
+/// The result of a configuration change.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// The version that is the last one now.
+    /// The version that is the latest one now.
     pub config: StoredConfig,
-    /// Where it counts.
+    /// Where it takes effect.
     pub counts: Counts,
 }
 
-/// Where something that is kept counts.
+/// Where a configuration change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
-    /// In this process, from the next input on.
+    /// In this process, from the next input.
     Here,
-    /// Nowhere in this process: the program has an agent of that name of its own.
+    /// Nowhere in this process, because an agent of the program has the same name.
     Hidden,
-    /// In processes that make agents of what this organisation keeps; this one does not.
+    /// In other processes, which load the agents of this organisation. This one does not.
     Elsewhere,
 }
 
-/// What is to be kept, or to be kept no more.
+/// A configuration change: a new version or a deletion.
 pub(crate) struct Change {
     pub(crate) kind: ConfigKind,
     pub(crate) name: String,
-    /// What it says; nothing where it is deleted.
+    /// The new content. `None` deletes the configuration.
     pub(crate) body: Option<Value>,
-    /// The version that must be the last one, where it matters; 0 is none.
+    /// The version that must be the latest one, or any if `None`. 0 requires that no version exists.
     pub(crate) last: Option<u32>,
 }
 
 impl Change {
-    /// Writes it, as somebody who has this store.
+    /// Writes the change, with the access of this store.
     pub(crate) async fn write(self, store: &dyn Store, now: Millis) -> Result<StoredConfig, Error> {
         let Self { kind, name, body, last } = self;
         match (body, last) {
@@ -99,28 +104,28 @@ impl Change {
     }
 }
 
-/// Keeps the agents of a process with what its database keeps.
+/// Keeps the agents of a process up to date with the configuration in the database.
 pub(crate) struct Fitting {
     tailored: Tailored,
-    /// As the organisation has it.
+    /// The store, restricted to the organisation.
     store: Arc<dyn Store>,
     outfits: Arc<Outfits>,
     world: Arc<World>,
-    /// Held while agents are made: one change after the other.
+    /// Locked while agents are built, so that changes are applied one at a time.
     made: tokio::sync::Mutex<Made>,
     left_out: Mutex<Vec<LeftOut>>,
 }
 
-/// What the agents that answer were made of.
+/// The versions and fingerprints that the current agents were built from.
 #[derive(Default)]
 struct Made {
-    /// The versions that were looked at; none before the first look.
+    /// The versions at the last check. `None` if a check is needed.
     seen: Option<BTreeMap<(ConfigKind, String), u32>>,
-    /// The layers of each agent.
+    /// The fingerprint of each agent.
     layers: BTreeMap<String, Hash>,
 }
 
-/// Agents that are made and do not answer yet.
+/// Agents that are built but not installed yet.
 struct Cut {
     names: BTreeSet<String>,
     ready: Vec<(Hash, Arc<Outfit>)>,
@@ -139,12 +144,12 @@ impl Fitting {
         Self { tailored, store, outfits, world, made, left_out }
     }
 
-    /// The organisation whose agents they are.
+    /// Returns the organisation whose agents are loaded.
     pub(crate) fn org(&self) -> OrgId {
         self.tailored.org
     }
 
-    /// The agents that cannot be made, by name.
+    /// Returns the agents that cannot be built, by name.
     pub(crate) fn left_out(&self) -> Vec<LeftOut> {
         self.lock().clone()
     }
@@ -153,19 +158,19 @@ impl Fitting {
         self.left_out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something was kept here that nobody has looked at since.
+    /// Returns whether the database must be checked, because a change made here may not have been installed.
     pub(crate) async fn is_behind(&self) -> bool {
         self.made.lock().await.seen.is_none()
     }
 
-    /// Looks at what is kept and lets agents that are made of something else by now answer.
+    /// Checks the database, then rebuilds and installs the agents whose configuration has changed.
     pub(crate) async fn look(&self) -> Result<(), Error> {
         let mut made = self.made.lock().await;
         let kept = self.kept().await?;
         self.catch_up(&mut made, &kept)
     }
 
-    /// Changes something, if every agent that is made of it can still be made. From then on those answer.
+    /// Writes a change if all affected agents can still be built, and installs them.
     pub(crate) async fn change(
         &self,
         change: Change,
@@ -179,7 +184,7 @@ impl Fitting {
         let (kind, name, deletes) = (*kind, name.clone(), body.is_none());
         let mut made = self.made.lock().await;
         let mut kept = self.kept().await?;
-        // What others broke before is not this change's fault.
+        // First apply earlier changes by others. If they broke an agent, this change is not to blame.
         self.catch_up(&mut made, &kept)?;
         change_in(&mut kept, &change, now);
         if let Some(new) = kept.iter().find(|config| config.kind == kind && config.name == name) {
@@ -197,7 +202,7 @@ impl Fitting {
                 return Err(refused(agent, error, is_it));
             }
         }
-        // Whoever asked may not wait until it is written; then the next look finds it.
+        // If the caller drops this future during the write, `seen` stays empty and the next check finds the change.
         let seen = made.seen.take();
         let config = change.write(as_whom, now).await?;
         let seen = made.seen.insert(seen.unwrap_or_default());
@@ -211,7 +216,7 @@ impl Fitting {
         Ok(Kept { config, counts: if is_hidden { Counts::Hidden } else { Counts::Here } })
     }
 
-    /// The last versions of everything.
+    /// Reads the latest versions of all configuration.
     async fn kept(&self) -> Result<Vec<StoredConfig>, Error> {
         let mut kept = Vec::new();
         for kind in ConfigKind::ALL {
@@ -235,7 +240,7 @@ impl Fitting {
         Ok(())
     }
 
-    /// Makes every agent whose layers have changed, and those that could not be made before.
+    /// Builds every agent whose configuration has changed, and retries those that failed before.
     fn cut(&self, made: &Made, kept: &[StoredConfig]) -> Result<Cut, Error> {
         let mut cut = Cut { names: BTreeSet::new(), ready: Vec::new(), failed: Vec::new() };
         for Plan { name, is_kept, layers, make } in self.tailored.by.plans(kept)? {
@@ -252,7 +257,7 @@ impl Fitting {
         Ok(cut)
     }
 
-    /// Lets agents answer, and those no more that are gone.
+    /// Installs the new agents and removes the deleted ones.
     fn wear(&self, made: &mut Made, cut: Cut) {
         made.layers.retain(|agent, _| {
             let stays = cut.names.contains(agent);
@@ -276,7 +281,7 @@ impl Fitting {
     }
 }
 
-/// Puts what is to be kept in the place of its last version, or takes that away.
+/// Applies a change to the configuration in memory.
 fn change_in(kept: &mut Vec<StoredConfig>, change: &Change, at: Millis) {
     let Change { kind, name, body, .. } = change;
     let Some(body) = body else {
@@ -297,7 +302,7 @@ fn change_in(kept: &mut Vec<StoredConfig>, change: &Change, at: Millis) {
     }
 }
 
-/// Why something is not kept. What would be a mistake of the machine at a start is one of the request here.
+/// Returns the error for a rejected change. An error that would be internal at start-up is a client error here.
 fn refused(agent: &str, error: &Error, is_it: bool) -> Error {
     let (kind, detail) = match error.kind().status() {
         400 | 404 => (error.kind(), error.detail().to_owned()),

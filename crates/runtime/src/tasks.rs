@@ -1,9 +1,9 @@
-//! The tasks of a worker: counted while they run, and dropped together.
+//! The background tasks of a worker: counted while they run, and dropped together.
 use outlast_ports::task::Spawner;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// The tasks that run for one worker.
+/// The tasks of one worker.
 pub(crate) struct Tasks {
     spawner: Arc<dyn Spawner>,
     running: watch::Sender<usize>,
@@ -11,15 +11,15 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
-    /// None yet.
+    /// Creates an empty set of tasks.
     pub(crate) fn new(spawner: Arc<dyn Spawner>) -> Arc<Self> {
         Arc::new(Self { spawner, running: watch::Sender::new(0), dropped: watch::Sender::new(false) })
     }
 
-    /// Runs one more.
+    /// Spawns a task.
     pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let running = Running::new(self.clone());
-        // Within the task it would lie twice: where it is captured, and where it is polled.
+        // Boxed, because inside the async block it would be stored twice: captured and polled.
         let task = Box::pin(task);
         self.spawner.spawn(Box::pin(async move {
             let mut dropped = running.0.dropped.subscribe();
@@ -31,21 +31,21 @@ impl Tasks {
         }));
     }
 
-    /// Comes back when none runs.
+    /// Waits until no task is running.
     pub(crate) async fn ended(&self) {
         let mut running = self.running.subscribe();
-        // The sender is ours, so it cannot be gone.
+        // This value owns the sender, so the channel cannot be closed.
         let _none = running.wait_for(|running| *running == 0).await;
     }
 
-    /// Drops all of them where they stand, and every one that comes later.
+    /// Drops all tasks at their current await point, and every task that is spawned later.
     pub(crate) async fn drop_all(&self) {
         self.dropped.send_replace(true);
         self.ended().await;
     }
 }
 
-/// One task that runs. It counts until it is dropped, however it ends.
+/// A running task. It is counted until it is dropped, however it ends.
 struct Running(Arc<Tasks>);
 
 impl Running {

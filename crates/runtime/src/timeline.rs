@@ -1,7 +1,8 @@
-//! What a turn asked of the world, effect by effect: request, outcome, decisions, labels, attempts, times.
+//! The effects of a turn in order: request, outcome, decisions, labels, attempts and times.
 //!
-//! A fold over the turn's records. A call of a batch is an effect of its own, under its claim. A model call is one from the first
-//! record that tells of it, be it only that a rule holds it up or that an attempt failed.
+//! Folds the records of a turn. Each call of a batch is a separate effect, under its claim. A model call is an effect
+//! from the first record about it, even if that only says that a rule delays it or that an attempt failed. Knows
+//! nothing of the store. [`crate::why`] uses it to explain what a turn waits for.
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{
     BatchCall, Command, DirectOutcome, EffectKind, ModelOutcome, Outcome, RefusedCall, Reply, StepOutcome,
@@ -21,118 +22,119 @@ use outlast_vocab::wait::{Resolution, Wait};
 use outlast_vocab::{CallId, Error, Failure, Millis, ReplayKey};
 use serde_json::{Value, json};
 
-/// What a turn did, as people look at it.
+/// What a turn did, for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
-    /// What it asked of the world, in the order it was asked for.
+    /// Its effects, in the order in which they were requested.
     pub effects: Vec<EffectView>,
-    /// What a policy decided of the turn itself, in order.
+    /// Policy decisions about the turn itself, in order.
     pub decisions: Vec<Decided>,
-    /// Where another lease went on with it, in order.
+    /// Where another lease resumed the turn, in order.
     pub resumes: Vec<Resume>,
 }
 
-/// That another lease went on with a turn.
+/// A resume of a turn by another lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resume {
-    /// The record of it, in the first write of the lease.
+    /// The record of the resume, in the first write of the lease.
     pub seq: Seq,
-    /// Who took it over, when, and under which number.
+    /// The worker and lease number, and when it took over.
     pub by: Resumed,
-    /// How many effects had their outcome before: they were answered from the journal.
+    /// The number of effects that already had an outcome and were answered from the journal.
     pub replayed: usize,
 }
 
-/// What a policy decided at a point of the turn.
+/// A policy decision at a point of the turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// What it is about.
+    /// The subject of the decision.
     pub key: ReplayKey,
-    /// The record of it.
+    /// The record of the decision.
     pub seq: Seq,
     /// When it was written.
     pub at: Millis,
-    /// Where it was decided.
+    /// The policy point.
     pub point: Point,
-    /// What was decided, by which rule.
+    /// The decision and the rule that made it.
     pub ruling: Ruling,
-    /// The untrusted sources that may have asked for it.
+    /// The untrusted sources that may have caused it.
     pub labels: Labels,
 }
 
-/// One request to the world, as people look at it.
+/// One effect of a turn, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectView {
     /// Its path in the turn.
     pub key: ReplayKey,
-    /// What kind of request it is.
+    /// The kind of request.
     pub kind: EffectKind,
-    /// The record that asked; for one that was asked and answered in one write, that.
+    /// The record of the request. If request and outcome were written together, that record.
     pub seq: Seq,
-    /// The record with its outcome.
+    /// The record of the outcome.
     pub answered: Option<Seq>,
-    /// When it was asked; for one that was asked and answered in one write, when the record before was written.
+    /// When it was requested. If request and outcome were written together, when the previous record was written.
     pub from: Millis,
     /// When its outcome became durable.
     pub until: Option<Millis>,
-    /// How it stands.
+    /// Its state.
     pub state: EffectState,
-    /// The attempt that gave the outcome, or runs; counted from 1. Of a model call, those that failed are counted, and not those that
-    /// ended with their process.
+    /// The current attempt or the one that gave the outcome, counted from 1. For a model call, failed attempts count,
+    /// but not those that ended with their process.
     pub attempts: u32,
-    /// What was asked; nothing is known of it where a model was not asked yet.
+    /// The request. Empty for a model call that has not gone out yet.
     pub request: Value,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Option<Value>,
-    /// What is known of a call of a tool beside that.
+    /// Details of a tool call.
     pub call: Option<CallView>,
-    /// What a policy decided of it at other points than that of a call, in order.
+    /// Policy decisions about it at points other than the tool call, in order.
     pub decisions: Vec<Decided>,
-    /// What it used, where a model was asked.
+    /// The token usage of a model call.
     pub usage: Option<Usage>,
-    /// What it cost, where its model or its tool has a price.
+    /// The cost, if its model or tool has a price.
     pub cost: Option<Cost>,
     /// The hooks that changed it, in order.
     pub hooks: Vec<HookName>,
-    /// What it holds still for.
+    /// The waits that it is parked on.
     pub waits: Vec<Wait>,
-    /// What befell it on the way to its outcome, in order.
+    /// Incidents before its outcome, in order.
     pub incidents: Vec<Incident>,
-    /// How often it was answered from the journal, because another lease went on with the turn.
+    /// How often it was answered from the journal after another lease resumed the turn.
     pub replays: usize,
 }
 
-/// Something that befell an effect on the way to its outcome.
+/// An incident of an effect before its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
-    /// The record of it.
+    /// The record of the incident.
     pub seq: Seq,
     /// When it was written.
     pub at: Millis,
-    /// What it was.
+    /// The kind of incident.
     pub what: Befell,
 }
 
-/// What can befall an effect.
+/// A kind of incident.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Befell {
-    /// It was begun again: after a failure, or after the process died.
+    /// It was restarted, after a failure or after the process died.
     Again {
-        /// Which attempt began, counted from 1.
+        /// The number of the new attempt, from 1.
         attempt: u32,
     },
-    /// An attempt to ask a model failed. Its number counts from 1 here; in its record it counts on over the leases of the session.
+    /// An attempt to call a model failed. Here attempts are numbered from 1; in the record the numbers continue over
+    /// the leases of the session.
     Failed(FailedAttempt),
-    /// A rate made it wait, let it go then, or refused it.
+    /// A rate limit delayed, released or rejected it.
     Paced(Paced),
-    /// A payment of it came this far.
+    /// A payment of it changed its state.
     Payment(Payment),
-    /// The turn could not go on here, and waited for a person or a deploy.
+    /// The turn got stuck here, and waited for a person or a deploy.
     Stuck(Failure),
 }
 
 impl Befell {
-    /// One word for it.
+    /// Returns the name of the kind, in one word.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Again { .. } => "again",
@@ -144,42 +146,42 @@ impl Befell {
     }
 }
 
-/// A call of a tool.
+/// Details of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallView {
-    /// Our id of it.
+    /// The id that Outlast gave the call.
     pub id: Option<CallId>,
     /// The tool.
     pub tool: String,
-    /// What may happen to it when it is interrupted.
+    /// The effect class, which says what may happen to an interrupted call.
     pub class: Option<EffectClass>,
-    /// What the policy decided, where a rule fits.
+    /// The policy decision, if a rule matched.
     pub ruling: Option<Ruling>,
-    /// The untrusted sources that may have asked for it.
+    /// The untrusted sources that may have caused it.
     pub labels: Labels,
     /// Where the values of its sink arguments come from.
     pub provenance: Provenance,
 }
 
-/// How an effect stands.
+/// The state of an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EffectState {
-    /// It was asked for and has no outcome.
+    /// It was requested and has no outcome.
     Open,
-    /// It holds still for something outside.
+    /// It is parked.
     Waits,
-    /// It has its outcome.
+    /// It has an outcome.
     Done,
     /// Its outcome is an error.
     Failed,
-    /// It was refused before it could run.
+    /// It was rejected before it could run.
     Refused,
-    /// Nobody knows whether it happened.
+    /// It is not known whether it happened.
     Unknown,
 }
 
 impl EffectState {
-    /// One word for tables.
+    /// Returns the name of the state, in one word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -192,17 +194,17 @@ impl EffectState {
     }
 }
 
-/// What a turn did, from its records.
+/// Builds the timeline of a turn from its records.
 pub fn of_turn(records: &[Record]) -> Timeline {
     let mut fold = Fold::default();
     let first = records.first().map_or(Millis(0), |record| record.at);
     let (mut before, mut now) = (first, first);
     for record in records {
-        // Records of one write have one time: what it tells of began after the write before.
+        // Records of one write share a time. Their effects began after the previous write.
         if record.at > now {
             (before, now) = (now, record.at);
         }
-        // Nobody worked on it before it was taken over.
+        // No worker had the turn before it was taken over.
         if let Fact::Resumed(resumed) = &record.fact {
             before = before.max(resumed.since);
         }
@@ -214,21 +216,21 @@ pub fn of_turn(records: &[Record]) -> Timeline {
 #[derive(Default)]
 struct Fold {
     effects: Vec<EffectView>,
-    /// Where the effect of each claim stands.
+    /// The index of the effect of each claim.
     claims: Vec<(ClaimRef, usize)>,
-    /// What hooks changed of effects that have no record yet.
+    /// Hooks that changed effects without a record so far.
     hooked: Vec<(ReplayKey, HookName)>,
-    /// What was decided of calls that calls make, and that have no record yet.
+    /// Decisions about nested calls without a record so far.
     ruled: Vec<Ruled>,
-    /// What befell effects that have no record yet; with no key it was the next one, whichever that is.
+    /// Incidents of effects without a record so far. Without a key, it belongs to the next effect.
     ahead: Vec<(Option<ReplayKey>, Incident)>,
-    /// What was decided besides calls and model calls of the turn.
+    /// Decisions about anything other than tool calls and model calls of the turn.
     decided: Vec<Decided>,
     resumes: Vec<Resume>,
 }
 
 impl Fold {
-    /// What is left belongs to the effect around it, or else to the turn.
+    /// Builds the timeline. What is left over belongs to the enclosing effect, or else to the turn.
     fn timeline(mut self) -> Timeline {
         for (key, incident) in std::mem::take(&mut self.ahead) {
             if let Some(effect) = key.and_then(|key| self.around(&key)) {
@@ -272,7 +274,7 @@ impl Fold {
             }
             Fact::Reclaimed(reclaimed) => {
                 if let Some(effect) = self.claim(reclaimed.claim) {
-                    // A claim that was only renewed, because its call was at rest, has the same number.
+                    // A claim that was only renewed, because its call was parked, keeps its number.
                     if reclaimed.attempt > effect.attempts {
                         effect.incidents.push(incident(record, Befell::Again { attempt: reclaimed.attempt }));
                     }
@@ -299,7 +301,7 @@ impl Fold {
                 if let Some(call) = self.model_call(key, record, before) {
                     call.try_in_vain(record, attempts);
                 } else {
-                    // One that a call asks has its record later; a summary is made for the model call after it.
+                    // The record of a nested model call comes later. A summary belongs to the model call after it.
                     let key = self.around(key).is_some().then(|| key.clone());
                     let failed = (1..).zip(attempts);
                     let failed =
@@ -347,7 +349,7 @@ impl Fold {
         }
     }
 
-    /// An effect that was asked and answered in one write.
+    /// Adds an effect whose request and outcome were written together.
     fn perform(&mut self, record: &Record, before: Millis, performed: &Performed) {
         let Performed { key, command, outcome, tried, cost, .. } = performed;
         let mut effect = EffectView { from: before, ..asked(key.clone(), record, command) };
@@ -363,7 +365,7 @@ impl Fold {
         }
     }
 
-    /// Keeps a decision with the model call it is about; one about something else waits for what that belongs to.
+    /// Adds a decision to its model call, or keeps it until the effect that it belongs to is known.
     fn decide(&mut self, ruled: &Ruled, record: &Record, before: Millis) {
         let Ruled { key, at: point, ruling, labels, .. } = ruled.clone();
         let decided = Decided { key, seq: record.seq, at: record.at, point, ruling, labels };
@@ -379,7 +381,7 @@ impl Fold {
         call.decisions.push(decided);
     }
 
-    /// The model call of the turn that this is a part of; it begins here unless a record told of it before.
+    /// Returns the model call that this key is part of. Adds it if this is the first record about it.
     fn model_call(&mut self, key: &ReplayKey, record: &Record, before: Millis) -> Option<&mut EffectView> {
         let key = key.model_call()?;
         if !self.effects.iter().any(|effect| effect.key == key) {
@@ -388,7 +390,7 @@ impl Fold {
         self.effects.iter_mut().find(|effect| effect.key == key)
     }
 
-    /// The innermost effect that has this place in it.
+    /// Returns the innermost effect that contains this key.
     fn around(&mut self, key: &ReplayKey) -> Option<&mut EffectView> {
         let around = self.effects.iter_mut().filter(|effect| is_of(key, effect));
         around.max_by_key(|effect| effect.key.as_str().len())
@@ -403,7 +405,7 @@ impl Fold {
         if let Some(at) = self.ruled.iter().rposition(|ruled| ruled.key == effect.key) {
             let ruled = self.ruled.swap_remove(at);
             effect.call = made_within(&ruled);
-            // It ran with these, whatever the call wanted to pass.
+            // Show the arguments that it ran with, which a rule may have changed.
             if let (Some(input), Some(arguments)) = (effect.request.get_mut("input"), ruled.facts) {
                 *input = arguments;
             }
@@ -431,7 +433,7 @@ impl Fold {
         self.effects.push(effect);
     }
 
-    /// Adds an incident to the effect at this place, or to the one around it.
+    /// Adds an incident to the effect with this key, or to the enclosing one.
     fn befall(&mut self, key: &ReplayKey, incident: Incident) {
         match self.effects.iter_mut().rev().find(|effect| is_of(key, effect)) {
             Some(effect) => effect.incidents.push(incident),
@@ -444,7 +446,7 @@ impl Fold {
         self.effects.get_mut(*at)
     }
 
-    /// A call that somebody outside finished has its outcome with the completion.
+    /// Settles a call that was completed externally. Its outcome is in the record of the completion.
     fn complete(&mut self, key: &ReplayKey, record: &Record, outcome: &Outcome) {
         let Outcome::AwaitEvent(resolution) = outcome else { return };
         if let Some(call) = self.effects.iter_mut().find(|effect| effect.key.completion() == *key) {
@@ -468,7 +470,7 @@ impl Fold {
     }
 }
 
-/// Whether a place is that of an effect, or within it.
+/// Returns whether a key is that of an effect, or inside it.
 fn is_of(key: &ReplayKey, effect: &EffectView) -> bool {
     *key == effect.key || key.is_under(&effect.key)
 }
@@ -482,7 +484,7 @@ fn in_vain(record: &Record, failed: &FailedAttempt, attempt: u32) -> Incident {
     Incident { at: failed.until, ..incident(record, Befell::Failed(failed)) }
 }
 
-/// An effect of which no more is known than that it is there.
+/// Creates an effect without details.
 fn bare(key: ReplayKey, kind: EffectKind, record: &Record) -> EffectView {
     EffectView {
         key,
@@ -514,7 +516,7 @@ fn asked(key: ReplayKey, record: &Record, command: &Command) -> EffectView {
     EffectView { request: content(json(command)), call, ..bare(key, command.kind(), record) }
 }
 
-/// A call that a call wanted to make and a policy did not let it.
+/// Creates the effect of a nested call that a policy denied.
 fn refused_within(ruled: &Ruled, record: &Record, refusal: &Error) -> EffectView {
     EffectView {
         answered: Some(record.seq),
@@ -533,7 +535,7 @@ fn made_within(ruled: &Ruled) -> Option<CallView> {
     Some(CallView { id: None, tool, class: None, ruling, labels, provenance })
 }
 
-/// One call of a batch.
+/// Creates the effect of one call of a batch.
 fn claimed(key: ReplayKey, record: &Record, call: &BatchCall) -> EffectView {
     let (request, call_view) = (content(json(call)), Some(view(call)));
     let effect = EffectView { request, call: call_view, ..bare(key, EffectKind::ToolCall, record) };
@@ -573,7 +575,7 @@ impl EffectView {
         open && self.kind == EffectKind::ModelCall
     }
 
-    /// Adds what was streamed of a reply that a cancel cut short, and what it is counted as.
+    /// Records the partial text, usage and cost of a cancelled reply.
     fn interrupt(&mut self, record: &Record, text: &str, usage: Usage, cost: Option<Cost>) {
         (self.state, self.answered, self.until) = (EffectState::Failed, Some(record.seq), Some(record.at));
         self.outcome = Some(json!({ "interrupted": { "text": text } }));
@@ -581,7 +583,7 @@ impl EffectView {
         self.charge(cost);
     }
 
-    /// Attempts that failed before the one that gave the outcome, or before the turn held still.
+    /// Adds failed attempts before the outcome, or before the turn parked.
     fn try_in_vain(&mut self, record: &Record, failed: &[FailedAttempt]) {
         for failed in failed {
             self.incidents.push(in_vain(record, failed, self.attempts));
@@ -598,7 +600,7 @@ impl EffectView {
         self.from = self.incidents.iter().filter_map(began).fold(self.from, Ord::min);
     }
 
-    /// What was told of it before its outcome was there stays.
+    /// Replaces this effect with the answered one, and keeps what earlier records said.
     fn goes_on_as(&mut self, answered: Self) {
         let Self { from, attempts, mut incidents, mut decisions, mut hooks, .. } =
             std::mem::replace(self, answered);
@@ -610,7 +612,7 @@ impl EffectView {
         (self.decisions, self.hooks) = (decisions, hooks);
     }
 
-    /// A person said how it went.
+    /// Settles a call of unknown outcome by the verdict of a person.
     fn settle_by_word(&mut self, record: &Record, verdict: &Verdict) {
         let (state, result) = match verdict {
             Verdict::Happened(result) => (state_of(result), json(result)),
@@ -620,7 +622,7 @@ impl EffectView {
         (self.answered, self.until) = (Some(record.seq), Some(record.at));
     }
 
-    /// Notes what a call of a tool with a price cost.
+    /// Sets the cost, if there is one.
     fn charge(&mut self, cost: Option<Cost>) {
         self.cost = cost.or(self.cost);
     }
@@ -665,12 +667,12 @@ fn resolved(resolution: &Resolution) -> EffectState {
     }
 }
 
-/// Requests and outcomes are plain data.
+/// Serializes plain data, which cannot fail.
 fn json(value: &impl serde::Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// What a tagged value says, without its tag.
+/// Returns the content of an externally tagged value.
 fn content(tagged: Value) -> Value {
     match tagged {
         Value::Object(members) if members.len() == 1 => {

@@ -1,5 +1,8 @@
-//! Runs the tools of a reply: what is answered is not run again, what was interrupted is ruled on, the rest runs in
-//! parallel as far as it may (R6.5, R6.6).
+//! Runs the tool calls of a reply. Answered calls are not run again, interrupted calls are resolved, and the rest run
+//! in parallel where allowed.
+//!
+//! The driver stays in this module and owns all writes. One call runs in [`crate::scope`]; `call` performs its
+//! attempts.
 use crate::call::perform;
 use crate::catalogue::AskedFor;
 use crate::drive::Turn;
@@ -40,20 +43,20 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 
-/// Bytes of a message around a result, with the names of its call and tool.
+/// The overhead of a tool message, with the names of its call and tool.
 const RESULT_BYTES: usize = 256;
 
-/// Messages that calls of one batch may have under way to the driver.
+/// The capacity of the channel from the calls of a batch to the driver.
 const MESSAGES: usize = 64;
 
-/// One call of the batch while it is worked on.
+/// One call of the batch in progress.
 struct Slot {
     key: ReplayKey,
     claim: ClaimRef,
     class: EffectClass,
-    /// Its tool, unless it was refused.
+    /// Its tool. `None` if the call was rejected or its outcome is reused.
     tool: Option<ToolName>,
-    /// When its rates let it begin.
+    /// When its rate limits let it begin.
     begins: Begins,
     state: State,
 }
@@ -61,30 +64,30 @@ struct Slot {
 /// A batch whose calls are claimed.
 struct Claimed {
     slots: Vec<Slot>,
-    /// What they may use at most.
+    /// The most that they may use.
     most: Amount,
-    /// The budget that has not enough left for them, if one has not.
+    /// The budget that is too low for them, if there is one.
     short: Option<Short>,
 }
 
 enum State {
     /// It has to run, as this attempt.
     Run(PreparedCall, u32),
-    /// It ran; somebody outside has to complete it.
+    /// It ran and waits to be completed externally.
     Pending(PreparedCall),
-    /// It has its result.
+    /// It has a result.
     Settled(ToolResult),
 }
 
-/// What came of a call.
+/// The completion of a call.
 pub(crate) enum Came {
     /// The tool ran.
     Ran(usize, ToolOutcome, Written),
-    /// Somebody outside completed it, and this is what the model is told.
+    /// It was completed externally. The result is what the model is shown.
     Completed(usize, Resolution, ToolResult),
 }
 
-/// Runs the batch until every call has a result or the turn holds still.
+/// Runs the batch until every call has a result or the turn parks.
 pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H) -> Result<Step, Error> {
     let Claimed { mut slots, most, short } = claim(turn, &batch, host).await?;
     if let Some(failure) = interrupts(&slots) {
@@ -116,7 +119,7 @@ pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H)
             }
         }
     };
-    // What was settled before, in this life or another, took no time now.
+    // A batch that was settled before took no time now.
     if runs {
         turn.world.metrics.passed(Phase::Tools, turn.world.clock.elapsed().saturating_sub(began));
     }
@@ -152,7 +155,7 @@ struct Next<'b> {
     results: Vec<&'b ToolResult>,
 }
 
-/// Writes the last answers of a batch, together with what is reserved for the model call that follows.
+/// Writes the last answers of a batch, together with the budget reservation for the following model call.
 async fn next_call<H: Host>(turn: &Turn<'_>, next: Option<Next<'_>>, host: &mut H) -> Result<(), Error> {
     let known = turn.world.model(&turn.outfit.package.model).map(|(_, info)| info);
     let (Some(Next { key, messages, results }), Ok(info), true) = (next, known, host.is_metered()) else {
@@ -166,7 +169,7 @@ async fn next_call<H: Host>(turn: &Turn<'_>, next: Option<Next<'_>>, host: &mut 
     host.reserve_ahead(Hold::new(key, most, price_of(info))).await
 }
 
-/// A rule that ends the turn because of one call lets none of its neighbours run.
+/// Rejects all calls of a batch if a rule ends the turn because of one of them.
 fn refuse_all_if_interrupted(calls: &mut [BatchCall]) {
     let interrupts = |call: &BatchCall| match call {
         BatchCall::Refused(refused) if refused.failure.code == Kind::PolicyInterrupted => {
@@ -185,7 +188,7 @@ fn refuse_all_if_interrupted(calls: &mut [BatchCall]) {
     }
 }
 
-/// Why a rule ends the turn because of one of these calls, if one does.
+/// Returns why a rule ends the turn, if one of these calls caused that.
 fn interrupts(slots: &[Slot]) -> Option<Failure> {
     slots.iter().find_map(|slot| match &slot.state {
         State::Settled(ToolResult::Err(failure)) if failure.code == Kind::PolicyInterrupted => {
@@ -199,7 +202,7 @@ fn refused_call(ask: &ToolUse, failure: Failure) -> BatchCall {
     BatchCall::Refused(RefusedCall::new(ask.id.clone(), ask.tool.clone(), failure))
 }
 
-/// Claims the calls: prepared and journaled before any of them runs, or taken over from the journal.
+/// Claims the calls: prepares and records them before any of them runs, or takes them over from the journal.
 async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Result<Claimed, Error> {
     host.reach(batch.key(), EffectKind::ToolBatch)?;
     let history = host.history().clone();
@@ -290,7 +293,7 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
     Ok(Claimed { slots, most, short })
 }
 
-/// Notes the outcome of a call that the turn which this one retries has got. Nothing is paid for it here.
+/// Records the outcome of a call that is reused from the turn that this one retries. It costs nothing here.
 fn note_reused<H: Host>(slot: &Slot, history: &History, host: &mut H) {
     let Some(ReusableCall { outcome: Some(outcome), undo, .. }) = history.reusable().call(&slot.key) else {
         return;
@@ -304,7 +307,7 @@ fn rate_refused(failure: Failure) -> State {
     State::Settled(ToolResult::Err(failure))
 }
 
-/// Notes the result that a call has without having run.
+/// Records the result of a call that did not run.
 fn note_result<H: Host>(slot: &Slot, host: &mut H) {
     if let State::Settled(result) = &slot.state {
         let outcome = ToolOutcome::Done(result.clone()).into();
@@ -312,7 +315,7 @@ fn note_result<H: Host>(slot: &Slot, host: &mut H) {
     }
 }
 
-/// Writes the claims, and reserves for the calls. No budget keeps a turn from taking back what it did.
+/// Writes the claims and reserves budget for the calls. Undo calls need no budget.
 async fn reserve<H: Host>(batch: &ReplayKey, most: Amount, host: &mut H) -> Result<Reserved, Error> {
     if most == Amount::ZERO || batch.is_undo() {
         return Ok(Reserved { last: host.flush().await?, short: None });
@@ -320,7 +323,7 @@ async fn reserve<H: Host>(batch: &ReplayKey, most: Amount, host: &mut H) -> Resu
     host.reserve(hold_calls(batch.clone(), most)).await
 }
 
-/// What the calls of a batch may use at most.
+/// Returns the most that the calls of a batch may use.
 fn most_of<'c>(turn: &Turn<'_>, batch: impl Iterator<Item = &'c BatchCall>) -> Amount {
     calls(batch.filter_map(|call| match call {
         BatchCall::Run(call) => Some(contract(turn, call)),
@@ -328,7 +331,7 @@ fn most_of<'c>(turn: &Turn<'_>, batch: impl Iterator<Item = &'c BatchCall>) -> A
     }))
 }
 
-/// What they used: a call that failed costs nothing.
+/// Returns what the calls used. A failed call costs nothing.
 fn used_of(turn: &Turn<'_>, slots: &[Slot], most: Amount) -> Amount {
     let failed = slots.iter().filter_map(|slot| match &slot.state {
         State::Settled(ToolResult::Err(failure)) if failure.code != Kind::ToolOutcomeUnknown => {
@@ -341,7 +344,8 @@ fn used_of(turn: &Turn<'_>, slots: &[Slot], most: Amount) -> Amount {
     Amount { calls: most.calls, ..most.without(failed) }
 }
 
-/// What the calls of a batch that is cut short used, and what of that nobody knows. What never began used nothing.
+/// Returns the usage of a cancelled batch, and the part of it whose outcome is unknown. Calls that never began used
+/// nothing.
 fn used_when_cut(turn: &Turn<'_>, slots: &[Slot], began: &[bool]) -> (Amount, Amount) {
     let price = |slot: &Slot| {
         let of = |tool: &ToolName| turn.outfit.contracts.iter().find(|contract| contract.name == *tool);
@@ -363,7 +367,7 @@ fn used_when_cut(turn: &Turn<'_>, slots: &[Slot], began: &[bool]) -> (Amount, Am
     (used, lost)
 }
 
-/// Answers the calls that a budget has not enough left for. None of them ran.
+/// Answers the calls that a budget is too low for. None of them ran.
 fn refuse<H: Host>(slots: &[Slot], short: &Short, host: &mut H) {
     for slot in slots.iter().filter(|slot| matches!(slot.state, State::Run(..))) {
         let result = ToolResult::Err(Failure::from(&short_of(short)));
@@ -372,7 +376,7 @@ fn refuse<H: Host>(slots: &[Slot], short: &Short, host: &mut H) {
     }
 }
 
-/// Takes a batch over from the journal. What was interrupted is ruled on, and the ruling is durable before anything
+/// Takes over a batch from the journal. Interrupted calls are resolved, and the decision is durable before anything
 /// runs again.
 async fn take_over<H: Host>(
     turn: &Turn<'_>,
@@ -436,7 +440,7 @@ async fn take_over<H: Host>(
     Ok(Claimed { slots, most, short })
 }
 
-/// Rules on a call that was begun and has no outcome (R3.4).
+/// Decides what happens to a call that began and has no outcome: run it again, or ask the tool whether it happened.
 async fn rule<H: Host>(
     turn: &Turn<'_>,
     (key, claim): (&ReplayKey, ClaimRef),
@@ -463,8 +467,8 @@ async fn rule<H: Host>(
     Ok(result_of(&outcome).map_or_else(|| State::Pending(call.clone()), State::Settled))
 }
 
-/// Pays or frees what an interrupted call had set aside, once its tool has said whether it happened. If nobody knows, it
-/// stays set aside.
+/// Settles or releases the payments of an interrupted call, once its outcome is known. If it is unknown, they stay
+/// reserved.
 async fn conclude<H: Host>(turn: &Turn<'_>, key: &ReplayKey, outcome: &ToolOutcome, host: &mut H) {
     let open: Vec<Payment> = host.history().open_payments(key).cloned().collect();
     let facts = match outcome {
@@ -475,7 +479,7 @@ async fn conclude<H: Host>(turn: &Turn<'_>, key: &ReplayKey, outcome: &ToolOutco
     host.note_all(facts);
 }
 
-/// What a tool says of a call that it was asked about, as hooks leave it.
+/// Runs the hooks on the outcome that a tool reported for an interrupted call.
 async fn shown<H: Host>(
     turn: &Turn<'_>,
     key: &ReplayKey,
@@ -491,7 +495,7 @@ async fn shown<H: Host>(
     ToolOutcome::Done(result)
 }
 
-/// Asks the tool whether an interrupted call happened. A probe that fails cannot tell.
+/// Asks the tool whether an interrupted call happened. If the probe fails, the outcome is unknown.
 async fn probe(turn: &Turn<'_>, call: &PreparedCall, held: &Held) -> ToolOutcome {
     let asked = match (turn.outfit.catalogue.provider(&call.tool), whole(turn, call, held).await) {
         (Ok(provider), Ok(call)) => AssertUnwindSafe(provider.probe(&call)).catch_unwind().await,
@@ -510,11 +514,11 @@ async fn probe(turn: &Turn<'_>, call: &PreparedCall, held: &Held) -> ToolOutcome
 enum Worked {
     Settled,
     Waits(Vec<Wait>),
-    /// For this reason; of each call whether it may have begun.
+    /// The reason, and for each call whether it may have begun.
     Cancelled(String, Vec<bool>),
 }
 
-/// Runs what has to run. The driver stays here, so every write of the batch goes through one place.
+/// Runs the calls that have to run. The driver stays here, so every write of the batch goes through one place.
 async fn work<H: Host>(
     turn: &Turn<'_>,
     slots: &mut [Slot],
@@ -576,12 +580,12 @@ async fn work<H: Host>(
                 return Ok(Worked::Cancelled(reason, began));
             }
         };
-        // Calls that are done at the same time share one write.
+        // Calls that finish at the same time share one write.
         let mut came = came;
         let mut keep = false;
         while let Some(now) = came {
             let now = now?;
-            // What the call noted on its way comes before its answer.
+            // Facts that the call sent earlier come before its answer.
             while let Ok(message) = from_calls.try_recv() {
                 take(message, &mut waiting, host).await?;
             }
@@ -595,8 +599,8 @@ async fn work<H: Host>(
             }
             came = poll_immediate(running.next()).await.flatten();
         }
-        // An answer that must not be asked for again is durable at once; pure ones wait for their neighbours. The last ones are
-        // written by who asked for all of them.
+        // The answer of a call that must not run again is written now. Pure answers wait for the next write. The caller
+        // writes the last ones.
         if keep && slots.iter().any(|slot| !matches!(slot.state, State::Settled(_))) {
             host.flush().await?;
         }
@@ -616,7 +620,7 @@ pub(crate) fn contract<'a>(turn: &'a Turn<'_>, call: &PreparedCall) -> Option<&'
     turn.outfit.contracts.iter().find(|contract| contract.name == call.tool)
 }
 
-/// A call with everything in place of what its arguments refer to.
+/// Returns a call with the references in its arguments replaced by the content.
 pub(crate) async fn whole<'c>(
     turn: &Turn<'_>,
     call: &'c PreparedCall,
@@ -639,19 +643,19 @@ async fn take<H: Host>(
             host.note_values(values);
             host.note_files(files);
             host.flush().await?;
-            // The call may have been dropped meanwhile; the fact stands.
+            // The call may have been dropped meanwhile. The fact stays recorded.
             let _ = done.send(());
         }
         FromCall::Reserve(hold, word) => {
             let short = host.reserve(hold).await?.short;
-            // The call may have been dropped meanwhile; what is reserved counts as used then.
+            // The call may have been dropped meanwhile. The reservation then counts as used.
             let _ = word.send(short);
         }
         FromCall::GoesOut(want, word) => {
             host.want(vec![want]).await?;
             host.flush().await?;
             if let Some(pacing) = host.paced().pop() {
-                // The call may have been dropped meanwhile; what was taken for it is used up then.
+                // The call may have been dropped meanwhile. Its permit is then used up.
                 let _ = word.send(pacing);
             }
         }
@@ -666,7 +670,7 @@ async fn take<H: Host>(
     Ok(())
 }
 
-/// Notes the answer of a call; says whether the call has its result now.
+/// Records the answer of a call. Returns whether the call has its result now.
 fn settle<H: Host>(turn: &Turn<'_>, slot: &mut Slot, came: Came, host: &mut H) -> bool {
     let (State::Run(call, _) | State::Pending(call)) = &slot.state else { return true };
     let result = match came {
@@ -690,7 +694,7 @@ fn settle<H: Host>(turn: &Turn<'_>, slot: &mut Slot, came: Came, host: &mut H) -
     matches!(slot.state, State::Settled(_))
 }
 
-/// What takes an aborted turn back does not hold it up: a call that would wait has failed.
+/// Fails undo calls that would wait, because an aborted turn does not wait.
 fn refuse_to_wait<H: Host>(slots: &mut [Slot], waits: &[Wait], host: &mut H) {
     for slot in slots.iter_mut().filter(|slot| waits.iter().any(|wait| wait.key.is_under(&slot.key))) {
         let detail = "a call that takes another one back cannot wait";
@@ -709,20 +713,21 @@ fn note_undo<H: Host>(undo: Option<Undoable>, host: &mut H) {
     }
 }
 
-/// Whether a call of a turn that is cancelled may have begun, in this life or another: what waits for somebody's approval, for its
-/// time or for the calls before it has not.
+/// Returns whether a call of a cancelled turn may have begun, in this process or an earlier one. A call that waits for
+/// an approval, a deferral, its rate limit or other calls has not begun.
 fn may_have_begun(slot: &Slot, runs: bool, waits: &[Wait], history: &History) -> bool {
     let State::Run(call, attempt) = &slot.state else { return true };
     if *attempt > 1 || history.has_waited_within(&slot.key) {
         return true;
     }
-    // One that is tried again stands in line once more; only the journal tells that it has stood there all along.
+    // A retried call queues for its rate limit again. Only the journal says whether it has been queued since the first
+    // attempt.
     let in_line = || history.is_held(&slot.key, call);
     let to_begin = |wait: &Wait| wait.key.admits(&slot.key) && (wait.key != slot.key.rate() || in_line());
     runs && !waits.iter().any(to_begin)
 }
 
-/// Gives every call that did not finish an outcome, because the turn is cancelled.
+/// Records an outcome for every call that did not finish, because the turn is cancelled.
 fn give_up<H: Host>(
     turn: &Turn<'_>,
     slots: &mut [Slot],
@@ -747,7 +752,7 @@ fn give_up<H: Host>(
     }
 }
 
-/// The work of one slot as a future.
+/// Returns the future that runs one slot.
 fn start<'a, H: Host>(
     turn: &'a Turn<'_>,
     index: usize,

@@ -1,4 +1,4 @@
-//! Stops a turn that somebody wants to stop, and takes back what it did if they want that too (R6.15).
+//! Stops a turn that was cancelled or aborted, and undoes the calls of an aborted one.
 use crate::cancel::cancel;
 use crate::drive::Turn;
 use crate::host::{Driven, Host};
@@ -13,8 +13,8 @@ use outlast_vocab::{Error, ReplayKey};
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Ends a turn that was asked to stop. An aborted one first makes the calls that take back what it did, the newest first; one
-/// that fails is counted and does not keep the others from being made.
+/// Ends a cancelled turn. An aborted turn first undoes its calls, newest first. An undo call that fails is counted and
+/// does not stop the others.
 pub(crate) async fn stop<H: Host>(turn: &Turn<'_>, reason: String, host: &mut H) -> Result<Driven, Error> {
     host.reread().await?;
     let facts = turn.world.free_all(to_free(host), &reason).await;
@@ -22,7 +22,7 @@ pub(crate) async fn stop<H: Host>(turn: &Turn<'_>, reason: String, host: &mut H)
     if !host.history().aborted() {
         return host.finish(End::Cancelled { reason }.into()).await;
     }
-    // The wish to stop has been heard; what takes things back is not stopped by it.
+    // The cancel request has been handled, and must not cancel the undo calls.
     let (_, never) = cancel();
     let (heard, stopping) = (turn.heard.clone(), turn.stopping.clone());
     let turn = &Turn { cancel: never, stopping, heard, ..*turn };
@@ -38,15 +38,14 @@ pub(crate) async fn stop<H: Host>(turn: &Turn<'_>, reason: String, host: &mut H)
     }
 }
 
-/// Money that calls which did not happen had set aside. If nobody knows of a call whether it happened, its money stays where
-/// it is.
+/// Returns the open payments of calls that did not happen. Payments of calls with unknown outcome stay reserved.
 fn to_free<H: Host>(host: &H) -> Vec<Payment> {
     let history = host.history();
     let known = history.calls().filter(|(_, call)| call.outcome != Some(ToolOutcome::Unknown));
     known.flat_map(|(key, _)| history.open_payments(&key).cloned().collect::<Vec<_>>()).collect()
 }
 
-/// How a call with this result is taken back, if it can be.
+/// Returns how to undo a call with this result, if it can be undone.
 pub(crate) fn undoable(
     outfit: &Outfit,
     key: &ReplayKey,

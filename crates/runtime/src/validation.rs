@@ -1,7 +1,7 @@
-//! Runs validation against schemas from outside so that it holds up no turn.
+//! Runs validation against external schemas, and redactions, without blocking turns.
 //!
-//! A validation that takes a moment runs where it is asked for. A longer one runs on a thread of its own, and a few of those at the
-//! same time. The work of each is bounded before it begins ([`Schema::check`]), so that every thread comes to its end.
+//! Short work runs in place. Longer work runs on a separate thread, and only a few of those run at the same time. The
+//! work is bounded before it begins ([`Schema::check`]), so every thread ends.
 use outlast_validation::{Checked, ReplaceError, Schema, replace_all};
 use outlast_vocab::limits::{REDACTION_STEPS, REDACTION_STEPS_INLINE};
 use outlast_vocab::policy::Redaction;
@@ -12,31 +12,31 @@ use std::sync::{Arc, LazyLock};
 use std::thread;
 use tokio::sync::{Semaphore, oneshot};
 
-/// Bytes of the stack on which a long validation runs: a deep value against nested references takes many calls.
+/// The stack size of a validation thread. A deep value against nested references takes many calls.
 const STACK_BYTES: usize = 64 << 20;
 
-/// Long validations at the same time: half of the processors, and one at least.
+/// Limits the number of validation threads to half of the processors, at least one.
 static LONG: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     Arc::new(Semaphore::new((processors / 2).max(1)))
 });
 
-/// Validates a value. Dropping the future abandons a long validation; its thread ends when the validation does.
+/// Validates a value. Dropping the future abandons a long validation. Its thread ends when the validation does.
 pub(crate) async fn check(schema: &Arc<Schema>, value: &Value) -> Result<Checked, Error> {
     if schema.is_quick_for(value) {
         return schema.check(value);
     }
-    // Boxed: it is rare, and every turn would have room for it.
+    // Boxed, because it is rare and would make the future of every turn larger.
     Box::pin(check_apart(schema, value)).await
 }
 
-/// Validates a value on a thread of its own.
+/// Validates a value on a separate thread.
 async fn check_apart(schema: &Arc<Schema>, value: &Value) -> Result<Checked, Error> {
     let (schema, value) = (schema.clone(), value.clone());
     apart(move || schema.check(&value)).await?
 }
 
-/// Replaces everything in a text that a rule redacts.
+/// Applies the redactions of a rule to a text.
 pub(crate) async fn redacted(text: &str, redact: &[Redaction]) -> Result<String, Error> {
     match redact_all(text, redact, REDACTION_STEPS_INLINE) {
         Err(ReplaceError::TooMuchWork) => {}
@@ -66,7 +66,7 @@ fn refused(error: ReplaceError) -> Error {
     }
 }
 
-/// Does bounded work on a thread of its own. Dropping the future abandons the work; the thread ends when the work does.
+/// Runs bounded work on a separate thread. Dropping the future abandons the work. The thread ends when the work does.
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     let failed = |what: String| Error::new(Kind::IoFailed, format!("a value could not be validated: {what}"));
     let permit = LONG.clone().acquire_owned().await.map_err(|cause| failed(cause.to_string()))?;
@@ -74,7 +74,7 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     let thread = thread::Builder::new().name("outlast-validation".to_owned()).stack_size(STACK_BYTES);
     let began = thread.spawn(move || {
         let _permit = permit;
-        // Nobody waits for it any more if this fails.
+        // If this fails, the caller has given up.
         let _ = done.send(work());
     });
     began.map_err(|cause| failed(cause.to_string()))?;
@@ -105,7 +105,7 @@ mod tests {
         let mut checking = Box::pin(check(&schema, &value));
         assert!(poll_immediate(&mut checking).await.is_none(), "the first poll does not validate");
         assert_eq!(checking.await.unwrap(), Checked::Fits);
-        // A caller that gives up leaves nothing behind that keeps the next one out.
+        // A caller that gives up must not block the next one.
         let mut abandoned = Box::pin(check(&schema, &value));
         assert!(poll_immediate(&mut abandoned).await.is_none());
         drop(abandoned);

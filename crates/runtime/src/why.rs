@@ -1,4 +1,7 @@
-//! Why a session is not moving: what its turn waits for, since when, and who or what can move it (R14.6).
+//! Explains why a session is not progressing: what its turn waits for, since when, and who or what can unblock it.
+//!
+//! Reads records and waits, and changes nothing. The effects come from [`crate::timeline`], questions for approval from
+//! [`crate::approvals`].
 use crate::approvals::{self, Question};
 use crate::timeline::{self, EffectState, EffectView};
 use outlast_ports::store::{LastTurn, SessionState, SessionView, Store, TurnState, TurnView, WaitingTurn};
@@ -10,98 +13,98 @@ use outlast_vocab::record::{End, Fact, Record};
 use outlast_vocab::wait::{CompletionKey, Wait, WaitKind};
 use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
 
-/// The answer.
+/// Why a session or turn is not progressing.
 #[derive(Clone, Debug)]
 pub struct Why {
     /// The session.
     pub session: SessionId,
-    /// The turn that stands in the way, or that was asked about.
+    /// The turn that blocks the session, or that was asked about.
     pub turn: Option<TurnId>,
-    /// How it stands.
+    /// The state of the turn.
     pub standing: Standing,
-    /// Since when.
+    /// Since when it is in this state.
     pub since: Millis,
-    /// What it waits for, each with what moves it.
+    /// What it waits for, each with what unblocks it.
     pub waits: Vec<Blocked>,
-    /// Inputs that wait behind it.
+    /// The number of inputs queued behind it.
     pub queued: usize,
-    /// The last turn of a session that rests, and how it ended.
+    /// The last turn of an idle session, and how it ended.
     pub last: Option<(TurnId, End)>,
 }
 
-/// How a turn stands.
+/// The state of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The session has nothing to do.
+    /// The session is idle.
     Rests,
-    /// The turn is over.
+    /// The turn has ended.
     Ended(End),
-    /// It waits for another turn of its session.
+    /// It is queued behind another turn of its session.
     Behind(TurnId),
-    /// It could be driven, and no worker has taken it.
+    /// It is ready, and no worker has claimed it yet.
     Ready,
-    /// A worker drives it.
+    /// A worker is driving it.
     Driven {
-        /// Which.
+        /// The worker.
         worker: Option<WorkerId>,
-        /// What it does now.
+        /// The current activity: `the model` or the name of a tool.
         doing: String,
     },
-    /// It waits for something outside.
+    /// It waits for something external.
     Waits,
-    /// It is held back because workers died while it ran; it runs alone next.
+    /// It is held back because workers died while running it. It runs alone next.
     Held {
         /// Worker deaths since its last progress.
         deaths: u32,
-        /// When it is tried at the earliest.
+        /// The earliest time of the next try.
         until: Option<Millis>,
     },
-    /// It cannot go on as it is.
+    /// It is stuck: it cannot continue until something is fixed.
     Stuck(Failure),
 }
 
-/// One thing that a turn waits for.
+/// One wait of a turn.
 #[derive(Clone, Debug)]
 pub struct Blocked {
     /// The wait.
     pub wait: Wait,
-    /// Since when.
+    /// When the turn first parked on it.
     pub since: Millis,
-    /// The call that waits, and what it was passed.
+    /// The tool and arguments of the call that waits.
     pub call: Option<(String, serde_json::Value)>,
-    /// What moves it.
+    /// What unblocks it.
     pub mover: Mover,
 }
 
-/// Who or what can move a turn.
+/// Who or what can unblock a turn.
 #[derive(Clone, Debug)]
 pub enum Mover {
-    /// One of these, or anybody if none is named, by an approval.
+    /// An approval by one of these people, or by anyone if the list is empty.
     Approval {
-        /// What the question is called.
+        /// The id of the approval.
         id: ApprovalId,
-        /// Who may approve by now.
+        /// Who may approve now.
         who: Vec<String>,
     },
-    /// Whoever holds the completion key.
+    /// A completion with this key. `None` if the caller may not see the key.
     Completion(Option<CompletionKey>),
-    /// Time alone.
+    /// Time.
     Time,
-    /// The provider, once it answers again; an operator can have it called now.
+    /// The provider, once it answers again. An operator can force a call now.
     Provider {
-        /// Its name; none while the turn only keeps to the provider's rate limit.
+        /// The provider's name. `None` while the turn only waits for the provider's rate limit.
         name: Option<String>,
-        /// How the last attempt failed, as far as that is recorded.
+        /// The failure of the last attempt, if it is recorded.
         failure: Option<Failure>,
     },
-    /// Whoever sets this budget; a turn that older versions left behind does not say which.
+    /// An operator who raises this budget. `None` for turns written by older versions, which do not record it.
     Budget(Option<Purse>),
-    /// An operator or a deploy, once what is wrong is mended; and a worker that looks again by itself.
+    /// A fix by an operator or a deploy. A worker also tries again on its own.
     Retry,
 }
 
 impl Standing {
-    /// One word for tables and wires.
+    /// Returns the name of the state, in one word.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Rests => "rests",
@@ -117,7 +120,7 @@ impl Standing {
 }
 
 impl Mover {
-    /// One word for wires.
+    /// Returns the name of the kind, in one word.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Approval { .. } => "approval",
@@ -130,7 +133,7 @@ impl Mover {
     }
 }
 
-/// Why a session does not move.
+/// Explains why a session is not progressing.
 pub async fn of_session(store: &dyn Store, id: SessionId) -> Result<Why, Error> {
     let session = store.session(id).await?;
     if let Some(turn) = session.active {
@@ -145,7 +148,7 @@ pub async fn of_session(store: &dyn Store, id: SessionId) -> Result<Why, Error> 
     Ok(Why { session: id, turn: None, standing, since: session.updated, waits: Vec::new(), queued, last })
 }
 
-/// Why a turn does not move.
+/// Explains why a turn is not progressing.
 pub async fn of_turn(store: &dyn Store, id: TurnId) -> Result<Why, Error> {
     let turn = store.turn(id).await?;
     let session = store.session(turn.session).await?;
@@ -193,7 +196,7 @@ async fn of_active(store: &dyn Store, session: &SessionView, turn: &TurnView) ->
     Ok(Why { session: session.id, turn: Some(turn.id), standing, since, waits, queued, last: None })
 }
 
-/// Inputs that wait for the session.
+/// Returns the number of queued inputs of a session.
 async fn queued(store: &dyn Store, session: &SessionView) -> Result<usize, Error> {
     let newest = u32::try_from(outlast_vocab::Limits::default().queued_inputs + 1).unwrap_or(u32::MAX);
     let turns = store.turns(session.id, session.turns.saturating_sub(newest), newest as usize).await?;
@@ -231,7 +234,7 @@ async fn blocked(
         | WaitKind::Connection
         | WaitKind::ClientTool => match store.key_of(turn.id, wait.key.clone()).await {
             Ok(key) => Mover::Completion(Some(key)),
-            // Who may only look learns what it is, but not how to end it.
+            // A read-only caller learns about the wait, but not the key that ends it.
             Err(error) if error.kind() == Kind::AccessDenied => Mover::Completion(None),
             Err(error) => return Err(error),
         },
@@ -245,7 +248,7 @@ async fn blocked(
     Ok(Blocked { wait: wait.clone(), since, call, mover })
 }
 
-/// A question for approval: what is asked and who may answer changes while it waits.
+/// Describes a wait for an approval. Its question and approvers may change while it waits.
 fn asked(question: &Question, since: Millis) -> Blocked {
     let who = question.heard().into_iter().map(ToOwned::to_owned).collect();
     let Question { id, call, wait, .. } = question;
@@ -253,7 +256,7 @@ fn asked(question: &Question, since: Millis) -> Blocked {
     Blocked { wait: wait.clone(), since, call, mover: Mover::Approval { id: *id, who } }
 }
 
-/// When the turn first held still for this.
+/// Returns when the turn first parked on this wait.
 fn parked_since(records: &[Record], wait: &Wait) -> Millis {
     let parked = records.iter().find(|record| match &record.fact {
         Fact::Parked { waits } => waits.iter().any(|parked| parked.key == wait.key),
@@ -269,7 +272,7 @@ fn failure(records: &[Record]) -> Option<Failure> {
     })
 }
 
-/// How the last attempt of the model call failed that waits here for its provider.
+/// Returns the failure of the last attempt of the model call that waits for its provider.
 fn last_attempt(records: &[Record], wait: &ReplayKey) -> Option<Failure> {
     records.iter().rev().find_map(|record| match &record.fact {
         Fact::Tried(tried) if wait.is_under(&tried.key) => {
@@ -279,7 +282,7 @@ fn last_attempt(records: &[Record], wait: &ReplayKey) -> Option<Failure> {
     })
 }
 
-/// What a worker does with a turn now, as far as its records tell.
+/// Returns what a worker is doing with a turn, according to its records.
 fn doing(effects: &[EffectView]) -> &str {
     let open = effects.iter().rev().find(|effect| effect.state == EffectState::Open);
     open.and_then(|effect| effect.call.as_ref()).map_or("the model", |call| call.tool.as_str())

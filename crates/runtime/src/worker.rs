@@ -1,4 +1,8 @@
-//! The worker: takes inputs in, claims sessions, drives their turns, renews leases, recovers what others left (R4.4, R4.12).
+//! The worker: accepts inputs, claims sessions, drives their turns, renews leases and recovers the sessions of dead
+//! workers.
+//!
+//! [`Runtime`] is the handle to a worker. It knows no HTTP and no SQL. `leased` drives one turn, `keeper` runs the
+//! background work, and `look` has the read-only queries.
 use crate::approvals::Approvals;
 use crate::asking::backoff;
 use crate::attachments::{Attachments, Swept};
@@ -69,101 +73,103 @@ mod watchdog;
 
 pub use look::{Load, Running};
 
-/// How often somebody who waits for a turn that is driven elsewhere, or parked, looks whether it ended.
+/// How often [`Runtime::outcome`] checks a turn that is parked or driven by another worker.
 const LOOK_FOR_END: Duration = Duration::from_millis(100);
 
-/// How long a worker that stops waits for tasks that were dropped and block their threads.
+/// How long a stopping worker waits for dropped tasks that block their threads.
 const BLOCKED_WAIT: Duration = Duration::from_secs(1);
 
-/// How often contents are put for one input, if they may have been deleted each time.
+/// How often the attachments of one input are uploaded, if they may have been deleted in between.
 const PLACED_AT_MOST: u32 = 5;
 
-/// Everything a runtime is made of.
+/// The configuration of a runtime.
 pub struct Config {
-    /// Where everything is kept.
+    /// The store.
     pub store: Arc<dyn Store>,
-    /// Where the contents of attachments lie, unless that is the store.
+    /// Where attachment contents are stored. `None` means the store.
     pub contents: Option<Arc<dyn Contents>>,
-    /// Who speaks to models.
+    /// The model providers.
     pub models: Vec<Arc<dyn ModelProvider>>,
-    /// Where tools come from.
+    /// The tool providers of the default agent.
     pub tools: Vec<Arc<dyn ToolProvider>>,
-    /// What runs at points of turns, where an agent names it.
+    /// The hooks that agents can use at points of a turn.
     pub hooks: Vec<HookAt>,
-    /// Plug-ins, which inputs may carry something for.
+    /// The plug-ins, which inputs may carry values for.
     pub plugins: Plugins,
-    /// Who pays, where somebody does.
+    /// The payment authority, if there is one.
     pub payments: Option<Arc<dyn PaymentAuthority>>,
-    /// Who decides beside the rules of agents, where somebody does.
+    /// The external policy engine, if there is one. It decides in addition to the rules of agents.
     pub policy_engine: Option<Arc<dyn PolicyEngine>>,
-    /// Who keeps rates, unless that is the store.
+    /// The rate limiter for tool calls. `None` means the store.
     pub limiter: Option<Arc<dyn Limiter>>,
-    /// Where the outputs of turns go.
+    /// The sinks that the outputs of turns are delivered to.
     pub sinks: Vec<Outlet>,
-    /// Where measurements go, now and then.
+    /// Where metrics are exported to, if anywhere.
     pub metrics: Option<Arc<dyn MetricSink>>,
-    /// The agent that answers when an input names none.
+    /// The default agent, which answers inputs that name no agent.
     pub package: Package,
     /// The other agents.
     pub agents: Vec<Agent>,
-    /// Who makes agents of what the database keeps, where somebody does.
+    /// The agent factory that loads agents from the database, if there is one.
     pub tailored: Option<Tailored>,
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Where random bits come from.
+    /// The source of random bits.
     pub entropy: Arc<dyn Entropy>,
-    /// Who runs its tasks.
+    /// Spawns the tasks of the worker.
     pub tasks: Arc<dyn Spawner>,
-    /// The bounds.
+    /// The limits.
     pub limits: Limits,
-    /// Who this worker is.
+    /// The id of this worker.
     pub worker: WorkerId,
 }
 
 /// An input for a session.
 #[derive(Clone, Debug)]
 pub struct Input {
-    /// Which session.
+    /// The session.
     pub target: Target,
-    /// What it says.
+    /// The content.
     pub parts: Vec<Part>,
     /// The caller's idempotency key.
     pub key: Option<String>,
-    /// The hash of the request that brings it, where the same key must bring the same request.
+    /// The hash of the request. If it is set, reusing the key with another request is an error.
     pub request: Option<Hash>,
-    /// Which turn of its session it must become, counted from 0; any where absent. If another input came first, it is refused
-    /// with `session.moved`.
+    /// The index that its turn must have in the session, from 0. If another input came first, this one is rejected with
+    /// `session.moved`. `None` accepts any index.
     pub index: Option<u32>,
-    /// What it does when a turn is under way.
+    /// How it is delivered if another turn is running.
     pub delivery: Delivery,
-    /// The head it is for.
+    /// The head of the session.
     pub head: String,
-    /// JSON Schema that the answer must fit (R4.9).
+    /// A JSON Schema that the answer must match.
     pub output: Option<Value>,
-    /// What it carries for plug-ins.
+    /// Values for plug-ins.
     pub plugins: BTreeMap<PluginName, Value>,
-    /// The span that caused it (R14.4). It changes nothing of the turn: an input under a key that was used is the same
-    /// one, whatever span sends it.
+    /// The trace span that caused it. It does not affect the turn: a repeated idempotency key matches whatever the span
+    /// is.
     pub traceparent: Option<TraceParent>,
-    /// What was said elsewhere before it, which the model is shown as if it had been said here.
+    /// Messages from outside this session that the model is shown before the input.
     pub before: Vec<Message>,
-    /// What its sender wants to be shown again with it. It changes nothing of the turn.
+    /// A note of the sender, returned with the input. It does not affect the turn.
     pub note: Option<Value>,
-    /// Tools that its sender runs: the turn holds still at a call of one until somebody resolves it.
+    /// Tools that the sender runs. The turn parks at a call of one until it is resolved.
     pub client_tools: Vec<ClientTool>,
-    /// The agent that is to answer it; the runtime's first one when absent.
+    /// The agent that answers. `None` means the default agent.
     pub agent: Option<String>,
-    /// What the session and the turn say over their agent, in this order (R10.1).
+    /// The overlays of the session and of the turn, in this order.
     pub overlays: Vec<Overlay>,
-    /// Seconds that its turn waits for a provider that is down, where neither its agent nor an overlay says so.
+    /// Seconds that its turn waits for a provider that is down. Applies only if neither the agent nor an overlay sets
+    /// it.
     pub provider_wait_s: Option<u32>,
-    /// What it attaches: behind what it says, unless a part of it or of what was said before refers to it. The bytes are kept apart; the message only refers to them (R2.4). What comes as a stream is kept
-    /// first ([`Runtime::attachments`]).
+    /// The attachments. They are appended to the input, unless a part of it or of the earlier messages refers to them.
+    /// The bytes are stored separately, and the message only refers to them. Store a stream first, with
+    /// [`Runtime::attachments`].
     pub files: Vec<Filed>,
 }
 
 impl Input {
-    /// A text for a session, on its main head.
+    /// Creates an input with a text, on the main head of a session.
     pub fn text(target: Target, text: impl Into<String>) -> Self {
         let parts = vec![Part::text(text)];
         Self {
@@ -193,34 +199,34 @@ impl Input {
 pub enum RetryPlace {
     /// On its own head, in its place.
     SameHead,
-    /// In a new session that branches off before it.
+    /// In a new session that forks before the turn.
     Fork,
 }
 
-/// What became of a retry.
+/// The result of a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retried {
-    /// The turn had not ended, and goes on.
+    /// The turn had not ended, and continues.
     Woken,
     /// The turn had ended, and a new turn retries it.
     NewTurn {
-        /// The session of the new turn: that of the original, or a fork of it.
+        /// The session of the new turn: the original one or a fork of it.
         session: SessionId,
         /// The new turn.
         turn: TurnId,
-        /// Whether the retry was there before.
+        /// Whether the retry existed before.
         duplicate: bool,
     },
 }
 
-/// A running worker. Cheap to clone; [`Runtime::shut_down`] ends it.
+/// A handle to a running worker. Cheap to clone. [`Runtime::shut_down`] stops the worker.
 ///
-/// The worker drives turns of every organisation. What is asked of it is asked with the access of the handle: that of the
-/// operator, unless it is narrowed ([`Runtime::serving`]).
+/// The worker drives turns of all organisations. Requests through a handle use the access of that handle: the
+/// operator's, unless it is restricted with [`Runtime::serving`].
 #[derive(Clone)]
 pub struct Runtime {
     inner: Arc<Inner>,
-    /// What those who ask are shown of the store.
+    /// The store, restricted to the access of this handle.
     store: Arc<dyn Store>,
     access: Arc<Access>,
 }
@@ -236,17 +242,18 @@ struct Inner {
     tasks: Arc<Tasks>,
     wake: Notify,
     stopping: watch::Sender<bool>,
-    /// Whether turns hand their sessions back at the end of their step: the worker stops, or wants to run a suspect alone.
+    /// Whether turns hand back their sessions at the end of their step, because the worker stops or wants to run a
+    /// suspect alone.
     yielding: watch::Sender<bool>,
     /// Whether this worker runs a suspect, or waits to.
     on_trial: AtomicBool,
-    /// When this worker started, on the clock that is never set.
+    /// When this worker started, on the monotonic clock.
     started: Duration,
     recent: Arc<Recent>,
     deliveries: Arc<Deliveries>,
-    /// Held while this worker deletes contents.
+    /// Locked while this worker deletes unused contents.
     sweeping: tokio::sync::Mutex<()>,
-    /// Sessions that are being taken: claimed, perhaps, and not driven yet.
+    /// The number of claims in progress: sessions that may be claimed but are not driven yet.
     taking: AtomicUsize,
 }
 
@@ -257,9 +264,9 @@ struct Driving {
     canceller: Arc<Canceller>,
     org: OrgId,
     since: Millis,
-    /// The agent that answers, once that is known.
+    /// The agent that answers, once it is known.
     agent: Option<String>,
-    /// Since when its task blocks its thread.
+    /// Measures how long its task blocks its thread.
     poll: Arc<watchdog::PollTimer>,
 }
 
@@ -268,7 +275,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Runtime {
-    /// Starts a worker. Everything that is missing is found here and not in the middle of a turn (R1.5).
+    /// Starts a worker. Missing models, tools and hooks are errors here, before any turn runs.
     pub async fn start(config: Config) -> Result<Self, Error> {
         let Config { store, contents, models, tools, hooks, plugins, sinks, package, agents, .. } = config;
         let Config {
@@ -301,7 +308,7 @@ impl Runtime {
         let outfits = Arc::new(Outfits::new(package, agents, &world)?);
         let fitting =
             tailored.map(|tailored| Fitting::new(tailored, store.clone(), outfits.clone(), world.clone()));
-        // Before anything is driven: a turn may be one of theirs.
+        // Load agents before turns are driven, because a turn may need one of them.
         if let Some(fitting) = &fitting {
             fitting.look().await?;
         }
@@ -351,7 +358,7 @@ impl Runtime {
         Self { inner, store, access: Arc::new(Access::operator()) }
     }
 
-    /// The same worker for somebody with this access. Which one is for the program to say, whomever this handle serves.
+    /// Returns a handle to the same worker with this access, which may be wider than that of this handle.
     #[must_use]
     pub fn serving(&self, access: Access) -> Self {
         let inner = self.inner.clone();
@@ -359,17 +366,17 @@ impl Runtime {
         Self { inner, store, access: Arc::new(access) }
     }
 
-    /// With what this handle reaches the store.
+    /// Returns the access of this handle.
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// The organisation that a person names, by its id or its name.
+    /// Finds an organisation by its id or name.
     pub async fn find_org(&self, named: &str) -> Result<OrgId, Error> {
         orgs::find(self.inner.store.as_ref(), named).await
     }
 
-    /// Makes an organisation. That is for the operator.
+    /// Creates an organisation. Requires operator access.
     pub async fn create_org(&self, name: Name) -> Result<Org, Error> {
         let id = OrgId::fresh(self.now(), self.inner.world.entropy.for_id());
         let org = Org { id, name, created: self.now() };
@@ -377,45 +384,46 @@ impl Runtime {
         Ok(org)
     }
 
-    /// Makes an API key, which is shown once.
+    /// Creates an API key. The key is shown only once.
     pub async fn issue_key(&self, grant: Grant) -> Result<ApiKey, Error> {
         let Inner { secret, world, .. } = &*self.inner;
         issue(self.store.as_ref(), secret, grant, self.now(), world.entropy.as_ref()).await
     }
 
-    /// What an API key gives access to. A key that is not good for anything gets one answer, whatever is wrong with it.
+    /// Returns the access of an API key. All invalid keys get the same error.
     pub async fn admit(&self, key: &str) -> Result<Access, Error> {
         self.inner.store.admit(key.parse()?, self.now()).await
     }
 
-    /// The ports of this process.
+    /// Returns the services of this process.
     pub fn world(&self) -> &Arc<World> {
         &self.inner.world
     }
 
-    /// Where everything is kept, as it is shown to whom this handle serves.
+    /// Returns the store, restricted to the access of this handle.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Attachments, and where their contents lie.
+    /// Returns the attachments, restricted to the access of this handle.
     pub fn attachments(&self) -> Attachments {
         self.inner.world.attachments(&self.store)
     }
 
-    /// Lets an agent answer from now on, in place of the one of its name; gives the fingerprint of its package. Turns that
-    /// were accepted before keep the package they have (R10.2).
+    /// Installs an agent in place of the one with its name, and returns the fingerprint of its package. Turns that were
+    /// accepted before keep their package.
     pub fn put_agent(&self, agent: Agent) -> Result<Hash, Error> {
         self.inner.outfits.put(agent, &self.inner.world)
     }
 
-    /// Keeps a new version of an agent, a harness or a capability. Where agents of this process are made of what the organisation
-    /// keeps, a version that would break one of them is refused, and otherwise they answer by the time this comes back.
+    /// Stores a new version of an agent, a harness or a capability. If this process loads the agents of the
+    /// organisation, a version that would break one of them is rejected. Otherwise the agents are updated before this
+    /// returns.
     pub async fn put_config(&self, kind: ConfigKind, name: String, body: Value) -> Result<Kept, Error> {
         self.change(Change { kind, name, body: Some(body), last: None }).await
     }
 
-    /// The same in place of a version that must be the last; 0 is none.
+    /// Like [`put_config`](Self::put_config), if `last` is the latest version. 0 requires that no version exists.
     pub async fn replace_config(
         &self,
         kind: ConfigKind,
@@ -426,8 +434,9 @@ impl Runtime {
         self.change(Change { kind, name, body: Some(body), last: Some(last) }).await
     }
 
-    /// Deletes an agent, a harness or a capability, whose last version must be this where that is said. One that an agent of this
-    /// process stands on is not deleted. An agent answers no more by the time this comes back; its turns go on with what they have.
+    /// Deletes an agent, a harness or a capability. If `last` is set, it must be the latest version. Configuration that
+    /// an agent of this process builds on is not deleted. A deleted agent accepts no input after this returns; turns
+    /// that began with it continue.
     pub async fn delete_config(
         &self,
         kind: ConfigKind,
@@ -438,7 +447,7 @@ impl Runtime {
     }
 
     async fn change(&self, change: Change) -> Result<Kept, Error> {
-        // Before anything is made: making an agent opens directories.
+        // Check access first, because building an agent opens directories.
         self.access.need(Scope::Operate)?;
         if let Some(fitting) = self.fitting() {
             return fitting.change(change, self.store.as_ref(), self.now()).await;
@@ -447,30 +456,31 @@ impl Runtime {
         Ok(Kept { config, counts: Counts::Elsewhere })
     }
 
-    /// The agents that cannot be made of what the database has of them, where whom this handle serves keeps them.
+    /// Returns the agents that cannot be built from the database, if this process loads those of the handle's
+    /// organisation.
     pub fn left_out(&self) -> Vec<LeftOut> {
         self.fitting().map(Fitting::left_out).unwrap_or_default()
     }
 
-    /// Who makes agents of what the organisation of this handle keeps.
+    /// Returns the loader of agents for the organisation of this handle.
     fn fitting(&self) -> Option<&Fitting> {
         self.inner.fitting.as_ref().filter(|fitting| fitting.org() == self.access.reach.home())
     }
 
-    /// The sinks of this worker.
+    /// Returns the sinks of this worker.
     pub fn outlets(&self) -> &[Outlet] {
         self.inner.deliveries.outlets()
     }
 
-    /// Gives one delivery of a sink, or all that were given up, all attempts anew, and begins with them. That is for the
-    /// operator.
+    /// Retries one delivery of a sink, or all that were given up, with a fresh number of attempts. Returns how many.
+    /// Requires operator access.
     pub async fn redeliver(&self, sink: &str, only: Option<DeliveryId>) -> Result<u64, Error> {
         let revived = self.store.redeliver(sink.to_owned(), only, self.now()).await?;
         self.inner.deliveries.ring();
         Ok(revived)
     }
 
-    /// Sends a message that tells nothing to a sink of this worker, and says what was answered.
+    /// Sends an empty test message to a sink of this worker and returns its answer.
     pub async fn try_sink(&self, sink: &str) -> Result<String, Error> {
         let outlet =
             self.outlets().iter().find(|outlet| outlet.subscription.name == sink).ok_or_else(|| {
@@ -482,48 +492,47 @@ impl Runtime {
         outlet.sink.try_out(DeliveryId::fresh(now, self.inner.world.entropy.for_id()), now).await
     }
 
-    /// What this worker has counted since it began, and how things stand (R14.4). That is for the operator: it counts the
-    /// turns of everybody.
+    /// Returns the counters of this worker since it started, and its current gauges. Requires operator access, because
+    /// it covers the turns of all organisations.
     pub async fn metrics(&self) -> Result<Snapshot, Error> {
         measure::snapshot(&self.inner, self.store.as_ref()).await
     }
 
-    /// Deletes contents outside the database that nothing refers to.
+    /// Deletes contents outside the database that are not referenced.
     pub async fn sweep(&self) -> Result<Swept, Error> {
         let _alone = self.inner.sweeping.lock().await;
         self.inner.world.attachments(&self.inner.store).sweep(self.inner.worker, self.now()).await
     }
 
-    /// A fresh id for a session.
+    /// Returns a fresh session id.
     pub fn fresh_session(&self) -> SessionId {
         SessionId::fresh(self.now(), self.inner.world.entropy.for_id())
     }
 
-    /// What time it is for this worker.
+    /// Returns the current time of this worker.
     pub fn now(&self) -> Millis {
         self.inner.world.clock.now()
     }
 
-    /// Takes an input in. When this returns, the input is durable and its turn will be driven, here or by whoever holds
-    /// the session.
+    /// Accepts an input. When this returns, the input is durable, and this worker or the one that holds the session
+    /// will drive its turn.
     pub async fn submit(&self, input: Input) -> Result<Accepted, Error> {
         self.take_in(input, |_| ()).await.map(|(accepted, ())| accepted)
     }
 
-    /// Takes an input in and follows its session from there. The line is joined before anybody can drive the turn, so
-    /// nothing that is said in it is missed.
+    /// Accepts an input and follows its session. Subscribes before the turn can start, so no live event is missed.
     pub async fn submit_watched(&self, input: Input) -> Result<(Accepted, Events), Error> {
         let listen = |session| Listener::new(self.inner.world.clone(), session);
         let line = listen(self.session_of(&input.target).await?);
         self.take_in(input, |accepted| {
-            // Unless somebody else opened the session under its key a moment ago, this is the one that was looked up.
+            // This is the session that was looked up, unless another caller has just opened it under the same key.
             let line = if line.session() == accepted.session { line } else { listen(accepted.session) };
             Events::of_input(self.inner.world.clone(), self.store.clone(), line, accepted)
         })
         .await
     }
 
-    /// The session that is meant, be it there or not.
+    /// Returns the id of the target session, which may not exist yet.
     async fn session_of(&self, target: &Target) -> Result<SessionId, Error> {
         match target {
             Target::New(id) | Target::Id(id) => Ok(*id),
@@ -535,7 +544,7 @@ impl Runtime {
         }
     }
 
-    /// Takes an input in. What is to happen between that and the beginning of its turn happens in `meanwhile`.
+    /// Accepts an input. Calls `meanwhile` after the input is durable and before its turn starts.
     async fn take_in<T>(
         &self,
         input: Input,
@@ -607,14 +616,14 @@ impl Runtime {
         Ok((Accepted { session, turn, duplicate, place, work: None }, made))
     }
 
-    /// Writes an input once its contents are where they lie. If some of them may have been deleted meanwhile, they are
-    /// looked for and put again.
+    /// Writes an input after its attachments are uploaded. If some of them may have been deleted meanwhile, they are
+    /// checked and uploaded again.
     async fn accept(&self, accept: Accept, mut files: Vec<Filed>) -> Result<Accepted, Error> {
         let inner = &self.inner;
         if files.is_empty() {
             return self.store.accept(accept).await;
         }
-        // Where contents lie is the worker's business.
+        // Use the worker's store, because where contents are stored does not depend on the access of the handle.
         let attachments = inner.world.attachments(&inner.store);
         for tries in 1.. {
             let placed = attachments.place(files.clone()).await?;
@@ -631,11 +640,11 @@ impl Runtime {
         unreachable!("the last try returns")
     }
 
-    /// How a turn ended; waits until it has. An input that joined another turn ends as that one does.
+    /// Waits until a turn has ended and returns how. An input that joined another turn ends as that one does.
     pub async fn outcome(&self, turn: TurnId) -> Result<End, Error> {
         let mut turn = turn;
         loop {
-            // Most turns are driven here and tell their end themselves; the store knows of all others.
+            // Most turns are driven here and publish their end. The store knows the others.
             let told = self.inner.world.hub.end_of(turn, self.access.reach).await;
             let end = match told {
                 Some(end) => Some(end),
@@ -649,14 +658,14 @@ impl Runtime {
         }
     }
 
-    /// Asks a turn to stop. The wish is durable when this returns.
+    /// Cancels a turn. The request is durable when this returns.
     pub async fn cancel(&self, turn: TurnId, reason: &str) -> Result<Cancelled, Error> {
         let cancelled = self.store.cancel(turn, reason.to_owned(), self.now()).await?;
         self.stop(turn, reason);
         Ok(cancelled)
     }
 
-    /// Asks a turn to stop and what it did to be taken back, the newest first (R6.15). The wish is durable when this returns.
+    /// Cancels a turn and undoes its calls, newest first. The request is durable when this returns.
     pub async fn abort(&self, turn: TurnId, reason: &str) -> Result<Cancelled, Error> {
         let aborted = self.store.abort(turn, reason.to_owned(), self.now()).await?;
         self.stop(turn, reason);
@@ -667,12 +676,12 @@ impl Runtime {
         for driving in lock(&self.inner.driving).values().filter(|driving| driving.turn == turn) {
             driving.canceller.cancel(reason);
         }
-        // One that had not begun is over by now.
+        // A turn that had not begun has ended now.
         self.inner.deliveries.ring();
         self.inner.wake.notify_one();
     }
 
-    /// Resolves a wait with its key. The first resolution counts.
+    /// Resolves a wait with its completion key. The first resolution wins.
     pub async fn resolve(&self, key: &CompletionKey, resolution: Resolution) -> Result<Resolved, Error> {
         key.check(&self.inner.secret)?;
         let resolved = self.store.resolve(key.turn, key.key.clone(), resolution, self.now()).await?;
@@ -680,19 +689,19 @@ impl Runtime {
         Ok(resolved)
     }
 
-    /// Questions for approval, over all sessions.
+    /// Returns the questions for approval in all sessions.
     pub fn approvals(&self) -> Approvals {
         Approvals::new(self.store.clone())
     }
 
-    /// Says yes, no, or yes with a change to one of them.
+    /// Approves, denies or edits the call of a question.
     pub async fn approve(&self, id: ApprovalId, approval: Approval) -> Result<Voted, Error> {
         let voted = self.approvals().decide(id, approval, self.now()).await?;
         self.inner.wake.notify_one();
         Ok(voted)
     }
 
-    /// Sets a budget in place of what an agent says, or goes back to that. Turns that hold still for a budget try again.
+    /// Overrides the budget of an agent, or removes the override. Turns that wait for a budget try again.
     pub async fn set_budget(&self, purse: Purse, budget: Option<Budget>) -> Result<(), Error> {
         self.store.set_budget(purse, budget, self.now()).await?;
         self.inner.world.look_at_budgets(self.inner.store.as_ref()).await?;
@@ -700,19 +709,19 @@ impl Runtime {
         Ok(())
     }
 
-    /// Says how a call of unknown outcome went. What it had set aside is paid or freed.
+    /// Settles a call of unknown outcome. Its payments are settled or released.
     pub async fn settle(&self, call: CallId, verdict: Verdict) -> Result<SessionId, Error> {
         let session = self.store.settle(call, verdict, self.now()).await?;
         self.inner.deliveries.ring();
         Ok(session)
     }
 
-    /// The key that resolves a wait of a turn.
+    /// Returns the completion key of a wait.
     pub async fn key_of(&self, turn: TurnId, wait: &ReplayKey) -> Result<CompletionKey, Error> {
         self.store.key_of(turn, wait.clone()).await
     }
 
-    /// Wakes a turn that is stuck or waits for its provider: it tries again now.
+    /// Wakes a turn that is stuck or waits for its provider, so that it tries again now.
     pub async fn retry(&self, turn: TurnId) -> Result<(), Error> {
         let view = self.store.turn(turn).await?;
         let session = self.store.session(view.session).await?;
@@ -732,13 +741,15 @@ impl Runtime {
         Ok(())
     }
 
-    /// Retries a turn. One that is stuck or waits for its provider goes on at once. One that ended as failed, cancelled, sealed or out of
-    /// budget is retried as a new turn with the same input and the same agent: what the original has an answer for is taken over,
-    /// and calls of unknown outcome stay unknown. The same turn again gives the retry that is under way or has an answer.
+    /// Retries a turn. A turn that is stuck or waits for its provider continues immediately.
+    ///
+    /// A turn that failed, was cancelled, was sealed or ran out of budget is retried as a new turn with the same input
+    /// and agent. Answers of the original are reused, and calls of unknown outcome stay unknown. Calling this again
+    /// returns the same retry while it is running or if it has an answer.
     ///
     /// # Errors
-    /// `turn.superseded` if later turns follow it on its head and no fork is asked for, `turn.not_retryable` if it ended otherwise,
-    /// `wait.not_found` if it is under way and not stuck.
+    /// `turn.superseded` if later turns follow on its head and `place` is not a fork, `turn.not_retryable` if it ended
+    /// otherwise, `wait.not_found` if it is running and not stuck.
     pub async fn retry_turn(&self, turn: TurnId, place: RetryPlace) -> Result<Retried, Error> {
         let view = self.store.turn(turn).await?;
         if view.state != TurnState::Ended {
@@ -770,10 +781,10 @@ impl Runtime {
         Events::new(self.inner.world.clone(), self.store.clone(), session, after)
     }
 
-    /// Comes back when this worker drives nothing and could take nothing, and no output is due.
+    /// Waits until this worker drives no turn, has none to claim, and no delivery is due.
     pub async fn idle(&self) -> Result<(), Error> {
         loop {
-            // In this order: what was taken is driven before it stops being counted as taken.
+            // Check in this order: a claimed session is added to `driving` before it is removed from `taking`.
             let has_work = self.inner.store.has_work(self.inner.worker, self.now()).await?;
             let taking = self.inner.taking.load(Ordering::SeqCst) > 0;
             let rests = !has_work && !taking && lock(&self.inner.driving).is_empty();
@@ -786,8 +797,8 @@ impl Runtime {
         }
     }
 
-    /// Stops taking work, lets turns come to a step's end, and hands their sessions back. What has not come there within
-    /// `patience` is dropped where it stands, and handed back as well: whoever takes it finds its calls interrupted.
+    /// Stops claiming work, lets turns finish their current step, and hands their sessions back. Turns that need longer
+    /// than `patience` are dropped and handed back too. The next worker then finds their calls interrupted.
     pub async fn shut_down(self, patience: Duration) {
         let Inner { stopping, yielding, tasks, world, store, .. } = &*self.inner;
         stopping.send_replace(true);
@@ -811,7 +822,7 @@ impl Runtime {
                 continue;
             }
             match store.hand_back(lease, world.clock.now()).await {
-                // It came to its step's end a moment before.
+                // It has just finished its step.
                 Err(error) if error.kind() == Kind::LeaseLost => {}
                 Err(error) => {
                     tracing::warn!(%error, "a session could not be handed back; its lease runs out");
@@ -861,7 +872,7 @@ fn check_target(target: &Target, limits: &Limits) -> Result<(), Error> {
 }
 
 impl Inner {
-    /// This worker as a taker of a session, unless it has its hands full or shuts down.
+    /// Returns the claim of this worker on a session, unless it is full or stopping.
     fn taker(&self, now: Millis) -> Option<Taker> {
         let free = self.room() > 0 && !*self.stopping.borrow();
         free.then(|| Taker { worker: self.worker, until: now.after(self.world.limits.lease) })
@@ -871,13 +882,13 @@ impl Inner {
         self.world.limits.sessions_at_once.saturating_sub(lock(&self.driving).len())
     }
 
-    /// Drives a session in a task of its own.
+    /// Drives a session in a separate task.
     fn spawn(self: &Arc<Self>, work: Work) {
         let driven = self.begin(&work);
         self.tasks.spawn(leased::drive_session(self.clone(), work, driven));
     }
 
-    /// Notes that a turn is driven here from now on.
+    /// Registers a turn as driven here.
     fn begin(&self, work: &Work) -> Wish {
         let Work { lease, org, .. } = work;
         let (canceller, wish) = cancel();
@@ -899,13 +910,13 @@ impl Inner {
         Wish { canceller, cancel: wish, poll }
     }
 
-    /// Whether a session is still driven under this lease. A worker that lost a session may have got it back, and drives
-    /// it anew before the first drive has noticed.
+    /// Returns whether a session is still driven under this lease. A worker that lost a session may have claimed it
+    /// again before the first drive has noticed.
     fn drives(&self, lease: &Lease) -> bool {
         lock(&self.driving).get(&lease.session).is_some_and(|driving| driving.fence == lease.fence)
     }
 
-    /// The leases of all sessions that are driven here.
+    /// Returns the leases of all sessions that are driven here.
     fn leases(&self) -> Vec<Lease> {
         let lease = |(session, driving): (&SessionId, &Driving)| Lease {
             session: *session,
@@ -916,14 +927,14 @@ impl Inner {
         lock(&self.driving).iter().map(lease).collect()
     }
 
-    /// Sessions whose tasks are in the middle of a poll. After all tasks were dropped, those are the ones that block.
+    /// Returns the sessions whose tasks are being polled. After all tasks were dropped, those block their threads.
     fn blocked(&self) -> Vec<SessionId> {
         let driving = lock(&self.driving);
         let polled = driving.iter().filter(|(_, driving)| driving.poll.since().is_some());
         polled.map(|(session, _)| *session).collect()
     }
 
-    /// Notes which agent answers under this lease.
+    /// Records which agent answers under this lease.
     fn is_answered_by(&self, lease: &Lease, agent: &str) {
         if let Some(driving) = lock(&self.driving).get_mut(&lease.session)
             && driving.fence == lease.fence
@@ -932,7 +943,7 @@ impl Inner {
         }
     }
 
-    /// Notes that a session is not driven under this lease any more.
+    /// Removes a session that is no longer driven under this lease.
     fn stop_driving(&self, lease: &Lease) {
         if let Entry::Occupied(driving) = lock(&self.driving).entry(lease.session)
             && driving.get().fence == lease.fence
@@ -942,14 +953,14 @@ impl Inner {
     }
 }
 
-/// The wish that a turn stops, from both ends.
+/// The cancellation handles and the poll timer of one drive.
 struct Wish {
     canceller: Arc<Canceller>,
     cancel: Cancel,
     poll: Arc<watchdog::PollTimer>,
 }
 
-/// Counts while somebody takes sessions.
+/// Counts a claim in progress until it is dropped.
 struct Taking<'a>(&'a AtomicUsize);
 
 impl<'a> Taking<'a> {

@@ -1,4 +1,4 @@
-//! What organisations spent, kept between requests.
+//! Caches the cost sums of organisations between requests.
 use outlast_runtime::Runtime;
 use outlast_runtime::costs::Sums;
 use outlast_vocab::Error;
@@ -6,16 +6,18 @@ use outlast_vocab::access::{Access, Reach};
 use outlast_vocab::limits::ServerLimits;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Organisations whose sums are kept. Those of others are added up anew when somebody asks.
+/// The number of organisations whose sums are cached. The sums of others are computed again on each request.
 const KEPT: usize = 4;
 
-/// The sums of those who asked last, the latest at the end.
+/// The most recently requested sums, newest last.
 #[derive(Default)]
 pub(crate) struct Accounts(Mutex<Vec<(Reach, Arc<Sums>)>>);
 
 impl Accounts {
-    /// What was spent so far where this reaches. Read in the worker's name: what was deleted is in the audit, which not everybody
-    /// who may look at costs may read.
+    /// Returns what was spent so far within `reach`.
+    ///
+    /// Reads with the access of the worker: the costs of deleted sessions are in the audit, which not every
+    /// caller that may read costs may read.
     pub(crate) async fn of(
         &self,
         runtime: &Runtime,

@@ -1,4 +1,4 @@
-//! All routes, and the document that describes them.
+//! The router with all routes, and the OpenAPI document that describes them.
 use crate::around::around;
 use crate::forms;
 use crate::problem::{self, Failed, Problem};
@@ -88,7 +88,7 @@ fn routes() -> OpenApiRouter<Shared> {
         .merge(crate::wire::anthropic::routes())
 }
 
-/// The OpenAPI document of this version.
+/// Returns the OpenAPI document of this version.
 pub fn document() -> Document {
     let mut document = OpenApiRouter::with_openapi(Head::openapi()).merge(routes()).into_openapi();
     forms::tell(&mut document);
@@ -97,7 +97,8 @@ pub fn document() -> Document {
     document
 }
 
-/// The same as it is sent. It is made when somebody asks for it: a server that nobody asks needs neither the time nor the memory.
+/// Serves the OpenAPI document as JSON. Builds it on the first request, so that a server that never serves it
+/// spends neither time nor memory on it.
 async fn openapi() -> Result<impl IntoResponse, Failed> {
     static SENT: OnceLock<Bytes> = OnceLock::new();
     let sent = if let Some(sent) = SENT.get() {
@@ -110,7 +111,7 @@ async fn openapi() -> Result<impl IntoResponse, Failed> {
     Ok(([(CONTENT_TYPE, "application/json")], sent))
 }
 
-/// The router of a server.
+/// Builds the router of a server.
 pub(crate) fn router(shared: Shared) -> Router {
     let (router, _) = routes().split_for_parts();
     router
@@ -119,7 +120,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .merge(crate::links::routes())
         .fallback(nowhere)
         .method_not_allowed_fallback(not_so)
-        // Each extractor has a bound of its own.
+        // Each extractor has its own limit.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn(caught))
         .layer(from_fn_with_state(shared.clone(), around))
@@ -127,7 +128,7 @@ pub(crate) fn router(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// A bug of one handler is an answer like any other, not a connection that is cut.
+/// Middleware that turns a panic in a handler into an error response, so that the connection stays open.
 async fn caught(request: Request, next: Next) -> Response {
     match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,

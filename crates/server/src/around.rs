@@ -1,5 +1,5 @@
-//! What is done around every request: its id, the door, the room it takes, the log, the counts, and headers that keep browsers
-//! from guessing.
+//! Middleware of all routes: request id, `Host` and `Origin` checks, admission control, log, metrics and
+//! security headers.
 use crate::keys::{self, Pass};
 use crate::problem::{self, Cause, Failed};
 use crate::quota::Told;
@@ -16,16 +16,17 @@ use std::future::Future;
 use std::time::Instant;
 use tracing::Instrument;
 
-/// The header with the id of a request.
+/// The header that contains the id of a request.
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The same, as OpenAI's clients send it.
+/// The request id header that OpenAI clients send.
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
 
-/// How routes begin that say whether the server is alive.
+/// The path prefix of the health routes.
 const HEALTH: &str = "/health/";
 
-/// Headers that pages of other sites may send: ours, and those of the clients of other APIs that we speak.
+/// Request headers that pages of other origins may send: those of our API, and those of clients of the
+/// compatible APIs.
 const TAKEN: [&str; 13] = [
     "accept",
     "authorization",
@@ -42,13 +43,13 @@ const TAKEN: [&str; 13] = [
     "x-request-id",
 ];
 
-/// How names begin that those clients make up.
+/// Prefixes of other request headers that those clients may send.
 const TAKEN_BEGIN: [&str; 4] = ["anthropic-", "mcp-", "openai-", "x-stainless-"];
 
-/// Letters of an id that a caller may choose.
+/// The maximum length of a request id that a caller chooses.
 const ID_LETTERS: usize = 64;
 
-/// Lets a request through to its handler.
+/// Runs the middleware for one request and calls its handler.
 pub(crate) async fn around(State(shared): State<Shared>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let id = id_of(request.headers()).unwrap_or_else(|| fresh_id(&shared));
@@ -68,7 +69,8 @@ pub(crate) async fn around(State(shared): State<Shared>, mut request: Request, n
         Ok(_) if method == Method::OPTIONS && admitted.is_some() => StatusCode::NO_CONTENT.into_response(),
         Ok(stay) => {
             request.extensions_mut().insert(stay.room());
-            // Whatever is logged on the way names the request: the line of an input that was accepted joins it to its turn.
+            // Every log line of the handler contains the request id, so the line of an accepted input links
+            // the request to its turn.
             next.run(request).instrument(tracing::info_span!("request", request = id)).await
         }
     };
@@ -79,7 +81,7 @@ pub(crate) async fn around(State(shared): State<Shared>, mut request: Request, n
     let cause = response.extensions().get::<Cause>().map(|Cause(error)| error.clone());
     let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     match cause {
-        // That it does as much as it may is no failure, and told often when it is true.
+        // A busy server is not a failure, and this answer is frequent under load.
         Some(error) if status.is_server_error() && error.kind() != Kind::ServerBusy => {
             tracing::error!(request = id, %method, route, status = status.as_u16(), took_ms, %error, "request failed");
         }
@@ -101,13 +103,16 @@ pub(crate) async fn around(State(shared): State<Shared>, mut request: Request, n
     response
 }
 
-/// An answer that took long, or goes on for long, is only for a key that still counts (S28).
+/// Ends an answer when its API key becomes invalid.
+///
+/// If the handler took long, checks the key again. If the body is a stream, cuts it off when the key is
+/// revoked or expires.
 async fn while_it_counts(shared: &Shared, pass: &Pass, began: Instant, response: Response) -> Response {
     let Some(key) = pass.key() else { return response };
     if began.elapsed() >= keys::LASTS && !keys::counts(&shared.runtime, key).await {
         return Failed(ApiKey::invalid()).into_response();
     }
-    // A body whose length is known is there already.
+    // A body of known size is already in memory.
     if response.body().size_hint().exact().is_some() {
         return response;
     }
@@ -124,7 +129,8 @@ async fn while_it_counts(shared: &Shared, pass: &Pass, began: Instant, response:
     })
 }
 
-/// The pieces of a file until its key is over. It breaks off then, so that nobody takes what came for the whole file.
+/// Streams a file until its key becomes invalid. Then the stream ends with an error, so that the client does
+/// not mistake a partial file for a complete one.
 fn cut(
     pieces: BodyDataStream,
     over: impl Future<Output = ()> + Send + 'static,
@@ -139,7 +145,7 @@ fn cut(
     })
 }
 
-/// What the path of a request names.
+/// Returns the session, turn and call that the path of a request names.
 fn named(route: &str, path: &str) -> At {
     let mut at = At::default();
     for (name, said) in route.split('/').zip(path.split('/')) {
@@ -153,7 +159,7 @@ fn named(route: &str, path: &str) -> At {
     at
 }
 
-/// The id that a caller chose, if it can stand in a log.
+/// Returns the request id that the caller chose, if it is safe to log.
 fn id_of(headers: &HeaderMap) -> Option<String> {
     let id = headers.get(REQUEST_ID).or_else(|| headers.get(CLIENT_REQUEST_ID))?.to_str().ok()?;
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -164,7 +170,7 @@ fn fresh_id(shared: &Shared) -> String {
     format!("{:032x}", u128::from_be_bytes(shared.runtime.world().entropy.random()))
 }
 
-/// Nothing is taken for what it is not, framed, or kept by a cache, unless a handler says so.
+/// Adds security headers that the handler did not set: no content sniffing, no framing, no caching.
 fn guard(headers: &mut HeaderMap) {
     let usual = [
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -178,7 +184,7 @@ fn guard(headers: &mut HeaderMap) {
     }
 }
 
-/// Lets a page of another site that may ask read the answer, and send the headers that we know of those it asks for.
+/// Adds the CORS headers for an allowed origin. Allows those of the requested headers that this server knows.
 fn open(headers: &mut HeaderMap, origin: HeaderValue, asks_for: Option<&HeaderValue>) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(header::VARY, HeaderValue::from_static("origin, access-control-request-headers"));

@@ -1,4 +1,7 @@
-//! Who asks, as the handle that serves them: what a handler cannot reach it cannot give away (R12.8).
+//! Authenticates the caller of a request and limits what its handler can reach.
+//!
+//! The handler gets a `Runtime` that reaches only the caller's organisation, so it cannot leak data of
+//! others.
 use crate::door;
 use crate::keys::Pass;
 use crate::problem::Failed;
@@ -15,16 +18,17 @@ use outlast_vocab::access::{Access, ApiKey, Principal, Reach, Scope};
 use outlast_vocab::{Error, Kind, OrgId};
 use std::marker::PhantomData;
 
-/// A caller that has a scope. The first argument of every handler: who may not ask is told so before anything else is looked at.
+/// An authenticated caller that has a scope. The first argument of every handler, so that access is checked
+/// before anything else is parsed.
 pub(crate) struct Caller<S> {
-    /// The worker, as this caller has it.
+    /// A handle of the worker that is limited to this caller.
     pub(crate) runtime: Runtime,
-    /// Whether the caller proved who they are.
+    /// Whether the caller authenticated with an API key.
     proved: bool,
     scope: PhantomData<S>,
 }
 
-/// What a route takes.
+/// The scope that a route requires.
 pub(crate) trait Needs {
     const SCOPE: Scope;
 }
@@ -41,20 +45,21 @@ macro_rules! scopes {
 }
 
 scopes! {
-    /// Looks.
+    /// May read.
     Reads = Read;
-    /// Sends inputs and stops turns.
+    /// May send inputs and cancel turns.
     Runs = Run;
-    /// Answers questions for approval.
+    /// May decide approvals.
     Approves = Approve;
-    /// Looks after turns, budgets and agents.
+    /// May manage turns, budgets and agents.
     Operates = Operate;
-    /// Makes keys and reads the audit.
+    /// May create keys and read the audit.
     Administers = Admin;
 }
 
 impl<S> Caller<S> {
-    /// In whose name something is done: the caller's own. Who came without a key may name somebody, as at the terminal.
+    /// Returns the caller, acting in the name of `by`. Without a key the caller may name any person, as in
+    /// the terminal. With a key it can only name its own principal.
     pub(crate) fn named(self, by: Option<&str>) -> Result<Self, Error> {
         let Some(by) = by else { return Ok(self) };
         let access = self.runtime.access().clone();
@@ -70,15 +75,15 @@ impl<S> Caller<S> {
     }
 }
 
-/// A caller who was let in, and the key that proves who they are.
+/// An authenticated caller and its API key.
 struct Admitted {
     access: Access,
     key: Option<ApiKey>,
 }
 
 impl<S> Caller<S> {
-    /// The worker over every organisation, in the caller's name. For keys of the default organisation, whose the server is;
-    /// `what` says why others are refused.
+    /// Returns a worker handle that reaches every organisation, in the caller's name. Only keys of the
+    /// default organisation, which operates the server, get one; `what` starts the error message for others.
     pub(crate) fn operator(&self, shared: &Shared, what: &str) -> Result<Runtime, Error> {
         let access = self.runtime.access();
         if access.reach.home() != OrgId::DEFAULT {
@@ -122,7 +127,8 @@ async fn admitted(parts: &Parts, shared: &Shared) -> Result<Admitted, Error> {
         key => key,
     };
     match (key, shared.door.without_key(&parts.headers)) {
-        // Clients of other providers cannot come without a key; where nobody needs one, any that is none of ours is none.
+        // Clients of other providers always send a key. If this server requires none, ignore keys that are
+        // not ours.
         (Some(key), Ok(access)) if is_wire(path) && !door::is_ours(key) => {
             Ok(Admitted { access: access.clone(), key: None })
         }
@@ -134,7 +140,7 @@ async fn admitted(parts: &Parts, shared: &Shared) -> Result<Admitted, Error> {
     }
 }
 
-/// Whether a request tries a key. One that brings none guesses nothing.
+/// Returns whether a request contains a key. A request without one is not an attempt to guess a key.
 fn brings_key(headers: &HeaderMap) -> bool {
     headers.contains_key(header::AUTHORIZATION) || headers.contains_key("x-api-key")
 }

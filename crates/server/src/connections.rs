@@ -1,14 +1,15 @@
-//! Open connections: which are idle, and which of those is closed when another client needs its place.
+//! Tracks open connections: which are idle, and which one is closed when a new client needs a slot.
 //!
-//! A connection is idle from when it was accepted, or its last answer was sent, until its next request has arrived. When there is no
-//! room for another connection, the address with the most idle ones loses the one that has been idle for longest.
+//! A connection is idle from when it is accepted, or from the end of its last answer, until its next request
+//! has arrived. If no slot is free, the address with the most idle connections loses the one that has been
+//! idle longest.
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// Bits of an IPv6 address that tell networks apart. One client usually has all addresses of such a network.
+/// The prefix length that identifies an IPv6 network. One client usually has all addresses of such a network.
 const NETWORK_BITS: u32 = 64;
 
 /// The idle connections of a server.
@@ -17,7 +18,7 @@ pub(crate) struct IdleConnections(Arc<Mutex<ByNetwork>>);
 
 #[derive(Default)]
 struct ByNetwork {
-    /// By when they became idle.
+    /// Idle connections by network, in the order in which they became idle.
     idle: HashMap<IpAddr, BTreeMap<u64, Idle>>,
     next: u64,
 }
@@ -28,7 +29,7 @@ struct Idle {
     evicted: Arc<Notify>,
 }
 
-/// One connection. Dropping it forgets the connection.
+/// One connection. Dropping it removes it from the list.
 pub(crate) struct Connection {
     all: IdleConnections,
     network: IpAddr,
@@ -37,17 +38,17 @@ pub(crate) struct Connection {
 }
 
 struct Activity {
-    /// Requests that are being answered.
+    /// The number of requests in progress.
     requests: usize,
-    /// Under which number it is listed as idle.
+    /// Its number in the list of idle connections.
     idle: Option<u64>,
 }
 
-/// A request that is being answered; dropping it ends that.
+/// A request in progress. Dropping it marks the request as answered.
 pub(crate) struct Active(Arc<Connection>);
 
 impl IdleConnections {
-    /// Lists a new connection, which is idle.
+    /// Adds a new connection, which is idle.
     pub(crate) fn open(&self, address: IpAddr) -> Arc<Connection> {
         let (network, evicted) = (network_of(address), Arc::new(Notify::new()));
         let idle = Some(self.list(network, &evicted));
@@ -55,8 +56,9 @@ impl IdleConnections {
         Arc::new(Connection { all: self.clone(), network, evicted, state })
     }
 
-    /// Asks the longest idle connection of the address with the most idle ones to close; says whether there is one. Connections that
-    /// have not been idle for this long are left alone, so that each client has time to send its request.
+    /// Asks one idle connection to close, and returns whether there was one. Chooses the longest idle
+    /// connection of the network with the most idle connections. Skips networks without a connection that has
+    /// been idle for `idle_for`, so that each client has time to send its request.
     pub(crate) fn evict(&self, idle_for: Duration) -> bool {
         let mut all = self.all();
         let is_old = |idle: &BTreeMap<u64, Idle>| {
@@ -100,12 +102,13 @@ impl IdleConnections {
 }
 
 impl Connection {
-    /// Comes back when the connection should make room for another one.
+    /// Waits until this connection is asked to close.
     pub(crate) async fn evicted(&self) {
         self.evicted.notified().await;
     }
 
-    /// Comes back when no request is being answered after so much time; a request that is gets its answer first.
+    /// Returns once no request is in progress, but checks only every `time`. A request in progress gets its
+    /// answer first.
     pub(crate) async fn stays_idle(&self, time: Duration) {
         loop {
             tokio::time::sleep(time).await;
@@ -115,7 +118,7 @@ impl Connection {
         }
     }
 
-    /// Notes that a request has arrived.
+    /// Records that a request has arrived.
     pub(crate) fn begin(self: &Arc<Self>) -> Active {
         let mut state = self.state();
         state.requests += 1;
@@ -149,7 +152,7 @@ impl Drop for Connection {
     }
 }
 
-/// The network of an address: what one client is expected to have.
+/// Returns the network of an address. All addresses of one network are assumed to belong to one client.
 fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> NETWORK_BITS << NETWORK_BITS).into()),
@@ -171,7 +174,7 @@ mod tests {
         let all = IdleConnections::default();
         let open = |address: &str| all.open(address.parse().unwrap());
         let (one, two, three) = (open("192.0.2.1"), open("192.0.2.2"), open("192.0.2.2"));
-        // It has had a request since, so the third has been idle for longer.
+        // It has had a request since then, so the third one has been idle for longer.
         drop(two.begin());
         assert!(all.evict(Duration::ZERO));
         assert_eq!([&one, &two, &three].map(|one| is_evicted(one)), [false, false, true]);

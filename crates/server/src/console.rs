@@ -1,7 +1,8 @@
-//! The console: its page and the files that is made of, out of the binary.
+//! Serves the console: its page and assets, which are embedded in the binary.
 //!
-//! `console/dist` is checked in, so that building needs no Node; `cargo xtask console --check` sees that it is what the sources
-//! give. Nothing here is secret and nothing here is true: what the page shows, it asks of the API with the caller's own key.
+//! `console/dist` is checked in, so that the build needs no Node. `cargo xtask console --check` verifies that
+//! it matches the sources. The files contain no secrets and no data: the page loads everything from the API
+//! with the user's key.
 use axum::Router;
 use axum::body::Body;
 use axum::extract::RawQuery;
@@ -11,7 +12,7 @@ use axum::routing::get;
 use bytes::Bytes;
 use outlast_vocab::Hash;
 
-/// The addresses of pages. The page itself finds out which one it is.
+/// The paths that serve the page. The page itself chooses the view by path.
 const PAGES: [&str; 10] = [
     "/",
     "/sessions",
@@ -25,12 +26,12 @@ const PAGES: [&str; 10] = [
     "/server",
 ];
 
-/// No script, style, image or connection but our own, nothing inline, no text that becomes markup; `blob:` is for pictures that are
-/// fetched with a key (S18, S33, S34).
+/// The content security policy: only scripts, styles, images and connections of this origin, nothing inline,
+/// and no text as markup. `blob:` is for images that the page fetches with a key.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// A file, as it is and packed.
+/// A file, uncompressed and compressed.
 #[derive(Clone, Copy)]
 struct File {
     name: &'static str,
@@ -57,7 +58,7 @@ const ASSETS: [File; 3] = [
     file!("icon.svg", "image/svg+xml"),
 ];
 
-/// These routes. They are no part of the API and take no key.
+/// Returns the routes of the console. They are not part of the API and need no key.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     let pages = PAGES.into_iter().map(|path| (path.to_owned(), PAGE));
     let assets = ASSETS.into_iter().map(|file| (format!("/assets/{}", file.name), file));
@@ -70,7 +71,7 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     })
 }
 
-/// What a browser holds against what it has.
+/// Returns the `ETag` of a file.
 fn tag(file: &File) -> String {
     format!("\"{}\"", Hash::of(file.plain))
 }
@@ -102,7 +103,8 @@ impl File {
         response
     }
 
-    /// How long a browser keeps it. The page names its files with the hash of their content, so under that name they never change.
+    /// Returns the cache policy. The page links its files with the hash of their content in the query, so
+    /// such an address never changes its content.
     fn keep(self, query: Option<&str>) -> &'static str {
         let page = String::from_utf8_lossy(PAGE.plain);
         let named = query.is_some_and(|query| page.contains(&format!("\"/assets/{}?{query}\"", self.name)));
@@ -123,7 +125,7 @@ mod tests {
         response.headers().get(name).map_or("", |value| value.to_str().unwrap())
     }
 
-    /// The address of a file as the page names it.
+    /// Returns the query under which the page links a file.
     fn named(file: File) -> String {
         let page = String::from_utf8_lossy(PAGE.plain).into_owned();
         let (_, rest) = page.split_once(&format!("/assets/{}?", file.name)).unwrap();
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_allows_nothing_but_our_own_files_and_nothing_inline_s34() {
+    fn the_page_allows_nothing_but_our_own_files_and_nothing_inline() {
         let response = asked(PAGE, None, &[]);
         let policy = header_of(&response, header::CONTENT_SECURITY_POLICY);
         assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'"), "{policy}");

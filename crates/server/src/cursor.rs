@@ -1,9 +1,9 @@
-//! Where a page ends, as callers carry it to the next one: signed for one organisation and one list (S36).
+//! Pagination cursors: signed for one organisation and one list, so that clients cannot forge them.
 use outlast_vocab::access::Reach;
 use outlast_vocab::{Error, Hash, Kind, OrgId};
 use std::fmt::Write as _;
 
-/// Makes and reads the cursors of one list for one caller.
+/// Signs and verifies the cursors of one list for one caller.
 pub(crate) struct Cursors<'a> {
     secret: &'a [u8; 32],
     org: OrgId,
@@ -11,22 +11,22 @@ pub(crate) struct Cursors<'a> {
 }
 
 impl<'a> Cursors<'a> {
-    /// Those of this list.
+    /// Creates the cursors of this list.
     pub(crate) fn of(secret: &'a [u8; 32], reach: Reach, list: &'static str) -> Self {
         Self { secret, org: reach.home(), list }
     }
 
-    /// A place in the list, as the caller gets it.
+    /// Encodes and signs a position in the list.
     pub(crate) fn sign(&self, place: &str) -> String {
         let mut cursor = format!("cur_{}", self.signature(place));
         for byte in place.bytes() {
-            // A `String` takes every write.
+            // Writing to a `String` cannot fail.
             let _ = write!(cursor, "{byte:02x}");
         }
         cursor
     }
 
-    /// The place that a cursor stands for. One that was not made here, for this list and this organisation, stands for none.
+    /// Returns the position that a cursor encodes. Rejects a cursor of another server, list or organisation.
     pub(crate) fn read(&self, cursor: &str) -> Result<String, Error> {
         let wrong =
             || Error::new(Kind::InputInvalid, "the cursor is not one of this list; begin without one");
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_counts_for_its_list_and_its_organisation_and_no_bit_of_it_can_be_changed_s36() {
+    fn a_cursor_counts_for_its_list_and_its_organisation_and_no_bit_of_it_can_be_changed() {
         let (secret, acme) = ([7; 32], Reach::Org(OrgId::from_u128(1)));
         let sessions = Cursors::of(&secret, acme, "sessions");
         let cursor = sessions.sign("ses_7");

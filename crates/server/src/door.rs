@@ -1,14 +1,14 @@
-//! Who may come in: by which name, from which page, with which key (S28–S33).
+//! Checks the `Host`, `Origin` and API key headers of requests.
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use outlast_vocab::access::Access;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
 use std::net::SocketAddr;
 
-/// The names of a machine for itself.
+/// The host names of the loopback interface.
 const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Headers that proxies, load balancers and content delivery networks add to requests that they pass on.
+/// Headers that proxies, load balancers and content delivery networks add to forwarded requests.
 const PROXY_HEADERS: [&str; 14] = [
     "forwarded",
     "via",
@@ -26,8 +26,8 @@ const PROXY_HEADERS: [&str; 14] = [
     "x-arr-ssl",
 ];
 
-/// How such headers begin: those of a family, and those of Cloudflare, Fly.io, Fastly, Azure, Google Cloud, AWS, Akamai, Vercel,
-/// Netlify, Render, Envoy and ngrok.
+/// Prefixes of such headers: generic ones, and those of Cloudflare, Fly.io, Fastly, Azure, Google Cloud, AWS,
+/// Akamai, Vercel, Netlify, Render, Envoy and ngrok.
 const PROXY_PREFIXES: [&str; 20] = [
     "x-forwarded-",
     "x-original-forwarded-",
@@ -51,38 +51,38 @@ const PROXY_PREFIXES: [&str; 20] = [
     "tailscale-",
 ];
 
-/// Whether a header says that a proxy passed the request on.
+/// Returns whether a header shows that a proxy forwarded the request.
 fn is_of_proxy(name: &str) -> bool {
     PROXY_HEADERS.contains(&name)
         || name == "x-forwarded"
         || PROXY_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The rules at the door.
+/// Which requests the server lets in.
 #[derive(Clone, Debug)]
 pub struct Door {
-    /// What those may do who come without an API key, by a name of the machine for itself; nobody comes in without one where
-    /// there is none.
+    /// What a caller without an API key may do, if the request names a loopback host. With `None`, every
+    /// request needs a key.
     pub without_key: Option<Access>,
-    /// The names that the server answers to; to any where it is empty.
+    /// The host names that the server answers to. If empty, it answers to any name.
     pub hosts: Vec<String>,
-    /// Pages of other sites that may ask, like `https://console.example.com`.
+    /// Other origins whose pages may call the server, like `https://console.example.com`.
     pub origins: Vec<String>,
 }
 
 impl Door {
-    /// For a server at this address. One that only its own machine reaches answers to the names of that; one that others reach
-    /// takes nobody in without a key.
+    /// Creates the rules for a server at this address. On a loopback address, it accepts only loopback host
+    /// names, and `local` is the access without a key. On any other address, every request needs a key.
     pub fn at(address: SocketAddr, local: Access) -> Self {
         let here = address.ip().is_loopback();
         let hosts = if here { LOOPBACK.map(ToOwned::to_owned).to_vec() } else { Vec::new() };
         Self { without_key: here.then_some(local), hosts, origins: Vec::new() }
     }
 
-    /// Refuses requests by another name and from pages of other sites.
+    /// Rejects requests for another host name and requests from pages of other origins.
     pub(crate) fn check(&self, target: &Uri, headers: &HeaderMap) -> Result<(), Error> {
         let host = one(headers, &header::HOST)?.unwrap_or_default();
-        // A proxy may go by the authority of the target where this server goes by the header.
+        // A proxy may route by the authority of the request target, while this server uses the header.
         if let Some(authority) = target.authority().filter(|named| !named.as_str().eq_ignore_ascii_case(host))
         {
             let (authority, host) = (shown(authority.as_str()), shown(host));
@@ -104,8 +104,8 @@ impl Door {
         }
     }
 
-    /// What somebody may do who brings no API key. A request by another name than those of the machine for itself, or with a header
-    /// of proxies, came through one, and with it anybody may (S32).
+    /// Returns what a caller without an API key may do. Rejects requests with a proxy header or another host
+    /// name than loopback: a proxy forwarded them, so the caller may be anyone.
     pub(crate) fn without_key(&self, headers: &HeaderMap) -> Result<&Access, Error> {
         let takes = |who: &str| {
             let detail = format!("{who} an API key: `authorization: Bearer olk_…`");
@@ -128,25 +128,25 @@ impl Door {
         )))
     }
 
-    /// The page of another site that may read the answer, if it is one of those.
+    /// Returns the `Origin` of a request if it is one of the allowed ones.
     pub(crate) fn admitted<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
         let origin = headers.get(header::ORIGIN)?;
         self.origins.iter().any(|known| known.as_bytes() == origin.as_bytes()).then_some(origin)
     }
 }
 
-/// Whether a name is one of the machine for itself.
+/// Returns whether a host name is one of the loopback interface.
 fn is_here(name: &str) -> bool {
     LOOPBACK.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Whether a page is one of this server's own.
+/// Returns whether an origin is this server itself.
 fn is_own(origin: &str, host: &str) -> bool {
     let of = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
     of.is_some_and(|of| of.eq_ignore_ascii_case(host))
 }
 
-/// The API key of a request. One that comes twice, or in another form, is none.
+/// Returns the API key of a request. Rejects a header that occurs twice or has another form.
 pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     let Some(said) = one(headers, &header::AUTHORIZATION)? else { return Ok(None) };
     let key = said.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
@@ -159,17 +159,18 @@ pub(crate) fn key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     key.map(|(_, key)| Some(key.trim())).ok_or_else(wrong)
 }
 
-/// The API key of a request of a client that names it so.
+/// Returns the API key from the `x-api-key` header, which Anthropic clients send.
 pub(crate) fn x_api_key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     one(headers, &header::HeaderName::from_static("x-api-key"))
 }
 
-/// Whether a key has the form of those that this server gives out.
+/// Returns whether a key has the format of keys that this server issues.
 pub(crate) fn is_ours(key: &str) -> bool {
     key.starts_with("olk_")
 }
 
-/// A header that must not stand there twice: two readers could see two different ones (S30).
+/// Returns a header that must occur at most once. If it occurred twice, a proxy and this server could read
+/// different values.
 pub(crate) fn one<'h>(headers: &'h HeaderMap, name: &header::HeaderName) -> Result<Option<&'h str>, Error> {
     let mut all = headers.get_all(name).iter();
     let (Some(first), second) = (all.next(), all.next()) else { return Ok(None) };
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_on_the_loopback_interface_answers_to_its_own_names_only_s33() {
+    fn a_server_on_the_loopback_interface_answers_to_its_own_names_only() {
         for host in ["127.0.0.1:7777", "localhost", "LOCALHOST:1", "[::1]:7777"] {
             assert!(check(&door(), host, None), "{host}");
         }
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_may_not_ask_s33() {
+    fn pages_of_other_sites_may_not_ask() {
         let host = "127.0.0.1:7777";
         assert!(check(&door(), host, Some("http://127.0.0.1:7777")));
         for origin in
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_others_reach_takes_nobody_in_without_a_key_s32() {
+    fn a_server_that_others_reach_takes_nobody_in_without_a_key() {
         for address in ["0.0.0.0:7777", "192.0.2.1:80", "[::]:7777"] {
             assert!(
                 Door::at(address.parse().unwrap(), Access::operator()).without_key.is_none(),
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_by_another_name_than_those_of_the_machine_needs_a_key_s32() {
+    fn who_comes_by_another_name_than_those_of_the_machine_needs_a_key() {
         let proxied = "agents.example.com".to_owned();
         let door = Door { hosts: [door().hosts, vec![proxied]].concat(), ..door() };
         let come = |host: &str| {
@@ -317,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_one_form_and_stands_there_once_s30() {
+    fn a_key_has_one_form_and_stands_there_once() {
         let with = |said: &[&str]| {
             let mut headers = HeaderMap::new();
             for said in said {

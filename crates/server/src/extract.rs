@@ -1,4 +1,4 @@
-//! What a request says, parsed at the edge: ids in its path, its query, its body.
+//! Extractors that parse requests: ids in the path, the query, the body.
 use crate::problem::Failed;
 use crate::room::Room;
 use crate::shared::Shared;
@@ -13,10 +13,10 @@ use outlast_vocab::{Error, Kind};
 use serde::de::DeserializeOwned;
 use std::str::FromStr;
 
-/// What the path names, in its order.
+/// The parameters of the path, in order.
 pub(crate) struct At<T>(pub(crate) T);
 
-/// Two names in one path.
+/// Two parameters of one path.
 pub(crate) struct Both<A, B>(pub(crate) A, pub(crate) B);
 
 impl<A: FromStr<Err: Into<Error>>, B: FromStr<Err: Into<Error>>> FromRequestParts<Shared> for Both<A, B> {
@@ -48,7 +48,7 @@ fn parse<T: FromStr<Err: Into<Error>>>(parts: &[String], place: usize) -> Result
     part.parse().map_err(Into::into)
 }
 
-/// A name in a path: any text.
+/// A path parameter that may be any text.
 #[derive(Debug)]
 pub(crate) struct Word(pub(crate) String);
 
@@ -60,7 +60,7 @@ impl FromStr for Word {
     }
 }
 
-/// What stands behind the question mark.
+/// The query parameters.
 pub(crate) struct Asked<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequestParts<Shared> for Asked<T> {
@@ -74,7 +74,7 @@ impl<T: DeserializeOwned> FromRequestParts<Shared> for Asked<T> {
     }
 }
 
-/// A body of JSON.
+/// A JSON body.
 pub(crate) struct Said<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<Shared> for Said<T> {
@@ -87,7 +87,7 @@ impl<T: DeserializeOwned> FromRequest<Shared> for Said<T> {
     }
 }
 
-/// A body of JSON that may be left away.
+/// An optional JSON body.
 pub(crate) struct MaySay<T>(pub(crate) T);
 
 impl<T: DeserializeOwned + Default> FromRequest<Shared> for MaySay<T> {
@@ -104,7 +104,7 @@ impl<T: DeserializeOwned + Default> FromRequest<Shared> for MaySay<T> {
     }
 }
 
-/// Refuses a request that does not say that its body is JSON.
+/// Rejects a request whose content type is not JSON.
 fn check_json(headers: &HeaderMap) -> Result<(), Error> {
     let said = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = said.and_then(|said| said.split(';').next()).unwrap_or_default();
@@ -115,7 +115,8 @@ fn check_json(headers: &HeaderMap) -> Result<(), Error> {
     Err(Error::new(Kind::BodyMediaType, detail))
 }
 
-/// All bytes of a body, unless they are too many or take too long. They take room until the request has ended.
+/// Reads a whole body. Fails if it is too large or takes too long. Its bytes count against the limit of all
+/// bodies until the request ends.
 pub(crate) async fn whole(parts: &Parts, body: Body, limits: &ServerLimits) -> Result<Vec<u8>, Error> {
     let announced = parts.headers.get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()?.parse().ok());

@@ -1,4 +1,4 @@
-//! Follows one session or all of them, and lets through what a reader asked for.
+//! Reads the events of one session or of all sessions, and filters them for a reader.
 use crate::relay::{Heard, Subscription};
 use bytes::Bytes;
 use outlast_ports::store::{FeedRecord, Store};
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use utoipa::ToSchema;
 
-/// Agents of turns that a reader remembers.
+/// The number of turns whose agent a reader caches.
 const REMEMBERED: usize = 1_024;
 
 /// An event. Readers ignore what they do not know.
@@ -54,7 +54,7 @@ impl Frame {
     }
 }
 
-/// An event as a filter sees it.
+/// The properties of an event that a filter checks.
 #[derive(Clone, Copy)]
 pub(crate) struct Sight {
     session: SessionId,
@@ -81,7 +81,7 @@ impl Sight {
     }
 }
 
-/// An event with the words of a stream, for any number of readers.
+/// An event encoded for an SSE stream, shared by any number of readers.
 pub(crate) struct Told {
     pub(crate) cursor: Option<u64>,
     pub(crate) sight: Sight,
@@ -89,37 +89,37 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// An event of a session, which is counted by its number there.
+    /// Encodes an event of a session. Its cursor is the sequence number in the session.
     pub(crate) fn of(session: SessionId, event: &Event) -> Self {
         Self::at(event.seq().map(|Seq(seq)| seq), session, event)
     }
 
-    /// An event with the number that a reader goes on from.
+    /// Encodes an event with the cursor from which a reader can resume.
     fn at(cursor: Option<u64>, session: SessionId, event: &Event) -> Self {
         let frame = Frame::new(session, event);
         let id = cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
-        // JSON has no line breaks of its own.
+        // Serialised JSON contains no line breaks.
         let data = serde_json::to_string(&frame).unwrap_or_default();
         let bytes = Bytes::from(format!("{id}event: {}\ndata: {data}\n\n", frame.name));
         Self { cursor, sight: Sight::of(session, event), bytes }
     }
 
-    /// Whether it tells what happens right now.
+    /// Returns whether this is a live event.
     pub(crate) fn is_live(&self) -> bool {
         self.sight.sort == Sort::Live
     }
 }
 
-/// What a stream follows.
+/// The source of a stream.
 pub(crate) enum Streamed {
-    /// One session, with what happens right now.
+    /// One session, including live events.
     Session(Box<Joined>),
-    /// All that are shown.
+    /// All sessions that the caller may see.
     All(Box<Feed>),
 }
 
 impl Streamed {
-    /// The next event; waits for one. Giving up on it loses nothing.
+    /// Returns the next event. Waits for one if necessary. Cancel safe: no event is lost.
     pub(crate) async fn next(&mut self) -> Result<Arc<Told>, Error> {
         match self {
             Self::Session(joined) => joined.next().await,
@@ -131,20 +131,20 @@ impl Streamed {
     }
 }
 
-/// A reader of one session that comes from anywhere in its past and goes on together with others.
+/// A reader of one session that starts at any record and shares new events with other readers.
 pub(crate) struct Joined {
     store: Arc<dyn Store>,
     session: SessionId,
     after: Seq,
     page: usize,
     ready: VecDeque<Record>,
-    /// Whether there may be records in the store that come before whatever the others are told.
+    /// Whether the store may contain records that precede the next shared event.
     look: bool,
     others: Subscription,
 }
 
 impl Joined {
-    /// Reads from a cursor on. The others are joined first, so nothing falls between.
+    /// Starts reading after a cursor. Subscribes to the shared events first, so that no event is missed.
     pub(crate) fn new(
         runtime: &Runtime,
         (session, after): (SessionId, Seq),
@@ -169,7 +169,7 @@ impl Joined {
                         self.after = Seq(seq);
                         return Ok(told);
                     }
-                    // A cursor from before the others came.
+                    // There is a gap between the cursor and the shared event. Read it from the store.
                     Some(_) => self.look = true,
                 },
                 Heard::Behind(frames) => {
@@ -182,7 +182,7 @@ impl Joined {
         }
     }
 
-    /// The next record that is in the store already.
+    /// Returns the next record that is already in the store.
     async fn past(&mut self) -> Result<Option<Record>, Error> {
         if self.ready.is_empty() && self.look {
             let page = self.store.records(self.session, self.after, self.page).await?;
@@ -193,15 +193,15 @@ impl Joined {
     }
 }
 
-/// What a page is taken from.
+/// The source of a page.
 pub(crate) enum Paged {
     /// One session.
     Session(SessionId, Box<Events>),
-    /// All that are shown.
+    /// All sessions that the caller may see.
     All(Box<Feed>),
 }
 
-/// An event, with the cursor that a reader goes on from.
+/// An event, with the cursor from which a reader can resume.
 pub(crate) struct Seen {
     pub(crate) cursor: Option<u64>,
     session: SessionId,
@@ -215,19 +215,19 @@ impl From<FeedRecord> for Seen {
 }
 
 impl Seen {
-    /// What a filter sees of it.
+    /// Returns the properties that a filter checks.
     pub(crate) fn sight(&self) -> Sight {
         Sight::of(self.session, &self.event)
     }
 
-    /// It as a page has it.
+    /// Returns the event in the form that a page contains.
     pub(crate) fn frame(&self) -> Frame {
         Frame::new(self.session, &self.event)
     }
 }
 
 impl Paged {
-    /// The next event; waits for one. Giving up on it loses nothing.
+    /// Returns the next event. Waits for one if necessary. Cancel safe: no event is lost.
     pub(crate) async fn next(&mut self) -> Result<Seen, Error> {
         match self {
             Self::Session(session, events) => events.next().await.map(|event| seen(*session, event)),
@@ -235,7 +235,7 @@ impl Paged {
         }
     }
 
-    /// The next event that is there already.
+    /// Returns the next event that is already in the store.
     pub(crate) async fn past(&mut self) -> Result<Option<Seen>, Error> {
         match self {
             Self::Session(session, events) => Ok(events.past().await?.map(|event| seen(*session, event))),
@@ -248,20 +248,20 @@ fn seen(session: SessionId, event: Event) -> Seen {
     Seen { cursor: event.seq().map(|Seq(seq)| seq), session, event }
 }
 
-/// Which events a reader asked for.
+/// The events that a reader asked for.
 pub(crate) struct Filter {
     pub(crate) session: Option<SessionId>,
     pub(crate) turn: Option<TurnId>,
     pub(crate) agent: Option<String>,
-    /// Names of types; `*` at an end stands for anything.
+    /// Names of event types. `*` at the end of a name matches any suffix.
     pub(crate) types: Vec<String>,
     pub(crate) live: bool,
-    /// The agents of turns that were looked up.
+    /// A cache of the agents of turns.
     pub(crate) agents: BTreeMap<TurnId, Option<String>>,
 }
 
 impl Filter {
-    /// Whether an event was asked for.
+    /// Returns whether an event matches.
     pub(crate) async fn wants(&mut self, runtime: &Runtime, sight: Sight) -> Result<bool, Error> {
         let Sight { session, turn, name, sort } = sight;
         if (sort != Sort::Durable && !self.live) || self.session.is_some_and(|wanted| wanted != session) {
@@ -291,7 +291,7 @@ impl Filter {
             return Ok(known.clone());
         }
         let pinned = match outfits::of_turn(runtime.store().as_ref(), turn).await {
-            // Its session was deleted after this became durable.
+            // The session was deleted after the event became durable.
             Err(error) if error.kind() == Kind::TurnNotFound => None,
             found => found?,
         };

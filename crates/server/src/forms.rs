@@ -1,6 +1,7 @@
-//! How parameters look, as the document tells it: ids with their prefix, words of which there are few.
+//! Adds the formats of parameters to the OpenAPI document: id patterns and allowed values.
 //!
-//! The routes parse them; whoever writes a client, or tries to break the server, reads it here.
+//! The routes themselves parse parameters. This information is for client authors, client generators and
+//! fuzzers.
 use axum::http::StatusCode;
 use outlast_vocab::id::{
     ApprovalId, AttachmentId, CallId, DeliveryId, GrantId, KeyId, Noun, OrgId, SessionId, TurnId,
@@ -9,7 +10,7 @@ use serde_json::Value;
 use utoipa::openapi::path::{Operation, Parameter};
 use utoipa::openapi::{OpenApi, PathItem, RefOr, Schema};
 
-/// Parameters that are ids, by their name.
+/// Parameters that are ids, by name.
 const IDS: [(&str, Noun); 7] = [
     ("session", SessionId::NOUN),
     ("turn", TurnId::NOUN),
@@ -20,7 +21,7 @@ const IDS: [(&str, Noun); 7] = [
     ("delivery", DeliveryId::NOUN),
 ];
 
-/// Parameters of which there are few, by their name.
+/// Parameters with a fixed set of values, by name.
 const WORDS: [(&str, &[&str]); 6] = [
     ("kind", &["agent", "harness", "capability"]),
     ("by", &["session", "agent", "model", "source", "tool", "day"]),
@@ -43,7 +44,7 @@ const WORDS: [(&str, &[&str]); 6] = [
     ("role", &["user", "assistant", "tool"]),
 ];
 
-/// Tells the forms of all parameters.
+/// Adds patterns and allowed values to all parameters.
 pub(crate) fn tell(document: &mut OpenApi) {
     for (path, item) in &mut document.paths.paths {
         for operation in operations(item) {
@@ -66,11 +67,11 @@ fn by_method(item: &mut PathItem) -> impl Iterator<Item = (&'static str, &mut Op
     all.into_iter().filter_map(|(method, operation)| Some((method, operation.as_mut()?)))
 }
 
-/// Gives every operation a name that no other has, and every answer a description: generators of clients need both.
+/// Gives every operation a unique id and every response a description, which client generators require.
 pub(crate) fn name(document: &mut OpenApi) {
     for (path, item) in &mut document.paths.paths {
         for (method, operation) in by_method(item) {
-            // The wires of other providers have names of their own.
+            // Operations of the compatible APIs set their own ids.
             if !(path.starts_with("/openai/") || path.starts_with("/anthropic/")) {
                 operation.operation_id = Some(id(method, path));
             }
@@ -85,13 +86,13 @@ pub(crate) fn name(document: &mut OpenApi) {
     }
 }
 
-/// `get` and `/v1/sessions/{session}/why` are `get_sessions_session_why`.
+/// Returns the operation id: `get` and `/v1/sessions/{session}/why` become `get_sessions_session_why`.
 fn id(method: &str, path: &str) -> String {
     let words = path.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !["", "v1"].contains(word));
     std::iter::once(method).chain(words).collect::<Vec<_>>().join("_")
 }
 
-/// What a status means, where the route says no more of it.
+/// Returns the description of a status, for routes that give none.
 fn reason(status: &str) -> &'static str {
     let known = status.parse::<u16>().ok().and_then(|status| StatusCode::from_u16(status).ok());
     known.and_then(|status| status.canonical_reason()).unwrap_or("The answer.")

@@ -1,8 +1,9 @@
 //! Checks the head of each request before the HTTP library reads it.
 //!
-//! The library takes heads that are longer than its limit, lines that end in a bare LF, and bodies with two lengths. A proxy in front
-//! of the server may read those otherwise, and so see other requests than the server does. [`Inspected`] passes on only heads that
-//! every reader understands alike. It follows the bodies between heads, so that requests sent one behind the other are all checked.
+//! The library accepts heads that exceed its limit, lines that end in a bare LF, and bodies with two lengths.
+//! A proxy in front of the server may parse those differently, and so see other requests than the server
+//! does. [`Inspected`] passes on only heads that every parser understands alike. It also tracks the bodies
+//! between heads, so that it checks every request of a pipeline.
 use outlast_vocab::{Error, Kind};
 use std::io;
 use std::pin::Pin;
@@ -12,19 +13,20 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// What the library is given in place of a head that is refused. The service answers it with the refusal.
+/// Replaces a rejected head on the way to the library. The service answers it with the error.
 const REFUSED_HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\n\r\n";
 
-/// Bytes that are read at once.
+/// The size of a read.
 const READ_BYTES: usize = 16 << 10;
 
-/// Bytes of the line that begins a chunk.
+/// The maximum length of the line that starts a chunk.
 const CHUNK_LINE_BYTES: usize = 256;
 
-/// How long a caller may take to read why it was refused. To close earlier, with bytes unread, would discard the answer.
+/// How long a client may take to read why it was rejected. Closing earlier, with unread bytes, would discard
+/// the answer.
 const READ_REFUSAL: Duration = Duration::from_secs(1);
 
-/// The request of a connection that is refused, and why. Requests count from zero.
+/// The rejected request of a connection, counted from zero, and the reason.
 #[derive(Clone, Default)]
 pub(crate) struct Refusal(Arc<OnceLock<(u64, Refused)>>);
 
@@ -42,7 +44,7 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    /// The error that the caller is told.
+    /// Returns the error for the client.
     pub(crate) fn error(self) -> Error {
         let detail = match self {
             Self::TooLarge { most } => {
@@ -65,7 +67,7 @@ impl Refused {
 }
 
 impl Refusal {
-    /// Why this request of the connection is refused, if it is.
+    /// Returns why this request of the connection is rejected, if it is.
     pub(crate) fn of(&self, request: u64) -> Option<Refused> {
         self.0.get().filter(|(refused, _)| *refused == request).map(|(_, why)| *why)
     }
@@ -75,19 +77,19 @@ impl Refusal {
 pub(crate) struct Inspected<T> {
     inner: T,
     heads: Heads,
-    /// Ends the wait for a caller that was refused and sends on.
+    /// Limits the time for a rejected client that keeps sending.
     patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> Inspected<T> {
-    /// Checks heads of up to this many bytes.
+    /// Checks heads of at most `header_bytes` bytes.
     pub(crate) fn new(inner: T, header_bytes: usize, refusal: Refusal) -> Self {
         Self { inner, heads: Heads::new(header_bytes, refusal), patience: None }
     }
 }
 
 impl<T: AsyncRead + Unpin> Inspected<T> {
-    /// Reads what comes in and passes none of it on, until the end.
+    /// Reads and discards input until its end.
     fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut space = [0; READ_BYTES];
@@ -160,38 +162,38 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Inspected<T> {
     }
 }
 
-/// Where in the stream of requests a connection is.
+/// The parser's position in the requests of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Head,
-    /// So many bytes of a body are left.
+    /// The number of bytes that are left of a body.
     Body(u64),
-    /// The line that says how long a chunk is.
+    /// The line that contains the length of a chunk.
     ChunkLine,
-    /// So many bytes of a chunk are left.
+    /// The number of bytes that are left of a chunk.
     Chunk(u64),
-    /// The line end behind a chunk.
+    /// The line break after a chunk.
     ChunkEnd,
-    /// Lines behind the last chunk.
+    /// Lines after the last chunk.
     Trailer,
-    /// A head was refused; nothing behind it is looked at.
+    /// A head was rejected. Everything after it is ignored.
     Refused,
     /// A body was malformed.
     Broken,
 }
 
-/// Checks bytes as they come, in pieces of any size.
+/// Checks bytes as they arrive, in pieces of any size.
 struct Heads {
     state: State,
     /// The head, the chunk line or the trailer line so far.
     line: Vec<u8>,
     /// Bytes of the trailer so far.
     trailer_bytes: usize,
-    /// Bytes that were checked and not passed on yet.
+    /// Bytes that were checked, of which the first `passed` were passed on.
     checked: Vec<u8>,
-    /// How many of those were passed on.
+    /// The number of checked bytes that were passed on.
     passed: usize,
-    /// Heads that were passed on.
+    /// The number of heads that were passed on.
     requests: u64,
     header_bytes: usize,
     refusal: Refusal,
@@ -211,7 +213,7 @@ impl Heads {
         }
     }
 
-    /// Passes on bytes that were checked; says whether there were any.
+    /// Passes on checked bytes, and returns whether there were any.
     fn pass_on(&mut self, to: &mut ReadBuf<'_>) -> bool {
         let rest = &self.checked[self.passed..];
         let count = rest.len().min(to.remaining());
@@ -252,7 +254,7 @@ impl Heads {
         }
     }
 
-    /// Takes one byte of a head.
+    /// Reads one byte of a head.
     fn head(&mut self, byte: u8) {
         let before = self.line.last().copied();
         self.line.push(byte);
@@ -265,7 +267,7 @@ impl Heads {
         if self.line.len() > self.header_bytes {
             return self.refuse(Refused::TooLarge { most: self.header_bytes });
         }
-        // Empty lines before a request are for nothing, and allowed.
+        // HTTP allows empty lines before a request. Drop them.
         if self.line == b"\r\n" {
             self.line.clear();
         }
@@ -281,7 +283,7 @@ impl Heads {
         }
     }
 
-    /// Takes one byte of what is around the chunks of a body.
+    /// Reads one byte of a chunk line, the line break after a chunk, or the trailer.
     fn line_of_body(&mut self, byte: u8) {
         self.checked.push(byte);
         self.line.push(byte);
@@ -315,7 +317,7 @@ impl Heads {
     }
 
     fn refuse(&mut self, why: Refused) {
-        // Only the first refusal counts; nothing comes behind it.
+        // Only the first rejection is kept. Nothing after it is read.
         let _ = self.refusal.0.set((self.requests, why));
         self.line = Vec::new();
         self.checked.extend_from_slice(REFUSED_HEAD);
@@ -323,14 +325,14 @@ impl Heads {
     }
 }
 
-/// The length of a chunk, as its line says.
+/// Returns the length of a chunk from its line.
 fn chunk_length(line: &[u8]) -> Option<u64> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
     let is_hex = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
     str::from_utf8(digits).ok().filter(|_| is_hex).and_then(|digits| u64::from_str_radix(digits, 16).ok())
 }
 
-/// What follows a head, or why the head is refused.
+/// Returns the state after a head, or why the head is rejected.
 fn body_of(head: &[u8]) -> Result<State, Refused> {
     let text = &head[..head.len() - 4];
     let mut lines = text.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
@@ -374,7 +376,8 @@ fn body_of(head: &[u8]) -> Result<State, Refused> {
 mod tests {
     use super::*;
 
-    /// What is passed on of these bytes in pieces of this size, the refused request, and how it ends.
+    /// Parses bytes in pieces of this size. Returns what is passed on, the rejected request, and the last
+    /// state.
     fn pass(bytes: &[u8], piece: usize, most: usize) -> (Vec<u8>, Option<(u64, Refused)>, State) {
         let refusal = Refusal::default();
         let mut heads = Heads::new(most, refusal.clone());
@@ -393,7 +396,7 @@ mod tests {
         (passed, refusal.0.get().copied(), heads.state)
     }
 
-    /// The outcome, which is the same however the bytes are split.
+    /// Checks the outcome, which must be the same for every split of the bytes.
     #[track_caller]
     fn check(bytes: &[u8], want: Option<(u64, Refused)>, state: State) -> Vec<u8> {
         let whole = pass(bytes, bytes.len(), 200);

@@ -1,4 +1,4 @@
-//! Inputs as they come in: JSON, or a form with files whose bytes are kept as they arrive.
+//! Inputs from request bodies: JSON, or a form with files. Bytes of files are stored as they arrive.
 use crate::door;
 use crate::extract::Said;
 use crate::problem::Failed;
@@ -25,7 +25,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
-/// The header with the key under which an input is accepted once.
+/// The header that contains the idempotency key of an input.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// An input for a session.
@@ -61,11 +61,11 @@ pub(crate) struct Incoming {
     files: Vec<Filed>,
 }
 
-/// A body that brings an input.
+/// A request body with an input.
 pub(crate) enum Body {
-    /// It was JSON.
+    /// A JSON body, already parsed.
     Read(Box<Incoming>),
-    /// A form, whose parts are still to come.
+    /// A form whose parts are not read yet.
     Form(Box<Multipart>, Option<Room>),
 }
 
@@ -86,7 +86,7 @@ impl FromRequest<Shared> for Body {
 }
 
 impl Body {
-    /// The input, with the bytes of its files kept where contents lie.
+    /// Returns the input. Stores the bytes of its files.
     pub(crate) async fn read(self, runtime: &Runtime, limits: &ServerLimits) -> Result<Incoming, Error> {
         let (mut form, room) = match self {
             Self::Read(incoming) => return Ok(*incoming),
@@ -141,12 +141,12 @@ fn broken(cause: &axum::extract::multipart::MultipartError) -> Error {
 }
 
 impl Incoming {
-    /// The key of the session that the body names.
+    /// Returns the session key in the body.
     pub(crate) fn session_key(&self) -> Option<&str> {
         self.session_key.as_deref()
     }
 
-    /// The input for the runtime.
+    /// Converts the body to an input for the runtime.
     pub(crate) async fn input(
         self,
         runtime: &Runtime,
@@ -192,18 +192,18 @@ impl Incoming {
     }
 }
 
-/// What the headers of a request say of its input.
+/// What the headers of a request say about its input.
 pub(crate) struct Marks {
     /// The idempotency key.
     pub(crate) key: Option<String>,
-    /// The hash of the request that it covers.
+    /// The hash of the request that the key covers.
     pub(crate) request: Option<Hash>,
     /// The span that caused the request.
     pub(crate) traceparent: Option<TraceParent>,
 }
 
 impl Marks {
-    /// Those of these headers. A `traceparent` that is not one means nothing, as its standard has it.
+    /// Reads the headers. Ignores an invalid `traceparent`, as its standard requires.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Error> {
         let key = door::one(headers, &IDEMPOTENCY_KEY)?;
         if key == Some("") {
@@ -213,7 +213,8 @@ impl Marks {
         Ok(Self { key: key.map(ToOwned::to_owned), request: None, traceparent })
     }
 
-    /// The same for a route of a wire: its keys are its own, and each covers its request, but for how the answer is to come (S66).
+    /// Adapts the idempotency key to a route of a compatible API. Each route has its own keys. A key covers
+    /// the whole request except for how the answer is delivered (`stream`, `stream_options`, `background`).
     #[must_use]
     pub(crate) fn of_request(self, route: &str, body: &Value) -> Self {
         let Some(key) = self.key else { return self };

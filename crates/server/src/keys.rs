@@ -1,7 +1,7 @@
-//! Keys of requests that last: whether they still count (S28).
+//! Rechecks API keys while their requests are still running.
 //!
-//! A key is looked at when a request comes. A stream may outlive its key, so keys that have streams are looked at again and
-//! again, each of them once for all its streams.
+//! A key is checked when its request arrives, but a stream may outlive its key. Therefore, keys with open
+//! streams are checked periodically, once for all streams of a key.
 use outlast_runtime::Runtime;
 use outlast_vocab::Kind;
 use outlast_vocab::access::ApiKey;
@@ -13,30 +13,30 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How often keys are looked at; a key that was revoked has no streams a second later.
+/// How often keys are checked. A revoked key has no streams one second later.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How long an answer may take before its key is looked at again.
+/// If an answer takes longer than this, its key is checked again.
 pub(crate) const LASTS: Duration = Duration::from_secs(1);
 
-/// Where the key of a request is left for whoever sends the answer.
+/// Passes the API key of a request from the extractor to the middleware.
 #[derive(Clone, Default)]
 pub(crate) struct Pass(Arc<OnceLock<ApiKey>>);
 
 impl Pass {
-    /// The request came in with this key.
+    /// Stores the key of the request.
     pub(crate) fn with(&self, key: ApiKey) {
-        // A request has one key; a second look finds the same one.
+        // A request has only one key, so a second call would store the same one.
         let _ = self.0.set(key);
     }
 
-    /// The key it came in with.
+    /// Returns the key of the request.
     pub(crate) fn key(&self) -> Option<&ApiKey> {
         self.0.get()
     }
 }
 
-/// The keys that have streams.
+/// The keys with open streams.
 #[derive(Default)]
 pub(crate) struct Keys(Mutex<HashMap<KeyId, Watched>>);
 
@@ -50,17 +50,17 @@ impl Keys {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Comes back once a key that was let in counts no more.
+    /// Returns a future that completes when an admitted key becomes invalid.
     pub(crate) fn over(&self, key: &ApiKey) -> impl Future<Output = ()> + Send + use<> {
         let watched = || Watched { key: key.clone(), over: watch::Sender::new(false) };
         let mut over = self.lock().entry(key.id).or_insert_with(watched).over.subscribe();
         async move {
-            // Nobody tells any more: the server has ended, and its streams with it.
+            // An error means that the server has stopped, and its streams with it.
             let _ = over.wait_for(|over| *over).await;
         }
     }
 
-    /// Looks at the keys that have streams, for as long as it is asked to.
+    /// Checks the keys with open streams, until the future is dropped.
     pub(crate) async fn look(&self, runtime: &Runtime) -> Infallible {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -80,7 +80,7 @@ impl Keys {
     }
 }
 
-/// Whether a key still lets somebody in. A store that does not answer says nothing against it.
+/// Returns whether a key is still valid. If the store fails, the key counts as valid.
 pub(crate) async fn counts(runtime: &Runtime, key: &ApiKey) -> bool {
     let admitted = runtime.store().admit(key.clone(), runtime.now()).await;
     !admitted.is_err_and(|error| error.kind() == Kind::KeyInvalid)

@@ -1,9 +1,9 @@
-//! The HTTP API: everything the library can do, reachable from any language.
+//! The HTTP API: makes everything that the library can do available to any language.
 //!
-//! A request passes [`door`] (by which name, from which page, with which key), becomes a typed request in `extract`, and is
-//! answered by a handler in `routes` with a handle of the runtime that shows one organisation. Errors leave through `problem`.
-//! Events are followed in `follow` and streamed by `sse`. The OpenAPI document is made from the same routes ([`document`]).
-//! Knows no rule of turns: what a route does, the runtime does.
+//! A request passes [`door`], which checks host name, origin and key. Extractors (`extract`) parse it. A
+//! handler in `routes` answers it with a `Runtime` that reaches one organisation. `problem` formats errors.
+//! `follow` reads events and `sse` streams them. The OpenAPI document is generated from the same routes
+//! ([`document`]). This crate contains no rules of turns: handlers call the runtime.
 
 mod accounts;
 mod api;

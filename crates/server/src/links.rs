@@ -1,7 +1,7 @@
-//! Pages of links that decide a question for approval: what is asked, exactly, and a button (S33, S34, S46).
+//! Pages for approval links: each shows exactly what is asked, and a button that decides.
 //!
-//! Programs that read mail open links to look at them, so looking decides nothing: only what is sent by the button does. No part of
-//! the API: a link takes no key, because it is one.
+//! Mail programs open links to preview them, so a GET request decides nothing. Only the button's POST request
+//! does. The pages are not part of the API. They need no key, because the link itself is signed.
 use crate::problem::Cause;
 use crate::shared::Shared;
 use axum::Router;
@@ -21,7 +21,7 @@ use serde_json::Value;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Nothing but our own style, and a form that goes nowhere but here.
+/// The content security policy: only our own style, and forms that submit only to this server.
 const POLICY: &str =
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
@@ -35,20 +35,20 @@ button { font: inherit; padding: 0.5rem 1.5rem; }
 textarea { font: inherit; width: 100%; box-sizing: border-box; }
 ";
 
-/// Where the style lies.
+/// The path of the style sheet.
 const STYLE_AT: &str = "/assets/links.css";
 
-/// Bytes of what a button sends: a reason, at most.
+/// The maximum size of the form that a button sends. It contains at most a reason.
 const FORM_BYTES: usize = 16 << 10;
 
-/// These routes.
+/// Returns the routes of the approval pages.
 pub(crate) fn routes() -> Router<Shared> {
     Router::new()
         .route(&format!("{PATH}{{link}}"), get(show).post(decide))
         .route(STYLE_AT, get(async || ([(header::CONTENT_TYPE, "text/css; charset=utf-8")], STYLE)))
 }
 
-/// What a link decides. Decides nothing.
+/// Shows the question of a link, and decides nothing.
 async fn show(State(shared): State<Shared>, Path(link): Path<String>) -> Response {
     match shared.runtime.open_link(&link).await {
         Ok(linked) => page(StatusCode::OK, "An approval is wanted", &question(&linked)),
@@ -56,7 +56,7 @@ async fn show(State(shared): State<Shared>, Path(link): Path<String>) -> Respons
     }
 }
 
-/// Says the word of a link.
+/// Casts the vote of a link.
 async fn decide(State(shared): State<Shared>, Path(link): Path<String>, request: Request) -> Response {
     let decided = async {
         let linked = shared.runtime.open_link(&link).await?;
@@ -78,7 +78,7 @@ fn outcome(voted: &Voted) -> String {
     }
 }
 
-/// Why not, where the form says so: `reason=…`, as forms are sent.
+/// Returns the reason in the form, if any: `reason=…`, URL-encoded.
 async fn reason(body: Body) -> Result<Option<String>, Error> {
     let mut pieces = body.into_data_stream();
     let mut bytes = Vec::new();
@@ -94,7 +94,7 @@ async fn reason(body: Body) -> Result<Option<String>, Error> {
     Ok(Some(said).filter(|said| !said.is_empty()))
 }
 
-/// The bytes that a form's value stands for.
+/// Decodes a value of a form.
 fn decoded(value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(value.len());
     let mut rest = value;
@@ -180,13 +180,13 @@ fn question(linked: &Linked) -> String {
     html
 }
 
-/// A time as people read it.
+/// Formats a time for readers.
 fn utc(at: u64) -> String {
     let at = i64::try_from(at).ok().and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
     at.map_or_else(|| "a time far away".to_owned(), |at| at.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
 
-/// Why a link opens nothing, for people, with the code.
+/// Returns the page for a link that cannot be used, with the error code.
 fn refused(error: Error) -> Response {
     let kind = error.kind();
     let status = StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -211,7 +211,8 @@ fn page(status: StatusCode, title: &str, body: &str) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-    // With `no-referrer` a browser names no origin when the button is pressed, and the door would not know its own page.
+    // With `no-referrer`, the browser would send no usable `Origin` with the form, and the `Origin` check
+    // would reject our own page.
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     response
 }
@@ -220,7 +221,7 @@ fn json(value: &Value) -> String {
     text(&serde_json::to_string_pretty(value).unwrap_or_default())
 }
 
-/// Text as a page shows it: nothing becomes markup, and what nobody would see is written out.
+/// Escapes text for HTML, and makes invisible characters visible.
 fn text(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
     for c in visible(text).chars() {

@@ -1,4 +1,4 @@
-//! Counts of requests and streams, and what `/metrics` says of the worker, in Prometheus' text form.
+//! Counts requests, and writes `/metrics` in the Prometheus text format.
 use axum::http::Method;
 use outlast_runtime::Load;
 use std::collections::BTreeMap;
@@ -6,21 +6,21 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Upper bounds of the buckets of how long requests take, in seconds.
+/// Upper bounds of the latency buckets, in seconds.
 const BUCKETS: [f64; 8] = [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
 
-/// Methods that are counted by their names.
+/// Methods with a label of their name. Others count as `other`.
 const METHODS: [Method; 7] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
 
-/// What was counted since the start.
+/// Counters since the start.
 #[derive(Default)]
 pub(crate) struct Metrics {
     requests: Mutex<BTreeMap<(String, String, u16), u64>>,
     took: Mutex<Took>,
 }
 
-/// What is measured when somebody looks.
+/// Values that are measured on each scrape.
 pub(crate) struct Gauges {
     pub(crate) load: Load,
     pub(crate) streams: usize,
@@ -39,8 +39,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Metrics {
-    /// A request was answered. Its path is the route's, so that ids do not make series of their own; nor do methods that
-    /// somebody made up (S41).
+    /// Counts an answered request. The labels contain the route pattern and known methods only, so that ids
+    /// and made-up methods do not create new time series.
     pub(crate) fn answered(&self, method: &Method, route: &str, status: u16, took: Duration) {
         let method = if METHODS.contains(method) { method.as_str() } else { "other" };
         *lock(&self.requests).entry((method.to_owned(), route.to_owned(), status)).or_default() += 1;
@@ -53,7 +53,7 @@ impl Metrics {
         all.seconds += seconds;
     }
 
-    /// Everything as text.
+    /// Returns all metrics as text.
     pub(crate) fn text(&self, Gauges { load, streams, store_bytes }: Gauges) -> String {
         let mut out = String::new();
         let mut gauge = |name: &str, help: &str, value: u64| {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn methods_that_somebody_made_up_are_counted_together_s41() {
+    fn methods_that_somebody_made_up_are_counted_together() {
         let metrics = Metrics::default();
         for n in 0..1_000 {
             let method = Method::from_bytes(format!("M{n}").as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Lists, page by page.
+//! Pagination of lists.
 use crate::cursor::Cursors;
 use outlast_ports::page;
 use outlast_vocab::limits::ServerLimits;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 
-/// Entries of a page when nobody says how many.
+/// The default number of entries on a page.
 const USUAL: usize = 50;
 
 /// One page of a list.
@@ -22,12 +22,12 @@ pub(crate) struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// A list that has only this page, because something else bounds it.
+    /// Creates a list with only one page. Something else limits its length.
     pub(crate) fn whole(items: Vec<T>) -> Self {
         Self { items, next: None }
     }
 
-    /// A page that the store has read behind a key.
+    /// Converts a page of the store.
     pub(crate) fn of<V: Into<T>, K: Serialize>(page: page::Page<V, K>, cursors: &Cursors<'_>) -> Self {
         let page::Page { items, next } = page;
         Self { items: items.into_iter().map(V::into).collect(), next: next.map(|key| goes_on(&key, cursors)) }
@@ -47,12 +47,12 @@ pub(crate) struct Most {
 }
 
 impl Most {
-    /// As many as a page can have, when nobody says how many.
+    /// Makes the maximum page size the default.
     pub(crate) fn or_all(self, limits: &ServerLimits) -> Self {
         Self { limit: self.limit.or(Some(limits.entries)), ..self }
     }
 
-    /// The key to read behind, and how many entries.
+    /// Returns the key to read after, and the number of entries.
     pub(crate) fn read<K: DeserializeOwned>(
         self,
         cursors: &Cursors<'_>,
@@ -62,7 +62,7 @@ impl Most {
     }
 }
 
-/// The key that a cursor stands for, if there is one.
+/// Returns the key in a cursor, if there is a cursor.
 pub(crate) fn behind<K: DeserializeOwned>(
     cursor: Option<&str>,
     cursors: &Cursors<'_>,
@@ -71,12 +71,12 @@ pub(crate) fn behind<K: DeserializeOwned>(
     place(cursor, cursors)?.map(|place| serde_json::from_str(&place).map_err(wrong)).transpose()
 }
 
-/// The cursor that goes on behind a key.
+/// Returns the cursor that continues after a key.
 pub(crate) fn goes_on<K: Serialize>(key: &K, cursors: &Cursors<'_>) -> String {
     cursors.sign(&serde_json::to_string(key).expect("keys of lists are numbers, texts and ids"))
 }
 
-/// How many entries a page has.
+/// Returns the number of entries of a page.
 pub(crate) fn size(limit: Option<usize>, limits: &ServerLimits) -> Result<usize, Error> {
     let limit = limit.unwrap_or(USUAL);
     if limit == 0 {
@@ -86,7 +86,7 @@ pub(crate) fn size(limit: Option<usize>, limits: &ServerLimits) -> Result<usize,
     Ok(limit)
 }
 
-/// How long a request waits.
+/// Returns how long a request waits.
 pub(crate) fn patience(wait: Option<u64>, limits: &ServerLimits) -> Result<Duration, Error> {
     let (wait, most) = (Duration::from_secs(wait.unwrap_or(0)), limits.wait_most);
     if wait > most {
@@ -97,7 +97,7 @@ pub(crate) fn patience(wait: Option<u64>, limits: &ServerLimits) -> Result<Durat
     Ok(wait)
 }
 
-/// The place that a cursor stands for, if there is one.
+/// Returns the position in a cursor, if there is a cursor.
 pub(crate) fn place(cursor: Option<&str>, cursors: &Cursors<'_>) -> Result<Option<String>, Error> {
     cursor.map(|cursor| cursors.read(cursor)).transpose()
 }

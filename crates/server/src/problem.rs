@@ -1,6 +1,6 @@
-//! Errors as the API answers them: RFC 9457, with the code, the class and the page of the error.
+//! Error responses of the API: RFC 9457, with the code, the class and the page of the error.
 //!
-//! Which status an error has is said in one place, the table of kinds in `vocab::error`.
+//! The table of kinds in `vocab::error` defines the status of each error.
 use crate::head::Refused;
 use crate::quota::come_again;
 use crate::wire::refusal::is_wire;
@@ -16,7 +16,7 @@ use utoipa::openapi::path::Operation;
 use utoipa::openapi::{ContentBuilder, OpenApi, PathItem, Ref, RefOr, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
-/// Seconds after which a caller that was turned away may come again.
+/// The value of `retry-after` for a caller that was rejected because the server is busy, in seconds.
 pub(crate) const COME_AGAIN: &str = "1";
 
 /// The media type of problems.
@@ -63,7 +63,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// What an error is told as.
+    /// Converts an error.
     pub(crate) fn of(error: &Error) -> Self {
         let (kind, status) = (error.kind(), status(error));
         let At { session, turn, call, .. } = error.place();
@@ -87,7 +87,7 @@ fn status(error: &Error) -> StatusCode {
     StatusCode::from_u16(error.kind().status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// An error on its way out.
+/// An error that a handler returns.
 #[derive(Debug)]
 pub(crate) struct Failed(pub(crate) Error);
 
@@ -97,10 +97,10 @@ impl<E: Into<Error>> From<E> for Failed {
     }
 }
 
-/// What a handler gives.
+/// The result of a handler.
 pub(crate) type Answer<T> = Result<T, Failed>;
 
-/// The error that a response tells of, for the log.
+/// The error behind a response, for the log.
 #[derive(Clone)]
 pub(crate) struct Cause(pub(crate) Arc<Error>);
 
@@ -126,7 +126,7 @@ impl IntoResponse for Failed {
     }
 }
 
-/// Answers a request whose head was refused before it came to any route.
+/// Answers a request whose head was rejected before routing.
 pub(crate) fn refused_head(why: Option<Refused>) -> Response {
     let error =
         why.map_or_else(|| Error::new(Kind::InputInvalid, "the request cannot be read"), Refused::error);
@@ -141,7 +141,8 @@ pub(crate) fn refused_head(why: Option<Refused>) -> Response {
     response
 }
 
-/// Names the request in the problem that a response tells of, and what the request named, if it does so in our shape.
+/// Adds the request id, and the ids in the request's path, to a problem response. Leaves other responses
+/// unchanged.
 pub(crate) fn of_request(response: Response, request: &str, named: At) -> Response {
     let ours = response.headers().get(header::CONTENT_TYPE) == Some(&PROBLEM);
     let Some(Cause(error)) = response.extensions().get::<Cause>().filter(|_| ours) else { return response };
@@ -159,7 +160,8 @@ pub(crate) fn of_request(response: Response, request: &str, named: At) -> Respon
     Response::from_parts(parts, Body::from(body))
 }
 
-/// What is told to whoever asked. What went wrong within the server names files and machines; that is for its log (S23).
+/// Returns the error message for the caller. Internal errors may name files and machines, so their details go
+/// only to the log.
 pub(crate) fn detail(error: &Error, status: StatusCode) -> String {
     if status.is_server_error() && error.kind() != Kind::ServerBusy {
         return "the server could not do this; its log says more under the id of the request".to_owned();
@@ -167,7 +169,8 @@ pub(crate) fn detail(error: &Error, status: StatusCode) -> String {
     error.detail().to_owned()
 }
 
-/// The errors of every route, for the document. What else a route can answer follows from what it takes: [`tell`].
+/// The error responses of every route, for the OpenAPI document. [`tell`] adds those that follow from a
+/// route's parameters.
 pub(crate) struct Problems;
 
 impl IntoResponses for Problems {
@@ -176,7 +179,7 @@ impl IntoResponses for Problems {
     }
 }
 
-/// What every route can answer with, in the shape of whoever asks.
+/// Returns the error responses that every route can give, with the schema of the API that was called.
 pub(crate) fn everywhere(
     schema: &str,
     content_type: &str,
@@ -197,7 +200,7 @@ pub(crate) fn everywhere(
     said.into_iter().map(|(status, text)| (status.to_owned(), RefOr::T(response(text)))).collect()
 }
 
-/// The status of what goes wrong within the server. A route without it has no errors.
+/// The status of internal errors. A route without it has no error responses.
 const WITHIN: &str = "500";
 
 const SECURED: [(&str, &str); 2] = [
@@ -209,7 +212,7 @@ const BOUNDED: [(&str, &str); 1] = [("413", "It is more than the server takes.")
 const BODIED: [(&str, &str); 1] = [("415", "The body is not of a media type that is taken.")];
 const WRITES: [(&str, &str); 2] =
     [("409", "It does not fit what is there by now."), ("507", "The disk is full.")];
-/// Answers of a wire are turns, and say how those went wrong.
+/// Errors of compatible APIs, whose answers are turns and report how those failed.
 const ANSWERS: [(&str, &str); 6] = [
     ("402", "A budget is used up."),
     ("408", "What the turn waited for did not come in time."),
@@ -219,7 +222,7 @@ const ANSWERS: [(&str, &str); 6] = [
     ("504", "The model or a tool took too long."),
 ];
 
-/// Tells which statuses each route can answer with, in the shape of its other errors.
+/// Adds to each route the error statuses that it can return, with the schema of its other errors.
 pub(crate) fn tell(document: &mut OpenApi) {
     for (path, item) in &mut document.paths.paths {
         let PathItem { get, put, post, delete, patch, .. } = item;

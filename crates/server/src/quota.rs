@@ -1,7 +1,7 @@
-//! How many requests each caller may send: a bucket for each key, and what every answer says of it.
+//! Rate limits: a token bucket for each API key, and headers that report it.
 //!
-//! The headers are those of the IETF draft on rate limits. Counted in this process alone: a second server on the
-//! same database has buckets of its own.
+//! The headers follow the IETF draft on rate limits. Each process counts for itself: a second server on the
+//! same database has separate buckets.
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use outlast_vocab::id::KeyId;
 use outlast_vocab::{Error, Kind};
@@ -15,39 +15,41 @@ use std::time::{Duration, Instant};
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LEFT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// The time that a quota is for.
+/// The time that a quota covers.
 const WINDOW: Duration = Duration::from_mins(1);
 
-/// Buckets above which full ones are thrown away.
+/// If there are more buckets than this, full ones are removed.
 const BUCKETS: usize = 10_000;
 
-/// How often they are looked for.
+/// How often full buckets are removed.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Who is counted together: each key, and all who come without one.
+/// The owner of a bucket: an API key, or all callers without one.
 pub(crate) type Who = Option<KeyId>;
 
-/// The requests of all callers.
+/// The rate limits of all callers.
 pub(crate) struct Quotas {
     most: Option<NonZeroU32>,
     buckets: Mutex<Buckets<Who>>,
 }
 
-/// Keys that open nothing, counted for each address they come from; all that are too many to be told apart together.
+/// Limits invalid API keys per client network. If there are too many networks to track, the rest share one
+/// bucket.
 ///
-/// Only such keys are refused. Others may come from the same address, as behind a proxy they all do.
+/// Only requests with invalid keys are rejected. Valid keys may come from the same address, as they all do
+/// behind a proxy.
 pub(crate) struct Strangers {
     most: NonZeroU32,
     buckets: Mutex<Buckets<Option<IpAddr>>>,
 }
 
-/// A bucket for each of those who are counted.
+/// A bucket for each owner.
 struct Buckets<K> {
     of: HashMap<K, Bucket>,
     swept: Option<Instant>,
 }
 
-/// What one of them may still send.
+/// A token bucket.
 struct Bucket {
     left: f64,
     at: Instant,
@@ -60,7 +62,7 @@ impl<K> Default for Buckets<K> {
 }
 
 impl<K: Hash + Eq> Buckets<K> {
-    /// Whether there is a bucket for somebody, or room for one more.
+    /// Returns whether there is a bucket for `who`, or space for a new one.
     fn knows(&mut self, who: &K, most: u32, now: Instant) -> bool {
         let due = self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP);
         if self.of.len() >= BUCKETS && due {
@@ -98,29 +100,29 @@ impl Bucket {
     }
 }
 
-/// How a caller stands after a request.
+/// The state of a bucket after a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Quota {
     most: u32,
     left: f64,
 }
 
-/// Where the standing of a request's caller is left for whoever writes the answer.
+/// Passes the quota of a request's caller from the extractor to the middleware.
 #[derive(Clone, Default)]
 pub(crate) struct Told(Arc<OnceLock<Quota>>);
 
 impl Quotas {
-    /// At most so many requests a minute; as many as they like without a number.
+    /// Allows each caller at most `most` requests a minute. With `None`, there is no limit.
     pub(crate) fn new(most: Option<NonZeroU32>) -> Self {
         Self { most, buckets: Mutex::default() }
     }
 
-    /// Counts a request, and refuses it if its caller has sent too many.
+    /// Counts a request. Fails if its caller has sent too many.
     pub(crate) fn count(&self, who: Who, told: Option<&Told>) -> Result<(), Error> {
         let Some(most) = self.most else { return Ok(()) };
         let (quota, taken) = self.take(who, most.get(), Instant::now());
         if let Some(Told(cell)) = told {
-            // A request has one caller; a second look finds the same one.
+            // A request has only one caller, so a second call would store the same one.
             let _ = cell.set(quota);
         }
         if taken {
@@ -136,19 +138,19 @@ impl Quotas {
 
     fn take(&self, who: Who, most: u32, now: Instant) -> (Quota, bool) {
         let mut buckets = lock(&self.buckets);
-        // Only keys that were given out come here, so there is a bucket for each.
+        // Only issued keys reach this point, so each gets its own bucket.
         buckets.knows(&who, most, now);
         buckets.take(who, most, now)
     }
 }
 
 impl Strangers {
-    /// At most so many a minute from one address.
+    /// Allows at most `most` invalid keys a minute from one network.
     pub(crate) fn new(most: NonZeroU32) -> Self {
         Self { most, buckets: Mutex::default() }
     }
 
-    /// Counts a key that opened nothing, and says so if there were too many.
+    /// Counts an invalid key. Fails if there were too many.
     pub(crate) fn count(&self, from: Option<IpAddr>) -> Result<(), Error> {
         let (quota, taken) = self.take(from, Instant::now());
         if taken {
@@ -167,7 +169,8 @@ impl Strangers {
     }
 }
 
-/// Who can choose an address of a network can choose any of it: the last half of one of IPv6 says nothing.
+/// Returns the network of an address. A client can choose the last 64 bits of its IPv6 addresses freely, so
+/// those bits do not identify it.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
@@ -176,7 +179,7 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 impl Quota {
-    /// How long until so many are left.
+    /// Returns how long it takes until `left` requests are available.
     fn time_to(self, left: f64) -> Duration {
         let each = WINDOW.as_secs_f64() / f64::from(self.most);
         Duration::from_secs_f64(((left - self.left) * each).max(0.0))
@@ -184,7 +187,7 @@ impl Quota {
 }
 
 impl Told {
-    /// Says how the caller stands.
+    /// Adds the rate limit headers.
     pub(crate) fn tell(&self, headers: &mut HeaderMap) {
         let Some(quota) = self.0.get() else { return };
         let window = WINDOW.as_secs();
@@ -202,7 +205,7 @@ impl Told {
     }
 }
 
-/// When a caller that was turned away may come again, in whole seconds.
+/// Sets `retry-after`, in whole seconds.
 pub(crate) fn come_again(pause: Duration, headers: &mut HeaderMap) {
     let seconds = pause.as_secs_f64().ceil().max(1.0);
     if let Ok(value) = HeaderValue::from_str(&seconds.to_string()) {
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_keys_are_counted_for_each_network_and_what_is_kept_of_them_is_bounded_s31() {
+    fn wrong_keys_are_counted_for_each_network_and_what_is_kept_of_them_is_bounded() {
         let strangers = Strangers::new(NonZeroU32::new(2).unwrap());
         let now = Instant::now();
         let from = |address: &str| strangers.take(Some(address.parse().unwrap()), now).1;

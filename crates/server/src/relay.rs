@@ -1,8 +1,8 @@
-//! One reader of a session for all who stream it: each event is read once, and put into words once.
+//! Shares one reader of a session among all its event streams, so that each event is read and encoded once.
 //!
-//! What was told a moment ago is kept for those who are a little behind. Who is further behind reads on in the store, and is
-//! told how many frames of what happened live are gone. Readers are woken a few at a time: a turn that is driven in this
-//! process waits behind those few, and not behind all of them.
+//! A buffer holds recent events for readers that are slightly behind. A reader that falls further behind
+//! continues from the store, and learns how many live frames it missed. Readers are woken in small groups, so
+//! that a turn in this process waits for one group at most, not for all readers.
 use crate::follow::Told;
 use outlast_runtime::Runtime;
 use outlast_runtime::events::Events;
@@ -18,53 +18,53 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// Readers that are woken together.
+/// The number of readers that are woken together.
 const TOGETHER: usize = 32;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The sessions that somebody streams.
+/// The sessions with open streams.
 #[derive(Clone, Default)]
 pub(crate) struct Relays(Arc<Mutex<HashMap<Whose, Weak<Relay>>>>);
 
-/// A session of an organisation. A session that is brought in from a file may have been another's before.
+/// A session and its organisation. An imported session may have belonged to another organisation before.
 type Whose = (OrgId, SessionId);
 
-/// One session that somebody streams. Its reader ends with the last of them.
+/// A session with open streams. Its reader stops with the last stream.
 struct Relay {
     whose: Whose,
     relays: Relays,
     log: Arc<Mutex<Log>>,
     reader: AbortHandle,
-    /// What its readers were told in all.
+    /// The number of events that its readers received in total.
     told: AtomicUsize,
 }
 
-/// What was told a moment ago, and who is told what comes.
+/// The buffer of recent events, and the groups of readers to wake.
 struct Log {
     kept: VecDeque<Arc<Told>>,
-    /// The number of the first that is kept.
+    /// The number of the first buffered event.
     first: u64,
-    /// How many live frames are kept no more.
+    /// The number of live frames that were removed from the buffer.
     frames: u64,
     bytes: usize,
     most: Most,
     saying: Option<Saying>,
     groups: Vec<watch::Sender<()>>,
-    /// Why there is no more to come.
+    /// Why reading stopped.
     over: Option<Failure>,
 }
 
-/// What is kept at most.
+/// The limits of the buffer.
 #[derive(Clone, Copy)]
 struct Most {
     events: usize,
     bytes: usize,
 }
 
-/// The reply that a model is in the middle of, for those who come in now.
+/// The partial reply of the model, for readers that join now.
 struct Saying {
     turn: TurnId,
     key: ReplayKey,
@@ -72,27 +72,27 @@ struct Saying {
     text: String,
 }
 
-/// A reader among others. Dropping it ends the reading.
+/// A reader of a relay. Dropping it unsubscribes.
 pub(crate) struct Subscription {
     relay: Arc<Relay>,
     news: watch::Receiver<()>,
-    /// The number of the event that it is told next, and the live frames before that.
+    /// The number of the next event for this reader, and of the live frames before it.
     next: u64,
     frames: u64,
-    /// What it came in the middle of.
+    /// The partial reply at the time of subscribing.
     begun: Option<Arc<Told>>,
 }
 
-/// What a reader hears.
+/// What a reader receives.
 pub(crate) enum Heard {
     /// An event.
     Told(Arc<Told>),
-    /// It was too slow. Records are read from the store; so many live frames are gone.
+    /// The reader was too slow and continues from the store. It missed this many live frames.
     Behind(u64),
 }
 
 impl Relays {
-    /// Hears everything that happens in a session from now on, and whatever is durable after `last`.
+    /// Subscribes to everything that happens in a session after this call, and to records after `last`.
     pub(crate) fn join(
         &self,
         runtime: &Runtime,
@@ -113,15 +113,16 @@ impl Relays {
         });
         relays.insert(whose, Arc::downgrade(&relay));
         drop(relays);
-        // Of one that is over this may be the last handle, and dropping that looks into the table.
+        // This may be the last handle of a relay that has stopped. Its `drop` locks the table, so release the
+        // lock first.
         drop(found);
         Subscription::to(relay)
     }
 }
 
 impl Relay {
-    /// Lets other threads have the core now and then: a machine may leave it to one that is never idle for milliseconds, and a turn
-    /// would wait for that.
+    /// Yields the thread after every few events. Otherwise the scheduler may leave a core to a thread that is
+    /// never idle for milliseconds, and a turn would have to wait.
     fn pause(&self) {
         if self.told.fetch_add(1, Ordering::Relaxed).is_multiple_of(TOGETHER) {
             std::thread::yield_now();
@@ -133,14 +134,14 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.reader.abort();
         let mut relays = lock(&self.relays.0);
-        // Another one may have taken its place.
+        // A new relay may have replaced this one.
         if relays.get(&self.whose).is_some_and(|relay| relay.strong_count() == 0) {
             relays.remove(&self.whose);
         }
     }
 }
 
-/// Reads a session, and wakes those who hear it: some, then whatever else wants to run, then some more.
+/// Reads a session and wakes its readers group by group. Other tasks can run between two groups.
 async fn read(mut events: Events, session: SessionId, log: Arc<Mutex<Log>>) {
     let (mut group, mut due) = (0, 0);
     loop {
@@ -183,7 +184,7 @@ impl Log {
         self.bytes += told.bytes.len();
         self.kept.push_back(Arc::new(told));
         let over = |log: &Self| log.kept.len() > log.most.events || log.bytes > log.most.bytes;
-        // The newest stays however large it is, so that not every reader has to fetch it.
+        // The newest event stays, whatever its size, so that not every reader has to fetch it from the store.
         while self.kept.len() > 1
             && over(self)
             && let Some(oldest) = self.kept.pop_front()
@@ -194,7 +195,7 @@ impl Log {
         }
     }
 
-    /// Knows what a model is in the middle of saying.
+    /// Tracks the partial reply of the model.
     fn follow(&mut self, event: &Event) {
         match event {
             Event::Live(Live { turn, what: LiveKind::Text { key, attempt, offset, text } }) => {
@@ -205,7 +206,7 @@ impl Log {
                     {
                         said.text.push_str(text);
                     }
-                    // After a gap nobody can be told the beginning.
+                    // After a gap, the start of the reply is unknown.
                     said => {
                         let (turn, key, attempt, text) = (*turn, key.clone(), *attempt, text.clone());
                         *said = (*offset == 0).then_some(Saying { turn, key, attempt, text });
@@ -216,7 +217,7 @@ impl Log {
             Event::Durable(record) => {
                 let is_over = |said: &mut Saying| match &record.fact {
                     Fact::Performed(performed) => performed.key == said.key,
-                    // Whoever goes on with the turn says it anew.
+                    // When the turn continues, the model starts the reply again.
                     Fact::Ended { .. } | Fact::Parked { .. } | Fact::Resumed(_) => {
                         record.turn == Some(said.turn)
                     }
@@ -228,7 +229,7 @@ impl Log {
         }
     }
 
-    /// Wakes the next group, and says how many groups that were.
+    /// Wakes the next group. Returns the number of groups that are now done.
     fn wake(&mut self, group: &mut usize, due: usize) -> usize {
         let Some(awake) = self.groups.get(*group % self.groups.len().max(1)).filter(|_| due > 0) else {
             return due;
@@ -245,7 +246,7 @@ impl Log {
         }
     }
 
-    /// A place in a group that has room.
+    /// Joins a group that is not full, or creates one.
     fn enter(&mut self) -> watch::Receiver<()> {
         if let Some(group) = self.groups.iter().find(|group| group.receiver_count() < TOGETHER) {
             return group.subscribe();
@@ -272,14 +273,14 @@ impl Subscription {
         Self { relay, news, next, frames, begun }
     }
 
-    /// The next thing to hear; waits for one. Giving up on it loses nothing.
+    /// Returns the next event. Waits for one if necessary. Cancel safe: no event is lost.
     pub(crate) async fn next(&mut self) -> Result<Heard, Error> {
         loop {
             if let Some(heard) = self.ready()? {
                 self.relay.pause();
                 return Ok(heard);
             }
-            // The sender is in the log, which is here.
+            // This cannot fail: `self.relay` owns the log, which owns the sender.
             let _ = self.news.changed().await;
         }
     }
@@ -328,7 +329,7 @@ mod tests {
         Event::Durable(Box::new(record))
     }
 
-    /// A relay whose reader is this test.
+    /// A relay whose events come from the test.
     fn relay(most: Most) -> Arc<Relay> {
         let (whose, log) =
             ((OrgId::from_u128(0), SessionId::from_u128(1)), Arc::new(Mutex::new(Log::new(most))));
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_too_slow_is_told_how_much_is_gone_and_what_is_kept_stays_bounded_s42() {
+    async fn who_is_too_slow_is_told_how_much_is_gone_and_what_is_kept_stays_bounded() {
         for most in [Most { events: 2, ..ROOMY }, Most { bytes: 600, ..ROOMY }] {
             let relay = relay(most);
             let (mut slow, mut quick) = (Subscription::to(relay.clone()), Subscription::to(relay.clone()));
@@ -427,7 +428,7 @@ mod tests {
             assert_eq!((awake(), due), (woken * TOGETHER, 3 - woken));
         }
         drop(readers);
-        // A place that was left is taken by whoever comes next.
+        // A new reader takes a free place in an existing group.
         let _reader = Subscription::to(relay.clone());
         assert_eq!(lock(&relay.log).groups.len(), 3);
     }

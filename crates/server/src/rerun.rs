@@ -1,4 +1,5 @@
-//! Runs sessions again for callers. Who does so is for the program to say: the server knows no agents.
+//! Runs recorded sessions again. The program provides the function that does so, because the server knows no
+//! agents.
 use outlast_ports::BoxFuture;
 use outlast_ports::orgs::Org;
 use outlast_vocab::{Error, Kind};
@@ -7,39 +8,39 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A recorded session, and what is to be different this time.
+/// A recorded session, and what to change in the new run.
 #[derive(Clone, Debug)]
 pub struct Again {
-    /// Whose session it is: the rules of that organisation count.
+    /// The organisation of the session, whose rules apply.
     pub org: Org,
-    /// How long it may take.
+    /// The time limit.
     pub within: Duration,
-    /// The session as a file.
+    /// The session in its export format.
     pub archive: Vec<u8>,
-    /// From where: a turn or an effect.
+    /// The turn or effect to start from.
     pub from: Option<String>,
-    /// Which agent answers.
+    /// The agent to use instead.
     pub agent: Option<String>,
-    /// Which model answers.
+    /// The model to use instead.
     pub model: Option<String>,
-    /// What the model is told in place of the agent's prompt.
+    /// The system prompt to use instead of the agent's.
     pub prompt: Option<String>,
-    /// Whether calls that may be repeated are made anew.
+    /// Whether to repeat calls that are safe to repeat.
     pub live: bool,
-    /// Whether calls that must happen at most once are made.
+    /// Whether to make calls that must happen at most once.
     pub run_at_most_once: bool,
 }
 
-/// Runs a session again and compares, as JSON.
+/// Runs a session again and returns the comparison as JSON.
 pub type Rerunner = Arc<dyn Fn(Again) -> BoxFuture<'static, Result<Value, Error>> + Send + Sync>;
 
-/// Who runs sessions again, and how many at the same time.
+/// The rerun function, and a limit on concurrent runs.
 pub(crate) struct Reruns {
     by: Option<Rerunner>,
     room: Arc<Semaphore>,
 }
 
-/// Room for one.
+/// A permit for one run.
 pub(crate) struct Slot {
     by: Rerunner,
     room: OwnedSemaphorePermit,
@@ -50,7 +51,7 @@ impl Reruns {
         Self { by, room: Arc::new(Semaphore::new(most)) }
     }
 
-    /// Room for one, if there is any.
+    /// Returns a permit, if one is free.
     pub(crate) fn slot(&self) -> Result<Slot, Error> {
         let by = self.by.clone().ok_or_else(|| {
             Error::new(Kind::RouteNotFound, "this server does not run sessions again; `outlast serve` does")
@@ -66,7 +67,8 @@ impl Reruns {
 }
 
 impl Slot {
-    /// Runs it. It comes to its end even if whoever asked goes away, because half of a worker would be left behind.
+    /// Runs the session. The run completes even if the client disconnects, because an aborted one would leave
+    /// a half-stopped worker.
     pub(crate) async fn run(self, again: Again) -> Result<Value, Error> {
         let Self { by, room } = self;
         let task = tokio::spawn(async move {

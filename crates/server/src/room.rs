@@ -1,13 +1,13 @@
-//! How much the server does at once: requests, and the bytes of their bodies (G22).
+//! Admission control: limits the concurrent requests and the bytes of their bodies.
 //!
-//! What is too much is refused before it is begun. Streams of events have bounds of their own: [`crate::streams`].
+//! Requests above a limit are rejected before they start. [`crate::streams`] limits event streams.
 use crate::streams::Open;
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::{Error, Kind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The room that all requests share.
+/// The limits that all requests share.
 pub(crate) struct Rooms {
     requests: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
@@ -15,10 +15,10 @@ pub(crate) struct Rooms {
     bytes_most: usize,
 }
 
-/// A request that is being answered; dropping it gives back everything it took.
+/// A request in progress. Dropping it releases everything that it holds.
 pub(crate) struct Stay(Room);
 
-/// What one request has taken, for those who take more for it.
+/// The resources of one request, for code that acquires more for it.
 #[derive(Clone)]
 pub(crate) struct Room {
     bytes: Arc<Semaphore>,
@@ -34,14 +34,14 @@ struct Held {
 }
 
 impl Rooms {
-    /// As much as the limits say.
+    /// Creates the limits.
     pub(crate) fn new(limits: &ServerLimits) -> Self {
         let (requests_most, bytes_most) = (limits.requests_at_once, limits.bodies_bytes);
         let sized = |most: usize| Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
         Self { requests: sized(requests_most), bytes: sized(bytes_most), requests_most, bytes_most }
     }
 
-    /// Lets a request begin, unless too many are under way.
+    /// Admits a request, unless too many are in progress.
     pub(crate) fn enter(&self) -> Result<Stay, Error> {
         let most = self.requests_most;
         let full = |_| {
@@ -52,7 +52,7 @@ impl Rooms {
         Ok(self.stay(Held { _request: Some(request), ..Held::default() }))
     }
 
-    /// Lets a request begin however many are under way: whether the server is alive must be told also when it is busy.
+    /// Admits a request regardless of the limit. Health checks must work on a busy server, too.
     pub(crate) fn enter_always(&self) -> Stay {
         self.stay(Held::default())
     }
@@ -64,7 +64,7 @@ impl Rooms {
 }
 
 impl Stay {
-    /// What it takes more is put there.
+    /// Returns the handle to acquire more resources.
     pub(crate) fn room(&self) -> Room {
         self.0.clone()
     }
@@ -72,7 +72,7 @@ impl Stay {
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        // Others may keep the request's extensions for longer than it lasts.
+        // The request's extensions, and the clones of this handle in them, may outlive the request.
         drop(std::mem::take(&mut *self.0.held()));
     }
 }
@@ -82,7 +82,8 @@ impl Room {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes room for bytes of the body that have come in. Announcing many costs others nothing.
+    /// Acquires space for received bytes of the body. A large announced length alone takes nothing from
+    /// others.
     pub(crate) fn take(&self, bytes: usize) -> Result<(), Error> {
         let full = || {
             let detail = format!("bodies_bytes is limited to {}, and so many are held", self.bytes_most);
@@ -98,7 +99,7 @@ impl Room {
         Ok(())
     }
 
-    /// Counts the request as one of its caller's.
+    /// Attaches the caller's own permit to the request.
     pub(crate) fn of(&self, caller: Open) {
         self.held().caller = Some(caller);
     }

@@ -1,4 +1,4 @@
-//! The routes, one file for each group of them.
+//! The handlers of the API, one module for each group of routes.
 pub(crate) mod about;
 pub(crate) mod access;
 pub(crate) mod agents;

@@ -1,4 +1,4 @@
-//! Listens, answers, and shuts down without losing anything.
+//! The server: accepts connections, answers requests, and shuts down gracefully.
 use crate::accounts::Accounts;
 use crate::api::router;
 use crate::connections::{Active, IdleConnections};
@@ -41,29 +41,32 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-/// How long it waits before it accepts again, after the machine refused to (no file handles left).
+/// How long to wait before accepting again after an error of the operating system, such as too many open
+/// files.
 const BREATH: Duration = Duration::from_millis(50);
 
-/// How long somebody who came too late may take to read that.
+/// How long a rejected client may take to read the answer.
 const TURNED_AWAY: Duration = Duration::from_secs(1);
 
-/// How many are told so at the same time; any more are closed without a word. As many may wait for a place.
+/// The maximum number of clients that are being rejected with an answer, and of clients that wait for a slot.
+/// Further ones are closed without an answer.
 const TOLD_AT_ONCE: usize = 64;
 
-/// How long an idle connection may take to close when it makes room for another one.
+/// How long an evicted idle connection may take to close.
 const EVICTED: Duration = Duration::from_secs(1);
 
-/// How long a connection must be idle before it makes room for another one.
+/// How long a connection must be idle before it can be evicted.
 const IDLE_LEAST: Duration = Duration::from_millis(50);
 
-/// How long a connection may still send its first request when the server stops: who was let in is answered.
+/// How long a connection may take to send its first request during shutdown. Every accepted connection is
+/// answered.
 const FIRST_REQUEST: Duration = Duration::from_secs(2);
 
-/// From where a request comes.
+/// The address of the client.
 #[derive(Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// A server that is bound to its address and does not answer yet.
+/// A server that is bound to its address but does not answer yet.
 pub struct Server {
     runtime: Runtime,
     listener: TcpListener,
@@ -77,8 +80,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds to an address. One that other machines reach needs API keys in the database: without any, nobody could come in, and
-    /// without asking for them, everybody could (S32).
+    /// Binds to an address.
+    ///
+    /// Fails if other machines can reach the address and the database contains no valid API key. Without
+    /// keys, either no caller or every caller could use the server.
     pub async fn bind(runtime: &Runtime, address: SocketAddr, local: Access) -> Result<Self, Error> {
         let runtime = runtime.serving(Access::operator());
         check_keys(&runtime, address).await?;
@@ -90,7 +95,8 @@ impl Server {
         Ok(Self::at(runtime, listener, address, local))
     }
 
-    /// The same on a socket that listens already, such as that of a process whose place this one takes.
+    /// Like [`Server::bind`], on a socket that is already listening, such as that of a process which this one
+    /// replaces.
     pub async fn on(runtime: &Runtime, socket: std::net::TcpListener, local: Access) -> Result<Self, Error> {
         let runtime = runtime.serving(Access::operator());
         let useless = |cause: std::io::Error| {
@@ -110,53 +116,54 @@ impl Server {
         Self { runtime, listener, address, home, door, limits, exposition, more, rerunner }
     }
 
-    /// The socket, for a process that takes this one's place.
+    /// Returns the socket, for a process that replaces this one.
     pub fn socket(&self) -> std::io::Result<std::net::TcpListener> {
         Ok(self.listener.as_fd().try_clone_to_owned()?.into())
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Changes the rules at the door.
+    /// Changes which requests the server lets in.
     #[must_use]
     pub fn door(mut self, change: impl FnOnce(Door) -> Door) -> Self {
         self.door = change(self.door);
         self
     }
 
-    /// Sets the bounds.
+    /// Sets the limits.
     #[must_use]
     pub fn limits(mut self, limits: ServerLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Lets `/metrics` also say what the worker counts, in the words of whoever writes it for Prometheus.
+    /// Adds the metrics of the worker to `/metrics`. `write` formats them for Prometheus.
     #[must_use]
     pub fn exposition(mut self, write: fn(&Snapshot) -> String) -> Self {
         self.exposition = Some(write);
         self
     }
 
-    /// Lets MCP clients have tools, resources and prompts beside the agents.
+    /// Offers MCP clients tools, resources and prompts in addition to the agents.
     #[must_use]
     pub fn mcp(mut self, more: More) -> Self {
         self.more = Some(more);
         self
     }
 
-    /// Lets callers run sessions again, with whatever agents the program has.
+    /// Lets callers run sessions again with the agents of this program.
     #[must_use]
     pub fn rerunner(mut self, by: Rerunner) -> Self {
         self.rerunner = Some(by);
         self
     }
 
-    /// Answers until `stop` comes back. Then it accepts nothing new, ends streams, and lets requests come to their end, the first
-    /// of each connection that it has accepted among them. The worker goes on; shutting that down is for whoever started it.
+    /// Answers requests until `stop` completes. Then it accepts no new connections, ends streams, and
+    /// finishes requests, including the first request of each accepted connection. The worker keeps running:
+    /// the caller shuts it down.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
         let Self { runtime, listener, home, door, limits, exposition, more, rerunner, .. } = self;
         let (stopping, stops) = watch::channel(false);
@@ -230,7 +237,7 @@ impl Server {
     }
 }
 
-/// Refuses an address that other machines reach while no key lets anybody in.
+/// Rejects an address that other machines can reach if there is no valid API key.
 async fn check_keys(runtime: &Runtime, address: SocketAddr) -> Result<(), Error> {
     if address.ip().is_loopback() {
         return Ok(());
@@ -247,10 +254,10 @@ async fn check_keys(runtime: &Runtime, address: SocketAddr) -> Result<(), Error>
     Err(Error::new(Kind::ConfigInvalid, detail))
 }
 
-/// Connections and who answers them.
+/// The service and the state of all connections.
 struct Line {
     service: TowerToHyperService<axum::Router>,
-    /// Whether connections come to their end; each open one listens.
+    /// Tells the open connections to stop. Each of them subscribes.
     stopping: watch::Sender<bool>,
     room: Arc<Semaphore>,
     idle: IdleConnections,
@@ -258,7 +265,7 @@ struct Line {
 }
 
 impl Line {
-    /// Answers a connection in a task of its own, which ends with the connection or at the shutdown.
+    /// Serves a connection in a new task, which ends with the connection or at shutdown.
     fn answer(&self, accepted: Accepted) {
         let Accepted { stream, peer, room } = accepted;
         if let Err(error) = stream.set_nodelay(true) {
@@ -299,9 +306,10 @@ impl Line {
         tokio::spawn(async move {
             let _room = room;
             tokio::pin!(connection);
-            // A connection that is told to end before it has a request is closed, although one may be on its way.
+            // A graceful shutdown closes a connection without a request at once, although one may be on its
+            // way. So wait for it first.
             let stops = async {
-                // An error means that nobody can stop it any more, which is as good.
+                // An error means that the sender is gone and the server has stopped.
                 let _ = stopping.wait_for(|stopping| *stopping).await;
                 let _ = tokio::time::timeout(FIRST_REQUEST, asked.notified()).await;
             };
@@ -315,7 +323,7 @@ impl Line {
                     connection.as_mut().graceful_shutdown();
                     tokio::select! {
                         ended = connection => ended,
-                        // A client that does not read its last answer is cut off.
+                        // Cut off a client that does not read its last answer.
                         () = idle.stays_idle(EVICTED) => return,
                     }
                 }
@@ -326,7 +334,7 @@ impl Line {
         });
     }
 
-    /// Waits for a place, and asks idle connections to close meanwhile; none if there is no place in time.
+    /// Waits for a free slot and evicts idle connections meanwhile. Returns `None` after the timeout.
     fn wait_for_room(&self) -> impl Future<Output = Option<OwnedSemaphorePermit>> + use<> {
         let (idle, room, wait) = (self.idle.clone(), self.room.clone(), self.limits.connection_wait);
         let evicting = async move {
@@ -345,14 +353,14 @@ impl Line {
         }
     }
 
-    /// Lets each connection end with the request it is at, and comes back when all have.
+    /// Lets each connection finish its current request, and returns when all are closed.
     async fn stop(self) {
         self.stopping.send_replace(true);
         self.stopping.closed().await;
     }
 }
 
-/// The body of an answer; its connection is active until the body was sent.
+/// The body of an answer. Its connection counts as active until the body is sent.
 struct ActiveBody {
     body: Body,
     _active: Active,
@@ -384,7 +392,8 @@ struct Accepted {
     room: OwnedSemaphorePermit,
 }
 
-/// The next connection, be there room for it or not: who is not told anything waits, and holds others up that way.
+/// Accepts the next connection, even if no slot is free. A connection that is not accepted would hold up
+/// those behind it.
 async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
@@ -397,7 +406,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-/// Tells somebody for whom there is no room to come again.
+/// Tells a client to retry later, because there are too many connections.
 async fn turn_away(mut stream: TcpStream, most: usize) {
     let told = async {
         let detail = format!("connections is limited to {most}, and so many are open");
@@ -411,7 +420,7 @@ async fn turn_away(mut stream: TcpStream, most: usize) {
         );
         stream.write_all((head + &body).as_bytes()).await?;
         stream.shutdown().await?;
-        // To close before the request was read would throw the answer away on its way.
+        // Closing before the request is read would discard the answer.
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
     };
     if let Ok(Err(error)) = tokio::time::timeout(TURNED_AWAY, told).await {

@@ -1,4 +1,4 @@
-//! What every request shares.
+//! The state that all requests share.
 use crate::accounts::Accounts;
 use crate::door::Door;
 use crate::keys::Keys;
@@ -17,37 +17,37 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, watch};
 
-/// What every request shares. Cheap to clone.
+/// The state that all requests share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Shared(Arc<Inner>);
 
 pub(crate) struct Inner {
-    /// The worker, over every organisation. Handlers get a handle that is narrowed to their caller.
+    /// The worker, with access to every organisation. Handlers get a handle that is limited to their caller.
     pub(crate) runtime: Runtime,
-    /// The organisation that the server is started for: its configurations are those that agents here are made of.
+    /// The organisation that the server runs for. Agents are loaded from its configurations.
     pub(crate) home: OrgId,
     pub(crate) door: Door,
     pub(crate) limits: ServerLimits,
-    /// Signs cursors.
+    /// The key that signs cursors.
     pub(crate) secret: [u8; 32],
     pub(crate) metrics: Metrics,
     pub(crate) streams: Streams,
-    /// Who reads for those streams.
+    /// The shared readers behind the streams.
     pub(crate) relays: Relays,
     pub(crate) asking: Asking,
     pub(crate) rooms: Rooms,
     pub(crate) keys: Keys,
     pub(crate) strangers: Strangers,
-    /// Answers MCP clients.
+    /// The MCP endpoint.
     pub(crate) mcp: Endpoint,
     pub(crate) quotas: Quotas,
     pub(crate) reruns: Reruns,
-    /// Room for sessions whose chain is recomputed.
+    /// Limits concurrent verifications of hash chains.
     pub(crate) verifications: Semaphore,
     pub(crate) accounts: Accounts,
-    /// Who writes what the worker counts.
+    /// Formats the metrics of the worker.
     pub(crate) exposition: Option<fn(&Snapshot) -> String>,
-    /// Whether the server shuts down.
+    /// Whether the server is shutting down.
     pub(crate) stopping: watch::Receiver<bool>,
 }
 

@@ -1,6 +1,7 @@
-//! A stream of server-sent events: numbered, alive, and over when the server shuts down.
+//! A stream of server-sent events, with numbers and heartbeats. It ends when the server shuts down.
 //!
-//! The body is pulled: a reader that is slow slows nobody, it only leaves its own line to overflow, and is told so.
+//! The body is pulled, so a slow reader slows no one else. It only overruns its own buffer, and learns that
+//! it missed events.
 use crate::follow::{Filter, Streamed, Told};
 use crate::shared::Shared;
 use crate::streams::Open;
@@ -18,25 +19,26 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Milliseconds after which a reader comes back; half of it more or less, so that not all come at once.
+/// The base of the SSE `retry` value, in milliseconds. It varies by half, so that clients do not all
+/// reconnect at once.
 const COME_BACK_MS: u64 = 1_000;
 
-/// What a stream is made of.
+/// The parts of a stream.
 pub(crate) struct Stream {
     pub(crate) runtime: Runtime,
     pub(crate) streamed: Streamed,
     pub(crate) filter: Filter,
-    /// Counts it as long as it is there.
+    /// Counts the stream as open until dropped.
     pub(crate) _open: Open,
 }
 
 struct Running {
     stream: Stream,
     heartbeat: Duration,
-    /// When it says that it is alive, unless it says something else before.
+    /// When the next heartbeat is due, unless an event is sent before.
     alive_at: Instant,
     stopping: watch::Receiver<bool>,
-    /// The last durable event that was looked at, be it told or not.
+    /// The last durable event that was examined, whether it was sent or not.
     cursor: Option<u64>,
     over: bool,
 }
@@ -47,7 +49,7 @@ enum Happened {
     Told(Result<Arc<Told>, Error>),
 }
 
-/// The stream as a response.
+/// Returns the stream as a response.
 pub(crate) fn response(shared: &Shared, stream: Stream) -> Response {
     let [high, low, ..] = shared.runtime.world().entropy.random();
     let jitter = u64::from(u16::from_be_bytes([high, low])) % COME_BACK_MS;
@@ -70,13 +72,13 @@ pub(crate) fn response(shared: &Shared, stream: Stream) -> Response {
     let mut response = body.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // Proxies that gather answers would hold events up.
+    // Tells proxies not to buffer the stream.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
 
 impl Running {
-    /// The next bytes; none when the stream is over.
+    /// Returns the next bytes, or `None` at the end of the stream.
     async fn next(&mut self) -> Option<Bytes> {
         if self.over {
             return None;
@@ -85,7 +87,8 @@ impl Running {
             let happened = tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
-                // Before what happens: events that are not told are no sign of life, however many there are.
+                // Checked before events, because events that the filter drops produce no output, however many
+                // there are.
                 () = tokio::time::sleep_until(self.alive_at) => Happened::Silence,
                 told = self.stream.streamed.next() => Happened::Told(told),
             };
@@ -113,14 +116,15 @@ impl Running {
         Ok(wanted.then(|| told.bytes.clone()))
     }
 
-    /// Says that the stream is alive, and how far it has looked: a reader that comes back does not look at that again.
+    /// Returns a heartbeat with the current position, so that a reader that reconnects does not examine the
+    /// same events again.
     fn alive(&self) -> Bytes {
         let id = self.cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
         Bytes::from(format!(": alive\n{id}\n"))
     }
 }
 
-/// The last event of a stream that cannot go on.
+/// Returns the last event of a stream that failed.
 fn failed(error: &Error) -> Bytes {
     tracing::info!(%error, "a stream of events ended");
     let data = json!({ "code": error.kind().code(), "class": error.class().name() });

@@ -1,35 +1,35 @@
-//! How many streams of events are open, and how many requests are under way, all in all and for each caller (S42).
+//! Limits the open event streams, in total and per caller, and the concurrent requests per caller.
 use outlast_vocab::access::{Access, Reach};
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::{Error, Kind};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The streams that are open.
+/// The open streams.
 #[derive(Default)]
 pub(crate) struct Streams(Tally);
 
-/// The requests of callers that are under way. How many there are all in all is bounded before anybody is known: [`crate::room`].
+/// The concurrent requests of each caller. [`crate::room`] limits their total before the caller is known.
 #[derive(Default)]
 pub(crate) struct Asking(Tally);
 
-/// What is open, for each caller.
+/// The number of open streams or requests of each caller.
 #[derive(Clone, Default)]
 struct Tally(Arc<Mutex<BTreeMap<String, usize>>>);
 
-/// Something that is open; dropping it closes it.
+/// An open stream or request. Dropping it closes it.
 pub(crate) struct Open {
     tally: Tally,
     caller: String,
 }
 
 impl Streams {
-    /// Streams that are open now.
+    /// Returns the number of open streams.
     pub(crate) fn count(&self) -> usize {
         self.0.lock().values().sum()
     }
 
-    /// Opens one, unless there are too many.
+    /// Opens a stream. Fails if too many are open.
     pub(crate) fn open(&self, access: &Access, limits: &ServerLimits) -> Result<Open, Error> {
         let (count, most) = (self.count(), limits.streams);
         if count >= most {
@@ -41,7 +41,7 @@ impl Streams {
 }
 
 impl Asking {
-    /// Begins a request, unless its caller has too many under way.
+    /// Opens a request. Fails if its caller has too many in progress.
     pub(crate) fn open(&self, access: &Access, limits: &ServerLimits) -> Result<Open, Error> {
         self.0.open(access, "requests_per_caller", limits.requests_per_caller)
     }

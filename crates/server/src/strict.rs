@@ -1,14 +1,14 @@
-//! JSON as the API takes it: no member twice, not too deep (S41), no list for an object.
+//! Strict JSON parsing: no duplicate members, a maximum depth, and no arrays in place of objects.
 use outlast_vocab::{Error, Kind, Limits, limits};
 use serde::de::{DeserializeOwned, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Reads a body. The error says where it is wrong.
+/// Parses a body. The error names the position of what is wrong.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     let value = value(bytes)?;
-    // What is derived would take the items of a list for the members of an object, in their order.
+    // A derived `Deserialize` would accept an array as an object, with its items in the order of the members.
     if value.is_array() {
         return Err(wrong("the body does not fit: expected an object, got an array".to_owned()));
     }
@@ -18,7 +18,7 @@ pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
     })
 }
 
-/// Reads a body that may be any JSON.
+/// Parses a body that may be any JSON value.
 pub(crate) fn value(bytes: &[u8]) -> Result<Value, Error> {
     let Strict(value) = serde_json::from_slice(bytes)
         .map_err(|cause| wrong(format!("the body is not good JSON: {cause}")))?;
@@ -30,7 +30,8 @@ fn wrong(detail: String) -> Error {
     Error::new(Kind::InputInvalid, detail)
 }
 
-/// Any JSON whose objects have each member once: two readers of a body must not see two different ones.
+/// A JSON value whose objects have no duplicate members. With duplicates, two parsers could read different
+/// values.
 struct Strict(Value);
 
 impl<'de> Deserialize<'de> for Strict {

@@ -1,9 +1,16 @@
-//! The APIs of other providers over the same sessions: each agent is a model, each answer a durable turn.
+//! APIs of other providers on top of sessions: each agent is a model, and each answer is part of a durable
+//! turn.
 //!
-//! What wires share stands here: what is told of a turn in which order ([`teller`], [`told`]), the legs of a turn between which a
-//! client runs its own tools ([`leg`]), how an answer is gathered or streamed ([`gather`], [`stream`]), how requests become inputs
-//! ([`content`], [`sending`], [`beside`]; [`talk`] for those that bring the whole conversation) and errors ([`refusal`]). One module for each wire turns that
-//! into its words: [`openai`], [`anthropic`].
+//! The APIs share these modules:
+//!
+//! - [`leg`]: segments of a turn. Between two segments, the client runs its own tools.
+//! - [`teller`] and [`told`]: convert the events of a turn to the events of one segment.
+//! - [`gather`] and [`stream`]: return an answer as a whole, or stream it.
+//! - [`content`], [`sending`] and [`beside`]: convert requests to inputs. [`talk`] does so for requests that
+//!   contain the whole conversation.
+//! - [`refusal`][]: errors.
+//!
+//! [`openai`] and [`anthropic`] convert between these and the formats of their APIs.
 pub(crate) mod anthropic;
 pub(crate) mod beside;
 pub(crate) mod content;

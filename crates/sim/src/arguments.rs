@@ -1,18 +1,18 @@
-//! What the command line asks for.
+//! Parses the command line.
 use crate::hunt::Keep;
 use crate::scenario::catalogue;
 use std::path::PathBuf;
 
-/// How to call it.
+/// The usage text.
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask sim [--seeds N] [--from SEED] [--minutes M] [--scenario NAME] [--no-exhaustive]
                        [--json FILE] [--proof FILE [--torture FILE]]
        cargo xtask sim --seed SEED [--scenario NAME] [--faults LIST] [--sessions LIST] [--requests LIST]";
 
-/// Failing seeds that each core shows before it stops.
+/// The number of failing seeds after which each core stops.
 pub(crate) const FAILURES_SHOWN: usize = 3;
 
-/// The command line.
+/// The parsed command line.
 pub(crate) struct Arguments {
     pub(crate) seeds: u64,
     pub(crate) from: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Reads the words of a command line.
+    /// Parses the arguments.
     pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut found = Self {
             seeds: 2_000,

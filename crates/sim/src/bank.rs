@@ -1,8 +1,8 @@
-//! An MCP server of the simulated world, spoken to by the client that ships.
+//! A simulated MCP server, used through the real client.
 //!
-//! The SDK of that client spawns tasks on tokio. Each life has a tokio of its own which does nothing by itself: whenever a
-//! task that may have woken something in it was polled, it runs until nothing in it can go on ([`Inside`]). So the
-//! schedule decides who goes next here too. A server dies with the process that started it; what it did is done.
+//! The client's SDK spawns tasks on tokio. Each life has its own tokio runtime, which only runs when it is driven:
+//! after a task that may have woken something in it was polled, it runs until everything in it waits ([`Inside`]). This
+//! way the schedule controls the order here too. A server dies with the process that started it; its effects remain.
 use crate::tools::{Surroundings, breathe};
 use crate::witness::Witness;
 use outlast_mcp::{Definition, McpTools, Pins, Server, Settings, Streams, Way};
@@ -23,19 +23,19 @@ use tokio::runtime::{Builder, Runtime};
 
 const NAME: &str = "bank";
 
-/// What it offers: something that must not be repeated, something the operator says is pure, something that asks the user.
+/// Its tools: one that must not be repeated, one that the operator declares pure, and one that asks the user.
 const OFFERS: [&str; 3] = ["pay", "look", "ask"];
 
-/// The key that answers its question, as users name it.
+/// The key that answers its question, by which users name it.
 pub(crate) const QUESTION: &str = "ask-0-0-0";
 
 /// The id of its question.
 const ASKS: &str = "q";
 
-/// Bytes that a stream holds.
+/// The buffer size of a stream in bytes.
 const ROOM: usize = 64 << 10;
 
-/// How often tokio is asked to go on: more often than anything here takes.
+/// How often to drive tokio: more often than anything here needs.
 const ROUNDS: usize = 8;
 
 /// The tools of the server, for one process.
@@ -46,7 +46,7 @@ pub(crate) struct Bank {
 }
 
 impl Bank {
-    /// The client, with a server that is started anew for each connection.
+    /// Creates the client with a server that is restarted for each connection.
     pub(crate) fn new(around: &Surroundings, spawner: Arc<dyn Spawner>) -> Result<Self, Error> {
         let inside = Inside::new()?;
         let (to_server, world) = (inside.clone(), around.clone());
@@ -125,20 +125,20 @@ impl ToolProvider for Bank {
     }
 }
 
-/// The tokio of one life.
+/// The tokio runtime of one life.
 #[derive(Clone)]
 struct Inside(Arc<Runtime>);
 
 impl Inside {
     fn new() -> Result<Self, Error> {
-        // Its time stands still: all that waits for it are bounds on servers that do not answer, and this one does.
+        // Its time is paused. Only timeouts for unresponsive servers depend on it, and this server responds.
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime
             .map(|runtime| Self(Arc::new(runtime)))
             .map_err(|cause| Error::new(Kind::Internal, format!("tokio does not start: {cause}")))
     }
 
-    /// Work that has tokio around it; whatever it wakes in there goes on at once.
+    /// Runs work inside the tokio runtime. Everything that it wakes there runs immediately.
     async fn around<T>(self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|task| {
@@ -154,7 +154,7 @@ impl Inside {
     }
 }
 
-/// The server: answers one message after the other, until its client is gone.
+/// Runs the server: answers messages in order until the client is gone.
 async fn serve(stream: DuplexStream, around: Surroundings) {
     let (read, mut write) = tokio::io::split(stream);
     let mut lines = BufReader::new(read).lines();
@@ -170,7 +170,7 @@ async fn serve(stream: DuplexStream, around: Surroundings) {
     }
 }
 
-/// What it says to a message. Calls that wait for an answer are kept by the id of the question.
+/// Returns the answer to a message. Calls that wait for the user are stored by the id of the question.
 async fn reply(
     message: &Value,
     around: &Surroundings,

@@ -1,4 +1,4 @@
-//! Stories of what turns may do: budgets, untrusted text, hooks, payments, rates. Each has an agent of its own.
+//! Scenarios for the limits of turns: budgets, untrusted text, hooks, payments and rate limits. Each has its own agent.
 use crate::hooks;
 use crate::scenario::{Line, Scenario, What, When};
 use outlast_vocab::budget::{Budget, Percent};
@@ -7,10 +7,10 @@ use outlast_vocab::package::Package;
 use outlast_vocab::rate::{Rate, Span};
 use std::num::NonZeroU32;
 
-/// Calls that the agent with a small budget may make.
+/// The number of calls that the agent with a small budget may make.
 const CALLS: u64 = 4;
 
-/// All of them.
+/// Returns all of these scenarios.
 pub(crate) fn stories() -> Vec<Scenario> {
     use Line::{Call, Say};
     const READ_THEN_PAY: [Line; 3] = [Call(&[("look", "a")]), Call(&[("pay", "b")]), Say("done")];
@@ -28,7 +28,7 @@ pub(crate) fn stories() -> Vec<Scenario> {
         .agent(|agent| {
             agent.budgets.agent = Some(Budget { pause_at: Percent::try_from(50).ok(), ..calls(CALLS) });
         }),
-        // Whether it holds still before or after that, or not at all: it goes on.
+        // The turn ends in any case, whether it parks before the budget is raised, after it, or not at all.
         Scenario::new(
             "budget that is raised at any time",
             vec![Call(&[("put", "a")]), Call(&[("pay", "b")]), Say("done")],
@@ -50,7 +50,7 @@ pub(crate) fn stories() -> Vec<Scenario> {
         .agent(|agent| agent.guard = Guard::Guarded),
         Scenario::new("untrusted text and a strict guard", READ_THEN_PAY.into())
             .agent(|agent| agent.guard = Guard::Strict),
-        // What these hooks say is never the same twice, so only what is written down of it can be read back.
+        // The output of these hooks differs on every run, so a resumed turn must read the recorded output.
         Scenario::new("hooks that change things", vec![Call(&[("put", "a"), ("pay", "b")]), Say("done")])
             .agent(|agent| agent.hooks = hooks::uses())
             .racing(),
@@ -68,14 +68,14 @@ pub(crate) fn stories() -> Vec<Scenario> {
     ]
 }
 
-/// An agent like all others, that has its world for itself.
+/// Leaves the agent unchanged. Setting an agent reserves a whole world for the scenario.
 fn as_it_is(_: &mut Package) {}
 
 fn calls(most: u64) -> Budget {
     Budget { calls: Some(most), ..Budget::default() }
 }
 
-/// A rate of one call in two seconds for everything.
+/// Returns a rate limit of one call in two seconds for everything.
 fn slow() -> Rate {
     let name = "slow".parse().expect("a rate's name");
     Rate::new(name, "*", NonZeroU32::new(30).expect("at least one"), Span::Minute)

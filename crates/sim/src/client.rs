@@ -1,4 +1,4 @@
-//! Whoever is outside: sends what the story says, again and again until it is acknowledged, and follows the events.
+//! The users. Each sends the inputs of its scenario, retries until they are acknowledged, and follows the events.
 use crate::life::Life;
 use crate::scenario::{Act, Scenario, What, When};
 use crate::schedule::{LifeNo, Schedule};
@@ -17,10 +17,10 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How long a client waits before it sends something again that was refused for the moment.
+/// The delay before a client retries a request that was refused temporarily.
 const AGAIN: u64 = 500;
 
-/// Calls that the agent may make once its budget is raised.
+/// The number of calls that the agent may make once its budget is raised.
 const RAISED: u64 = 1_000;
 
 /// The user of one session.
@@ -33,34 +33,34 @@ pub(crate) struct Client {
     log: Arc<Mutex<Log>>,
 }
 
-/// What the follower of a session has seen.
+/// The events that the follower of a session has seen.
 #[derive(Default)]
 pub(crate) struct Log {
-    /// The numbers of the records, as they came.
+    /// The numbers of the records, in the order of arrival.
     pub(crate) seqs: Vec<u64>,
     names: BTreeMap<&'static str, usize>,
     parked: bool,
     ended: bool,
 }
 
-/// How an act stands.
+/// The state of an act.
 enum State {
-    /// Its time has not come, or it has to be sent again.
+    /// It is not due yet, or must be sent again.
     Waits { tries: u32, not_before: u64 },
-    /// It is under way through a process.
+    /// It was sent to a process.
     Sent { life: LifeNo, tries: u32, answer: Arc<Mutex<Option<Result<Ack, Error>>>> },
     /// It was acknowledged.
     Acked { ack: Ack, at: u64 },
 }
 
-/// What an acknowledgement says.
+/// The content of an acknowledgement.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ack {
     /// The turn, if it was an input.
     pub(crate) turn: Option<TurnId>,
     /// Its receipt.
     pub(crate) place: Option<Place>,
-    /// The session that it made.
+    /// The session that it created.
     pub(crate) fork: Option<SessionId>,
 }
 
@@ -69,7 +69,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Client {
-    /// The user of the session in this place.
+    /// Creates the user of the session with this number.
     pub(crate) fn new(no: usize, scenario: &'static Scenario) -> Self {
         Self {
             scenario,
@@ -81,17 +81,17 @@ impl Client {
         }
     }
 
-    /// What was acknowledged.
+    /// Returns the acknowledgements.
     pub(crate) fn acks(&self) -> impl Iterator<Item = &Ack> {
         self.acts.iter().filter_map(|act| if let State::Acked { ack, .. } = act { Some(ack) } else { None })
     }
 
-    /// What its follower saw.
+    /// Returns the log of its follower.
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
         lock(&self.log)
     }
 
-    /// Whether everything is said and everything said is answered.
+    /// Returns whether everything was sent and every input is answered.
     pub(crate) fn is_content(&self) -> bool {
         let log = self.log();
         let count = |name| log.names.get(name).copied().unwrap_or(0);
@@ -100,8 +100,8 @@ impl Client {
             && count("turn.ended") == self.scenario.inputs()
     }
 
-    /// Whether all that was said is answered, and what is left will never be said: after a fault that a turn cannot pass,
-    /// what the story waits for does not come.
+    /// Returns whether every sent input is answered and the rest will never be sent. After a fault that a turn cannot
+    /// survive, the condition of an act may never hold.
     pub(crate) fn gave_up(&self, now: u64, witness: &Witness) -> bool {
         let all_over = {
             let log = self.log();
@@ -120,7 +120,7 @@ impl Client {
         all_over && !(0..self.acts.len()).any(to_come)
     }
 
-    /// What it waits for, for a report.
+    /// Describes what it waits for, for a report.
     pub(crate) fn stand(&self) -> String {
         let log = self.log();
         let acked = self.acks().count();
@@ -132,7 +132,7 @@ impl Client {
         )
     }
 
-    /// The next time at which something of it may be due by itself.
+    /// Returns the next time at which one of its acts may become due.
     pub(crate) fn next_time(&self, now: u64) -> Option<u64> {
         let times = self.acts.iter().zip(&self.scenario.acts).filter_map(|(state, act)| match state {
             State::Waits { not_before, .. } => Some((*not_before).max(self.later(*act)?)),
@@ -151,7 +151,7 @@ impl Client {
         }
     }
 
-    /// Hears answers, and takes back what was under way through processes that are gone.
+    /// Collects answers, and resets acts that were sent to processes that are gone.
     pub(crate) fn hear(&mut self, now: u64, lives: impl Fn(LifeNo) -> bool) -> Result<(), String> {
         for (state, act) in self.acts.iter_mut().zip(&self.scenario.acts) {
             let State::Sent { life, tries, answer } = state else { continue };
@@ -161,7 +161,7 @@ impl Client {
                 Some(Err(error)) if error.class() == Class::Reject && *tries <= 1 => {
                     return Err(format!("{:?} was refused: {error}", act.what));
                 }
-                // It was done before, by a process that died before it could say so.
+                // A process did it before and died without acknowledging it.
                 Some(Err(error)) if error.class() == Class::Reject && !act.what.is_input() => {
                     State::Acked { ack: Ack::default(), at: now }
                 }
@@ -178,7 +178,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends what is due through a process that lives. Says whether it sent anything.
+    /// Sends the acts that are due to a live process. Returns whether it sent anything.
     pub(crate) fn speak(&mut self, now: u64, life: &Life, schedule: &Schedule, witness: &Witness) -> bool {
         let Some(runtime) = life.runtime() else { return false };
         let mut spoke = false;
@@ -218,7 +218,7 @@ impl Client {
         }
     }
 
-    /// What is sent for an act; nothing if it cannot be said yet.
+    /// Returns the request for an act; `None` if it cannot be sent yet.
     fn request(&self, no: usize, witness: &Witness) -> Option<Request> {
         let input = |text: &str, delivery, head: &str, output| {
             let text = if no == 0 { format!("{}: {text}", self.scenario.name) } else { text.to_owned() };
@@ -333,7 +333,7 @@ impl Request {
     }
 }
 
-/// Follows the durable events of a session from where the last follower stopped.
+/// Follows the durable events of a session, starting where the last follower stopped.
 async fn follow(runtime: Runtime, session: SessionId, log: Arc<Mutex<Log>>) {
     let after = lock(&log).seqs.last().copied().unwrap_or(0);
     let mut events = runtime.events(session, Seq(after));

@@ -1,5 +1,5 @@
-//! Every crash there is: each scenario dies at each of its actions, before, inside and after each of its transactions, and
-//! the short ones a second time at every later transaction. Each time it must end as if nothing had happened.
+//! Tries every crash: each scenario dies at each action, and before, inside and after each transaction. Short scenarios
+//! die a second time at every later transaction. Each run must end as if no crash had happened.
 use crate::plan::{At, Blow, Fault, Plan};
 use crate::scenario::catalogue;
 use crate::world::{Outcome, run};
@@ -8,34 +8,34 @@ use serde::Serialize;
 /// Scenarios with more transactions than this die only once.
 const SHORT: usize = 14;
 
-/// Points at which a scenario dies whose worker dies by itself. Its turn is held back for minutes of virtual time, so a run is long, and
-/// most of its points lie in pauses that are all alike.
+/// The number of crash points for a scenario whose worker dies on its own. Its turn is held back for minutes of virtual
+/// time, so a run is long, and most of its points fall into identical pauses.
 const POINTS_OF_DEADLY: usize = 400;
 
-/// What came of one scenario.
+/// The result for one scenario.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Covered {
     pub(crate) scenario: &'static str,
-    /// Transactions of the uninterrupted run.
+    /// Transactions of the run without faults.
     pub(crate) writes: u64,
-    /// Changes of the disk in them.
+    /// Disk changes in them.
     pub(crate) changes: u64,
-    /// Points at which it was to die: between two actions, and before, inside and after transactions. Of a scenario whose worker
-    /// dies by itself a share of them.
+    /// Planned crash points: between two actions, and before, inside and after transactions. Only a sample of them if
+    /// the worker dies on its own.
     pub(crate) points: u64,
-    /// Points at which it did.
+    /// Crash points that were reached.
     pub(crate) died: u64,
-    /// Pairs of points at which it died twice.
+    /// Pairs of crash points that were reached.
     pub(crate) pairs: u64,
     /// Runs.
     pub(crate) runs: u64,
     /// Turns that were played.
     pub(crate) turns: u64,
-    /// What went wrong, with the plan.
+    /// The failures, each with its plan.
     pub(crate) broken: Vec<String>,
 }
 
-/// Plays a scenario without faults, twice: the same both times, and nothing broken.
+/// Plays a scenario twice without faults. Both runs must be identical and break nothing.
 pub(crate) fn whole(play: usize) -> Result<Outcome, String> {
     let (first, second) = (run(&Plan::of(play)), run(&Plan::of(play)));
     let name = catalogue()[play].name;
@@ -48,7 +48,7 @@ pub(crate) fn whole(play: usize) -> Result<Outcome, String> {
     Ok(first)
 }
 
-/// Kills one scenario everywhere.
+/// Kills one scenario at every point.
 pub(crate) fn kill_everywhere(play: usize) -> Covered {
     let scenario = &catalogue()[play];
     let mut covered = Covered { scenario: scenario.name, ..Covered::default() };
@@ -73,7 +73,7 @@ pub(crate) fn kill_everywhere(play: usize) -> Covered {
                 At::BeforeWrite(write) | At::AfterWrite(write) => write,
                 _ => 0,
             };
-            // The second life makes transactions of its own; it goes on until there are no more to die at.
+            // The second life makes its own transactions. Continue until none is left to die at.
             for second in around(at(&first) + 1..) {
                 if covered.try_out(play, vec![first, second], &whole) < 2 {
                     break;
@@ -85,14 +85,14 @@ pub(crate) fn kill_everywhere(play: usize) -> Covered {
     covered
 }
 
-/// Before and after each of these transactions.
+/// Returns the points before and after each of these transactions.
 fn around(writes: impl Iterator<Item = u64>) -> impl Iterator<Item = Fault> {
     writes.flat_map(|write| {
         [At::BeforeWrite(write), At::AfterWrite(write)].map(|at| Fault { at, blow: Blow::Kill(0) })
     })
 }
 
-/// Every single crash of a run.
+/// Returns every single crash of a run.
 fn points(whole: &Outcome) -> Vec<Fault> {
     let kill = |at| Fault { at, blow: Blow::Kill(0) };
     let mut points: Vec<Fault> = whole.mortal.iter().map(|action| kill(At::Action(*action, 0))).collect();
@@ -108,7 +108,7 @@ fn points(whole: &Outcome) -> Vec<Fault> {
 }
 
 impl Covered {
-    /// Plays a scenario with these faults; says how many of them fell.
+    /// Plays a scenario with these faults. Returns how many of them happened.
     fn try_out(&mut self, scenario: usize, faults: Vec<Fault>, whole: &Outcome) -> u64 {
         let plan = Plan { faults, ..Plan::of(scenario) };
         let outcome = run(&plan);
@@ -124,7 +124,7 @@ impl Covered {
     }
 }
 
-/// How what is left differs from what should be.
+/// Describes how the end state differs from the expected one.
 pub(crate) fn difference(found: &Outcome, expected: &Outcome) -> String {
     format!("it ended otherwise than without faults: expected {:?}, found {:?}", expected.left, found.left)
 }

@@ -1,4 +1,4 @@
-//! Hooks of the simulated agents. What they change is another thing each time they run.
+//! The hooks of the simulated agents. Their output differs on every run.
 use crate::tools::breathe;
 use crate::witness::Witness;
 use outlast_ports::hook::{AfterModel, BeforeTool, HookAt};
@@ -7,13 +7,13 @@ use outlast_vocab::hook::{CallPatch, CallSeen, HookCall, HookPoint, HookUse, Rep
 use serde_json::json;
 use std::sync::Arc;
 
-/// What an agent with these hooks names.
+/// Returns the hook uses of an agent.
 pub(crate) fn uses() -> Vec<HookUse> {
     let named = |name: &str, point| HookUse::new(name.parse().expect("a hook's name"), point);
     vec![named("stamp", HookPoint::BeforeTool), named("sign", HookPoint::AfterModel)]
 }
 
-/// The hooks of one process.
+/// Returns the hooks of one process.
 pub(crate) fn all(witness: &Arc<Witness>) -> Result<Vec<HookAt>, Error> {
     let (at_tools, at_models) = (witness.clone(), witness.clone());
     let stamp = HookAt::new::<BeforeTool>("stamp", move |_: HookCall, _: CallSeen| {

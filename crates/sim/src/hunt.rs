@@ -1,12 +1,12 @@
-//! Seeds: each draws a run with several sessions, workers and faults, is played twice, and must keep every promise. One
-//! that does not is cut down to the few parts that matter.
+//! Plays seeds. Each seed draws a run with several sessions, workers and faults. The run is played twice and must keep
+//! every promise. A failing plan is reduced to the parts that matter.
 use crate::exhaustive;
 use crate::plan::Plan;
 use crate::scenario::catalogue;
 use crate::world::{Outcome, run, run_again};
 use std::collections::BTreeMap;
 
-/// What the runs of many seeds came to.
+/// The results of many seeds.
 #[derive(Debug, Default)]
 pub(crate) struct Hunted {
     pub(crate) seeds: u64,
@@ -17,17 +17,17 @@ pub(crate) struct Hunted {
     pub(crate) failures: Vec<String>,
 }
 
-/// What each scenario leaves when nothing goes wrong.
+/// The end state of each scenario without faults.
 pub(crate) struct Expected(Vec<Option<Outcome>>);
 
 impl Expected {
-    /// Plays every scenario once.
+    /// Plays every scenario without faults.
     pub(crate) fn new() -> Self {
         Self((0..catalogue().len()).map(|play| exhaustive::whole(play).ok()).collect())
     }
 }
 
-/// Which parts of a drawn plan are played: all, or those that were asked for.
+/// The parts of a drawn plan to play: all, or those selected.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Keep {
     pub(crate) faults: Option<Vec<usize>>,
@@ -36,7 +36,7 @@ pub(crate) struct Keep {
 }
 
 impl Keep {
-    /// The plan with only these parts.
+    /// Returns the plan with only these parts.
     pub(crate) fn of(&self, plan: &Plan) -> Plan {
         fn only<T: Clone>(all: &[T], keep: &[usize]) -> Vec<T> {
             keep.iter().filter_map(|no| all.get(*no).cloned()).collect()
@@ -108,7 +108,7 @@ impl Hunted {
         }
     }
 
-    /// Adds what others found.
+    /// Adds the results of another core.
     pub(crate) fn add(&mut self, other: Self) {
         self.seeds += other.seeds;
         self.runs += other.runs;
@@ -121,7 +121,7 @@ impl Hunted {
     }
 }
 
-/// What is printed for a seed that failed.
+/// Returns the report of a failed seed.
 fn report(seed: u64, only: Option<usize>, plan: &Plan, broken: &str, expected: &Expected) -> String {
     let keep = shrink(plan, expected);
     let scenario = only.map_or_else(String::new, |play| format!(" --scenario '{}'", catalogue()[play].name));
@@ -134,7 +134,7 @@ fn report(seed: u64, only: Option<usize>, plan: &Plan, broken: &str, expected: &
     )
 }
 
-/// Leaves out whatever is not needed to fail.
+/// Removes everything that is not needed to fail.
 fn shrink(plan: &Plan, expected: &Expected) -> Keep {
     let mut keep = Keep {
         faults: Some((0..plan.faults.len()).collect()),

@@ -1,5 +1,5 @@
-//! The judge of what turns may do: nothing is overspent, no untrusted text makes a call, hooks are read back, each payment is made
-//! once, no rate is exceeded.
+//! Checks the limits of turns: no budget is overspent, untrusted text causes no call, hook output is read back, each
+//! payment is made once, and no rate limit is exceeded.
 use crate::life::Origin;
 use crate::oracle::Found;
 use crate::plan::Plan;
@@ -21,7 +21,7 @@ use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, ReplayKey};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Judges all sessions of a run together.
+/// Checks all sessions of a run together.
 pub(crate) fn judge(
     plan: &Plan,
     store: &Sqlite,
@@ -35,7 +35,7 @@ pub(crate) fn judge(
     Ok(())
 }
 
-/// Judges one session by its records.
+/// Checks one session by its records.
 pub(crate) fn judge_session(
     records: &[Record],
     origin: &Origin,
@@ -52,7 +52,7 @@ pub(crate) fn judge_session(
     payments(records, origin, found)
 }
 
-/// No budget is overspent, nothing stays reserved, and no less is booked than was asked for.
+/// Checks that no budget is overspent, nothing stays reserved, and at least the requested amount is booked.
 fn budgets(
     plan: &Plan,
     store: &Sqlite,
@@ -77,7 +77,7 @@ fn budgets(
     Ok(())
 }
 
-/// A call that untrusted text may have asked for runs only if somebody approved it.
+/// Checks that a call which untrusted text may have caused ran only after an approval.
 fn labels(
     records: &[Record],
     (key, call): (&ReplayKey, &PreparedCall),
@@ -107,7 +107,7 @@ fn labels(
     });
 }
 
-/// A call runs with the arguments that were claimed, whatever hooks would say when they are asked again.
+/// Checks that a call ran with the claimed arguments, even if its hooks would now return others.
 fn hooked_call(call: &PreparedCall, seen: &Seen, found: &mut Found) {
     let claimed = call.arguments["text"].as_str().unwrap_or_default();
     for took in seen.took.get(&call.id).into_iter().flatten() {
@@ -117,7 +117,7 @@ fn hooked_call(call: &PreparedCall, seen: &Seen, found: &mut Found) {
     }
 }
 
-/// What a hook changed is written down once.
+/// Checks that each change by a hook is recorded once.
 fn hooks(records: &[Record], found: &mut Found) {
     let mut changed = BTreeMap::new();
     for record in records {
@@ -130,8 +130,8 @@ fn hooks(records: &[Record], found: &mut Found) {
     }
 }
 
-/// What the journal says of payments is how they stand where they are made. Of one that was only asked for nobody knows, and
-/// nothing is paid that is in no journal.
+/// Checks that the payments in the journal match those at the payment authority. A payment that was only requested has
+/// an unknown state. Nothing is paid that is missing from the journal.
 fn payments(records: &[Record], origin: &Origin, found: &mut Found) -> Result<(), Error> {
     let mut written: BTreeMap<_, &PaymentState> = BTreeMap::new();
     for record in records {
@@ -157,7 +157,7 @@ fn payments(records: &[Record], origin: &Origin, found: &mut Found) -> Result<()
     Ok(())
 }
 
-/// In no span of time do more calls begin than the rate lets, where no clock was wrong.
+/// Checks that the rate limit held in every time span, if no clock was wrong.
 fn rates(plan: &Plan, agent: &Package, seen: &Seen, found: &mut Found) {
     let Some(rate) = agent.rates.first().filter(|_| plan.is_strict()) else { return };
     for pair in seen.times.windows(2) {
@@ -166,7 +166,7 @@ fn rates(plan: &Plan, agent: &Package, seen: &Seen, found: &mut Found) {
     }
 }
 
-/// Every call that was claimed, with its place.
+/// Returns every claimed call with its position.
 fn calls(records: &[Record]) -> impl Iterator<Item = (ReplayKey, &PreparedCall)> {
     let batches = records.iter().filter_map(|record| match &record.fact {
         Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => Some((key, batch)),

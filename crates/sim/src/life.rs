@@ -1,4 +1,4 @@
-//! One life of a process: the shipped store and the shipped worker on a machine that is not real.
+//! One life of a process: the real store and the real worker on a simulated machine.
 use crate::bank::Bank;
 use crate::hooks;
 use crate::model::{self, SimModel};
@@ -21,10 +21,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The database on every simulated disk.
+/// The path of the database on every simulated disk.
 pub(crate) const DATABASE: &str = "/outlast.db";
 
-/// Workers that are known to be dead.
+/// The workers that are known to be dead.
 #[derive(Clone, Default)]
 pub(crate) struct Graveyard(Arc<Mutex<BTreeSet<WorkerId>>>);
 
@@ -38,21 +38,21 @@ impl Graveyard {
     }
 }
 
-/// What all lives of one world share.
+/// The state that all lives of a world share.
 pub(crate) struct Origin {
     pub(crate) time: Arc<Time>,
     pub(crate) witness: Arc<Witness>,
     pub(crate) dead: Graveyard,
     pub(crate) moods: Arc<std::collections::BTreeMap<u64, model::Mood>>,
     pub(crate) limits: Limits,
-    /// Who pays.
+    /// The payment authority.
     pub(crate) cashbox: Arc<Cashbox>,
-    /// What is special about the agent.
+    /// The changes that scenarios make to the agent.
     special: Vec<fn(&mut Package)>,
 }
 
 impl Origin {
-    /// The surroundings of a plan.
+    /// Creates the shared state for a plan.
     pub(crate) fn new(plan: &Plan) -> Self {
         let mut limits = Limits::default();
         for session in 0..plan.plays.len() {
@@ -69,7 +69,7 @@ impl Origin {
         }
     }
 
-    /// The agent that answers, without its tools.
+    /// Returns the agent without its tools.
     pub(crate) fn agent(&self) -> Result<Package, Error> {
         let mut agent = Package {
             model_calls: self.limits.model_calls,
@@ -82,7 +82,7 @@ impl Origin {
         Ok(agent)
     }
 
-    /// The contracts of the simulated tools.
+    /// Returns the contracts of the simulated tools.
     pub(crate) fn contracts(&self) -> Result<Vec<Contract>, Error> {
         let clock = ProcessClock::new(self.time.clone(), 0);
         let (witness, time) = (self.witness.clone(), self.time.clone());
@@ -92,7 +92,7 @@ impl Origin {
     }
 }
 
-/// A process that lives.
+/// A live process.
 pub(crate) struct Life {
     pub(crate) no: LifeNo,
     pub(crate) worker: WorkerId,
@@ -102,7 +102,7 @@ pub(crate) struct Life {
     /// The worker, once it has started.
     runtime: Arc<Mutex<Option<Runtime>>>,
     store: Arc<Sqlite>,
-    // Last, because the connections above are on it.
+    // Last, because the connections above use it.
     pub(crate) mount: Mount,
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn open(
 }
 
 impl Life {
-    /// Starts a process. Its worker starts as its first task.
+    /// Starts a process. Its first task starts the worker.
     pub(crate) fn start(
         no: LifeNo,
         mount: Mount,
@@ -167,7 +167,7 @@ impl Life {
         let runtime: Arc<Mutex<Option<Runtime>>> = Arc::default();
         let started = runtime.clone();
         spawner.spawn(Box::pin(async move {
-            // A worker that cannot start leaves its place empty; the world starts another.
+            // If a worker cannot start, its slot stays empty and the world starts another.
             if let Ok(runtime) = Runtime::start(config).await {
                 *started.lock().unwrap_or_else(PoisonError::into_inner) = Some(runtime);
             }
@@ -175,12 +175,12 @@ impl Life {
         Ok(Self { no, worker, clock, writer, paused_until: 0, runtime, store, mount })
     }
 
-    /// The worker, if it has started.
+    /// Returns the worker, if it has started.
     pub(crate) fn runtime(&self) -> Option<Runtime> {
         self.runtime.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The end of the process in the middle of whatever it did. Its tasks are gone already.
+    /// Kills the process at any point of its work. Its tasks are already dropped.
     pub(crate) fn die(self) {
         self.mount.kill();
         let Self { runtime, store, writer, mount, .. } = self;
@@ -189,7 +189,7 @@ impl Life {
         drop(mount);
     }
 
-    /// The end of a process that was told to end, and has put its work away.
+    /// Ends a process that was asked to shut down and has finished.
     pub(crate) fn end(self) {
         let Self { runtime, store, writer, mount, .. } = self;
         runtime.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,10 +1,12 @@
-//! The whole system on one thread, with virtual time and seeded faults: `cargo xtask sim`.
+//! Simulates the whole system on one thread, with virtual time and seeded faults: `cargo xtask sim`.
 //!
-//! What runs here is what ships: kernel, runtime and store, SQLite included. Only the machine is not real: its disk
-//! (`outlast-disk`), its clock (`time`), who goes next (`schedule`), its model, tools, MCP server and users (`model`, `tools`,
-//! `bank`, `client` playing a `scenario`). A `plan` says what happens and what goes wrong, a `world` plays it, the `oracle` judges what is
-//! left. `exhaustive` kills every scenario at every point there is; `hunt` plays what seeds draw; `report` says what came
-//! of it.
+//! The kernel, the runtime and the store, including SQLite, are the real ones. Only the machine is simulated:
+//!
+//! - its disk (`outlast-disk`), its clock (`time`) and its task scheduler (`schedule`),
+//! - its model, tools, MCP server and users (`model`, `tools`, `bank`, and `client` playing a `scenario`).
+//!
+//! A `plan` defines the events and faults of a run, a `world` plays it, and the `oracle` judges the end state.
+//! `exhaustive` kills every scenario at every point, `hunt` plays seeds, and `report` prints the results.
 mod arguments;
 mod bank;
 mod bounds;
@@ -48,7 +50,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // One of the simulated tools panics on purpose; everybody else's panic is news.
+    // One of the simulated tools panics on purpose. Every other panic is reported.
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if panic.payload().downcast_ref::<String>().is_none_or(|said| !said.starts_with(tools::ON_PURPOSE)) {
@@ -73,7 +75,7 @@ fn main() -> ExitCode {
     if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Plays one seed and says what came of it.
+/// Plays one seed and reports the result.
 fn one(seed: u64, only: Option<usize>, keep: &Keep) -> ExitCode {
     let plan = keep.of(&Plan::draw(seed, only));
     print!("{plan}");
@@ -93,7 +95,7 @@ fn one(seed: u64, only: Option<usize>, keep: &Keep) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Kills every scenario everywhere, then plays what the seeds draw, on as many cores as there are.
+/// Kills every scenario at every point, then plays the seeds, on all cores.
 fn all(arguments: &Arguments) -> Report {
     let begun = Instant::now();
     let plays: Vec<usize> = match arguments.scenario {

@@ -1,7 +1,7 @@
-//! The simulated model: plays the script of a scenario, and has moods.
+//! The simulated model: plays the script of a scenario, with faults.
 //!
-//! What it says depends on the conversation alone, so a call that is repeated after a crash says the same. Its moods
-//! are faults of the network between it and us: they hit one request and not the next.
+//! Its reply depends only on the conversation, so a call that is repeated after a crash gets the same reply. A mood is
+//! a network fault that affects one request.
 use crate::scenario::{self, Line, Scenario};
 use crate::time::ProcessClock;
 use crate::witness::Witness;
@@ -16,27 +16,27 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What can go wrong with one request.
+/// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
-    /// Too many requests; come back after this many milliseconds.
+    /// Too many requests; retry after this many milliseconds.
     Busy(u64),
     /// The provider is down.
     Down,
-    /// The stream ends after this many pieces without saying so.
+    /// The stream ends after this many events without an end event.
     Cut(usize),
-    /// The stream falls silent after this many pieces.
+    /// The stream goes silent after this many events.
     Stall(usize),
-    /// Each piece takes this many milliseconds.
+    /// Each event takes this many milliseconds.
     Slow(u64),
-    /// A piece comes twice.
+    /// One event is sent twice.
     Twice(usize),
-    /// Two pieces come in the wrong order.
+    /// Two events are sent in the wrong order.
     Swapped(usize),
 }
 
 impl Mood {
-    /// Its name in a report.
+    /// Returns its name in a report.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Busy(_) => "model: 429 with retry-after",
@@ -49,19 +49,19 @@ impl Mood {
         }
     }
 
-    /// Whether the turn ends as it would have without it.
+    /// Returns whether the turn ends as it would without the fault.
     pub(crate) const fn passes(self) -> bool {
         !matches!(self, Self::Twice(_) | Self::Swapped(_))
     }
 }
 
-/// How many pieces of a slow stream are slow.
+/// The maximum number of delayed events of a slow stream.
 const SLOW_PIECES: usize = 64;
 
 /// The model's name.
 pub(crate) const NAME: &str = "sim/model";
 
-/// The model as one process reaches it.
+/// The model from the view of one process.
 pub(crate) struct SimModel {
     pub(crate) clock: Arc<ProcessClock>,
     pub(crate) witness: Arc<Witness>,
@@ -75,7 +75,7 @@ impl ModelProvider for SimModel {
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
-        // A summary stands nowhere in the session; it is known by what it is of.
+        // A summary has no position in the session, so it is identified by the text that it summarises.
         let which = match request.call.at {
             Some(at) => format!("{at:?}"),
             None => request.turn.iter().map(Message::text).collect(),
@@ -121,7 +121,7 @@ impl ModelProvider for SimModel {
             if silent_after == Some(given) {
                 std::future::pending::<()>().await;
             }
-            // A long answer that is slow at every word would take longer than anybody lives.
+            // A long answer with a delay on every word would exceed the time of a run.
             if pause > 0 && given < SLOW_PIECES {
                 self.clock.sleep_until(self.clock.now().after(Duration::from_millis(pause))).await;
             }
@@ -130,7 +130,7 @@ impl ModelProvider for SimModel {
     }
 }
 
-/// The pieces of the next line of the conversation's script.
+/// Returns the events of the next line of the conversation's script.
 fn played(request: ModelRequest<'_>, age_ms: u64) -> VecDeque<Result<ModelEvent, Error>> {
     let first = request.messages().find(|message| matches!(message, Message::User { .. }));
     let scenario = first.and_then(|first| scenario_of(&first.text()));
@@ -146,7 +146,7 @@ fn played(request: ModelRequest<'_>, age_ms: u64) -> VecDeque<Result<ModelEvent,
             VecDeque::from([Err(Error::new(Kind::ModelUnavailable, "503: down"))])
         }
         Line::Say(text) | Line::SayOnceUp(_, text) => {
-            // What was said before an attempt broke off is not said again.
+            // Do not repeat the text that was received before an earlier attempt broke off.
             let rest = text.strip_prefix(request.said).unwrap_or(text);
             let words = rest.split_inclusive(' ').map(|word| Ok(ModelEvent::Text(word.to_owned())));
             words.chain([Ok(usage), Ok(ModelEvent::End(StopReason::End))]).collect()
@@ -166,8 +166,8 @@ fn played(request: ModelRequest<'_>, age_ms: u64) -> VecDeque<Result<ModelEvent,
     }
 }
 
-/// The scenario that a conversation plays: its first message names it, or the summary that took its place, or the text that
-/// is to be summarised.
+/// Returns the scenario of a conversation. Its first message names it, or the summary that replaced it, or the text to
+/// summarise.
 fn scenario_of(text: &str) -> Option<&'static Scenario> {
     let text = text.strip_prefix("user: ").unwrap_or(text);
     let text = text.strip_prefix("[What was said before, in short]\n").unwrap_or(text);

@@ -1,4 +1,4 @@
-//! The judge: holds what is on the disk, what users were told and what the witness saw against what is promised.
+//! The judge: checks the disk, the acknowledgements to users and the witness against the promises.
 use crate::client::Client;
 use crate::kept;
 use crate::life::{self, Origin};
@@ -17,7 +17,7 @@ use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{CallId, Error, Kind, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is left of a session: what must not depend on whether anything went wrong.
+/// The end state of a session, which must not depend on faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) ends: Vec<String>,
@@ -25,7 +25,7 @@ pub(crate) struct Left {
     count: Option<serde_json::Value>,
 }
 
-/// What the judge found.
+/// The findings of the judge.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) left: Vec<Vec<Left>>,
@@ -33,7 +33,7 @@ pub(crate) struct Found {
     pub(crate) broken: Vec<String>,
 }
 
-/// Judges a run when all its processes are dead.
+/// Judges a run after all its processes are dead.
 pub(crate) fn judge(plan: &Plan, disk: &Disk, origin: &Origin, clients: &[Client], lives: u32) -> Found {
     let mount = disk.mount();
     let mut found = Found::default();
@@ -77,7 +77,7 @@ pub(crate) fn judge(plan: &Plan, disk: &Disk, origin: &Origin, clients: &[Client
 }
 
 impl Found {
-    /// Notes a promise that is broken.
+    /// Records a broken promise.
     pub(crate) fn check(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
         if !holds {
             self.broken.push(otherwise());
@@ -85,7 +85,7 @@ impl Found {
     }
 }
 
-/// SQLite's own check of its file.
+/// Runs SQLite's integrity check.
 fn sound(mount: &Mount) -> Result<(), String> {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
     let opened = rusqlite::Connection::open_with_flags_and_vfs(life::DATABASE, flags, mount.vfs());
@@ -145,7 +145,7 @@ impl Session {
         self.left(store, &turns, found)
     }
 
-    /// What was done, against what the journal says was done.
+    /// Compares the executed effects with the journal.
     fn effects(
         &self,
         store: &Sqlite,
@@ -186,7 +186,7 @@ impl Session {
         Ok(())
     }
 
-    /// Every call that was claimed.
+    /// Returns every claimed call.
     fn calls(&self) -> impl Iterator<Item = (ClaimRef, &PreparedCall)> {
         let batches = self.records.iter().filter_map(|record| match &record.fact {
             Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => Some((record.seq, batch)),
@@ -227,7 +227,7 @@ impl Session {
             Some(End::Joined { into }) => {
                 format!("joined turn {:?}", turns.iter().position(|turn| turn.id == *into))
             }
-            // How many lives it took to be sealed is one more if one of them died while it sealed.
+            // The number of lives before sealing is one higher if a life died while it sealed.
             Some(End::Sealed { .. }) => "sealed".into(),
             end => format!("{end:?}"),
         });
@@ -249,7 +249,7 @@ impl Session {
     }
 }
 
-/// Whether every call has exactly one result, in the order of the calls.
+/// Returns whether every call has exactly one result, in the order of the calls.
 fn pairs(messages: &[Message]) -> bool {
     let mut expected: Vec<String> = Vec::new();
     for message in messages {
@@ -271,8 +271,8 @@ fn pairs(messages: &[Message]) -> bool {
     expected.is_empty()
 }
 
-/// A message as it must read whether or not there was a crash: whether an at-most-once call is known to have happened
-/// is all that a crash may change.
+/// Returns a message in a form that does not depend on crashes. A crash may only change whether an at-most-once call is
+/// known to have happened.
 fn told(message: &Message) -> String {
     match message {
         Message::Tool { tool, result: ToolResult::Err(failure), .. }
@@ -287,7 +287,7 @@ fn told(message: &Message) -> String {
     }
 }
 
-/// What the user of a session was told must be so.
+/// Checks that everything acknowledged to the user of a session is true.
 fn promises_to(client: &Client, store: &Sqlite, found: &mut Found) -> Result<(), Error> {
     for ack in client.acks() {
         let (Some(turn), Some(place)) = (ack.turn, ack.place) else { continue };
@@ -306,7 +306,7 @@ fn promises_to(client: &Client, store: &Sqlite, found: &mut Found) -> Result<(),
     Ok(())
 }
 
-/// A step that was answered is not run again: at most once in each life.
+/// Checks that an answered step is not run again: it runs at most once in each life.
 fn steps(seen: &Seen, lives: u32, found: &mut Found) {
     for (did, times) in seen.executions() {
         let again = did.tool.starts_with("step ") && times > lives as usize;
@@ -314,7 +314,7 @@ fn steps(seen: &Seen, lives: u32, found: &mut Found) {
     }
 }
 
-/// A model call is asked again only after a crash or a failure.
+/// Checks that a model call is repeated only after a crash or a failure.
 fn model_calls(plan: &Plan, seen: &Seen, lives: u32, found: &mut Found) {
     let most = u64::from(lives) + plan.moods.len() as u64 + plan.faults.len() as u64;
     for (call, times) in &seen.asked {

@@ -1,77 +1,77 @@
-//! What happens in one run, as data: which stories are played, and what goes wrong when. A seed draws one; a failing one
-//! is cut down by leaving parts of it out.
+//! The plan of one run, as data: the scenarios to play, and the faults with their times. A seed draws a plan; a failing
+//! plan is reduced by leaving out parts.
 use crate::dice::Dice;
 use crate::model::Mood;
 use crate::scenario::{Scenario, catalogue};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// One run.
+/// The plan of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Decides which task goes next.
+    /// The seed of the task scheduler.
     pub(crate) schedule: u64,
-    /// Processes that work on the database.
+    /// The number of processes that work on the database.
     pub(crate) workers: usize,
-    /// The story of each session, by its place in the catalogue.
+    /// The scenario of each session, by its index in the catalogue.
     pub(crate) plays: Vec<usize>,
-    /// What goes wrong with the machine.
+    /// The faults of the machine.
     pub(crate) faults: Vec<Fault>,
-    /// What goes wrong with the model, by request.
+    /// The faults of the model, by request.
     pub(crate) moods: BTreeMap<u64, Mood>,
-    /// Whether the death of a process shows at once, or only by its silence.
+    /// Whether the death of a process is visible immediately, or only through its expired lease.
     pub(crate) deaths_show: bool,
 }
 
-/// Something that goes wrong, once.
+/// A fault that happens once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) at: At,
     pub(crate) blow: Blow,
 }
 
-/// When.
+/// The time of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// Before this action of the world; the blow falls on the process in this place.
+    /// Before this action of the world. The fault hits the process in this slot.
     Action(u64, usize),
-    /// Before this transaction; it does not happen.
+    /// Before this transaction, which does not happen.
     BeforeWrite(u64),
-    /// After this transaction, before anybody hears of it.
+    /// After this transaction, before its result is known.
     AfterWrite(u64),
-    /// At this change of the disk within this transaction.
+    /// At this disk change within this transaction.
     InWrite(u64, u64),
-    /// At this change of the disk while this life opens the database.
+    /// At this disk change while this life opens the database.
     InOpening(u64, u64),
 }
 
-/// What goes wrong.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blow {
-    /// The process dies; another starts after so many milliseconds.
+    /// The process dies; another starts after this many milliseconds.
     Kill(u64),
-    /// The power fails: what was not synced is kept, lost or torn as this seed says.
+    /// The power fails. Unsynced data is kept, lost or torn, depending on this seed.
     PowerLoss(u64),
-    /// A sync fails soon, and the process is killed a while later, as an operator would.
+    /// A sync fails soon, and the process is killed some time later, as an operator would.
     SyncFails,
-    /// A write of the disk fails soon.
+    /// A disk write fails soon.
     WriteFails,
-    /// The disk is full for so many milliseconds.
+    /// The disk is full for this many milliseconds.
     Full(u64),
-    /// The process stands still for so many milliseconds.
+    /// The process pauses for this many milliseconds.
     Pause(u64),
     /// Its clock jumps.
     Jump(i64),
-    /// It moves its log into the database file.
+    /// It checkpoints its log into the database file.
     Rest,
-    /// It is told to end, and does so by itself.
+    /// It is asked to shut down, and does so.
     ShutDown,
-    /// A newer program was here: the next life must refuse the file, and the one after it may go on.
+    /// A newer program has used the file. The next life must refuse it, and the one after that may continue.
     NewerSchema,
 }
 
 impl Blow {
-    /// Its name in a report.
+    /// Returns its name in a report.
     pub(crate) const fn name(self, at: At) -> &'static str {
         match (self, at) {
             (Self::Kill(_), At::BeforeWrite(_)) => "crash before a transaction",
@@ -92,14 +92,14 @@ impl Blow {
         }
     }
 
-    /// Whether every turn ends as it would have without it.
+    /// Returns whether every turn ends as it would without the fault.
     const fn passes(self) -> bool {
         !matches!(self, Self::Jump(_) | Self::Pause(_))
     }
 }
 
 impl Plan {
-    /// A run of one story without faults.
+    /// Creates a plan of one scenario without faults.
     pub(crate) fn of(play: usize) -> Self {
         Self {
             schedule: 0,
@@ -111,7 +111,8 @@ impl Plan {
         }
     }
 
-    /// What a seed draws. Each kind of fault is on or off for a whole run first, so that runs differ in kind.
+    /// Draws a plan from a seed. Each kind of fault is first switched on or off for the whole run, so that runs differ
+    /// in kind.
     pub(crate) fn draw(seed: u64, only: Option<usize>) -> Self {
         let mut dice = Dice::new(seed, 1);
         let plays = if let Some(play) = only {
@@ -120,7 +121,7 @@ impl Plan {
             let (alone, sociable): (Vec<usize>, Vec<usize>) =
                 (0..catalogue().len()).partition(|no| catalogue()[*no].alone);
             let together = (0..=dice.below(4)).map(|_| sociable[dice.index(sociable.len())]).collect();
-            // Dice of their own, so that all other seeds go on drawing what they drew.
+            // A separate stream, so that all other seeds still draw the same plans.
             let mut lonely = Dice::new(seed, 3);
             if lonely.percent(20) { vec![alone[lonely.index(alone.len())]] } else { together }
         };
@@ -186,12 +187,12 @@ impl Plan {
         Self { schedule: seed, workers, plays, faults, moods, deaths_show }
     }
 
-    /// The story of a session.
+    /// Returns the scenario of a session.
     pub(crate) fn scenario(&self, session: usize) -> &'static Scenario {
         &catalogue()[self.plays[session]]
     }
 
-    /// Whether the file may be damaged, if SQLite or our use of it is wrong.
+    /// Returns whether a fault could damage the file, if SQLite or our use of it is wrong.
     pub(crate) fn hurts_the_disk(&self) -> bool {
         self.faults.iter().any(|Fault { at, blow }| {
             let inside = matches!(at, At::InWrite(..) | At::InOpening(..));
@@ -199,7 +200,7 @@ impl Plan {
         })
     }
 
-    /// Whether every settled story must end as it does without faults.
+    /// Returns whether every settled scenario must end as it does without faults.
     pub(crate) fn is_strict(&self) -> bool {
         self.faults.iter().all(|fault| fault.blow.passes()) && self.moods.values().all(|mood| mood.passes())
     }

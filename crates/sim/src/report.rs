@@ -1,4 +1,4 @@
-//! What came of it all: for a terminal, for a program, and as the page `docs/proof.md`.
+//! The results: for a terminal, as JSON, and as the page `docs/proof.md`.
 use crate::exhaustive::Covered;
 use crate::hunt::Hunted;
 use serde_json::{Value, json};
@@ -6,8 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
 
-/// Everything that can go wrong in a drawn run. With enough seeds each must have happened, or the hunt proves less than
-/// it says.
+/// All faults of drawn runs. With enough seeds each must have happened, or the hunt proves less than it claims.
 const FAULTS: &[&str] = &[
     "checkpoint of the log",
     "clock jump",
@@ -33,10 +32,10 @@ const FAULTS: &[&str] = &[
     "process paused beyond its lease",
 ];
 
-/// Seeds from which on every fault must have happened.
+/// The number of seeds after which every fault must have happened.
 const ENOUGH_SEEDS: u64 = 1_000;
 
-/// Everything that was run.
+/// The results of all runs.
 pub(crate) struct Report {
     pub(crate) covered: Vec<Covered>,
     pub(crate) hunted: Hunted,
@@ -55,7 +54,7 @@ struct Sums {
 }
 
 impl Report {
-    /// Whether every promise was kept, every point was reached and every fault happened.
+    /// Returns whether every promise was kept, every point was reached and every fault happened.
     pub(crate) fn holds(&self) -> bool {
         let Sums { points, died, .. } = self.sums();
         self.failures().is_empty() && points == died && self.missing().is_empty()
@@ -82,7 +81,8 @@ impl Report {
         FAULTS.iter().filter(|name| !self.hunted.hits.contains_key(*name)).copied().collect()
     }
 
-    /// Of the seeds. A run of the exhaustive mode is one turn that begins with opening the database, and counts as a run.
+    /// Returns the rate of turns of the seeds. Runs of the exhaustive mode are mostly opening the database, so they are
+    /// counted as runs.
     fn turns_per_second(&self) -> f64 {
         rate(self.hunted.turns, self.hunted_for, self.cores)
     }
@@ -91,7 +91,7 @@ impl Report {
         rate(self.sums().runs, self.killed, self.cores)
     }
 
-    /// For a terminal.
+    /// Formats the report for a terminal.
     pub(crate) fn text(&self) -> String {
         let mut text = self.table();
         for (name, times) in &self.hunted.hits {
@@ -145,7 +145,7 @@ impl Report {
         text
     }
 
-    /// For a program.
+    /// Formats the report as JSON.
     pub(crate) fn json(&self) -> String {
         let value = json!({
             "scenarios": self.covered,
@@ -164,7 +164,7 @@ impl Report {
         format!("{value:#}\n")
     }
 
-    /// As a page of the documentation.
+    /// Formats the report as a page of the documentation.
     pub(crate) fn page(&self, torture: Option<&Path>) -> String {
         let Sums { points, died, pairs, runs } = self.sums();
         let mut page = String::from(
@@ -211,7 +211,7 @@ impl Report {
     }
 }
 
-/// What the torture of the real binary came to, if it was run.
+/// Formats the results of the torture test of the real binary, if it was run.
 fn tortured(file: Option<&Path>) -> String {
     let read = file.and_then(|file| std::fs::read_to_string(file).ok());
     let figures: Option<Value> = read.and_then(|text| serde_json::from_str(&text).ok());

@@ -1,7 +1,7 @@
-//! The catalogue: what agents and their users do, one small story each.
+//! The catalogue of scenarios: what agents and their users do.
 //!
-//! A story is told from outside: who says what when. Whoever gets no answer says it again with the same key, as a client
-//! does, so a story is the same however often the system dies in it.
+//! A scenario describes who sends what and when. A user without an acknowledgement retries with the same key, as a
+//! client does. A scenario is therefore the same regardless of how often the system dies in it.
 use crate::bank::QUESTION;
 use crate::bounds;
 use outlast_vocab::package::Package;
@@ -9,90 +9,90 @@ use outlast_vocab::{Kind, Limits};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// One story of one session.
+/// A scenario for one session.
 pub(crate) struct Scenario {
-    /// Its name; the first message of its session begins with it.
+    /// Its name. The first message of its session starts with it.
     pub(crate) name: &'static str,
-    /// What the model says, call by call.
+    /// The model's reply to each call.
     pub(crate) lines: Vec<Line>,
-    /// What happens outside.
+    /// The acts of users and operators.
     pub(crate) acts: Vec<Act>,
-    /// Bounds it needs.
+    /// Changes to the limits.
     pub(crate) limits: fn(&mut Limits),
-    /// What is special about its agent.
+    /// Changes to the agent.
     pub(crate) agent: fn(&mut Package),
-    /// Whether it ends the same whenever its acts fall: if not, only the promises that always hold are checked.
+    /// Whether the result does not depend on timing. If it does, only the promises that always hold are checked.
     pub(crate) settled: bool,
-    /// Whether the worker dies in it by itself.
+    /// Whether the worker dies in it without a fault.
     pub(crate) deadly: bool,
-    /// Whether its bounds or its agent are its own, so that it shares its worker with no other.
+    /// Whether it changes the limits or the agent, so that it cannot share its worker.
     pub(crate) alone: bool,
 }
 
-/// What the model does in one call.
+/// The model's reply to one call.
 #[derive(Clone, Debug)]
 pub(crate) enum Line {
     Say(&'static str),
-    /// Asks for tools, each with a text.
+    /// Calls tools, each with a text.
     Call(&'static [(&'static str, &'static str)]),
     Fail(Kind),
-    /// The provider is down until the world is so many milliseconds old; then the model says this.
+    /// The provider is down until the world has this age in milliseconds. Then the model says this.
     SayOnceUp(u64, &'static str),
-    /// The same, and then it asks for tools.
+    /// Like `SayOnceUp`, but the model then calls tools.
     CallOnceUp(u64, &'static [(&'static str, &'static str)]),
 }
 
-/// Something that happens outside, once its time has come.
+/// An act from outside, once it is due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Act {
     pub(crate) when: When,
     pub(crate) what: What,
 }
 
-/// When an act's time has come. Acts are named by their place in the list.
+/// When an act is due. Acts are identified by their index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum When {
     AtOnce,
     /// That act was acknowledged.
     Acked(usize),
-    /// A turn waits for something outside; one that only lets time pass before it asks its model again does not count.
+    /// A turn waits for something outside. A turn that only waits before it retries its model is not included.
     Parked,
-    /// So many records of this name are durable.
+    /// This many records of this name are durable.
     Recorded(&'static str, usize),
-    /// A tool acted.
+    /// A tool was executed.
     Did(&'static str),
-    /// That act was acknowledged so many milliseconds ago.
+    /// That act was acknowledged this many milliseconds ago.
     Later(usize, u64),
 }
 
-/// What happens.
+/// The kind of an act.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
     /// An input.
     Say(&'static str),
     /// An input whose answer must be a number.
     AskNumber(&'static str),
-    /// An input that wants to join the running turn.
+    /// An input that joins the running turn.
     Steer(&'static str),
     /// An input on another head.
     SayOn(&'static str, &'static str),
-    /// Somebody completes what a tool waits for under this name; `false` is a refusal.
+    /// A person completes the wait of a tool with this name; `false` is a refusal.
     Resolve(&'static str, bool),
-    /// Somebody decides what waits for an approval; `false` is a no.
+    /// A person decides a pending approval; `false` is a denial.
     Approve(bool),
-    /// Somebody wants the turn of that act to stop.
+    /// A person cancels the turn of that act.
     Cancel(usize),
-    /// Somebody wants the turn of that act to stop and what it did to be taken back.
+    /// A person aborts the turn of that act, which undoes its effects.
     Abort(usize),
-    /// The session is forked into a new one, which is then spoken to.
+    /// The session is forked into a new one, which receives an input.
     Fork(&'static str),
-    /// A new head is made where the main one stands.
+    /// A new head is created at the position of the main one.
     Branch(&'static str),
-    /// The main head goes back to where the session began.
+    /// The main head is rewound to the start of the session.
     Rewind,
-    /// A person says that the call of unknown outcome happened.
+    /// An operator records that the call of unknown outcome happened.
     Settle,
-    /// An operator raises the budget of the agent.
+    /// An operator raises the agent's budget.
     Raise,
 }
 
@@ -110,7 +110,7 @@ impl Scenario {
         Self { name, lines, acts, limits: |_| {}, agent: |_| {}, settled: true, deadly: false, alone: false }
     }
 
-    /// Its first input wants a number.
+    /// Requires a number as the answer to the first input.
     fn asking(mut self) -> Self {
         self.acts[0] = at_once(What::AskNumber("go"));
         self
@@ -121,7 +121,7 @@ impl Scenario {
         self
     }
 
-    /// What comes of it depends on when things happen.
+    /// Declares that the result depends on timing.
     pub(crate) fn racing(mut self) -> Self {
         self.settled = false;
         self
@@ -132,7 +132,7 @@ impl Scenario {
         self
     }
 
-    /// Its agent is another one.
+    /// Changes the agent.
     pub(crate) fn agent(mut self, agent: fn(&mut Package)) -> Self {
         self.agent = agent;
         self.alone = true;
@@ -145,20 +145,20 @@ impl Scenario {
         self
     }
 
-    /// Turns that it must come to: its inputs.
+    /// Returns the number of inputs, each of which must become a turn.
     pub(crate) fn inputs(&self) -> usize {
         self.acts.iter().filter(|act| act.what.is_input()).count()
     }
 }
 
 impl What {
-    /// Whether it is an input, which must be answered by a turn.
+    /// Returns whether it is an input, which must be answered by a turn.
     pub(crate) const fn is_input(self) -> bool {
         matches!(self, Self::Say(_) | Self::AskNumber(_) | Self::Steer(_) | Self::SayOn(..))
     }
 }
 
-/// Every scenario.
+/// Returns every scenario.
 pub(crate) fn catalogue() -> &'static [Scenario] {
     static CATALOGUE: OnceLock<Vec<Scenario>> = OnceLock::new();
     CATALOGUE.get_or_init(|| {
@@ -173,7 +173,7 @@ pub(crate) fn catalogue() -> &'static [Scenario] {
     })
 }
 
-/// Turns that nobody interferes with.
+/// Turns without interference.
 fn turns() -> Vec<Scenario> {
     use Line::{Call, Say};
     const BATCH: Line = Call(&[("look", "a"), ("put", "b"), ("pay", "c"), ("keep", ""), ("book", "d")]);
@@ -223,7 +223,7 @@ fn outages() -> Vec<Scenario> {
     ]
 }
 
-/// Turns that wait for somebody.
+/// Turns that wait for a person.
 fn waits() -> Vec<Scenario> {
     use Line::{Call, Say};
     const WAIT: Line = Call(&[("wait", "k")]);
@@ -254,7 +254,7 @@ fn waits() -> Vec<Scenario> {
     ]
 }
 
-/// Turns that somebody interferes with, and sessions that branch.
+/// Turns with interference, and sessions that branch.
 fn outside() -> Vec<Scenario> {
     use Line::{Call, Say};
     const WAIT: Line = Call(&[("wait", "k")]);
@@ -309,7 +309,7 @@ fn outside() -> Vec<Scenario> {
     ]
 }
 
-/// What goes wrong by itself.
+/// Failures without faults of the machine.
 fn trouble() -> Vec<Scenario> {
     use Line::{Call, Fail, Say};
     vec![
@@ -331,7 +331,7 @@ fn trouble() -> Vec<Scenario> {
     ]
 }
 
-/// Calls of an MCP server.
+/// Calls to an MCP server.
 fn servers() -> Vec<Scenario> {
     use Line::{Call, Say};
     const BATCH: Line = Call(&[("bank.pay", "a"), ("pay", "b"), ("bank.look", "c"), ("bank.pay", "d")]);
@@ -345,7 +345,7 @@ fn servers() -> Vec<Scenario> {
     ]
 }
 
-/// More than fits a row.
+/// Returns a text that is too long for a row.
 fn long() -> &'static str {
     static LONG: OnceLock<String> = OnceLock::new();
     LONG.get_or_init(|| "many words ".repeat(2_000))

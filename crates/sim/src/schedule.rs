@@ -1,13 +1,13 @@
-//! Tasks of all processes on one thread. Which of those that could go on does so is decided outside, by a seed.
+//! Runs the tasks of all processes on one thread. The caller chooses, by a seed, which of the ready tasks runs next.
 use outlast_ports::BoxFuture;
 use outlast_ports::task::Spawner;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 
-/// A process over all its lives: each life has a number of its own.
+/// The number of a process life. Each restart of a process gets a new number.
 pub(crate) type LifeNo = u32;
-/// A task.
+/// The number of a task.
 pub(crate) type TaskNo = u64;
 
 /// The tasks of the world.
@@ -17,10 +17,10 @@ pub(crate) struct Schedule {
     shared: Arc<Shared>,
 }
 
-/// What wakers and spawners reach.
+/// The state that wakers and spawners share.
 #[derive(Default)]
 struct Shared {
-    // Ordered, so that it does not matter in which order tasks were woken.
+    // Ordered, so that the order in which tasks were woken does not matter.
     ready: Mutex<BTreeSet<TaskNo>>,
     fresh: Mutex<Fresh>,
 }
@@ -36,12 +36,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Schedule {
-    /// Where the tasks of a life are spawned.
+    /// Returns the spawner for the tasks of a life.
     pub(crate) fn spawner(&self, life: LifeNo) -> Arc<dyn Spawner> {
         Arc::new(LifeTasks { life, shared: self.shared.clone() })
     }
 
-    /// Tasks that can go on, in the order of their numbers, each with its life.
+    /// Returns the ready tasks in the order of their numbers, each with its life.
     pub(crate) fn ready(&mut self) -> Vec<(TaskNo, LifeNo)> {
         for (no, life, task) in std::mem::take(&mut lock(&self.shared.fresh).tasks) {
             self.tasks.insert(no, (life, task));
@@ -52,7 +52,7 @@ impl Schedule {
         ready.iter().map(|no| (*no, self.tasks[no].0)).collect()
     }
 
-    /// Lets a task go on until it waits or ends.
+    /// Polls a task.
     pub(crate) fn poll(&mut self, no: TaskNo) {
         lock(&self.shared.ready).remove(&no);
         let Some((life, mut task)) = self.tasks.remove(&no) else { return };
@@ -62,7 +62,7 @@ impl Schedule {
         }
     }
 
-    /// Drops every task of a life where it stands.
+    /// Drops every task of a life.
     pub(crate) fn kill(&mut self, life: LifeNo) {
         lock(&self.shared.fresh).tasks.retain(|(_, of, _)| *of != life);
         let dead: Vec<TaskNo> =

@@ -1,4 +1,4 @@
-//! What the simulator itself must be: the same twice, able to fail, and free of the bugs it has found.
+//! Tests of the simulator: it is deterministic, it can fail, and the bugs it has found stay fixed.
 use crate::bounds;
 use crate::exhaustive::{kill_everywhere, whole};
 use crate::hunt::{Expected, verdict};
@@ -67,8 +67,8 @@ fn some_seeds_keep_every_promise() {
     }
 }
 
-// The system showed frames of the log that a failed sync had not brought to the disk; the next process took them for
-// committed and wrote behind them.
+// Regression: after a failed sync, the system showed log frames that had not reached the disk. The next process treated
+// them as committed and appended to them.
 #[test]
 fn what_is_acknowledged_after_a_failed_sync_survives_the_loss_of_power() {
     for pattern in 0..20 {
@@ -83,7 +83,7 @@ fn what_is_acknowledged_after_a_failed_sync_survives_the_loss_of_power() {
     }
 }
 
-// Pauses were points in time: a worker whose clock was set back by an hour stood still for that hour.
+// Regression: pauses were absolute times, so a worker whose clock was set back by an hour paused for that hour.
 #[test]
 fn a_clock_that_is_set_back_holds_nobody_up() {
     for action in 2..20 {
@@ -95,8 +95,8 @@ fn a_clock_that_is_set_back_holds_nobody_up() {
     }
 }
 
-// What turns may do holds wherever they die: no budget is overspent, no untrusted text makes a call, hooks are read back, each
-// payment is made once, and no rate is exceeded.
+// The limits of turns hold at every crash: no budget is overspent, untrusted text causes no call, hook output is read
+// back, each payment is made once, and no rate limit is exceeded.
 #[test]
 fn what_a_turn_may_do_holds_wherever_it_dies_between_two_writes() {
     for scenario in bounds::stories() {
@@ -115,7 +115,7 @@ fn what_a_turn_may_do_holds_wherever_it_dies_between_two_writes() {
     }
 }
 
-/// Opens a session in a store that writes when it is told to.
+/// Opens a session in a store with a manual writer.
 fn open_session(store: &Sqlite, writer: &mut HandWriter, number: u128) -> Result<(), Error> {
     let mut opened = store.open(Target::New(SessionId::from_u128(number)), Millis(1));
     let mut waiting = std::task::Context::from_waker(std::task::Waker::noop());
@@ -128,8 +128,8 @@ fn sessions(store: &Sqlite) -> Result<usize, Error> {
     Ok(block_on(store.sessions(None, 100))?.len())
 }
 
-// The next process put what a failed sync had left into the file, but the disk still held the old log without it, and put that
-// over the file when the power was lost before the first write.
+// Regression: the next process checkpointed what a failed sync had left, but the disk still had the old log without it.
+// A power loss before the first write replayed that old log over the file.
 #[test]
 fn what_was_read_after_a_failed_sync_survives_the_loss_of_power_before_the_first_write() -> Result<(), Error>
 {
@@ -139,7 +139,7 @@ fn what_was_read_after_a_failed_sync_survives_the_loss_of_power_before_the_first
         let (store, mut writer) = life::open(&mount, None, Graveyard::default())?;
         open_session(&store, &mut writer, 1)?;
         mount.fail(mount.changes() + change, Failure::SyncError);
-        // Whether it was acknowledged is not what this is about.
+        // The acknowledgement does not matter for this test.
         let _ = open_session(&store, &mut writer, 2);
         mount.kill();
         drop((store, writer));
@@ -159,13 +159,13 @@ fn what_was_read_after_a_failed_sync_survives_the_loss_of_power_before_the_first
     Ok(())
 }
 
-// The guard counted claims, so one fatal turn sealed every turn that was in flight with it.
+// Regression: the guard counted claims, so one fatal turn sealed every turn that was in flight with it.
 fn seals_only_the_fatal_turn_of_64(workers: usize, deaths_show: bool) {
     const FATAL: usize = 20;
     let mut plan = Plan { workers, deaths_show, ..Plan::of(play("plain")) };
     plan.plays = vec![play("plain"); 64];
     plan.plays[FATAL] = play("poison");
-    // Slow answers keep the others in flight until the fatal one is driven.
+    // Slow answers keep the other turns in flight until the fatal one runs.
     plan.moods = (0..10_000).map(|request| (request, Mood::Slow(1_000))).collect();
     let outcome = run(&plan);
     assert_eq!(outcome.broken, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! Time that moves only when nothing else can, and the clock of each process, which may be wrong.
+//! Virtual time, which only advances when nothing else can run, and the clock of each process, which may be wrong.
 use outlast_ports::BoxFuture;
 use outlast_ports::clock::Clock;
 use outlast_vocab::Millis;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// The time that all processes live in.
+/// The virtual time of the world.
 #[derive(Default)]
 pub(crate) struct Time {
     state: Mutex<State>,
@@ -22,17 +22,17 @@ struct State {
 }
 
 impl Time {
-    /// Now, in milliseconds since the world began.
+    /// Returns the time in milliseconds since the start of the world.
     pub(crate) fn now(&self) -> u64 {
         self.lock().now
     }
 
-    /// When the next sleeper wakes.
+    /// Returns when the next sleeper wakes.
     pub(crate) fn next(&self) -> Option<u64> {
         self.lock().sleepers.keys().next().map(|(at, _)| *at)
     }
 
-    /// Moves on to this time and wakes who slept until then.
+    /// Advances the time and wakes the sleepers that are due.
     pub(crate) fn move_to(&self, now: u64) {
         let due = {
             let mut state = self.lock();
@@ -44,7 +44,7 @@ impl Time {
         due.into_values().for_each(Waker::wake);
     }
 
-    /// Wakes everybody, because a clock was set.
+    /// Wakes all sleepers, because a clock was changed.
     fn stir(&self) {
         let sleepers = std::mem::take(&mut self.lock().sleepers);
         sleepers.into_values().for_each(Waker::wake);
@@ -55,29 +55,29 @@ impl Time {
     }
 }
 
-/// What a process takes for the time.
+/// The clock of a process.
 pub(crate) struct ProcessClock {
     time: Arc<Time>,
-    /// How far it is ahead, in milliseconds.
+    /// Its offset in milliseconds.
     ahead: Mutex<i64>,
 }
 
-/// When the world began, as a clock that is right shows it.
+/// The start of the world on a correct clock.
 const BEGAN: u64 = 1_700_000_000_000;
 
 impl ProcessClock {
-    /// A clock that is this far ahead.
+    /// Creates a clock with this offset.
     pub(crate) fn new(time: Arc<Time>, ahead: i64) -> Arc<Self> {
         Arc::new(Self { time, ahead: Mutex::new(ahead) })
     }
 
-    /// Somebody sets the clock.
+    /// Changes the clock.
     pub(crate) fn jump(&self, by: i64) {
         *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) += by;
         self.time.stir();
     }
 
-    /// Milliseconds since the world began, whatever the clock shows.
+    /// Returns the milliseconds since the start of the world, regardless of the offset.
     pub(crate) fn world_age_ms(&self) -> u64 {
         self.time.now()
     }
@@ -120,7 +120,7 @@ impl Clock for ProcessClock {
     }
 }
 
-/// Somebody who sleeps. One that is dropped is not waited for.
+/// A task that sleeps. Dropping it cancels the wake-up.
 struct Sleeper<'a> {
     time: &'a Time,
     place: Option<(u64, u64)>,

@@ -1,5 +1,5 @@
-//! The simulated tools: one of each kind. They tell the witness what they do, and stop to breathe between the deed and
-//! the answer, because that is where a crash hurts.
+//! The simulated tools, one of each kind. They report their effects to the witness and yield between the effect and the
+//! answer, where a crash does the most damage.
 use crate::schedule::LifeNo;
 use crate::time::{ProcessClock, Time};
 use crate::witness::Witness;
@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// Tools whose calls must never be executed twice.
+/// Tools whose calls must never run twice.
 pub(crate) const AT_MOST_ONCE: &[&str] = &["pay", "book", "lost", "hangs", "late", "bank.pay", "order"];
 
-/// What the tool that panics says.
+/// The panic message of the tool that panics.
 pub(crate) const ON_PURPOSE: &str = "boom";
 
 /// What every tool takes.
@@ -33,12 +33,12 @@ pub(crate) struct Note {
     text: String,
 }
 
-/// What tools of one process see of the world.
+/// The surroundings of the tools of one process.
 #[derive(Clone)]
 pub(crate) struct Surroundings {
     pub(crate) witness: Arc<Witness>,
     pub(crate) clock: Arc<ProcessClock>,
-    /// The time of the world, whatever the clock of a process says.
+    /// The time of the world, independent of process clocks.
     pub(crate) time: Arc<Time>,
     pub(crate) life: LifeNo,
 }
@@ -52,7 +52,7 @@ impl Surroundings {
     }
 }
 
-/// Lets others go first.
+/// Yields to other tasks.
 pub(crate) async fn breathe() {
     let mut breathed = false;
     poll_fn(|task| {
@@ -220,18 +220,18 @@ fn order(text: &str) -> Result<payment::Order, Error> {
     Ok(payment::Order { payee, amount, purpose: text.to_owned() })
 }
 
-/// The rule that somebody is asked before the guarded tool runs.
+/// Returns the rule that requires an approval for the guarded tool.
 pub(crate) fn guard() -> Result<Rule, Error> {
     let then = Decision::Ask(outlast_vocab::policy::Ask::default());
     Ok(Rule { tool: "guarded".to_owned(), ..Rule::new("asks".parse()?, then) })
 }
 
-/// The rule that nobody is asked before tools of the bank run, which want that.
+/// Returns the rule that allows the tools of the bank, which want an approval, without one.
 pub(crate) fn trusts_bank() -> Result<Rule, Error> {
     Ok(Rule { tool: "bank.*".to_owned(), ..Rule::new("bank".parse()?, Decision::Allow) })
 }
 
-/// An at-most-once tool that can tell whether a call happened.
+/// An at-most-once tool that can probe whether a call happened.
 struct Book(Surroundings);
 
 impl Tool for Book {

@@ -1,5 +1,5 @@
-//! One run: processes on one machine, their users, and what goes wrong, all on one thread. The same plan gives the same
-//! run, action by action.
+//! One run: processes on one machine, their users, and faults, all on one thread. The same plan gives the same run,
+//! action by action.
 use crate::client::Client;
 use crate::dice::Dice;
 use crate::life::{self, Life, Origin};
@@ -13,49 +13,49 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// A run that takes more actions than this does not come to an end.
+/// A run with more actions than this is considered endless.
 const ACTIONS: u64 = 100_000;
-/// Nor does one that takes longer than this, in milliseconds of its own time.
+/// A run that takes longer than this in virtual milliseconds is considered endless too.
 const LONGEST: u64 = 12 * 3_600_000;
-/// How long after a failure of the disk somebody kills the process, in milliseconds.
+/// The delay in milliseconds after which an operator kills a process whose disk failed.
 const OPERATOR: u64 = 5_000;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// A fingerprint of everything that happened, in order.
+    /// A fingerprint of all events, in order.
     pub(crate) trace: u64,
-    /// Actions of the world.
+    /// The number of actions of the world.
     pub(crate) actions: u64,
-    /// Those before which the first process lived, so that it could have died there.
+    /// The actions before which the first process was alive and could have died.
     pub(crate) mortal: Vec<u64>,
-    /// Changes of the disk in each transaction.
+    /// The disk changes of each transaction.
     pub(crate) writes: Vec<u64>,
-    /// Changes of the disk while each life opened the database.
+    /// The disk changes while each life opened the database.
     pub(crate) openings: Vec<u64>,
-    /// Processes that lived.
+    /// The number of process lives.
     pub(crate) lives: u32,
-    /// What really went wrong, by name.
+    /// The faults that really happened, by name.
     pub(crate) hits: BTreeMap<&'static str, u64>,
-    /// Turns that ended.
+    /// The number of turns that ended.
     pub(crate) turns: u64,
-    /// What is left of each story.
+    /// The end state of each scenario.
     pub(crate) left: Vec<Vec<Left>>,
-    /// Promises that were broken.
+    /// The broken promises.
     pub(crate) broken: Vec<String>,
 }
 
-/// Plays a plan.
+/// Plays a plan and judges the result.
 pub(crate) fn run(plan: &Plan) -> Outcome {
     let mut world = World::new(plan);
     let lived = world.live();
     world.close(lived)
 }
 
-/// Plays a plan once more and says how it went, without judging what is left: it was judged before.
+/// Plays a plan again and returns its trace, without judging the result, which was judged before.
 pub(crate) fn run_again(plan: &Plan) -> u64 {
     let mut world = World::new(plan);
-    // What broke it the first time breaks it again; the trace shows it.
+    // A failure of the first run happens again; the trace shows it.
     let _ = world.live();
     world.end_all();
     world.outcome.trace
@@ -74,29 +74,29 @@ struct World<'a> {
     outcome: Outcome,
 }
 
-/// A place for a process, and who is there.
+/// A slot for a process.
 #[derive(Default)]
 struct Slot {
     life: Option<Life>,
-    /// When the next one starts.
+    /// When the next process starts.
     back_at: u64,
-    /// How far the clock of this place is ahead.
+    /// The clock offset of this slot.
     ahead: i64,
-    /// Set when a process that was told to end has done so.
+    /// Set when a process has finished shutting down.
     left: Option<Arc<AtomicBool>>,
-    /// When somebody kills the process, because its disk failed.
+    /// When an operator kills the process, because its disk failed.
     kill_at: Option<u64>,
-    /// What the death of the process is, if the disk brings it.
+    /// The fault to report if the disk kills the process.
     doom: Option<(Blow, &'static str)>,
 }
 
-/// Something that can happen next.
+/// A possible next event.
 enum Next {
     Task(TaskNo, LifeNo),
     Serve(usize),
 }
 
-/// A disk with an empty database: what every run begins with.
+/// Returns a disk with an empty database, with which every run starts.
 fn fresh() -> Snapshot {
     static FRESH: OnceLock<Snapshot> = OnceLock::new();
     let made = FRESH.get_or_init(|| {
@@ -127,7 +127,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Goes on until every user is content.
+    /// Runs until every user is content.
     fn live(&mut self) -> Result<(), String> {
         loop {
             self.outcome.actions += 1;
@@ -167,7 +167,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Folds something into the fingerprint of the run.
+    /// Adds values to the fingerprint of the run.
     fn note(&mut self, what: &[u64]) {
         for word in what {
             self.outcome.trace = (self.outcome.trace ^ word).wrapping_mul(0x0100_0000_01b3);
@@ -178,7 +178,7 @@ impl<'a> World<'a> {
         *self.outcome.hits.entry(name).or_default() += 1;
     }
 
-    /// One of those that could go on now.
+    /// Chooses one of the ready tasks and writers.
     fn choose(&mut self, now: u64) -> Option<Next> {
         let stands = |slot: &Slot, life: LifeNo| {
             slot.life.as_ref().is_some_and(|one| one.no == life && one.paused_until > now)
@@ -201,7 +201,7 @@ impl<'a> World<'a> {
         could.into_iter().nth(chosen)
     }
 
-    /// The writer of a process makes a transaction.
+    /// Makes the writer of a process execute a transaction.
     fn serve(&mut self, no: usize) {
         let number = self.outcome.writes.len() as u64;
         if let Some(fault) = self.take(|at| at == At::BeforeWrite(number)) {
@@ -213,7 +213,7 @@ impl<'a> World<'a> {
             && let At::InWrite(_, change) = fault.at
             && let Some(life) = &self.slots[no].life
         {
-            // Some changes are torn, so that half of a page arrives.
+            // Tear some changes, so that half of a page is written.
             let death = if change % 3 == 2 { Death::Torn { sectors: 1 } } else { Death::Before };
             life.mount.die_at(life.mount.changes() + change, death);
             self.slots[no].doom = Some((fault.blow, fault.blow.name(fault.at)));
@@ -231,7 +231,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The disk killed a process.
+    /// Handles a process that the disk killed.
     fn meet_doom(&mut self, no: usize) {
         let (blow, name) =
             self.slots[no].doom.take().unwrap_or((Blow::Kill(0), "crash inside a transaction"));
@@ -256,7 +256,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A blow falls on a process, if there is one.
+    /// Applies a fault to a process, if there is one.
     fn strike(&mut self, fault: Fault, no: usize) {
         let Fault { at, blow } = fault;
         let now = self.origin.time.now();
@@ -297,14 +297,14 @@ impl<'a> World<'a> {
                     left.store(true, Ordering::SeqCst);
                 }));
             }
-            // Where there is no room, no newer program can have written.
+            // On a full disk, no newer program can have written.
             Blow::NewerSchema if self.room_until.is_none() => self.meet_a_newer_schema(),
             Blow::NewerSchema => return,
         }
         self.hit(blow.name(at));
     }
 
-    /// A process dies; another starts in its place later.
+    /// Kills a process. Another starts in its slot later.
     fn kill(&mut self, no: usize, back: u64) {
         let back_at = self.origin.time.now() + back;
         let slot = &mut self.slots[no];
@@ -331,7 +331,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A newer program was here while nobody else was. Ours must refuse the file without a change.
+    /// Simulates that a newer program used the file while no process was running. Ours must refuse the file without
+    /// changing it.
     fn meet_a_newer_schema(&mut self) {
         for no in 0..self.slots.len() {
             self.kill(no, 0);
@@ -364,7 +365,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Starts, ends and heals what it is time for.
+    /// Starts, ends and repairs what is due.
     fn what_is_due(&mut self, now: u64) -> Result<(), String> {
         if self.room_until.is_some_and(|until| until <= now) {
             self.room_until = None;
@@ -411,7 +412,7 @@ impl<'a> World<'a> {
                 self.outcome.openings.push(life.mount.changes());
                 self.slots[no].life = Some(life);
                 if let Some(fault) = dies {
-                    // It opened with fewer changes; its end comes with one of its writes.
+                    // Opening needed fewer changes than planned, so the process dies in one of its writes.
                     self.slots[no].doom = Some((fault.blow, "crash inside a transaction"));
                 }
                 Ok(())
@@ -431,7 +432,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Users speak through any process that lives.
+    /// Lets users send through any live process.
     fn users_speak(&mut self, now: u64) {
         let ready: Vec<usize> = (0..self.slots.len())
             .filter(|no| {
@@ -449,7 +450,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Nothing can go on: time moves to when something can.
+    /// Nothing can run: advances the time to the next event.
     fn sleep(&mut self, now: u64) -> Result<(), String> {
         let mut times: Vec<u64> = self.origin.time.next().into_iter().chain(self.room_until).collect();
         for slot in &self.slots {
@@ -460,10 +461,10 @@ impl<'a> World<'a> {
         }
         times.extend(self.clients.iter().filter_map(|client| client.next_time(now)));
         if self.slots.iter().any(|slot| slot.life.is_none() && slot.back_at <= now) {
-            // A process died in this very moment; another starts before time moves.
+            // A process died at this time; start another before the time advances.
             return Ok(());
         }
-        // What is due and could not be done waits for what comes next.
+        // Acts that are due but blocked wait for the next event.
         let Some(next) = times.into_iter().filter(|at| *at > now).min() else {
             let stands: Vec<String> = self.clients.iter().map(Client::stand).collect();
             return Err(format!("liveness: nothing can happen any more: {}", stands.join("; ")));
@@ -481,7 +482,7 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Ends all processes and looks at what is left.
+    /// Ends all processes and judges the end state.
     fn close(mut self, lived: Result<(), String>) -> Outcome {
         self.end_all();
         self.outcome.broken.extend(lived.err());
@@ -495,7 +496,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Sets the version of the schema, as another program would; says what it was.
+/// Sets the schema version, as another program would. Returns the old one.
 fn set_version(mount: &Mount, version: u32) -> rusqlite::Result<u32> {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
     let conn = rusqlite::Connection::open_with_flags_and_vfs(life::DATABASE, flags, mount.vfs())?;

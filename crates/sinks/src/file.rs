@@ -1,7 +1,7 @@
-//! Appends outputs to a file, one line of JSON each, each id once.
+//! Appends outputs to a file as JSON lines, each id once.
 //!
-//! A line is on the disk before anybody says that it was taken. Whoever died in between leaves a whole line, which the next
-//! attempt finds by its id, or the beginning of one, which it cuts off. A first attempt has no line to look for.
+//! A line is on disk before the delivery is reported as done. A crash in between leaves a complete line, which the next
+//! attempt finds by its id, or a partial line, which it cuts off. The first attempt does not search for a line.
 use crate::message;
 use outlast_ports::Answer;
 use outlast_ports::sink::{Output, Sink};
@@ -10,16 +10,16 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// How much is read at a time to find where the last whole line ends.
+/// How much to read at a time to find the end of the last complete line.
 const PIECE: u64 = 64 << 10;
 
-/// A file that outputs are appended to. It belongs to its sink: what comes after its last line break is cut off.
+/// A sink that appends to a file. The file belongs to the sink: anything after its last line break is cut off.
 pub struct Lines {
     path: PathBuf,
 }
 
 impl Lines {
-    /// Appends to this file, which is made if it is not there. Its directory must be.
+    /// Creates a sink for this file. The file is created if needed; its directory must exist.
     pub fn new(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
         if path.file_name().is_none() || path.is_dir() || !directory(&path).is_dir() {
@@ -51,16 +51,16 @@ impl Sink for Lines {
     }
 }
 
-/// Appends a line, unless one that begins like this is there.
+/// Appends a line, unless a line with this prefix exists.
 fn append(path: &Path, line: &[u8], unless: Option<&str>) -> io::Result<()> {
     let is_new = !path.exists();
     let mut file = open(path)?;
-    // Others append too, from this process and from others; the lock goes with the file.
+    // This and other processes append too. Closing the file releases the lock.
     file.lock()?;
     if let Some(beginning) = unless
         && has_line(&file, beginning.as_bytes())?
     {
-        // Who wrote it may have died before it was on the disk.
+        // Its writer may have died before it was on disk.
         return file.sync_all();
     }
     let whole = whole_lines(&mut file)?;
@@ -71,7 +71,7 @@ fn append(path: &Path, line: &[u8], unless: Option<&str>) -> io::Result<()> {
     if is_new { File::open(directory(path))?.sync_all() } else { Ok(()) }
 }
 
-/// Outputs are for whoever owns the file.
+/// Opens the file so that only its owner can read it.
 fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
@@ -87,7 +87,7 @@ fn directory(path: &Path) -> &Path {
     }
 }
 
-/// Whether a whole line begins like this.
+/// Returns whether a complete line starts like this.
 fn has_line(file: &File, beginning: &[u8]) -> io::Result<bool> {
     let mut lines = BufReader::new(file);
     let mut line = Vec::new();
@@ -103,7 +103,7 @@ fn has_line(file: &File, beginning: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Where the last whole line ends.
+/// Returns the end of the last complete line.
 fn whole_lines(file: &mut File) -> io::Result<u64> {
     let mut end = file.seek(SeekFrom::End(0))?;
     while end > 0 {
@@ -139,7 +139,7 @@ mod tests {
         (folder, lines)
     }
 
-    /// The ids of a file, each line of which must be JSON.
+    /// Returns the ids in a file, and checks that each line is JSON.
     fn ids(lines: &Lines) -> Vec<String> {
         let text = fs::read_to_string(&lines.path).unwrap();
         assert!(text.ends_with('\n'));
@@ -169,7 +169,7 @@ mod tests {
             lines.deliver(&numbered(2, 2)).await.unwrap();
             assert_eq!(fs::read(&lines.path).unwrap(), whole, "cut at {end}");
         }
-        // The other one may come first.
+        // Another delivery may come first.
         fs::write(&lines.path, &whole[..whole.len() - 1]).unwrap();
         lines.deliver(&numbered(3, 1)).await.unwrap();
         lines.deliver(&numbered(2, 2)).await.unwrap();

@@ -1,7 +1,7 @@
-//! Where finished outputs go: [`Webhook`], [`Lines`] of a file, [`Process`]es.
+//! Sinks for the outputs of finished turns: [`Webhook`], [`Lines`] of a file, and [`Process`].
 //!
-//! All of them send the same message (`message`): the id of the delivery, when the turn ended and how. They know nothing of
-//! turns that run, of stores or of retries: what they say of one attempt is all that decides whether there is another.
+//! All of them send the same message (`message`): the id of the delivery, and when and how the turn ended. They do not
+//! know running turns, stores or retries. Whether there is another attempt depends only on their result.
 mod file;
 mod message;
 #[cfg(unix)]

@@ -1,4 +1,4 @@
-//! The message that every sink sends: JSON whose bytes are the same on every attempt.
+//! The message of every sink: JSON with the same bytes on every attempt.
 use outlast_ports::sink::{About, Asking, Links, Notice, Output};
 use outlast_vocab::id::{ApprovalId, CallId, DeliveryId, OrgId, SessionId, TurnId};
 use outlast_vocab::label::{Labels, Provenance};
@@ -10,12 +10,12 @@ use outlast_vocab::{Error, Hash, Kind, Millis};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The `type` of a message that tells nothing.
+/// The `type` of a test message.
 const TEST: &str = "outlast.test";
 
 #[derive(Serialize)]
 struct Message<D> {
-    // First, because `file` looks for it at the beginning of a line.
+    // First, because `file` searches for it at the start of a line.
     id: DeliveryId,
     #[serde(rename = "type")]
     kind: &'static str,
@@ -25,7 +25,7 @@ struct Message<D> {
 
 #[derive(Serialize)]
 struct Data<'a> {
-    // Left away for the default one, so that what was sent before it had a name has the same bytes.
+    // Omitted for the default organisation, so that messages from before organisations existed have the same bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     org: Option<OrgId>,
     session: SessionId,
@@ -67,7 +67,7 @@ impl<'a> From<&'a End> for Ended<'a> {
     }
 }
 
-/// Whose approval is wanted, and for what exactly.
+/// The approval that is requested, with the exact call.
 #[derive(Serialize)]
 struct Asked<'a> {
     approval: ApprovalId,
@@ -100,7 +100,7 @@ struct Asked<'a> {
     links: Vec<LinksOf<'a>>,
 }
 
-/// What one person decides a question with.
+/// The links with which one person decides.
 #[derive(Serialize)]
 struct LinksOf<'a> {
     #[serde(rename = "for")]
@@ -147,7 +147,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The message of an output.
+/// Returns the message of an output.
 pub(crate) fn of(output: &Output) -> Result<Vec<u8>, Error> {
     let said = match &output.about {
         About::Ended(end) => Said::Ended(end.into()),
@@ -170,18 +170,18 @@ fn to_json(message: &Message<impl Serialize>) -> Result<Vec<u8>, Error> {
         .map_err(|cause| Error::new(Kind::Internal, "an output cannot be written as JSON").because(cause))
 }
 
-/// A message that tells nothing: whoever checks signatures takes it, and whoever acts on messages leaves it alone.
+/// Returns a test message without content. Receivers can verify its signature and should otherwise ignore it.
 pub(crate) fn test(id: DeliveryId, now: Millis) -> Result<Vec<u8>, Error> {
     let message = Message { id, kind: TEST, timestamp: written(now), data: serde_json::Map::new() };
     to_json(&message)
 }
 
-/// How every line of a message with this id begins.
+/// Returns the start of every message with this id.
 pub(crate) fn beginning(id: DeliveryId) -> String {
     format!("{{\"id\":\"{id}\",")
 }
 
-/// A time as RFC 3339 has it.
+/// Formats a time as RFC 3339.
 fn written(at: Millis) -> String {
     let millis = i64::try_from(at.0).unwrap_or(i64::MAX);
     let time = jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX);
@@ -200,7 +200,7 @@ pub(crate) mod tests {
     use outlast_vocab::{Failure, canon};
     use serde_json::json;
 
-    /// The output of a turn that ended in this way.
+    /// Returns the output of a turn that ended in this way.
     pub(crate) fn output(end: End) -> Output {
         telling(About::Ended(end))
     }
@@ -248,7 +248,7 @@ pub(crate) mod tests {
         assert!(head.starts_with(&beginning(DeliveryId::from_u128(1))));
     }
 
-    /// A question of `pay` that ann or bob may approve until a minute later.
+    /// Returns a request for approval of `pay`, which ann or bob may give within a minute.
     fn asking() -> Box<Asking> {
         let ask = Ask { who: vec!["ann".to_owned(), "bob".to_owned()], ..Ask::default() };
         let (policy, decision) = (canon::fingerprint(&json!("policy")), Decision::Ask(ask.clone()));

@@ -1,7 +1,7 @@
-//! Hands outputs to a program: the message on standard input, exit code 0 for "taken".
+//! Passes outputs to a program: the message on standard input. Exit code 0 means accepted.
 //!
-//! It finds the id of the delivery in its environment ([`DELIVERY_ID`]), the same on every attempt. One that runs for too
-//! long is killed with everything it started.
+//! The environment variable [`DELIVERY_ID`] contains the id of the delivery, which is the same on every attempt. A
+//! program that runs too long is killed with all its child processes.
 use crate::message;
 use outlast_ports::Answer;
 use outlast_ports::sink::{Output, Sink};
@@ -13,16 +13,16 @@ use std::os::unix::process::ExitStatusExt;
 pub const DELIVERY_ID: &str = "OUTLAST_DELIVERY_ID";
 /// The variable with the number of the attempt, counted from 1.
 pub const ATTEMPT: &str = outlast_tools::command::ATTEMPT;
-/// The variable with the organisation. Outlast's own commands mean it from there, too.
+/// The variable with the organisation. Outlast's own commands read it too.
 const ORG: &str = "OUTLAST_ORG";
 
-/// A program that outputs are handed to, one process each.
+/// A sink that runs a program for each output.
 pub struct Process {
     program: Program,
 }
 
 impl Process {
-    /// Hands over to this program.
+    /// Creates a sink for this program.
     pub fn new(program: Program) -> Self {
         Self { program }
     }
@@ -89,7 +89,7 @@ mod tests {
             let error = shell(script, folder.path()).deliver(&output).await.unwrap_err();
             assert_eq!(error.to_string(), told);
         }
-        // Cargo sets this variable for every test; it stands for a secret.
+        // Cargo sets this variable for every test; here it plays the role of a secret.
         let mut echoes = shell("echo key $CARGO_PKG_NAME >&2; exit 1", folder.path());
         echoes.program.passed_on.push("CARGO_PKG_NAME".to_owned());
         let error = echoes.deliver(&output).await.unwrap_err();

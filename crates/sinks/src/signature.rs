@@ -1,5 +1,5 @@
-//! Signatures of webhooks, as the Standard Webhooks specification has them: `v1,` and the HMAC-SHA256 of
-//! `id.timestamp.body` in base64. Made for what we send, and checked for whoever receives it (S39).
+//! Webhook signatures according to the Standard Webhooks specification: `v1,` and the base64 of the HMAC-SHA256 of
+//! `id.timestamp.body`. This module signs what we send, and receivers can use it to verify.
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use outlast_vocab::Millis;
@@ -9,36 +9,36 @@ use ring::hmac::{HMAC_SHA256, Key, sign, verify};
 use std::fmt;
 use std::time::Duration;
 
-/// How a secret begins.
+/// The prefix of a secret.
 const PREFIX: &str = "whsec_";
 
-/// How many bytes a secret has, as the specification asks.
+/// The length of a secret in bytes, according to the specification.
 const SECRET_BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// How far the time of a webhook may be from now, before and after.
+/// The maximum difference between the time of a webhook and now.
 const TOLERANCE: Duration = Duration::from_mins(5);
 
-/// What the headers of a webhook say: `webhook-id`, `webhook-timestamp` and `webhook-signature`.
+/// The signature headers of a webhook: `webhook-id`, `webhook-timestamp` and `webhook-signature`.
 #[derive(Clone, Copy, Debug)]
 pub struct Signed<'a> {
     /// The id of the message, the same on every attempt.
     pub id: &'a str,
-    /// When it was sent, in seconds since 1970.
+    /// The time of sending, in seconds since 1970.
     pub timestamp: &'a str,
-    /// Its signatures, with spaces between them.
+    /// The signatures, separated by spaces.
     pub signature: &'a str,
 }
 
-/// The secrets that sign a webhook: one, or two while it is being changed. Shown to nobody.
+/// The secrets of a webhook: one, or two during a rotation. They never appear in output.
 #[derive(Clone)]
 pub struct Secrets {
     keys: Vec<Key>,
-    /// As they were written.
+    /// The secrets as text.
     texts: Vec<String>,
 }
 
 impl Secrets {
-    /// Reads secrets like `whsec_…`, with spaces between them. No error shows what was read.
+    /// Parses secrets such as `whsec_…`, separated by spaces. Errors never show the input.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let keys: Option<Vec<Key>> = text.split_whitespace().map(key).collect();
         let keys = keys.filter(|keys| !keys.is_empty()).ok_or_else(|| {
@@ -49,9 +49,11 @@ impl Secrets {
         Ok(Self { keys, texts: text.split_whitespace().map(str::to_owned).collect() })
     }
 
-    /// Checks that a webhook comes from somebody with one of these secrets, was not changed on its way, and is not an old one that
-    /// is sent again: its time is within five minutes of now. `body` is what came in, byte for byte. Within these minutes it can come
-    /// twice, be it from us or from somebody who listened: take each id once.
+    /// Verifies that a webhook was signed with one of these secrets, is unchanged, and is not older than five minutes
+    /// (or that far in the future). `body` must be the received bytes.
+    ///
+    /// Within these minutes the same webhook can arrive twice, from us or from an attacker who replays it. Accept each
+    /// id once.
     pub fn verify(&self, signed: Signed<'_>, body: &[u8], now: Millis) -> Result<(), Error> {
         let wrong = |detail: &str| Error::new(Kind::InputInvalid, detail);
         let Signed { id, timestamp, signature } = signed;
@@ -59,7 +61,7 @@ impl Secrets {
         let seconds = timestamp.parse::<u64>().ok().filter(|_| digits);
         let seconds = seconds.ok_or_else(|| wrong("the time of the webhook is not in seconds since 1970"))?;
         let message = message(id, timestamp, body);
-        // A full stop in an id could be the one before the time.
+        // A full stop in an id could be confused with the separator before the time.
         let is_ours = !id.is_empty() && !id.contains('.') && self.have_signed(&message, signature);
         if !is_ours {
             return Err(wrong("the webhook has no signature of a secret that is known here"));
@@ -70,7 +72,7 @@ impl Secrets {
         Ok(())
     }
 
-    /// Whether one of the signatures is of one of these secrets; how much of a wrong one is right is not told by the time it takes.
+    /// Returns whether one of these secrets made one of the signatures. The comparison takes constant time.
     fn have_signed(&self, message: &[u8], signatures: &str) -> bool {
         let signatures = signatures.split_ascii_whitespace().filter_map(|said| said.strip_prefix("v1,"));
         let signatures: Vec<Vec<u8>> = signatures.filter_map(|said| STANDARD.decode(said).ok()).collect();
@@ -83,7 +85,7 @@ impl Secrets {
         redact(text, self.texts.iter().map(String::as_str).chain(bare))
     }
 
-    /// The signatures of a message, with spaces between them.
+    /// Returns the signatures of a message, separated by spaces.
     pub(crate) fn sign(&self, id: &str, timestamp: u64, body: &[u8]) -> String {
         let signed = message(id, &timestamp.to_string(), body);
         let signature = |key| format!("v1,{}", STANDARD.encode(sign(key, &signed)));
@@ -113,7 +115,7 @@ mod tests {
 
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-    /// HMAC as RFC 2104 defines it, from the hash alone.
+    /// Computes HMAC as in RFC 2104, from the hash alone.
     fn hmac(secret: &[u8], message: &[u8]) -> Vec<u8> {
         let mut block = [0; 64];
         block[..secret.len()].copy_from_slice(secret);
@@ -137,7 +139,7 @@ mod tests {
         assert_eq!(Secrets::parse(&text).unwrap().sign("a", 5, b"{}"), expected.join(" "));
     }
 
-    /// The example of the specification.
+    /// The example from the specification.
     const BODY: &[u8] = br#"{"test": 2432232314}"#;
     const SIGNED: Signed<'_> = Signed {
         id: "msg_p5jXN8AQM9LWM0D4loKWxJek",
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_of_the_specification_is_taken_and_no_byte_of_it_can_be_changed_s39() {
+    fn a_webhook_of_the_specification_is_taken_and_no_byte_of_it_can_be_changed() {
         assert_eq!(check(SIGNED, BODY, SENT), Ok(()));
         let flipped = |text: &[u8]| -> Vec<Vec<u8>> {
             let one = |place: usize| {
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_is_taken_for_five_minutes_before_and_after_its_time_s39() {
+    fn a_webhook_is_taken_for_five_minutes_before_and_after_its_time() {
         let at = |millis: i64| check(SIGNED, BODY, Millis(SENT.0.saturating_add_signed(millis)));
         assert_eq!([at(-300_000), at(0), at(300_000)], [Ok(()), Ok(()), Ok(())]);
         let old = Err("the webhook is more than five minutes away from now".to_owned());
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_webhook_is_taken_with_the_old_secret_or_the_new_one_and_without_one_never_s39() {
+    fn a_webhook_is_taken_with_the_old_secret_or_the_new_one_and_without_one_never() {
         let (old, new) = (Secrets::parse(SECRET).unwrap(), format!("whsec_{}", STANDARD.encode([7; 32])));
         let new = Secrets::parse(&new).unwrap();
         let both = Secrets { keys: vec![new.keys[0].clone(), old.keys[0].clone()], texts: Vec::new() };
@@ -201,7 +203,7 @@ mod tests {
         for signature in ["", "v1,", "v1", bare, &format!("v1a,{bare}"), &format!("v2,{bare}")] {
             assert!(both.verify(Signed { signature, ..signed }, b"{}", Millis(0)).is_err(), "{signature}");
         }
-        // The same bytes are signed, cut in another place.
+        // The same signed bytes, split at another place.
         let signature = both.sign("a", 5, b"6.{}");
         let cut = Signed { id: "a.5", timestamp: "6", signature: &signature };
         assert!(both.verify(cut, b"{}", Millis(6_000)).is_err());

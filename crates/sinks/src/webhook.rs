@@ -1,11 +1,11 @@
-//! Posts outputs to a URL, signed as the Standard Webhooks specification has it.
+//! Posts outputs to a URL, signed according to the Standard Webhooks specification.
 //!
-//! | the other side | what becomes of the output |
+//! | response | result |
 //! |---|---|
-//! | answers 200 to 299 | it was taken |
-//! | answers 410, or is where we may not go | it is given up |
-//! | answers 429 or 503 with `retry-after` | it is sent again, not before that time |
-//! | answers anything else, also a redirect; does not answer | it is sent again |
+//! | 200 to 299 | delivered |
+//! | 410, or the egress rules deny the address | given up |
+//! | 429 or 503 with `retry-after` | retried, not before that time |
+//! | anything else, including a redirect, or no response | retried |
 use crate::message;
 use crate::signature::Secrets;
 use outlast_ports::Answer;
@@ -23,7 +23,7 @@ const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
-/// A URL that outputs are posted to. Who takes each `webhook-id` once gets each output once.
+/// A sink that posts to a URL. A receiver that accepts each `webhook-id` once gets each output exactly once.
 pub struct Webhook {
     url: Url,
     secrets: Secrets,
@@ -31,7 +31,8 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Posts to this URL, signed with these secrets. A host that is not public is reached only if the network says so.
+    /// Creates a sink for this URL and these secrets. A host that is not public is only allowed if `network` permits
+    /// it.
     pub fn new(url: &str, secrets: Secrets, network: Network) -> Result<Self, Error> {
         let url = Url::parse(url).map_err(|cause| {
             let detail = format!("expected an address like `https://example.com/outputs`: {cause}");
@@ -42,12 +43,12 @@ impl Webhook {
         Ok(Self { url, secrets, egress: Egress::new(rules)? })
     }
 
-    /// Posts a message that is sent now. Comes back with what was answered, if it was taken.
+    /// Posts a message now. Returns the response if the message was accepted.
     async fn post(&self, id: DeliveryId, sent: Millis, body: Vec<u8>) -> Result<String, Error> {
         let headers = self.headers(id, sent, &body)?;
         let posted = self.egress.post(self.url.as_str(), headers, body).await;
         let posted = posted.map_err(|error| {
-            // Only a place that may not be reached is a failure that cannot pass.
+            // Only an address that the rules deny is a permanent failure.
             let denied = error.kind() == Kind::EgressDenied;
             let kind = if denied { error.kind() } else { Kind::DeliveryFailed };
             Error::new(kind, without_path(&self.url, error.detail()))
@@ -55,7 +56,7 @@ impl Webhook {
         judged(&Posted { body: self.redacted(&posted.body).into_bytes(), ..posted }, sent)
     }
 
-    /// What was answered, without the secrets and without what is secret in the address, should they have been echoed.
+    /// Redacts the secrets and the secret parts of the URL in a response, in case it echoes them.
     fn redacted(&self, body: &[u8]) -> String {
         let parts = secret_parts(&self.url);
         redact(&self.secrets.redact(&String::from_utf8_lossy(body)), parts.iter().map(String::as_str))
@@ -94,20 +95,20 @@ impl Sink for Webhook {
     }
 }
 
-/// Scheme, host and port.
+/// Returns the scheme, host and port.
 fn origin(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}://{}{port}", url.scheme(), url.host_str().unwrap_or_default())
 }
 
-/// The address as people are told it: its path may hold a secret.
+/// Returns the URL for messages. Its path may contain a secret and is left out.
 fn place(url: &Url) -> String {
     let rest = if matches!(url.path(), "" | "/") && url.query().is_none() { "" } else { "/…" };
     format!("{}{rest}", origin(url))
 }
 
-/// The parts of an address that may be secret: its path and query, each segment of the path and each value of the query. Segments and
-/// values are given as they are written and as the other side decodes them.
+/// Returns the parts of a URL that may be secret: path and query, each segment of the path and each value of the query.
+/// Segments and values are returned in their written and in their decoded form.
 fn secret_parts(url: &Url) -> Vec<String> {
     let (path, query) = (url.path(), url.query().unwrap_or_default());
     let values = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
@@ -118,7 +119,7 @@ fn secret_parts(url: &Url) -> Vec<String> {
     parts
 }
 
-/// Undoes percent-encoding.
+/// Decodes percent-encoding.
 fn decoded(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((first, after)) = rest.split_first() {
@@ -129,13 +130,13 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The byte that two hexadecimal digits stand for.
+/// Parses two hexadecimal digits.
 fn byte_of(digits: [u8; 2]) -> Option<u8> {
     let value = |digit: u8| u8::try_from(char::from(digit).to_digit(16)?).ok();
     Some((value(digits[0])? << 4) | value(digits[1])?)
 }
 
-/// What the way out says of this address, without its path.
+/// Removes the path of this URL from an error text of the egress client.
 fn without_path(url: &Url, detail: &str) -> String {
     let begins = format!("`{}", origin(url));
     let hidden = detail.split_once(&begins).and_then(|(before, after)| {
@@ -145,7 +146,7 @@ fn without_path(url: &Url, detail: &str) -> String {
     hidden.unwrap_or_else(|| detail.to_owned())
 }
 
-/// What an answer means; it is told where the message was taken.
+/// Converts a response to a result. Returns the response text if the message was accepted.
 fn judged(posted: &Posted, sent: Millis) -> Result<String, Error> {
     let Posted { status, retry_after, body } = posted;
     let said = String::from_utf8_lossy(body);
@@ -163,7 +164,7 @@ fn judged(posted: &Posted, sent: Millis) -> Result<String, Error> {
     }
 }
 
-/// How long the other side wants to be left alone: seconds, or a date.
+/// Parses `retry-after`: seconds or a date.
 fn pause(retry_after: &str, now: Millis) -> Option<Duration> {
     if let Ok(seconds) = retry_after.trim().parse() {
         return Some(Duration::from_secs(seconds));

@@ -42,7 +42,7 @@ async fn a_webhook_gets_json_that_its_secret_verifies() {
     assert_eq!(heard.header("webhook-timestamp"), Some("1700000007"));
     let body = String::from_utf8(heard.body.clone()).unwrap();
     assert_eq!(serde_json::from_str::<serde_json::Value>(&body).unwrap()["data"]["text"], "hello");
-    // As the other side does it: its own key, over what it was sent.
+    // Verify as the receiver does, with its own key over the received bytes.
     let signed = format!("dlv_00000000000000000000000000000001.1700000007.{body}");
     let decode =
         |text: &str| base64::Engine::decode(&base64::engine::general_purpose::STANDARD, text).unwrap();
@@ -96,12 +96,12 @@ async fn a_webhook_that_hangs_or_is_gone_is_a_failed_attempt_that_does_not_show_
 }
 
 #[tokio::test]
-async fn a_host_that_is_not_public_is_reached_only_if_that_was_said_s40() {
+async fn a_host_that_is_not_public_is_reached_only_if_that_was_said() {
     let server = Playback::of([Script::answer(200, &[], "")]);
     let secrets = || Secrets::parse(SECRET).unwrap();
     let refused = Webhook::new(&server.url(), secrets(), Network::Public).err().map(|error| error.kind());
     assert_eq!(refused, Some(Kind::EgressDenied));
-    // A name says where it leads only when it is looked up.
+    // The address behind a name is only known after a lookup.
     let by_name = server.url().replace("127.0.0.1", "localhost");
     let error = webhook(&by_name, Network::Public).deliver(&output()).await.unwrap_err();
     assert_eq!(error.kind(), Kind::EgressDenied);

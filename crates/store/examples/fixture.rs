@@ -1,7 +1,9 @@
-//! Writes the database that `tests/fixtures` keeps of the present schema: `cargo run -p outlast-store --example fixture
-//! -- FILE`. It has a turn that ended, one that is parked and one that is in flight, each in a session of its own, whose
-//! key says which. The output of the one that ended waits to be delivered. A second organisation has an API key and a
-//! session with one of these keys.
+//! Writes the fixture database of the current schema for `tests/fixtures`:
+//! `cargo run -p outlast-store --example fixture -- FILE`.
+//!
+//! The database has one ended, one parked and one in-flight turn, each in a separate session whose key says
+//! which. The output of the ended turn waits for delivery. A second organisation has an API key and a session
+//! with one of these keys.
 use outlast_ports::orgs::{NewKey, Org, Orgs};
 use outlast_ports::outbox::{Attempt, Begins, Collect, Outbox, Subscription};
 use outlast_ports::sink::Output;

@@ -1,7 +1,7 @@
-//! How a database file is opened, and what is refused.
+//! Opens a database file, or refuses it.
 //!
-//! The file itself is only ever opened by SQLite. A second descriptor of ours would, when closed, drop the locks that
-//! SQLite holds on it for the whole process; so everything here asks for metadata, never for the file.
+//! Only SQLite opens the file itself. If we opened and closed a second descriptor, the process would drop all
+//! locks that SQLite holds on the file. So this module reads metadata only, never the file.
 use crate::error::failure;
 use crate::schema;
 use crate::sqlite::Options;
@@ -13,26 +13,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Older versions can damage a database in WAL mode.
+/// The oldest safe version. Earlier ones can corrupt a database in WAL mode.
 const SQLITE_LEAST: i32 = 3_051_003;
 
-/// Prepared statements that a connection keeps: all of ours.
+/// Prepared statements that a connection caches: enough for all of ours.
 const STATEMENTS_KEPT: usize = 96;
 
-/// Kibibytes of pages that a connection may keep; SQLite reads a negative number as that.
+/// The page cache of a connection in kibibytes, which SQLite expects as a negative number.
 const WRITER_CACHE: i64 = -8_192;
 const READER_CACHE: i64 = -1_024;
 
-/// Where a database is.
+/// The location of a database.
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
-    /// The name under which SQLite knows a disk that is not the system's.
+    /// The name of the SQLite VFS, if it is not the default one.
     pub(crate) disk: Option<String>,
 }
 
 impl Place {
     fn open(&self, access: OpenFlags) -> rusqlite::Result<Connection> {
-        // Each connection belongs to one thread at a time.
+        // Only one thread at a time uses a connection.
         let flags = access | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         match &self.disk {
             None => Connection::open_with_flags(&self.path, flags),
@@ -40,13 +40,13 @@ impl Place {
         }
     }
 
-    /// The bytes that the database takes: its file and its log.
+    /// Returns the size of the database in bytes: its file and its log.
     pub(crate) fn bytes(&self) -> u64 {
         file_bytes(&self.path) + file_bytes(&beside(&self.path, "-wal"))
     }
 }
 
-/// Opens the file for the writer: creates it, brings its schema up to date, or refuses it without a change.
+/// Opens the file for the writer. Creates it, migrates its schema, or refuses it without changing it.
 pub(crate) fn writer(place: &Place, options: &Options) -> Result<Connection, Error> {
     let path = &place.path;
     assert!(
@@ -60,7 +60,7 @@ pub(crate) fn writer(place: &Place, options: &Options) -> Result<Connection, Err
     let mut conn = place
         .open(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)
         .map_err(|cause| cannot_open(place, cause))?;
-    // A file that is refused must not change, so what its log holds stays there when we close it.
+    // A refused file must not change, so its log must not be checkpointed when we close it.
     checkpoint_on_close(&conn, false)?;
     let prepared = prepare(&mut conn, place, options);
     if prepared.is_err() && file_bytes(&beside(path, "-wal")) == 0 {
@@ -86,21 +86,23 @@ fn prepare(conn: &mut Connection, place: &Place, options: &Options) -> Result<()
     set(conn, "foreign_keys", "ON")?;
     set(conn, "cache_size", WRITER_CACHE)?;
     keep_to_memory(conn)?;
-    // Checkpoints are the writer's business, at a time that suits it.
+    // The writer decides when to checkpoint.
     conn.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(())).map_err(failure)?;
     keep_statements(conn)?;
     schema::migrate(conn, path)?;
     begin_log_anew(conn, options.busy_timeout)
 }
 
-/// Moves what an earlier process left in the log into the file, so that ours begins anew.
+/// Checkpoints the log that an earlier process left, so that our log starts empty.
 ///
-/// After a sync that failed the system may show frames of the log that are not on the disk, and a later sync does not
-/// bring them there. SQLite takes them for committed when it recovers the log; whatever we wrote behind them would be
-/// lost with them, acknowledged or not. Another process that lives on the same file knows its own log: then it stays.
+/// After a failed sync, the system may show log frames that are not on the disk, and a later sync does not
+/// write them. When SQLite recovers the log, it treats these frames as committed. Anything we wrote after
+/// them would be lost with them, acknowledged or not. If another process has the file open, it knows its own
+/// log, and the log stays.
 ///
-/// The disk may still hold the old log without those frames, and would put it over the newer file when power is lost. A first
-/// commit of ours gives the log another beginning, on the disk too, before anybody is told what was read from the file.
+/// The disk may still hold the old log without those frames, and would apply it over the newer file after a
+/// power loss. Our first commit changes the header of the log on disk, before we return anything that was
+/// read from the file.
 fn begin_log_anew(conn: &Connection, busy_timeout: Duration) -> Result<(), Error> {
     conn.busy_timeout(Duration::ZERO).map_err(failure)?;
     let moved = conn.query_one("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(failure);
@@ -110,7 +112,7 @@ fn begin_log_anew(conn: &Connection, busy_timeout: Duration) -> Result<(), Error
     });
     conn.busy_timeout(busy_timeout).map_err(failure)?;
     match moved {
-        // What is there can still be read.
+        // The database can still be read.
         Err(error) if matches!(error.kind(), Kind::StoreFull | Kind::StoreBusy) => Ok(()),
         moved => moved,
     }
@@ -127,27 +129,27 @@ pub(crate) fn reader(place: &Place, busy_timeout: Duration) -> Result<Connection
     Ok(conn)
 }
 
-/// What SQLite would put into temporary files stays in memory: no conversation lies about in another folder, and no unit
-/// fails because such a file could not be made. What one holds is bounded as units and pages are.
+/// Keeps SQLite's temporary data in memory. So no conversation is written to another directory, and no unit
+/// fails because a temporary file cannot be created. Units and pages limit the size of this data.
 fn keep_to_memory(conn: &Connection) -> Result<(), Error> {
     set(conn, "temp_store", "MEMORY")
 }
 
-/// Statements are prepared once. Without the planner's stability, SQLite prepares a statement again whenever a bound
-/// value could have changed its plan, which costs more than running it.
+/// Caches prepared statements. Without the planner's stability guarantee, SQLite prepares a statement again
+/// whenever a bound value could change its plan, which costs more than running it.
 fn keep_statements(conn: &Connection) -> Result<(), Error> {
     conn.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(failure)?;
     Ok(())
 }
 
-/// Whether the last connection to close moves the log into the file and removes it.
+/// Sets whether the last connection to close checkpoints the log and removes it.
 pub(crate) fn checkpoint_on_close(conn: &Connection, on: bool) -> Result<(), Error> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !on).map_err(failure)?;
     Ok(())
 }
 
-/// The file with the database's name and an ending of its own.
+/// Returns the path of a file with the database's name and an additional suffix.
 pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
@@ -162,7 +164,7 @@ fn set(conn: &Connection, name: &str, value: impl rusqlite::ToSql) -> Result<(),
     conn.pragma_update(None, name, value).map_err(failure)
 }
 
-/// Says what SQLite would only call "unable to open".
+/// Returns a specific error where SQLite would only say "unable to open".
 fn check_place(path: &Path) -> Result<(), Error> {
     if path.is_dir() {
         return Err(Error::new(Kind::IoFailed, format!("{} is a directory, not a database", path.display())));
@@ -176,7 +178,7 @@ fn check_place(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// An error on the way to the first byte, with the path that SQLite leaves out.
+/// Adds the path, which SQLite omits, to an error of opening the file.
 fn named(path: &Path, error: Error) -> Error {
     match error.kind() {
         Kind::StoreCorrupt | Kind::IoFailed if !error.detail().starts_with(&*path.to_string_lossy()) => {
@@ -186,7 +188,7 @@ fn named(path: &Path, error: Error) -> Error {
     }
 }
 
-/// SQLite says only that it cannot open a file; what the system says to a neighbour of it tells why.
+/// Explains why SQLite cannot open a file. SQLite does not say why, so we try to create a file next to it.
 fn cannot_open(place: &Place, cause: rusqlite::Error) -> Error {
     if cause.sqlite_error_code() != Some(ErrorCode::CannotOpen) {
         return failure(cause);
@@ -200,13 +202,13 @@ fn why_not(path: &Path) -> Kind {
     let probe = beside(path, "-probe");
     let asked = OpenOptions::new().write(true).create_new(true).open(&probe);
     if asked.is_ok() {
-        // It was only a question; if the answer stays behind, nobody is hurt.
+        // The file was only a probe. If it stays behind, it does no harm.
         let _removed = fs::remove_file(&probe);
     }
     asked.map_or_else(|refused| refusal(&refused), |_| Kind::IoFailed)
 }
 
-/// What it means that the system refuses to make a file.
+/// Maps the system's error of creating a file to a kind.
 pub(crate) fn refusal(cause: &io::Error) -> Kind {
     match cause.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Kind::StoreReadOnly,
@@ -215,7 +217,8 @@ pub(crate) fn refusal(cause: &io::Error) -> Kind {
     }
 }
 
-/// A new database holds conversations and a secret: it is its owner's alone. The log and its index get the same rights.
+/// Makes a new database readable by its owner only, because it holds conversations and a secret. The log and
+/// its index get the same permissions.
 #[cfg(unix)]
 fn make_private(path: &Path) -> Result<(), Error> {
     use std::os::unix::fs::PermissionsExt;
@@ -233,8 +236,8 @@ fn make_private(_: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Turns the write-ahead log on. While two processes do that to a new file at once, SQLite calls it busy without waiting
-/// as it was told to, so we wait.
+/// Enables the write-ahead log. If two processes do this to a new file at once, SQLite returns busy without
+/// the configured wait, so we wait here.
 fn write_ahead(conn: &Connection, place: &Place, patience: Duration) -> Result<(), Error> {
     let begun = Instant::now();
     loop {

@@ -1,10 +1,10 @@
-//! The one table from what SQLite says to what Outlast says.
+//! Maps SQLite errors to Outlast errors.
 use outlast_vocab::{Error, Failure, Kind};
 use rusqlite::{ErrorCode, ffi};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a failure of SQLite means.
+/// Converts an error of SQLite.
 pub(crate) fn failure(cause: rusqlite::Error) -> Error {
     let (kind, what) = meaning(&cause);
     Error::new(kind, format!("{what}: {cause}")).because(cause)
@@ -15,7 +15,8 @@ fn meaning(cause: &rusqlite::Error) -> (Kind, &'static str) {
     match cause {
         Cause::SqliteFailure(code, _) => match code.code {
             ErrorCode::DiskFull => (Kind::StoreFull, "the database cannot grow"),
-            // The index of the log is made anew by whoever opens the database first, and grows with the log.
+            // The first process that opens the database creates the index of the log anew, and the index
+            // grows with the log.
             _ if code.extended_code == ffi::SQLITE_IOERR_SHMSIZE => {
                 (Kind::StoreFull, "there is no room for the index of the database's log")
             }
@@ -28,8 +29,8 @@ fn meaning(cause: &rusqlite::Error) -> (Kind, &'static str) {
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed => {
                 (Kind::StoreBusy, "another process kept the database locked")
             }
-            // What was opened once is there: the system has no descriptor to spare, or hides the folder for a while. A first
-            // opening says more (`connect::cannot_open`).
+            // The file could be opened before, so the system has no free descriptor or hides the directory
+            // temporarily. `connect::cannot_open` gives more details when a database is first opened.
             ErrorCode::CannotOpen => (Kind::StoreBusy, "the system did not open a file of the database"),
             ErrorCode::TooBig => (Kind::LimitExceeded, "a row is larger than SQLite takes"),
             _ => (Kind::Internal, "SQLite refused a statement of ours"),
@@ -44,7 +45,7 @@ fn meaning(cause: &rusqlite::Error) -> (Kind, &'static str) {
     }
 }
 
-/// Runs what somebody else wrote. A panic in it is an error for its caller, not the end of the thread.
+/// Runs work of a caller. A panic in it becomes an error for the caller and does not end the thread.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         Err(Error::new(Kind::Internal, format!("a unit of work panicked: {}", message(&*panic))))
@@ -56,12 +57,12 @@ fn message(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
-/// The store stopped because the disk failed; this is what every later write gets.
+/// Returns the error of every write after the store stopped because the disk failed.
 pub(crate) fn stopped(first: &Failure) -> Failure {
     Failure::new(Kind::StoreFailed, format!("the store stopped after the disk failed: {first}"))
 }
 
-/// A thread of the store is gone, which only a bug of ours can do.
+/// Returns the error for a thread of the store that ended early, which only a bug can cause.
 pub(crate) fn gone() -> Error {
     Error::new(Kind::Internal, "a thread of the store has ended before its queue")
 }

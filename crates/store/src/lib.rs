@@ -1,10 +1,17 @@
-//! The journal on SQLite: tables, transactions, threads and files. What a write means is not known here; that is decided
-//! once for all databases, in [`outlast_ports::ledger`].
+//! The journal on SQLite: tables, transactions, threads and files. This crate does not know the meaning of a
+//! write; [`outlast_ports::ledger`] defines it for all databases.
 //!
-//! [`Sqlite`] is the whole interface; it is a [`Backend`](outlast_ports::store::Backend). Reading order: `sqlite` (what a
-//! user holds), `writer` (one thread, group commit) and `reader` (where it is asked), `tables` (rows in and out), `schema`
-//! (the tables and their migrations), `connect` (how a file is opened and what is refused), `wal` (when the log moves
-//! into the file), `workers` (who is dead), `machine` (the same store on one thread, for a simulator).
+//! [`Sqlite`] is the whole interface; it implements [`Backend`](outlast_ports::store::Backend). Read the
+//! modules in this order:
+//!
+//! - `sqlite`: the store that a user holds
+//! - `writer` (one thread, group commit) and `reader` (on the caller's thread)
+//! - `tables`: reads and writes rows
+//! - `schema`: the tables and their migrations
+//! - `connect`: opens or refuses a file
+//! - `wal`: checkpoints the write-ahead log
+//! - `workers`: detects dead workers
+//! - `machine`: the same store without threads, for a simulator
 
 mod connect;
 mod error;

@@ -1,5 +1,6 @@
-//! The same store on a machine that is not real: any disk that SQLite can be given, and a writer without a thread, which
-//! somebody moves on one transaction at a time. This is how a simulator runs it, and how it dies at any point of it.
+//! The same store on a simulated machine: any VFS that SQLite supports, and a writer without a thread. The
+//! caller advances the writer by one transaction at a time. A simulator uses this to run the store and to
+//! crash it at any point.
 use crate::queue::Queued;
 use crate::sqlite::Options;
 use crate::workers::IsDead;
@@ -7,19 +8,19 @@ use crate::writer::{Job, Writer};
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 
-/// A machine as its store sees it.
+/// A simulated machine.
 pub struct Machine {
-    /// The name under which SQLite knows the disk (its VFS).
+    /// The name of the SQLite VFS.
     pub disk: String,
-    /// The database on it.
+    /// The path of the database on it.
     pub path: PathBuf,
-    /// How it is opened.
+    /// The options for opening the database.
     pub options: Options,
-    /// Who is dead.
+    /// Says whether a worker is dead.
     pub is_dead: IsDead,
 }
 
-/// A writer that works only while it is told to. To drop it is to die in the middle: nothing is put away.
+/// A writer that works only when it is told to. Dropping it simulates a crash: nothing is cleaned up.
 pub struct HandWriter {
     writer: Writer,
     jobs: Receiver<Queued<Job>>,
@@ -31,7 +32,7 @@ impl HandWriter {
         Self { writer, jobs, next: None }
     }
 
-    /// Whether anything waits.
+    /// Returns whether any job waits.
     pub fn has_work(&mut self) -> bool {
         if self.next.is_none() {
             self.next = self.jobs.try_recv().ok();
@@ -39,19 +40,19 @@ impl HandWriter {
         self.next.is_some()
     }
 
-    /// Makes what waits durable as one transaction and answers it. Says whether anything waited.
+    /// Commits the waiting jobs as one transaction and answers them. Returns whether any job waited.
     pub fn step(&mut self) -> bool {
         let Some(first) = self.next.take().or_else(|| self.jobs.try_recv().ok()) else { return false };
         self.writer.serve_once(first, &self.jobs);
         true
     }
 
-    /// Moves the log into the file, as the writer does when nobody writes.
+    /// Checkpoints the log, as the writer does when it is idle.
     pub fn rest(&mut self) {
         self.writer.tidy_up();
     }
 
-    /// Leaves the files in order, as a process does that ends by itself.
+    /// Finishes all jobs and closes the files cleanly.
     pub fn close(mut self) {
         while self.step() {}
         self.writer.close();

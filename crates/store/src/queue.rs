@@ -1,36 +1,37 @@
-//! A bounded way into a thread: callers wait without blocking when it is full, the thread blocks when it is empty.
+//! A bounded queue into a thread. Callers wait asynchronously while it is full; the thread blocks while it is
+//! empty.
 use crate::error::gone;
 use outlast_vocab::Error;
 use std::sync::{Arc, mpsc};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The callers' end.
+/// The callers' end of the queue.
 pub(crate) struct Queue<J> {
     jobs: mpsc::Sender<Queued<J>>,
     room: Arc<Semaphore>,
 }
 
-/// A job and the room it takes, which is free again when the thread takes the job.
+/// A job and its permit, which is released when the thread takes the job.
 pub(crate) struct Queued<J> {
     job: J,
     _room: OwnedSemaphorePermit,
 }
 
 impl<J> Queued<J> {
-    /// Takes the job out.
+    /// Takes the job out and releases its permit.
     pub(crate) fn take(self) -> J {
         self.job
     }
 }
 
 impl<J> Queue<J> {
-    /// A queue with room for `most` jobs, and the thread's end of it.
+    /// Creates a queue for `most` jobs, and the thread's end of it.
     pub(crate) fn of(most: usize) -> (Self, mpsc::Receiver<Queued<J>>) {
         let (jobs, taker) = mpsc::channel();
         (Self { jobs, room: Arc::new(Semaphore::new(most)) }, taker)
     }
 
-    /// Puts a job in, as soon as there is room.
+    /// Adds a job as soon as there is room.
     pub(crate) async fn put(&self, job: J) -> Result<(), Error> {
         let room = Arc::clone(&self.room).acquire_owned().await.expect("the semaphore is never closed");
         self.jobs.send(Queued { job, _room: room }).map_err(|_| gone())

@@ -1,7 +1,7 @@
-//! Connections that read. A query runs where it is asked and answers from one consistent state.
+//! Connections for reading. A query runs on the caller's thread and sees one consistent state.
 //!
-//! What a query reads is nearly always in memory; handing it to a thread and waking its caller again costs several times
-//! the reading. So there is no thread, only a few connections that are kept open.
+//! The data of a query is nearly always in memory. Passing it to another thread and waking the caller would
+//! cost several times as much as reading. So there is no reader thread, only a few open connections.
 use crate::connect;
 use crate::error::{caught, failure};
 use crate::sqlite::Shared;
@@ -10,17 +10,17 @@ use outlast_vocab::Error;
 use rusqlite::Connection;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Connections that are kept open while nobody reads.
+/// Idle connections that stay open.
 const KEPT: usize = 4;
 
-/// The connections that nobody reads from right now.
+/// The idle connections.
 #[derive(Default)]
 pub(crate) struct Readers {
     idle: Mutex<Vec<Connection>>,
 }
 
 impl Readers {
-    /// Runs a query on a connection of its own.
+    /// Runs a query on an idle or a new connection.
     pub(crate) fn read<T>(
         &self,
         shared: &Shared,
@@ -33,7 +33,7 @@ impl Readers {
         };
         run(&conn, "BEGIN")?;
         let answer = caught(|| query(&Tables::new(&conn, shared)));
-        // Nothing was written, so there is nothing that could fail to be kept.
+        // Nothing was written, so a failed rollback loses nothing.
         if run(&conn, "ROLLBACK").is_ok() {
             let mut idle = self.idle();
             if idle.len() < KEPT {
@@ -43,7 +43,7 @@ impl Readers {
         answer
     }
 
-    /// Closes the connections that are kept.
+    /// Closes the idle connections.
     pub(crate) fn close(&self) {
         self.idle().clear();
     }

@@ -1,30 +1,31 @@
-//! The tables, as numbered migrations, and whose file it is.
+//! The tables, as numbered migrations, and the check that a file belongs to Outlast.
 //!
-//! The same tables and columns serve PostgreSQL: `INTEGER` is its `bigint`, `BLOB` its `bytea`, and what stands behind a
-//! closing parenthesis falls away. Ids are 16 bytes, hashes 32, times milliseconds, flags 0 or 1. A released migration is
-//! never changed; a new one is added behind it, with a fixture of the database before it (`tests/fixtures`).
+//! PostgreSQL can use the same tables and columns: `INTEGER` is its `bigint`, `BLOB` its `bytea`, and
+//! everything after a closing parenthesis is dropped. Ids are 16 bytes, hashes 32, times milliseconds, flags
+//! 0 or 1. A released migration never changes. Add a new one after it, with a fixture of the database before
+//! it (`tests/fixtures`).
 use crate::error::failure;
 use outlast_vocab::record::{EndKind, Fact};
 use outlast_vocab::{Error, Kind, words};
 use rusqlite::{Connection, params};
 use std::path::Path;
 
-/// Says in the file's header that it is ours: `OutL`.
+/// Marks the file as ours in its header: `OutL`.
 const APPLICATION_ID: i64 = 0x4f75_744c;
 
-/// What each version adds to the one before.
+/// The migrations, each from the previous version.
 const MIGRATIONS: &[&str] =
     &[VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8, VERSION_9];
 
-/// The schema that this program writes.
+/// The schema version that this program writes.
 pub(crate) const VERSION: u32 = 9;
 const _: () = assert!(MIGRATIONS.len() == VERSION as usize);
 
-// Only sessions that want something are in the indexes over their state, so a hundred thousand that rest cost nothing
-// to look past. No index of a table that is written with every turn has a random key: ids are UUIDv7 and grow at the
+// The indexes over the state contain only sessions with something to do, so a hundred thousand idle sessions
+// cost nothing. Tables that every turn writes have no index with a random key: ids are UUIDv7 and grow at the
 // end, hashes are not indexed.
 //
-// `AUTOINCREMENT`: readers of the feed hold a position as their cursor, so a position must not be given out again after
+// `AUTOINCREMENT`: readers of the feed use a position as their cursor, so a position must not be reused after
 // the newest session was deleted.
 const VERSION_1: &str = "
 CREATE TABLE meta (
@@ -144,7 +145,8 @@ CREATE TABLE blobs (
 ) STRICT;
 ";
 
-// Packages were kept by a single use that nobody gave back; now they say that they stay (`ports::rows::PINNED`).
+// Packages used to have a single use that was never released. Now they are marked as permanent
+// (`ports::rows::PINNED`).
 const VERSION_2: &str = "
 CREATE TABLE attachments (
     session INTEGER NOT NULL REFERENCES sessions (no),
@@ -169,8 +171,9 @@ UPDATE blobs SET uses = uses + 1099511627776
 WHERE hash NOT IN (SELECT blob FROM records WHERE blob IS NOT NULL);
 ";
 
-// Where an attachment's content lies: in `blobs` or, since this version, outside under its hash. `outside` counts its uses
-// and says who deletes it; the number of sweeps in `meta` is 8 bytes, big end first.
+// The content of an attachment is in `blobs` or, since this version, outside the database under its hash.
+// `outside` counts its uses and names the worker that deletes it. The number of sweeps in `meta` has 8 bytes,
+// big endian.
 const VERSION_3: &str = "
 ALTER TABLE attachments ADD COLUMN outside INTEGER NOT NULL DEFAULT 0;
 
@@ -185,8 +188,8 @@ CREATE INDEX outside_left ON outside (content) WHERE uses = 0;
 INSERT INTO meta (name, value) VALUES ('sweeps', x'0000000000000000');
 ";
 
-// `cursor` is a position of the feed. A delivery without `due_at` was given up; one with a worker is under way until it is
-// due. What was delivered has no row.
+// `cursor` is a position in the feed. A delivery without `due_at` was given up; one with a worker is in
+// progress until it is due. A completed delivery has no row.
 const VERSION_4: &str = "
 CREATE TABLE sinks (
     name TEXT NOT NULL PRIMARY KEY,
@@ -210,14 +213,14 @@ CREATE INDEX deliveries_due ON deliveries (sink, due_at, turn) WHERE due_at IS N
 CREATE INDEX deliveries_taken ON deliveries (sink, turn) WHERE worker IS NOT NULL;
 ";
 
-// Whose everything is. What was there before belongs to the default organisation, whose id is zero. `seal` is what is kept
-// of an API key; `AUTOINCREMENT` in the audit, because its numbers are cursors of those who read it.
+// Organisations. Existing rows belong to the default organisation, whose id is zero. `seal` is the stored
+// hash of an API key. The audit uses `AUTOINCREMENT`, because its readers use the numbers as cursors.
 //
-// Budgets: what was used and reserved, by whose it is; `budget` is what an operator set. Amounts are JSON, because every
-// database counts them in the ledger and none in SQL. Waits are found by their kind.
+// Budgets: usage and reservations by owner; `budget` is what an operator set. Amounts are JSON, because the
+// ledger adds them up for every database, and no database does in SQL. Waits are found by their kind.
 //
-// Votes on questions that are not decided, one of each person; whom to tell again of a question, which is due only while its
-// turn waits; what is approved for the rest of a session.
+// Votes on open questions, one per person. Notices of open questions, which are due only while the turn
+// waits. Grants for the rest of a session.
 const VERSION_5: &str = "
 CREATE TABLE orgs (
     id BLOB NOT NULL PRIMARY KEY,
@@ -336,13 +339,15 @@ CREATE TABLE configs (
 ) STRICT, WITHOUT ROWID;
 ";
 
-// `cost` is what models cost in a session, in picodollars; of sessions that were there before it is not known.
+// `cost` is the cost of models in a session, in picodollars. Unknown for sessions of older versions.
 //
-// `said` finds messages by their words: the row of the record, whose they are (`place`) and the words, as the ledger cuts them. It keeps
-// no text and no order, and the ledger alone cuts: only blanks part words. In PostgreSQL it is a table with a `tsvector`. An index is
-// ten times as quick with many messages at once, so `heard` holds the words of the newest until they are enough.
+// `said` is the full-text index of messages: the row of the record, its owner (`place`) and its words as the
+// ledger splits them. It stores neither text nor order, and splits words only at spaces, because only the
+// ledger splits text. In PostgreSQL, it is a table with a `tsvector`. Indexing many messages at once is ten
+// times as fast, so `heard` holds the words of the newest messages until there are enough.
 //
-// A turn has several outputs: a delivery says which record it tells of, and which of the things that record says.
+// A turn can have several outputs: a delivery names its record, and the index of the output within that
+// record.
 const VERSION_6: &str = "
 ALTER TABLE sessions ADD COLUMN cost INTEGER;
 
@@ -383,14 +388,14 @@ CREATE TABLE heard (
 ) STRICT;
 ";
 
-// Payments whose end is decided and that their authority has not taken yet. `brought` is what an agent said of a budget when it was
-// counted last.
+// Payments that are decided and not yet accepted by their authority. `brought` is the agent's default budget
+// when usage was last counted.
 //
-// Lists are read page by page, so each has an index in its own order for those who see everything and for those who see one
-// organisation. A claim says whose it is once its outcome is unknown; before that nobody lists it.
+// Lists are read page by page. So each list has an index in its own order, both over all organisations and
+// within one. A claim stores its organisation once its outcome is unknown; it is not listed before.
 //
-// `reached` is the latest time that the audit has had up to a line. Clocks go back, numbers do not: it rises with them, so it finds the
-// first line that can be of a time or later.
+// `reached` is the latest time in the audit up to a row. Clocks can go back, but row numbers cannot, so
+// `reached` rises with them. It finds the first row that can have a given time or a later one.
 const VERSION_7: &str = "
 ALTER TABLE purses ADD COLUMN brought TEXT;
 
@@ -426,21 +431,22 @@ CREATE INDEX grants_org ON grants (org, at DESC, id);
 CREATE INDEX api_keys_org ON api_keys (org, id);
 ";
 
-// What it took to write a turn down, and how long it waited for that. Of turns that were there before it is not known.
+// The number of writes of a turn, and the time it waited for them. Unknown for turns of older versions.
 const VERSION_8: &str = "
 ALTER TABLE turns ADD COLUMN commits INTEGER;
 ALTER TABLE turns ADD COLUMN waited_us INTEGER;
 ";
 
-// The crash guard counts deaths of workers instead of claims: `deaths` since the turn's last progress, `deaths_alone` those in a row
-// while it was the only turn of its worker, and `trial` whether it is to run alone now. Claims that were counted before say nothing
-// about deaths, so every turn begins at zero.
+// The crash guard counts deaths of workers instead of claims: `deaths` since the turn's last progress, and
+// `deaths_alone` in a row while it was the only turn of its worker. `trial` says whether it must run alone
+// now. The earlier counts of claims say nothing about deaths, so every turn starts at zero.
 //
-// `last_turn` and `last_end` say which turn of a session ended last, and how. Sessions whose last turn was answered are not indexed:
-// they are the most, and nobody counts them. `retry_of` is the turn that a turn retries.
+// `last_turn` and `last_end` say which turn of a session ended last, and how. Sessions whose last turn was
+// answered are not indexed: they are the most frequent, and no query counts them. `retry_of` is the turn that
+// a turn retries.
 //
-// `foreign_seq`: which records of a session came from a file without the proof of this database. Nobody proved where older imports
-// came from.
+// `foreign_seq` says which records of a session were imported without a signature of this database. The
+// origin of older imports is unproven.
 const VERSION_9: &str = "
 ALTER TABLE sessions DROP COLUMN claims;
 ALTER TABLE sessions ADD COLUMN deaths INTEGER NOT NULL DEFAULT 0;
@@ -460,9 +466,9 @@ ALTER TABLE sessions ADD COLUMN foreign_seq INTEGER NOT NULL DEFAULT 0;
 UPDATE sessions SET foreign_seq = imported;
 ";
 
-/// Whether the file may be used: it is empty, or ours and not newer than this program. Reads only.
+/// Checks that the file may be used: it is empty, or ours and not newer than this program. Only reads.
 pub(crate) fn check(conn: &Connection, path: &Path) -> Result<(), Error> {
-    // One statement sees one state: another process may be making the tables right now.
+    // A single statement sees a consistent state, even if another process creates the tables right now.
     let whose = "SELECT application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id";
     let (application, objects): (i64, i64) =
         conn.query_one(whose, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failure)?;
@@ -485,12 +491,13 @@ pub(crate) fn check(conn: &Connection, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Brings the schema up to date, one transaction for each version: whoever is killed leaves the old one or the new one.
+/// Migrates the schema, with one transaction per version. A killed process leaves either the old or the new
+/// version.
 pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Error> {
     while version(conn)? < VERSION {
         let next =
             conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(failure)?;
-        // Another process may have been faster, and may be newer.
+        // Another process may have migrated the file first, and may be newer.
         check(&next, path)?;
         let from = version(&next)?;
         if let Some(migration) = MIGRATIONS.get(from as usize) {
@@ -511,10 +518,10 @@ pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The version that finds messages by their words.
+/// The version that added full-text search.
 const INDEXED: u32 = 6;
 
-/// Indexes the messages that were there before they could be found by their words.
+/// Indexes the words of existing messages.
 fn index(conn: &Connection) -> Result<(), Error> {
     let sql = "SELECT r.pos, coalesce(r.body, b.bytes), s.no, s.org FROM records AS r
                JOIN sessions AS s ON s.no = r.session LEFT JOIN blobs AS b ON b.hash = r.blob WHERE r.node = 1";
@@ -534,10 +541,10 @@ fn index(conn: &Connection) -> Result<(), Error> {
     Ok(())
 }
 
-/// The version that knows how the last turn of a session ended.
+/// The version that stores how the last turn of a session ended.
 const LAST_ENDS: u32 = 9;
 
-/// Fills in how the last turns of sessions ended that were there before. An input that joined another turn does not count.
+/// Fills in how the last turns of existing sessions ended. Inputs that joined another turn are skipped.
 fn fill_last_ends(conn: &Connection) -> Result<(), Error> {
     let sql = "SELECT t.session, t.no, coalesce(r.body, b.bytes) FROM turns AS t
                JOIN records AS r ON r.session = t.session AND r.seq = t.ended
@@ -563,12 +570,12 @@ fn fill_last_ends(conn: &Connection) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whose a message is, in words that only the index knows: its organisation and its session.
+/// Returns the owner of a message, as terms that only the index uses: its organisation and its session.
 pub(crate) fn place(org: u128, session: i64) -> String {
     format!("o{org:032x} s{session}")
 }
 
-/// What a new database has besides its tables: our name, and the secret that signs completion keys.
+/// Initialises a new database: sets the application id, and creates the secret that signs completion keys.
 fn begin(conn: &Connection) -> Result<(), Error> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret).map_err(|cause| {
@@ -582,7 +589,7 @@ fn version(conn: &Connection) -> Result<u32, Error> {
     conn.query_one("PRAGMA user_version", [], |row| row.get(0)).map_err(failure)
 }
 
-/// The secret that was made with the database.
+/// Returns the secret of the database.
 pub(crate) fn secret(conn: &Connection) -> Result<[u8; 32], Error> {
     conn.query_one("SELECT value FROM meta WHERE name = 'secret'", [], |row| row.get(0)).map_err(failure)
 }
@@ -594,7 +601,7 @@ mod tests {
     use outlast_ports::store::{Content, Queries};
     use std::fs;
 
-    /// The files of a database as they are on the disk at this instant, somewhere else: what a kill leaves.
+    /// Copies the files of a database as they are on disk right now, which is what a kill leaves.
     fn killed(folder: &Path) -> tempfile::TempDir {
         let copy = tempfile::tempdir().unwrap();
         for file in fs::read_dir(folder).unwrap().flatten() {

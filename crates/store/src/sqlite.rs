@@ -1,4 +1,5 @@
-//! The store that a user holds: opens the file, starts the writer, hands work to it, and stops it when dropped.
+//! The store that a user holds. Opens the file, starts the writer thread, sends jobs to it, and stops it when
+//! dropped.
 use crate::connect::{self, Place};
 use crate::error::{failure, gone};
 use crate::machine::{HandWriter, Machine};
@@ -24,16 +25,16 @@ use tokio::sync::oneshot;
 /// Units that may wait for the writer.
 const QUEUED: usize = 1_024;
 
-/// How a database is opened.
+/// Options for opening a database.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Gives up the promise that an acknowledged write survives the loss of power (`synchronous=NORMAL`). Every status
+    /// Whether acknowledged writes may be lost on power loss (`synchronous=NORMAL`). Every status report
     /// shows it.
     pub unsafe_durability: bool,
-    /// The worker that takes leases through this store. Its life is shown to other processes by a lock, from before its
-    /// first lease until its process ends.
+    /// The worker that takes leases through this store. It holds a lock that shows other processes that it is
+    /// alive, from before its first lease until its process ends.
     pub worker: Option<WorkerId>,
-    /// How long to wait for another process that holds the database.
+    /// How long to wait for a lock that another process holds.
     pub busy_timeout: Duration,
 }
 
@@ -43,27 +44,27 @@ impl Default for Options {
     }
 }
 
-/// What the writer did since the database was opened.
+/// Statistics since the database was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// Transactions that changed something: each cost one sync of the disk.
+    /// Transactions that changed something. Each cost one disk sync.
     pub commits: u64,
     /// Units of work that were acknowledged.
     pub units: u64,
-    /// Times anybody looked: queries, and looks at whether something changed.
+    /// Reads: queries, and checks for changes.
     pub looks: u64,
 }
 
-/// A database file, with one thread that writes. Several processes may hold the same file.
+/// A database file with one writer thread. Several processes may open the same file.
 ///
-/// Dropping it lets the writer finish what is queued, moves the log into the file, and waits for that.
+/// Dropping the store lets the writer finish its queue and checkpoint the log, and waits for that.
 pub struct Sqlite {
     shared: Arc<Shared>,
     readers: Readers,
     thread: Option<Writing>,
 }
 
-/// What the writer and the readers know of their database.
+/// The state that the writer and the readers share.
 pub(crate) struct Shared {
     pub(crate) place: Place,
     pub(crate) busy_timeout: Duration,
@@ -76,22 +77,22 @@ pub(crate) struct Shared {
     durability: Durability,
 }
 
-/// The thread that writes, and the way to it.
+/// The writer thread and its queue.
 struct Writing {
     jobs: Queue<Job>,
-    /// None when somebody else moves the writer on.
+    /// `None` if the caller advances the writer.
     writer: Option<JoinHandle<()>>,
 }
 
 impl Sqlite {
-    /// Opens the database at `path` or makes it. Acknowledged writes survive the loss of power.
+    /// Opens or creates the database at `path`. Acknowledged writes survive a power loss.
     pub fn open(path: &Path) -> Result<Self, Error> {
         Self::open_with(path, Options::default())
     }
 
-    /// Opens the database at `path` or makes it.
+    /// Opens or creates the database at `path`.
     pub fn open_with(path: &Path, options: Options) -> Result<Self, Error> {
-        // An absolute path is the same file wherever the process goes, and is never read as a URI.
+        // An absolute path stays valid if the process changes its directory, and is never parsed as a URI.
         let path = std::path::absolute(path).map_err(|cause| {
             Error::new(Kind::IoFailed, format!("`{}` is no path to a database: {cause}", path.display()))
         })?;
@@ -103,7 +104,7 @@ impl Sqlite {
         Ok(Self { shared, readers: Readers::default(), thread })
     }
 
-    /// Opens a database on a machine that is not real. Its writer has no thread: the caller moves it on.
+    /// Opens a database on a simulated machine. Its writer has no thread: the caller advances it.
     pub fn open_on(machine: Machine) -> Result<(Self, HandWriter), Error> {
         let Machine { disk, path, options, is_dead } = machine;
         let place = Place { path, disk: Some(disk) };
@@ -115,12 +116,12 @@ impl Sqlite {
         Ok((Self { shared, readers: Readers::default(), thread }, writer))
     }
 
-    /// The worker whose life this store shows.
+    /// Returns the worker whose lock this store holds.
     pub fn worker(&self) -> Option<WorkerId> {
         self.shared.workers.own()
     }
 
-    /// What the writer did since the database was opened.
+    /// Returns the statistics since the database was opened.
     pub fn stats(&self) -> Stats {
         let Shared { commits, units, looks, .. } = &*self.shared;
         Stats { commits: commits.load(Relaxed), units: units.load(Relaxed), looks: looks.load(Relaxed) }
@@ -163,7 +164,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Notes how long a write took to be durable.
+    /// Records how long a sync took.
     pub(crate) fn synced(&self, took: Duration) {
         self.lock_syncs().add(took.as_secs_f64());
     }
@@ -177,10 +178,10 @@ impl Shared {
     }
 }
 
-/// Who works on this database; ourselves among them if we take leases.
+/// Returns the workers of this database, and joins them if this store takes leases.
 fn workers(conn: &mut Connection, path: &Path, own: Option<WorkerId>) -> Result<Workers, Error> {
     let Some(own) = own else { return Ok(Workers::watched(path)) };
-    // Nothing is written; the write lock keeps other processes from joining at the same time.
+    // Nothing is written. The write lock keeps other processes from joining at the same time.
     let alone = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failure)?;
     Workers::joined(path, own, |worker| has_duties(&alone, worker))
 }
@@ -200,7 +201,7 @@ impl Writing {
 
 impl Drop for Sqlite {
     fn drop(&mut self) {
-        // The writer closes the file last, so that it can put the log away.
+        // The writer closes the file last, so that it can checkpoint and remove the log.
         self.readers.close();
         if let Some(Writing { jobs, writer }) = self.thread.take() {
             drop(jobs);

@@ -1,7 +1,8 @@
-//! Rows in and out of the tables, inside a transaction that somebody else begins and ends.
+//! Reads and writes rows, inside a transaction that the caller begins and ends.
 //!
-//! `read` answers [`ReadRows`](outlast_ports::rows::ReadRows), `write` adds [`Rows`](outlast_ports::rows::Rows),
-//! `column` says how a value looks in a column, `held` what the writer need not read again. Every statement is prepared once for each connection.
+//! `read` implements [`ReadRows`](outlast_ports::rows::ReadRows), and `write` implements
+//! [`Rows`](outlast_ports::rows::Rows). `column` converts values to columns and back, and `held` caches rows
+//! for the writer. Every statement is prepared once per connection.
 mod column;
 mod held;
 mod read;
@@ -26,17 +27,17 @@ pub(crate) struct Tables<'c> {
 }
 
 impl<'c> Tables<'c> {
-    /// The tables of a connection inside a transaction that reads.
+    /// Creates the tables of a connection inside a read transaction.
     pub(crate) fn new(conn: &'c Connection, shared: &'c Shared) -> Self {
         Self { conn, shared, held: None }
     }
 
-    /// The tables of the connection that writes, with the rows it holds.
+    /// Creates the tables of the writer's connection, with its cached rows.
     pub(crate) fn writing(conn: &'c Connection, shared: &'c Shared, held: &'c Held) -> Self {
         Self { conn, shared, held: Some(held) }
     }
 
-    /// A row that is held, or the one that a query finds, which is held from then on.
+    /// Returns a cached row, or the row that a query finds, which is then cached.
     fn held_or<T>(
         &self,
         recall: impl FnOnce(&Held) -> Option<T>,
@@ -53,14 +54,14 @@ impl<'c> Tables<'c> {
         Ok(found)
     }
 
-    /// Tells what is held of a change.
+    /// Updates the cache, if there is one.
     fn hold(&self, change: impl FnOnce(&Held)) {
         if let Some(held) = self.held {
             change(held);
         }
     }
 
-    /// The one row that a query finds, if it finds one.
+    /// Returns the row that a query finds, if any.
     fn one<T>(
         &self,
         sql: &str,
@@ -70,7 +71,7 @@ impl<'c> Tables<'c> {
         self.prepared(sql)?.query_row(params, read).optional().map_err(failure)
     }
 
-    /// All rows that a query finds.
+    /// Returns all rows that a query finds.
     fn all<T>(
         &self,
         sql: &str,
@@ -82,12 +83,12 @@ impl<'c> Tables<'c> {
         rows.collect::<rusqlite::Result<_>>().map_err(failure)
     }
 
-    /// Changes rows and says how many.
+    /// Changes rows and returns their number.
     fn run(&self, sql: &str, params: impl Params) -> Result<usize, Error> {
         self.prepared(sql)?.execute(params).map_err(failure)
     }
 
-    /// Adds the row of an id and says its number. An id that has a row is refused.
+    /// Inserts a row and returns its number. Fails if the id already has a row.
     fn insert(&self, id: impl Display, sql: &str, params: impl Params) -> Result<i64, Error> {
         let inserted = self.prepared(sql)?.insert(params);
         inserted.map_err(|cause| if is_taken(&cause) { rows::taken(id) } else { failure(cause) })
@@ -98,14 +99,14 @@ impl<'c> Tables<'c> {
     }
 }
 
-/// Whether a row was refused for its id. That another column has to be unique is for the ledger to know.
+/// Returns whether a row was refused because its id exists. The ledger checks all other unique columns.
 fn is_taken(cause: &rusqlite::Error) -> bool {
     let rusqlite::Error::SqliteFailure(_, Some(said)) = cause else { return false };
     let column = said.strip_prefix("UNIQUE constraint failed: ");
     matches!(column, Some("sessions.id" | "turns.id"))
 }
 
-/// Whether anybody may want to know if a worker is dead: a session is leased to it, it deletes content, or it delivers.
+/// Returns whether the death of a worker may matter: it holds a lease, deletes content, or delivers.
 pub(crate) fn has_duties(conn: &Connection, worker: WorkerId) -> Result<bool, Error> {
     let sql = "SELECT 1 FROM sessions WHERE state = 2 AND worker = ?1
                UNION ALL SELECT 1 FROM outside WHERE uses = 0 AND worker = ?1

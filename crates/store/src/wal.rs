@@ -1,40 +1,40 @@
-//! When the write-ahead log moves into the database file.
+//! Checkpoints: when the write-ahead log moves into the database file.
 //!
-//! Moving costs two syncs and some milliseconds, so it waits until nobody writes, or until the log is long. The log is
-//! used again from its start once all of it has moved and no reader needs it.
+//! A checkpoint costs two syncs and some milliseconds, so it waits until the writer is idle or the log is
+//! long. The log restarts from its beginning once all of it has moved and no reader needs it.
 use crate::error::failure;
 use outlast_vocab::Error;
 use rusqlite::Connection;
 use std::time::Duration;
 
-/// How long nobody writes before the log is moved.
+/// How long the writer must be idle before a checkpoint.
 pub(crate) const IDLE: Duration = Duration::from_millis(200);
 
-/// Pages in the log that are worth moving when nobody writes.
+/// The fewest pages in the log that are worth a checkpoint while idle.
 const IDLE_PAGES: i64 = 1_000;
-/// Pages in the log that are moved between two writes.
+/// The pages in the log after which a checkpoint runs between two writes.
 const BUSY_PAGES: i64 = 6_000;
-/// Pages in the log from which on we wait for readers, so that it can start again.
+/// The pages in the log after which a checkpoint waits for readers, so that the log can restart.
 const LONG_PAGES: i64 = 24_000;
-/// How long we wait for readers.
+/// How long a checkpoint waits for readers.
 const READERS: Duration = Duration::from_millis(250);
 
-/// The log of one database, as its writer knows it.
+/// The log of one database, as its writer sees it.
 pub(crate) struct Wal {
     busy_timeout: Duration,
     /// Pages in the log.
     pages: i64,
-    /// Pages that have moved, or that were tried before: what a reader still needs is not tried again at once.
+    /// Pages that have moved or were tried: pages that a reader still needs are not tried again at once.
     tried: i64,
 }
 
 impl Wal {
-    /// A log whose length is not known yet. `busy_timeout` is what the connection waits otherwise.
+    /// Creates a log of unknown length. `busy_timeout` is the usual timeout of the connection.
     pub(crate) fn new(busy_timeout: Duration) -> Self {
         Self { busy_timeout, pages: 0, tried: 0 }
     }
 
-    /// Looks at the log after a commit, and moves it if it is long.
+    /// Measures the log after a commit, and runs a checkpoint if the log is long.
     pub(crate) fn grew(&mut self, conn: &Connection) -> Result<(), Error> {
         self.ask(conn, "PRAGMA wal_checkpoint(NOOP)")?;
         if self.pages - self.tried >= BUSY_PAGES {
@@ -43,12 +43,12 @@ impl Wal {
         Ok(())
     }
 
-    /// Whether there is something to move when nobody writes.
+    /// Returns whether a checkpoint while idle is worthwhile.
     pub(crate) fn is_worth_moving(&self) -> bool {
         self.pages - self.tried >= IDLE_PAGES
     }
 
-    /// Moves the log into the file, as far as readers allow.
+    /// Runs a checkpoint, which moves as much as readers allow.
     pub(crate) fn move_over(&mut self, conn: &Connection) -> Result<(), Error> {
         if self.pages < LONG_PAGES {
             self.ask(conn, "PRAGMA wal_checkpoint(PASSIVE)")?;

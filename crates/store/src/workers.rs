@@ -1,9 +1,10 @@
-//! Who is dead. A worker holds a lock of the operating system on a file of its own for as long as its process lives,
-//! stopped or not; the system lets go of it when the process is gone, however it went.
+//! Detects dead workers. Each worker locks a separate file as long as its process lives, even if it is
+//! stopped. The operating system releases the lock when the process ends, for whatever reason.
 //!
-//! What counts as evidence: the file is there and its lock is free. A file that is not there proves nothing (the worker
-//! never made one), so a file stays as long as a session is leased to its worker or content is deleted by it. It is removed
-//! by its worker when that ends without either, or by the next worker that starts.
+//! A worker is dead if its file exists and its lock is free. A missing file proves nothing, because the
+//! worker may never have created one. So a file stays as long as its worker holds a lease or deletes content.
+//! The worker removes its file when it ends without either; otherwise, the next worker that starts removes
+//! it.
 use crate::connect::{beside, refusal};
 use outlast_vocab::{Error, Kind, WorkerId};
 use std::fs::{self, File, TryLockError};
@@ -12,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Says whether a worker is dead, where there are no files to tell.
+/// Decides whether a worker is dead, for stores without lock files.
 pub type IsDead = Arc<dyn Fn(WorkerId) -> bool + Send + Sync>;
 
 /// The workers of a database.
@@ -21,35 +22,37 @@ pub(crate) struct Workers {
     own: Option<Own>,
 }
 
-/// How the death of a worker shows.
+/// The evidence of a worker's death.
 enum Evidence {
-    /// By its lock file in this folder beside the database.
+    /// Its lock file in this directory next to the database.
     Locks(PathBuf),
-    /// By what somebody says.
+    /// The answer of a callback.
     Told(IsDead),
 }
 
-/// Our own lock, held until the process ends or this is dropped.
+/// The lock of this worker, held until the process ends or the lock is dropped.
 struct Own {
     worker: WorkerId,
     _lock: Option<File>,
 }
 
 impl Workers {
-    /// Those of the database at `path`, watched by somebody who takes no lease.
+    /// Returns the workers of the database at `path`, for an observer that takes no lease.
     pub(crate) fn watched(path: &Path) -> Self {
         Self { evidence: Evidence::Locks(beside(path, "-workers")), own: None }
     }
 
-    /// Those of a database without lock files.
+    /// Returns the workers of a database without lock files.
     pub(crate) fn told(own: Option<WorkerId>, is_dead: IsDead) -> Self {
         let own = own.map(|worker| Own { worker, _lock: None });
         Self { evidence: Evidence::Told(is_dead), own }
     }
 
-    /// Those of the database at `path`, joined by a worker. Files of workers whose death nobody will ask for are removed.
+    /// Returns the workers of the database at `path` after a worker has joined. Removes files of dead workers
+    /// that are no longer needed.
     ///
-    /// Call it under the database's write lock: between making a file and locking it, nobody may take it for a dead one's.
+    /// Call it under the database's write lock. Otherwise, another process could mistake a file that is
+    /// created and not yet locked for that of a dead worker.
     pub(crate) fn joined(
         path: &Path,
         worker: WorkerId,
@@ -83,18 +86,18 @@ impl Workers {
         }
     }
 
-    /// The worker that we are.
+    /// Returns the worker of this store.
     pub(crate) fn own(&self) -> Option<WorkerId> {
         self.own.as_ref().map(|own| own.worker)
     }
 
-    /// Whether there is evidence that a worker is dead. We are not.
+    /// Returns whether there is evidence that a worker is dead. Always false for the worker of this store.
     pub(crate) fn is_dead(&self, worker: WorkerId) -> bool {
         if self.own() == Some(worker) {
             return false;
         }
         match &self.evidence {
-            // Shared, so that two who look at the same time do not take each other for the worker.
+            // A shared lock, so that two observers at the same time do not mistake each other for the worker.
             Evidence::Locks(folder) => {
                 File::open(file(folder, worker)).is_ok_and(|file| file.try_lock_shared().is_ok())
             }
@@ -102,7 +105,7 @@ impl Workers {
         }
     }
 
-    /// Removes our own file, once no session is leased to us.
+    /// Removes the file of this worker, once it holds no lease.
     pub(crate) fn leave(&self) {
         if let Some(worker) = self.own() {
             self.remove(worker);
@@ -111,7 +114,8 @@ impl Workers {
 
     fn remove(&self, worker: WorkerId) {
         if let Evidence::Locks(folder) = &self.evidence {
-            // A file that stays behind says only that its worker is dead, which is true; the next one removes it.
+            // A file that stays behind says that its worker is dead, which is true. The next worker removes
+            // it.
             let _removed = fs::remove_file(file(folder, worker));
         }
     }

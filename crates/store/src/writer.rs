@@ -1,8 +1,9 @@
-//! The one thread that writes. Units that are ready together share one transaction and its sync (group commit); each has
-//! a savepoint of its own, so that one refusal does not spoil its neighbours. Nobody is answered before the commit.
+//! The writer thread. Units that are ready together share one transaction and its sync (group commit). Each
+//! has its own savepoint, so that a refused unit does not affect the others. No unit is answered before the
+//! commit.
 //!
-//! When the disk fails, the store stops taking writes: after a failed sync the system may have dropped the data and say
-//! success the next time, so only a fresh start, which reads what is really there, proves anything.
+//! If the disk fails, the store stops accepting writes. After a failed sync, the system may have dropped the
+//! data and report success the next time. Only a fresh start, which reads what is on disk, proves anything.
 use crate::connect;
 use crate::error::{caught, failure, stopped};
 use crate::queue::Queued;
@@ -17,30 +18,30 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Units that share one transaction at most.
+/// The most units in one transaction.
 const BATCH: usize = 256;
 
-/// How long the writer looks for a job before it sleeps.
+/// How long the writer polls for a job before it sleeps.
 const LINGER: Duration = Duration::from_micros(100);
 
-/// What the writer is asked to do.
+/// A job for the writer.
 pub(crate) enum Job {
-    /// Run a unit and make it durable.
+    /// Runs a unit and makes it durable.
     Unit(Box<dyn Unit>),
-    /// Say whether another process wrote.
+    /// Returns whether another process has written.
     Changes(oneshot::Sender<Result<u64, Error>>),
 }
 
-/// A unit of work that knows its caller.
+/// A unit of work with its caller.
 pub(crate) trait Unit: Send {
-    /// Does the work and keeps what came of it. An error means that nothing of it may stay.
+    /// Runs the work and keeps its outcome. On an error, all changes of the unit are rolled back.
     fn run(&mut self, tables: &mut Tables<'_>) -> Result<(), Failure>;
 
-    /// Tells the caller: what came of the work if its transaction is durable, otherwise why not.
+    /// Answers the caller: with the outcome if the transaction is durable, or with the reason why it is not.
     fn answer(self: Box<Self>, transaction: Result<(), Error>);
 }
 
-/// A unit that is a closure.
+/// A unit from a closure.
 pub(crate) struct Pending<T, F> {
     work: Option<F>,
     outcome: Option<Result<T, Error>>,
@@ -52,7 +53,7 @@ where
     T: Send + 'static,
     F: FnOnce(&mut Tables<'_>) -> Result<T, Error> + Send + 'static,
 {
-    /// The job that runs this work, and where its outcome will arrive.
+    /// Creates a job for this work, and the receiver of its outcome.
     pub(crate) fn of(work: F) -> (Job, oneshot::Receiver<Result<T, Error>>) {
         let (caller, outcome) = oneshot::channel();
         (Job::Unit(Box::new(Self { work: Some(work), outcome: None, caller })), outcome)
@@ -73,13 +74,13 @@ where
     fn answer(self: Box<Self>, transaction: Result<(), Error>) {
         let Self { outcome, caller, .. } = *self;
         let outcome = transaction.and_then(|()| outcome.expect("a durable unit was run"));
-        // A caller that went away has no use for the answer; what it asked for is done all the same.
+        // A caller that is gone does not need the answer. Its work is done all the same.
         let _heard = caller.send(outcome);
     }
 }
 
-/// Looks for a job for a moment before going to sleep. Whoever was just answered often asks again at once, and to be
-/// woken takes longer than this.
+/// Polls for a job before sleeping. A caller that was just answered often sends the next job at once, and
+/// waking the thread takes longer than this.
 fn linger(jobs: &Receiver<Queued<Job>>) -> Option<Queued<Job>> {
     let begun = Instant::now();
     while begun.elapsed() < LINGER {
@@ -91,27 +92,27 @@ fn linger(jobs: &Receiver<Queued<Job>>) -> Option<Queued<Job>> {
     None
 }
 
-/// The writer's side of a database.
+/// The writer of a database.
 pub(crate) struct Writer {
     conn: Connection,
     shared: Arc<Shared>,
     wal: Wal,
-    /// Rows that need not be read again, as of `seen`.
+    /// Cached rows, valid as of `seen`.
     held: Held,
-    /// The number that moves when another connection writes.
+    /// The data version, which changes when another connection writes.
     seen: u64,
-    /// Why no more writes are taken.
+    /// The error after which no writes are accepted.
     failed: Option<Failure>,
 }
 
 impl Writer {
-    /// A writer over a connection that nobody else uses.
+    /// Creates a writer with exclusive use of a connection.
     pub(crate) fn new(conn: Connection, shared: Arc<Shared>) -> Self {
         let wal = Wal::new(shared.busy_timeout);
         Self { conn, shared, wal, held: Held::default(), seen: 0, failed: None }
     }
 
-    /// Does what it is asked until nobody can ask any more, then leaves the files in order.
+    /// Serves jobs until all senders are gone, then closes the files cleanly.
     pub(crate) fn serve(mut self, jobs: &Receiver<Queued<Job>>) {
         while let Some(first) = self.next(jobs) {
             self.serve_once(first, jobs);
@@ -119,7 +120,7 @@ impl Writer {
         self.close();
     }
 
-    /// Does what is asked now, as one transaction.
+    /// Serves the jobs that wait now, as one transaction.
     pub(crate) fn serve_once(&mut self, first: Queued<Job>, jobs: &Receiver<Queued<Job>>) {
         let more = std::iter::from_fn(|| jobs.try_recv().ok()).take(BATCH - 1);
         let mut units = Vec::new();
@@ -138,7 +139,7 @@ impl Writer {
         }
     }
 
-    /// Moves the log into the file, as is done when nobody writes for a while.
+    /// Checkpoints the log, as the writer does when it is idle.
     pub(crate) fn tidy_up(&mut self) {
         if self.failed.is_none() {
             let moved = self.wal.move_over(&self.conn);
@@ -146,7 +147,7 @@ impl Writer {
         }
     }
 
-    /// The next job. While there is none, the log is moved into the file.
+    /// Returns the next job. Checkpoints the log while the queue is empty.
     fn next(&mut self, jobs: &Receiver<Queued<Job>>) -> Option<Queued<Job>> {
         if let Some(job) = linger(jobs) {
             return Some(job);
@@ -172,7 +173,7 @@ impl Writer {
         }
         let tended = match done {
             Ok(()) => self.wal.grew(&self.conn),
-            // Once its log has moved, a full disk has the room that the log took.
+            // On a full disk, a checkpoint frees the space of the log.
             Err(full) if full.code == Kind::StoreFull => self.wal.move_over(&self.conn),
             Err(_) => return,
         };
@@ -184,14 +185,14 @@ impl Writer {
         let before = self.conn.total_changes();
         let mut kept = 0;
         let ran = self.look_around().and_then(|()| match units {
-            // A unit without neighbours can spoil nobody; the transaction is undone with it.
+            // A single unit needs no savepoint: the whole transaction is rolled back with it.
             [unit] => self.run(&mut **unit).map(|stays| kept += u64::from(stays)),
             units => units
                 .iter_mut()
                 .try_for_each(|unit| self.apart(&mut **unit).map(|stays| kept += u64::from(stays))),
         });
         let began = Instant::now();
-        // Without a unit that stays there is nothing to sync.
+        // If no unit succeeded, there is nothing to sync.
         let done = ran.and_then(|()| self.execute(if kept > 0 { "COMMIT" } else { "ROLLBACK" }));
         if done.is_err() || kept == 0 {
             self.held.clear();
@@ -210,7 +211,7 @@ impl Writer {
                     self.failed = Some(error.clone());
                 }
                 if !self.conn.is_autocommit() {
-                    // Should this fail too, the next transaction cannot begin, and says so.
+                    // If this fails too, the next transaction cannot begin and returns an error.
                     let _rolled_back = self.execute("ROLLBACK");
                 }
             }
@@ -218,7 +219,7 @@ impl Writer {
         done
     }
 
-    /// Lets go of the rows that are held if another process wrote since they were read.
+    /// Clears the cache if another process has written since the rows were read.
     fn look_around(&mut self) -> Result<(), Failure> {
         let seen = self.changes().map_err(|error| Failure::from(&error))?;
         if seen != self.seen {
@@ -228,7 +229,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Runs one unit in its own savepoint and says whether it stays. An error is one of the whole transaction.
+    /// Runs one unit in a savepoint and returns whether it succeeded. An error affects the whole transaction.
     fn apart(&self, unit: &mut dyn Unit) -> Result<bool, Failure> {
         self.execute("SAVEPOINT unit")?;
         let stays = self.run(unit)?;
@@ -240,11 +241,11 @@ impl Writer {
         Ok(stays)
     }
 
-    /// Runs one unit and says whether it stays. An error is one of the whole transaction.
+    /// Runs one unit and returns whether it succeeded. An error affects the whole transaction.
     fn run(&self, unit: &mut dyn Unit) -> Result<bool, Failure> {
         match unit.run(&mut Tables::writing(&self.conn, &self.shared, &self.held)) {
             Ok(()) => Ok(true),
-            // Some failures make SQLite end the transaction by itself, and with it the units before this one.
+            // Some failures make SQLite end the whole transaction, including the earlier units.
             Err(refused) if self.conn.is_autocommit() || refused.code == Kind::StoreFailed => Err(refused),
             Err(_) => Ok(false),
         }
@@ -255,13 +256,13 @@ impl Writer {
         done.map(|_| ()).map_err(|cause| Failure::from(&failure(cause)))
     }
 
-    /// On this connection the number stands still for what we write ourselves.
+    /// Returns the data version, which does not change for writes on this connection.
     fn changes(&self) -> Result<u64, Error> {
         let mut statement = self.conn.prepare_cached("PRAGMA data_version").map_err(failure)?;
         statement.query_one([], |row| row.get(0)).map(i64::cast_unsigned).map_err(failure)
     }
 
-    /// Takes note of how moving the log went: a busy or full disk is tried again later, a failing one never.
+    /// Handles the result of a checkpoint: a busy or full disk is tried again later, a failing one never.
     fn checked(&mut self, moved: Result<(), Error>) {
         if let Err(error) = moved
             && matches!(error.kind(), Kind::StoreFailed | Kind::StoreCorrupt)
@@ -271,7 +272,7 @@ impl Writer {
     }
 
     pub(crate) fn close(mut self) {
-        // A file of ours that stays is evidence of our death for those who find our leases.
+        // If the file stays, it proves our death to workers that find our leases.
         if let Some(worker) = self.shared.workers.own()
             && let Ok(false) = has_duties(&self.conn, worker)
         {
@@ -279,7 +280,7 @@ impl Writer {
         }
         self.tidy_up();
         if self.failed.is_none() {
-            // Should it fail, the log stays where it is and is read at the next start.
+            // If this fails, the log stays and is read at the next start.
             let _set = connect::checkpoint_on_close(&self.conn, true);
         }
     }

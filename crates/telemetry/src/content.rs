@@ -1,30 +1,30 @@
-//! What was said, as the semantic conventions write it. Only where somebody switched it on.
+//! Conversation content in the format of the semantic conventions. It is only exported if enabled.
 use outlast_vocab::effect::{Reply, StopReason};
 use outlast_vocab::limits::TELEMETRY_CONTENT_BYTES;
 use outlast_vocab::message::{Arguments, Part};
 use serde_json::{Value, json};
 
-/// Whether what was said goes out with the spans.
+/// Whether spans contain the conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Content {
-    /// It stays here.
+    /// Content is left out.
     #[default]
     LeftOut,
-    /// Inputs, replies, arguments and results go out.
+    /// Inputs, replies, arguments and results are included.
     Included,
 }
 
-/// An input.
+/// Formats an input.
 pub(crate) fn of_input(parts: &[Part]) -> String {
     bounded(&json!([{ "role": "user", "parts": of_parts(parts) }]))
 }
 
-/// The last word of a turn.
+/// Formats the answer of a turn.
 pub(crate) fn of_answer(said: &str) -> String {
     bounded(&json!([{ "role": "assistant", "parts": [{ "type": "text", "content": said }] }]))
 }
 
-/// A reply.
+/// Formats a reply.
 pub(crate) fn of_reply(reply: &Reply) -> String {
     let mut parts = of_parts(&reply.parts);
     parts.extend(reply.calls.iter().map(|call| {
@@ -38,12 +38,12 @@ pub(crate) fn of_reply(reply: &Reply) -> String {
     bounded(&json!([{ "role": "assistant", "parts": parts, "finish_reason": finish_reason }]))
 }
 
-/// Arguments, or a result.
+/// Formats arguments or a result.
 pub(crate) fn of_value(value: &Value) -> String {
     bounded(value)
 }
 
-/// Why a model stopped.
+/// Returns the finish reason of the conventions.
 pub(crate) fn finish_reason(stop: StopReason) -> &'static str {
     match stop {
         StopReason::End => "stop",
@@ -60,7 +60,7 @@ fn of_parts(parts: &[Part]) -> Vec<Value> {
         Part::Attachment { attachment } => Some(json!({
             "type": "file", "mime_type": attachment.media_type.as_str(), "file_id": attachment.id.to_string()
         })),
-        // Nobody but its provider can read it.
+        // Only its provider can read it.
         Part::Sealed { .. } => None,
     };
     parts.iter().filter_map(of_part).collect()

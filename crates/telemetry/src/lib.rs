@@ -1,10 +1,11 @@
-//! Tells others how turns went: traces and metrics over OTLP, metrics as Prometheus reads them (R14.4).
+//! Exports traces and metrics over OTLP, and metrics in the format of Prometheus.
 //!
-//! [`Settings`] says where to; [`Traces`] is a sink that sends a turn's spans when it ended, [`Metrics`] sends what a worker
-//! has counted, and [`exposition`] writes it for Prometheus. What is told comes from the
-//! records of the turn and from nothing else, so a turn that was killed and resumed has one trace, and its spans have the
-//! same ids whoever sends them.
-//! Does not know: how turns are driven, when something is sent again.
+//! [`Settings`] defines the destination. [`Traces`] is a sink that sends the spans of a turn when it has ended.
+//! [`Metrics`] sends a worker's metrics, and [`exposition`] formats them for Prometheus.
+//!
+//! Traces only depend on the records of a turn. A turn that was killed and resumed therefore has one trace, and its
+//! spans have the same ids in every process. This crate does not know how turns are driven or when deliveries are
+//! retried.
 mod content;
 mod metrics;
 mod otlp;

@@ -1,4 +1,4 @@
-//! Sends metrics to a collector: all of them each time, counted since the worker began.
+//! Sends metrics to a collector, always as totals since the start of the worker.
 use crate::otlp::{self, nanos, text};
 use crate::settings::Settings;
 use crate::wire::Wire;
@@ -13,14 +13,14 @@ use outlast_ports::metrics::{Family, MetricSink, Reading, Readings, Snapshot, Sp
 use outlast_vocab::{Error, Millis};
 use std::time::Duration;
 
-/// Sends metrics.
+/// A metric sink that sends to a collector.
 pub struct Metrics {
     wire: Wire,
     settings: Settings,
 }
 
 impl Metrics {
-    /// Sends metrics, if they go anywhere.
+    /// Creates the sink, if a destination for metrics is set.
     pub fn new(settings: &Settings) -> Result<Option<Self>, Error> {
         let Some(url) = &settings.metrics else { return Ok(None) };
         let wire = Wire::to(url, settings.headers.clone())?;
@@ -38,7 +38,7 @@ impl MetricSink for Metrics {
     }
 }
 
-/// The metrics of a snapshot. What was never counted is left away.
+/// Converts a snapshot. Metrics that were never counted are left out.
 fn of(snapshot: &Snapshot) -> Vec<Metric> {
     let span = (snapshot.since, snapshot.at);
     let metric = |family: &Family| {

@@ -1,11 +1,11 @@
-//! Metrics as Prometheus reads them: its text format, version 0.0.4.
+//! Formats metrics in the text format of Prometheus, version 0.0.4.
 use outlast_ports::metrics::{Family, Readings, Snapshot, Unit};
 use std::fmt::Write;
 
-/// What `content-type` says of it.
+/// The `content-type` of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A snapshot as Prometheus reads it. Dots in names are underscores, units and `_total` are at their end.
+/// Formats a snapshot for Prometheus. Dots in names become underscores, and units and `_total` become suffixes.
 pub fn exposition(snapshot: &Snapshot) -> String {
     let mut text = String::new();
     for family in &snapshot.families {
@@ -58,7 +58,7 @@ fn name_of(family: &Family) -> String {
     match family.unit {
         Unit::Seconds => name.push_str("_seconds"),
         Unit::Dollars => name.push_str("_dollars"),
-        // The name says it.
+        // The name already contains the unit.
         Unit::Tokens | Unit::Count => {}
     }
     if matches!(family.readings, Readings::Counter(_)) {

@@ -1,4 +1,4 @@
-//! Where telemetry goes and what of it: set in code, in a file, or by the usual `OTEL_…` variables.
+//! The destination and content of telemetry: set in code, in a file, or with the usual `OTEL_…` variables.
 use crate::content::Content;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
@@ -6,25 +6,25 @@ use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use std::time::Duration;
 
-/// How often metrics are sent when nobody says otherwise.
+/// The default interval of metrics.
 const EVERY: Duration = Duration::from_mins(1);
 
-/// Where telemetry goes and what of it.
+/// The destination and content of telemetry.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub(crate) traces: Option<Url>,
     pub(crate) metrics: Option<Url>,
     pub(crate) headers: HeaderMap,
     pub(crate) content: Content,
-    /// The share of traces that is sent, in millionths.
+    /// The share of traces to send, in millionths.
     pub(crate) share: u32,
     pub(crate) every: Duration,
-    /// What is said of this program.
+    /// The attributes of this program.
     pub(crate) about: Vec<(String, String)>,
 }
 
 impl Settings {
-    /// Traces and metrics to the collector at this address: `/v1/traces` and `/v1/metrics` below it.
+    /// Sends traces and metrics to the collector at this address: to `/v1/traces` and `/v1/metrics` below it.
     pub fn to(endpoint: &str) -> Result<Self, Error> {
         let base = address("the endpoint", endpoint)?;
         Ok(Self {
@@ -46,7 +46,7 @@ impl Settings {
         }
     }
 
-    /// A header of every request, like the key of a collector. Its value is shown to nobody.
+    /// Adds a header to every request, such as the key of a collector. Its value never appears in output.
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, Error> {
         let key = HeaderName::try_from(name)
             .map_err(|_| invalid(format!("expected the name of a header, got `{}`", shown(name))))?;
@@ -57,14 +57,15 @@ impl Settings {
         Ok(self)
     }
 
-    /// Lets inputs, replies, arguments and results go out with the spans.
+    /// Includes inputs, replies, arguments and results in the spans.
     #[must_use]
     pub fn with_content(mut self) -> Self {
         self.content = Content::Included;
         self
     }
 
-    /// The share of traces that is sent, from 0 to 1. Where an input came with a parent, what that says counts.
+    /// Sets the share of traces to send, from 0 to 1. If an input has a parent span, the parent's sampling decision
+    /// applies.
     pub fn share(mut self, share: f64) -> Result<Self, Error> {
         if !(0.0..=1.0).contains(&share) {
             return Err(invalid(format!("expected a share of traces from 0 to 1, got {share}")));
@@ -76,20 +77,20 @@ impl Settings {
         Ok(self)
     }
 
-    /// What this program is called.
+    /// Sets the service name of this program.
     #[must_use]
     pub fn service(self, name: impl Into<String>) -> Self {
         self.saying("service.name", name)
     }
 
-    /// How often metrics are sent.
+    /// Sets the interval of metrics.
     #[must_use]
     pub fn every(mut self, every: Duration) -> Self {
         self.every = every.max(Duration::from_secs(1));
         self
     }
 
-    /// Where traces go, as people are told it.
+    /// Returns the destination of traces for messages.
     pub fn place(&self) -> Option<String> {
         self.traces.as_ref().map(without_query)
     }
@@ -100,7 +101,7 @@ impl Settings {
         self
     }
 
-    /// What the usual variables say, over what is set already; nothing where neither says where to send.
+    /// Applies the usual environment variables on top of these settings. Returns `None` if no destination is set.
     pub fn from_env(set: Option<Self>) -> Result<Option<Self>, Error> {
         Self::from_vars(set, &|name| std::env::var(name).ok())
     }
@@ -186,7 +187,7 @@ fn invalid(detail: String) -> Error {
     Error::new(Kind::ConfigInvalid, detail)
 }
 
-/// An address of a collector. One with a user or a password in it is refused: it would be shown.
+/// Parses the address of a collector. An address with a user or a password is rejected, because it would be shown.
 fn address(what: &str, text: &str) -> Result<Url, Error> {
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     let url = url.filter(|url| url.username().is_empty() && url.password().is_none());
@@ -197,21 +198,21 @@ fn address(what: &str, text: &str) -> Result<Url, Error> {
     })
 }
 
-/// An address without its query, which may hold a key.
+/// Returns an address without its query, which may contain a key.
 pub(crate) fn without_query(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
     url.to_string()
 }
 
-/// What lies below an address, which may itself be below another.
+/// Appends a path to an address, which may have a path itself.
 fn below(base: &Url, path: &str) -> Url {
     let mut url = base.clone();
     url.set_path(&format!("{}/{path}", base.path().trim_end_matches('/')));
     url
 }
 
-/// `name=value` pairs with commas between them, values escaped as in URLs. A value is shown to nobody.
+/// Parses `name=value` pairs, separated by commas, with values escaped as in URLs. Errors never show a value.
 fn pairs(what: &str, text: Option<String>) -> Result<Vec<(String, String)>, Error> {
     let text = text.unwrap_or_default();
     let pair = |pair: &str| {

@@ -1,9 +1,9 @@
-//! A turn as spans: the turn itself, its model calls, its tool calls with what happened inside them, and its waits, named
-//! and described as the semantic conventions for generative AI have it.
+//! Converts a turn to spans: the turn itself, its model calls, its tool calls with the effects inside them, and its
+//! waits. Names and attributes follow the semantic conventions for generative AI.
 //!
-//! Pure: from the records of a turn that ended, so a crash in its middle leaves no trace in its trace but notes that the turn
-//! was resumed and calls taken over. Times are those of the records: an effect ends when its outcome was written, and a model call begins when
-//! what came before it was.
+//! Pure: spans only depend on the records of a finished turn. A crash during the turn only shows as events that the
+//! turn was resumed and calls were taken over. Times come from the records: an effect ends when its outcome was
+//! written, and a model call starts when the record before it was written.
 use crate::content::{self, Content};
 use crate::otlp::{nanos, number, text, texts};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -23,12 +23,12 @@ use outlast_vocab::trace::{SpanId, TraceId, provider_name};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Failure, Kind, Millis, ReplayKey};
 
-/// Bits of a span's flags: whether it was sampled, and that it is known whether its parent is elsewhere.
+/// The flag bits of a span: whether it is sampled, and whether it is known that its parent is remote.
 const SAMPLED: u32 = 1;
 const HAS_IS_REMOTE: u32 = 1 << 8;
 const IS_REMOTE: u32 = 1 << 9;
 
-/// The spans of a turn that ended, the turn's own first.
+/// Returns the spans of a finished turn, starting with that of the turn.
 pub(crate) fn of_turn(
     (output, end): (&Output, &End),
     agent: Option<&str>,
@@ -42,11 +42,11 @@ pub(crate) fn of_turn(
     tracing.end((output, end), agent)
 }
 
-/// What is said of an effect while its turn is read.
+/// An effect whose span is being built.
 struct Open {
     key: ReplayKey,
     span: Span,
-    /// The claim that its answer names.
+    /// The claim that its answer refers to.
     claim: Option<ClaimRef>,
     /// Whether its end is known.
     ended: bool,
@@ -58,7 +58,7 @@ struct Tracing {
     trace: TraceId,
     root: Span,
     open: Vec<Open>,
-    /// When the write before the one that is read was made, and when that one was.
+    /// The times of the previous write and of the current one.
     before: Millis,
     now: Millis,
 }
@@ -131,7 +131,7 @@ impl Tracing {
             Fact::Tried(tried) => {
                 self.above(&tried.key).events.extend(tried.attempts.iter().map(attempt_failed));
             }
-            // Everything else is for the journal to tell.
+            // Other records do not affect spans.
             _ => {}
         }
         if !matches!(record.fact, Fact::Parked { .. } | Fact::Resolved { .. } | Fact::CancelRequested { .. })
@@ -146,7 +146,7 @@ impl Tracing {
         }
     }
 
-    /// A claim of calls: each is a span that its answer ends.
+    /// Opens a span for each claimed call. Its answer closes it.
     fn asked(&mut self, Asked { key, command }: &Asked, seq: Seq) {
         match command {
             Command::ToolBatch(batch) => {
@@ -199,7 +199,7 @@ impl Tracing {
     fn answered(&mut self, Answered { claim, outcome, .. }: &Answered) {
         let Outcome::ToolCall(outcome) = outcome else { return };
         let Some(at) = self.open.iter().position(|open| open.claim == Some(*claim)) else { return };
-        // Somebody outside ends a call that is pending.
+        // A pending call is completed from outside.
         if *outcome != ToolOutcome::Pending {
             self.close_call(at, outcome);
         }
@@ -266,7 +266,7 @@ impl Tracing {
         }
     }
 
-    /// A model call: the record says how it ended; it began when what came before it was written.
+    /// Returns the span of a model call. The record contains its end; it started when the record before it was written.
     fn chat(&self, key: &ReplayKey, model: &ModelName, outcome: &ModelOutcome) -> Span {
         let (provider, name) = model.as_str().split_once('/').unwrap_or(("", model.as_str()));
         let mut span = self.span(key, format!("chat {name}"), self.since(key));
@@ -287,7 +287,7 @@ impl Tracing {
         span
     }
 
-    /// A wait begins with the first time that the turn holds still for it.
+    /// Opens a wait the first time that the turn parks for it.
     fn parked(&mut self, wait: &Wait) {
         if let Some(open) = self.open.iter_mut().find(|open| open.key == wait.key && open.claim.is_none()) {
             if !open.ended {
@@ -312,7 +312,7 @@ impl Tracing {
             Resolution::Cancelled => "cancelled",
         };
         self.close(key, Some(how));
-        // What was pending is done with it.
+        // It completes the pending call.
         if let Some(at) = self.open.iter().position(|open| !open.ended && open.key.completion() == *key) {
             let outcome = match resolution {
                 Resolution::Ok(value) => ToolResult::Ok(value.clone()),
@@ -328,7 +328,7 @@ impl Tracing {
         }
     }
 
-    /// Ends a wait, once.
+    /// Closes a wait, once.
     fn close(&mut self, key: &ReplayKey, how: Option<&str>) {
         let now = self.now;
         let waits = |open: &&mut Open| open.key == *key && open.claim.is_none() && !open.ended;
@@ -339,7 +339,7 @@ impl Tracing {
         }
     }
 
-    /// The turn goes on: waits of which nothing else is heard ended here.
+    /// Handles the end of parking: waits without another end are closed here.
     fn woken(&mut self) {
         let now = nanos(self.now);
         let waits =
@@ -353,7 +353,7 @@ impl Tracing {
 
     fn failed(&self, span: &mut Span, failure: &Failure) {
         span.attributes.push(text("error.type", failure.code.code()));
-        // What went wrong may repeat what was said.
+        // The error may repeat parts of the conversation.
         let message = if self.content == Content::Included { failure.detail.clone() } else { String::new() };
         span.status = Some(Status { code: StatusCode::Error.into(), message });
     }
@@ -372,19 +372,19 @@ impl Tracing {
         self.root.events.push(event);
     }
 
-    /// When an effect may have begun: not before the write before it, and not before what it stands in.
+    /// Returns when an effect may have started: not before the previous write and not before its enclosing call.
     fn since(&self, key: &ReplayKey) -> Millis {
         let outer = self.outer(key).map_or(0, |open| open.span.start_time_unix_nano / 1_000_000);
         Millis(self.before.0.max(outer).min(self.now.0))
     }
 
-    /// The innermost call around an effect.
+    /// Returns the innermost call around an effect.
     fn outer(&self, key: &ReplayKey) -> Option<&Open> {
         let around = self.open.iter().filter(|open| key.is_under(&open.key));
         around.max_by_key(|open| open.key.as_str().len())
     }
 
-    /// The span in which something stands: that of its place, of the innermost call around it, or of the turn.
+    /// Returns the enclosing span: that of the same key, of the innermost call around it, or of the turn.
     fn above(&mut self, key: &ReplayKey) -> &mut Span {
         let holds = |open: &Open| key == &open.key || key.is_under(&open.key);
         let around = self.open.iter_mut().filter(|open| holds(open));
@@ -452,7 +452,7 @@ impl Tracing {
     }
 }
 
-/// An attempt of a model call that failed.
+/// Returns the event of a failed attempt of a model call.
 fn attempt_failed(failed: &FailedAttempt) -> Event {
     Event {
         time_unix_nano: nanos(failed.until),
@@ -469,7 +469,7 @@ fn of_reply(reply: &Reply) -> Vec<KeyValue> {
     let Usage { input, cache_read, cache_write, output, reasoning } = reply.usage;
     let mut said = vec![
         texts("gen_ai.response.finish_reasons", &[content::finish_reason(reply.stop)]),
-        // The conventions count what came from a cache among what was read.
+        // The conventions count cached tokens as input tokens.
         number("gen_ai.usage.input_tokens", input + cache_read + cache_write),
         number("gen_ai.usage.output_tokens", output + reasoning),
     ];

@@ -1,5 +1,5 @@
-//! Sends the trace of every turn that ended, as a sink of outputs: from the store, once for each turn, again with the same
-//! ids where nobody knows whether it arrived. So a collector that is down or hangs holds up nothing but this.
+//! Sends the trace of every finished turn, as a sink of outputs. It reads each turn from the store once, and retries
+//! with the same ids if the delivery is uncertain. A collector that is down or hangs delays nothing else.
 use crate::settings::Settings;
 use crate::wire::Wire;
 use crate::{otlp, spans};
@@ -14,10 +14,10 @@ use outlast_vocab::{Error, Kind, TurnId};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What the sink of traces is called, among sinks.
+/// The name of the sink.
 pub const NAME: &str = "telemetry";
 
-/// Sends traces.
+/// A sink that sends traces.
 pub struct Traces {
     wire: Wire,
     settings: Settings,
@@ -25,20 +25,20 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Sends traces, if they go anywhere. Turns are read from this store.
+    /// Creates the sink, if a destination for traces is set. It reads turns from this store.
     pub fn new(settings: &Settings, store: Arc<dyn Store>) -> Result<Option<Self>, Error> {
         let Some(url) = &settings.traces else { return Ok(None) };
         let wire = Wire::to(url, settings.headers.clone())?;
         Ok(Some(Self { wire, settings: settings.clone(), store }))
     }
 
-    /// The same as a sink.
+    /// Converts it to an outlet.
     pub fn into_outlet(self) -> Result<Outlet, Error> {
         Outlet::new(NAME, self)
     }
 
-    /// Whether the trace of a turn is sent. What the span that caused it says counts; otherwise chance, the same in every
-    /// process.
+    /// Returns whether the trace of a turn is sent. The decision of the parent span applies; otherwise it is random,
+    /// but the same in every process.
     fn is_sampled(&self, turn: TurnId, records: &[Record]) -> bool {
         let parent = records.iter().find_map(|record| match &record.fact {
             Fact::Accepted(accepted) => accepted.traceparent,
@@ -47,7 +47,7 @@ impl Traces {
         parent.map_or_else(|| TraceId::of(turn).is_among(self.settings.share), |parent| parent.sampled)
     }
 
-    /// What is sent of a turn: nothing where its trace is not kept, or its session is gone.
+    /// Returns the export requests of a turn; none if its trace is not sampled or its session is gone.
     pub async fn requests(&self, output: &Output) -> Result<Vec<Vec<u8>>, Error> {
         let About::Ended(end) = &output.about else { return Ok(Vec::new()) };
         let records = match self.store.turn_records(output.turn).await {
@@ -63,7 +63,7 @@ impl Traces {
         Ok(spans.chunks(TELEMETRY_SPANS).map(request).collect())
     }
 
-    /// What the agent of a turn is called, where its configuration is still there.
+    /// Returns the name of a turn's agent, if its configuration still exists.
     async fn agent(&self, turn: TurnId) -> Option<String> {
         let json = self.store.package(turn).await.ok()?;
         let pinned: Value = serde_json::from_slice(&json).ok()?;

@@ -1,10 +1,10 @@
-//! The way to a collector: protobuf over HTTP, and what its answers mean.
+//! The connection to a collector: protobuf over HTTP, and the meaning of its responses.
 //!
-//! | the collector | what becomes of what was sent |
+//! | response | result |
 //! |---|---|
-//! | answers 200 to 299 | it was taken; what the collector left out of it is said in the log |
-//! | answers 429, 502, 503 or 504; does not answer | it is sent again, not before the time in `retry-after` |
-//! | answers anything else | it is given up |
+//! | 200 to 299 | delivered; rejected parts are logged |
+//! | 429, 502, 503 or 504, or no response | retried, not before the time in `retry-after` |
+//! | anything else | given up |
 use crate::settings::without_query;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use outlast_tools::egress::{Egress, Network, Posted, Rules};
@@ -15,7 +15,7 @@ use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use std::time::Duration;
 
-/// The way to one address of a collector.
+/// The connection to one address of a collector.
 pub(crate) struct Wire {
     url: Url,
     headers: HeaderMap,
@@ -23,7 +23,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// The way to this address, which the operator chose: it may be on this machine.
+    /// Creates a connection to an address that the operator chose. It may be on this machine.
     pub(crate) fn to(url: &Url, mut headers: HeaderMap) -> Result<Self, Error> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         let rules = Rules::for_url(url.as_str(), Network::Any)
@@ -31,7 +31,7 @@ impl Wire {
         Ok(Self { url: url.clone(), headers, egress: Egress::new(rules)? })
     }
 
-    /// Where it leads to, as people are told it.
+    /// Returns the address for messages.
     pub(crate) fn place(&self) -> String {
         without_query(&self.url)
     }
@@ -51,7 +51,7 @@ fn judged(posted: &Posted) -> Result<(), Error> {
     let Posted { status, retry_after, body } = posted;
     match status {
         200..=299 => {
-            // Both signals answer in the same form.
+            // Both signals have the same response format.
             let answer = ExportTraceServiceResponse::decode(body.as_slice()).unwrap_or_default();
             if let Some(left_out) = answer.partial_success.filter(|part| part.rejected_spans > 0) {
                 let (count, why) = (left_out.rejected_spans, shown(&left_out.error_message).into_owned());

@@ -1,6 +1,6 @@
-//! `ask_user`: asks the person for whom the agent works. The turn parks until there is an answer.
+//! `ask_user`: asks the person that the agent works for. The turn parks until there is an answer.
 //!
-//! Whoever shows a turn to a person finds the question in the call's arguments ([`Question`]) and resolves its completion
+//! A client that shows the turn finds the question in the call's arguments ([`Question`]). It resolves the completion
 //! with [`Question::answer`].
 use outlast_ports::tool::{About, Call, Ran, Tool};
 use outlast_vocab::{Error, Kind, limits};
@@ -8,16 +8,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What the tool is called.
+/// The name of the tool.
 pub const ASK_USER: &str = "ask_user";
 
-/// The longest question or option in bytes.
+/// The maximum length of a question or option in bytes.
 pub const QUESTION_BYTES: usize = 2_000;
 
-/// The most options of a question.
+/// The maximum number of options of a question.
 pub const QUESTION_OPTIONS: usize = 20;
 
-/// Asks the user.
+/// The tool that asks the user.
 pub struct AskUser;
 
 /// A question to a person; what the model passes.
@@ -32,7 +32,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// The answer that somebody typed: an option by its number, or the text itself.
+    /// Converts typed text to an answer: an option by its number, or the text itself.
     pub fn answer(&self, typed: &str) -> Value {
         let typed = typed.trim();
         let number = typed.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
@@ -48,7 +48,7 @@ impl Tool for AskUser {
     fn about(&self) -> About {
         let description = "Asks the user and waits for the answer, however long it takes. For decisions that are the \
              user's and that cannot be found out otherwise.";
-        // Asked twice, the question has the same key twice.
+        // A repeated question has the same key, so it is asked once.
         About::new(ASK_USER, description).idempotent().durable().trusted().sinks([""; 0])
     }
 

@@ -1,4 +1,4 @@
-//! `calculator`: arithmetic without rounding.
+//! `calculator`: exact arithmetic.
 mod expression;
 mod number;
 
@@ -7,7 +7,8 @@ use outlast_vocab::Error;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Works out an expression. The result is text, because JSON numbers lose digits; one that goes on for ever ends in `…`.
+/// The tool that evaluates an expression. The result is text, because JSON numbers lose digits. An infinite decimal
+/// ends in `…`.
 pub struct Calculator;
 
 /// What the model passes.

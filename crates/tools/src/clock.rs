@@ -1,4 +1,4 @@
-//! `clock`: what time it is.
+//! `clock`: returns the current time.
 use jiff::Timestamp;
 use jiff::tz::Offset;
 use outlast_ports::service::Service;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The clock that [`Clock`] reads, as a service.
 pub struct WallClock(pub Arc<dyn outlast_ports::clock::Clock>);
 
-/// Tells the time to the second, in UTC or with an offset.
+/// The tool that returns the time to the second, in UTC or with an offset.
 pub struct Clock;
 
 /// What the model passes.

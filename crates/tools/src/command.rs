@@ -1,14 +1,14 @@
 //! Tools that are programs: arguments as JSON on standard input, the result as JSON on standard output.
 //!
-//! | what the program does | what the call gives |
+//! | program | result of the call |
 //! |---|---|
-//! | ends with 0 | what it printed, which must be JSON; nothing printed is `null` |
-//! | ends with 75 (`EX_TEMPFAIL`) | `tool.unavailable`: nothing happened, it may be tried again |
-//! | ends with anything else, or is killed | `tool.failed`, with the end of what it wrote to standard error |
-//! | takes too long, or the turn is cancelled | it is killed with everything it started |
+//! | exits with 0 | its standard output, which must be JSON; `null` if it is empty |
+//! | exits with 75 (`EX_TEMPFAIL`) | `tool.unavailable`: nothing happened, the call may be retried |
+//! | exits with another code, or is killed | `tool.failed`, with the end of its standard error |
+//! | exceeds the deadline, or the turn is cancelled | the program and all its child processes are killed |
 //!
-//! In its environment it finds [`KEY`], the idempotency key of the call: the same on every attempt, in every process.
-//! [`ATTEMPT`], [`SESSION`] and [`TURN`] say the rest.
+//! The environment variable [`KEY`] contains the idempotency key of the call, which is the same on every attempt in
+//! every process. [`ATTEMPT`], [`SESSION`] and [`TURN`] contain the rest of its context.
 mod hook;
 mod program;
 #[cfg(test)]
@@ -41,7 +41,7 @@ pub const SESSION: &str = "OUTLAST_SESSION";
 /// The variable with the turn's id.
 pub const TURN: &str = "OUTLAST_TURN";
 
-/// The exit code that says that nothing happened and that it may be tried again.
+/// The exit code which says that nothing happened and that the call may be retried.
 const TRY_AGAIN: i32 = 75;
 
 /// A set of tools that are programs.
@@ -102,7 +102,7 @@ impl ToolProvider for Commands {
         })
     }
 
-    /// A program that was interrupted cannot be asked.
+    /// An interrupted program cannot be asked about its call.
     fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
         Box::pin(ready(self.find(&prepared.tool).map(|_| Probe::CannotTell)))
     }
@@ -116,7 +116,7 @@ impl ToolProvider for Commands {
     }
 }
 
-/// What a program gives. Errors quote it without the values of the variables that it was passed.
+/// Converts the end of a program to a result. Error texts redact the values of the variables that it was passed.
 fn result(finished: &Finished, passed_on: &[String]) -> Result<Value, Error> {
     let Finished { status, printed, complained } = finished;
     let why = if complained.is_empty() { "it says nothing on standard error" } else { complained };

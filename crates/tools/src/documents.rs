@@ -1,4 +1,4 @@
-//! `open_document`: reads a text that belongs to the agent, such as the body of a skill.
+//! `open_document`: reads a document of the agent, such as the body of a skill.
 use outlast_ports::service::Agent;
 use outlast_ports::tool::{About, Call, Ran, Tool, done};
 use outlast_vocab::Error;
@@ -6,7 +6,7 @@ use outlast_vocab::package::OPEN_DOCUMENT;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Gives a document of the agent. A turn reads the documents that were there when it was accepted.
+/// The tool that returns a document of the agent. A turn sees the documents as they were when it was accepted.
 pub struct OpenDocument;
 
 /// What the model passes to `open_document`.

@@ -1,11 +1,13 @@
-//! The way out for tools: resolve → filter → pin → connect.
+//! Outbound HTTP for tools, protected against SSRF: resolve → filter → pin → connect.
 //!
-//! [`Rules`] say what may be reached: by default every public host on the usual ports, nothing else. A URL is checked, its
-//! host is looked up once ([`Lookup`]), all of its addresses are checked, and the connection goes to one of those; TLS and
-//! the `Host` header keep the name. Redirects are followed here, a few, each checked anew. Proxies of the environment do
-//! not exist for it. [`Caps`] bound bytes, time and hops.
+//! - [`Rules`] define the allowed targets. By default, these are all public hosts on the usual ports.
+//! - The URL is checked, its host is resolved once ([`Lookup`]), and all its addresses are checked. The connection goes
+//!   to one of the checked addresses; TLS and the `Host` header keep the name.
+//! - A limited number of redirects is followed, and each is checked like a new URL.
+//! - Proxy settings of the environment are ignored.
+//! - [`Caps`] limit bytes, time and redirects.
 //!
-//! [`Egress::get`] is what tools use; a tool of yours asks for `Service<Egress>`.
+//! Tools use [`Egress::get`]. Your own tool can request `Service<Egress>`.
 mod address;
 mod body;
 mod lookup;
@@ -29,23 +31,23 @@ use rules::without_secrets;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Headers that prove who asks. They go to the host they were given for and to no other.
+/// Headers with credentials. They are only sent to the host that they were given for.
 const CREDENTIALS: &[HeaderName] = &[header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
 
-/// The bounds of one request.
+/// The limits of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// Bytes of the body, decoded. What is beyond is not read.
+    /// The maximum size of the decoded body in bytes. The rest is not read.
     pub bytes: usize,
-    /// How many times larger a body may become when it is decoded.
+    /// The maximum ratio of decoded to received bytes.
     pub ratio: usize,
-    /// Redirects that are followed.
+    /// The maximum number of redirects.
     pub redirects: usize,
-    /// How long it may take to be connected.
+    /// The timeout for connecting.
     pub connect: Duration,
-    /// How long the other side may be silent.
+    /// The timeout between two reads.
     pub idle: Duration,
-    /// How long everything may take.
+    /// The timeout of the whole request.
     pub total: Duration,
 }
 
@@ -62,51 +64,52 @@ impl Default for Caps {
     }
 }
 
-/// The way out, under rules.
+/// An HTTP client that enforces egress rules.
 #[derive(Clone)]
 pub struct Egress {
     client: Client,
     rules: Arc<Rules>,
     caps: Caps,
-    /// Whose policy is asked about every request.
+    /// The agent whose policy is asked about every request.
     agent: Option<Agent>,
 }
 
-/// What came back.
+/// The response to a GET request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// Where it came from in the end.
+    /// The URL after all redirects.
     pub url: String,
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
-    /// What it is, as the other side says: `text/html; charset=utf-8`.
+    /// The `Content-Type` header, such as `text/html; charset=utf-8`.
     pub content_type: Option<String>,
-    /// The body, decoded.
+    /// The decoded body.
     pub body: Vec<u8>,
-    /// Whether there was more than is kept.
+    /// Whether the body was cut at the limit.
     pub cut: bool,
 }
 
-/// What came back when something was posted.
+/// The response to a POST request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posted {
-    /// The status. A redirect is one like any other.
+    /// The HTTP status. Redirects are not followed.
     pub status: u16,
-    /// When to come back, as the other side says.
+    /// The `Retry-After` header.
     pub retry_after: Option<String>,
-    /// The body, decoded, up to the bound.
+    /// The decoded body, up to the limit.
     pub body: Vec<u8>,
 }
 
 impl Egress {
-    /// A way out under these rules.
+    /// Creates a client with these rules.
     pub fn new(rules: Rules) -> Result<Self, Error> {
         Self::with(rules, Caps::default(), Arc::new(SystemLookup))
     }
 
-    /// A way out that looks names up in its own way.
+    /// Creates a client with its own limits and name resolution.
     pub fn with(rules: Rules, caps: Caps, lookup: Arc<dyn Lookup>) -> Result<Self, Error> {
-        // Whoever is first in the process decides on the cryptography; there is one kind in it.
+        // The first caller in a process installs the cryptography provider. There is only one kind, so the result is
+        // ignored.
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let rules = Arc::new(rules);
         let client = Client::builder()
@@ -128,32 +131,34 @@ impl Egress {
         Ok(Self { client, rules, caps, agent: None })
     }
 
-    /// The same way out for the agent of a turn: narrowed to what it lets be reached, and its policy is asked about every request,
-    /// those that follow a redirect too.
+    /// Returns a client for the agent of a turn. It is restricted to the turn's network access, and the agent's policy
+    /// is asked about every request, including redirects.
     pub fn for_agent(&self, agent: &Agent) -> Result<Self, Error> {
         let rules = Arc::new(Rules::clone(&self.rules).within(&agent.network()?)?);
         Ok(Self { rules, agent: Some(agent.clone()), ..self.clone() })
     }
 
-    /// What may be reached.
+    /// Returns the rules.
     pub fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// The client underneath, for protocols of their own. It looks up and connects under the rules, and follows no
-    /// redirect; a URL must be checked with [`Rules::check`] first, because an address in it is not looked up.
+    /// Returns the underlying client, for other protocols. It resolves and connects under the rules and follows no
+    /// redirects.
+    ///
+    /// Check each URL with [`Rules::check`] first, because an IP address in a URL is not resolved.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Gets what is at a URL.
+    /// Sends a GET request.
     pub async fn get(&self, url: &str, headers: HeaderMap) -> Result<Fetched, Error> {
         let url = self.rules.check(url)?;
         let told = without_secrets(&url);
         self.in_time(&told, self.follow(url, headers)).await
     }
 
-    /// Posts a body to a URL. No redirect is followed: what was posted is for this URL alone.
+    /// Sends a POST request. Redirects are not followed, because the body is only meant for this URL.
     pub async fn post(&self, url: &str, headers: HeaderMap, body: Vec<u8>) -> Result<Posted, Error> {
         let url = self.rules.check(url)?;
         let told = without_secrets(&url);
@@ -227,7 +232,7 @@ impl Egress {
     }
 }
 
-/// A request as a policy sees it.
+/// Describes a request for the policy.
 fn request(method: &str, url: &Url) -> Deed {
     Deed::Egress {
         scheme: url.scheme().to_owned(),
@@ -238,18 +243,18 @@ fn request(method: &str, url: &Url) -> Deed {
     }
 }
 
-/// A header of an answer.
+/// Returns a header of a response as text.
 fn text(response: &Response, name: &HeaderName) -> Option<String> {
     response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// Where the other side sends us, if it does.
+/// Returns the target of a redirect, if the response is one.
 fn location(response: &Response) -> Option<&[u8]> {
     let redirects = matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308);
     response.headers().get(header::LOCATION).filter(|_| redirects).map(HeaderValue::as_bytes)
 }
 
-/// What our own look-up said, or else that the other side cannot be reached.
+/// Returns the error of the checked name resolution, or else an error that the host cannot be reached.
 fn unreachable(url: &Url, cause: reqwest::Error) -> Error {
     let mut ours: Option<&(dyn std::error::Error + 'static)> = Some(&cause);
     while let Some(error) = ours {
@@ -263,7 +268,7 @@ fn unreachable(url: &Url, cause: reqwest::Error) -> Error {
     Error::new(Kind::EgressUnreachable, detail).because(cause.without_url())
 }
 
-/// The cause at the end of the chain: the others only say that there was one.
+/// Returns the root cause of an error. The outer errors add no information.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {

@@ -1,6 +1,6 @@
-//! `fetch`: reads a page of the web, through [`crate::egress`].
+//! `fetch`: reads a web page through [`crate::egress`].
 //!
-//! It gives text: HTML without its marks ([`html`]), JSON and plain text as they are. What is no text is refused.
+//! Returns text: HTML without tags ([`html`]), JSON and plain text unchanged. Other content is an error.
 mod html;
 
 use crate::egress::{Egress, Fetched};
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 use std::time::Duration;
 
-/// Gets what is at a URL, as text.
+/// The tool that fetches a URL as text.
 pub struct Fetch;
 
 /// What the model passes.

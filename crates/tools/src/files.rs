@@ -1,6 +1,6 @@
 //! `file_read`, `file_write`, `file_list`, `file_grep`, `file_edit`: text files below one directory.
 //!
-//! Calls of one reply run in the order asked, so what one writes, the next one reads. [`root`] keeps every path inside.
+//! Calls of one reply run in order, so each sees the writes of the ones before it. [`root`] confines every path.
 pub(crate) mod beneath;
 pub(crate) mod edit;
 pub(crate) mod grep;
@@ -16,13 +16,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-/// Reads a text file.
+/// The tool that reads a text file.
 pub struct FileRead;
 
-/// Writes a text file, whole or not at all. Writing the same again is fine.
+/// The tool that writes a text file atomically. Writing the same text again has no effect.
 pub struct FileWrite;
 
-/// Lists a directory.
+/// The tool that lists a directory.
 pub struct FileList;
 
 /// What the model passes to `file_read`.

@@ -1,23 +1,24 @@
-//! Built-in tools, and programs as tools.
+//! The built-in tools, and programs as tools.
 //!
-//! | name | class | what it does | needs |
+//! | name | class | what it does | service |
 //! |---|---|---|---|
-//! | `clock` | pure | tells the time | [`WallClock`] |
+//! | `clock` | pure | returns the time | [`WallClock`] |
 //! | `calculator` | pure | calculates exactly | |
-//! | `value_set`, `value_get`, `value_list` | transactional | keeps named values with the session | |
-//! | `read_more` | pure | reads on in an attachment | |
-//! | `todo` | transactional | keeps a list of what is to be done with the session | |
-//! | `ask_user` | idempotent | asks the user, and parks until there is an answer | |
+//! | `value_set`, `value_get`, `value_list` | transactional | stores named values of the session | |
+//! | `read_more` | pure | reads more of an attachment | |
+//! | `todo` | transactional | stores the to-do list of the session | |
+//! | `ask_user` | idempotent | asks the user and parks until the answer | |
 //! | `file_read`, `file_list`, `file_grep` | pure | reads, lists and searches files below a directory | [`FileRoot`] |
 //! | `file_write`, `file_edit` | idempotent | writes files below it | [`FileRoot`] |
-//! | `open_document` | pure | reads a text that belongs to the agent | |
-//! | `fetch` | pure | reads a page of the web | [`egress::Egress`] |
-//! | `shell` | at most once | runs a command behind walls, on Linux | `shell::Shell` |
+//! | `open_document` | pure | reads a document of the agent | |
+//! | `fetch` | pure | reads a web page | [`egress::Egress`] |
+//! | `shell` | at most once | runs a command in a sandbox, on Linux | `shell::Shell` |
 //!
-//! Tools of other languages are programs: [`command`].
+//! Tools in other languages are programs: see [`command`].
 //!
-//! [`Builtin`] names those that need nothing but a clock, [`files`] adds those for files, [`egress`] bounds what `fetch`
-//! may reach. Tools do not know turns or stores: they
+//! [`Builtin`] lists the groups that need at most a clock, [`files`] adds the file tools, and [`egress`] restricts what
+//! `fetch` may reach. Tools do not know turns or stores. They name the services they need, and the runtime injects
+//! them.
 //! name the services they need, and the runtime hands them over.
 mod ask;
 mod calculator;
@@ -57,17 +58,17 @@ use outlast_ports::tool::Toolbox;
 use outlast_vocab::Error;
 use serde::Deserialize;
 
-/// A group of tools that need nothing but a clock.
+/// A group of tools that needs at most a clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Builtin {
-    /// `clock`. A [`WallClock`] must be granted.
+    /// `clock`. Requires the service [`WallClock`].
     Clock,
     /// `calculator`.
     Calculator,
     /// `value_set`, `value_get` and `value_list`.
     Values,
-    /// `read_more`. With it, results that are too large to be shown whole are attached.
+    /// `read_more`. If it is enabled, results that are too large are attached instead of cut.
     ReadMore,
     /// `todo`.
     Todo,
@@ -97,7 +98,7 @@ impl Builtin {
     }
 }
 
-/// Adds the tools for files. A [`FileRoot`] must be granted.
+/// Adds the file tools. Requires the service [`FileRoot`].
 pub fn files(toolbox: &mut Toolbox) -> Result<(), Error> {
     toolbox.add(FileRead)?;
     toolbox.add(FileWrite)?;

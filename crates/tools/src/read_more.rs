@@ -1,4 +1,4 @@
-//! `read_more`: reads on in an attachment, such as a result that was too large to be shown whole (R6.14).
+//! `read_more`: reads more of an attachment, such as a result that was too large to show in full.
 use outlast_ports::service::Attachments;
 use outlast_ports::store::AttachmentView;
 use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
@@ -8,12 +8,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-/// Bytes that are given when the model does not say how many.
+/// The default number of bytes to return.
 const BYTES: usize = 8 << 10;
-/// Most bytes that are given at once.
+/// The maximum number of bytes to return at once.
 pub const READ_BYTES: usize = 24 << 10;
 
-/// Gives a piece of an attachment of the session.
+/// The tool that returns part of an attachment of the session.
 pub struct ReadMore;
 
 /// What the model passes to `read_more`.
@@ -48,7 +48,7 @@ impl Tool for ReadMore {
             )));
         }
         let wanted = args.bytes.unwrap_or(BYTES).clamp(1, READ_BYTES);
-        // What is read may begin and end inside a character, which has four bytes at most.
+        // The range may start and end inside a character, which has at most four bytes.
         let before = offset.saturating_sub(3);
         let read = attachments.read(id, before..offset + wanted as u64 + 4).await?;
         let Some((start, text)) = piece(&read, usize::try_from(offset - before).unwrap_or(0), wanted) else {
@@ -60,8 +60,8 @@ impl Tool for ReadMore {
     }
 }
 
-/// The characters from the one at `offset` on, as many as fit into `wanted` bytes but at least one, and where they begin.
-/// Bytes that are no text have none.
+/// Returns the text that starts with the character at `offset`, and the position of that character. The text has as
+/// many characters as fit into `wanted` bytes, but at least one. Returns `None` if the bytes are not text.
 fn piece(bytes: &[u8], offset: usize, wanted: usize) -> Option<(usize, &str)> {
     let begins = |at: &usize| bytes.get(*at).is_none_or(|byte| byte & 0b1100_0000 != 0b1000_0000);
     let start = (0..=offset).rev().take(4).find(begins)?;

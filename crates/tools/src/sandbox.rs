@@ -1,13 +1,15 @@
-//! Programs that are started for tools: the guardian of each, and walls around those that want them ([`Walls`]).
+//! Runs programs for tools under a guardian, and in a sandbox if requested ([`Walls`]).
 //!
 //! This program starts itself again in one of these roles, before it has threads:
 //!
 //! | role | what it does |
 //! |---|---|
-//! | guardian | starts the program, ends everything the program started when it ends or the reader of its standard error goes away ([`guardian`]) |
-//! | init | is the first process of the PID namespace; when it ends, the kernel ends all others ([`guardian`]) |
-//! | program | goes behind the walls, then becomes the program |
-//! | probe | tries the namespaces, and says whether they work here ([`namespaces`]) |
+//! | guardian | runs the program and ends all its processes afterwards ([`guardian`]) |
+//! | init | is the first process of the PID namespace; the kernel ends the others with it ([`guardian`]) |
+//! | program | enters the sandbox, then becomes the program |
+//! | probe | tries the namespaces and reports whether they work here ([`namespaces`]) |
+//!
+//! A guardian also ends all processes when the reader of its standard error goes away.
 mod calls;
 mod guardian;
 mod namespaces;
@@ -33,28 +35,28 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The first argument of a process that this program starts in one of its roles. The role and what it needs follow.
+/// The first argument of a process in one of these roles. The role and its arguments follow.
 const MARK: &str = "__outlast_sandbox";
 
-/// This very program, even if its file was replaced meanwhile.
+/// This program, even if its file was replaced in the meantime.
 const SELF: &str = "/proc/self/exe";
 
 /// The exit code of a process that could not become the program.
 pub(crate) const REFUSED: i32 = 121;
 
-/// How what it then says begins, if the walls are the reason.
+/// The prefix of its error message if the sandbox is the reason.
 pub(crate) const COMPLAINT: &str = "the sandbox cannot be set up";
 
-/// How what it then says begins, if the program is the reason.
+/// The prefix of its error message if the program is the reason.
 const NOT_STARTED: &str = "the program cannot be started";
 
-/// What is asked of the kernel where it has it. What it lacks of this beyond files is done without.
+/// The Landlock version to request. Features beyond files are optional.
 const NEWEST: ABI = ABI::V6;
 
-/// Directories with programs and libraries. They are read and run from, not written.
+/// Directories with programs and libraries. Commands may read and execute them, but not write.
 const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
 
-/// Files of the system that programs look into. The rest of `/etc` may hold secrets.
+/// System files that programs read. The rest of `/etc` may contain secrets.
 const SETTINGS: &[&str] = &[
     "/etc/ld.so.cache",
     "/etc/passwd",
@@ -66,19 +68,19 @@ const SETTINGS: &[&str] = &[
     "/etc/terminfo",
 ];
 
-/// Devices that do nothing.
+/// Harmless devices.
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// The memory of one process in bytes.
+/// The maximum memory of one process in bytes.
 const MEMORY: u64 = 4 << 30;
-/// The largest file in bytes.
+/// The maximum size of a file in bytes.
 const FILE: u64 = 256 << 20;
-/// Open files of one process.
+/// The maximum number of open files of one process.
 const FILES: u64 = 256;
-/// Processes beside those that the user has already. Root is not held to it.
+/// The maximum number of processes in addition to those the user already has. It does not apply to root.
 const PROCESSES: u64 = 128;
 
-/// What this program starts itself again for.
+/// The roles in which this program starts itself again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Guardian,
@@ -99,7 +101,7 @@ impl Role {
         }
     }
 
-    /// A command that starts this program in the role.
+    /// Returns a command that starts this program in the role.
     fn command(self) -> Command {
         let mut command = Command::new(SELF);
         command.args([MARK, self.name()]);
@@ -107,44 +109,44 @@ impl Role {
     }
 }
 
-/// What a guardian is told beside the program and its arguments.
+/// The settings of a guardian, apart from the program and its arguments.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Spec {
-    /// Absent for a program without walls.
+    /// The sandbox; `None` for a program without one.
     pub(crate) walls: Option<WallSpec>,
 }
 
-/// The walls around one program.
+/// The sandbox of one program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct WallSpec {
     pub(crate) read: Vec<PathBuf>,
     pub(crate) write: Vec<PathBuf>,
-    /// Time of the processor; as much as it takes when absent.
+    /// The limit of processor time; unlimited if absent.
     pub(crate) seconds: Option<u64>,
     pub(crate) needs_landlock: bool,
     pub(crate) isolation: Isolation,
 }
 
-/// What keeps a program from files, processes and shared memory outside, beside Landlock.
+/// How a program is isolated from outside files, processes and shared memory, in addition to Landlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Isolation {
-    /// Namespaces of its own: a read-only view of all files but its own, its own processes, its own shared memory.
+    /// Its own namespaces: all other files are read-only, and it has its own processes and shared memory.
     Namespaces,
-    /// A filter that refuses the system calls by which it could reach them.
+    /// A filter that refuses the system calls which could reach them.
     Filter,
 }
 
-/// What a program behind walls may reach beside the programs and libraries of the system. It has no network.
+/// The paths that a sandboxed program may access in addition to the system's programs and libraries. It has no network.
 #[derive(Clone, Debug, Default)]
 pub struct Walls {
-    /// What it may read, and run from.
+    /// Paths that it may read and execute.
     pub read: Vec<PathBuf>,
-    /// What it may write too.
+    /// Paths that it may also write.
     pub write: Vec<PathBuf>,
 }
 
 impl Walls {
-    /// What is started to become this program behind the walls. Refused where there can be no walls.
+    /// Returns the command that runs this program in the sandbox. Fails if no sandbox is available.
     pub fn around(&self, program: &OsStr, args: &[OsString]) -> Result<(OsString, Vec<OsString>), Error> {
         available(true)?;
         let mut read = self.read.clone();
@@ -160,8 +162,10 @@ impl Walls {
     }
 }
 
-/// What is started to run this program under a guardian, which ends everything that the program started when it ends, or when the
-/// reader of its standard error goes away. Nothing, if this program cannot start itself again ([`start`]).
+/// Returns the command that runs this program under a guardian. The guardian ends everything that the program started
+/// when the program ends or the reader of its standard error goes away.
+///
+/// Returns `None` if this program cannot start itself again ([`start`]).
 pub fn guarded(program: &OsStr, args: &[OsString]) -> Option<(OsString, Vec<OsString>)> {
     if !STARTED.load(Ordering::Relaxed) {
         return None;
@@ -169,7 +173,7 @@ pub fn guarded(program: &OsStr, args: &[OsString]) -> Option<(OsString, Vec<OsSt
     Spec::default().launch(program, args).ok()
 }
 
-/// Refuses where nothing can be put behind walls.
+/// Returns an error if no sandbox is available.
 pub(crate) fn available(needs_landlock: bool) -> Result<(), Error> {
     let unavailable = |detail| Err(Error::new(Kind::SandboxUnavailable, detail));
     if !STARTED.load(Ordering::Relaxed) {
@@ -184,7 +188,7 @@ pub(crate) fn available(needs_landlock: bool) -> Result<(), Error> {
 }
 
 impl Spec {
-    /// The program that is started in place of this one, and its arguments.
+    /// Returns the program to start instead, and its arguments.
     pub(crate) fn launch(
         &self,
         program: &OsStr,
@@ -202,20 +206,20 @@ impl Spec {
     }
 }
 
-/// The reason why a program was not started, if what a guardian left behind says so.
+/// Returns why a program was not started, if the guardian's exit says so.
 pub(crate) fn not_started(code: Option<i32>, complaint: &str) -> Option<&str> {
     complaint.strip_prefix(NOT_STARTED).filter(|_| code == Some(REFUSED))?.strip_prefix(": ")
 }
 
 static STARTED: AtomicBool = AtomicBool::new(false);
 
-/// Plays the role that this process was started for, if there is one, and does not return. Otherwise it notes that this program
-/// can start itself again, and keeps other processes of the same user from reading its memory and environment.
+/// Plays the role that this process was started for, and does not return. If it has no role, notes that this program
+/// can start itself again, and prevents other processes of the same user from reading its memory and environment.
 pub fn start() {
     let mut words = std::env::args_os().skip(1);
     if words.next().is_none_or(|word| word != MARK) {
         STARTED.store(true, Ordering::Relaxed);
-        // Where it fails, everything else still works; `protections` reports it.
+        // If this fails, everything else still works; `protections` reports it.
         let _set = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         return;
     }
@@ -236,7 +240,7 @@ pub fn start() {
     std::process::exit(REFUSED);
 }
 
-/// What a guardian or a program is told by its arguments.
+/// Parses the arguments of a guardian or a program.
 fn told(words: &mut impl Iterator<Item = OsString>) -> Result<(Spec, OsString, Vec<OsString>), String> {
     let spec = words.next().and_then(|word| word.into_string().ok()).unwrap_or_default();
     let spec = serde_json::from_str(&spec).map_err(|cause| format!("{COMPLAINT}: {cause}"))?;
@@ -244,7 +248,7 @@ fn told(words: &mut impl Iterator<Item = OsString>) -> Result<(Spec, OsString, V
     Ok((spec, program, words.collect()))
 }
 
-/// Whether namespaces work here; tried once, in a process of its own.
+/// Returns whether namespaces work here. They are tried once, in a separate process.
 pub(crate) fn isolation() -> Isolation {
     match namespaces_work() {
         Ok(()) => Isolation::Namespaces,
@@ -263,31 +267,31 @@ fn namespaces_work() -> &'static Result<(), String> {
     })
 }
 
-/// What the kernel's Landlock keeps programs behind walls from.
+/// What Landlock protects from sandboxed programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LandlockReach {
-    /// There is none: such programs are not started.
+    /// Landlock is missing: such programs are not started.
     Missing,
     /// Files outside their directories.
     Files,
-    /// Files outside their directories, and signals to processes outside.
+    /// Files outside their directories, and outside processes from signals.
     FilesAndSignals,
 }
 
-/// What protects this machine from programs that tools start.
+/// The protections against programs that tools start.
 #[derive(Clone, Debug)]
 pub struct Protections {
-    /// What Landlock keeps programs behind walls from.
+    /// What Landlock protects.
     pub landlock: LandlockReach,
-    /// Whether they get namespaces of their own; otherwise the reason.
+    /// Whether such programs get their own namespaces; otherwise the reason.
     pub namespaces: Result<(), String>,
-    /// Whether this process keeps its memory and environment from others of the same user.
+    /// Whether other processes of the same user are prevented from reading this process's memory and environment.
     pub not_dumpable: bool,
-    /// Whether a program without walls gets a control group, by which all it started is ended at once.
+    /// Whether a program without a sandbox gets a control group, with which all its processes are ended at once.
     pub cgroup: bool,
 }
 
-/// Finds out which protections are active here.
+/// Detects the active protections.
 pub fn protections() -> Protections {
     let not_dumpable =
         rustix::process::dumpable_behavior().is_ok_and(|now| now == DumpableBehavior::NotDumpable);
@@ -303,19 +307,19 @@ pub fn protections() -> Protections {
     }
 }
 
-/// Whether the kernel can keep a process in a directory. Making a set of rules that nobody is put under is harmless.
+/// Returns whether the kernel has Landlock. Creating a ruleset without applying it is harmless.
 fn has_landlock() -> bool {
     let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     rules.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create).is_ok()
 }
 
-/// Whether the kernel can keep signals among the processes behind the walls.
+/// Returns whether the kernel can confine signals to the sandboxed processes.
 fn has_signal_scope() -> bool {
     let rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     rules.scope(Scope::Signal).and_then(Ruleset::create).is_ok()
 }
 
-/// Returns only if it fails, with the reason.
+/// Becomes the program. Returns only on failure, with the reason.
 fn become_program(
     spec: &Spec,
     program: &OsStr,
@@ -327,9 +331,9 @@ fn become_program(
     Err(format!("{NOT_STARTED}: {}", Command::new(program).args(args).exec()))
 }
 
-/// Puts this process behind walls.
+/// Puts this process into the sandbox.
 fn go_behind(walls: &WallSpec) -> Result<(), String> {
-    // A guardian that is killed takes the program with it.
+    // A killed guardian takes the program with it.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|cause| cause.to_string())?;
     let signals = match walls.isolation {
         Isolation::Namespaces => Signals::Kept,
@@ -343,7 +347,7 @@ fn go_behind(walls: &WallSpec) -> Result<(), String> {
     calls::refuse(signals, walls.isolation)
 }
 
-/// Bounds what one process may take.
+/// Sets the resource limits of the process.
 fn bound(walls: &WallSpec) -> Result<(), String> {
     let bounds = [
         (Resource::Core, 0),
@@ -360,7 +364,7 @@ fn bound(walls: &WallSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// How many processes the user has.
+/// Returns the number of processes of the user.
 fn processes() -> u64 {
     let us = getuid().as_raw();
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -371,11 +375,11 @@ fn processes() -> u64 {
     ours.count() as u64
 }
 
-/// Lets the process see its directories and the programs of the system, and signal nobody outside.
+/// Restricts the process to its directories and the system's programs, and confines its signals.
 fn keep_to_files(walls: &WallSpec) -> Result<(), String> {
     let everything = AccessFs::from_all(NEWEST);
     let read = AccessFs::from_read(NEWEST);
-    // Devices are not made, and not told what to do.
+    // Creating devices and device ioctls are not allowed.
     let write = everything & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev);
     let device = AccessFs::ReadFile | AccessFs::WriteFile;
     let restricted = || {
@@ -386,7 +390,7 @@ fn keep_to_files(walls: &WallSpec) -> Result<(), String> {
         let more = walls.read.iter().map(|path| (path.as_path(), read));
         let devices = DEVICES.iter().map(|path| (Path::new(path), device));
         for (path, access) in own.chain(system).chain(more).chain(devices) {
-            // What is not there needs no permission.
+            // Missing paths need no rule.
             let Ok(descriptor) = PathFd::new(path) else { continue };
             rules = rules.add_rule(PathBeneath::new(descriptor, fitting(path, access)))?;
         }
@@ -399,12 +403,12 @@ fn keep_to_files(walls: &WallSpec) -> Result<(), String> {
     }
 }
 
-/// The part of an access that a file can have.
+/// Returns the part of an access that applies to this path.
 fn fitting(path: &Path, access: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
     if path.is_dir() { access } else { access & AccessFs::from_file(NEWEST) }
 }
 
-/// Gives up the powers of root, which would reach over some of the walls. Whoever has none has nothing to give up.
+/// Drops the capabilities of root, which would bypass parts of the sandbox. Without capabilities, this has no effect.
 fn drop_powers() -> Result<(), String> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })

@@ -1,13 +1,17 @@
-//! `shell`: runs a command in the directory for files, behind walls.
+//! `shell`: runs a command in the directory for files, in a sandbox.
 //!
-//! The command's process is started by this very program, which first goes behind the walls itself and then becomes the
-//! command ([`crate::sandbox`]): it sees the directory for files, the programs and libraries of the system and nothing else
-//! (Landlock), it can change nothing else and names no process outside (namespaces, or a filter where there are none), it has no
-//! network, cannot trace, mount or load anything (seccomp), is bounded in time, memory, files and processes, has an environment
-//! of its own and no descriptor of ours. A guardian ends everything that the command started: when the command ends, at its
-//! deadline, when the turn is cancelled, and when this process is killed.
+//! This program starts itself, enters the sandbox and then becomes the command ([`crate::sandbox`]). A command
 //!
-//! A program that offers the tool calls [`start`] as the first thing in its `main`.
+//! - sees only the directory for files and the programs and libraries of the system (Landlock),
+//! - can change nothing else and reach no outside process (namespaces, or a filter if they are not available),
+//! - has no network and cannot trace, mount or load anything (seccomp),
+//! - is limited in time, memory, files and processes,
+//! - has its own environment and none of our file descriptors.
+//!
+//! A guardian ends everything that the command started when the command ends, at its deadline, when the turn is
+//! cancelled, and when this process is killed.
+//!
+//! A program with this tool must call [`start`] first in its `main`.
 pub use crate::sandbox::start;
 
 use crate::command::{Group, end};
@@ -29,19 +33,19 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
 
-/// The longest command in bytes.
+/// The maximum length of a command in bytes.
 pub const COMMAND_BYTES: usize = 16 << 10;
 
-/// How much of what a command prints is kept, in bytes: the end of it, and of standard error likewise.
+/// How much of the end of standard output is kept, in bytes; the same for standard error.
 pub const PRINTED_BYTES: usize = 64 << 10;
 
-/// How long a command may run when nobody says otherwise.
+/// The default timeout of a command.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// Where commands look for programs.
+/// The search path for programs.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// How commands run.
+/// The settings for running commands.
 #[derive(Clone, Debug)]
 pub struct Shell {
     root: PathBuf,
@@ -52,46 +56,47 @@ pub struct Shell {
 }
 
 impl Shell {
-    /// A shell that works in the directory for files.
+    /// Creates a shell that works in the directory for files.
     pub fn new(root: &FileRoot) -> Self {
         let root = root.path().to_owned();
         Self { root, deadline: DEADLINE, read: Vec::new(), passed_on: Vec::new(), needs_landlock: true }
     }
 
-    /// Where commands work, and may change everything.
+    /// Returns the directory in which commands work, and in which they may change everything.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// A command may run this long.
+    /// Sets the timeout of a command.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Commands may read this too, and run what is in it.
+    /// Lets commands also read and execute this path.
     #[must_use]
     pub fn read(mut self, path: impl Into<PathBuf>) -> Self {
         self.read.push(path.into());
         self
     }
 
-    /// Commands find this variable of our environment in theirs.
+    /// Passes an environment variable to commands.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>) -> Self {
         self.passed_on.push(name.into());
         self
     }
 
-    /// Commands run even where the kernel has no Landlock: then they can read and write whatever we can.
+    /// Runs commands even without Landlock in the kernel. They can then read and write everything that this process
+    /// can.
     #[must_use]
     pub fn even_without_landlock(mut self) -> Self {
         self.needs_landlock = false;
         self
     }
 
-    /// Refuses a shell that could not run anything: found at start-up, not in the middle of a turn.
+    /// Returns an error if the shell could not run any command. Call it at start-up rather than fail during a turn.
     pub fn check(&self) -> Result<(), Error> {
         sandbox::available(self.needs_landlock)?;
         if let Some(missing) = self.passed_on.iter().find(|name| std::env::var_os(name).is_none()) {
@@ -101,7 +106,7 @@ impl Shell {
         Ok(())
     }
 
-    /// What a command means to a policy: a program behind walls, and the variables that it finds.
+    /// Returns the policy actions of a command: a sandboxed program and the variables that it is passed.
     fn deeds(&self, command: &str) -> impl Iterator<Item = Deed> {
         let args = vec!["-c".to_owned(), command.to_owned()];
         let starts = Deed::Process { program: "sh".to_owned(), args, sandboxed: true };
@@ -127,13 +132,13 @@ impl Shell {
     }
 }
 
-/// Runs a command.
+/// The tool that runs a command.
 pub struct ShellRun {
     deadline: Duration,
 }
 
 impl ShellRun {
-    /// The tool for this shell, which must be granted.
+    /// Creates the tool for this shell. Grant the shell as a service too.
     pub fn new(shell: &Shell) -> Self {
         Self { deadline: shell.deadline }
     }
@@ -195,7 +200,7 @@ impl Tool for ShellRun {
     }
 }
 
-/// A directory for what a command keeps for a moment; gone with the call.
+/// A temporary directory for a command. It is removed with the call.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -211,7 +216,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // What cannot be removed is left to whoever cleans up temporary files.
+        // A directory that cannot be removed is left to the system's cleanup of temporary files.
         let _removed = std::fs::remove_dir_all(&self.0);
     }
 }

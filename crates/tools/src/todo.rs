@@ -1,7 +1,7 @@
-//! `todo`: a list of what is to be done, kept with the session.
+//! `todo`: a to-do list of the session.
 //!
-//! The list is one of the session's values, so a write commits with the call's answer, and it is there after a crash, a
-//! compaction, a week.
+//! The list is one of the session's values. A write commits with the result of the call, and the list survives crashes
+//! and compaction.
 use outlast_ports::service::Values;
 use outlast_ports::tool::{About, Call, Ran, Tool, done};
 use outlast_vocab::tool::Scheduling;
@@ -10,16 +10,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The value that holds the list.
+/// The name of the value with the list.
 const VALUE: &str = "todo";
 
-/// The most items of a list.
+/// The maximum number of items.
 pub const TODO_ITEMS: usize = 100;
 
-/// The longest text of an item in bytes.
+/// The maximum length of an item in bytes.
 pub const TODO_BYTES: usize = 500;
 
-/// Keeps and shows a list of what is to be done.
+/// The tool that stores and shows the to-do list.
 pub struct Todo;
 
 /// What the model passes.

@@ -1,4 +1,4 @@
-//! Where tests call a tool as the runtime does, with values and steps in memory.
+//! Calls tools in tests as the runtime does, with values and steps in memory.
 use crate::{FileRoot, WallClock};
 use outlast_ports::clock::VirtualClock;
 use outlast_ports::contents::cut;
@@ -25,14 +25,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// All built-in tools, at 2026-07-03T10:20:30.456Z.
+/// All built-in tools, with the clock at 2026-07-03T10:20:30.456Z.
 pub(crate) struct Trial {
     toolbox: Toolbox,
     scope: Arc<Scope>,
 }
 
 impl Trial {
-    /// Tools whose files are below this directory.
+    /// Creates the tools with files below this directory.
     pub(crate) fn with_files(root: &Path) -> Self {
         let clock = Arc::new(VirtualClock::at(Millis(1_783_074_030_456)));
         let services = Services::default().grant(WallClock(clock)).grant(FileRoot::open(root).unwrap());
@@ -42,12 +42,12 @@ impl Trial {
         Self { toolbox, scope: Arc::default() }
     }
 
-    /// Tools without a file to see.
+    /// Creates the tools without any files.
     pub(crate) fn new() -> Self {
         Self::with_files(tempfile::tempdir().unwrap().path())
     }
 
-    /// Keeps an attachment and gives its id.
+    /// Stores an attachment and returns its id.
     pub(crate) fn attach(&self, media_type: &str, bytes: &[u8]) -> String {
         let file = Upload::new(media_type.to_owned().try_into().unwrap(), None, bytes).unwrap();
         let id = file.attachment.id.to_string();
@@ -55,7 +55,7 @@ impl Trial {
         id
     }
 
-    /// Calls a tool for the first time: nothing is recorded of it.
+    /// Calls a tool for the first time, without recorded steps.
     pub(crate) fn call(&self, tool: &str, arguments: Value) -> Result<Value, Error> {
         self.scope.steps.lock().unwrap().clear();
         self.go_on(tool, arguments)
@@ -85,7 +85,7 @@ impl Trial {
         }
     }
 
-    /// What a tool says that a call would do.
+    /// Returns a tool's preview of a call.
     pub(crate) fn preview(&self, tool: &str, arguments: &Value) -> String {
         let tool = tool.parse().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -95,12 +95,12 @@ impl Trial {
         }
     }
 
-    /// What a tool says, in a line: its result, or its error.
+    /// Calls a tool and formats its result or error as one line.
     pub(crate) fn show(&self, tool: &str, arguments: Value) -> String {
         shown(self.call(tool, arguments))
     }
 
-    /// The same for the last call again, as after a crash: its steps are recorded.
+    /// Repeats the last call as after a crash, with its recorded steps.
     pub(crate) fn again(&self, tool: &str, arguments: Value) -> String {
         shown(self.go_on(tool, arguments))
     }
@@ -113,7 +113,7 @@ fn shown(said: Result<Value, Error>) -> String {
     }
 }
 
-/// Values, attachments and steps in memory; built-in tools wait for nothing.
+/// Values, attachments and steps in memory. Waits are not supported, because no built-in tool waits.
 #[derive(Default)]
 pub(crate) struct Scope {
     values: Mutex<BTreeMap<String, Value>>,

@@ -1,7 +1,7 @@
-//! `value_set`, `value_get`, `value_list`: named values that live as long as the session.
+//! `value_set`, `value_get`, `value_list`: named values of the session.
 //!
-//! A write commits with the call's answer, so it happens exactly once. Calls of one reply run in the order asked: what
-//! one writes, the next one reads.
+//! A write commits with the result of the call, so it happens exactly once. Calls of one reply run in order, so each
+//! sees the writes of the ones before it.
 use outlast_ports::service::Values;
 use outlast_ports::tool::{About, Call, Ran, Tool, done};
 use outlast_vocab::tool::Scheduling;
@@ -10,13 +10,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Keeps a value under a name, or removes it.
+/// The tool that stores or removes a value.
 pub struct ValueSet;
 
-/// Gives the value of a name.
+/// The tool that returns a value.
 pub struct ValueGet;
 
-/// Lists the names of values.
+/// The tool that lists the names of values.
 pub struct ValueList;
 
 /// What the model passes to `value_set`.

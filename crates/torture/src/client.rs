@@ -1,6 +1,6 @@
-//! The outside: sends inputs until they are acknowledged, answers questions, and stops some turns.
+//! The users: send inputs until they are acknowledged, answer questions, and cancel some turns.
 //!
-//! It keeps what it was told in the ledger before it does anything else, and never forgets a promise.
+//! Each acknowledgement is written to the ledger before anything else happens, so no promise is forgotten.
 use crate::dice::Dice;
 use crate::judge::{Broken, Promise};
 use crate::ledger::{Entry, Ledger};
@@ -11,39 +11,39 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
-/// Sessions that take any input. Others have one purpose.
+/// The number of sessions for arbitrary inputs. Other sessions have one purpose.
 const SESSIONS: u64 = 4;
 
-/// Letters of an input that makes the log grow: about 200 pages.
+/// The length of an input that makes the log grow: about 200 pages.
 const BALLAST: usize = 800_000;
 
-/// Everything the outside knows of one database.
+/// The state of all users of one database.
 pub(crate) struct Client {
     dice: Dice,
     ledger: Ledger,
     orders: Vec<Order>,
     receipts: BTreeMap<String, Receipt>,
-    /// Completion keys of calls that wait for us.
+    /// Completion keys of calls that wait for an answer.
     questions: BTreeSet<String>,
-    /// Completion keys that need no answer from us any more.
+    /// Completion keys that need no further answer.
     answered: BTreeSet<String>,
-    /// Turns that we wanted to stop.
+    /// Turns that we tried to cancel.
     wished: BTreeSet<String>,
     answers: u64,
-    /// What we were told that cannot be true.
+    /// Contradictions in what we were told.
     pub(crate) broken: Vec<Broken>,
 }
 
-/// What becomes of a command that the outside runs.
+/// What happens to a command.
 pub(crate) enum Fate {
     /// It runs to its end.
     Lives,
-    /// It is killed after this time, unless it was faster.
+    /// It is killed after this time, unless it ends first.
     Dies(Duration),
 }
 
 impl Client {
-    /// The outside of a new database.
+    /// Creates the users of a new database.
     pub(crate) fn new(dir: &Path, dice: Dice) -> io::Result<Self> {
         Ok(Self {
             dice,
@@ -58,7 +58,7 @@ impl Client {
         })
     }
 
-    /// One more input, of any kind.
+    /// Adds an input of any kind.
     pub(crate) fn order(&mut self) {
         let kind = self.dice.below(100);
         let session = format!("session {}", self.dice.below(SESSIONS));
@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    /// One more input, of the kind that makes the log grow.
+    /// Adds an input that makes the log grow.
     pub(crate) fn ballast(&mut self) {
         self.add("ballast".to_owned(), &format!("ballast {}", "x".repeat(BALLAST)), false);
     }
@@ -87,25 +87,26 @@ impl Client {
         });
     }
 
-    /// What a worker that starts is given: all that was not acknowledged, and some that was. A client cannot always tell.
+    /// Returns the inputs for a new worker: all unacknowledged ones, and some others, because a client cannot always
+    /// tell.
     pub(crate) fn wants_sent(&mut self) -> Vec<Order> {
         let Self { orders, receipts, dice, .. } = self;
         let again = |order: &&Order| !receipts.contains_key(&order.key) || dice.percent(10);
         orders.iter().filter(again).cloned().collect()
     }
 
-    /// Whether every input was acknowledged and every question answered that is ever going to be.
+    /// Returns whether every input is acknowledged and every question is answered that ever will be.
     pub(crate) fn is_content(&self) -> bool {
         self.orders.iter().all(|order| self.receipts.contains_key(&order.key))
             && self.open_questions().is_empty()
     }
 
-    /// Keeps what it is told.
+    /// Records a message.
     pub(crate) fn hear(&mut self, news: &News) -> io::Result<()> {
         match news {
             News::Said { said: Said::Accepted(receipt), .. } => self.accepted(receipt)?,
             News::Said { said: Said::Refused { key, why }, .. } => {
-                // Somebody who is stopped may hold the database for longer than anybody waits.
+                // A stopped process may hold the database for longer than the timeout.
                 if !why.starts_with("store.busy") {
                     self.doubt(Promise::Corrupted, format!("the input `{key}` was refused: {why}"));
                 }
@@ -137,7 +138,7 @@ impl Client {
         self.broken.push(Broken { promise, how });
     }
 
-    /// Questions that are to be answered. Whose input was not acknowledged yet, we cannot know.
+    /// Returns the questions to answer. A question whose input is not acknowledged yet cannot be assigned.
     fn open_questions(&self) -> Vec<String> {
         let mine = |question: &&String| {
             let turn = question.parse::<CompletionKey>().map(|key| key.turn.to_string()).unwrap_or_default();
@@ -148,7 +149,7 @@ impl Client {
         self.questions.iter().filter(mine).cloned().collect()
     }
 
-    /// Answers a question or stops a turn, with a command of the real binary; says whether the command was killed.
+    /// Answers a question or cancels a turn, with a command of the real binary. Returns whether the command was killed.
     pub(crate) fn act(&mut self, binary: &Binary, fate: &Fate) -> io::Result<Option<Death>> {
         let questions = self.open_questions();
         let turns: Vec<String> = self.receipts.values().map(|receipt| receipt.turn.clone()).collect();
@@ -159,7 +160,7 @@ impl Client {
         }
     }
 
-    /// Answers every question that is open.
+    /// Answers every open question.
     pub(crate) fn answer_all(&mut self, binary: &Binary) -> io::Result<()> {
         for question in self.open_questions() {
             self.answer(binary, &question, &Fate::Lives)?;
@@ -203,17 +204,17 @@ impl Client {
         }
     }
 
-    /// Keys of all inputs.
+    /// Returns the keys of all inputs.
     pub(crate) fn sent(&self) -> BTreeSet<String> {
         self.orders.iter().map(|order| order.key.clone()).collect()
     }
 
-    /// Keys of the inputs whose question nobody answers.
+    /// Returns the keys of the inputs whose question is never answered.
     pub(crate) fn unanswered(&self) -> BTreeSet<String> {
         self.orders.iter().filter(|order| is_unanswered(order)).map(|order| order.key.clone()).collect()
     }
 
-    /// Turns that we wanted to stop.
+    /// Returns the turns that we tried to cancel.
     pub(crate) fn wished(&self) -> BTreeSet<String> {
         self.wished.clone()
     }
@@ -223,7 +224,7 @@ fn is_unanswered(order: &Order) -> bool {
     order.text.starts_with("unanswered")
 }
 
-/// Runs a command; gives how it ended and all it said.
+/// Runs a command. Returns how it ended and its output.
 fn run(binary: &Binary, arguments: &[&str], fate: &Fate) -> io::Result<(Death, String)> {
     let mut process = Process(binary.command(arguments).spawn()?);
     let death = match fate {
@@ -234,7 +235,7 @@ fn run(binary: &Binary, arguments: &[&str], fate: &Fate) -> io::Result<(Death, S
         }
     };
     let mut said = String::new();
-    // What a command says fits into its pipe, so nobody has to read along.
+    // The output fits into the pipe, so it can be read at the end.
     if let (Some(mut out), Some(mut complaint)) = (process.0.stdout.take(), process.0.stderr.take()) {
         out.read_to_string(&mut said)?;
         complaint.read_to_string(&mut said)?;

@@ -1,24 +1,24 @@
-//! Chance that can be repeated: the same seed throws the same numbers.
+//! Repeatable random numbers: the same seed gives the same numbers.
 use std::time::Duration;
 
-/// What dice are thrown for.
+/// The purpose of a random stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Purpose {
-    /// How long the round is.
+    /// The length of the round.
     Round,
-    /// What the outside does.
+    /// The behaviour of the users.
     Client,
-    /// What the nemesis does in this scene.
+    /// The faults in this scene.
     Scene(u64),
 }
 
-/// A seeded generator (`SplitMix64`). Good enough to choose where to kill, and nothing else.
+/// A seeded generator (`SplitMix64`), which is good enough to choose where to kill.
 #[derive(Debug)]
 pub(crate) struct Dice(u64);
 
 impl Dice {
-    /// The dice for one purpose of one round of a run. What falls for one changes nothing for another: a round can be
-    /// played alone, and the scenes of a round stay the same however long each of them takes.
+    /// Creates the stream for one purpose of one round. Streams are independent: a round can be played alone, and its
+    /// scenes do not depend on how long each takes.
     pub(crate) fn of(seed: u64, round: u64, purpose: Purpose) -> Self {
         let purpose = match purpose {
             Purpose::Round => 0,
@@ -40,28 +40,29 @@ impl Dice {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// Whether something happens that does so this many times out of a hundred.
+    /// Returns true with this probability in percent.
     pub(crate) fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
 
-    /// A time below `most`.
+    /// Returns a time below `most`.
     pub(crate) fn within(&mut self, most: Duration) -> Duration {
         Duration::from_micros(self.below(u64::try_from(most.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// A time between 50 µs and 200 ms. Short ones are as likely as long ones: each doubling has the same chance.
+    /// Returns a time between 50 µs and 200 ms. Short times are as likely as long ones: each doubling has the same
+    /// chance.
     pub(crate) fn soon(&mut self) -> Duration {
         let shortest = Duration::from_micros(50) * (1 << self.below(11));
         shortest + self.within(shortest)
     }
 
-    /// One of these.
+    /// Picks one of these.
     pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         let at = self.below(from.len().max(1) as u64);
         from.get(usize::try_from(at).unwrap_or(0))

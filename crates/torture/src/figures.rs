@@ -1,36 +1,36 @@
-//! What is counted.
+//! The statistics of a run.
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// In what a process was killed, as far as it shows from outside.
+/// The activity of a process when it was killed, as far as visible from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A worker that made its database, before it took inputs.
+    /// A worker that created its database and did not accept inputs yet.
     Creating,
-    /// A worker that started on a database that was there, before it took inputs.
+    /// A worker that started on an existing database and did not accept inputs yet.
     Starting,
-    /// A worker after a random time.
+    /// A worker, after a random time.
     Running,
     /// A worker that had just acknowledged an input.
     Acknowledging,
-    /// A worker whose tool had just acted.
+    /// A worker whose tool had just executed.
     Executing,
-    /// A worker that was asked to end and drained or closed.
+    /// A worker that was asked to shut down and was draining or closing.
     Closing,
-    /// A worker that moved the log into the database: the file had changed, the process had not ended.
+    /// A worker that was checkpointing: the database file had changed, and the process had not ended.
     Checkpointing,
     /// One of two workers on one database.
     Paired,
-    /// A worker that was stopped for longer than its lease, then or after it went on.
+    /// A worker that was stopped for longer than its lease, killed during the stop or after it continued.
     Stopped,
     /// A command that resolves a wait or cancels a turn.
     Commanding,
 }
 
 impl Kind {
-    /// All of them, in the order in which they are shown.
+    /// All kinds, in display order.
     pub const ALL: [Self; 10] = [
         Self::Creating,
         Self::Starting,
@@ -44,7 +44,7 @@ impl Kind {
         Self::Commanding,
     ];
 
-    /// Its name in tables and in JSON.
+    /// Returns its name in tables and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Creating => "creating",
@@ -61,16 +61,16 @@ impl Kind {
     }
 }
 
-/// What happened in a round, or in all of them.
+/// The statistics of one round, or of all rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Databases.
+    /// The number of databases.
     pub rounds: u64,
-    /// Processes that were alive and were killed.
+    /// Live processes that were killed.
     pub kills: BTreeMap<Kind, u64>,
     /// Processes that were stopped for longer than their lease.
     pub stops: u64,
-    /// Sessions that another process took from one that was stopped.
+    /// Sessions that another process took over from a stopped one.
     pub taken_over: u64,
     /// Processes that were started.
     pub starts: u64,
@@ -82,38 +82,38 @@ pub struct Figures {
     pub answered: u64,
     /// Turns that were cancelled.
     pub cancelled: u64,
-    /// Inputs that joined a turn under way.
+    /// Inputs that joined a running turn.
     pub joined: u64,
-    /// Turns that wait for somebody outside who never comes.
+    /// Turns that wait for an answer that never comes.
     pub waiting: u64,
     /// Calls in the journals.
     pub calls: u64,
-    /// What the witness saw.
+    /// Executions that the witness recorded.
     pub executions: u64,
-    /// Calls whose outcome nobody knows.
+    /// Calls with an unknown outcome.
     pub unknown: u64,
-    /// Acknowledged and not there.
+    /// Acknowledged but missing.
     pub lost: u64,
-    /// Happened more often than it may.
+    /// Executed more often than allowed.
     pub repeated: u64,
-    /// Not what the journal says.
+    /// Different from what the journal says.
     pub corrupted: u64,
-    /// How long it took.
+    /// The duration.
     pub time: Duration,
 }
 
 impl Figures {
-    /// Kills of all kinds.
+    /// Returns the kills of all kinds.
     pub fn kills(&self) -> u64 {
         self.kills.values().sum()
     }
 
-    /// Whether every promise was kept.
+    /// Returns whether every promise was kept.
     pub fn is_kept(&self) -> bool {
         self.lost + self.repeated + self.corrupted == 0
     }
 
-    /// The numbers that have a name, in the order in which they are shown.
+    /// Returns the named numbers, in display order.
     fn named(&self) -> [(&'static str, u64); 16] {
         [
             ("rounds", self.rounds),
@@ -135,7 +135,7 @@ impl Figures {
         ]
     }
 
-    /// One line.
+    /// Formats the statistics as one line.
     pub(crate) fn line(&self) -> String {
         format!(
             "{} kills, {} inputs, {} calls, {} executions, {} unknown; {} lost, {} repeated, {} corrupted; {:.1} s",
@@ -151,7 +151,7 @@ impl Figures {
         )
     }
 
-    /// The closing table.
+    /// Formats the closing table.
     pub fn table(&self) -> String {
         let mut rows: Vec<(String, String)> = vec![("kills".into(), self.kills().to_string())];
         for kind in Kind::ALL {
@@ -166,13 +166,13 @@ impl Figures {
         rows.join("\n") + "\n"
     }
 
-    /// Kills in a minute.
+    /// Returns the kills per minute.
     fn rate(&self) -> f64 {
         let kills = u32::try_from(self.kills()).map_or(f64::MAX, f64::from);
         kills * 60.0 / self.time.as_secs_f64().max(0.001)
     }
 
-    /// The figures as JSON. Names stay.
+    /// Returns the statistics as JSON. The names are stable.
     pub(crate) fn json(&self) -> Value {
         let by_kind = Kind::ALL.map(|kind| (kind.name(), self.kills.get(&kind).copied().unwrap_or(0)));
         let mut json = json!({

@@ -1,6 +1,6 @@
-//! What a database says of itself once it rests, read through the façade and folded by call and by turn.
+//! Reads the journal of an idle database through the façade, grouped by call and by turn.
 //!
-//! A fold of its own, not the kernel's: what is judged must not be the judge.
+//! It does not use the kernel's own fold, because the code under test must not judge itself.
 use outlast::sqlite::Sqlite;
 use outlast::store::{Content, Journal, Queries, SessionState, SessionView};
 use outlast::vocab::effect::{BatchCall, Command, Outcome, ToolOutcome};
@@ -12,71 +12,71 @@ use outlast::{Error, Kind, TurnId};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Rows in one page of a listing.
+/// The page size of listings.
 const PAGE: usize = 500;
 
-/// A session at rest.
+/// An idle session.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// Its id, for messages.
     pub(crate) id: String,
-    /// How it stands.
+    /// Its state.
     pub(crate) state: SessionState,
-    /// The turn that is not over, and what kinds of things it waits for.
+    /// The unfinished turn, and the kinds of its waits.
     pub(crate) active: Option<(TurnId, Vec<WaitKind>)>,
-    /// The value that the transactional tool counts in.
+    /// The counter value of the transactional tool.
     pub(crate) count: u64,
     /// Its turns.
     pub(crate) turns: BTreeMap<TurnId, Turn>,
-    /// Its calls, in the order asked.
+    /// Its calls, in order.
     pub(crate) calls: Vec<Call>,
-    /// Facts that no run of ours should leave.
+    /// Facts that should not occur in our runs.
     pub(crate) oddities: Vec<String>,
 }
 
-/// A turn, from the records of its session.
+/// A turn, according to the records of its session.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
     /// The idempotency key of its input.
     pub(crate) key: String,
-    /// Where its input stands.
+    /// The position of its input.
     pub(crate) seq: u64,
-    /// The hash of the chain there.
+    /// The chain hash at that position.
     pub(crate) hash: String,
-    /// How often it began.
+    /// How often it started.
     pub(crate) started: usize,
-    /// Turns that took its input in at a checkpoint.
+    /// Turns that took its input at a checkpoint.
     pub(crate) joined: Vec<TurnId>,
-    /// Whether somebody asked for its stop.
+    /// Whether its cancellation was requested.
     pub(crate) cancelled: bool,
-    /// How it ended: once, or not yet.
+    /// Its ends: one, or none yet.
     pub(crate) ends: Vec<End>,
-    /// Resolutions of its waits, as they came.
+    /// The recorded resolutions of its waits.
     pub(crate) resolved: Vec<(ReplayKey, Resolution)>,
-    /// Resolutions of its waits, as they were read.
+    /// The resolutions of its waits as the turn read them.
     pub(crate) read: Vec<(ReplayKey, Resolution)>,
 }
 
-/// A call, from the records of its session.
+/// A call, according to the records of its session.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// Its id and key towards the outside.
+    /// Its id, which is its idempotency key.
     pub(crate) id: String,
     /// The tool.
     pub(crate) tool: String,
-    /// What may happen to it when it is interrupted.
+    /// Its effect class, which decides what happens if it is interrupted.
     pub(crate) class: EffectClass,
     /// The fingerprint of its arguments.
     pub(crate) arguments: String,
     /// The turn it belongs to.
     pub(crate) turn: TurnId,
-    /// The attempt it is at, as far as the journal knows.
+    /// The last recorded attempt.
     pub(crate) attempt: u32,
     /// Its outcomes: one, or none yet.
     pub(crate) outcomes: Vec<ToolOutcome>,
-    /// Whether a person said how it went.
+    /// Whether an operator recorded its outcome.
     pub(crate) settled: bool,
-    /// The attempts under which each of its steps was recorded.
+    /// Its recorded steps with the attempts that recorded them.
     pub(crate) steps: Vec<(String, u32)>,
     claim: ClaimRef,
     key: ReplayKey,
@@ -164,11 +164,11 @@ impl Session {
                 _ => {}
             },
             Fact::Stuck { failure } => self.odd(record, &format!("the turn got stuck: {failure}")),
-            // A turn that is stopped while it waits leaves a call without a result; nothing else does here.
+            // Only a turn that is cancelled while it waits leaves a call without a result.
             Fact::Repaired { .. } if self.turns.values().any(|turn| turn.cancelled) => {}
-            // A long session is made shorter for the model; nothing is changed by it.
-            // Who goes on after a kill says so.
-            // What was said before a cancel is kept.
+            // Compaction shortens a long session for the model and changes nothing else.
+            // A worker that resumes after a kill records it.
+            // Text before a cancellation is kept.
             Fact::Parked { .. } | Fact::Compacted(_) | Fact::Resumed(_) | Fact::Interrupted(_) => {}
             Fact::Opened { .. }
             | Fact::HeadMoved { .. }
@@ -240,7 +240,7 @@ pub(crate) fn read(database: &Path) -> Result<Vec<Session>, Error> {
     })
 }
 
-/// Whether no session has anything to do. One that is parked without a deadline waits for somebody outside.
+/// Returns whether no session has work to do. A session that is parked without a deadline waits for a person.
 pub(crate) fn rests(database: &Path) -> Result<bool, Error> {
     let views = look(database, list)?;
     Ok(views.iter().all(|session| match session.state {
@@ -250,13 +250,13 @@ pub(crate) fn rests(database: &Path) -> Result<bool, Error> {
     }))
 }
 
-/// How many sessions a worker drives.
+/// Returns the number of sessions that a worker drives.
 pub(crate) fn driven_by(database: &Path, worker: &str) -> Result<usize, Error> {
     let views = look(database, list)?;
     Ok(views.iter().filter_map(|session| session.worker).filter(|held| held.to_string() == worker).count())
 }
 
-/// Every session of a database.
+/// Lists every session of a database.
 async fn list(store: &Sqlite) -> Result<Vec<SessionView>, Error> {
     let mut views: Vec<SessionView> = Vec::new();
     loop {
@@ -268,7 +268,7 @@ async fn list(store: &Sqlite) -> Result<Vec<SessionView>, Error> {
     }
 }
 
-/// Opens a database for one look. It is not held open: who holds it changes when the log is put away.
+/// Opens a database for one query. It is not kept open, because open connections affect when the log is checkpointed.
 fn look<T>(database: &Path, ask: impl AsyncFnOnce(&Sqlite) -> Result<T, Error>) -> Result<T, Error> {
     let store = Sqlite::open(database)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|cause| {

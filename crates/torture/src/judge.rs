@@ -1,7 +1,7 @@
-//! Holds the journal against the witness and the ledger. Pure: it reads nothing but what it is given.
+//! Compares the journal with the witness and the ledger. Pure: it only reads its arguments.
 //!
-//! Three ways to break a promise: what was acknowledged is **lost**, what must happen once is **repeated**, what the
-//! journal says is not so (**corrupted**).
+//! A promise can be broken in three ways: something acknowledged is **lost**, something that must happen once is
+//! **repeated**, or the journal is wrong (**corrupted**).
 use crate::journal::{Call, Session, Turn};
 use crate::ledger::Entry;
 use crate::sighting::Execution;
@@ -17,59 +17,59 @@ use std::collections::{BTreeMap, BTreeSet};
 #[cfg(test)]
 mod tests;
 
-/// The steps of the tool that has some, in their order.
+/// The steps of the tool with durable steps, in order.
 const STEPS: [&str; 3] = ["left", "right", "home"];
 
-/// How a promise can be broken.
+/// The ways to break a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Promise {
-    /// What was acknowledged is gone, or never comes to its end.
+    /// Something acknowledged is gone or never ends.
     Lost,
-    /// What must happen once happened twice.
+    /// Something that must happen once happened twice.
     Repeated,
-    /// What the journal says is not so.
+    /// The journal is wrong.
     Corrupted,
 }
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// In which way.
+    /// The kind of the failure.
     pub promise: Promise,
-    /// How it shows.
+    /// A description.
     pub how: String,
 }
 
-/// Everything that is known of one database when it is at rest.
+/// The evidence about one idle database.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
-    /// What was acknowledged.
+    /// The acknowledgements.
     pub(crate) ledger: Vec<Entry>,
     /// Keys of the inputs that were sent.
     pub(crate) sent: BTreeSet<String>,
-    /// Keys of the inputs that nobody will ever answer; they wait.
+    /// Keys of the inputs that are never answered; their turns wait.
     pub(crate) unanswered: BTreeSet<String>,
-    /// Turns that somebody wanted to stop, whether that was acknowledged or not.
+    /// Turns whose cancellation was requested, acknowledged or not.
     pub(crate) wished: BTreeSet<String>,
-    /// What the witness saw.
+    /// The executions that the witness recorded.
     pub(crate) executions: Vec<Execution>,
-    /// What the journal says.
+    /// The sessions in the journal.
     pub(crate) sessions: Vec<Session>,
     /// The calls that `outlast unknown` lists.
     pub(crate) listed: BTreeSet<String>,
 }
 
-/// A lie to the judge. A run with it must fail.
+/// A planted error in the evidence. A run with it must fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// The journal forgets an acknowledged input.
+    /// The journal lacks an acknowledged input.
     Lost,
-    /// The witness saw a payment twice.
+    /// The witness has a payment twice.
     Repeated,
 }
 
 impl Evidence {
-    /// Makes it say what is not so, to see that it is noticed.
+    /// Plants an error, to check that the judge finds it.
     pub(crate) fn plant(&mut self, planted: Planted) {
         match planted {
             Planted::Lost => {
@@ -89,7 +89,7 @@ impl Evidence {
     }
 }
 
-/// Every promise that is broken.
+/// Returns every broken promise.
 pub(crate) fn judge(evidence: &Evidence) -> Vec<Broken> {
     let mut judge = Judge { evidence, turns: BTreeMap::new(), broken: Vec::new() };
     for session in &evidence.sessions {
@@ -118,7 +118,7 @@ impl<'a> Judge<'a> {
         self.broken.push(Broken { promise, how });
     }
 
-    /// No session is left running, and no record is there that nobody can explain.
+    /// Checks that no session is left running and no unexplained record exists.
     fn sessions(&mut self) {
         for session in &self.evidence.sessions {
             if !matches!(session.state, SessionState::Idle | SessionState::Parked) {
@@ -136,7 +136,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// What was acknowledged is there.
+    /// Checks that everything acknowledged exists.
     fn acknowledgements(&mut self) {
         for entry in &self.evidence.ledger {
             match entry {
@@ -178,7 +178,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Each input is one turn, and each turn ends once, in a way that somebody wanted.
+    /// Checks that each input is one turn, and that each turn ends once, in an expected way.
     fn turns(&mut self) {
         let mut keys: BTreeMap<&str, usize> = BTreeMap::new();
         for (id, (session, turn)) in self.turns.clone() {
@@ -207,7 +207,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// A turn that is not over waits for something that has a name and that nobody will give it.
+    /// Checks that an unfinished turn waits for an answer that never comes.
     fn waits(&mut self, id: &str, session: &Session, turn: &Turn) {
         let waits = session.active.as_ref().is_some_and(|(active, kinds)| {
             active.to_string() == id && kinds.as_slice() == [WaitKind::Completion]
@@ -231,7 +231,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// A wait is resolved once, and what was read is what was given.
+    /// Checks that a wait is resolved once, and that the turn read the given resolution.
     fn resolutions(&mut self, id: &str, turn: &Turn) {
         let mut given: BTreeMap<&str, &Resolution> = BTreeMap::new();
         for (key, resolution) in &turn.resolved {
@@ -254,7 +254,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Each execution belongs to a call that was durable before it, and no attempt acts twice.
+    /// Checks that each execution belongs to a call that was durable before it, and that no attempt executes twice.
     fn executions(&mut self) {
         let calls: BTreeMap<&str, &Call> = self
             .evidence
@@ -290,7 +290,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Each call has one outcome, and it is the one that the executions say.
+    /// Checks that each call has one outcome, which matches the executions.
     fn calls(&mut self) {
         for call in self.evidence.sessions.iter().flat_map(|session| &session.calls) {
             let seen: Vec<&Execution> =
@@ -339,7 +339,7 @@ impl<'a> Judge<'a> {
             ToolOutcome::Done(ToolResult::Err(failure)) => {
                 let explained = match failure.code {
                     Kind::ToolCancelled => cancelled,
-                    // A tool that can be asked is known not to have acted, and so is one that a cancelled turn never began.
+                    // A tool with a probe knows that it did not act. A cancelled turn may never have started the call.
                     Kind::ToolInterrupted => tool == "book" || cancelled,
                     _ => false,
                 };
@@ -352,7 +352,7 @@ impl<'a> Judge<'a> {
                 }
             }
             ToolOutcome::Unknown => {
-                // A tool that can be asked knows, unless its turn was stopped while it ran.
+                // A tool with a probe knows its outcome, unless its turn was cancelled while it ran.
                 if !once || (tool == "book" && !cancelled) {
                     self.breaks(Promise::Corrupted, format!("the outcome of `{tool}` for {id} is unknown"));
                 }
@@ -360,7 +360,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// A step that was answered is not run again.
+    /// Checks that an answered step is not run again.
     fn steps(&mut self, call: &Call, seen: &[&Execution]) {
         if call.tool == "walk" && call.is_done() && call.steps.len() < STEPS.len() {
             self.breaks(Promise::Lost, format!("{} is done, but a step of it was never answered", call.id));
@@ -370,7 +370,7 @@ impl<'a> Judge<'a> {
             ran.map(|execution| execution.attempt).collect()
         };
         for (earlier, later) in STEPS.iter().zip(&STEPS[1..]) {
-            // Whoever goes on to a step knows the one before it to be durable.
+            // A call that continues to a step knows that the step before it is durable.
             if let (Some(again), Some(went_on)) =
                 (attempts(earlier).iter().max(), attempts(later).iter().min())
                 && again > went_on
@@ -395,7 +395,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The calls of unknown outcome are listed, and no others.
+    /// Checks that exactly the calls of unknown outcome are listed.
     fn unknown(&mut self) {
         let calls = self.evidence.sessions.iter().flat_map(|session| &session.calls);
         let unknown: BTreeSet<String> =
@@ -413,12 +413,12 @@ impl<'a> Judge<'a> {
 }
 
 impl Call {
-    /// Whether it gave a result.
+    /// Returns whether it returned a result.
     pub(crate) fn is_done(&self) -> bool {
         self.outcomes.iter().any(|outcome| matches!(outcome, ToolOutcome::Done(ToolResult::Ok(_))))
     }
 
-    /// Whether nobody knows what became of it.
+    /// Returns whether its outcome is unknown.
     pub(crate) fn is_unknown(&self) -> bool {
         self.outcomes.contains(&ToolOutcome::Unknown)
     }

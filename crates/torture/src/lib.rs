@@ -1,9 +1,14 @@
-//! Tortures the real binary: kills it, stops it and starts it again, at random times and at chosen ones, and holds what
-//! its journal says against what an outside witness saw.
+//! Tortures the real binary: kills, stops and restarts it, at random and at chosen times, and compares its journal with
+//! the records of an outside witness.
 //!
-//! `cargo xtask torture` is the way in. Reading order: [`Plan`] (what is asked for), `round` (one database from its first
-//! byte to its judgement), `scenes` (what is done to it), `stage` and `worker` (how), `client` and `ledger` (the outside
-//! and what it was promised), `witness` and `sighting` (what really happened), `journal` and `judge` (whether that fits).
+//! Run it with `cargo xtask torture`. To read the code, start with:
+//!
+//! - [`Plan`]: the settings of a run,
+//! - `round`: one database from its creation to the verdict,
+//! - `scenes`: the faults, with `stage` and `worker` for their mechanics,
+//! - `client` and `ledger`: the users and what was acknowledged to them,
+//! - `witness` and `sighting`: what really happened,
+//! - `journal` and `judge`: the comparison.
 #![cfg(unix)]
 
 mod client;

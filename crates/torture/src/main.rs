@@ -1,4 +1,4 @@
-//! `outlast-torture`: what `cargo xtask torture` runs.
+//! `outlast-torture`, the program behind `cargo xtask torture`.
 use outlast_torture::{Plan, Planted, Seat, run, serve_if_asked};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,10 +15,10 @@ usage: outlast-torture [--kills N] [--minutes M] [--seed S] [--round R] [--json 
   --dir DIR     play below DIR, a directory on a real disk; target/torture if not given
 ";
 
-/// Kills that are wanted when nobody says otherwise.
+/// The default number of kills.
 const KILLS: u64 = 1_000;
 
-/// What the command line asks for.
+/// The parsed command line.
 struct Asked {
     plan: Plan,
     json: Option<PathBuf>,
@@ -61,13 +61,13 @@ fn torture(asked: &Asked) -> Result<ExitCode, Box<dyn std::error::Error>> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Finds what is needed on this machine.
+/// Checks that the binary exists, and makes the paths absolute.
 fn prepared(mut asked: Asked) -> Result<Asked, String> {
     let Plan { outlast, dir, .. } = &mut asked.plan;
     if !outlast.is_file() {
         return Err(format!("expected the binary at {}; `cargo xtask torture` builds it", outlast.display()));
     }
-    // The binary is started elsewhere, so every path has to hold there too.
+    // The binary runs in another directory, so paths must be absolute.
     *dir = std::path::absolute(&*dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     Ok(asked)
 }
@@ -98,7 +98,7 @@ fn parse(arguments: &[String]) -> Result<Asked, String> {
             "--round" => plan.round = Some(number(name, value()?)?),
             "--json" => json = Some(value()?.into()),
             "--dir" => plan.dir = value()?.into(),
-            // Hidden: it puts a lie into the evidence, and the run must fail.
+            // Hidden: plants an error in the evidence, and the run must fail.
             "--plant" => plan.planted = Some(planted(value()?)?),
             _ => return Err(format!("unknown argument `{name}`")),
         }

@@ -1,4 +1,4 @@
-//! One round: a database from its first byte, through everything the nemesis does to it, to its judgement.
+//! One round: a database from its creation, through all faults, to the verdict.
 use crate::Plan;
 use crate::dice::{Dice, Purpose};
 use crate::figures::Figures;
@@ -12,28 +12,28 @@ use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// A lease short enough to wait for, and long enough for a worker that is only slow.
+/// The lease: short enough to wait for, and long enough for a slow worker.
 const LEASE: Duration = Duration::from_millis(400);
 
-/// Everything has to come to rest in this time once nobody does harm any more.
+/// The timeout for reaching an idle state without further faults.
 const REST_WITHIN: Duration = Duration::from_mins(1);
 
-/// How often we look whether it has.
+/// How often to check whether it is idle.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Kills in a round: at least this many, and up to as many more.
+/// The minimum number of kills in a round. A random number below this is added.
 const KILLS: u64 = 10;
 
-/// What came of a round.
+/// The result of a round.
 pub(crate) struct Outcome {
     pub(crate) figures: Figures,
     pub(crate) broken: Vec<Broken>,
 }
 
-/// How much harm a round may do.
+/// The limits of a round.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds {
-    /// Kills that are wanted.
+    /// The number of kills wanted.
     pub(crate) kills: u64,
     /// When to stop.
     pub(crate) until: Option<Instant>,
@@ -73,7 +73,7 @@ pub(crate) fn play(plan: &Plan, number: u64, dir: &Path, bounds: Bounds) -> Resu
     Ok(Outcome { figures, broken })
 }
 
-/// Runs a worker without faults until everything rests.
+/// Runs a worker without faults until everything is idle.
 fn heal(stage: &mut Stage) -> Result<Vec<Broken>, Box<dyn Error>> {
     stage.note("heal")?;
     let begun = Instant::now();
@@ -83,7 +83,7 @@ fn heal(stage: &mut Stage) -> Result<Vec<Broken>, Box<dyn Error>> {
     loop {
         stage.listen_for(LOOK)?;
         stage.client.answer_all(&stage.binary)?;
-        // A database that cannot be read does not rest; why it cannot, is found out below.
+        // A database that cannot be read is not idle; the reason is found below.
         if stage.client.is_content() && journal::rests(&stage.binary.database()).unwrap_or(false) {
             break;
         }
@@ -98,8 +98,8 @@ fn heal(stage: &mut Stage) -> Result<Vec<Broken>, Box<dyn Error>> {
     Ok(broken)
 }
 
-/// Asks everybody: the real commands, SQLite, the journal, the witness, the ledger. A journal that cannot be read is
-/// found and not judged.
+/// Collects the evidence: the real commands, SQLite, the journal, the witness and the ledger. An unreadable journal is
+/// reported and not judged.
 fn gather(stage: &Stage, broken: &mut Vec<Broken>) -> Result<Option<Evidence>, Box<dyn Error>> {
     let Stage { binary, client, .. } = stage;
     let mut corrupted = |how| broken.push(Broken { promise: Promise::Corrupted, how });
@@ -134,7 +134,7 @@ fn gather(stage: &Stage, broken: &mut Vec<Broken>) -> Result<Option<Evidence>, B
     }))
 }
 
-/// What SQLite finds wrong with its file.
+/// Returns the damage that SQLite finds in its file.
 fn damage(database: &Path) -> rusqlite::Result<Option<String>> {
     let file = rusqlite::Connection::open(database)?;
     let whole: String = file.query_one("PRAGMA integrity_check", [], |row| row.get(0))?;

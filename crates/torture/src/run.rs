@@ -1,4 +1,4 @@
-//! A run: rounds until enough were killed, time is up, or a promise was broken.
+//! A run: rounds until enough processes were killed, the time is up, or a promise was broken.
 use crate::figures::Figures;
 use crate::judge::{Broken, Planted};
 use crate::round::{self, Bounds};
@@ -9,44 +9,44 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What is asked for.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The binary `outlast`.
     pub outlast: PathBuf,
-    /// Where the witness lives.
+    /// Where the witness runs.
     pub seat: Seat,
-    /// Where the directories of the rounds are made.
+    /// The parent directory of the rounds.
     pub dir: PathBuf,
-    /// What chooses.
+    /// The random seed.
     pub seed: u64,
     /// Stop after this many kills.
     pub kills: Option<u64>,
     /// Stop after this time.
     pub time: Option<Duration>,
-    /// Play only this round, however many kills it has.
+    /// Play only this round, with all its kills.
     pub round: Option<u64>,
-    /// Also make the write-ahead log so long that it is moved while nobody writes. Takes seconds in a debug build.
+    /// Also grow the write-ahead log so far that it is checkpointed without a write. Takes seconds in a debug build.
     pub ballast: bool,
-    /// Make the evidence say that a promise is broken.
+    /// Plant an error in the evidence.
     pub planted: Option<Planted>,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// What chose.
+    /// The random seed.
     pub seed: u64,
-    /// What was counted.
+    /// The statistics.
     pub figures: Figures,
-    /// The promises that were broken. The first round that breaks one is the last.
+    /// The broken promises. The run stops after the first round that breaks one.
     pub broken: Vec<Broken>,
-    /// Which round that was, and its directory, which is kept.
+    /// The failed round and its directory, which is kept.
     pub failed: Option<(u64, PathBuf)>,
 }
 
 impl Report {
-    /// The figures as JSON. Names stay.
+    /// Returns the report as JSON. The names are stable.
     pub fn json(&self) -> Value {
         let mut json = self.figures.json();
         json["seed"] = self.seed.into();
@@ -56,7 +56,7 @@ impl Report {
     }
 }
 
-/// Plays rounds, and tells of each.
+/// Plays rounds and reports each.
 pub fn run(plan: &Plan, mut tell: impl FnMut(&str)) -> Result<Report, Box<dyn Error>> {
     let begun = Instant::now();
     let until = plan.time.and_then(|time| begun.checked_add(time));

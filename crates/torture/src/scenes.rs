@@ -1,4 +1,4 @@
-//! What the nemesis does. Each scene starts workers, harms them in its own way, and leaves none.
+//! The faults. Each scene starts workers, harms them in its own way, and leaves none running.
 use crate::client::Fate;
 use crate::dice::Dice;
 use crate::figures::Kind;
@@ -10,26 +10,26 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Within this time of its start a worker is killed that is to die in it.
+/// A worker that is to die while it starts is killed within this time.
 const START: Duration = Duration::from_millis(20);
 
-/// A worker that did not do what we wait for within this time is killed all the same.
+/// A worker that does not do what we wait for within this time is killed anyway.
 const PATIENCE: Duration = Duration::from_millis(800);
 
-/// How long two workers may be together.
+/// How long two workers run together.
 const TOGETHER: Duration = Duration::from_millis(80);
 
-/// Inputs that make the log long enough to be moved when nobody writes.
+/// The number of inputs that make the log long enough to be checkpointed without a write.
 const BALLAST: u64 = 6;
 
-/// How long it may take until the log is moved: the inputs have to be answered first.
+/// The timeout for a checkpoint. The inputs must be answered first.
 const MOVED_WITHIN: Duration = Duration::from_secs(5);
 
-/// How often we look whether the database file has changed.
+/// How often to check whether the database file has changed.
 const GLANCE: Duration = Duration::from_micros(200);
 
 impl Stage {
-    /// The first scene: nothing is there yet.
+    /// Plays the first scene, without a database.
     pub(crate) fn creation(&mut self) -> io::Result<()> {
         self.client.order();
         for _ in 0..=self.dice.below(3) {
@@ -38,14 +38,14 @@ impl Stage {
         Ok(())
     }
 
-    /// One scene.
+    /// Plays one scene.
     pub(crate) fn scene(&mut self, dice: Dice) -> io::Result<()> {
         self.dice = dice;
         for _ in 0..=self.dice.below(2) {
             self.client.order();
         }
         if self.dice.percent(15) {
-            // While no worker runs at all.
+            // While no worker runs.
             self.client.act(&self.binary, &Fate::Lives)?;
         }
         match self.dice.below(100) {
@@ -104,7 +104,7 @@ impl Stage {
         })
     }
 
-    /// Waits until tools of this worker acted so often.
+    /// Waits until tools of this worker were executed this often.
     fn acts(&mut self, worker: &Worker, times: u64, patience: Duration) -> io::Result<bool> {
         let mut left = times;
         self.listen(patience, |news| {
@@ -113,7 +113,7 @@ impl Stage {
         })
     }
 
-    /// Up to two milliseconds, or nothing.
+    /// Sometimes pauses for up to two milliseconds.
     fn pause(&mut self) {
         if self.dice.percent(60) {
             std::thread::sleep(self.dice.within(Duration::from_millis(2)));
@@ -146,7 +146,7 @@ impl Stage {
         self.kill(worker, kind)
     }
 
-    /// Makes the log long, waits until it is moved, and kills in the middle of that.
+    /// Grows the log, waits for the checkpoint, and kills the worker during it.
     fn dies_checkpointing(&mut self) -> io::Result<()> {
         for _ in 0..BALLAST {
             self.client.ballast();
@@ -158,8 +158,8 @@ impl Stage {
         self.kill(worker, kind)
     }
 
-    /// Whether the database file changes in this time: with a log beside it, only moving the log does that. Comes back at
-    /// once or a little later, while the log is still being moved.
+    /// Returns whether the database file changes within this time. With a log beside it, only a checkpoint changes it.
+    /// Returns at once or slightly later, while the checkpoint still runs.
     fn moves_within(&mut self, time: Duration) -> bool {
         let database = self.binary.database();
         let (before, begun) = (trace(&database), Instant::now());
@@ -184,14 +184,14 @@ impl Stage {
         self.listen_for(time)?;
         let (victim, other) = if self.dice.percent(50) { (first, second) } else { (second, first) };
         self.kill(victim, Kind::Paired)?;
-        // The other one finds out and goes on with what was left.
+        // The other worker notices and resumes the work.
         self.until_ready(&other)?;
         let time = self.binary.lease / 3 + self.dice.within(TOGETHER);
         self.listen_for(time)?;
         self.leave(other, Kind::Paired)
     }
 
-    /// Stops a worker for longer than its lease, so that another takes over, and lets it go on.
+    /// Stops a worker for longer than its lease, so that another takes over, and continues it.
     fn is_stopped(&mut self) -> io::Result<()> {
         let heir = self.start_idle()?;
         self.until_ready(&heir)?;
@@ -206,7 +206,7 @@ impl Stage {
         self.note(&format!("stopped {}, which drives {held} sessions", first.pid))?;
         self.figures.stops += 1;
         self.listen_for(self.binary.lease)?;
-        // It goes on when its heir is in the middle of what it had begun itself: that is when an old right does most harm.
+        // Continue it while the other worker handles the same turn, because a stale lease does the most harm then.
         let times = 1 + self.dice.below(3);
         self.acts(&heir, times, self.binary.lease)?;
         self.pause();
@@ -230,8 +230,8 @@ impl Stage {
         }
     }
 
-    /// How many sessions are driven by workers that are not among these. A stopped one may hold the database; then we
-    /// cannot tell.
+    /// Returns the number of sessions that workers outside this set drive. If a stopped worker holds the database, they
+    /// are not visible.
     fn driven_by_others(&self, among: &BTreeSet<String>) -> u64 {
         let others = self.binary.workers();
         let driven = |worker| journal::driven_by(&self.binary.database(), worker).unwrap_or(0) as u64;
@@ -252,7 +252,7 @@ impl Stage {
         self.leave(worker, Kind::Running)
     }
 
-    /// Done with a worker: most are killed, some may end in good order.
+    /// Finishes with a worker: most are killed, some are shut down.
     fn leave(&mut self, worker: Worker, kind: Kind) -> io::Result<()> {
         if self.dice.percent(80) { self.kill(worker, kind) } else { self.end(worker) }
     }

@@ -1,4 +1,4 @@
-//! Where a round is played: the binary, the outside, the news, and what is counted. Starts, listens and kills.
+//! The state of a round: the binary, the users, the messages and the statistics. Starts, observes and kills workers.
 use crate::Plan;
 use crate::client::Client;
 use crate::dice::{Dice, Purpose};
@@ -13,10 +13,10 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// What the nemesis did, within the directory of a round.
+/// The log of faults in the directory of a round.
 const DEEDS: &str = "nemesis.log";
 
-/// How long a worker may take until it takes inputs. Somebody who is stopped may hold the database meanwhile.
+/// The timeout until a worker accepts inputs. A stopped process may hold the database meanwhile.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// One database and everything around it.
@@ -25,15 +25,15 @@ pub(crate) struct Stage {
     pub(crate) dice: Dice,
     pub(crate) client: Client,
     pub(crate) figures: Figures,
-    /// Whether the log may be made long.
+    /// Whether the log may be grown.
     pub(crate) ballast: bool,
     news: Receiver<News>,
     to_us: Sender<News>,
-    /// News that made us act before we could take it in.
+    /// A message that ended a wait before it was processed.
     held: Option<News>,
-    /// Workers that took inputs.
+    /// Workers that accept inputs.
     ready: BTreeSet<u32>,
-    /// Workers that will say nothing more.
+    /// Workers that will send nothing more.
     silent: BTreeSet<u32>,
     deeds: File,
     begun: Instant,
@@ -41,12 +41,12 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// An empty directory, with its witness.
+    /// Creates the state in an empty directory, with a witness.
     pub(crate) fn set(plan: &Plan, round: u64, binary: Binary) -> io::Result<Self> {
         let dir: &Path = &binary.dir;
         let (to_us, news) = mpsc::channel();
         let from_witness = to_us.clone();
-        // A round that is over has no use for news.
+        // After the end of a round, messages are dropped.
         let witness =
             Serving::start(&plan.seat, dir, move |execution| drop(from_witness.send(News::Saw(execution))))?;
         Ok(Self {
@@ -66,18 +66,18 @@ impl Stage {
         })
     }
 
-    /// Writes down what is done to whom.
+    /// Logs an action.
     pub(crate) fn note(&mut self, deed: &str) -> io::Result<()> {
         writeln!(self.deeds, "{:10.3} ms  {deed}", self.begun.elapsed().as_secs_f64() * 1e3)
     }
 
-    /// Starts a worker that is given nothing.
+    /// Starts a worker without inputs.
     pub(crate) fn start_idle(&mut self) -> io::Result<Worker> {
         self.figures.starts += 1;
         self.binary.worker(self.to_us.clone())
     }
 
-    /// Starts a worker and gives it what the outside wants to send.
+    /// Starts a worker and sends it the inputs of the users.
     pub(crate) fn start(&mut self) -> io::Result<Worker> {
         let mut worker = self.start_idle()?;
         let orders = self.client.wants_sent();
@@ -88,8 +88,8 @@ impl Stage {
         Ok(worker)
     }
 
-    /// Takes news in until the time is over or `enough` of them came. Says whether that was so; whoever wants to act
-    /// upon it can do so at once.
+    /// Processes messages until the time is over or `enough` returns true. Returns whether it did. The last message is
+    /// processed later, so that the caller can act immediately.
     pub(crate) fn listen(
         &mut self,
         time: Duration,
@@ -125,12 +125,12 @@ impl Stage {
         self.client.hear(&news)
     }
 
-    /// Takes news in for this long.
+    /// Processes messages for this time.
     pub(crate) fn listen_for(&mut self, time: Duration) -> io::Result<()> {
         self.listen(time, |_| false).map(drop)
     }
 
-    /// Waits until a worker takes inputs, or is gone.
+    /// Waits until a worker accepts inputs or is gone.
     pub(crate) fn until_ready(&mut self, worker: &Worker) -> io::Result<()> {
         let pid = worker.pid;
         self.take_in_held()?;
@@ -144,7 +144,7 @@ impl Stage {
         self.take_in_held()
     }
 
-    /// Kills a worker. In what, is said by what it had said: one that never took inputs was killed while it started.
+    /// Kills a worker. A worker that never accepted inputs is counted as killed while starting.
     pub(crate) fn kill(&mut self, mut worker: Worker, kind: Kind) -> io::Result<()> {
         let death = worker.kill()?;
         self.hush(worker.pid)?;
@@ -165,7 +165,7 @@ impl Stage {
         self.note(&format!("killed {who} ({})", kind.name()))
     }
 
-    /// Lets a worker come to its end.
+    /// Shuts a worker down.
     pub(crate) fn end(&mut self, mut worker: Worker) -> io::Result<()> {
         let death = worker.end()?;
         self.hush(worker.pid)?;
@@ -173,7 +173,7 @@ impl Stage {
         self.examine(&worker, &death)
     }
 
-    /// Takes in everything that a dead worker had said: it counts.
+    /// Processes all remaining messages of a dead worker, because they count.
     fn hush(&mut self, pid: u32) -> io::Result<()> {
         self.take_in_held()?;
         if !self.silent.contains(&pid) {
@@ -182,7 +182,7 @@ impl Stage {
         self.take_in_held()
     }
 
-    /// A worker ends because it is killed or asked to, and for no other reason.
+    /// Checks that a worker only ended because it was killed or asked to.
     fn examine(&mut self, worker: &Worker, death: &Death) -> io::Result<()> {
         let why = match death {
             Death::InOrder if !worker.was_asked_to_end() => "it ended without being asked to",

@@ -1,7 +1,7 @@
-//! The witness: counts what tools really did, outside of every process that is killed.
+//! The witness: counts what tools really did, outside every process that is killed.
 //!
-//! It listens on a Unix socket. Each report is on disk before it is answered, so nothing counts that is not written, and
-//! everything that a tool was told has happened is. It knows nothing of journals.
+//! It listens on a Unix socket. Each report is on disk before it is answered: only written reports count, and
+//! everything that a tool was told is written. It does not know journals.
 use crate::sighting::{Answer, Execution, Sighting, Told};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -13,24 +13,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// The socket within the directory of a round.
+/// The name of the socket in the directory of a round.
 pub(crate) const SOCKET: &str = "witness.sock";
-/// The log within the directory of a round.
+/// The name of the log in the directory of a round.
 pub(crate) const LOG: &str = "witness.log";
 
-/// The hidden mode of the program.
+/// The name of the hidden mode of the program.
 const MODE: &str = "witness";
 
-/// Where the witness lives.
+/// Where the witness runs.
 #[derive(Clone, Debug)]
 pub enum Seat {
-    /// In a process of its own: this program, which calls [`serve_if_asked`] before anything else.
+    /// In a separate process: this program, which calls [`serve_if_asked`] first.
     Process(PathBuf),
-    /// In this process, which is not killed either: for tests, whose program has no modes.
+    /// In this process, which is not killed either. For tests, whose program has no modes.
     Thread,
 }
 
-/// Is the witness if the arguments say so; gives nothing if they do not.
+/// Runs the witness if the arguments ask for it; otherwise returns `None`.
 pub fn serve_if_asked(arguments: &[String]) -> Option<io::Result<()>> {
     match arguments {
         [mode] if mode == MODE => Some(serve_alone()),
@@ -38,11 +38,11 @@ pub fn serve_if_asked(arguments: &[String]) -> Option<io::Result<()>> {
     }
 }
 
-/// Serves in the current directory until standard input ends: when whoever asked for it is gone, so is the witness.
+/// Serves in the current directory until standard input ends, so that the witness ends with its parent.
 fn serve_alone() -> io::Result<()> {
     let listening = Listening::at(Path::new("."))?;
     thread::spawn(|| {
-        // Whether it ended or broke, there is nobody left to count for. Everything answered is on disk.
+        // On end or error, the parent is gone. Everything answered is on disk.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(0);
     });
@@ -50,21 +50,21 @@ fn serve_alone() -> io::Result<()> {
     listening.serve(|execution| say(execution))
 }
 
-/// One line on standard output. Whoever started us reads along to know when to kill; the log is what counts.
+/// Prints one line on standard output. The parent reads it to know when to kill; the log is what counts.
 fn say(what: impl serde::Serialize) {
     let line = serde_json::to_string(&what).expect("what is said is plain data");
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// A witness that may be told things.
+/// A witness that accepts reports.
 struct Listening {
     listener: UnixListener,
     book: Arc<Mutex<Book>>,
     stopped: Arc<AtomicBool>,
 }
 
-/// What was seen so far.
+/// The record of events so far.
 struct Book {
     log: File,
     happened: BTreeSet<String>,
@@ -79,7 +79,7 @@ impl Listening {
         Ok(Self { listener, book: Arc::new(Mutex::new(book)), stopped: Arc::default() })
     }
 
-    /// Each connection has a thread: a process that is stopped in the middle of its report must not hold up the others.
+    /// Serves each connection on a thread, so that a process stopped during its report does not block the others.
     fn serve(self, tell: impl Fn(&Execution) + Send + Sync + 'static) -> io::Result<()> {
         let tell = Arc::new(tell);
         loop {
@@ -88,13 +88,13 @@ impl Listening {
                 return Ok(());
             }
             let (book, tell) = (self.book.clone(), tell.clone());
-            // A process that is killed in the middle of its report has not reported.
+            // A process that is killed during its report has not reported.
             thread::spawn(move || hear(stream, &book, &*tell));
         }
     }
 }
 
-/// Hears one report and answers it.
+/// Reads one report and answers it.
 fn hear(mut stream: UnixStream, book: &Mutex<Book>, tell: &impl Fn(&Execution)) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
@@ -107,7 +107,7 @@ fn hear(mut stream: UnixStream, book: &Mutex<Book>, tell: &impl Fn(&Execution)) 
 }
 
 impl Book {
-    /// Writes down what it is told, then answers.
+    /// Writes a report to the log, then answers.
     fn answer(&mut self, told: &Told) -> io::Result<Answer> {
         match told {
             Told::Executed(execution) if self.called_off.contains(&execution.call) => Ok(Answer::CalledOff),
@@ -133,14 +133,14 @@ impl Book {
     }
 }
 
-/// A witness that serves, until this is dropped.
+/// A running witness. Dropping it stops the witness.
 pub(crate) enum Serving {
     Process(Child),
     Thread { socket: PathBuf, stopped: Arc<AtomicBool>, thread: Option<JoinHandle<io::Result<()>>> },
 }
 
 impl Serving {
-    /// Seats a witness in the directory. `tell` gets every execution right after it was written down.
+    /// Starts a witness in the directory. `tell` receives every execution right after it was written.
     pub(crate) fn start(
         seat: &Seat,
         dir: &Path,
@@ -174,7 +174,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // It has written down everything it answered; how it ends changes nothing.
+        // Everything answered is on disk, so the way it ends does not matter.
         match self {
             Self::Process(child) => {
                 drop(child.stdin.take());

@@ -1,4 +1,4 @@
-//! The processes that are tortured: the hidden worker mode of the real binary, and its ordinary commands.
+//! The processes under test: the hidden worker mode of the real binary, and its ordinary commands.
 use crate::sighting::Execution;
 use crate::witness;
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,69 +13,69 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The database within the directory of a round.
+/// The name of the database in the directory of a round.
 pub(crate) const DATABASE: &str = "outlast.db";
-/// Where workers show that they live, within the directory of a round.
+/// The directory of the workers' lock files, in the directory of a round.
 const WORKERS: &str = "outlast.db-workers";
-/// What workers complain about, within the directory of a round.
+/// The standard error of the workers, in the directory of a round.
 const COMPLAINTS: &str = "worker.log";
 
-/// How long a process that was asked to end may take. It is longer than the patience of an orderly shutdown.
+/// The timeout of a shutdown. It is longer than the timeout of an orderly shutdown.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
-/// An input, as a worker takes it.
+/// An input for a worker.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Order {
     /// The key of the session.
     pub(crate) session: String,
     /// The idempotency key of the input.
     pub(crate) key: String,
-    /// What it says.
+    /// The text.
     pub(crate) text: String,
-    /// Whether it joins the turn under way.
+    /// Whether it joins the running turn.
     pub(crate) steer: bool,
 }
 
-/// What a worker says.
+/// A message from a worker.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Said {
-    /// It takes inputs from here on.
+    /// It accepts inputs now.
     Ready {},
     /// An input is durable.
     Accepted(Receipt),
-    /// An input was not taken in.
+    /// An input was refused.
     Refused {
         /// Its idempotency key.
         key: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Nothing is driven any more; what is left is to put the log away.
+    /// No turn runs any more; only the checkpoint is left.
     Closing {},
 }
 
-/// What an acknowledgement promises.
+/// The content of an acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Receipt {
     /// The idempotency key of the input.
     pub(crate) key: String,
-    /// The turn it is.
+    /// The turn.
     pub(crate) turn: String,
-    /// Its number in its session.
+    /// Its position in the session.
     pub(crate) seq: u64,
-    /// The hash of the chain there.
+    /// The chain hash at that position.
     pub(crate) hash: String,
 }
 
-/// What reaches whoever plays the round.
+/// A message to the player of the round.
 #[derive(Debug)]
 pub(crate) enum News {
-    /// A worker said something.
+    /// A message from a worker.
     Said { pid: u32, said: Said },
-    /// A worker will say nothing more.
+    /// A worker will send nothing more.
     Silent { pid: u32 },
-    /// The witness saw a tool act.
+    /// The witness saw an execution.
     Saw(Execution),
 }
 
@@ -88,12 +88,12 @@ pub(crate) struct Binary {
 }
 
 impl Binary {
-    /// The database of the round.
+    /// Returns the path of the database.
     pub(crate) fn database(&self) -> PathBuf {
         self.dir.join(DATABASE)
     }
 
-    /// One of the ordinary commands, on the database of the round.
+    /// Returns an ordinary command on the database.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.current_dir(&self.dir).env_remove("OUTLAST_DATA").args(["--data", DATABASE]).args(arguments);
@@ -101,7 +101,7 @@ impl Binary {
         command
     }
 
-    /// Starts a worker; what it says becomes news.
+    /// Starts a worker. Its output becomes messages.
     pub(crate) fn worker(&self, news: Sender<News>) -> io::Result<Worker> {
         let lease = self.lease.as_millis().to_string();
         let arguments = ["torture-worker", "--witness", witness::SOCKET, "--lease-ms", &lease];
@@ -112,41 +112,41 @@ impl Binary {
         let stdout = BufReader::new(child.stdout.take().expect("its output is piped"));
         thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
-                // The last line of a killed process may be cut; what was cut was not said.
+                // The last line of a killed process may be cut and is then ignored.
                 if let Ok(said) = serde_json::from_str(&line) {
                     let _ = news.send(News::Said { pid, said });
                 }
             }
-            // A round that is over has no use for news.
+            // After the end of a round, messages are dropped.
             let _ = news.send(News::Silent { pid });
         });
         Ok(Worker { pid, process: Process(child), stdin, terminated: false })
     }
 
-    /// The files by which workers show that they live, by worker.
+    /// Returns the names of the workers' lock files.
     pub(crate) fn workers(&self) -> BTreeSet<String> {
         let files = std::fs::read_dir(self.dir.join(WORKERS)).into_iter().flatten().flatten();
         files.map(|file| file.file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// What workers complained about so far.
+    /// Returns the standard error of the workers so far.
     pub(crate) fn complaints(&self) -> String {
         std::fs::read_to_string(self.dir.join(COMPLAINTS)).unwrap_or_default()
     }
 }
 
-/// A process that does not outlive whoever holds it.
+/// A child process that is killed when this is dropped.
 pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
-    /// Kills it; says how it was found. A process that had ended by itself was not killed.
+    /// Kills the process. Returns how it ended, which may have been before the kill.
     pub(crate) fn kill(&mut self) -> io::Result<Death> {
-        // It fails only if the process was waited for before.
+        // Fails only if the process was already waited for.
         self.0.kill()?;
         self.0.wait().map(Death::of)
     }
 
-    /// Waits for its end.
+    /// Waits for the process to end.
     pub(crate) fn wait(&mut self) -> io::Result<Death> {
         let begun = Instant::now();
         while begun.elapsed() < ENDS_WITHIN {
@@ -162,19 +162,19 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that is gone already needs no killing.
+        // Fails only if the process is already gone.
         let _ = self.kill();
     }
 }
 
-/// How a process came to its end.
+/// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Death {
-    /// By SIGKILL: it was alive.
+    /// By SIGKILL, so it was alive.
     Killed,
-    /// In good order.
+    /// By an orderly exit.
     InOrder,
-    /// By itself, with this to say.
+    /// On its own, with this description.
     Itself(String),
 }
 
@@ -188,7 +188,7 @@ impl Death {
     }
 }
 
-/// A worker that runs, or did until a moment ago.
+/// A worker that runs, or did until recently.
 pub(crate) struct Worker {
     pub(crate) pid: u32,
     process: Process,
@@ -197,7 +197,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Gives it an input. One that is dead takes none.
+    /// Sends it an input. A dead worker takes none.
     pub(crate) fn order(&mut self, order: &Order) {
         if let Some(stdin) = &mut self.stdin {
             let line = serde_json::to_string(order).expect("an order is plain data");
@@ -210,18 +210,18 @@ impl Worker {
         Ok(kill_process(Pid::from_child(&self.process.0), signal)?)
     }
 
-    /// Ends its input, which asks it to end.
+    /// Closes its standard input, which asks it to shut down.
     pub(crate) fn end_input(&mut self) {
         self.stdin = None;
     }
 
-    /// Asks it to end with SIGTERM.
+    /// Asks it to shut down with SIGTERM.
     pub(crate) fn terminate(&mut self) -> io::Result<()> {
         self.terminated = true;
         self.signal(Signal::TERM)
     }
 
-    /// Whether it has a reason to end.
+    /// Returns whether it was asked to end.
     pub(crate) fn was_asked_to_end(&self) -> bool {
         self.terminated || self.stdin.is_none()
     }
@@ -231,14 +231,14 @@ impl Worker {
         self.process.kill()
     }
 
-    /// Asks it to end and waits for that.
+    /// Asks it to shut down, and waits for it.
     pub(crate) fn end(&mut self) -> io::Result<Death> {
         self.end_input();
         self.process.wait()
     }
 }
 
-/// What shows that a file was written: its size and when it was last changed.
+/// Returns the size and modification time of a file, which show whether it was written.
 pub(crate) fn trace(file: &Path) -> Option<(u64, std::time::SystemTime)> {
     let found = std::fs::metadata(file).ok()?;
     Some((found.len(), found.modified().ok()?))

@@ -1,7 +1,8 @@
-//! A schema as a graph: each part, what it applies to the same value and to values within it, and how large it is.
+//! A schema as a graph: its parts, which parts apply to the same value or to values within it, and their
+//! sizes.
 //!
-//! References become edges. Where a reference could mean several parts, because identifiers below the root change what it is
-//! relative to, it has an edge to each of them: sizes and work are upper bounds.
+//! References become edges. If identifiers below the root make a reference ambiguous, it has an edge to each
+//! possible target. So sizes and work are upper bounds.
 use crate::pattern::measure;
 use outlast_vocab::limits::{SCHEMA_NESTING, SCHEMA_SIZE};
 use serde_json::{Map, Value};
@@ -22,7 +23,7 @@ const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 /// Keywords that give a schema a name within its document.
 const ANCHORS: [&str; 2] = ["$anchor", "$dynamicAnchor"];
 
-/// Steps of validating one part of a value against a schema of the JSON Schema project itself, which is built in.
+/// Steps of validating one part of a value against a built-in schema of the JSON Schema project.
 const BUILT_IN_STEPS: u64 = 1_000;
 
 /// Bytes of text that are compared in one step.
@@ -31,7 +32,7 @@ pub(crate) const BYTES_PER_STEP: usize = 32;
 /// A pattern for a text or for names of members.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pattern {
-    /// Its size with repetitions written out.
+    /// Its size with repetitions expanded.
     pub(crate) states: u64,
     /// Whether a backtracking engine matches it.
     pub(crate) backtracks: bool,
@@ -42,31 +43,31 @@ pub(crate) struct Pattern {
 pub(crate) struct Part {
     /// Steps that it takes whatever the value is.
     pub(crate) steps: u64,
-    /// Steps for each part of the value, where it refers to a built-in schema.
+    /// Steps for each part of the value, if it refers to a built-in schema.
     pub(crate) steps_for_each: u64,
-    /// What a text must match.
+    /// The pattern that a text must match.
     pub(crate) pattern: Option<Pattern>,
-    /// What applies to the same value.
+    /// The parts that apply to the same value.
     pub(crate) in_place: Vec<usize>,
     pub(crate) properties: BTreeMap<String, usize>,
     pub(crate) pattern_properties: Vec<(Pattern, usize)>,
-    /// What applies to members that `properties` does not name.
+    /// The parts that apply to members that `properties` does not name.
     pub(crate) other_members: Vec<usize>,
     pub(crate) property_names: Option<usize>,
     pub(crate) prefix_items: Vec<usize>,
-    /// What applies to elements behind `prefix_items`.
+    /// The parts that apply to elements after `prefix_items`.
     pub(crate) other_items: Vec<usize>,
-    /// What applies to every element.
+    /// The parts that apply to every element.
     pub(crate) all_items: Vec<usize>,
-    /// What applies to members, or elements, that nothing else looked at.
+    /// The part that applies to members, or elements, that no other keyword evaluated.
     pub(crate) unevaluated_members: Option<usize>,
     pub(crate) unevaluated_items: Option<usize>,
-    /// Whether elements must differ.
+    /// Whether elements must be unique.
     pub(crate) unique: bool,
 }
 
 impl Part {
-    /// Whether validation has to find out what other keywords looked at.
+    /// Returns whether validation must track which members and elements other keywords evaluated.
     pub(crate) fn marks(&self) -> bool {
         self.unevaluated_members.is_some() || self.unevaluated_items.is_some()
     }
@@ -84,10 +85,10 @@ impl Part {
     }
 }
 
-/// Why a schema is refused before it is compiled.
+/// The reason why a schema is refused before it is compiled.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// It is malformed, or refers to what is not there.
+    /// It is malformed, or has a reference without a target.
     Invalid(String),
     /// It exceeds the limit of this name.
     Exceeds { name: &'static str, most: u64, needs: u64 },
@@ -99,7 +100,7 @@ pub(crate) struct Graph {
     pub(crate) parts: Vec<Part>,
     /// Whether a backtracking engine matches one of its patterns.
     pub(crate) backtracks: bool,
-    /// Its size with its references written out.
+    /// Its size with its references expanded.
     pub(crate) size: u64,
 }
 
@@ -118,7 +119,7 @@ impl Graph {
         Ok(Self { size, ..graph })
     }
 
-    /// Returns the size of the schema with its references written out.
+    /// Returns the size of the schema with its references expanded.
     fn measure(&self, resources: usize) -> Result<u64, Refused> {
         let exceeds = |name, most, needs| Err(Refused::Exceeds { name, most, needs });
         let in_place = components(self.parts.len(), |part| self.parts[part].in_place.clone());
@@ -134,7 +135,8 @@ impl Graph {
                 below.iter().fold(self.parts[part].size(), |sum, below| sum.saturating_add(expanded[*below]));
         }
         let widest = expanded.iter().copied().max().unwrap_or_default();
-        // What keeps track of unevaluated members and elements is compiled once more for each keyword that asks for them.
+        // The parts that track unevaluated members and elements are compiled again for each keyword that
+        // needs them.
         let marking = self.parts.iter().zip(&expanded).filter(|(part, _)| part.marks());
         let marking = marking.fold(0_u64, |sum, (_, expanded)| sum.saturating_add(*expanded));
         let total = [self.expanded(), widest, marking, self.compiled(resources)];
@@ -146,7 +148,8 @@ impl Graph {
         if deepest > SCHEMA_NESTING { exceeds("schema_nesting", SCHEMA_NESTING, deepest) } else { Ok(total) }
     }
 
-    /// The size with every reference written out. Parts that refer to each other in a circle are written out once.
+    /// Returns the size with every reference expanded. Parts that refer to each other in a cycle are expanded
+    /// once.
     fn expanded(&self) -> u64 {
         let below = |part: usize| self.parts[part].in_place.iter().copied().chain(self.parts[part].within());
         let mut sizes = vec![0_u64; self.parts.len()];
@@ -164,8 +167,8 @@ impl Graph {
         sizes.first().copied().unwrap_or_default()
     }
 
-    /// How many parts are compiled. A part is compiled once for each order in which references can enter the resources of the
-    /// schema, because dynamic references depend on it.
+    /// Returns how many parts are compiled. A part is compiled once for each order in which references can
+    /// enter the resources of the schema, because dynamic references depend on the order.
     fn compiled(&self, resources: usize) -> u64 {
         let mut orders = 1_u64;
         for chosen in 1..resources as u64 {
@@ -188,8 +191,8 @@ impl Component {
     }
 }
 
-/// The strongly connected components of a graph, each after those that it reaches (Tarjan). It does not recurse: a chain of
-/// references may be as long as the schema.
+/// Returns the strongly connected components of a graph, each after those that it reaches (Tarjan's
+/// algorithm). Does not recurse, because a chain of references may be as long as the schema.
 fn components(count: usize, below: impl Fn(usize) -> Vec<usize>) -> Vec<Component> {
     const UNSEEN: usize = usize::MAX;
     let (mut order, mut low) = (vec![UNSEEN; count], vec![UNSEEN; count]);
@@ -239,10 +242,10 @@ fn components(count: usize, below: impl Fn(usize) -> Vec<usize>) -> Vec<Componen
 /// Reads a schema into a graph.
 struct Reader<'s> {
     graph: Graph,
-    /// The part of each schema that was found, by its address.
+    /// The part of each known schema, by address.
     known: HashMap<*const Value, usize>,
     unread: Vec<(usize, &'s Value)>,
-    /// The document and every schema in it with an identifier of its own.
+    /// The document, and every schema in it that has an identifier.
     resources: Vec<&'s Value>,
     anchors: HashMap<&'s str, Vec<&'s Value>>,
 }
@@ -268,7 +271,7 @@ impl<'s> Reader<'s> {
         reader
     }
 
-    /// Notes under which names references find a schema.
+    /// Records the names under which references find a schema.
     fn name(&mut self, schema: &'s Value, members: &'s Map<String, Value>, old: bool) {
         let text = |name: &str| members.get(name).and_then(Value::as_str);
         for id in [text("$id"), text("id").filter(|_| old)].into_iter().flatten() {
@@ -334,7 +337,7 @@ impl<'s> Reader<'s> {
             "prefixItems" | "items" if value.is_array() => {
                 part.prefix_items.extend(list.iter().map(|schema| self.part(schema)));
             }
-            // Before `prefixItems`, both a list and what comes behind it had other names.
+            // Before `prefixItems`, a list and the schema of the remaining elements had these names.
             "items" | "additionalItems" if is_schema => part.other_items.push(self.part(value)),
             "contains" if is_schema => part.all_items.push(self.part(value)),
             _ if IN_PLACE.contains(&keyword) && is_schema => part.in_place.push(self.part(value)),
@@ -380,7 +383,7 @@ impl<'s> Reader<'s> {
         Ok(())
     }
 
-    /// The resources that an address may mean: those whose identifier ends as the address does, or all.
+    /// Returns the resources that an address may refer to: those whose identifier has the same end, or all.
     fn resources_at(&self, address: &str) -> Vec<&'s Value> {
         if is_built_in(address) {
             return Vec::new();
@@ -407,13 +410,13 @@ impl<'s> Reader<'s> {
     }
 }
 
-/// Whether an address is one of the JSON Schema project, whose schemas are built in.
+/// Returns whether an address belongs to the JSON Schema project, whose schemas are built in.
 fn is_built_in(address: &str) -> bool {
     let rest = address.strip_prefix("https://").or_else(|| address.strip_prefix("http://"));
     rest.is_some_and(|rest| rest.starts_with("json-schema.org/"))
 }
 
-/// A fragment without its percent-encoding.
+/// Decodes the percent-encoding of a fragment.
 fn decoded(fragment: &str) -> String {
     let mut bytes = Vec::with_capacity(fragment.len());
     let mut rest = fragment.as_bytes();
@@ -426,7 +429,7 @@ fn decoded(fragment: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Steps that it takes at most to compare any value with this one.
+/// Returns the most steps that a comparison of any value with this one takes.
 fn steps_to_compare(value: &Value) -> u64 {
     let (mut steps, mut rest) = (0_u64, vec![value]);
     while let Some(value) = rest.pop() {

@@ -1,30 +1,30 @@
-//! Measures regular expressions before they are compiled.
+//! Measures regular expressions before they are compiled, and limits the work of replacements.
 use outlast_vocab::limits::PATTERN_SIZE;
 use outlast_vocab::message::shown;
 use regex::{Regex, RegexBuilder};
 
-/// Bytes that one compiled regular expression may take.
+/// The most bytes of one compiled regular expression.
 pub(crate) const COMPILED_BYTES: usize = 1 << 20;
 
-/// Bytes of states that one regular expression may cache while it matches.
+/// The most bytes of states that one regular expression caches while it matches.
 const CACHE_BYTES: usize = 1 << 20;
 
-/// States of a class of Unicode characters such as `\p{L}`, roughly.
+/// The approximate number of states of a Unicode class such as `\p{L}`.
 const UNICODE_CLASS: u64 = 64;
 
-/// The size of a regular expression with its counted repetitions written out.
+/// The size of a regular expression with its counted repetitions expanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PatternSize {
-    /// How many characters, classes and groups it has when every `x{n}` is written out `n` times.
+    /// The number of characters, classes and groups, where `x{n}` counts as `n` times `x`.
     pub(crate) states: u64,
-    /// Whether it looks around or refers back, so that only a backtracking engine can match it.
+    /// Whether it uses look-around or back-references, which only a backtracking engine can match.
     pub(crate) backtracks: bool,
 }
 
-/// Returns the size of a regular expression with its counted repetitions written out.
+/// Returns the size of a regular expression with its counted repetitions expanded.
 ///
 /// # Errors
-/// Returns what is wrong if the expression uses constructs whose size this cannot tell, or is larger than
+/// Returns a description of the problem if the expression uses constructs of unknown size, or is larger than
 /// [`PATTERN_SIZE`](outlast_vocab::limits::PATTERN_SIZE).
 pub fn expanded_size(pattern: &str) -> Result<u64, String> {
     measure(pattern).map(|size| size.states)
@@ -42,36 +42,36 @@ pub(crate) fn measure(pattern: &str) -> Result<PatternSize, String> {
     Ok(size)
 }
 
-/// Compiles a regular expression from outside. Matching takes time linear in the text.
+/// Compiles an external regular expression. Matching takes linear time in the text.
 ///
 /// # Errors
-/// Returns what is wrong with the expression, on one line.
+/// Returns a description of the problem on one line.
 pub fn compile_regex(pattern: &str, ignore_case: bool) -> Result<Regex, String> {
     let mut builder = RegexBuilder::new(pattern);
     builder.case_insensitive(ignore_case).size_limit(COMPILED_BYTES).dfa_size_limit(CACHE_BYTES);
     builder.build().map_err(|cause| {
-        // The parser draws where the mistake is over several lines; the last line says what it is.
+        // The parser shows the position of the mistake over several lines. The last line describes it.
         let cause = cause.to_string();
         cause.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
     })
 }
 
-/// Why a text was not replaced.
+/// The reason why a replacement failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplaceError {
     /// The expression is invalid.
     Invalid(String),
-    /// The work is not bounded by the steps that were left.
+    /// The replacement would need more steps than are left.
     TooMuchWork,
 }
 
-/// Replaces every match of a regular expression from outside, and takes the work off the steps that are left.
+/// Replaces every match of an external regular expression, and subtracts the work from the steps left.
 ///
-/// One search is linear in the text, but each match begins another search that may read the text to its end. So each search counts as
-/// the size of the expression for every byte behind its beginning.
+/// One search is linear in the text, but each match starts another search that may read the text to its end.
+/// So each search costs the size of the expression for every byte after its start.
 ///
 /// # Errors
-/// Returns an error if the expression is invalid, or if it would take more than the steps that are left.
+/// Returns an error if the expression is invalid, or if the work would exceed the steps left.
 pub fn replace_all(
     text: &str,
     pattern: &str,
@@ -93,10 +93,10 @@ pub fn replace_all(
     Ok(replaced)
 }
 
-/// Reads a regular expression from left to right, with the sizes of the groups that are open.
+/// Scans a regular expression from left to right, with the sizes of the open groups.
 struct Scanner<'p> {
     rest: &'p str,
-    /// The size of each open group up to here, the whole expression first.
+    /// The size of each open group so far, the whole expression first.
     open: Vec<u64>,
     /// The size of what a repetition would repeat.
     last: u64,
@@ -128,7 +128,7 @@ impl<'p> Scanner<'p> {
         Ok(PatternSize { states, backtracks: self.backtracks })
     }
 
-    /// Appends something of this size, which a repetition may repeat.
+    /// Appends an item of this size, which a repetition may repeat.
     fn add(&mut self, size: u64) {
         self.grow(size);
         self.last = size;
@@ -144,7 +144,7 @@ impl<'p> Scanner<'p> {
         let Some(escaped) = self.rest.chars().next() else { return Ok(()) };
         self.rest = &self.rest[escaped.len_utf8()..];
         match escaped {
-            // Calls of groups are written out when they are compiled, those within them too.
+            // The compiler expands calls of groups, including calls within them.
             'g' => return Err("the regular expression uses `\\g`, which is not supported".to_owned()),
             'p' | 'P' => self.add(UNICODE_CLASS),
             '1'..='9' | 'k' | 'K' | 'G' | 'Z' => {
@@ -156,8 +156,8 @@ impl<'p> Scanner<'p> {
         Ok(())
     }
 
-    /// Reads a class of characters, after its `[`. A class within it, as some dialects know it, ends before its own bracket; the
-    /// rest then counts as characters.
+    /// Reads a character class, after its `[`. Some dialects allow a nested class; here the class ends at the
+    /// first bracket, and the rest counts as characters.
     fn class(&mut self) -> Result<(), String> {
         if self.rest.trim_start_matches('^').starts_with(']') {
             // Dialects differ in where this class ends.
@@ -183,13 +183,13 @@ impl<'p> Scanner<'p> {
         Ok(())
     }
 
-    /// Reads the beginning of a group, after its `(`.
+    /// Reads the start of a group, after its `(`.
     fn group(&mut self) -> Result<(), String> {
         self.open.push(1);
         let Some(kind) = self.rest.strip_prefix('?') else { return Ok(()) };
         let looks_around = ["=", "!", "<=", "<!", ">"].iter().any(|start| kind.starts_with(start));
         let is_named = kind.starts_with('<') || kind.starts_with("P<");
-        // Not `x`: comments within the expression would hide brackets.
+        // Not `x`, because comments within the expression would hide brackets.
         let flags = kind.trim_start_matches(['i', 'm', 's', 'u', 'U', 'R', '-']);
         let has_flags = flags.starts_with(':') || flags.starts_with(')');
         if !(looks_around || is_named || has_flags) {
@@ -202,7 +202,7 @@ impl<'p> Scanner<'p> {
         Ok(())
     }
 
-    /// Reads a counted repetition, after its `{`. Anything else in braces stands for itself.
+    /// Reads a counted repetition, after its `{`. Any other text in braces is literal.
     fn repetition(&mut self) {
         let inside = self.rest.split_once('}').map(|(inside, _)| inside);
         let counts = inside.and_then(|inside| {
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn quadratic_replacing_is_refused() {
-        // Each of its matches is one byte long and reads the text to its end.
+        // Each match is one byte long and reads the text to its end.
         let text = "A".repeat(1 << 20);
         let replaced = replace_all(&text, ".*[^A-Z]|[A-Z]", "", &mut 1_000_000_000);
         assert_eq!(replaced, Err(ReplaceError::TooMuchWork));

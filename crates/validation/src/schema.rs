@@ -1,4 +1,4 @@
-//! A schema that was measured and compiled.
+//! A schema that has been measured and compiled.
 use crate::graph::{Graph, Refused};
 use crate::pattern::COMPILED_BYTES;
 use crate::work::{Allowed, BACKTRACKS, DEPTH_INLINE, TooMuch, estimate};
@@ -8,13 +8,13 @@ use outlast_vocab::{Error, Kind};
 use serde_json::Value;
 use std::fmt;
 
-/// How many errors of one value are listed.
+/// The most errors that are listed for one value.
 const ERRORS_LISTED: usize = 8;
 
-/// Bytes of one listed error.
+/// The most bytes of one listed error.
 const ERROR_BYTES: usize = 1_000;
 
-/// A JSON Schema from outside that is small enough to be used.
+/// An external JSON Schema within the limits.
 pub struct Schema {
     graph: Graph,
     validator: Validator,
@@ -26,18 +26,18 @@ impl fmt::Debug for Schema {
     }
 }
 
-/// Why a schema is refused.
+/// The reason why a schema is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaError {
-    /// It is not a JSON Schema, for this reason.
+    /// It is not a valid JSON Schema, for this reason.
     Invalid(String),
     /// It exceeds the limit of this name.
     TooLarge {
-        /// The limit.
+        /// The name of the limit.
         name: &'static str,
         /// Its value.
         most: u64,
-        /// What the schema needs, or [`u64::MAX`] for more than can be counted.
+        /// The size of the schema, or [`u64::MAX`] if it is too large to count.
         needs: u64,
     },
 }
@@ -63,8 +63,8 @@ impl fmt::Display for SchemaError {
 }
 
 impl SchemaError {
-    /// The error with which `owner` (like "the schema of the answer") is refused: `invalid` if it is not a JSON Schema,
-    /// [`Kind::LimitExceeded`] if it is too large.
+    /// Returns the error for `owner` (like "the schema of the answer"): of kind `invalid` if it is not a JSON
+    /// Schema, or [`Kind::LimitExceeded`] if it is too large.
     pub fn of(&self, owner: &str, invalid: Kind) -> Error {
         match self {
             Self::Invalid(what) => Error::new(invalid, format!("{owner} no JSON Schema: {what}")),
@@ -73,23 +73,24 @@ impl SchemaError {
     }
 }
 
-/// What a validation found.
+/// The result of a validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Checked {
-    /// The value fits the schema.
+    /// The value matches the schema.
     Fits,
-    /// The value does not fit the schema, for these reasons. There is always one.
+    /// The value does not match the schema, for these reasons. Never empty.
     Errors(Vec<String>),
 }
 
 impl Schema {
-    /// Measures a schema and compiles it.
+    /// Measures and compiles a schema.
     ///
     /// # Errors
-    /// Returns why the schema is refused. Nothing was compiled if it is too large.
+    /// Returns the reason why the schema is refused. A schema that is too large is not compiled.
     pub fn new(schema: &Value) -> Result<Self, SchemaError> {
         let graph = measured(schema)?;
-        // A format is an annotation here where checking it would compile a regular expression out of the value.
+        // Checking the format `regex` would compile the value as a regular expression, so it is only an
+        // annotation here.
         let options = jsonschema::options().with_format("regex", |_: &str| true);
         let options = if graph.backtracks {
             let limit = usize::try_from(BACKTRACKS).unwrap_or(usize::MAX);
@@ -112,12 +113,13 @@ impl Schema {
         measured(schema).map(drop)
     }
 
-    /// Returns the size of the schema with its references written out.
+    /// Returns the size of the schema with its references expanded.
     pub fn size(&self) -> u64 {
         self.graph.size
     }
 
-    /// Whether [`Self::check`] takes a moment for this value, and little of the stack. Otherwise it belongs on a thread of its own.
+    /// Returns whether [`Self::check`] is quick for this value and uses little stack. Otherwise, run it on a
+    /// separate thread.
     pub fn is_quick_for(&self, value: &Value) -> bool {
         let allowed = Allowed { steps: VALIDATION_STEPS_INLINE, depth: DEPTH_INLINE };
         estimate(&self.graph, value, allowed).is_ok_and(|cost| cost.errors <= VALIDATION_STEPS_INLINE)
@@ -126,7 +128,7 @@ impl Schema {
     /// Validates a value.
     ///
     /// # Errors
-    /// Returns [`Kind::LimitExceeded`], without validating, if that could take more than
+    /// Returns [`Kind::LimitExceeded`], without validating, if the validation could take more than
     /// [`VALIDATION_STEPS`](outlast_vocab::limits::VALIDATION_STEPS) steps.
     pub fn check(&self, value: &Value) -> Result<Checked, Error> {
         let cost = estimate(&self.graph, value, Allowed::MOST).map_err(|TooMuch| {
@@ -157,7 +159,7 @@ fn measured(schema: &Value) -> Result<Graph, SchemaError> {
     })
 }
 
-/// A message that is not longer than a reader needs.
+/// Shortens a message to a readable length.
 fn cut(mut message: String) -> String {
     if message.len() > ERROR_BYTES {
         message.truncate(message.floor_char_boundary(ERROR_BYTES));

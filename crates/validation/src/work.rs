@@ -1,39 +1,40 @@
-//! An upper bound of the work that a validation takes, computed before it runs.
+//! Computes an upper bound of the work of a validation before it runs.
 //!
-//! Validation visits a part of a schema once for every way that leads to it: with two references at each of forty levels, 2^40 times.
-//! This visits each pair of a part and a value once and adds up what a visit costs with everything below it. The sum counts every
-//! way, but the addition does not walk them.
+//! A validation visits a part of a schema once for every path to it: with two references at each of forty
+//! levels, 2^40 times. This module visits each pair of a part and a value once, and adds up the cost of a
+//! visit with everything below it. The sum counts every path without walking all of them.
 use crate::graph::{BYTES_PER_STEP, Graph, Part, Pattern};
 use outlast_vocab::limits::VALIDATION_STEPS;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Steps of a visit, whatever it finds.
+/// The base steps of every visit.
 const VISIT: u64 = 10;
 
-/// Levels of the walk that fit on the stack of any thread.
+/// The depth of a validation that fits on the stack of any thread.
 pub(crate) const DEPTH_INLINE: usize = 96;
 
-/// Levels of a walk, each a reference, a combination, or a step into the value.
+/// The greatest depth, where each level is a reference, a combination, or a step into the value.
 const DEPTH: usize = 2_000;
 
-/// Backtracking steps after which a match of one text is given up.
+/// The backtracking steps after which a match of one text is given up.
 pub(crate) const BACKTRACKS: u64 = 5_000;
 
-/// How often a validation may be repeated when matches were given up: with each outcome that they could have had.
+/// How often a validation may be repeated after matches were given up: once for each possible outcome of
+/// them.
 const REPEATED: u64 = 65;
 
-/// States of a pattern that are followed in one step.
+/// The states of a pattern that are followed in one step.
 const STATES_PER_STEP: u64 = 8;
 
-/// What a validation costs at most.
+/// The most steps of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// To find out whether the value is valid.
+    /// Steps to decide whether the value is valid.
     pub(crate) valid: u64,
-    /// To find out which members and elements were looked at.
+    /// Steps to track which members and elements were evaluated.
     mark: u64,
-    /// To list the errors.
+    /// Steps to list the errors.
     pub(crate) errors: u64,
 }
 
@@ -43,11 +44,11 @@ impl Cost {
     }
 }
 
-/// The work is more than was allowed.
+/// The error for work beyond the limit.
 #[derive(Debug)]
 pub(crate) struct TooMuch;
 
-/// How far an estimate may go.
+/// The limits of an estimate.
 #[derive(Clone, Copy)]
 pub(crate) struct Allowed {
     pub(crate) steps: u64,
@@ -55,11 +56,12 @@ pub(crate) struct Allowed {
 }
 
 impl Allowed {
-    /// What any validation may take.
+    /// The limits of every validation.
     pub(crate) const MOST: Self = Self { steps: VALIDATION_STEPS, depth: DEPTH };
 }
 
-/// Returns what validating a value costs at most, or that finding out would itself take more than is allowed.
+/// Returns the most steps that validating a value takes. Fails if the validation or the estimate itself would
+/// exceed the limit.
 pub(crate) fn estimate(graph: &Graph, value: &Value, allowed: Allowed) -> Result<Cost, TooMuch> {
     let mut estimate = Estimate { graph, allowed, spent: 0, known: HashMap::new(), sizes: HashMap::new() };
     let cost = estimate.visit(0, Subject::Value(value), 0)?;
@@ -69,7 +71,7 @@ pub(crate) fn estimate(graph: &Graph, value: &Value, allowed: Allowed) -> Result
     if cost.valid > allowed.steps { Err(TooMuch) } else { Ok(cost) }
 }
 
-/// What is validated.
+/// The subject of a validation.
 #[derive(Clone, Copy)]
 enum Subject<'v> {
     Value(&'v Value),
@@ -148,7 +150,7 @@ impl Estimate<'_> {
         Ok(cost)
     }
 
-    /// What a part costs itself.
+    /// Returns the cost of a part itself.
     fn own(&mut self, part: &Part, subject: Subject<'_>) -> Result<u64, TooMuch> {
         let mut own = VISIT + part.steps;
         if let Some(text) = subject.text() {
@@ -161,7 +163,8 @@ impl Estimate<'_> {
         if let Subject::Value(Value::Array(values)) = subject
             && part.unique
         {
-            // Lists and objects with the same hash can be made at will; each is then compared with every other.
+            // An attacker can construct lists and objects with the same hash; each is then compared with
+            // every other.
             let compared = values.iter().filter(|value| value.is_array() || value.is_object()).count() as u64;
             own =
                 own.saturating_add(self.size(subject)?).saturating_add(compared.saturating_mul(compared) / 4);
@@ -224,7 +227,7 @@ impl Estimate<'_> {
         Ok(())
     }
 
-    /// How many parts a value has, and how much text, in steps.
+    /// Returns the number of parts of a value plus the steps for its text.
     fn size(&mut self, subject: Subject<'_>) -> Result<u64, TooMuch> {
         let Subject::Value(value) = subject else { return Ok(1) };
         let address = std::ptr::from_ref(value) as usize;
@@ -247,7 +250,7 @@ impl Estimate<'_> {
     }
 }
 
-/// Adds what is below to what is above. What is found within a value marks nothing of the value.
+/// Adds the cost of a value within to that of the value around it. Marks do not carry over from within.
 fn add(cost: &mut Cost, below: Cost) {
     cost.valid = cost.valid.saturating_add(below.valid);
     cost.errors = cost.errors.saturating_add(below.errors);

@@ -1,13 +1,13 @@
-//! Schemas and values that would take for ever are refused at once; usual ones are not.
+//! Tests that schemas and values with excessive work are refused quickly, and usual ones are not.
 use outlast_validation::{Checked, Schema, SchemaError};
 use outlast_vocab::Kind;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-/// Longer than any of this takes on a loaded machine without optimization.
+/// More time than any of these tests takes on a loaded machine in a debug build.
 const SOON: Duration = Duration::from_secs(20);
 
-/// A chain of definitions, each made of the next one, and the last of a type.
+/// Creates a chain of definitions, each built from the next one. The last has a type.
 fn chain(levels: usize, link: impl Fn(Value) -> Value) -> Value {
     let mut defs = serde_json::Map::new();
     for level in 0..levels {
@@ -86,7 +86,7 @@ fn embedded_resources_are_bounded() {
     refused(&json!({ "$id": "https://example.com/root", "$ref": "a", "$defs": defs }));
 }
 
-/// Refused for this value, though the schema is small: it recurses twice at each level of the value.
+/// Refused only for this value, because the small schema recurses twice at each level of the value.
 #[test]
 fn doubling_recursion_is_refused_by_value() {
     let schema = json!({
@@ -109,7 +109,8 @@ fn doubling_recursion_is_refused_by_value() {
 
 #[test]
 fn colliding_elements_are_refused() {
-    // The hash of nested lists does not tell where a list ends, so each of these is compared with every other.
+    // The hash of nested lists does not include where a list ends, so each of these is compared with every
+    // other.
     let list = |bits: u32| {
         (0..16)
             .fold(json!([]), |list, bit| if bits >> bit & 1 == 1 { json!([list]) } else { json!([list, []]) })

@@ -1,15 +1,15 @@
-//! Who asks, what they may do, and in which organisation (R12.8).
+//! Access control: who makes a request, what they may do, and in which organisation.
 //!
-//! Whoever reaches a database does so with an [`Access`]: the organisation whose rows are shown, the [`Principal`] who
-//! answers for what is done, and the [`Scopes`] that bound it. An [`ApiKey`] is how a program outside proves that it has
-//! one.
+//! Every request to a database carries an [`Access`]: the organisation whose rows are visible, the
+//! [`Principal`] responsible for the request, and the [`Scopes`] that limit it. An external program proves
+//! its access with an [`ApiKey`].
 use crate::id::{KeyId, OrgId, SessionId};
 use crate::message::{Name, shown};
 use crate::{Error, Hash, Kind};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// Who does something.
+/// The identity behind a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Principal {
@@ -17,17 +17,17 @@ pub enum Principal {
     Person(Name),
     /// A program.
     Service(Name),
-    /// The agent of a session. It never approves anything, whatever its scopes say.
+    /// The agent of a session. It can never approve anything, whatever its scopes.
     Agent(SessionId),
 }
 
 impl Principal {
-    /// The program that embeds Outlast, where it says nothing else.
+    /// Returns the default principal of a program that embeds Outlast.
     pub fn program() -> Self {
         Self::Service(Name::ours("outlast"))
     }
 
-    /// The name alone, as it stands in lists of who may approve.
+    /// Returns the bare name, as it appears in lists of approvers.
     pub fn name(&self) -> String {
         match self {
             Self::Person(name) | Self::Service(name) => name.to_string(),
@@ -79,26 +79,27 @@ impl From<Principal> for String {
     }
 }
 
-/// One thing that may be done. Each stands above others, which whoever has it may do as well.
+/// A permission. A scope includes the scopes below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Look at sessions, turns and what waits.
+    /// View sessions, turns and waits.
     Read,
-    /// Open sessions, send inputs, stop turns, finish what they wait for, fork and rewind. Above `read`.
+    /// Open sessions, send inputs, cancel turns, resolve waits, fork and rewind. Includes `read`.
     Run,
-    /// Answer questions for approval. Above `read`.
+    /// Answer approval questions. Includes `read`.
     Approve,
-    /// Settle calls of unknown outcome, let stuck turns try again, set budgets, keep agents, delete sessions. Above `run`.
+    /// Settle calls of unknown outcome, retry stuck turns, set budgets, store agents, delete sessions.
+    /// Includes `run`.
     Operate,
-    /// Make and revoke API keys, read the audit. Above everything.
+    /// Create and revoke API keys, read the audit log. Includes every scope.
     Admin,
 }
 
 impl Scope {
-    /// Every scope.
+    /// All scopes.
     pub const ALL: [Self; 5] = [Self::Read, Self::Run, Self::Approve, Self::Operate, Self::Admin];
 
-    /// How it is written.
+    /// Returns the name used in configuration and on the wire.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -113,7 +114,7 @@ impl Scope {
         1 << self as u8
     }
 
-    /// It and those it stands above.
+    /// Returns the bits of this scope and of the scopes it includes.
     const fn bits(self) -> u8 {
         let below = match self {
             Self::Read => 0,
@@ -136,35 +137,35 @@ impl FromStr for Scope {
     }
 }
 
-/// What somebody may do: some scopes, and with each those it stands above.
+/// A set of scopes, with every scope that they include.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Scopes(u8);
 
 impl Scopes {
-    /// Nothing.
+    /// No scope.
     pub const NONE: Self = Self(0);
-    /// Everything.
+    /// Every scope.
     pub const ALL: Self = Self((1 << Scope::ALL.len()) - 1);
 
-    /// Whether it may be done.
+    /// Returns whether the set includes a scope.
     pub const fn allow(self, scope: Scope) -> bool {
         self.0 & scope.bit() != 0
     }
 
-    /// What either of the two may do.
+    /// Returns the union of two sets.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// What both of the two may do.
+    /// Returns the intersection of two sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Whether the other may do all of it.
+    /// Returns whether the other set includes all of these scopes.
     pub const fn is_within(self, other: Self) -> bool {
         self.0 & !other.0 == 0
     }
@@ -183,7 +184,7 @@ impl FromIterator<Scope> for Scopes {
 }
 
 impl fmt::Display for Scopes {
-    /// Those that no other one stands above, like `run,approve`.
+    /// Writes the scopes that no other scope in the set includes, like `run,approve`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let had = || Scope::ALL.into_iter().filter(|scope| self.allow(*scope));
         let highest =
@@ -221,17 +222,17 @@ impl From<Scopes> for String {
     }
 }
 
-/// Whose rows are shown.
+/// The organisations whose rows are visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Those of every organisation: for workers, and for whoever operates the database.
+    /// All organisations: for workers and the operator of the database.
     Everything,
-    /// Those of one organisation.
+    /// One organisation.
     Org(OrgId),
 }
 
 impl Reach {
-    /// Whether what belongs to this organisation is shown.
+    /// Returns whether the rows of an organisation are visible.
     pub fn covers(self, org: OrgId) -> bool {
         match self {
             Self::Everything => true,
@@ -239,7 +240,7 @@ impl Reach {
         }
     }
 
-    /// The organisation that new sessions belong to, and whose keys of sessions are meant.
+    /// Returns the organisation of new sessions, in which session keys are looked up.
     pub const fn home(self) -> OrgId {
         match self {
             Self::Everything => OrgId::DEFAULT,
@@ -248,36 +249,36 @@ impl Reach {
     }
 }
 
-/// With what somebody reaches a database.
+/// The access of one request to a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Whose rows are shown.
+    /// The organisations whose rows are visible.
     pub reach: Reach,
-    /// Who answers for what is done.
+    /// The principal responsible for the request.
     pub by: Principal,
-    /// What may be done.
+    /// What the request may do.
     pub scopes: Scopes,
 }
 
 impl Access {
-    /// Everything, in every organisation, by the program itself.
+    /// Returns full access to every organisation, as the program itself.
     pub fn operator() -> Self {
         Self { reach: Reach::Everything, by: Principal::program(), scopes: Scopes::ALL }
     }
 
-    /// Everything in one organisation, by the program itself.
+    /// Returns full access to one organisation, as the program itself.
     pub fn to(org: OrgId) -> Self {
         Self { reach: Reach::Org(org), ..Self::operator() }
     }
 
-    /// The same, by somebody else.
+    /// Returns the same access for another principal.
     #[must_use]
     pub fn by(self, by: Principal) -> Self {
         Self { by, ..self }
     }
 
-    /// The other as far as this one goes. Of two organisations the other's is named; nothing belongs to both, so nothing
-    /// is shown.
+    /// Returns `to`, limited to the scopes and organisations of this access. If both name an organisation,
+    /// the result names the one of `to`. If the two differ, nothing belongs to both, so nothing is visible.
     #[must_use]
     pub fn narrowed(&self, to: Self) -> Self {
         let reach = match to.reach {
@@ -287,7 +288,7 @@ impl Access {
         Self { reach, by: to.by, scopes: to.scopes.and(self.scopes) }
     }
 
-    /// Refuses what the scopes do not hold.
+    /// Returns an error if the scopes do not include this one.
     pub fn need(&self, scope: Scope) -> Result<(), Error> {
         if self.scopes.allow(scope) {
             return Ok(());
@@ -297,7 +298,7 @@ impl Access {
         Err(Error::new(Kind::AccessDenied, detail))
     }
 
-    /// Refuses who is not the operator of the database.
+    /// Returns an error unless this is the operator of the database.
     pub fn need_everything(&self) -> Result<(), Error> {
         match self.reach {
             Reach::Everything => Ok(()),
@@ -310,59 +311,59 @@ impl Access {
     }
 }
 
-/// What a person or a program did to what others did, as the audit names it.
+/// An operation that the audit log records, as a person or program performed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Asked a turn to stop.
+    /// Cancelled a turn.
     Cancel,
-    /// Asked a turn to stop and to take back what it did.
+    /// Cancelled a turn and asked to undo its effects.
     Abort,
-    /// Finished a call or an event that a turn waits for.
+    /// Resolved a call or an event that a turn waits for.
     Resolve,
-    /// Let a stuck turn try again.
+    /// Retried a stuck turn.
     Retry,
-    /// Let a call run as it was shown.
+    /// Approved a call as it was shown.
     Approve,
-    /// Kept a call from running.
+    /// Denied a call.
     Deny,
-    /// Let a call run with other arguments.
+    /// Approved a call with changed arguments.
     Edit,
-    /// Let a call run, and those like it for the rest of its session.
+    /// Approved a call, and similar calls for the rest of the session.
     Grant,
-    /// Ended what was approved for the rest of a session.
+    /// Revoked an approval for the rest of a session.
     RevokeGrant,
-    /// Said how a call of unknown outcome went.
+    /// Settled the outcome of a call whose outcome was unknown.
     Settle,
-    /// Branched a session.
+    /// Forked a session.
     Fork,
     /// Moved a head back.
     Rewind,
     /// Deleted a session.
     Delete,
-    /// Took a session in from a file.
+    /// Imported a session from a file.
     Import,
-    /// Ran a session again, beside itself.
+    /// Re-ran a session as a copy.
     Rerun,
-    /// Ran a session again with calls that are real.
+    /// Re-ran a session with real calls.
     RerunLive,
-    /// Gave outputs that were given up another chance.
+    /// Retried deliveries that had been given up.
     Redeliver,
-    /// Set a budget, or went back to what its agent says.
+    /// Set a budget, or reset it to the agent's default.
     SetBudget,
-    /// Kept a version of an agent, a harness or a capability.
+    /// Stored a version of an agent, a harness or a capability.
     PutConfig,
     /// Deleted an agent, a harness or a capability.
     DeleteConfig,
-    /// Made an organisation.
+    /// Created an organisation.
     CreateOrg,
-    /// Made an API key.
+    /// Created an API key.
     CreateKey,
     /// Revoked an API key.
     RevokeKey,
 }
 
 impl Act {
-    /// How it stands in the audit; the same in every version.
+    /// Returns the name in the audit log. It is the same in every version.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cancel => "turn.cancel",
@@ -391,7 +392,7 @@ impl Act {
         }
     }
 
-    /// What it takes.
+    /// Returns the scope that the operation requires.
     pub const fn needs(self) -> Scope {
         match self {
             Self::Cancel | Self::Abort | Self::Resolve | Self::Fork | Self::Rewind | Self::Rerun => {
@@ -412,32 +413,34 @@ impl Act {
     }
 }
 
-/// An API key as its holder has it: `olk_`, the key's id, and 256 random bits that are shown once and kept nowhere.
+/// An API key as its holder has it: `olk_`, the id of the key, and 256 random bits. The random bits are shown
+/// once and stored nowhere.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Which key it is.
+    /// The id of the key.
     pub id: KeyId,
     secret: [u8; 32],
 }
 
 impl ApiKey {
-    /// The key with this id and these random bytes.
+    /// Creates a key from an id and random bytes.
     pub const fn new(id: KeyId, secret: [u8; 32]) -> Self {
         Self { id, secret }
     }
 
-    /// What a database keeps of it, under a secret of its own. It opens nothing.
+    /// Returns the hash that a database stores for the key, keyed with the secret of the database. It cannot
+    /// be used as a key.
     pub fn seal(&self, database: &[u8; 32]) -> Hash {
         let id = self.id.to_u128().to_be_bytes();
         Hash::signed(database, "outlast api key v1", [id.as_slice(), self.secret.as_slice()])
     }
 
-    /// The key as its holder writes it. Whoever reads it can use it.
+    /// Returns the key in its written form. Anyone who reads it can use it.
     pub fn reveal(&self) -> String {
         format!("olk_{:032x}{}", self.id.to_u128(), Hash::from_bytes(self.secret))
     }
 
-    /// The one answer to every key that opens nothing.
+    /// Returns the error for every invalid key. It does not say why the key is invalid.
     pub fn invalid() -> Error {
         Error::new(Kind::KeyInvalid, "the API key is not known, has expired or was revoked")
     }

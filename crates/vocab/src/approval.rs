@@ -1,4 +1,4 @@
-//! Whose approval a call needs, and what an approval for the rest of a session covers (R11.2).
+//! Approval questions: who must approve a call, and what an approval for the rest of a session covers.
 use crate::id::{ApprovalId, GrantId, SessionId, TurnId};
 use crate::key::ReplayKey;
 use crate::label::Labels;
@@ -11,18 +11,18 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 impl Ask {
-    /// How many have to approve.
+    /// Returns the number of approvals that are needed.
     pub fn needed(&self) -> usize {
         self.approvals.map_or(1, NonZeroU32::get) as usize
     }
 
-    /// Who may say something to it; nobody is everybody.
+    /// Returns the people who may answer. An empty list means everyone.
     pub fn heard(&self, given: Given) -> Vec<&str> {
         let others = self.escalate.iter().filter(|_| given.escalated).flat_map(|escalation| &escalation.to);
         self.who.iter().chain(others).map(String::as_str).collect()
     }
 
-    /// What they are told next, and when, if the question was asked at this time and these notices were given.
+    /// Returns the time of the next notice, for a question asked at `since` after the notices in `given`.
     pub fn next_notice(&self, since: Millis, given: Given, reminders_most: u32) -> Option<Millis> {
         let reminder = self.remind.filter(|_| given.reminded < reminders_most);
         let reminder =
@@ -30,21 +30,22 @@ impl Ask {
         [self.escalates_at(since, given), reminder].into_iter().flatten().min()
     }
 
-    /// When others may approve too, if they may not yet.
+    /// Returns the time of the escalation, if it has not happened yet.
     pub fn escalates_at(&self, since: Millis, given: Given) -> Option<Millis> {
         let escalation = self.escalate.as_ref().filter(|_| !given.escalated);
         escalation.map(|escalation| since.after(escalation.after))
     }
 
-    /// How many reminders have fallen due by now.
+    /// Returns the number of reminders due by now.
     pub fn reminders_due(&self, since: Millis, now: Millis, reminders_most: u32) -> u32 {
         let Some(remind) = self.remind else { return 0 };
         let due = since.until(now).as_millis().checked_div(remind.as_millis()).unwrap_or(u128::MAX);
         u32::try_from(due).unwrap_or(u32::MAX).min(reminders_most)
     }
 
-    /// What it takes where both ask: the people whom both hear, as many as the one that takes more, and no longer than either
-    /// waits. An error says why nobody could answer.
+    /// Joins two questions into one that satisfies both. Only people whom both accept may answer, the higher
+    /// number of approvals is needed, and the shorter timeout applies. The error says why no person could
+    /// answer.
     pub fn join(&self, other: &Self) -> Result<Self, String> {
         let expires = sooner(self.expires, other.expires);
         let remind = sooner(self.remind, other.remind);
@@ -84,7 +85,7 @@ impl Ask {
         self.who.iter().chain(self.escalate.iter().flat_map(|escalation| &escalation.to))
     }
 
-    /// After which time somebody may approve it, if they ever may.
+    /// Returns the time after which a person may approve, or `None` if they may not.
     fn hears_after(&self, name: &String) -> Option<Duration> {
         if self.who.is_empty() || self.who.contains(name) {
             return Some(Duration::ZERO);
@@ -92,7 +93,7 @@ impl Ask {
         self.escalate.as_ref().filter(|escalation| escalation.to.contains(name)).map(|later| later.after)
     }
 
-    /// What makes no sense in it, for whoever wrote it.
+    /// Returns an error that describes a contradiction in the question, for its author.
     pub fn check(&self) -> Result<(), String> {
         let (needed, named) = (self.needed(), self.who.iter().collect::<BTreeSet<_>>().len());
         if needed > 1 && named < needed {
@@ -139,33 +140,33 @@ fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.into_iter().chain(other).min()
 }
 
-/// What the question behind a wait is called, as it was asked. The wait names the form that is approved, so another form is another
-/// question.
+/// Returns the id of the question behind a wait. The wait names the form that is approved, so another form is
+/// another question.
 pub fn question_id(turn: TurnId, wait: &ReplayKey) -> ApprovalId {
     ApprovalId::derived(&[&turn.to_u128().to_be_bytes(), wait.as_str().as_bytes()])
 }
 
-/// Who may approve too after a while.
+/// Additional approvers after a timeout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Escalation {
-    /// After which time.
+    /// The timeout.
     pub after: Duration,
-    /// Who.
+    /// The additional approvers.
     pub to: Vec<String>,
 }
 
-/// The notices of a question that were given.
+/// The notices given so far for a question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// How many reminders fell due by the last one.
+    /// The number of reminders due by the last one.
     pub reminded: u32,
-    /// Whether others may approve too by now.
+    /// Whether the question has been escalated.
     pub escalated: bool,
 }
 
-/// What is approved for the rest of a session: calls of this tool as it is defined, that this rule of this policy asks about.
-/// If any of it is another, somebody is asked again.
+/// The scope of an approval for the rest of a session: calls of this version of a tool that this rule of this
+/// policy asks about. If any of these changes, a person is asked again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Covered {
     /// The tool.
@@ -176,41 +177,41 @@ pub struct Covered {
     pub rule: RuleId,
     /// The version of the policy.
     pub policy: Hash,
-    /// The fingerprint of what is asked, where an engine had a say in it: its rules may ask one about this call and another
-    /// about the next.
+    /// The fingerprint of the question, if a policy engine took part. The engine may ask one person about
+    /// this call and another person about the next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<Hash>,
 }
 
 impl Covered {
-    /// What an approval of a call covers that this ruling asks about.
+    /// Returns the scope of an approval of a call that this ruling asks about.
     pub fn by(tool: ToolName, definition: Hash, ruling: &Ruling) -> Self {
         let ask = ruling.whole.map(|_| canon::fingerprint(&ruling.decision));
         Self { tool, definition, rule: ruling.rule.clone(), policy: ruling.version(), ask }
     }
 
-    /// The name of what is covered.
+    /// Returns the fingerprint of the scope.
     pub fn form(&self) -> Hash {
         canon::fingerprint(self)
     }
 
-    /// What the approval of it is called that was given in a session for a call with these labels.
+    /// Returns the id of the grant for this scope, given in a session for a call with these labels.
     pub fn grant_in(&self, session: SessionId, labels: &Labels) -> GrantId {
         let (form, labels) = (self.form(), canon::fingerprint(labels));
         GrantId::derived(&[&session.to_u128().to_be_bytes(), form.as_bytes(), labels.as_bytes()])
     }
 }
 
-/// The approval for the rest of a session that allowed a call, as the record of the call keeps it.
+/// A grant that allowed a call, as the record of the call stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted {
-    /// Which.
+    /// The id of the grant.
     pub id: GrantId,
-    /// Who gave it.
+    /// The people who gave it.
     pub by: Vec<String>,
-    /// When.
+    /// When it was given.
     pub at: Millis,
-    /// What it covers.
+    /// The fingerprint of its scope.
     pub form: Hash,
 }
 

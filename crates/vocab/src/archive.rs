@@ -1,11 +1,13 @@
-//! A session as one file: lines of JSON, each sealed by a sum over it and all lines before it.
+//! The archive format: a session as one file of JSON lines. Each line has a checksum over itself and all
+//! lines before it.
 //!
-//! The first line is [`Line::Archive`], the last one [`Line::End`]. Between them stand the sessions that the exported one was
-//! forked from, the oldest first and only as far as it needs them, and then the session itself. Each begins with
-//! [`Line::Session`] and has its turns, its values, its records with the packages they name, and its attachments. There is no
-//! line for secrets: a session has none that are kept with it.
+//! The first line is [`Line::Archive`], the last one [`Line::End`]. Between them are the sessions that the
+//! exported one was forked from, oldest first and only as much of them as needed, and then the session
+//! itself. Each session begins with [`Line::Session`], followed by its turns, its values, its records with
+//! the packages they name, and its attachments. There is no line for secrets, because sessions store none.
 //!
-//! A sealed line is `{"sum":"…",` and the line's own JSON without its first brace, so every line is JSON by itself.
+//! A sealed line is `{"sum":"…",` followed by the line's JSON without its first brace, so every line is valid
+//! JSON.
 use crate::canon;
 use crate::effect::Place;
 use crate::message::Attachment;
@@ -16,47 +18,47 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
-/// The version of the format. A reader refuses a higher one.
+/// The version of the format. Readers refuse a higher version.
 pub const FORMAT: u32 = 1;
 
-/// How a sealed line begins.
+/// The beginning of every sealed line.
 const OPENING: &str = r#"{"sum":""#;
 
-/// Hex digits of a sum.
+/// The number of hex digits of a checksum.
 const DIGITS: usize = 64;
 
 /// One line of an archive.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
-    /// What the file is.
+    /// The header of the file.
     Archive(Header),
-    /// A session begins.
+    /// The beginning of a session.
     Session(SessionLine),
-    /// A turn of it.
+    /// A turn of the session.
     Turn(TurnLine),
-    /// A value of it.
+    /// A value of the session.
     Value(ValueLine),
-    /// A package that the records after it name, or a part of one.
+    /// A package that the following records name, or a part of one.
     Package(PackageLine),
-    /// A record of it.
+    /// A record of the session.
     Record(RecordLine),
-    /// An attachment of it, whose content follows.
+    /// An attachment of the session. Its content follows.
     Attachment(AttachmentLine),
-    /// Some of that content.
+    /// A part of that content.
     Content(ContentLine),
-    /// The file is whole.
+    /// The end of a complete file.
     End(Totals),
 }
 
-/// What the file is.
+/// The header of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The version of the format.
     pub format: u32,
-    /// The session that was exported: the last one in the file.
+    /// The exported session, which is the last one in the file.
     pub session: SessionId,
-    /// When.
+    /// When it was exported.
     pub at: Millis,
 }
 
@@ -65,7 +67,7 @@ pub struct Header {
 pub struct SessionLine {
     /// Its id.
     pub id: SessionId,
-    /// The key its caller knows it by.
+    /// The key that its caller gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// When it was opened.
@@ -77,22 +79,22 @@ pub struct SessionLine {
     /// Where it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<NodeRef>,
-    /// Where its heads stand.
+    /// The positions of its heads.
     pub heads: BTreeMap<String, Option<NodeRef>>,
-    /// The proof of the database that wrote the file: only it can make one for this session, its turns, values and records.
+    /// The signature of the database that wrote the file. Only that database can sign this session, its
+    /// turns, values and records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<Hash>,
 }
 
 impl SessionLine {
-    /// Returns a fingerprint of everything that the file says of the session. The hash of the last record stands for all records.
+    /// Returns a fingerprint of all lines of the session. The hash of the last record covers all records.
     pub fn fingerprint(&self, turns: &[TurnLine], values: &[ValueLine]) -> Hash {
         let unsigned = Self { signature: None, ..self.clone() };
         canon::fingerprint(&(unsigned, turns, values))
     }
 
-    /// Returns the proof that an organisation of a database had a session with this fingerprint, made with the secret of the
-    /// database.
+    /// Signs the fingerprint of a session of an organisation with the secret of the database.
     pub fn sign(secret: &[u8; 32], org: OrgId, fingerprint: Hash) -> Hash {
         let org = org.to_u128().to_be_bytes();
         let parts = [org.as_slice(), fingerprint.as_bytes().as_slice()];
@@ -100,7 +102,7 @@ impl SessionLine {
     }
 }
 
-/// A turn, as far as its records do not say it.
+/// The data of a turn that its records do not contain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnLine {
     /// Its id.
@@ -108,21 +110,21 @@ pub struct TurnLine {
     /// The caller's idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The fingerprint of its input, to tell a repeat from a reuse of the key.
+    /// The fingerprint of its input, which distinguishes a repeated request from a reused key.
     pub input: Hash,
-    /// What it does when a turn is under way.
+    /// How the input is delivered if a turn is running.
     pub delivery: Delivery,
     /// The head it is for.
     pub head: String,
-    /// The record that accepted it.
+    /// The record of its input.
     pub accepted: Seq,
-    /// Its last message; none if it never began.
+    /// Its last message, or `None` if it never started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_node: Option<Seq>,
     /// The message it follows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<NodeRef>,
-    /// The record that ended it; none if it was not over.
+    /// The record of its end, or `None` if it had not ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Seq>,
 }
@@ -132,39 +134,39 @@ pub struct TurnLine {
 pub struct ValueLine {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// The value itself.
     pub value: Value,
 }
 
-/// A package or a part of one, as it is stored.
+/// A stored package, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackageLine {
-    /// Its hash, by which records and packages name it.
+    /// Its hash, by which records and packages refer to it.
     pub hash: Hash,
-    /// Its bytes, which are canonical JSON.
+    /// Its content, as canonical JSON.
     pub json: String,
 }
 
-/// A record, whose fact stands here to the byte as it was written.
+/// A record. Its fact is preserved byte for byte.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RecordLine {
-    /// Its place in the session.
+    /// Its position in the session.
     pub seq: Seq,
     /// Its turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
     /// When it was written.
     pub at: Millis,
-    /// The chain's hash after it.
+    /// The hash of the chain after it.
     pub hash: Hash,
     /// The version of its body.
     pub version: u8,
-    /// What became true.
+    /// The fact.
     pub fact: Box<RawValue>,
 }
 
 impl RecordLine {
-    /// A record with its stored body.
+    /// Creates a line from the stored body of a record.
     pub fn new(seq: Seq, turn: Option<TurnId>, at: Millis, hash: Hash, body: &[u8]) -> Result<Self, Error> {
         let text = body.split_first().and_then(|(version, json)| {
             let json = String::from_utf8(json.to_vec()).ok()?;
@@ -176,14 +178,14 @@ impl RecordLine {
         Ok(Self { seq, turn, at, hash, version, fact })
     }
 
-    /// The stored body.
+    /// Returns the stored body.
     pub fn body(&self) -> Vec<u8> {
         let mut body = vec![self.version];
         body.extend_from_slice(self.fact.get().as_bytes());
         body
     }
 
-    /// What became true.
+    /// Decodes the fact.
     pub fn decode(&self) -> Result<Fact, Error> {
         Fact::decode(&self.body())
     }
@@ -192,20 +194,20 @@ impl RecordLine {
 /// An attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttachmentLine {
-    /// What it is.
+    /// Its metadata.
     pub attachment: Attachment,
-    /// How many bytes follow.
+    /// The number of content bytes that follow.
     pub bytes: u64,
 }
 
-/// Bytes of the attachment that was named last.
+/// A part of the content of the last named attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContentLine {
     /// The bytes, in base64.
     pub base64: String,
 }
 
-/// What the file has, so that a missing end is seen.
+/// The totals of the file, so that a truncated file is detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Sessions.
@@ -231,7 +233,7 @@ impl Totals {
     }
 }
 
-/// The sums of a file, line by line, while it is written or read.
+/// The running checksum of a file while it is written or read.
 #[derive(Clone, Copy, Debug)]
 pub struct Seal(Hash);
 
@@ -242,10 +244,10 @@ impl Default for Seal {
 }
 
 impl Seal {
-    /// Adds a line to a text, sealed.
+    /// Appends a sealed line to a text.
     ///
     /// # Panics
-    /// Never: lines are plain data.
+    /// Never panics: lines are plain data.
     pub fn write(&mut self, line: &Line, to: &mut String) {
         let json = serde_json::to_string(line).expect("lines of an archive are plain data");
         self.0 = self.after(&json);
@@ -256,7 +258,7 @@ impl Seal {
         to.push('\n');
     }
 
-    /// Reads a sealed line, without its line feed. The error says what is wrong with it.
+    /// Reads a sealed line without its line feed. The error says what is wrong with the line.
     pub fn read(&mut self, text: &str) -> Result<Line, String> {
         let sealed = text.strip_prefix(OPENING).and_then(|rest| rest.split_at_checked(DIGITS));
         let sealed = sealed.and_then(|(sum, rest)| Some((sum, rest.strip_prefix("\",")?)));

@@ -1,7 +1,7 @@
-//! Budgets as data: what may be used, what was, and whether more fits (R11.5).
+//! Budgets as data: limits, usage, and whether an effect still fits.
 //!
-//! Whoever keeps the books (`ports::ledger`) asks [`Budget::fit`] in the write that reserves, so nothing that runs at the same
-//! time can come between.
+//! A ledger (`ports::ledger`) calls [`Budget::fit`] within the write that reserves an amount, so no
+//! concurrent reservation can come between.
 use crate::cost::Cost;
 use crate::id::{OrgId, SessionId, TurnId};
 use crate::{Error, Kind, Millis};
@@ -11,30 +11,30 @@ use std::ops::Add;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What was used, or what an effect may use at most.
+/// An amount of usage: what was used, or the most that an effect may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Amount {
-    /// Tokens that models read and said.
+    /// Tokens that models read and wrote.
     pub tokens: u64,
-    /// What that, and calls of tools with a price, cost.
+    /// The cost of these tokens and of tool calls with a price.
     pub money: Cost,
     /// Calls of models and tools.
     pub calls: u64,
-    /// Milliseconds in which turns were driven.
+    /// Milliseconds for which turns were driven.
     pub millis: u64,
 }
 
 impl Amount {
-    /// Nothing.
+    /// No usage.
     pub const ZERO: Self = Self { tokens: 0, money: Cost::ZERO, calls: 0, millis: 0 };
 
-    /// Time alone.
+    /// Creates an amount that consists of time only.
     pub fn time(time: Duration) -> Self {
         Self { millis: u64::try_from(time.as_millis()).unwrap_or(u64::MAX), ..Self::ZERO }
     }
 
-    /// What is left of it without the other.
+    /// Subtracts another amount, saturating at zero.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self {
@@ -45,12 +45,12 @@ impl Amount {
         }
     }
 
-    /// Whether the other is no more than this, whatever is measured.
+    /// Returns whether the other amount is at most this one in every measure.
     pub fn covers(self, other: Self) -> bool {
         other.without(self) == Self::ZERO
     }
 
-    /// So much of one thing, and as much as there can be of all others.
+    /// Creates an amount that is limited in one measure and unlimited in all others.
     pub fn at_most(measure: Measure, most: u128) -> Self {
         let most = u64::try_from(most).unwrap_or(u64::MAX);
         let money = Cost::of_picodollars(u64::MAX);
@@ -63,7 +63,7 @@ impl Amount {
         }
     }
 
-    /// How much of one thing it is: tokens, calls, picodollars or milliseconds.
+    /// Returns the amount in one measure: tokens, calls, picodollars or milliseconds.
     pub fn of(self, measure: Measure) -> u128 {
         match measure {
             Measure::Tokens => self.tokens.into(),
@@ -87,7 +87,7 @@ impl Add for Amount {
     }
 }
 
-/// What is counted.
+/// A unit that budgets limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -104,7 +104,7 @@ pub enum Measure {
 impl Measure {
     const ALL: [Self; 4] = [Self::Tokens, Self::Money, Self::Calls, Self::Time];
 
-    /// What it is called.
+    /// Returns the name of the measure.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tokens => "tokens",
@@ -114,7 +114,7 @@ impl Measure {
         }
     }
 
-    /// So much of it, for people.
+    /// Formats an amount of this measure for people.
     fn say(self, amount: u128) -> String {
         let whole = || u64::try_from(amount).unwrap_or(u64::MAX);
         match self {
@@ -126,26 +126,26 @@ impl Measure {
     }
 }
 
-/// Why an effect does not fit into a budget.
+/// The reason why an effect does not fit a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lacks {
-    /// Nobody knows what it costs, and money is bounded.
+    /// The cost of the effect is unknown, and money is limited.
     Price,
-    /// There is not enough left.
+    /// Too little of the budget is left.
     Room {
-        /// What there is too little of.
+        /// The measure that is exhausted.
         measure: Measure,
-        /// What the effect needs at most.
+        /// The most that the effect may need.
         want: u128,
-        /// What was used and is reserved.
+        /// The amount that was used or is reserved.
         used: u128,
-        /// What may be.
+        /// The limit.
         most: u128,
     },
 }
 
 impl Lacks {
-    /// What there is too little of.
+    /// Returns the measure that is exhausted.
     pub const fn measure(self) -> Measure {
         match self {
             Self::Price => Measure::Money,
@@ -170,7 +170,7 @@ impl fmt::Display for Lacks {
     }
 }
 
-/// What may be used. What it does not say has no bound.
+/// The limits of a budget. A measure without a limit is unlimited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// Tokens.
@@ -182,44 +182,44 @@ pub struct Budget {
     /// Calls of models and tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<u64>,
-    /// Time in which turns are driven. Waiting does not count.
+    /// Time for which turns are driven. Waits are free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Duration>,
-    /// From which share on it is said that little is left.
+    /// The share above which a warning says that the budget is low.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warn_at: Option<Percent>,
-    /// From which share on turns hold still until somebody raises it.
+    /// The share above which turns park until a person raises the budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause_at: Option<Percent>,
-    /// After which time it begins anew; never without it.
+    /// The period after which the usage starts again at zero. Without it, it never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub per: Option<Period>,
 }
 
-/// Whether an effect fits into a budget.
+/// Whether an effect fits a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
-    /// It does.
+    /// It fits.
     Fits,
-    /// It does, and little is left.
+    /// It fits, and the budget is low.
     Low(Measure),
-    /// It would go beyond where turns hold still.
+    /// It would exceed the share at which turns park.
     Pauses(Measure),
-    /// There is not enough left for it.
+    /// Too little is left for it.
     Over(Measure),
 }
 
 impl Budget {
-    /// Whether nothing is bounded.
+    /// Returns whether nothing is limited.
     pub fn is_empty(&self) -> bool {
         Measure::ALL.into_iter().all(|measure| self.most(measure).is_none())
     }
 
-    /// Whether `want` fits beside what is used already.
+    /// Returns whether `want` fits in addition to what is used already.
     pub fn fit(&self, used: Amount, want: Amount) -> Fit {
         let bounds = || Measure::ALL.into_iter().filter_map(|measure| Some((measure, self.most(measure)?)));
         let after = |measure| (used + want).of(measure);
-        // Nobody knows beforehand how long an effect takes, so time is over when it is used up.
+        // The duration of an effect is unknown beforehand, so time is exhausted when it is used up.
         let over = |measure: Measure, most: u128| match measure {
             Measure::Time => after(measure) >= most,
             _ => after(measure) > most,
@@ -227,7 +227,7 @@ impl Budget {
         let beyond = |share: Option<Percent>| {
             bounds().find(|(measure, most)| share.is_some_and(|share| over(*measure, share.of(*most))))
         };
-        // What is larger than all of it fits at no time, so nothing is won by waiting.
+        // An effect larger than the whole budget never fits, so waiting would not help.
         if let Some((measure, _)) = bounds().find(|(measure, most)| want.of(*measure) > *most) {
             return Fit::Over(measure);
         }
@@ -240,7 +240,7 @@ impl Budget {
         beyond(self.warn_at).map_or(Fit::Fits, |(measure, _)| Fit::Low(measure))
     }
 
-    /// Why `want` does not fit beside what is used already.
+    /// Returns why `want` does not fit in addition to what is used already.
     pub fn lacks(&self, used: Amount, want: Amount, measure: Measure) -> Lacks {
         let most = self.most(measure).unwrap_or(u128::MAX);
         let pauses = self.pause_at.filter(|_| want.of(measure) <= most);
@@ -297,7 +297,7 @@ impl From<Percent> for u8 {
     }
 }
 
-/// After which time a budget begins anew, by the calendar of UTC.
+/// The period after which a budget starts again, by the UTC calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Period {
@@ -308,7 +308,7 @@ pub enum Period {
 }
 
 impl Period {
-    /// The period of an instant: `2026-11-16` or `2026-11`.
+    /// Returns the name of the period that contains an instant: `2026-11-16` or `2026-11`.
     pub fn at(self, now: Millis) -> String {
         let (year, month, day) = civil(now.0 / 86_400_000);
         match self {
@@ -317,7 +317,7 @@ impl Period {
         }
     }
 
-    /// The kind of period that this is the name of, as [`Period::at`] gives it.
+    /// Returns the kind of period with this name, in the format of [`Period::at`].
     pub fn named(name: &str) -> Option<Self> {
         let parts: Vec<usize> = name.split('-').map(str::len).collect();
         let is_date = name.chars().all(|c| c.is_ascii_digit() || c == '-');
@@ -328,7 +328,7 @@ impl Period {
         }
     }
 
-    /// When the period of an instant is over.
+    /// Returns the end of the period that contains an instant.
     pub fn end(self, now: Millis) -> Millis {
         const DAY: u64 = 86_400_000;
         let today = now.0 / DAY;
@@ -343,7 +343,8 @@ impl Period {
     }
 }
 
-/// The date of a day counted from 1970-01-01. Years begin in March here, so that a leap day is the last of its year.
+/// Returns the date of a day counted from 1970-01-01. Years begin in March here, so that a leap day is the
+/// last day of its year.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
@@ -355,46 +356,47 @@ fn civil(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// The budgets that an agent brings.
+/// The default budgets of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budgets {
-    /// Of each of its turns.
+    /// The budget of each turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<Budget>,
-    /// Of each session.
+    /// The budget of each session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Budget>,
-    /// Of all its turns together.
+    /// The budget of all its turns together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Budget>,
-    /// Tokens that one reply may have at most: what is reserved for it.
+    /// The most tokens of one reply. This amount is reserved for each reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reply_tokens: Option<u32>,
 }
 
 impl Budgets {
-    /// Whether nothing is bounded.
+    /// Returns whether nothing is limited.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether one of them bounds money.
+    /// Returns whether one of the budgets limits money.
     pub fn bounds_money(&self) -> bool {
         [&self.turn, &self.session, &self.agent].into_iter().flatten().any(|budget| budget.money.is_some())
     }
 }
 
-/// Whose budget it is. They lie in each other: what a turn uses, its session, agent and organisation use too.
+/// The owner of a budget. Owners are nested: usage of a turn is also usage of its session, agent and
+/// organisation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Purse {
-    /// A turn's.
+    /// A turn.
     Turn(TurnId),
-    /// A session's.
+    /// A session.
     Session(SessionId),
-    /// An agent's, over all its sessions.
+    /// An agent, over all its sessions.
     Agent(String),
-    /// An organisation's.
+    /// An organisation.
     Org(OrgId),
 }
 

@@ -1,25 +1,26 @@
 //! Canonical JSON: one spelling per value, so that equal requests have equal fingerprints.
 //!
-//! RFC 8785 (key order by UTF-16 code units, its escapes, its number format) with one change: integers are written
-//! exactly. The RFC folds those above 2^53 into doubles, so two different calls would share a fingerprint. Its own
-//! examples, and where ours differs, are in `tests/properties/canonical.rs`.
+//! Implements RFC 8785 (keys sorted by UTF-16 code units, its escapes, its number format) with one change:
+//! integers are written exactly. The RFC converts integers above 2^53 to doubles, so two different calls
+//! would share a fingerprint. `tests/properties/canonical.rs` contains the examples of the RFC and the
+//! differences.
 use crate::Hash;
 use serde::Serialize;
 use serde_json::{Map, Number, Value};
 use std::fmt::Write;
 
-/// The hash of a value's canonical JSON.
+/// Returns the hash of a value's canonical JSON.
 ///
 /// # Panics
-/// If the value is not plain data (a map with keys that are not strings).
+/// Panics if the value is not plain data (a map with keys that are not strings).
 pub fn fingerprint(value: &impl Serialize) -> Hash {
     Hash::of(to_string(value).as_bytes())
 }
 
-/// A value's canonical JSON.
+/// Returns a value's canonical JSON.
 ///
 /// # Panics
-/// If the value is not plain data (a map with keys that are not strings).
+/// Panics if the value is not plain data (a map with keys that are not strings).
 pub fn to_string(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).expect("what is fingerprinted is plain data");
     let mut out = String::with_capacity(256);
@@ -86,9 +87,9 @@ fn write_number(out: &mut String, number: &Number) {
     if number.is_f64() { write_double(out, &spelled) } else { out.push_str(&spelled) }
 }
 
-/// ECMAScript's `Number::toString`: shortest digits that read back, exponent from 1e21 up and below 1e-6. The digits are
-/// those of `serde_json`: where two are equally short and near it takes the even one, as the RFC does and Rust's own
-/// formatting does not.
+/// Writes a number like ECMAScript's `Number::toString`: the shortest digits that read back as the same
+/// number, with an exponent from 1e21 up and below 1e-6. The digits come from `serde_json`. If two candidates
+/// are equally short and near, it takes the even one, like the RFC and unlike Rust's own formatting.
 fn write_double(out: &mut String, spelled: &str) {
     let magnitude = spelled.trim_start_matches('-');
     let (mantissa, exponent) = magnitude.split_once('e').unwrap_or((magnitude, "0"));
@@ -105,7 +106,7 @@ fn write_double(out: &mut String, spelled: &str) {
         out.push('-');
     }
     let exponent: i32 = exponent.parse().expect("a double has a whole exponent");
-    // The decimal point stands after `point` digits.
+    // The decimal point comes after `point` digits.
     let point = count(whole) + exponent - leading_zeros;
     let (count, exponent) = (count(digits), point - 1);
     match point {

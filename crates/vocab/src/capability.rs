@@ -1,21 +1,21 @@
-//! Capabilities: named bundles of prompt text, tools and hooks that an agent switches on (R10.3).
+//! Capabilities: named bundles of prompt text, tools and hooks that an agent can enable.
 use crate::hook::HookUse;
 use crate::message::{CapabilityName, ToolName};
 use serde::{Deserialize, Serialize};
 
-/// What an agent gets that switches it on.
+/// The contents of a capability.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Capability {
-    /// What it is called.
+    /// The name of the capability.
     pub name: CapabilityName,
-    /// What the model is told with it.
+    /// The text that it adds to the prompt.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prompt: String,
-    /// Tools that the model may ask for with it.
+    /// The tools that it makes available to the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolName>,
-    /// Hooks that run with it, in order.
+    /// The hooks that it adds, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookUse>,
 }

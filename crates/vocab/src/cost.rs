@@ -1,4 +1,4 @@
-//! Money: prices per token and what a reply cost, exact to the last decimal (R5.6).
+//! Money: prices per token and the cost of a reply, as exact decimals.
 use crate::effect::Usage;
 use crate::{Error, Kind};
 use serde::{Deserialize, Serialize};
@@ -7,11 +7,11 @@ use std::iter::Sum;
 use std::ops::Add;
 use std::str::FromStr;
 
-/// Picodollars in a dollar: fine enough that every price per token that providers ask is a whole number.
+/// Picodollars in a dollar. At this resolution, every provider's price per token is a whole number.
 const DOLLAR: u64 = 1_000_000_000_000;
-/// Decimals of a dollar that are kept.
+/// The number of decimals of a dollar that are stored.
 const DECIMALS: usize = 12;
-/// Tokens that a price is given for.
+/// The number of tokens that a price is given for.
 const MILLION: u64 = 1_000_000;
 
 /// An amount of US dollars, written as a decimal.
@@ -20,21 +20,21 @@ const MILLION: u64 = 1_000_000;
 pub struct Cost(u64);
 
 impl Cost {
-    /// Nothing.
+    /// No cost.
     pub const ZERO: Self = Self(0);
 
-    /// What is left of it without the other; nothing if that is more.
+    /// Subtracts another cost, saturating at zero.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// In picodollars, as databases keep it.
+    /// Returns the cost in picodollars, as databases store it.
     pub const fn picodollars(self) -> u64 {
         self.0
     }
 
-    /// So many picodollars.
+    /// Creates a cost from picodollars.
     pub const fn of_picodollars(picodollars: u64) -> Self {
         Self(picodollars)
     }
@@ -43,7 +43,7 @@ impl Cost {
         self.0 as u128
     }
 
-    /// What is left of it; nothing if there is not so much.
+    /// Subtracts another cost. Returns `None` if the other is larger.
     pub fn checked_sub(self, other: Self) -> Option<Self> {
         self.0.checked_sub(other.0).map(Self)
     }
@@ -112,7 +112,7 @@ impl From<Cost> for String {
     }
 }
 
-/// What one token of each bucket costs.
+/// The prices of one token of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prices {
     input: Cost,
@@ -121,17 +121,17 @@ pub struct Prices {
     output: Cost,
 }
 
-/// Prices as providers print them: dollars per million tokens.
+/// Prices in the unit that providers publish: dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PerMillion {
-    /// What the model reads.
+    /// The price of input tokens.
     pub input: Cost,
-    /// What it reads from the prompt cache; as `input` when absent.
+    /// The price of tokens read from the prompt cache. Defaults to `input`.
     pub cache_read: Option<Cost>,
-    /// What it writes to the prompt cache; as `input` when absent.
+    /// The price of tokens written to the prompt cache. Defaults to `input`.
     pub cache_write: Option<Cost>,
-    /// What it says and thinks.
+    /// The price of output tokens, including reasoning.
     pub output: Cost,
 }
 
@@ -158,12 +158,12 @@ impl TryFrom<PerMillion> for Prices {
 }
 
 impl Prices {
-    /// What so many tokens cost at most, read and said, whatever the prompt cache does.
+    /// Returns the most that this many input and output tokens can cost, whatever the prompt cache does.
     pub fn most(&self, read: u64, said: u64) -> Cost {
         self.input.max(self.cache_read).max(self.cache_write).times(read) + self.output.times(said)
     }
 
-    /// What this usage costs. Thinking is charged as output.
+    /// Returns the cost of this usage. Reasoning is charged as output.
     pub fn of(&self, usage: &Usage) -> Cost {
         let Usage { input, cache_read, cache_write, output, reasoning } = *usage;
         self.input.times(input)

@@ -1,7 +1,7 @@
-//! Effects: everything a turn asks of the world. Each kind is a struct with exactly one outcome type.
+//! Effects: everything a turn asks of the outside world. Each kind is a struct with exactly one outcome type.
 //!
-//! [`Command`] and [`Outcome`] are the tagged forms that the journal keeps. They can disagree only where bytes are
-//! decoded, and [`Outcome::of`] is the one function that finds out.
+//! [`Command`] and [`Outcome`] are the tagged forms that the journal stores. They can disagree only when
+//! bytes are decoded, and [`Outcome::of`] is the one function that checks it.
 use crate::cost::Cost;
 use crate::error::Failure;
 use crate::id::{AgentId, ProcessId, SessionId, TurnId};
@@ -22,7 +22,7 @@ use std::ops::Add;
 pub trait Effect: Clone + Into<Command> {
     /// The kind of this request.
     const KIND: EffectKind;
-    /// What it is answered with.
+    /// The type of its answer.
     type Outcome: Into<Outcome> + TryFrom<Outcome, Error = EffectKind>;
 }
 
@@ -36,7 +36,7 @@ macro_rules! effects {
             /// Every kind, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];
 
-            /// How the kind is written everywhere.
+            /// Returns the name of the kind, which is the same everywhere.
             pub const fn name(self) -> &'static str { match self { $(Self::$kind => $name),* } }
         }
 
@@ -46,7 +46,7 @@ macro_rules! effects {
         pub enum Command { $($(#[$doc])* #[serde(rename = $name)] $kind($request),)* }
 
         impl Command {
-            /// The kind of the request.
+            /// Returns the kind of the request.
             pub const fn kind(&self) -> EffectKind { match self { $(Self::$kind(_) => EffectKind::$kind),* } }
         }
 
@@ -55,7 +55,7 @@ macro_rules! effects {
         pub enum Outcome { $($(#[$doc])* #[serde(rename = $name)] $kind($outcome),)* }
 
         impl Outcome {
-            /// The kind of the request that this answers.
+            /// Returns the kind of the request that this answers.
             pub const fn kind(&self) -> EffectKind { match self { $(Self::$kind(_) => EffectKind::$kind),* } }
         }
 
@@ -88,27 +88,27 @@ macro_rules! effects {
 }
 
 effects! {
-    /// Asks the model that answers the turn.
+    /// Calls the model that answers the turn.
     ModelCall -> ModelOutcome = ModelCall, "model_call";
-    /// Asks a model outside the conversation.
+    /// Calls a model outside the conversation.
     DirectCall -> DirectOutcome = DirectCall, "direct_call";
     /// Runs one prepared tool call.
     ToolCall -> ToolOutcome = ToolCall, "tool_call";
-    /// Runs the calls a model asked for together.
+    /// Runs the tool calls of one reply together.
     ToolBatch -> BatchOutcome = ToolBatch, "tool_batch";
     /// Runs one named step inside a tool.
     DurableStep -> StepOutcome = DurableStep, "durable_step";
-    /// Does something with a process.
+    /// Starts or manages a process.
     ProcessRequest -> ProcessOutcome = Process, "process";
     /// Runs code in a named language.
     ExecCode -> ExecOutcome = ExecCode, "exec_code";
-    /// Takes in what joins the turn at a boundary.
+    /// Collects the inputs and messages that join the turn at a boundary.
     Checkpoint -> Joined = Checkpoint, "checkpoint";
-    /// Brings the turn's configuration up to date.
+    /// Updates the configuration of the turn.
     SyncEnvironment -> Environment = SyncEnvironment, "sync_environment";
-    /// Lets time pass.
+    /// Sleeps until a point in time.
     Sleep -> Slept = Sleep, "sleep";
-    /// Waits for somebody to resolve a key.
+    /// Waits until a key is resolved from outside.
     AwaitEvent -> Resolution = AwaitEvent, "await_event";
 }
 
@@ -119,13 +119,13 @@ impl fmt::Display for EffectKind {
 }
 
 impl Command {
-    /// The fingerprint of the request: two requests that mean the same have the same one. Times are read from a
-    /// clock and differ from run to run, so they are no part of it (R2.3).
+    /// Returns the fingerprint of the request. Equivalent requests have the same fingerprint. Times come from
+    /// a clock and differ from run to run, so they are not part of it.
     pub fn fingerprint(&self) -> Hash {
         crate::canon::fingerprint(&self.without_times())
     }
 
-    /// The request as JSON, without what a clock decided.
+    /// Returns the request as JSON, without the values that come from a clock.
     ///
     /// # Panics
     /// Never: requests are plain data.
@@ -141,7 +141,7 @@ impl Command {
 }
 
 impl Outcome {
-    /// The answer to a request of type `E`; a record that answers another kind is corrupt.
+    /// Returns the answer to a request of type `E`. If the answer has another kind, the record is corrupt.
     pub fn of<E: Effect>(self, key: &ReplayKey) -> Result<E::Outcome, Error> {
         E::Outcome::try_from(self).map_err(|found| {
             let detail = format!("the record of {key} asks for {}, but answers {found}", E::KIND);
@@ -150,7 +150,7 @@ impl Outcome {
     }
 }
 
-/// A place in a session's history: a record and the chain's hash there, so it names the whole prefix (R2.5).
+/// A place in a session's history: a record and the chain's hash there, which identifies the whole prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// The record.
@@ -159,52 +159,52 @@ pub struct Place {
     pub hash: Hash,
 }
 
-/// Asks the model that answers the turn. Names the conversation by place; holds none of it.
+/// Calls the model that answers the turn. Refers to the conversation by place and contains none of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelCall {
-    /// Which model.
+    /// The model.
     pub model: ModelName,
-    /// Up to where the conversation is shown; nowhere on a host that keeps nothing.
+    /// The end of the conversation that the model sees. `None` on a host that stores nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Place>,
-    /// The fingerprint of the contracts of the tools it may ask for.
+    /// The fingerprint of the contracts of the tools that the model may call.
     pub tools: Hash,
-    /// Whether it may, must or must not ask for tools.
+    /// Whether the model may, must or must not call tools.
     #[serde(default, skip_serializing_if = "is_default")]
     pub choice: ToolChoice,
-    /// How it is to generate.
+    /// The generation options.
     #[serde(default, skip_serializing_if = "is_default")]
     pub options: Generation,
-    /// JSON Schema that the answer must fit.
+    /// The JSON Schema of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
 }
 
-/// Whether a model may ask for tools.
+/// Whether a model may call tools.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
-    /// As it likes.
+    /// The model decides.
     #[default]
     Auto,
-    /// It must ask for one.
+    /// It must call a tool.
     Required,
-    /// It must ask for this one.
+    /// It must call this tool.
     Only(ToolName),
-    /// It must not.
+    /// It must not call tools.
     None,
 }
 
-/// How a model is to generate. What is absent is the provider's default.
+/// Generation options. The provider's default applies to absent options.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
-    /// Most tokens of the answer.
+    /// The most tokens of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens_most: Option<u32>,
-    /// Temperature in thousandths, so that it is exact.
+    /// The temperature in thousandths, so that it is exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_milli: Option<u32>,
-    /// A named variant of the model, like a reasoning effort.
+    /// A named variant of the model, such as a reasoning effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
 }
@@ -213,42 +213,42 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// How a model call ended.
+/// The outcome of a model call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelOutcome {
-    /// With a whole reply.
+    /// A complete reply.
     Reply(Reply),
-    /// With an error.
+    /// An error.
     Failed(ModelFailure),
 }
 
-/// A model's error, and whether listeners had already seen text.
+/// A model's error, and whether text had already been streamed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelFailure {
-    /// What went wrong.
+    /// The error.
     pub failure: Failure,
     /// Whether text was already streamed.
     pub streamed: bool,
 }
 
-/// A whole reply. A stream that was cut never becomes one.
+/// A complete reply. A stream that was cut off never becomes a `Reply`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// What it said.
+    /// The content of the reply.
     pub parts: Vec<Part>,
-    /// The tools it asked for, in its order.
+    /// The tool calls of the reply, in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ToolUse>,
-    /// Why it stopped.
+    /// Why the model stopped.
     pub stop: StopReason,
-    /// What it cost in tokens.
+    /// The tokens used.
     #[serde(default, skip_serializing_if = "is_default")]
     pub usage: Usage,
-    /// What it cost in money, where the price was known.
+    /// The cost in money, if the price was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// Which attempt gave it, counted from 1.
+    /// The number of the attempt that gave the reply, counted from 1.
     #[serde(default = "first", skip_serializing_if = "is_first")]
     pub attempt: u32,
 }
@@ -267,30 +267,30 @@ fn is_first(attempt: &u32) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// It had said what it wanted.
+    /// The answer is complete.
     End,
     /// It waits for tools.
     ToolUse,
-    /// It ran out of tokens.
+    /// It reached its token limit.
     Length,
     /// It refused to answer.
     Refusal,
 }
 
-/// Tokens in disjoint buckets (R5.6).
+/// Token counts in disjoint buckets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Read by the model for the full price.
+    /// Input tokens at the full price.
     pub input: u64,
-    /// Read from the provider's prompt cache.
+    /// Input tokens read from the provider's prompt cache.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cache_read: u64,
-    /// Written to the provider's prompt cache.
+    /// Input tokens written to the provider's prompt cache.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cache_write: u64,
-    /// Said by the model.
+    /// Output tokens.
     pub output: u64,
-    /// Thought by the model.
+    /// Reasoning tokens.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reasoning: u64,
 }
@@ -309,26 +309,27 @@ impl Add for Usage {
     }
 }
 
-/// Asks a model outside the conversation, for a tool, hook or plug-in; the usage is booked to its source.
+/// Calls a model outside the conversation, for a tool, hook or plug-in. The usage is attributed to its
+/// source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectCall {
-    /// Who asks, for the books.
+    /// The source that the usage is attributed to.
     pub usage_source: String,
-    /// Which model.
+    /// The model.
     pub model: ModelName,
-    /// What it is told before the first message.
+    /// The system prompt.
     pub system: String,
-    /// The messages it is shown.
+    /// The messages.
     pub messages: Vec<Message>,
-    /// How it is to generate.
+    /// The generation options.
     #[serde(default, skip_serializing_if = "is_default")]
     pub options: Generation,
-    /// JSON Schema that the answer must fit.
+    /// The JSON Schema of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
 }
 
-/// How a direct call ended.
+/// The outcome of a direct call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct DirectOutcome(pub ModelOutcome);
@@ -341,38 +342,38 @@ pub struct ToolCall {
     pub call: PreparedCall,
 }
 
-/// How a tool call ended.
+/// The outcome of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolOutcome {
-    /// It gave a result.
+    /// The call returned a result.
     Done(ToolResult),
-    /// Somebody outside will finish it with the call's completion key.
+    /// An external system will complete the call with its completion key.
     Pending,
-    /// The process died while an at-most-once tool ran: nobody knows whether it happened (R3.4).
+    /// The process died while an at-most-once tool ran, so it is unknown whether the call happened.
     Unknown,
 }
 
-/// Runs the calls a model asked for together. Its record is the claim of every call in it.
+/// Runs the tool calls of one reply together. Its record claims every call in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolBatch {
-    /// The calls, in the order asked.
+    /// The calls, in the order the model asked for them.
     pub calls: Vec<BatchCall>,
 }
 
 /// One call of a batch.
-#[expect(clippy::large_enum_variant)] // nearly every call runs, so a box would be one more for each
+#[expect(clippy::large_enum_variant)] // nearly every call runs, so a box would cost one allocation for each
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchCall {
-    /// It will run.
+    /// The call runs.
     Run(PreparedCall),
-    /// It was refused before it could run: unknown tool, bad arguments, over a limit.
+    /// The call was refused before it could run: unknown tool, invalid arguments, limit exceeded.
     Refused(RefusedCall),
 }
 
 impl BatchCall {
-    /// The id the model gave the call.
+    /// Returns the id that the model gave the call.
     pub fn model_id(&self) -> &ModelCallId {
         match self {
             Self::Run(call) => &call.model_id,
@@ -380,7 +381,7 @@ impl BatchCall {
         }
     }
 
-    /// The tool that was asked for.
+    /// Returns the tool that the model asked for.
     pub fn tool(&self) -> &ToolName {
         match self {
             Self::Run(call) => &call.tool,
@@ -388,7 +389,7 @@ impl BatchCall {
         }
     }
 
-    /// The tool that runs, unless the call was refused.
+    /// Returns the tool that runs, or `None` if the call was refused.
     pub fn runs(&self) -> Option<&ToolName> {
         match self {
             Self::Run(call) => Some(&call.tool),
@@ -396,7 +397,7 @@ impl BatchCall {
         }
     }
 
-    /// The call as a model would have asked for it.
+    /// Returns the call in the form in which a model asks for it.
     pub fn to_use(&self) -> ToolUse {
         let arguments = match self {
             Self::Run(call) => call.arguments.clone(),
@@ -406,35 +407,35 @@ impl BatchCall {
     }
 }
 
-/// A call that never runs; the model is told why.
+/// A call that never runs. The model reads the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RefusedCall {
-    /// The id the model gave it.
+    /// The id that the model gave the call.
     pub model_id: ModelCallId,
-    /// The tool it named.
+    /// The tool that the model named.
     pub tool: ToolName,
     /// Why it does not run.
     pub failure: Failure,
-    /// What the policy decided, where that is why.
+    /// The policy decision, if a policy refused the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ruling: Option<Box<Ruling>>,
-    /// The untrusted sources that may have asked for it.
+    /// The untrusted sources that may have caused the call.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// Where the values of its sink arguments come from, if it has labels and sinks.
+    /// The origins of its sink arguments, if it has labels and sinks.
     #[serde(default, skip_serializing_if = "Provenance::is_empty")]
     pub provenance: Provenance,
 }
 
 impl RefusedCall {
-    /// A call that does not run because of this.
+    /// Creates a refused call with this reason.
     pub fn new(model_id: ModelCallId, tool: ToolName, failure: Failure) -> Self {
         let (labels, provenance) = (Labels::default(), Provenance::default());
         Self { model_id, tool, failure, ruling: None, labels, provenance }
     }
 }
 
-/// One outcome per call of a batch, in the order asked.
+/// One outcome per call of a batch, in the order of the calls.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BatchOutcome(pub Vec<ToolOutcome>);
@@ -442,19 +443,19 @@ pub struct BatchOutcome(pub Vec<ToolOutcome>);
 /// Runs one named step inside a tool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DurableStep {
-    /// The step's name, unique in its call.
+    /// The name of the step, unique within its call.
     pub name: String,
-    /// What the step works on.
+    /// The input of the step.
     pub input: Value,
 }
 
-/// How a durable step ended.
+/// The outcome of a durable step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepOutcome {
-    /// With a value.
+    /// A value.
     Value(Value),
-    /// With an error that repeating cannot help.
+    /// An error that a retry cannot fix.
     Failed(Failure),
 }
 
@@ -467,73 +468,73 @@ impl From<StepOutcome> for Result<Value, Error> {
     }
 }
 
-/// Does something with a process.
+/// Starts or manages a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessRequest {
-    /// Starts one.
+    /// Starts a process.
     Start {
-        /// The id it will have.
+        /// The id of the new process.
         process: ProcessId,
         /// The tool or agent that does the work.
         work: ProcessWork,
     },
-    /// Lists what the scope holds.
+    /// Lists the processes of the session.
     List {
-        /// Whether those that have ended are listed too.
+        /// Whether to include processes that have ended.
         ended_too: bool,
     },
-    /// Moves handles to another session.
+    /// Transfers handles to another session.
     Transfer {
-        /// Which.
+        /// The processes.
         processes: Vec<ProcessId>,
-        /// To whom.
+        /// The new owner.
         to: SessionId,
     },
-    /// Ends a session and everything it holds.
+    /// Deletes a session and everything it owns.
     DeleteSession {
-        /// Which.
+        /// The session.
         session: SessionId,
     },
-    /// Waits for its end.
+    /// Waits for a process to end.
     Await {
-        /// Which.
+        /// The process.
         process: ProcessId,
     },
-    /// Asks it to stop.
+    /// Cancels a process.
     Cancel {
-        /// Which.
+        /// The process.
         process: ProcessId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Sends it a named signal.
+    /// Sends a named signal to a process.
     Signal {
-        /// Which.
+        /// The process.
         process: ProcessId,
-        /// The signal's name.
+        /// The name of the signal.
         name: String,
-        /// Its content.
+        /// The content of the signal.
         payload: Value,
     },
 }
 
-/// Who does the work of a process (R8.1).
+/// The work of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessWork {
-    /// A tool.
+    /// A tool call.
     Tool(Box<PreparedCall>),
     /// Code.
     Code(ExecCode),
     /// A turn of another agent.
     Turn {
-        /// Which agent.
+        /// The agent.
         agent: AgentId,
-        /// What it is told.
+        /// Its input.
         parts: Vec<Part>,
     },
-    /// Somebody outside who reports.
+    /// Work outside Outlast that is reported to it.
     External,
 }
 
@@ -541,13 +542,13 @@ pub enum ProcessWork {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProcessOutcome {
-    /// It runs, or ran already under this id.
+    /// The process runs, or already ran under this id.
     Started(ProcessId),
-    /// What the scope holds.
+    /// The processes of the session.
     Listed(Vec<ProcessId>),
     /// The request was carried out.
     Done,
-    /// It ended with this.
+    /// The process ended with this result.
     Ended(ToolResult),
     /// The request was refused.
     Refused(Failure),
@@ -556,33 +557,33 @@ pub enum ProcessOutcome {
 /// Runs code in a named language.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecCode {
-    /// Which language.
+    /// The language.
     pub language: String,
     /// The code.
     pub code: String,
 }
 
-/// What code gave.
+/// The outcome of running code.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecOutcome {
-    /// Its value, or how it failed.
+    /// The value of the code, or its error.
     pub result: ToolResult,
-    /// What it printed.
+    /// The output that the code printed.
     pub output: String,
 }
 
-/// Takes in what joins the turn at a boundary.
+/// Collects the inputs and messages that join the turn at a boundary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// Which boundary.
+    /// The boundary.
     pub boundary: Boundary,
 }
 
-/// Where in a turn something can join.
+/// A point of a turn at which something can join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Boundary {
-    /// After tools ran, before the model is asked again.
+    /// After tools ran, before the next model call.
     AfterWork,
     /// After the last reply, before the turn ends.
     BeforeCompletion,
@@ -591,41 +592,41 @@ pub enum Boundary {
 /// What joined the turn at a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Joined {
-    /// Inputs that were queued for steering, in the order they came.
+    /// Inputs queued for steering, in the order they arrived.
     pub inputs: Vec<JoinedInput>,
-    /// What is wrong with the answer, where it does not fit the contract; the model is told so.
+    /// Why the answer does not match its contract. The model reads this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correction: Option<String>,
-    /// Why the policy does not let the answer out; the model is told so.
+    /// Why the policy refuses the answer. The model reads this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Failure>,
-    /// What others tell the model here, like a hook that sends its answer back.
+    /// Other messages to the model, such as those of a hook that sends its answer back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub told: Vec<Told>,
 }
 
-/// What somebody other than the user tells the model.
+/// A message to the model that the user did not write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
-    /// Who.
+    /// The author.
     pub by: String,
-    /// What.
+    /// The text.
     pub text: String,
 }
 
 impl Joined {
-    /// Whether all that joined is the reason why the answer does not do.
+    /// Returns whether nothing joined but the reason why the answer is rejected.
     pub fn only_rejects(&self) -> bool {
         let rejects = self.correction.is_some() || self.refused.is_some();
         rejects && self.inputs.is_empty() && self.told.is_empty()
     }
 
-    /// Whether nothing joined.
+    /// Returns whether nothing joined.
     pub fn is_empty(&self) -> bool {
         self.inputs.is_empty() && self.correction.is_none() && self.refused.is_none() && self.told.is_empty()
     }
 
-    /// What joined, as the model reads it.
+    /// Returns what joined as the messages that the model reads.
     pub fn into_messages(self) -> impl Iterator<Item = Message> {
         let correction = self.correction.into_iter().map(Message::user);
         let refused = self.refused.into_iter().map(|failure| {
@@ -639,16 +640,16 @@ impl Joined {
     }
 }
 
-/// An input that joined a running turn instead of starting its own.
+/// An input that joined a running turn instead of starting a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinedInput {
-    /// The turn the input was accepted as.
+    /// The turn that the input was accepted as.
     pub turn: TurnId,
-    /// What it says.
+    /// The content of the input.
     pub parts: Vec<Part>,
 }
 
-/// Brings the turn's configuration up to date.
+/// Updates the configuration of the turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncEnvironment {
     /// Whether the configuration may change within the turn.
@@ -659,29 +660,29 @@ pub struct SyncEnvironment {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Environment {
-    /// As before.
+    /// The same as before.
     Unchanged,
     /// The package with this fingerprint.
     Package(Hash),
 }
 
-/// Lets time pass.
+/// Sleeps until a point in time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sleep {
-    /// Until when.
+    /// The end of the sleep.
     pub until: Millis,
 }
 
-/// Time has passed.
+/// The sleep is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slept {}
 
-/// Waits for somebody to resolve a key.
+/// Waits until a key is resolved from outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwaitEvent {
-    /// The place that waits.
+    /// The replay key that waits.
     pub key: ReplayKey,
-    /// When it stops waiting by itself.
+    /// When the wait times out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Millis>,
 }

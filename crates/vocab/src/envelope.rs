@@ -1,7 +1,7 @@
-//! The envelope of an effect: what is asked, where in the system, and because of what (R2.1).
+//! The envelope of an effect: the request, its place in the system, and its cause.
 //!
-//! Everything that leaves the process about an effect (a Restate journal, a trace, an event stream) carries this form.
-//! Decoding checks it; each way to be wrong has its own code.
+//! Everything that leaves the process about an effect (a Restate journal, a trace, an event stream) has this
+//! form. Decoding validates it, and every violation has its own error code.
 use crate::effect::{Command, EffectKind};
 use crate::id::{EffectId, ProcessId, SessionId, TurnId};
 use crate::key::ReplayKey;
@@ -12,23 +12,23 @@ use serde::{Deserialize, Serialize};
 /// An effect with its place in the system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Envelope {
-    /// Where and because of what.
+    /// The place and the cause.
     pub invocation: Invocation,
-    /// What is asked.
+    /// The request.
     pub command: Command,
 }
 
-/// Where an effect stands and what caused it.
+/// The place of an effect and its cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Invocation {
-    /// In which turn.
+    /// The turn.
     pub scope: Scope,
     /// The effect itself.
     pub subject: Subject,
-    /// What caused it.
+    /// The cause.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Subject>,
-    /// Its path in the session.
+    /// The replay key of the effect.
     pub replay_key: ReplayKey,
 }
 
@@ -39,13 +39,13 @@ pub struct Scope {
     pub session: SessionId,
     /// The turn.
     pub turn: TurnId,
-    /// Which turn of the session, counted from 0.
+    /// The index of the turn in its session, counted from 0.
     pub turn_index: u32,
-    /// Which round of the turn, counted from 0.
+    /// The iteration of the turn, counted from 0.
     pub iteration: u32,
 }
 
-/// Something that can cause or be caused.
+/// The cause or the subject of an effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Subject {
@@ -65,29 +65,30 @@ pub enum Subject {
     ProcessEvent {
         /// The process.
         process: ProcessId,
-        /// Its place in the process's own log.
+        /// Its position in the log of the process.
         seq: Seq,
     },
     /// An occurrence of a trigger's source.
     TriggerOccurrence {
-        /// The occurrence's own id, as its source gave it.
+        /// The id that the source gave the occurrence.
         id: String,
     },
     /// A message of a session.
     Node {
-        /// Where it stands.
+        /// The node of the message.
         node: NodeRef,
     },
 }
 
 impl Envelope {
-    /// The envelope of a command at this place. The effect's id is derived from the place, so a replay makes the same.
+    /// Creates the envelope of a command. The id of the effect is derived from the turn and the replay key,
+    /// so a replay creates the same id.
     pub fn new(scope: Scope, replay_key: ReplayKey, command: Command, cause: Option<Subject>) -> Self {
         let subject = Subject::Effect { id: effect_id(scope.turn, &replay_key), kind: command.kind() };
         Self { invocation: Invocation { scope, subject, cause, replay_key }, command }
     }
 
-    /// Reads an envelope and checks it.
+    /// Decodes and validates an envelope.
     pub fn decode(json: &[u8]) -> Result<Self, Error> {
         let raw: Raw = serde_json::from_slice(json).map_err(|cause| {
             Error::new(Kind::InputInvalid, format!("an envelope does not decode: {cause}"))
@@ -96,7 +97,7 @@ impl Envelope {
     }
 }
 
-/// The id of the effect at this place of this turn (R1.2).
+/// Returns the id of the effect under this key of a turn.
 pub fn effect_id(turn: TurnId, key: &ReplayKey) -> EffectId {
     EffectId::derived(&[&turn.to_u128().to_be_bytes(), key.as_str().as_bytes()])
 }

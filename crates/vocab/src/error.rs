@@ -1,26 +1,27 @@
-//! The one error of Outlast: what went wrong, what to do about it, where.
+//! The error type of Outlast: what went wrong, how to react, and where.
 //!
-//! [`Kind`] is a closed table: each kind has one stable code, one [`Class`] (the reaction), one HTTP status, and one
-//! page under `docs/errors/` that `outlast explain CODE` prints. A kind without its page does not compile.
+//! [`Kind`] is a closed table. Each kind has one stable code, one [`Class`] (the reaction), one HTTP status,
+//! and one page under `docs/errors/` that `outlast explain CODE` prints. A kind without a page does not
+//! compile.
 use crate::id::{CallId, EffectId, OrgId, ProcessId, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 use std::{error::Error as StdError, fmt, str::FromStr, time::Duration};
 
-/// What a caller can do next. Every kind has exactly one class.
+/// The reaction to an error. Every kind has exactly one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Try the same thing again, with backoff.
+    /// Try the same request again, with backoff.
     Retry,
     /// Stop the turn and wait for a person or a deploy.
     Park,
-    /// The request itself is wrong; repeating it cannot help.
+    /// The request itself is wrong, so a retry cannot help.
     Reject,
-    /// We broke an invariant; stop and report.
+    /// An invariant of Outlast is broken: stop and report it.
     Bug,
 }
 
 impl Class {
-    /// How the class is written in documents and on the wire.
+    /// Returns the name of the class in documents and on the wire.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Retry => "retry",
@@ -41,16 +42,16 @@ macro_rules! kinds {
             /// Every kind, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
-            /// The stable code, the same in every version.
+            /// Returns the stable code, which is the same in every version.
             pub const fn code(self) -> &'static str { match self { $(Self::$name => $code),* } }
 
-            /// The one reaction to this kind.
+            /// Returns the reaction to this kind.
             pub const fn class(self) -> Class { match self { $(Self::$name => Class::$class),* } }
 
-            /// The HTTP status of this kind.
+            /// Returns the HTTP status of this kind.
             pub const fn status(self) -> u16 { match self { $(Self::$name => $status),* } }
 
-            /// The page that explains it: what happened, why, what to do.
+            /// Returns the page that explains it: what happened, why, what to do.
             pub const fn page(self) -> &'static str {
                 match self { $(Self::$name => include_str!(concat!("../../../docs/errors/", $code, ".md"))),* }
             }
@@ -59,31 +60,31 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A string is not an id of the kind that was asked for.
+    /// A string is not an id of the expected kind.
     IdInvalid = "id.invalid", Reject, 400;
-    /// A value from a user or a file does not have the form it must have.
+    /// A value from a user or a file is malformed.
     InputInvalid = "input.invalid", Reject, 400;
-    /// An idempotency key was used before with other content.
+    /// An idempotency key was already used with other content.
     InputKeyReused = "input.key_reused", Reject, 409;
     /// A named limit would be exceeded.
     LimitExceeded = "limit.exceeded", Reject, 413;
-    /// As many inputs wait for a session as may.
+    /// The queue of inputs of a session is full.
     QueueFull = "queue.full", Retry, 429;
     /// The configuration does not parse or contradicts itself.
     ConfigInvalid = "config.invalid", Reject, 400;
     /// No agent has this name.
     AgentNotFound = "agent.not_found", Reject, 404;
-    /// A harness that another layer stands on is not there.
+    /// A layer extends a harness that does not exist.
     HarnessNotFound = "harness.not_found", Reject, 404;
-    /// A harness stands on itself, directly or through others.
+    /// A harness extends itself, directly or through others.
     HarnessCycle = "harness.cycle", Reject, 400;
-    /// An agent switches on a capability that nobody defined.
+    /// An agent enables an undefined capability.
     CapabilityUnknown = "capability.unknown", Reject, 400;
-    /// A port that the start-up needs is not configured.
+    /// A port that is required at start-up is not configured.
     PortMissing = "port.missing", Reject, 500;
-    /// A tool asks for a service that nobody granted.
+    /// A tool uses a service that it was not granted.
     ServiceMissing = "service.missing", Reject, 500;
-    /// The configuration a turn began with needs a model or a tool that this program does not have.
+    /// The configuration of a turn needs a model or a tool that this program does not have.
     PackageUnavailable = "package.unavailable", Park, 409;
     /// Reading or writing a file, a pipe or the terminal failed.
     IoFailed = "io.failed", Reject, 500;
@@ -92,30 +93,30 @@ kinds! {
     SessionNotFound = "session.not_found", Reject, 404;
     /// Other sessions were forked from this one and still need its history.
     SessionHasForks = "session.has_forks", Reject, 409;
-    /// A turn of the session is under way.
+    /// A turn of the session is running.
     SessionBusy = "session.busy", Reject, 409;
-    /// Another input came to the session before the one that was to be next.
+    /// Another input arrived in the session before the expected one.
     SessionMoved = "session.moved", Reject, 409;
     /// No turn has this id.
     TurnNotFound = "turn.not_found", Reject, 404;
     /// A turn was claimed again and again without progress and has been closed.
     TurnSealed = "turn.sealed", Park, 409;
-    /// Something changed while the turn read it; it is driven again.
+    /// Data changed while the turn read it. The turn is driven again.
     TurnRaced = "turn.raced", Retry, 409;
     /// A turn was cancelled.
     TurnCancelled = "turn.cancelled", Reject, 409;
-    /// A turn that ended so cannot be retried.
+    /// The turn ended in a way that cannot be retried.
     TurnNotRetryable = "turn.not_retryable", Reject, 409;
-    /// Later turns follow the turn that is to be retried.
+    /// Later turns follow the turn to be retried.
     TurnSuperseded = "turn.superseded", Reject, 409;
-    /// The session has no message at this place.
+    /// The session has no message at this position.
     NodeNotFound = "node.not_found", Reject, 404;
 
-    /// Replay asked for something other than what the journal recorded.
+    /// A replay asked for something other than what the journal records.
     JournalDiverged = "journal.diverged", Park, 409;
-    /// The same call came back with other arguments.
+    /// The same call was repeated with other arguments.
     CallChanged = "call.changed", Park, 409;
-    /// A stored record does not decode, or its hash does not fit.
+    /// A stored record does not decode, or its hash does not match.
     RecordCorrupt = "record.corrupt", Park, 500;
     /// A stored record was written by a newer version.
     RecordTooNew = "record.too_new", Park, 500;
@@ -128,62 +129,62 @@ kinds! {
     /// An envelope has no replay key.
     EnvelopeReplayKey = "envelope.replay_key", Reject, 400;
 
-    /// Another worker holds the session; ours is stale.
+    /// Another worker holds the lease on the session.
     LeaseLost = "lease.lost", Retry, 409;
-    /// A settle names a claim that is not the open one.
+    /// A settlement names a claim that is not the open one.
     ClaimMismatch = "claim.mismatch", Bug, 409;
-    /// A call has no outcome that could be settled.
+    /// The call has no outcome that can be settled.
     ClaimNotFound = "claim.not_found", Reject, 404;
-    /// This host keeps nothing, and what was asked for needs a durable one.
+    /// The operation needs a durable host, and this host stores nothing.
     HostNotDurable = "host.not_durable", Reject, 400;
 
     /// The database was written by a newer version.
     StoreTooNew = "store.too_new", Reject, 500;
-    /// The database is damaged or is no database.
+    /// The database is corrupt, or the file is not a database.
     StoreCorrupt = "store.corrupt", Park, 500;
-    /// The database cannot be written.
+    /// The database is read-only.
     StoreReadOnly = "store.read_only", Reject, 503;
     /// The disk is full.
     StoreFull = "store.full", Retry, 507;
-    /// Another process kept the database locked for too long.
+    /// Another process held the database lock for too long.
     StoreBusy = "store.busy", Retry, 503;
-    /// The disk failed to keep what it was given; the store stopped.
+    /// The disk failed to store data, and the store stopped.
     StoreFailed = "store.failed", Park, 503;
     /// No blob has this hash.
     BlobNotFound = "blob.not_found", Park, 404;
 
     /// No provider serves this model.
     ModelUnknown = "model.unknown", Reject, 400;
-    /// The provider is overloaded or cannot be reached.
+    /// The provider is overloaded or unreachable.
     ModelUnavailable = "model.unavailable", Retry, 503;
-    /// The stream went silent for too long.
+    /// The stream was silent for too long.
     ModelStalled = "model.stalled", Retry, 504;
-    /// The stream ended before the answer did.
+    /// The stream ended before the reply was complete.
     ModelCut = "model.cut", Retry, 502;
-    /// The provider refuses the request as it is.
+    /// The provider rejects the request.
     ModelRejected = "model.rejected", Reject, 400;
-    /// The provider has no key, or does not accept the one it was given.
+    /// The provider has no API key, or rejects the one it was given.
     ModelUnauthorized = "model.unauthorized", Park, 401;
     /// The account at the provider has no credit left.
     ModelNoCredit = "model.no_credit", Park, 402;
-    /// The conversation is longer than the model can be shown.
+    /// The conversation exceeds the model's context window.
     ModelContextExceeded = "model.context_exceeded", Reject, 413;
-    /// The answer of a turn does not fit the contract that its input carried.
+    /// The answer of a turn does not match the contract of its input.
     OutputInvalid = "output.invalid", Reject, 422;
     /// A rehearsal script does not parse.
     ScriptInvalid = "script.invalid", Reject, 400;
-    /// A rehearsal script asks for what the session does not have.
+    /// A rehearsal script asks for something that the session does not have.
     ScriptMismatch = "script.mismatch", Reject, 409;
 
-    /// The model asked for a tool that is not in the catalogue.
+    /// The model called a tool that is not in the catalogue.
     ToolUnknown = "tool.unknown", Reject, 400;
     /// Two tools have the same name.
     ToolDuplicate = "tool.duplicate", Reject, 400;
-    /// The model's arguments do not fit the tool's schema.
+    /// The model's arguments do not match the tool's schema.
     ToolArgsInvalid = "tool.args_invalid", Reject, 400;
-    /// The tool reported a failure that repeating cannot help.
+    /// The tool failed permanently.
     ToolFailed = "tool.failed", Reject, 502;
-    /// The tool reported a failure that may pass.
+    /// The tool failed temporarily.
     ToolUnavailable = "tool.unavailable", Retry, 503;
     /// The tool panicked.
     ToolPanicked = "tool.panicked", Retry, 500;
@@ -191,79 +192,79 @@ kinds! {
     ToolTimedOut = "tool.timed_out", Retry, 504;
     /// The turn was cancelled while the tool ran.
     ToolCancelled = "tool.cancelled", Reject, 409;
-    /// A rule of the agent's policy forbids a call.
+    /// A rule of the agent's policy denies a call.
     PolicyDenied = "policy.denied", Reject, 403;
     /// A rule of the agent's policy ends the turn.
     PolicyInterrupted = "policy.interrupted", Reject, 403;
-    /// Whoever decides for the agent's policy could not, so it is forbidden.
+    /// The policy engine could not decide, so the request is denied.
     PolicyFailed = "policy.failed", Reject, 403;
-    /// The payment authority will not pay.
+    /// The payment authority refuses to pay.
     PaymentRefused = "payment.refused", Reject, 402;
-    /// The payment authority does not answer.
+    /// The payment authority does not respond.
     PaymentUnavailable = "payment.unavailable", Retry, 503;
-    /// The options, the state or the input of a plug-in do not fit it.
+    /// The options, the state or the input of a plug-in are invalid.
     PluginInvalid = "plugin.invalid", Reject, 400;
-    /// No plug-in of this program has this name, or brings this capability.
+    /// No plug-in of this program has this name or provides this capability.
     PluginUnknown = "plugin.unknown", Reject, 400;
-    /// The agent names a hook that nobody provides.
+    /// The agent uses a hook that is not registered.
     HookMissing = "hook.missing", Reject, 500;
-    /// A hook failed, or did not answer in time.
+    /// A hook failed or timed out.
     HookFailed = "hook.failed", Reject, 502;
-    /// A hook refuses a call, or an answer again and again.
+    /// A hook refuses a call, or repeatedly refuses an answer.
     HookRefused = "hook.refused", Reject, 403;
-    /// Somebody was asked to approve a call, and it was not approved.
+    /// A call needed an approval and was not approved.
     ApprovalDenied = "approval.denied", Reject, 403;
-    /// Nothing waits for this approval.
+    /// No question is open under this approval id.
     ApprovalNotFound = "approval.not_found", Reject, 404;
-    /// Somebody who may not approve this tried to.
+    /// The principal may not answer this approval question.
     ApprovalForbidden = "approval.forbidden", Reject, 403;
-    /// A link that decides a question was not made by this server, or was altered.
+    /// An approval link was not created by this server, or was altered.
     LinkInvalid = "link.invalid", Reject, 404;
-    /// A link counts no more because its time is over.
+    /// An approval link has expired.
     LinkExpired = "link.expired", Reject, 410;
-    /// What a link decides is decided.
+    /// The question of an approval link is already decided.
     LinkUsed = "link.used", Reject, 409;
-    /// Nothing is approved for a session under this id.
+    /// The session has no grant with this id.
     GrantNotFound = "grant.not_found", Reject, 404;
-    /// A budget has not enough left for what was asked.
+    /// A budget is too low for the request.
     BudgetExceeded = "budget.exceeded", Reject, 402;
-    /// A rate has no room for a call, and its calls do not wait for that long.
+    /// A rate limit is exhausted, and the wait would be too long.
     RateExceeded = "rate.exceeded", Reject, 429;
-    /// Nobody can tell whether a rate has room for a call.
+    /// The rate limiter does not respond.
     RateUnavailable = "rate.unavailable", Reject, 503;
-    /// The process died while an at-most-once tool ran: nobody knows whether it happened.
+    /// The process died while an at-most-once tool ran, so it is unknown whether the call happened.
     ToolOutcomeUnknown = "tool.outcome_unknown", Park, 409;
-    /// A call was left without a result when its branch was forked or rewound.
+    /// A call had no result when its branch was forked or rewound.
     ToolInterrupted = "tool.interrupted", Reject, 409;
-    /// A durable step has no name, or a name that its call used before.
+    /// A durable step has no name, or its call already used the name.
     StepNameInvalid = "step.name_invalid", Reject, 400;
 
-    /// Commands cannot be kept behind walls here.
+    /// Commands cannot be sandboxed on this machine.
     SandboxUnavailable = "sandbox.unavailable", Reject, 503;
-    /// The rules of egress do not let a tool go there.
+    /// The egress rules do not allow a tool to reach this address.
     EgressDenied = "egress.denied", Reject, 403;
-    /// Somebody outside does not answer, or not to the end.
+    /// An external service did not respond, or not completely.
     EgressUnreachable = "egress.unreachable", Retry, 502;
 
-    /// An MCP server cannot be started or reached, or does not answer.
+    /// An MCP server cannot be started or reached, or does not respond.
     McpUnavailable = "mcp.unavailable", Retry, 503;
-    /// A tool of an MCP server is not what was accepted.
+    /// A tool of an MCP server differs from the accepted definition.
     McpChanged = "mcp.changed", Reject, 409;
 
     /// No wait has this key, or its signature is wrong.
     WaitNotFound = "wait.not_found", Reject, 404;
-    /// Nobody resolved the wait before its deadline.
+    /// The wait was not resolved before its deadline.
     WaitTimedOut = "wait.timed_out", Reject, 408;
     /// The wait was cancelled.
     WaitCancelled = "wait.cancelled", Reject, 409;
 
-    /// A file is no archive of a session, or not a whole one.
+    /// A file is not an archive of a session, or is incomplete.
     ArchiveInvalid = "archive.invalid", Reject, 400;
     /// An archive was written by a newer version.
     ArchiveTooNew = "archive.too_new", Reject, 400;
-    /// The session of an archive is here already.
+    /// The session of an archive already exists.
     ArchiveExists = "archive.exists", Reject, 409;
-    /// A replay asked for something other than what its archive has.
+    /// A replay asked for something other than what its archive contains.
     ReplayDiverged = "replay.diverged", Reject, 409;
     /// A re-run did not repeat a call that must happen at most once.
     CallNotRepeated = "call.not_repeated", Reject, 409;
@@ -274,61 +275,62 @@ kinds! {
     AttachmentEmpty = "attachment.empty", Reject, 400;
     /// An attachment's media type cannot be stored.
     AttachmentMediaType = "attachment.media_type", Reject, 415;
-    /// The place where contents of attachments lie does not answer.
+    /// The storage for attachment content does not respond.
     AttachmentUnavailable = "attachment.unavailable", Retry, 503;
     /// Content was deleted as unused while it was being attached.
     AttachmentSwept = "attachment.swept", Retry, 409;
-    /// The content of an attachment does not fit its hash.
+    /// The content of an attachment does not match its hash.
     AttachmentCorrupt = "attachment.corrupt", Park, 500;
 
     /// No organisation has this id or name.
     OrgNotFound = "org.not_found", Reject, 404;
-    /// What was asked for takes more than whoever asks may do.
+    /// The principal lacks the permission for the request.
     AccessDenied = "access.denied", Reject, 403;
-    /// An API key is not one of this database, or counts no more.
+    /// An API key is unknown to this database, expired or revoked.
     KeyInvalid = "key.invalid", Reject, 401;
     /// No API key has this id.
     KeyNotFound = "key.not_found", Reject, 404;
 
     /// The server has no such route.
     RouteNotFound = "route.not_found", Reject, 404;
-    /// A route does not know this method.
+    /// The route does not support this method.
     RouteMethod = "route.method", Reject, 405;
-    /// The body of a request is not of a media type that the route takes.
+    /// The media type of a request body is not supported by the route.
     BodyMediaType = "body.media_type", Reject, 415;
-    /// A request came by a name that is not the server's, or from a page of another site.
+    /// The host of a request is not the server's, or a page of another site sent it.
     OriginDenied = "origin.denied", Reject, 403;
-    /// A configuration is not the version that the request would replace.
+    /// The stored configuration is not the version that the request replaces.
     ConfigChanged = "config.changed", Reject, 412;
-    /// The server does as much at once as it may.
+    /// The server is at its limit of concurrent work.
     ServerBusy = "server.busy", Retry, 503;
-    /// One caller has as much under way as one may.
+    /// A caller is at its limit of concurrent requests.
     CallerBusy = "caller.busy", Retry, 429;
-    /// The server that a command is sent to does not answer.
+    /// The server of a command does not respond.
     ServerUnreachable = "server.unreachable", Retry, 502;
-    /// What answers is no server of this version.
+    /// The response does not come from a server of this version.
     ServerAnswerInvalid = "server.answer_invalid", Reject, 502;
-    /// A command works on a file, and a server is named.
+    /// The command works on local files and cannot run on a server.
     CommandLocal = "command.local", Reject, 400;
-    /// A parameter of another provider's API means something that an agent does not take from its caller.
+    /// A parameter of another provider's API is not supported, because agents do not accept it from their
+    /// callers.
     ParameterUnsupported = "parameter.unsupported", Reject, 400;
-    /// What a reader was told of a reply is not how it went on.
+    /// A reply continued differently from what its reader had received.
     StreamRetracted = "stream.retracted", Retry, 409;
-    /// A turn did not come to its end while a request waited for it.
+    /// The turn did not end while a request waited for it.
     TurnWaits = "turn.waits", Park, 424;
-    /// A key has sent more requests than it may, or an address more wrong keys.
+    /// A key exceeded its request rate, or an address its rate of invalid keys.
     RequestLimited = "request.limited", Retry, 429;
 
-    /// A sink did not take an output.
+    /// A sink did not accept an output.
     DeliveryFailed = "delivery.failed", Retry, 502;
-    /// A sink says that it takes no outputs any more.
+    /// A sink no longer accepts outputs.
     DeliveryGone = "delivery.gone", Reject, 410;
-    /// A collector of telemetry does not take what it was sent, and will not.
+    /// A telemetry collector permanently rejects the data.
     DeliveryRefused = "delivery.refused", Reject, 502;
     /// No sink has this name, or it has no such delivery.
     DeliveryNotFound = "delivery.not_found", Reject, 404;
 
-    /// An invariant of Outlast does not hold.
+    /// An invariant of Outlast is broken.
     Internal = "internal", Bug, 500;
 }
 
@@ -357,7 +359,7 @@ impl<'de> Deserialize<'de> for Kind {
     }
 }
 
-/// Ids that place an error in the causal chain; absent means "not that far yet".
+/// The ids of an error's place. An absent id means that the error happened before it was known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct At {
     /// The tenant.
@@ -374,7 +376,7 @@ pub struct At {
     pub process: Option<ProcessId>,
 }
 
-/// One word wide, so `Result<T, Error>` stays small on the happy path.
+/// The error type. It is one word wide, so `Result<T, Error>` stays small on the happy path.
 #[derive(Debug)]
 pub struct Error(Box<Inner>);
 
@@ -390,7 +392,7 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of this kind; the detail says what was expected and what was found.
+    /// Creates an error of this kind. The detail says what was expected and what was found.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         Self(Box::new(Inner {
@@ -404,7 +406,7 @@ impl Error {
         }))
     }
 
-    /// Places the error. Ids that are known already stay.
+    /// Adds the place of the error. Ids that are already set stay.
     #[must_use]
     pub fn at(mut self, at: At) -> Self {
         let known = self.0.at;
@@ -419,65 +421,65 @@ impl Error {
         self
     }
 
-    /// Names the policy that decided.
+    /// Sets the policy that decided.
     #[must_use]
     pub fn decided_by(mut self, policy: impl Into<String>) -> Self {
         self.0.policy = Some(policy.into());
         self
     }
 
-    /// Names the request, as the log of who answered it does.
+    /// Sets the request id, as it appears in the log of the server that answered.
     #[must_use]
     pub fn asked_by(mut self, request: impl Into<String>) -> Self {
         self.0.request = Some(request.into());
         self
     }
 
-    /// Says how long to wait before trying again, where the other side said so.
+    /// Sets how long to wait before a retry, if the other side said so.
     #[must_use]
     pub fn retry_after(mut self, pause: Duration) -> Self {
         self.0.retry_after = Some(pause);
         self
     }
 
-    /// Keeps the cause.
+    /// Sets the cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// What went wrong.
+    /// Returns what went wrong.
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// What a caller can do next.
+    /// Returns the reaction to the error.
     pub fn class(&self) -> Class {
         self.0.kind.class()
     }
 
-    /// Where it went wrong.
+    /// Returns where the error happened.
     pub fn place(&self) -> At {
         self.0.at
     }
 
-    /// What was expected and what was found, for people.
+    /// Returns what was expected and what was found, for people.
     pub fn detail(&self) -> &str {
         &self.0.detail
     }
 
-    /// The policy that decided, where one did.
+    /// Returns the policy that decided, if one did.
     pub fn policy(&self) -> Option<&str> {
         self.0.policy.as_deref()
     }
 
-    /// How long the other side asked to wait, where it did.
+    /// Returns how long the other side asked to wait.
     pub fn pause(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// The id of the request, where that is known.
+    /// Returns the id of the request, if it is known.
     pub fn request(&self) -> Option<&str> {
         self.0.request.as_deref()
     }
@@ -501,20 +503,21 @@ impl StdError for Error {
     }
 }
 
-/// An error as a record keeps it and a model is told of it: kind, detail and the policy that decided, without ids or causes.
+/// An error in the form that records store and models read: kind, detail and the policy that decided, without
+/// ids or causes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// What went wrong.
     pub code: Kind,
-    /// What was expected and what was found.
+    /// The expected and the actual value, for people.
     pub detail: String,
-    /// The policy that decided, where one did.
+    /// The policy that decided, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Box<str>>,
 }
 
 impl Failure {
-    /// A failure of this kind.
+    /// Creates a failure of this kind.
     pub fn new(code: Kind, detail: impl Into<String>) -> Self {
         Self { code, detail: detail.into(), policy: None }
     }

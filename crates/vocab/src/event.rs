@@ -1,7 +1,8 @@
-//! Events: what observers see. Durable ones are records; live ones are gone when nobody listened.
+//! Events: what observers of a session see. Durable events are records; live events are lost if no observer
+//! listens.
 //!
-//! A durable event's cursor is its record's sequence number, so reading after the fact and following live give the
-//! same frames (R3.13, R14.1). Live frames have no number of their own: they never make a gap.
+//! The cursor of a durable event is the sequence number of its record, so reading later and following live
+//! give the same frames. Live frames have no number, so they never cause a gap.
 use crate::Millis;
 use crate::effect::Place;
 use crate::error::{Error, Failure, Kind};
@@ -12,21 +13,21 @@ use crate::record::{Fact, Record, Seq};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// What an observer of a session sees.
+/// An event that an observer of a session sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Something became true.
+    /// A fact became durable.
     Durable(Box<Record>),
     /// Something happens right now.
     Live(Live),
-    /// The reader was too slow for live frames; what is durable is not affected and can be read again.
+    /// The reader was too slow for live frames. Durable events are not affected and can be read again.
     Missed {
-        /// How many live frames were dropped.
+        /// The number of live frames that were dropped.
         frames: u64,
     },
 }
 
-/// What happens right now in a turn.
+/// Something that happens right now in a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Live {
     /// The turn.
@@ -40,82 +41,84 @@ pub struct Live {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum LiveKind {
-    /// New text of a reply. Only what is new: bytes grow with the text (R14.3).
+    /// New text of a reply. Contains only the new part, so the total size grows with the text.
     Text {
-        /// Which model call.
+        /// The model call.
         key: ReplayKey,
-        /// Which attempt; text of an earlier attempt is void.
+        /// The attempt. Text of earlier attempts is void.
         attempt: u32,
-        /// How many bytes of text came before.
+        /// The number of bytes of text before this part.
         offset: usize,
         /// The text.
         text: String,
     },
-    /// Text streamed so far under this attempt is void; another attempt follows.
+    /// The text streamed under this attempt is void. Another attempt follows.
     Retracted {
-        /// Which model call.
+        /// The model call.
         key: ReplayKey,
-        /// Which attempt is void.
+        /// The attempt that is void.
         attempt: u32,
     },
-    /// The prompt of a model call does not begin as the one before did: the provider's cache serves it only up to there.
+    /// The prompt of a model call begins differently from the previous one. The provider's cache covers only
+    /// the part before the difference.
     PromptChanged {
-        /// Which model call.
+        /// The model call.
         key: ReplayKey,
-        /// Where it changed: the tools, the system prompt, or a message by its number.
+        /// The first difference: the tools, the system prompt, or a message by its number.
         at: String,
     },
-    /// A tool call begins to run now; replayed ones do not.
+    /// A tool call starts to run. Replayed calls cause no such event.
     Running {
-        /// Which call.
+        /// The call.
         key: ReplayKey,
-        /// Which attempt, counted from 1.
+        /// The attempt, counted from 1.
         attempt: u32,
     },
-    /// A tool says how far it is.
+    /// A tool reports its progress.
     Progress {
-        /// Which call.
+        /// The call.
         key: ReplayKey,
-        /// What it says.
+        /// The report.
         note: String,
     },
-    /// A tool shows what it puts out, piece by piece.
+    /// A tool streams its output.
     Output {
-        /// Which call.
+        /// The call.
         key: ReplayKey,
-        /// The piece.
+        /// The new part of the output.
         text: String,
     },
     /// An effect was answered from the journal.
     Replayed {
-        /// Which effect.
+        /// The effect.
         key: ReplayKey,
     },
-    /// A call was found begun and not answered.
+    /// A call was started earlier and has no answer.
     Interrupted {
-        /// Which call.
+        /// The call.
         key: ReplayKey,
     },
-    /// Little is left of a budget.
+    /// A budget is low.
     BudgetLow {
-        /// Of which, and what of it.
+        /// The budget, and the measure that is low.
         budget: String,
     },
-    /// The turn cannot be written now. It holds what it knows and writes it when that is possible.
+    /// The turn cannot be written now. The worker keeps its state in memory and writes it as soon as
+    /// possible.
     Held {
-        /// Why.
+        /// The reason.
         failure: Failure,
     },
 }
 
-/// An event as JSON readers get it. Readers ignore what they do not know.
+/// An event in the JSON form that readers receive. Readers ignore unknown fields.
 #[derive(Clone, Debug, Serialize)]
 pub struct Frame {
-    /// The form of this frame.
+    /// The version of the frame format.
     pub v: u8,
     /// The session.
     pub session: SessionId,
-    /// The cursor to read on from; live frames have none.
+    /// The cursor after which to continue reading. Live frames have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<Seq>,
     /// The turn.
@@ -124,14 +127,14 @@ pub struct Frame {
     /// When it became durable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Millis>,
-    /// What it is.
+    /// The name of the event.
     #[serde(rename = "type")]
     pub name: &'static str,
     /// Its content.
     pub data: Value,
 }
 
-/// A frame that a reader got.
+/// A frame that a reader received.
 #[derive(Deserialize)]
 struct Got {
     session: SessionId,
@@ -144,8 +147,8 @@ struct Got {
 }
 
 impl Event {
-    /// The event of a frame that a reader got, and its session. None if this version does not know what it is. The hash of a
-    /// durable one is zero: frames do not tell it.
+    /// Decodes a frame that a reader received, and returns its session and event. The event is `None` if this
+    /// version does not know it. The hash of a durable event is zero, because frames do not contain it.
     pub fn of_frame(frame: Value) -> Result<(SessionId, Option<Self>), Error> {
         let unread = |cause: serde_json::Error| {
             Error::new(Kind::InputInvalid, format!("expected a frame of an event: {cause}"))
@@ -157,7 +160,7 @@ impl Event {
             }
             ("missed", ..) => Some(Self::Missed { frames: data["frames"].as_u64().unwrap_or_default() }),
             (name, Some(seq), turn) => {
-                // What a fact is called ends with its tag.
+                // The name of a fact ends with its tag.
                 let tag = name.rsplit('.').next().unwrap_or_default();
                 let fact: Option<Fact> = serde_json::from_value(json!({ tag: data })).ok();
                 let record = |fact| Record { seq, turn, at: at.unwrap_or(Millis(0)), hash: Hash::ZERO, fact };
@@ -168,7 +171,7 @@ impl Event {
         Ok((session, event))
     }
 
-    /// The cursor to read on from.
+    /// Returns the cursor after which to continue reading.
     pub fn seq(&self) -> Option<Seq> {
         match self {
             Self::Durable(record) => Some(record.seq),
@@ -176,7 +179,7 @@ impl Event {
         }
     }
 
-    /// What it is: the name of its fact, `live` or `missed`.
+    /// Returns the name of the event: the name of its fact, `live` or `missed`.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Durable(record) => record.fact.name(),
@@ -185,10 +188,10 @@ impl Event {
         }
     }
 
-    /// The event as JSON readers get it.
+    /// Returns the event in the JSON form that readers receive.
     ///
     /// # Panics
-    /// Never: facts are plain data.
+    /// Never panics: facts are plain data.
     pub fn frame(&self, session: SessionId) -> Frame {
         let name = self.name();
         let bare = Frame { v: 1, session, seq: None, turn: None, at: None, name, data: Value::Null };
@@ -208,7 +211,7 @@ impl Event {
         }
     }
 
-    /// Where a durable event stands.
+    /// Returns the place of a durable event.
     pub fn place(&self) -> Option<Place> {
         match self {
             Self::Durable(record) => Some(record.place()),

@@ -7,56 +7,56 @@ use std::{fmt, str::FromStr};
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    /// What a chain starts from.
+    /// The hash that a chain starts with.
     pub const ZERO: Self = Self([0; 32]);
 
-    /// The hash of these bytes.
+    /// Returns the hash of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(blake3::hash(bytes).into())
     }
 
-    /// The hash of a list of parts under a versioned purpose. Each part is framed by its length, so lists that only
-    /// join to the same bytes have different hashes (R2.6).
+    /// Returns the hash of a list of parts under a versioned purpose. Each part is prefixed with its length,
+    /// so different lists that concatenate to the same bytes have different hashes.
     pub fn of_parts<'a>(purpose: &str, parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = blake3::Hasher::new();
         absorb(&mut hasher, purpose, parts);
         Self(hasher.finalize().into())
     }
 
-    /// The keyed form of [`Hash::of_parts`]: only who has the secret can make it.
+    /// Returns the keyed form of [`Hash::of_parts`], which only a holder of the secret can compute.
     pub fn signed<'a>(secret: &[u8; 32], purpose: &str, parts: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = blake3::Hasher::new_keyed(secret);
         absorb(&mut hasher, purpose, parts);
         Self(hasher.finalize().into())
     }
 
-    /// Compares in time that does not depend on where the two differ.
+    /// Compares in constant time.
     pub fn same_signature(&self, other: &Self) -> bool {
         blake3::Hash::from(self.0) == blake3::Hash::from(other.0)
     }
 
-    /// The raw bytes, as a store keeps them.
+    /// Returns the raw bytes, as a store writes them.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The hash with these bytes, as a store reads them back.
+    /// Creates a hash from raw bytes, as a store reads them.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 }
 
-/// Hashes bytes as they come: the same as [`Hash::of`] of all of them.
+/// An incremental hasher. Gives the same hash as [`Hash::of`] of all its input.
 #[derive(Clone, Debug, Default)]
 pub struct Hashing(blake3::Hasher);
 
 impl Hashing {
-    /// Takes the next bytes in.
+    /// Adds bytes to the input.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The hash of everything that was taken in.
+    /// Returns the hash of the input so far.
     pub fn hash(&self) -> Hash {
         Hash(self.0.finalize().into())
     }
@@ -90,7 +90,7 @@ impl FromStr for Hash {
     type Err = crate::Error;
 
     fn from_str(text: &str) -> Result<Self, crate::Error> {
-        // BLAKE3 takes capitals, too; the one spelling has none.
+        // BLAKE3 accepts upper-case digits too; the canonical form has none.
         let hash =
             blake3::Hash::from_hex(text).ok().filter(|_| !text.bytes().any(|b| b.is_ascii_uppercase()));
         let hash = hash.ok_or_else(|| {

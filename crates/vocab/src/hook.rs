@@ -1,7 +1,7 @@
-//! Hooks as data: where they run, how an agent uses them, what they see, and what they may change (R11.3).
+//! Hooks as data: where they run, how an agent uses them, what they see, and what they may change.
 //!
-//! What a hook sees is also what it changes: a patch is applied to what was seen, so the next hook of the same point sees
-//! what the one before it left. Running them is the runtime's business (`runtime::hooks`).
+//! A hook changes what it sees: its patch is applied to the value it saw, so the next hook at the same point
+//! sees the result. `runtime::hooks` runs them.
 use crate::effect::{Boundary, Generation, StopReason};
 use crate::error::Failure;
 use crate::id::{SessionId, TurnId};
@@ -14,32 +14,32 @@ use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
 
-/// Where in a turn a hook runs.
+/// A point of a turn at which hooks run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookPoint {
-    /// Before the conversation is shown to the model.
+    /// Before the context of a model call is built.
     BeforeContext,
-    /// Before the model is asked.
+    /// Before a model call.
     BeforeModel,
-    /// After the model has replied.
+    /// After a model reply.
     AfterModel,
-    /// Before a call is looked at, and so before it is claimed.
+    /// Before a tool call is checked and claimed.
     BeforeTool,
-    /// After a call has its result.
+    /// After a tool call has its result.
     AfterTool,
     /// Before an answer completes the turn.
     BeforeCompletion,
-    /// Where something may join the turn: after tools ran, and before an answer completes it.
+    /// At a checkpoint: after tools ran, and before an answer completes the turn.
     AtCheckpoint,
-    /// After the turn is over.
+    /// After the end of the turn.
     AfterEnd,
-    /// After something failed.
+    /// After an error.
     OnError,
 }
 
 impl HookPoint {
-    /// Every point, in the order of a turn.
+    /// All points, in the order of a turn.
     pub const ALL: &'static [Self] = &[
         Self::BeforeContext,
         Self::BeforeModel,
@@ -52,7 +52,7 @@ impl HookPoint {
         Self::OnError,
     ];
 
-    /// How the point is written everywhere.
+    /// Returns the name of the point, which is the same everywhere.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BeforeContext => "before_context",
@@ -67,7 +67,7 @@ impl HookPoint {
         }
     }
 
-    /// Whether there is anything left to change at this point.
+    /// Returns whether a hook can change anything at this point.
     pub const fn may_patch(self) -> bool {
         !matches!(self, Self::AfterEnd | Self::OnError)
     }
@@ -79,46 +79,46 @@ impl fmt::Display for HookPoint {
     }
 }
 
-/// What becomes of an effect whose hook fails.
+/// The treatment of an effect whose hook fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
-    /// It fails too.
+    /// The effect fails too.
     #[default]
     Fail,
-    /// It goes on as if there were no hook. Only for hooks that observe.
+    /// The effect continues without the hook. Only for hooks that observe.
     Ignore,
 }
 
-/// A hook as an agent uses it. An agent's hooks of one point run in the order in which it names them.
+/// A hook as an agent uses it. The hooks of an agent at one point run in the order in which it lists them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookUse {
-    /// Which hook.
+    /// The name of the hook.
     pub name: HookName,
-    /// Where it runs.
+    /// The point at which it runs.
     pub point: HookPoint,
-    /// How long it may take; the runtime's limit when nothing is said.
+    /// The timeout of the hook. Defaults to the limit of the runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Duration>,
-    /// Whether it only looks. A patch of such a hook is a failure of it.
+    /// Whether the hook only observes. A patch from such a hook is an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub observes: bool,
-    /// What becomes of the effect if it fails.
+    /// What happens to the effect if the hook fails.
     #[serde(default, skip_serializing_if = "crate::effect::is_default")]
     pub on_failure: OnFailure,
-    /// The plug-in it is of, whose own it is told.
+    /// The plug-in that the hook belongs to, whose state it receives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PluginName>,
-    /// Whether nobody outside has a say in what it tells the model (R11.4).
+    /// Whether its messages to the model are trusted: no external party influences them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub trusted: bool,
-    /// The fingerprint of what runs, where that is said beside the use: a program and its words.
+    /// The fingerprint of the program and its arguments, if they are configured separately from the use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_of: Option<Hash>,
 }
 
 impl HookUse {
-    /// A hook that may change what the point lets it change, or that looks on where nothing is left to change.
+    /// Creates a use of a hook that may patch, or one that observes if the point has nothing to patch.
     pub fn new(name: HookName, point: HookPoint) -> Self {
         let observes = !point.may_patch();
         let on_failure = if observes { OnFailure::Ignore } else { OnFailure::Fail };
@@ -134,7 +134,7 @@ impl HookUse {
         }
     }
 
-    /// Refuses what contradicts itself.
+    /// Returns an error if the settings contradict each other.
     pub fn check(&self) -> Result<(), Error> {
         let Self { name, point, .. } = self;
         let wrong = match (self.point.may_patch(), self.observes, self.on_failure) {
@@ -152,12 +152,12 @@ impl HookUse {
     }
 }
 
-/// The facts of one run of a hook.
+/// The metadata of one hook run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookCall {
-    /// Which hook.
+    /// The hook.
     pub hook: HookName,
-    /// Where it runs.
+    /// The point at which it runs.
     pub point: HookPoint,
     /// The agent.
     pub agent: String,
@@ -165,47 +165,47 @@ pub struct HookCall {
     pub session: SessionId,
     /// The turn.
     pub turn: TurnId,
-    /// The effect it runs for: the same in every run.
+    /// The effect that it runs for. The same in every run.
     pub key: ReplayKey,
-    /// What the plug-in that it is of has in this session.
+    /// The data of its plug-in in this session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<PluginFacts>,
 }
 
-/// What a plug-in has in a session.
+/// The data of a plug-in in a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PluginFacts {
-    /// What it keeps there.
+    /// The state that the plug-in stores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Value>,
-    /// What the turn's input carries for it.
+    /// The data for the plug-in in the turn's input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<Value>,
 }
 
-/// What a model is about to be shown.
+/// The context of the next model call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContextSeen {
-    /// What it is told before the first message.
+    /// The system prompt.
     pub system: String,
     /// The messages of this turn.
     pub messages: Vec<Message>,
 }
 
-/// Adds to what a model is shown in one call. Nothing of it is part of the conversation.
+/// Adds to the context of one model call. The additions do not become part of the conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContextPatch {
-    /// Text behind what the model is told before the first message.
+    /// Text that is appended to the system prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// Messages behind those of this turn.
+    /// Messages that are appended to those of this turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub messages: Vec<String>,
 }
 
 impl ContextPatch {
-    /// Adds it.
+    /// Applies the additions.
     pub fn apply(&self, seen: &mut ContextSeen) {
         if let Some(text) = &self.system {
             seen.system.push_str("\n\n");
@@ -215,31 +215,31 @@ impl ContextPatch {
     }
 }
 
-/// How a model is about to be asked.
+/// The parameters of the next model call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelSeen {
-    /// Which model.
+    /// The model.
     pub model: ModelName,
-    /// What it is told before the first message.
+    /// The system prompt.
     pub system: String,
-    /// How it is to generate.
+    /// The generation options.
     pub options: Generation,
 }
 
-/// Changes how a model is asked.
+/// Changes the parameters of a model call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPatch {
-    /// What it is told before the first message instead.
+    /// The new system prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// How it is to generate instead.
+    /// The new generation options.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub options: Option<Generation>,
 }
 
 impl ModelPatch {
-    /// Makes the change.
+    /// Applies the change.
     pub fn apply(&self, seen: &mut ModelSeen) {
         if let Some(system) = &self.system {
             seen.system.clone_from(system);
@@ -250,12 +250,12 @@ impl ModelPatch {
     }
 }
 
-/// What a model has replied.
+/// A model reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplySeen {
     /// Its text.
     pub text: String,
-    /// The tools it asks for.
+    /// Its tool calls.
     pub calls: Vec<ToolUse>,
     /// Why it stopped.
     pub stop: StopReason,
@@ -265,18 +265,18 @@ pub struct ReplySeen {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplyPatch {
-    /// What it says instead.
+    /// The new text.
     pub text: String,
 }
 
-/// A call that a model, or a tool, asks for.
+/// A call that a model or a tool asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallSeen {
-    /// The id that was given to the call.
+    /// The id of the call, as its caller gave it.
     pub call: ModelCallId,
     /// The tool.
     pub tool: ToolName,
-    /// Its arguments, as they were asked for.
+    /// The requested arguments.
     pub arguments: Value,
 }
 
@@ -284,9 +284,9 @@ pub struct CallSeen {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallPatch {
-    /// It is made with these arguments, if they fit the tool's schema and the rules.
+    /// Makes the call with these arguments, if they match the tool's schema and the rules allow it.
     Arguments(Value),
-    /// It is not made; the model is told this.
+    /// Refuses the call. The model reads this text.
     Refuse(String),
 }
 
@@ -295,9 +295,9 @@ pub enum CallPatch {
 pub struct ResultSeen {
     /// The tool.
     pub tool: ToolName,
-    /// The arguments it was made with.
+    /// The arguments of the call.
     pub arguments: Value,
-    /// What it gave.
+    /// Its result.
     pub result: ToolResult,
 }
 
@@ -305,16 +305,16 @@ pub struct ResultSeen {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResultPatch {
-    /// It gave this.
+    /// Replaces the result.
     Ok(Value),
-    /// It failed, for this reason.
+    /// Replaces the result with an error that has this reason.
     Failed(String),
-    /// What it gave is not shown, for this reason.
+    /// Hides the result, for this reason.
     Hidden(String),
 }
 
 impl ResultPatch {
-    /// The result instead.
+    /// Returns the new result.
     pub fn to_result(&self) -> ToolResult {
         match self {
             Self::Ok(value) => ToolResult::Ok(value.clone()),
@@ -330,72 +330,73 @@ impl ResultPatch {
 /// An answer that would complete the turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnswerSeen {
-    /// What it says.
+    /// The text of the answer.
     pub answer: String,
 }
 
-/// Sends the model back to work.
+/// Sends the answer back to the model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AnswerPatch {
-    /// What it is told.
+    /// The message to the model.
     pub send_back: String,
 }
 
-/// A place where something may join the turn.
+/// A point at which inputs and messages may join the turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointSeen {
-    /// Which boundary.
+    /// The boundary.
     pub boundary: Boundary,
-    /// The answer that would complete the turn, where there is one.
+    /// The answer that would complete the turn, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
 }
 
-/// Messages that join the turn. Before an answer completes the turn, they send the model back to work.
+/// Messages that join the turn. If an answer is about to complete the turn, they send it back to the model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointPatch {
-    /// What the model is told.
+    /// The messages to the model.
     pub messages: Vec<String>,
 }
 
-/// A turn that is over.
+/// A finished turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndSeen {
-    /// How.
+    /// How it ended.
     pub end: End,
 }
 
-/// Something that failed.
+/// An error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorSeen {
-    /// What.
+    /// What went wrong.
     pub failure: Failure,
 }
 
-/// The patch of a point where nothing is left to change: there is none.
+/// The patch of a point at which nothing can be changed. It has no values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NoPatch {}
 
-/// What a hook changed, as the journal keeps it. That an answer was sent back is kept in what joined the turn there.
+/// A change by a hook, as the journal stores it. An answer that was sent back is recorded at its checkpoint
+/// instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Patch {
-    /// What a model is shown.
+    /// Changes the context of a model call.
     BeforeContext(ContextPatch),
-    /// How a model is asked.
+    /// Changes the parameters of a model call.
     BeforeModel(ModelPatch),
-    /// What a model replied.
+    /// Changes a reply.
     AfterModel(ReplyPatch),
-    /// A call.
+    /// Changes a call.
     BeforeTool(CallPatch),
-    /// The result of a call.
+    /// Changes the result of a call.
     AfterTool(ResultPatch),
 }
 
 impl Patch {
-    /// Where the hook ran.
+    /// Returns the point at which the hook ran.
     pub const fn point(&self) -> HookPoint {
         match self {
             Self::BeforeContext(_) => HookPoint::BeforeContext,
@@ -406,7 +407,7 @@ impl Patch {
         }
     }
 
-    /// Whether the model reads something of it. Other arguments and options are not read.
+    /// Returns whether the model reads a part of the change. It does not read changed arguments and options.
     pub const fn tells(&self) -> bool {
         match self {
             Self::BeforeModel(patch) => patch.system.is_some(),

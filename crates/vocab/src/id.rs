@@ -1,25 +1,25 @@
-//! Prefixed identifiers: one type per noun, one spelling on every wire.
+//! Prefixed identifiers: one type per noun, and one written form everywhere.
 //!
-//! An id made at the edge is a UUIDv7, so ids sort by age and an index over them grows at its end. An id made inside a
-//! turn is derived from framed parts, so a replay makes the same one.
+//! Ids created at the edge are UUIDv7, so they sort by age and an index over them grows at its end. Ids
+//! created inside a turn are derived from their parts, so a replay creates the same ids.
 use crate::Millis;
 use std::{fmt, str::FromStr};
 
-/// Why a string is not the id that was asked for.
+/// The error for a string that is not the expected id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadId {
     /// The noun and prefix that were expected.
     pub expected: Noun,
-    /// What stood there instead.
+    /// The string that was found instead.
     pub got: String,
 }
 
 /// A noun that has ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Noun {
-    /// How a person says it.
+    /// The noun in plain English.
     pub name: &'static str,
-    /// How its ids begin, without the underscore.
+    /// The prefix of its ids, without the underscore.
     pub prefix: &'static str,
 }
 
@@ -56,19 +56,19 @@ macro_rules! ids {
         pub struct $name(u128);
 
         impl $name {
-            /// The word and prefix of this kind of id.
+            /// The noun and prefix of this kind of id.
             pub const NOUN: Noun = Noun { name: $noun, prefix: $prefix };
 
-            /// The id with these 128 bits, as a store reads them back.
+            /// Creates the id from its 128 bits, as a store reads them.
             pub const fn from_u128(raw: u128) -> Self { Self(raw) }
 
-            /// The 128 bits, as a store keeps them.
+            /// Returns the 128 bits, as a store writes them.
             pub const fn to_u128(self) -> u128 { self.0 }
 
-            /// A UUIDv7 made at the edge from the time and fresh random bytes.
+            /// Creates a UUIDv7 at the edge, from the time and fresh random bytes.
             pub fn fresh(at: Millis, random: [u8; 10]) -> Self { Self(uuid_v7(at, random)) }
 
-            /// An id made inside a turn: the same parts give the same id in every run (R1.2).
+            /// Creates an id inside a turn. The same parts give the same id in every run.
             pub fn derived(parts: &[&[u8]]) -> Self { Self(derive($prefix, parts)) }
         }
 
@@ -112,34 +112,34 @@ ids! {
     SessionId = "ses", "session";
     /// One input and everything done to answer it.
     TurnId = "trn", "turn";
-    /// One request to the world inside a turn.
+    /// One request to the outside world within a turn.
     EffectId = "eff", "effect";
-    /// One tool call asked for by the model; also its idempotency key towards the outside.
+    /// One tool call of a model. Also its idempotency key for external systems.
     CallId = "cal", "call";
     /// Durable work outside a turn, with a handle.
     ProcessId = "prc", "process";
-    /// A definition of who answers: prompt, model, tools.
+    /// An agent definition: prompt, model, tools.
     AgentId = "agt", "agent";
     /// A tenant.
     OrgId = "org", "organisation";
-    /// What proves to Outlast who calls.
+    /// An API key of a caller.
     KeyId = "key", "API key";
-    /// Bytes kept beside the messages that refer to them.
+    /// Content stored separately from the messages that refer to it.
     AttachmentId = "att", "attachment";
     /// A question for approval.
     ApprovalId = "apr", "approval";
-    /// An approval that counts for the rest of a session.
+    /// An approval for the rest of a session.
     GrantId = "grt", "grant";
     /// One finished output on its way to one sink.
     DeliveryId = "dlv", "delivery";
-    /// One payment; also its idempotency key towards the payment authority.
+    /// One payment. Also its idempotency key at the payment authority.
     PaymentId = "pay", "payment";
-    /// One running copy of the runtime.
+    /// One running instance of the runtime.
     WorkerId = "wrk", "worker";
 }
 
 fn parse_hex(hex: &str) -> Option<u128> {
-    // `from_str_radix` takes a sign and capitals; the one spelling has neither.
+    // `from_str_radix` accepts a sign and upper-case digits; the canonical form has neither.
     let one_spelling = hex.len() == 32 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     one_spelling.then(|| u128::from_str_radix(hex, 16).ok())?
 }
@@ -160,12 +160,12 @@ fn derive(prefix: &str, parts: &[&[u8]]) -> u128 {
 }
 
 impl OrgId {
-    /// The organisation that everything belongs to where nobody speaks of organisations.
+    /// The default organisation, for installations that define none.
     pub const DEFAULT: Self = Self(0);
 }
 
 impl AttachmentId {
-    /// The attachment that a text refers to: `attachment:` and its id, and nothing else.
+    /// Returns the attachment that a text refers to, if the text is exactly `attachment:` and an id.
     pub fn referred_to(text: &str) -> Option<Self> {
         text.strip_prefix("attachment:")?.parse().ok()
     }

@@ -1,7 +1,7 @@
-//! Replay keys: where in a turn an effect stands, as a path that is the same in every run and that a person can read.
+//! Replay keys: the path of an effect within a session. It is the same in every run and readable for people.
 //!
-//! `turn/3/tools/0/child:0:call_abc/step:charge`. Parts that come from outside (call ids, step names) are escaped, so
-//! no name can pose as another path (R2.6).
+//! An example is `turn/3/tools/0/child:0:call_abc/step:charge`. Parts that come from outside (call ids, step
+//! names) are escaped, so no name can imitate another path.
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
 
@@ -11,145 +11,145 @@ use std::fmt::{self, Write};
 pub struct ReplayKey(String);
 
 impl ReplayKey {
-    /// The root of all keys of the session's `index`-th turn.
+    /// Returns the root of all keys of the session's `index`-th turn.
     pub fn turn(index: u32) -> Self {
         Self(format!("turn/{index}"))
     }
 
-    /// The `iteration`-th model call of the turn.
+    /// Returns the key of the `iteration`-th model call of the turn.
     #[must_use]
     pub fn model(&self, iteration: u32) -> Self {
         self.under(format_args!("model/{iteration}"))
     }
 
-    /// The model call of the turn that this is, or is a part of.
+    /// Returns the model call that this key is, or is part of.
     pub fn model_call(&self) -> Option<Self> {
         let mut ends = self.0.match_indices('/').map(|(at, _)| at).chain([self.0.len()]);
         let (turn, end) = (ends.nth(1)?, ends.nth(1)?);
         self.0[turn..].starts_with("/model/").then(|| Self(self.0[..end].to_owned()))
     }
 
-    /// The batch of tool calls that the `iteration`-th reply asked for.
+    /// Returns the key of the tool batch of the `iteration`-th reply.
     #[must_use]
     pub fn tools(&self, iteration: u32) -> Self {
         self.under(format_args!("tools/{iteration}"))
     }
 
-    /// One call of a batch, by its place and the id the model gave it.
+    /// Returns the key of one call of a batch, from its index and the id that the model gave it.
     #[must_use]
     pub fn child(&self, index: usize, model_call_id: &str) -> Self {
         self.under(format_args!("child:{index}:{}", Escaped(model_call_id)))
     }
 
-    /// The `number`-th time that the turn's conversation is made shorter.
+    /// Returns the key of the `number`-th compaction of the turn's conversation.
     #[must_use]
     pub fn compact(&self, number: u32) -> Self {
         self.under(format_args!("compact/{number}"))
     }
 
-    /// A checkpoint of the turn, counted from its start.
+    /// Returns the key of a checkpoint of the turn, counted from its start.
     #[must_use]
     pub fn checkpoint(&self, number: u32) -> Self {
         self.under(format_args!("checkpoint/{number}"))
     }
 
-    /// A durable step of a call.
+    /// Returns the key of a durable step of a call.
     #[must_use]
     pub fn step(&self, name: &str) -> Self {
         self.under(format_args!("step:{}", Escaped(name)))
     }
 
-    /// The `number`-th sleep of a call.
+    /// Returns the key of the `number`-th sleep of a call.
     #[must_use]
     pub fn sleep(&self, number: u32) -> Self {
         self.under(format_args!("sleep:{number}"))
     }
 
-    /// A wait of a call for an event with this custom key.
+    /// Returns the key of a call's wait for an event with this custom key.
     #[must_use]
     pub fn event(&self, custom: &str) -> Self {
         self.under(format_args!("event:{}", Escaped(custom)))
     }
 
-    /// The `number`-th question of a call to a model.
+    /// Returns the key of the `number`-th direct model call of a tool call.
     #[must_use]
     pub fn direct(&self, number: u32) -> Self {
         self.under(format_args!("direct:{number}"))
     }
 
-    /// The `number`-th call of a tool by a call.
+    /// Returns the key of the `number`-th nested tool call of a call.
     #[must_use]
     pub fn nested(&self, number: u32, tool: &str) -> Self {
         self.under(format_args!("tool:{number}:{}", Escaped(tool)))
     }
 
-    /// The tool of such a call.
+    /// Returns the tool of a nested call.
     pub fn nested_tool(&self) -> Option<&str> {
         self.last().strip_prefix("tool:")?.split_once(':').map(|(_, tool)| tool)
     }
 
-    /// The calls that take back what an aborted turn did.
+    /// Returns the key of the calls that undo the effects of an aborted turn.
     #[must_use]
     pub fn undo(&self) -> Self {
         self.under(format_args!("undo"))
     }
 
-    /// Whether these are the calls that take back what an aborted turn did.
+    /// Returns whether this is the key of the calls that undo an aborted turn.
     pub fn is_undo(&self) -> bool {
         self.0.ends_with("/undo")
     }
 
-    /// Whether this is part of what takes something back.
+    /// Returns whether this key belongs to an undo.
     pub fn takes_back(&self) -> bool {
         self.0.split('/').any(|part| part == "undo")
     }
 
-    /// The wait of a call until somebody approves it in this form. Another form is another wait, so what was approved is what
-    /// runs (R11.2).
+    /// Returns the key of a call's wait for the approval of this form. Another form has another key, so only
+    /// the approved form can run.
     #[must_use]
     pub fn approval(&self, form: &crate::Hash) -> Self {
         self.under(format_args!("approval:{form}"))
     }
 
-    /// Whether this is a wait for an approval.
+    /// Returns whether this is a wait for an approval.
     pub fn is_approval(&self) -> bool {
         self.last().starts_with("approval:")
     }
 
-    /// The form in which somebody is asked to approve what waits here.
+    /// Returns the form that an approval wait asks about.
     pub fn approved_form(&self) -> Option<crate::Hash> {
         self.last().strip_prefix("approval:")?.parse().ok()
     }
 
-    /// The wait of a call until its time has come.
+    /// Returns the key of a deferred call's wait.
     #[must_use]
     pub fn deferred(&self) -> Self {
         self.under(format_args!("deferred"))
     }
 
-    /// What is here, judged for the `number`-th time after it was put off.
+    /// Returns the key of the `number`-th policy decision after a deferral.
     #[must_use]
     pub fn again(&self, number: u32) -> Self {
         self.under(format_args!("again:{number}"))
     }
 
-    /// The wait of a call until its rates let it go.
+    /// Returns the key of a call's wait for its rate limits.
     #[must_use]
     pub fn rate(&self) -> Self {
         self.under(format_args!("rate"))
     }
 
-    /// Whether this is a wait for a rate.
+    /// Returns whether this is a wait for a rate limit.
     pub fn is_rate(&self) -> bool {
         self.last() == "rate"
     }
 
-    /// Whether this is a wait because a rule has put something off.
+    /// Returns whether this is a wait after a deferral.
     pub fn is_deferred(&self) -> bool {
         self.last() == "deferred" || self.last().starts_with("again:")
     }
 
-    /// Whether this is what the call at `call` waits for before it begins.
+    /// Returns whether the call at `call` waits for this before it starts.
     pub fn admits(&self, call: &Self) -> bool {
         let rest = self.0.strip_prefix(&call.0).and_then(|rest| rest.strip_prefix('/'));
         rest.is_some_and(|rest| {
@@ -157,97 +157,98 @@ impl ReplayKey {
         })
     }
 
-    /// The answer that a model call gave.
+    /// Returns the key of the answer of a model call.
     #[must_use]
     pub fn output(&self) -> Self {
         self.under(format_args!("output"))
     }
 
-    /// The `number`-th thing of a call that a policy has a say in.
+    /// Returns the key of the `number`-th action of a call that a policy decides about.
     #[must_use]
     pub fn deed(&self, number: u32) -> Self {
         self.under(format_args!("deed:{number}"))
     }
 
-    /// A payment of a call.
+    /// Returns the key of a payment of a call.
     #[must_use]
     pub fn payment(&self, name: &str) -> Self {
         self.under(format_args!("payment:{}", Escaped(name)))
     }
 
-    /// The wait for the outside completion of a call.
+    /// Returns the key of the wait for the external completion of a call.
     #[must_use]
     pub fn completion(&self) -> Self {
         self.under(format_args!("completion"))
     }
 
-    /// The `number`-th wait of a model call for a provider that is down.
+    /// Returns the key of the `number`-th wait of a model call for a provider that is down.
     #[must_use]
     pub fn provider(&self, number: u32, name: &str) -> Self {
         self.under(format_args!("provider:{number}:{}", Escaped(name)))
     }
 
-    /// The provider that this waits for, if it is such a wait.
+    /// Returns the provider that this key waits for, if it is such a wait.
     pub fn awaited_provider(&self) -> Option<&str> {
         self.last().strip_prefix("provider:")?.split_once(':').map(|(_, name)| name)
     }
 
-    /// Whether this is a wait for the provider of this name.
+    /// Returns whether this is a wait for the provider with this name.
     pub fn awaits_provider(&self, name: &str) -> bool {
         self.awaited_provider().is_some_and(|awaited| awaited == Escaped(name).to_string())
     }
 
-    /// The model call that waits here for its provider, if this is such a wait.
+    /// Returns the model call of this wait for a provider, if it is such a wait.
     pub fn waiting_model_call(&self) -> Option<Self> {
         self.awaited_provider()?;
         self.0.rsplit_once('/').map(|(call, _)| Self(call.to_owned()))
     }
 
-    /// A model call as its `number`-th fallback model would answer it.
+    /// Returns the key of a model call to its `number`-th fallback model.
     #[must_use]
     pub fn fallback(&self, number: usize) -> Self {
         self.under(format_args!("fallback:{number}"))
     }
 
-    /// The attempt of a model call after which this is the wait, if it is one. Only journals of older versions have such waits.
+    /// Returns the model call attempt that this backoff wait follows. Only journals of older versions have
+    /// such waits.
     pub fn backed_off(&self) -> Option<u32> {
         self.last().strip_prefix("backoff:")?.parse().ok()
     }
 
-    /// The `number`-th wait of a model call for its turn at the provider.
+    /// Returns the key of the `number`-th wait of a model call in the provider's queue.
     #[must_use]
     pub fn in_line(&self, number: u32) -> Self {
         self.under(format_args!("line:{number}"))
     }
 
-    /// Whether this is a wait for a turn at the provider.
+    /// Returns whether this is a wait in a provider's queue.
     pub fn is_in_line(&self) -> bool {
         self.last().starts_with("line:")
     }
 
-    /// The `number`-th wait of an effect for a budget that is large enough.
+    /// Returns the key of the `number`-th wait of an effect for a sufficient budget.
     #[must_use]
     pub fn budget(&self, number: u32) -> Self {
         self.under(format_args!("budget:{number}"))
     }
 
-    /// Whether this is a wait for a budget.
+    /// Returns whether this is a wait for a budget.
     pub fn is_budget(&self) -> bool {
         self.0.rsplit('/').next().is_some_and(|last| last.starts_with("budget:"))
     }
 
-    /// The wait for a person after the turn got stuck for the `number`-th time.
+    /// Returns the key of the wait for a person after the turn got stuck for the `number`-th time.
     #[must_use]
     pub fn stuck(&self, number: u32) -> Self {
         self.under(format_args!("stuck:{number}"))
     }
 
-    /// Whether this is a wait for a person after the turn got stuck.
+    /// Returns whether this is a wait for a person after the turn got stuck.
     pub fn is_stuck(&self) -> bool {
         self.last().starts_with("stuck:")
     }
 
-    /// Returns the same place in the session's `index`-th turn.
+    /// Returns the same key in the session's `index`-th turn.
     #[must_use]
     pub fn in_turn(&self, index: u32) -> Self {
         let rest = self.0.strip_prefix("turn/").and_then(|rest| rest.split_once('/'));
@@ -257,12 +258,12 @@ impl ReplayKey {
         }
     }
 
-    /// The path as it is written.
+    /// Returns the path as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this key stands below `parent`.
+    /// Returns whether this key is below `parent`.
     pub fn is_under(&self, parent: &Self) -> bool {
         self.0.strip_prefix(&parent.0).is_some_and(|rest| rest.starts_with('/'))
     }

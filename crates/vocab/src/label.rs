@@ -1,8 +1,8 @@
-//! Labels: where what a model has read comes from, as far as that must not be trusted (R11.4).
+//! Labels: the untrusted sources of what a model has read.
 //!
-//! A model that has read untrusted text may do what the text says. So everything it asks for afterwards carries the labels of
-//! all it had read by then. Beside the labels of a call, [`Provenance`] says for each argument that matters whether its exact value
-//! appears in trusted text.
+//! A model that has read untrusted text may follow its instructions. So everything that it asks for
+//! afterwards carries the labels of all it had read by then. In addition to the labels of a call,
+//! [`Provenance`] says for each sink argument whether its exact value appears in trusted text.
 use crate::message::{HookName, ToolName};
 use crate::{Error, Kind};
 use serde::{Deserialize, Serialize};
@@ -10,44 +10,44 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// What an agent does with calls that untrusted text may have asked for.
+/// The treatment of calls that untrusted text may have caused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Guard {
-    /// Nothing. Labels are kept only where a rule or an engine may ask for them.
+    /// Nothing. Labels are recorded only if a rule or an engine may use them.
     #[default]
     Open,
-    /// Somebody is asked before such a call runs.
+    /// A person must approve such a call.
     Guarded,
-    /// Such a call does not run, unless a rule has somebody asked.
+    /// Such a call does not run, unless a rule asks a person.
     Strict,
 }
 
 impl Guard {
-    /// Whether nothing is kept or checked.
+    /// Returns whether nothing is recorded or checked.
     pub fn is_open(&self) -> bool {
         *self == Self::Open
     }
 }
 
-/// Where untrusted text came from.
+/// The source of untrusted text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Source {
     /// The results of a tool.
     Tool(ToolName),
-    /// What a hook told the model.
+    /// Messages of a hook to the model.
     Hook(HookName),
-    /// The definitions of the tools of an MCP server, which the server wrote.
+    /// The tool definitions of an MCP server, which the server wrote.
     Server(String),
-    /// A file that somebody attached.
+    /// An attached file.
     Attachment,
-    /// Nobody knows: it was read before labels were kept, or elsewhere.
+    /// Unknown: the text was read before labels were recorded, or elsewhere.
     Before,
 }
 
 impl Source {
-    /// Whether any source can be like a pattern in which `*` stands for anything.
+    /// Returns whether any source can match a pattern in which `*` stands for any text.
     pub fn may_be_like(pattern: &str) -> bool {
         let Some((head, _)) = pattern.split_once('*') else { return pattern.parse::<Self>().is_ok() };
         let begins = |source: &str| source.starts_with(head);
@@ -85,7 +85,8 @@ impl FromStr for Source {
     }
 }
 
-/// Whether a text can be the name of an MCP server: the first part of the names of its tools.
+/// Returns whether a text is a valid name of an MCP server, which is the first part of the names of its
+/// tools.
 fn is_server_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
@@ -104,18 +105,18 @@ impl From<Source> for String {
     }
 }
 
-/// The untrusted sources that had a say in something. They only ever grow.
+/// The untrusted sources that may have influenced something. The set only grows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Labels(BTreeSet<Source>);
 
 impl Labels {
-    /// Whether all of them are among others.
+    /// Returns whether the other set contains all of these sources.
     pub fn is_within(&self, others: &Self) -> bool {
         self.0.is_subset(&others.0)
     }
 
-    /// Whether nothing untrusted had a say.
+    /// Returns whether no untrusted source is involved.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -125,7 +126,7 @@ impl Labels {
         self.0.insert(source);
     }
 
-    /// The sources, in order.
+    /// Returns the sources, in order.
     pub fn sources(&self) -> impl Iterator<Item = &Source> {
         self.0.iter()
     }
@@ -159,7 +160,7 @@ impl fmt::Display for Labels {
     }
 }
 
-/// Where the value of a sink argument comes from.
+/// The origin of the value of a sink argument.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Origin {
@@ -169,9 +170,9 @@ pub enum Origin {
     Agent,
     /// A trusted tool returned it.
     Tool(ToolName),
-    /// It does not appear in trusted text, or it is a kind of value that never clears a sink.
+    /// The value does not appear in trusted text, or is of a kind that never clears a sink.
     Unknown,
-    /// The call itself is the sink: no value can clear it.
+    /// The call itself is the sink, so no value can clear it.
     Call,
 }
 
@@ -225,17 +226,17 @@ impl From<Origin> for String {
     }
 }
 
-/// One sink argument of a call, and where its value comes from.
+/// One sink argument of a call, and the origin of its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SinkArgument {
-    /// JSON pointer to the argument; empty where the call itself is the sink.
+    /// The JSON pointer to the argument. Empty if the call itself is the sink.
     pub path: String,
-    /// Where its value comes from.
+    /// The origin of its value.
     pub origin: Origin,
 }
 
-/// Where the values of the sink arguments of a call come from. Empty for a call that has none, and for a call before which no
-/// untrusted text was read.
+/// The origins of the sink arguments of a call. Empty if the call has none, or if no untrusted text was read
+/// before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Provenance(Vec<SinkArgument>);
@@ -246,17 +247,17 @@ impl Provenance {
         Self(vec![SinkArgument { path: String::new(), origin: Origin::Call }])
     }
 
-    /// Returns whether the call has no sink, or nothing untrusted was read before it.
+    /// Returns whether the call has no sink, or no untrusted text was read before it.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the sink arguments, in the order in which the tool names them.
+    /// Returns the sink arguments, in the order in which the tool lists them.
     pub fn arguments(&self) -> &[SinkArgument] {
         &self.0
     }
 
-    /// Returns whether untrusted text may have chosen a value that matters, or the call itself.
+    /// Returns whether untrusted text may have chosen the value of a sink, or the call itself.
     pub fn is_tainted(&self) -> bool {
         self.0.iter().any(|argument| !argument.origin.is_trusted())
     }
@@ -268,7 +269,7 @@ impl FromIterator<SinkArgument> for Provenance {
     }
 }
 
-/// The sink arguments as people are shown them: `/to from user, /cc from unknown`.
+/// Formats the sink arguments for people: `/to from user, /cc from unknown`.
 impl fmt::Display for Provenance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, SinkArgument { path, origin }) in self.0.iter().enumerate() {

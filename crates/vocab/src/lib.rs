@@ -1,8 +1,9 @@
-//! The words every layer of Outlast shares, and the only ones written to disk or wire.
+//! The shared vocabulary of all layers of Outlast, and the only types that are written to disk or sent over a
+//! wire.
 //!
 //! Plain data: no clock, no randomness, no I/O, no async, and no iteration order that depends on a hash map.
-//! Reading order: [`id`] and [`error`], then [`message`] and [`tool`], then [`effect`], [`envelope`] and [`record`],
-//! which together are the journal's format. [`access`] says who asks.
+//! Read [`id`] and [`error`] first, then [`message`] and [`tool`], then [`effect`], [`envelope`] and
+//! [`record`], which together are the journal's format. [`access`] defines who makes a request.
 
 pub mod access;
 pub mod approval;

@@ -1,207 +1,213 @@
-//! Every bound of the system, with its name and default in one place (R4.11).
+//! All limits of the system, with their names and defaults.
 use crate::{Error, Kind};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Bytes of a record's body that stay in its row; larger ones go to the blob store (R3.12). Not a setting: two processes
-/// on one database must agree on it.
+/// The most bytes of a record's body that stay in its row. Larger bodies go to the blob store. Not a setting,
+/// because two processes on one database must agree on it.
 pub const INLINE_BYTES: usize = 16 << 10;
 
-/// Worker deaths without progress after which a turn is a suspect and runs only alone. Not a setting, like the three limits
-/// below: two processes on one database must agree on them.
+/// Worker deaths without progress after which a turn is a suspect and runs only alone. Not a setting, like
+/// the three limits below: two processes on one database must agree on them.
 pub const SUSPECT_DEATHS: u32 = 3;
 
-/// Worker deaths in a row while a turn ran alone, after which it is sealed.
+/// Consecutive worker deaths while a turn ran alone, after which it is sealed.
 pub const SEALED_DEATHS: u32 = 4;
 
-/// How long a death counts against a suspect that runs alone, the first time; doubled with each death.
+/// How long a death first counts against a suspect that runs alone. Doubles with each death.
 pub const TRIAL_FIRST: Duration = Duration::from_secs(5);
 
 /// The longest time for which a death counts against a suspect that runs alone.
 pub const TRIAL_MOST: Duration = Duration::from_mins(10);
 
-/// Bytes of an agent, a harness or a capability that is kept in the database, as JSON.
+/// The most bytes of a stored agent, harness or capability, as JSON.
 pub const CONFIG_BYTES: usize = 4 << 20;
 
-/// Bytes of one line of a model's stream.
+/// The most bytes of one line of a model's stream.
 pub const STREAM_LINE_BYTES: usize = 8 << 20;
 
-/// Bytes of one model's stream.
+/// The most bytes of a model's stream.
 pub const STREAM_BYTES: usize = 64 << 20;
 
-/// Bytes of one text that goes out with a span, where contents go out at all.
+/// The most bytes of a text in a span, if contents are exported at all.
 pub const TELEMETRY_CONTENT_BYTES: usize = 16 << 10;
 
-/// Spans that are sent in one request.
+/// The most spans in one request.
 pub const TELEMETRY_SPANS: usize = 500;
 
-/// Failed attempts of a model call that one record tells of; where there are more, the last ones.
+/// The most failed attempts of a model call in one record. If there are more, the last ones are recorded.
 pub const ATTEMPTS_TOLD: usize = 16;
 
-/// Models, and tools, that metrics tell apart; what comes after them is counted together.
+/// The most models, and the most tools, that metrics distinguish. All others are counted together.
 pub const METRIC_NAMES: usize = 64;
 
-/// Characters that a sink value must have at least so that its appearance in trusted text says where it comes from.
+/// The fewest characters of a sink value for which an appearance in trusted text proves its origin.
 pub const VALUE_CHARS_LEAST: usize = 6;
 
-/// Bytes of records of earlier turns that are read for what the user typed there.
+/// The most bytes of records of earlier turns that are searched for text that the user typed.
 pub const TYPED_HISTORY_BYTES: usize = 4 << 20;
 
-/// Bytes of one archive of a session that is imported, replayed or run again.
+/// The most bytes of an archive that is imported, replayed or re-run.
 pub const ARCHIVE_BYTES: u64 = 1 << 30;
 
-/// Bytes of one line of an archive.
+/// The most bytes of one line of an archive.
 pub const ARCHIVE_LINE_BYTES: usize = 64 << 20;
 
-/// Parts of a JSON Schema from outside, with its references and repetitions written out. Not a setting, as the next three are not:
-/// a replay in another process must decide as the first run did.
+/// The most parts of an external JSON Schema, with its references and repetitions expanded. Not a setting,
+/// like the next three limits: a replay in another process must decide like the first run.
 pub const SCHEMA_SIZE: u64 = 20_000;
 
-/// References and combinations that may apply to one place of a value, one within the other.
+/// The deepest nesting of references and combinations that apply to the same value.
 pub const SCHEMA_NESTING: u64 = 128;
 
-/// Steps that the validation of one value against a schema may take. A million take about 0.1 s.
+/// The most steps of the validation of one value against a schema. A million steps take about 0.1 s.
 pub const VALIDATION_STEPS: u64 = 10_000_000;
 
-/// Characters, classes and groups of one regular expression of a schema, with its counted repetitions written out.
+/// The most characters, classes and groups of a regular expression in a schema, with its counted repetitions
+/// expanded.
 pub const PATTERN_SIZE: u64 = 10_000;
 
-/// Steps of all redactions of one text: characters of the patterns times bytes of the text, for each match.
+/// The most steps of all redactions of a text: characters of the patterns times bytes of the text, for each
+/// match.
 pub const REDACTION_STEPS: u64 = 4_000_000_000;
 
-/// Steps of redactions that run where they are asked for. Longer ones run on a thread of their own.
+/// The most steps of redactions that run inline. Longer ones run on a separate thread.
 pub const REDACTION_STEPS_INLINE: u64 = 1_000_000;
 
-/// Steps of a validation that runs where it is asked for. A longer one runs on a thread of its own.
+/// The most steps of a validation that runs inline. Longer ones run on a separate thread.
 pub const VALIDATION_STEPS_INLINE: u64 = 20_000;
 
-/// The bounds a runtime works under. Change one with struct update syntax: `Limits { model_calls: 5, ..Limits::default() }`.
+/// The limits of a runtime. Change one with struct update syntax:
+/// `Limits { model_calls: 5, ..Limits::default() }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of text in one input.
     pub input_bytes: usize,
     /// Attachments of one input.
     pub attachments_per_input: usize,
-    /// Bytes of one attachment whose content lies in the database, or is held in memory.
+    /// Bytes of one attachment whose content is in the database or in memory.
     pub attachment_bytes: usize,
-    /// Bytes of one attachment whose content lies outside the database.
+    /// Bytes of one attachment whose content is outside the database.
     pub outside_bytes: usize,
-    /// How old content outside the database must be before it is deleted because nothing refers to it.
+    /// The age after which unreferenced content outside the database is deleted.
     pub content_grace: Duration,
-    /// How often a worker looks for content outside the database that nothing refers to.
+    /// How often a worker looks for unreferenced content outside the database.
     pub sweep_every: Duration,
-    /// How long a process that died may have left the deletion of content under way.
+    /// How long a deletion may stay unfinished after its process died.
     pub deletion_lasts: Duration,
-    /// Bytes of attachments that a model is shown in one call; older ones stay out.
+    /// Bytes of attachments in one model call. Older attachments are left out.
     pub shown_file_bytes: usize,
-    /// Bytes of attachments that the arguments of one call may stand for.
+    /// Bytes of attachments that the arguments of one call may refer to.
     pub projected_bytes: usize,
-    /// Bytes of attachments kept in memory because a model was shown them a moment ago.
+    /// Bytes of recently used attachments that are cached in memory.
     pub recent_file_bytes: usize,
-    /// Inputs that may wait for one session.
+    /// Inputs in the queue of one session.
     pub queued_inputs: usize,
     /// Bytes of a caller's key (session key, idempotency key, event key, step name).
     pub key_bytes: usize,
     /// Model calls in one turn.
     pub model_calls: u32,
-    /// How often a turn's answer that does not fit its contract is sent back to the model.
+    /// How often an answer that does not match its contract is sent back to the model.
     pub output_repairs: u32,
-    /// Bytes of the JSON Schema that an answer must fit.
+    /// Bytes of the JSON Schema of an answer.
     pub schema_bytes: usize,
-    /// Attempts of one model call that follow each other quickly. If all of them fail, the turn waits for its provider.
+    /// Attempts of one model call in quick succession. If all of them fail, the turn waits for its provider.
     pub model_attempts: u32,
-    /// How long a turn waits for a provider that is down before it fails, where its agent says nothing.
+    /// How long a turn waits for a provider that is down before it fails. An agent can override it.
     pub provider_wait: Duration,
-    /// How long a turn must be allowed to wait for its provider so that it waits for a person to mend a key or an account. One that
-    /// may wait less fails at once.
+    /// If a turn may wait at least this long for its provider, it also waits for a person to fix a key or an
+    /// account. Otherwise, it fails at once.
     pub refusal_wait: Duration,
-    /// First pause before a provider that is down is probed; doubled each time.
+    /// First pause before a provider that is down is probed. Doubles each time.
     pub provider_pause_first: Duration,
     /// Longest pause before a provider that is down is probed, unless it asks for a longer one.
     pub provider_pause_most: Duration,
-    /// Time between two turns that wake up because their provider answers again.
+    /// Time between two turns that wake up after their provider has recovered.
     pub provider_wake_apart: Duration,
-    /// Models that an agent may fall back to.
+    /// Fallback models of an agent.
     pub fallback_models: usize,
-    /// Silence in a model's stream before it is cut.
+    /// Silence after which a model's stream is cut off.
     pub model_stall: Duration,
-    /// How long a model's stream may be alive without bringing anything new before it is cut.
+    /// How long a model's stream may stay open without new content before it is cut off.
     pub model_idle: Duration,
-    /// Bytes of a streamed reply after which it is kept, where the model can go on behind it.
+    /// Bytes of a streamed reply after which it is saved, if the model can continue it.
     pub keep_bytes: usize,
-    /// Time after which a streamed reply is kept, where the model can go on behind it.
+    /// Time after which a streamed reply is saved, if the model can continue it.
     pub keep_every: Duration,
     /// Bytes in one model reply.
     pub reply_bytes: usize,
-    /// Tokens that are reserved for one reply, and asked for at most, where a budget counts and says nothing else.
+    /// Tokens that are reserved for a reply, and its token limit, if a budget applies and sets nothing else.
     pub reply_tokens: u32,
     /// Tool calls in one reply.
     pub tools_per_reply: usize,
-    /// Tools that the sender of an input runs.
+    /// Client-side tools of one input.
     pub client_tools: usize,
-    /// Tool calls that run at the same time in one turn.
+    /// Tool calls of a turn that run at the same time.
     pub parallel_tools: usize,
-    /// How long a tool may run when its contract says nothing.
+    /// Timeout of a tool whose contract sets none.
     pub tool_deadline: Duration,
-    /// How long a hook may take when its agent says nothing.
+    /// Timeout of a hook whose agent sets none.
     pub hook_deadline: Duration,
-    /// How long a policy engine may take to decide.
+    /// Timeout of a policy engine.
     pub policy_deadline: Duration,
-    /// How often what a rule puts off is judged again before it is denied.
+    /// How often a deferred action is judged again before it is denied.
     pub judged_again: u32,
     /// Hooks of one agent.
     pub hooks_per_agent: usize,
-    /// Bytes of what one hook changes.
+    /// Bytes of one hook's patch.
     pub hook_patch_bytes: usize,
-    /// How long one request to the payment authority may take.
+    /// Timeout of a request to the payment authority.
     pub payment_deadline: Duration,
-    /// First pause before the payment authority is told again what it did not take; doubled each time.
+    /// First pause before a failed notification of the payment authority is repeated. Doubles each time.
     pub payment_first: Duration,
-    /// Longest pause before the payment authority is told again.
+    /// Longest pause before a failed notification of the payment authority is repeated.
     pub payment_most: Duration,
-    /// How long a call waits for its turn where its rate says nothing.
+    /// How long a call waits for a rate limit that sets no wait.
     pub rate_wait: Duration,
-    /// How long a call may take to begin once its rates let it go; after that it asks them again.
+    /// How long a call may take to start after its rate limits admitted it. After that, it must be admitted
+    /// again.
     pub rate_grace: Duration,
-    /// How long one question to the limiter may take.
+    /// Timeout of a request to the rate limiter.
     pub limiter_deadline: Duration,
-    /// Rates of one agent.
+    /// Rate limits of one agent.
     pub rates_per_agent: usize,
-    /// How long running tools get to finish after a cancel.
+    /// How long running tools may take to finish after a cancellation.
     pub cancel_grace: Duration,
-    /// Bytes of a tool result that a model is shown whole; a larger one is attached, and the model is shown its beginning.
+    /// Bytes of a tool result that a model reads in full. A larger result is attached, and the model reads
+    /// its beginning.
     pub result_shown_bytes: usize,
-    /// Bytes of the beginning of a result that is attached.
+    /// Bytes of the beginning of an attached result.
     pub preview_bytes: usize,
     /// Bytes of one tool result.
     pub result_bytes: usize,
-    /// Questions to models, and calls of other tools, in one call.
+    /// Direct model calls and nested tool calls in one call.
     pub nested_per_call: u32,
     /// Durable steps in one call.
     pub steps_per_call: usize,
-    /// Nesting of JSON from a model, a tool or a user.
+    /// Nesting depth of JSON from a model, a tool or a user.
     pub json_depth: usize,
-    /// Bytes of history that a model is shown, unless its own window is smaller.
+    /// Bytes of history in a model call, unless the model's context window is smaller.
     pub view_bytes: usize,
-    /// Bytes of conversations kept in memory for sessions that were driven a moment ago.
+    /// Bytes of conversations of recently driven sessions that are cached in memory.
     pub recent_bytes: usize,
-    /// Packages of overlays and of older turns kept in memory.
+    /// Packages of overlays and of older turns that are cached in memory.
     pub packages_kept: usize,
-    /// How long a wait is held in memory before the turn parks.
+    /// How long a wait stays in memory before the turn parks.
     pub wait_in_memory: Duration,
-    /// First pause before something is tried again; doubled each time.
+    /// First pause before a retry. Doubles each time.
     pub backoff_first: Duration,
-    /// Longest pause before something is tried again.
+    /// Longest pause before a retry.
     pub backoff_most: Duration,
-    /// First pause after which a stuck turn looks again whether it can go on; doubled each time.
+    /// First pause before a stuck turn checks whether it can continue. Doubles each time.
     pub stuck_first: Duration,
-    /// Longest pause after which a stuck turn looks again.
+    /// Longest pause before a stuck turn checks again.
     pub stuck_most: Duration,
-    /// How long a worker may be silent before another takes its session.
+    /// How long a worker may be silent before another worker takes its session.
     pub lease: Duration,
-    /// How long a turn may block its thread, without coming back to the scheduler, before it counts as hung.
+    /// How long a turn may block its thread without yielding to the scheduler before it is considered hung.
     pub turn_hang: Duration,
-    /// How long a suspect turn waits until its worker is idle; after that, the worker asks its other turns to pause.
+    /// How long a suspect turn waits for its worker to become idle. After that, the worker asks its other
+    /// turns to pause.
     pub suspect_wait: Duration,
     /// How long a worker waits for its other turns to pause before it postpones the suspect.
     pub suspect_drain: Duration,
@@ -209,25 +215,25 @@ pub struct Limits {
     pub sessions_at_once: usize,
     /// Attempts to deliver an output before it is given up.
     pub delivery_attempts: u32,
-    /// How long one attempt to deliver an output may take.
+    /// Timeout of one delivery attempt.
     pub delivery_deadline: Duration,
-    /// First pause before an output is delivered again; doubled each time.
+    /// First pause before an output is delivered again. Doubles each time.
     pub delivery_first: Duration,
     /// Longest pause before an output is delivered again, whatever the other side asks for.
     pub delivery_most: Duration,
     /// Outputs that one process delivers to one sink at the same time.
     pub deliveries_at_once: usize,
-    /// Live frames kept for a slow reader before it is told that it missed some.
+    /// Live frames that are buffered for a slow reader. If more arrive, the reader gets a `missed` event.
     pub live_frames: usize,
     /// Rows in one page of a listing.
     pub page_rows: usize,
-    /// Values kept in one session.
+    /// Values stored in one session.
     pub values_per_session: usize,
-    /// Approvals for the rest of a session that one session may have.
+    /// Grants in one session.
     pub grants_per_session: usize,
-    /// Reminders of one question for approval.
+    /// Reminders for one approval question.
     pub reminders_per_question: u32,
-    /// How long a link counts that decides a question which nothing ends earlier.
+    /// Lifetime of an approval link whose question does not expire earlier.
     pub link_lasts: Duration,
     /// Bytes of one value.
     pub value_bytes: usize,
@@ -316,12 +322,12 @@ impl Default for Limits {
     }
 }
 
-/// The bounds of the HTTP server. Change one with struct update syntax.
+/// The limits of the HTTP server. Change one with struct update syntax.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Bytes of a request's body, attachments apart.
+    /// Bytes of a request's body, not counting attachments.
     pub body_bytes: usize,
-    /// How long a request's body may take to arrive, attachments apart.
+    /// How long a request's body may take to arrive, not counting attachments.
     pub body_wait: Duration,
     /// Bytes of a request's line and headers.
     pub header_bytes: usize,
@@ -329,56 +335,59 @@ pub struct ServerLimits {
     pub headers: usize,
     /// How long a request's headers may take to arrive.
     pub header_wait: Duration,
-    /// Connections at the same time. One more waits for [`ServerLimits::connection_wait`] and is then told to come again.
+    /// Connections at the same time. An additional one waits for [`ServerLimits::connection_wait`] and is
+    /// then asked to retry.
     pub connections: usize,
-    /// How long a new connection waits for the place of an idle one.
+    /// How long a new connection waits until an idle one can be closed.
     pub connection_wait: Duration,
     /// Requests that are answered at the same time. A stream counts as one until it begins.
     pub requests_at_once: usize,
-    /// Requests of one caller that are answered at the same time, those that wait for a turn among them.
+    /// Requests of one caller that are answered at the same time, including those that wait for a turn.
     pub requests_per_caller: usize,
-    /// Bytes of bodies that are held at the same time.
+    /// Bytes of request bodies in memory at the same time.
     pub bodies_bytes: usize,
-    /// Streams of events at the same time; fewer than connections, so that they leave some to others.
+    /// Event streams at the same time. Fewer than connections, so that other requests can connect.
     pub streams: usize,
-    /// Streams of events that one caller has at the same time.
+    /// Event streams of one caller at the same time.
     pub streams_per_caller: usize,
-    /// Bytes of a session's events that are kept for streams that are a little behind; the newest event is kept whatever its size.
+    /// Bytes of a session's events that are buffered for streams that lag behind. The newest event is always
+    /// kept.
     pub relay_bytes: usize,
-    /// How often a stream of events says that it is alive.
+    /// How often an event stream sends a heartbeat.
     pub heartbeat: Duration,
-    /// How long a request may wait for a turn's end or for events.
+    /// How long a request may wait for the end of a turn or for events.
     pub wait_most: Duration,
-    /// How long a request on another provider's API may wait for its answer, which has no word for `later`.
+    /// How long a request on another provider's API may wait for its answer. Such an API has no response for
+    /// "later".
     pub wire_wait: Duration,
-    /// How long a turn on another provider's API waits for a model provider that is down, where its agent says nothing. Shorter than
-    /// [`ServerLimits::wire_wait`], so that the client is answered.
+    /// How long a turn on another provider's API waits for a model provider that is down, if its agent sets
+    /// no wait. Shorter than [`ServerLimits::wire_wait`], so that the client gets an answer.
     pub wire_provider_wait: Duration,
     /// Entries of one page.
     pub entries: usize,
-    /// Sessions that one search looks at.
+    /// Sessions that one search reads.
     pub searched: usize,
-    /// How long requests get to end when the server shuts down.
+    /// How long requests may take to finish when the server shuts down.
     pub drain: Duration,
     /// Sessions of MCP clients at the same time.
     pub mcp_sessions: usize,
-    /// Sessions that one MCP client's caller has at the same time.
+    /// Sessions of one MCP caller at the same time.
     pub mcp_sessions_per_caller: usize,
-    /// How long such a session may rest.
+    /// How long an MCP session may be idle.
     pub mcp_idle: Duration,
-    /// How long a call over MCP waits for its turn.
+    /// How long an MCP call waits for its turn.
     pub mcp_wait: Duration,
-    /// Requests that one key may send in a minute; as many as it likes without a number.
+    /// Requests that one key may send per minute. Unlimited if `None`.
     pub requests_per_minute: Option<NonZeroU32>,
-    /// Wrong keys that one address may send in a minute before it is told to wait.
+    /// Invalid keys that one address may send per minute before it must wait.
     pub wrong_keys_per_minute: NonZeroU32,
-    /// Sessions that are run again at the same time.
+    /// Sessions that are re-run at the same time.
     pub reruns: usize,
-    /// Bytes of a session that is run again, as a file.
+    /// Bytes of the archive of a session that is re-run.
     pub rerun_bytes: usize,
     /// Sessions whose hash chain is recomputed at the same time.
     pub verifications: usize,
-    /// Sums of what was spent that are kept of one organisation, and turns of it that run.
+    /// Cost totals, and running turns, that are kept per organisation.
     pub cost_entries: usize,
 }
 
@@ -419,16 +428,17 @@ impl Default for ServerLimits {
     }
 }
 
-/// Files that a server needs beside its connections: the database, contents, tools, and who is being told to come again.
+/// Files that a server needs in addition to its connections: the database, contents, tools, and connections
+/// that are asked to retry.
 const FILES_KEPT: usize = 256;
 
 impl ServerLimits {
-    /// [`ServerLimits::wire_provider_wait`] in seconds.
+    /// Returns [`ServerLimits::wire_provider_wait`] in seconds.
     pub fn wire_provider_wait_s(&self) -> u32 {
         u32::try_from(self.wire_provider_wait.as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// The same for a process that may have so many files open: each connection is one of them.
+    /// Returns the limits for a process that may open this many files, of which each connection is one.
     #[must_use]
     pub fn within_files(self, files: usize) -> Self {
         let connections = self.connections.min(files.saturating_sub(FILES_KEPT).max(4));
@@ -438,7 +448,7 @@ impl ServerLimits {
     }
 }
 
-/// Refuses `found` when it is over the bound, in the words that every limit uses.
+/// Returns the standard limit error if `found` exceeds `most`.
 pub fn check(name: &'static str, found: usize, most: usize) -> Result<(), Error> {
     if found <= most {
         return Ok(());
@@ -446,7 +456,7 @@ pub fn check(name: &'static str, found: usize, most: usize) -> Result<(), Error>
     Err(Error::new(Kind::LimitExceeded, format!("{name} is limited to {most}, but this needs {found}")))
 }
 
-/// Refuses JSON that is nested deeper than `most`.
+/// Returns an error if JSON is nested deeper than `most`.
 pub fn check_depth(name: &'static str, value: &serde_json::Value, most: usize) -> Result<(), Error> {
     fn depth(value: &serde_json::Value) -> usize {
         match value {

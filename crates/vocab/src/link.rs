@@ -1,17 +1,19 @@
-//! Links that decide a question for approval: one person's one word, signed, for a time (S36, S46).
+//! Approval links: signed links with which one person gives one answer to one approval question, for a
+//! limited time.
 //!
-//! A link names the question, and a question is named by the form of what is approved, so a link opens nothing once the tool, the
-//! arguments, their labels or the policy are others. What was decided is recorded once; a link that is used again changes nothing.
+//! A link names its question, and a question is identified by the form of what is approved. So a link becomes
+//! invalid if the tool, the arguments, their labels or the policy change. A decision is recorded once; using
+//! a link again changes nothing.
 use crate::access::Principal;
 use crate::id::{ApprovalId, TurnId};
 use crate::{Error, Hash, Kind, Millis};
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
-/// The path on a server where links lie.
+/// The path of links on a server.
 pub const PATH: &str = "/links/";
 
-/// What a link says to its question.
+/// The answer of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
     /// Yes.
@@ -29,23 +31,23 @@ impl Says {
     }
 }
 
-/// One person's one word on one question, as somebody who has it can say it: `lnk_` and hex.
+/// One person's answer to one question, in a form that the holder can submit: `lnk_` and hex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApprovalLink {
     /// The turn that asks.
     pub turn: TurnId,
     /// The question.
     pub question: ApprovalId,
-    /// The word.
+    /// The answer.
     pub says: Says,
-    /// Whose word it is. Agents have none.
+    /// The person who answers. Never an agent.
     pub by: Principal,
-    /// When it opens nothing any more.
+    /// When the link expires.
     pub expires: Millis,
 }
 
 impl ApprovalLink {
-    /// The link under a store's secret.
+    /// Signs the link with the secret of the store.
     pub fn sign(&self, secret: &[u8; 32]) -> String {
         let Self { turn, question, says, by, expires } = self;
         let (turn, question) = (turn.to_u128(), question.to_u128());
@@ -59,7 +61,7 @@ impl ApprovalLink {
         text
     }
 
-    /// What a text says, if this secret signed it. Every text that is no such link gets the same answer.
+    /// Verifies and decodes a link. The error is the same for every invalid text.
     pub fn open(text: &str, secret: &[u8; 32]) -> Result<Self, Error> {
         let no_link = || Error::new(Kind::LinkInvalid, "this is no link that this server made");
         let (link, signature) = parse(text).ok_or_else(no_link)?;
@@ -94,7 +96,7 @@ fn parse(text: &str) -> Option<(ApprovalLink, Hash)> {
     Some((link, signature.parse().ok()?))
 }
 
-/// A number in hex. It has one spelling: no sign, no capitals.
+/// Parses a number in hex in its canonical form: no sign, no upper-case digits.
 fn number(hex: &str) -> Option<u128> {
     let fits = hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     u128::from_str_radix(hex, 16).ok().filter(|_| fits)
@@ -105,17 +107,17 @@ fn byte(pair: &[u8]) -> Option<u8> {
     u8::try_from(number(pair)?).ok()
 }
 
-/// Where people reach a server: scheme, host and perhaps a path, without a slash at its end.
+/// The public address of a server: scheme, host and optionally a path, without a trailing slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicUrl(String);
 
 impl PublicUrl {
-    /// The address of a link on this server.
+    /// Returns the address of a link on this server.
     pub fn link(&self, signed: &str) -> String {
         format!("{}{PATH}{signed}", self.0)
     }
 
-    /// The name of the host, without its port.
+    /// Returns the host name, without its port.
     pub fn host(&self) -> &str {
         let (_, rest) = self.0.split_once("://").unwrap_or_default();
         let host = rest.split('/').next().unwrap_or_default();
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_cannot_be_guessed_or_altered_and_has_one_spelling_s36() {
+    fn a_link_cannot_be_guessed_or_altered_and_has_one_spelling() {
         let text = link().sign(&SECRET);
         assert_eq!(ApprovalLink::open(&text, &SECRET).unwrap(), link());
         assert_eq!(ApprovalLink::open(&text, &[8; 32]).unwrap_err().kind(), Kind::LinkInvalid);
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_has_no_link_even_if_somebody_signed_one_s46() {
+    fn an_agent_has_no_link_even_if_somebody_signed_one() {
         let by = Principal::Agent(crate::SessionId::from_u128(3));
         let signed = ApprovalLink { by, ..link() }.sign(&SECRET);
         assert_eq!(ApprovalLink::open(&signed, &SECRET).unwrap_err().kind(), Kind::LinkInvalid);

@@ -1,4 +1,4 @@
-//! What people, models and tools say to each other in a session.
+//! The messages of people, models and tools in a session.
 use crate::error::Failure;
 use crate::id::AttachmentId;
 use crate::{Error, Hash, Kind};
@@ -6,41 +6,41 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// One message of a session, in the order a model reads them.
+/// One message of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
-    /// Somebody's input.
+    /// A user's input.
     User {
-        /// What they sent.
+        /// The content of the input.
         parts: Vec<Part>,
     },
     /// A model's reply.
     Assistant {
-        /// What it said.
+        /// The content of the reply.
         parts: Vec<Part>,
-        /// The tools it asked for, in its order.
+        /// The tool calls of the reply, in its order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<ToolUse>,
     },
     /// The result of one tool call.
     Tool {
-        /// The id the model gave the call.
+        /// The id that the model gave the call.
         call: ModelCallId,
         /// The tool that ran.
         tool: ToolName,
-        /// What it gave.
+        /// The result.
         result: ToolResult,
     },
 }
 
 impl Message {
-    /// A user's message of one text.
+    /// Creates a user message with one text.
     pub fn user(text: impl Into<String>) -> Self {
         Self::User { parts: vec![Part::text(text)] }
     }
 
-    /// The text parts, joined; a tool's result as the model reads it.
+    /// Returns the joined text parts, or a tool result as the model reads it.
     pub fn text(&self) -> Cow<'_, str> {
         match self {
             Self::User { parts } | Self::Assistant { parts, .. } => text_of(parts),
@@ -48,7 +48,8 @@ impl Message {
         }
     }
 
-    /// About how many bytes a model reads for this message, its role and ids among them.
+    /// Returns the approximate number of bytes that a model reads for this message, including its role and
+    /// ids.
     pub fn size(&self) -> usize {
         const ROLE_AND_IDS: usize = 32;
         let content = match self {
@@ -64,7 +65,7 @@ impl Message {
     }
 }
 
-/// The text of some parts, joined; borrowed when there is one.
+/// Returns the joined text of some parts. Borrows if there is only one.
 pub fn text_of(parts: &[Part]) -> Cow<'_, str> {
     match parts {
         [Part::Text { text }] => Cow::Borrowed(text),
@@ -81,35 +82,36 @@ pub enum Part {
         /// The text.
         text: String,
     },
-    /// What a model thought before it answered, kept with its signature so that it can be sent back.
+    /// The reasoning of a model, stored with its signature so that it can be sent back.
     Reasoning {
-        /// The thought, as far as the provider shows it.
+        /// The reasoning, if the provider shows it.
         text: String,
-        /// The provider's proof that the thought is its own.
+        /// The provider's proof that it wrote the reasoning.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
     },
-    /// What only the provider that gave it can read, sent back to it as it came and shown to nobody else.
+    /// A block that only its provider can read. It is sent back unchanged to that provider and shown to no
+    /// other.
     Sealed {
         /// The provider.
         provider: String,
-        /// The block, as it came.
+        /// The unchanged block.
         data: Value,
     },
     /// An image or file, by reference.
     Attachment {
-        /// Where its bytes are and what they are.
+        /// The reference to its content.
         attachment: Attachment,
     },
 }
 
 impl Part {
-    /// A text part.
+    /// Creates a text part.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text { text: text.into() }
     }
 
-    /// The text, if this is a text part.
+    /// Returns the text of a text part.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text { text } => Some(text),
@@ -126,16 +128,16 @@ impl Part {
     }
 }
 
-/// Bytes that a message refers to but does not hold (R2.4).
+/// A reference from a message to stored content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
     /// The attachment's id.
     pub id: AttachmentId,
-    /// Where its bytes are in the blob store.
+    /// The hash of its content in the blob store.
     pub content: Hash,
-    /// What kind of bytes they are.
+    /// The media type of the content.
     pub media_type: MediaType,
-    /// What it was called where it came from.
+    /// The original file name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -164,7 +166,7 @@ impl TryFrom<String> for MediaType {
 }
 
 impl MediaType {
-    /// The type as it is written.
+    /// Returns the media type as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -176,41 +178,42 @@ impl From<MediaType> for String {
     }
 }
 
-/// A tool as a model asked for it.
+/// A tool call as a model asked for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolUse {
-    /// The id the model gave the call; unique in its reply.
+    /// The id that the model gave the call. Unique within its reply.
     pub id: ModelCallId,
-    /// The tool it named.
+    /// The tool that the model named.
     pub tool: ToolName,
-    /// What it wants to pass.
+    /// The arguments.
     pub arguments: Arguments,
-    /// The provider's proof that the call is its own, sent back with it.
+    /// The provider's proof that it wrote the call. Sent back with the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
 }
 
 impl ToolUse {
-    /// A call without a provider's proof.
+    /// Creates a call without a provider's proof.
     pub fn new(id: ModelCallId, tool: ToolName, arguments: Arguments) -> Self {
         Self { id, tool, arguments, signature: None }
     }
 }
 
 impl ModelCallId {
-    /// The id of the `number`-th call that takes back what the session's `turn`-th turn did. No model gave it.
+    /// Returns the id of the `number`-th call that undoes the effects of the session's `turn`-th turn. No
+    /// model gave this id.
     pub fn undo(turn: u32, number: u32) -> Self {
         Self(format!("undo_{turn}_{number}"))
     }
 }
 
-/// Arguments as they came from a model.
+/// Arguments as a model wrote them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arguments {
-    /// Arguments that are JSON.
+    /// Valid JSON.
     Json(Value),
-    /// Text that is not JSON or was cut; never executed, never replaced by something made up (R5.2).
+    /// Text that is not JSON or was cut off. It is never executed and never replaced.
     Broken(String),
 }
 
@@ -223,18 +226,18 @@ impl Arguments {
     }
 }
 
-/// What a tool gave back, as the model is told.
+/// The result of a tool call, as the model reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolResult {
-    /// It worked.
+    /// The call succeeded.
     Ok(Value),
-    /// It did not, or nobody knows.
+    /// The call failed, or its outcome is unknown.
     Err(Failure),
 }
 
 impl ToolResult {
-    /// The result as a model reads it.
+    /// Returns the result as a model reads it.
     pub fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Ok(Value::String(text)) => Cow::Borrowed(text),
@@ -243,7 +246,7 @@ impl ToolResult {
         }
     }
 
-    /// About how many bytes a model reads for this result.
+    /// Returns the approximate number of bytes that a model reads for this result.
     pub fn size(&self) -> usize {
         match self {
             Self::Ok(value) => json_size(value),
@@ -252,7 +255,7 @@ impl ToolResult {
     }
 }
 
-/// About how many bytes a value is as JSON.
+/// Returns the approximate size of a value as JSON, in bytes.
 pub fn json_size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 5,
@@ -270,7 +273,7 @@ macro_rules! names {
         pub struct $name(String);
 
         impl $name {
-            /// The name as it is written.
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str { &self.0 }
         }
 
@@ -304,43 +307,43 @@ macro_rules! names {
 }
 
 names! {
-    /// The id a model gives to a tool call: opaque, and only unique within its reply.
+    /// The id that a model gives to a tool call: opaque, and unique only within its reply.
     ModelCallId: "a call id", 256 bytes, |c| !c.is_control();
-    /// What a person, a program or an organisation is called.
+    /// The name of a person, a program or an organisation.
     Name: "a name without control characters", 128 bytes, |c| !c.is_control();
-    /// What a rule of a policy is called.
+    /// The name of a policy rule.
     RuleId: "a rule's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    /// What a rate of outbound calls is called.
+    /// The name of a rate limit for outbound calls.
     RateName: "a rate's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    /// What a hook is called.
+    /// The name of a hook.
     HookName: "a hook's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    /// What a plug-in is called.
+    /// The name of a plug-in.
     PluginName: "a plug-in's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    /// What a trigger is called.
+    /// The name of a trigger.
     TriggerName: "a trigger's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    /// What a capability is called.
+    /// The name of a capability.
     CapabilityName: "a capability's name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    /// What a tool is called.
+    /// The name of a tool.
     ToolName: "a tool name (letters, digits, `_`, `-`, `.`)", 64 bytes,
         |c| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    /// Which model is asked: a provider and the name it knows, like `rehearsal/small`.
+    /// The name of a model: a provider and the provider's name for it, like `rehearsal/small`.
     ModelName: "a model name like `provider/model`", 128 bytes, |c| c.is_ascii_graphic();
 }
 
 impl Name {
-    /// A name of our own.
+    /// Creates a built-in name.
     pub(crate) fn ours(name: &'static str) -> Self {
         Self(name.to_owned())
     }
 }
 
-/// Text from outside, shortened so that an error stays readable.
+/// Shortens external text so that an error message stays readable.
 pub fn shown(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(80) {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),

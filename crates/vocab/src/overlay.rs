@@ -1,5 +1,5 @@
-//! One layer of configuration as data: what a harness, a capability, an agent, a session or a turn says of how turns are
-//! answered (R10.1). Where it says nothing, the layers under it count. The fold is `kernel::overlay`.
+//! One layer of configuration as data: the settings of a harness, a capability, an agent, a session or a
+//! turn. A setting that is absent comes from the layers below. `kernel::overlay` folds the layers.
 use crate::label::Guard;
 use crate::message::ModelName;
 use crate::policy::Rule;
@@ -11,145 +11,147 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-/// What one layer says. Its JSON is the table of an agent in a file.
+/// The settings of one layer. Its JSON is the table of an agent in a configuration file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overlay {
-    /// Parts of what the model is told before the first message; they join in order.
+    /// Parts of the system prompt, joined in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "one_or_more")]
     pub system: Vec<String>,
-    /// Which model answers; the last one counts.
+    /// The model that answers. The last layer wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
-    /// Which models answer: each where those before it cannot. The last list counts, and `model` of a layer above replaces it.
+    /// The models that answer: each one if those before it cannot. The last list wins, and `model` of a
+    /// higher layer replaces it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub models: Vec<ModelName>,
-    /// Seconds that turns wait for a provider that is down; the last number counts.
+    /// Seconds that turns wait for a provider that is down. The last layer wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_wait_s: Option<u32>,
-    /// Model calls in one turn; the last number counts.
+    /// Model calls in one turn. The last layer wins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_calls: Option<NonZeroU32>,
-    /// Bundles that it switches on; each once, in order.
+    /// Capabilities to enable, each once and in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
-    /// Groups of built-in tools; each once, in order.
+    /// Groups of built-in tools, each once and in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub builtin: Vec<String>,
-    /// Tools that it defines; of one name the last definition counts.
+    /// Tool definitions. The last definition of a name wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<Defined>,
-    /// MCP servers that it defines; of one name the last definition counts.
+    /// MCP server definitions. The last definition of a name wins.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mcp: BTreeMap<String, Value>,
-    /// Texts that the model can open by their path; of one path the last text counts.
+    /// Texts that the model can open by path. The last text of a path wins.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub documents: BTreeMap<String, String>,
-    /// What may be reached; it can only get less.
+    /// The network allow-list. Layers can only narrow it.
     #[serde(default, skip_serializing_if = "Reach::is_open")]
     pub network: Reach,
-    /// What becomes of calls that untrusted text may have asked for; it can only get stricter.
+    /// The guard against calls that untrusted text may have caused. Layers can only make it stricter.
     #[serde(default, skip_serializing_if = "Guard::is_open")]
     pub guard: Guard,
-    /// Programs that run at points of turns; of one name at one point the last definition counts.
+    /// Programs that run at points of turns. The last definition of a name at a point wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Defined>,
-    /// What calls may do. They join in order and the first that fits decides, so the root has the first word.
+    /// The policy rules. They are joined in order and the first match decides, so the root layer has
+    /// precedence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
-    /// How often calls may go out. They join; every one that fits a call counts.
+    /// The rate limits. They are joined, and every limit that matches a call applies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<Rate>,
-    /// Everything else, by name; the last value counts.
+    /// All other settings, by name. The last layer wins.
     #[serde(flatten)]
     pub settings: BTreeMap<String, Value>,
 }
 
-/// Something that is defined under a name.
+/// A named definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Defined {
-    /// What it is called.
+    /// The name.
     pub name: String,
-    /// Its definition, for whoever makes it.
+    /// The definition, which its consumer parses.
     #[serde(flatten)]
     pub definition: Map<String, Value>,
 }
 
-/// A layer that may stand on a harness.
+/// A layer that may extend a harness.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
-    /// The harness under it.
+    /// The harness that it extends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<String>,
-    /// What it says itself.
+    /// The settings of the layer itself.
     #[serde(flatten)]
     pub overlay: Overlay,
 }
 
-/// A named bundle that an agent switches on (R10.3).
+/// A named bundle that an agent can enable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capability {
-    /// What it is for, in a sentence.
+    /// Its purpose, in a sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// What must be there for it.
+    /// Its requirements.
     #[serde(default, skip_serializing_if = "Requires::is_empty")]
     pub needs: Requires,
-    /// What it adds.
+    /// The settings that it adds.
     #[serde(flatten)]
     pub overlay: Overlay,
 }
 
-/// What must be there for a capability. What is missing is an error at start-up that names it (R1.5).
+/// The requirements of a capability. A missing requirement is a start-up error that names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requires {
-    /// Other capabilities, which are switched on with it.
+    /// Other capabilities, which are enabled with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
-    /// Settings that the agent has to have, like `files`.
+    /// Settings that the agent must have, like `files`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<String>,
-    /// Variables of the environment.
+    /// Environment variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
-    /// Programs that can be run.
+    /// Executable programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<String>,
 }
 
 impl Requires {
-    /// Whether it asks for nothing.
+    /// Returns whether there are no requirements.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What may be reached: hosts that are in every one of these lists. No list is no restriction; an empty list lets nothing
-/// be reached. As JSON one list is `["example.com"]`, several are lists in a list.
+/// The network allow-list: a host must be in every one of these lists. Without a list, nothing is restricted;
+/// an empty list allows no host. In JSON, one list is `["example.com"]`, and several are a list of lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     lists: BTreeSet<BTreeSet<String>>,
 }
 
 impl Reach {
-    /// These hosts and no others.
+    /// Creates an allow-list of these hosts.
     pub fn only(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { lists: BTreeSet::from([hosts.into_iter().map(Into::into).collect()]) }
     }
 
-    /// Whether nothing is said.
+    /// Returns whether nothing is restricted.
     pub fn is_open(&self) -> bool {
         self.lists.is_empty()
     }
 
-    /// Only what both let be reached.
+    /// Returns the intersection of two allow-lists.
     #[must_use]
     pub fn narrowed(mut self, other: Self) -> Self {
         self.lists.extend(other.lists);
         self
     }
 
-    /// The lists. A host must be in each.
+    /// Returns the lists. A host must be in each.
     pub fn lists(&self) -> impl Iterator<Item = &BTreeSet<String>> {
         self.lists.iter()
     }
@@ -180,7 +182,7 @@ impl Serialize for Reach {
     }
 }
 
-/// One text, or a list of them.
+/// Serialises a list of texts, in which a single text may be written without the list.
 mod one_or_more {
     use super::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -209,17 +211,17 @@ mod one_or_more {
 /// The models that a layer names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedModels {
-    /// The one that answers.
+    /// The model that answers.
     pub first: ModelName,
-    /// Those that answer where it cannot, in this order.
+    /// The models that answer if it cannot, in this order.
     pub fallbacks: Vec<ModelName>,
 }
 
 impl Overlay {
-    /// The models that this layer names, if it names any.
+    /// Returns the models that this layer names, if any.
     ///
     /// # Errors
-    /// `config.invalid` if it names them both as `model` and as `models`, one of them twice, or too many.
+    /// Returns `config.invalid` if it uses both `model` and `models`, names a model twice, or names too many.
     pub fn named_models(&self) -> Result<Option<NamedModels>, Error> {
         let invalid = |detail| Err(Error::new(Kind::ConfigInvalid, detail));
         let Some((first, fallbacks)) = self.models.split_first() else {
@@ -239,7 +241,7 @@ impl Overlay {
         Ok(Some(NamedModels { first: first.clone(), fallbacks: fallbacks.to_vec() }))
     }
 
-    /// Reads a layer from the JSON of a record or a table.
+    /// Decodes a layer from the JSON of a record or a table.
     pub fn from_json(value: Value) -> Result<Self, serde_json::Error> {
         if !value.is_object() {
             return Err(serde_json::Error::custom(format!("expected an object, got {value}")));

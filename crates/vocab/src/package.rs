@@ -1,7 +1,7 @@
-//! The configuration a turn runs under, as data that is stored by its fingerprint.
+//! The configuration of a turn, as data that is stored by its fingerprint.
 //!
-//! A turn names the fingerprint of what it is pinned to, so a later edit or deploy never changes a turn that is running or
-//! replayed.
+//! A turn records the fingerprint of its configuration, so a later edit or deploy never changes a running or
+//! replayed turn.
 use crate::budget::Budgets;
 use crate::hook::HookUse;
 use crate::label::Guard;
@@ -15,64 +15,64 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The tool that opens documents of a package.
+/// The name of the tool that opens documents of a package.
 pub const OPEN_DOCUMENT: &str = "open_document";
 
-/// What a turn answers with: prompt, model, tools.
+/// The resolved configuration of an agent: prompt, model, tools and policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Package {
-    /// What the agent is called.
+    /// The name of the agent.
     pub agent: String,
-    /// Which model answers.
+    /// The model that answers.
     pub model: ModelName,
-    /// Models that answer where the first one cannot, in this order.
+    /// The models that answer if the first one cannot, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback_models: Vec<ModelName>,
-    /// Seconds that its turns wait for a provider that is down; the runtime's default where absent.
+    /// Seconds that turns wait for a provider that is down. Defaults to the limit of the runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_wait_s: Option<u32>,
-    /// What the model is told before the first message.
+    /// The system prompt.
     pub system: String,
-    /// The tools the model may ask for.
+    /// The tools that the model may call.
     pub tools: Vec<ToolName>,
-    /// Model calls in one turn.
+    /// The most model calls of one turn.
     pub model_calls: u32,
-    /// What its calls may do.
+    /// The policy of its calls.
     #[serde(default, skip_serializing_if = "Policy::is_empty")]
     pub policy: Policy,
-    /// What it does with calls that untrusted text may have asked for.
+    /// The guard against calls that untrusted text may have caused.
     #[serde(default, skip_serializing_if = "Guard::is_open")]
     pub guard: Guard,
-    /// What its turns may use.
+    /// The budgets of its turns.
     #[serde(default, skip_serializing_if = "Budgets::is_empty")]
     pub budgets: Budgets,
-    /// How often its calls may go out.
+    /// The rate limits of its calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rates: Vec<Rate>,
-    /// What runs at points of its turns, in order.
+    /// The hooks of its turns, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookUse>,
-    /// What may be reached.
+    /// The network allow-list.
     #[serde(default, skip_serializing_if = "Reach::is_open")]
     pub network: Reach,
     /// Texts that the model can open, by path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub documents: BTreeMap<String, String>,
-    /// The capabilities that are switched on.
+    /// The enabled capabilities.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
-    /// Tools that whoever sent the input runs.
+    /// Client-side tools, which the sender of the input runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub client_tools: Vec<ClientTool>,
 }
 
 impl Package {
-    /// The models that may answer, in the order in which they are tried.
+    /// Returns the models that may answer, in the order in which they are tried.
     pub fn models(&self) -> impl Iterator<Item = &ModelName> {
         std::iter::once(&self.model).chain(&self.fallback_models)
     }
 
-    /// A package that says only what every package says.
+    /// Creates a package with defaults for everything else.
     pub fn new(agent: impl Into<String>, model: ModelName, system: impl Into<String>) -> Self {
         Self {
             agent: agent.into(),
@@ -95,28 +95,29 @@ impl Package {
     }
 }
 
-/// What a turn is pinned to: a package, with the contracts that its tools had.
+/// The pinned configuration of a turn: a package, with the contracts of its tools at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pinned {
     /// The package.
     #[serde(flatten)]
     pub package: Package,
-    /// The contracts of its tools, in its order. None in databases from before they were stored.
+    /// The contracts of its tools, in the same order. `None` in databases of versions that did not store
+    /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contracts: Option<Vec<Contract>>,
 }
 
-/// The member of a stored package that names its sidecars.
+/// The member of a stored package that lists its sidecars.
 const SIDECARS: &str = "sidecars";
 
 impl Pinned {
-    /// The name under which it is stored.
+    /// Returns the fingerprint under which it is stored.
     pub fn fingerprint(&self) -> Hash {
         Hash::of(&self.to_blobs()[0])
     }
 
-    /// The package as it is stored, then its sidecars: what is larger than a record may be is a blob of its own, and the
-    /// package keeps its hash (R10.2).
+    /// Encodes the package and then its sidecars. A member that is too large for a record becomes a separate
+    /// blob, and the package stores its hash.
     pub fn to_blobs(&self) -> Vec<Vec<u8>> {
         let whole = canon::to_string(self).into_bytes();
         if whole.len() <= limits::INLINE_BYTES {
@@ -143,7 +144,7 @@ impl Pinned {
     }
 }
 
-/// A package that was read from its blob, before its sidecars are.
+/// A package that was read from its blob, without its sidecars.
 #[derive(Clone, Debug)]
 pub struct StoredPackage {
     members: Map<String, Value>,
@@ -151,7 +152,8 @@ pub struct StoredPackage {
 }
 
 impl StoredPackage {
-    /// Reads a package. One that does not parse is an error: nothing runs under half a configuration.
+    /// Decodes a package. Returns an error if it does not parse: a turn never runs under a partial
+    /// configuration.
     pub fn read(fingerprint: Hash, blob: &[u8]) -> Result<Self, Error> {
         let corrupt = |cause: String| {
             Error::new(Kind::RecordCorrupt, format!("the package {fingerprint} does not decode: {cause}"))
@@ -165,12 +167,12 @@ impl StoredPackage {
         Ok(Self { members, sidecars })
     }
 
-    /// The sidecars that are to be read, each by the member that it is.
+    /// Returns the sidecars to read, with the names of their members.
     pub fn sidecars(&self) -> impl Iterator<Item = (&str, Hash)> {
         self.sidecars.iter().map(|(name, hash)| (name.as_str(), *hash))
     }
 
-    /// The package with its sidecars, in their order.
+    /// Returns the package with its sidecars, given in the order of [`Self::sidecars`].
     pub fn whole(mut self, sidecars: impl IntoIterator<Item = Vec<u8>>) -> Result<Pinned, Error> {
         let corrupt = |cause: serde_json::Error| {
             Error::new(Kind::RecordCorrupt, format!("a stored package does not decode: {cause}"))

@@ -1,4 +1,4 @@
-//! Payments as data: how much to whom, under which key, and how they stand (R11.6).
+//! Payments as data: amount, payee, key and state.
 use crate::cost::Cost;
 use crate::id::PaymentId;
 use crate::key::ReplayKey;
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// An amount of some currency, exact, written like `12.50 EUR`.
+/// An exact amount in a currency, written like `12.50 EUR`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Money {
-    /// How much: the decimals are those of a cost, whatever the currency is.
+    /// The amount. It has the decimals of a cost, whatever the currency.
     pub amount: Cost,
-    /// Of what.
+    /// The currency.
     pub currency: Currency,
 }
 
-/// Three capital letters, like `EUR`.
+/// A currency code of three capital letters, like `EUR`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Currency([u8; 3]);
 
@@ -72,84 +72,84 @@ impl From<Money> for String {
     }
 }
 
-/// What is to be paid.
+/// A payment order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// To whom, as the authority knows them.
+    /// The payee, as the authority knows them.
     pub payee: String,
-    /// How much.
+    /// The amount.
     pub amount: Money,
-    /// What for, for people.
+    /// The purpose, for people.
     pub purpose: String,
 }
 
-/// How a payment stands at its authority.
+/// The state of a payment at its authority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// The money is set aside.
+    /// The money is reserved.
     Reserved,
     /// It was paid.
     Settled {
-        /// The authority's proof of it.
+        /// The authority's receipt.
         receipt: String,
     },
-    /// The money is free again, and nothing was paid.
+    /// The reservation is cancelled, and nothing was paid.
     Released,
 }
 
-/// What a record says of a payment.
+/// A payment as a record stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payment {
-    /// Which payment of which call.
+    /// The replay key of the payment.
     pub key: ReplayKey,
-    /// The idempotency key towards the authority, derived from the place: the same in every run.
+    /// The idempotency key at the authority, derived from the replay key: the same in every run.
     pub id: PaymentId,
-    /// What is to be paid.
+    /// The order.
     pub order: Order,
-    /// How far it has come.
+    /// The state.
     pub state: PaymentState,
 }
 
-/// How far a payment has come.
+/// The state of a payment in the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PaymentState {
-    /// The authority is about to be asked; nobody knows yet what it says.
+    /// The authority is about to be asked. Its answer is unknown.
     Asked,
-    /// The authority has set the money aside.
+    /// The authority has reserved the money.
     Reserved,
-    /// It is to be paid, and the authority is told so until it takes it.
+    /// The money is to be paid. The authority is notified until it accepts.
     Settling,
-    /// The money is to be freed, and the authority is told so until it takes it.
+    /// The reservation is to be cancelled. The authority is notified until it accepts.
     Releasing {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// It was paid.
     Settled {
-        /// The authority's proof of it.
+        /// The authority's receipt.
         receipt: String,
     },
     /// Nothing was paid.
     Released {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
 impl PaymentState {
-    /// Whether nobody has decided yet what becomes of it.
+    /// Returns whether it is undecided whether the payment is made.
     pub const fn is_open(&self) -> bool {
         matches!(self, Self::Asked | Self::Reserved)
     }
 
-    /// Whether its authority has taken what was decided of it.
+    /// Returns whether the authority has accepted the decision.
     pub const fn is_over(&self) -> bool {
         matches!(self, Self::Settled { .. } | Self::Released { .. })
     }
 
-    /// Whether it is decided what becomes of it, and its authority has not taken that yet.
+    /// Returns whether the payment is decided and the authority has not accepted that yet.
     pub const fn is_owed(&self) -> bool {
         matches!(self, Self::Settling | Self::Releasing { .. })
     }

@@ -1,6 +1,7 @@
-//! Policy as data: rules, what they decide, and what a record keeps of a decision (R11.1, R11.2).
+//! Policy as data: rules, decisions, and what a record stores about a decision.
 //!
-//! Where a policy is asked: [`Point`]. What it is asked about: [`Facts`]. When a rule is for: [`Times`].
+//! [`Point`] lists where a policy decides, [`Facts`] what it decides about, and [`Times`] when a rule
+//! applies.
 mod facts;
 mod point;
 mod times;
@@ -23,7 +24,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// The rules of an agent. The first one that fits a call decides; a call that none fits is allowed.
+/// The rules of an agent. The first rule that matches a call decides; a call that no rule matches is allowed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Policy {
@@ -32,22 +33,22 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether there are no rules.
+    /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// The name of this version of the policy.
+    /// Returns the fingerprint of this version of the policy.
     pub fn version(&self) -> Hash {
         canon::fingerprint(self)
     }
 
-    /// Refuses rules that make no sense where they stand.
+    /// Returns an error if a rule is invalid at its point.
     pub fn check(&self) -> Result<(), Error> {
         self.rules.iter().try_for_each(Rule::check)
     }
 
-    /// Whether a rule is for this point.
+    /// Returns whether a rule applies at this point.
     pub fn speaks_at(&self, at: Point) -> bool {
         self.rules.iter().any(|rule| rule.at == at)
     }
@@ -57,47 +58,48 @@ impl Policy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// What it is called in records and messages.
+    /// Its name in records and messages.
     pub id: RuleId,
-    /// Where it decides.
+    /// The point at which it decides.
     #[serde(default, skip_serializing_if = "is_default")]
     pub at: Point,
-    /// Which tools it is for; `*` stands for anything.
+    /// The pattern of the tools it applies to; `*` stands for any text.
     #[serde(default = "any_tool", skip_serializing_if = "is_any_tool")]
     pub tool: String,
-    /// What must be true of the facts of its point, all of it; those of a call are its arguments.
+    /// Tests on the facts of its point, all of which must be true. The facts of a call are its arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<Test>,
-    /// Whether it is only for calls that untrusted text may have asked for, or only for others.
+    /// If set, it applies only to calls that untrusted text may have caused, or only to others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untrusted: Option<bool>,
-    /// The sources one of which may have asked for what it is for; `*` stands for anything. Any where none is named.
+    /// Patterns of the sources it applies to, of which one must match; `*` stands for any text. Applies to
+    /// any source if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// Whether it is only for calls whose sink values all come from trusted text, or only for others.
+    /// If set, it applies only to calls whose sink values all come from trusted text, or only to others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provenance: Option<ValueTrust>,
-    /// Which agents it is for; `*` stands for anything.
+    /// The pattern of the agents it applies to; `*` stands for any text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// Whose sessions it is for.
+    /// The organisation whose sessions it applies to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub org: Option<OrgId>,
-    /// It is for turns that have cost more than this so far.
+    /// It applies to turns that have cost more than this so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_over: Option<Cost>,
-    /// When it is for.
+    /// The times at which it applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<Times>,
-    /// Whether a session or a turn says it and not the agent: it lets only less happen than would without it.
+    /// Whether a session or a turn added the rule, and not the agent. Such a rule can only restrict.
     #[serde(default, skip_serializing_if = "is_default")]
     pub narrows: bool,
-    /// What it decides.
+    /// Its decision.
     pub then: Decision,
 }
 
 impl Rule {
-    /// A rule for every call of every tool.
+    /// Creates a rule for every call of every tool.
     pub fn new(id: RuleId, then: Decision) -> Self {
         Self {
             id,
@@ -117,7 +119,7 @@ impl Rule {
     }
 }
 
-/// Whether untrusted text may have chosen the values that matter of a call.
+/// Whether untrusted text may have chosen the sink values of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValueTrust {
@@ -135,161 +137,163 @@ fn is_any_tool(pattern: &str) -> bool {
     pattern == "*"
 }
 
-/// Something that must be true of one fact.
+/// A test of one fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Test {
-    /// JSON pointer to the fact, like `/to/0`.
+    /// The JSON pointer to the fact, like `/to/0`.
     pub path: String,
-    /// What it must be.
+    /// The condition.
     pub is: Comparison,
 }
 
-/// What a fact is held against.
+/// The condition of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Comparison {
-    /// It is one of these.
+    /// It equals one of these values.
     OneOf(Vec<Value>),
-    /// It is none of these.
+    /// It equals none of these values.
     NoneOf(Vec<Value>),
-    /// It is a larger number.
+    /// It is a number greater than this.
     Over(Number),
-    /// It is a smaller number.
+    /// It is a number less than this.
     Under(Number),
-    /// It is a text like this, where `*` stands for anything.
+    /// It is a text that matches this pattern; `*` stands for any text.
     Like(String),
-    /// It is a text unlike this.
+    /// It is a text that does not match this pattern.
     Unlike(String),
 }
 
-/// What a policy decides. What of it is possible where is said by [`Point::decisions`].
+/// A policy decision. [`Point::decisions`] lists which ones are possible at a point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Decision {
-    /// It runs.
+    /// Let it run.
     Allow,
-    /// It does not; the model is told.
+    /// Refuse it. The model reads the reason.
     Deny {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Somebody has to approve it first.
+    /// Ask a person first.
     Ask(Ask),
-    /// It runs with some of its facts changed.
+    /// Let it run with some of its facts changed.
     Modify {
-        /// What is set, each by its JSON pointer.
+        /// The new values, each by its JSON pointer.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         set: BTreeMap<String, Value>,
-        /// What is replaced in an answer.
+        /// The replacements in an answer.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         redact: Vec<Redaction>,
     },
-    /// The turn ends here.
+    /// End the turn.
     Interrupt {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It runs after a while.
+    /// Let it run after a pause.
     Defer {
-        /// How long it waits.
+        /// The length of the pause.
         pause: Duration,
-        /// What becomes of it then.
+        /// What happens after the pause.
         #[serde(default, skip_serializing_if = "is_default")]
         resume: Resume,
     },
 }
 
-/// What becomes of what was put off when its pause is over.
+/// What happens to a deferred action after its pause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resume {
-    /// It goes on.
+    /// It continues.
     #[default]
     Go,
-    /// It is judged again, as if it came only then.
+    /// It is judged again, like a new action.
     Judge,
 }
 
-/// What is replaced wherever it stands in a text.
+/// A replacement of every match in a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Redaction {
     /// A regular expression, matched in linear time.
     pub pattern: String,
-    /// What stands there instead, as it is.
+    /// The literal replacement.
     pub with: String,
 }
 
-/// Who is asked, and for how long.
+/// An approval question: who may approve, and by when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// Who may approve; nobody named is everybody.
+    /// The people who may approve. If empty, everyone may.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub who: Vec<String>,
-    /// After which time nobody has approved, which is a no; without it the question waits for ever.
+    /// The time after which a question without enough approvals is denied. Without it, the question never
+    /// expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<Duration>,
-    /// How many of them it takes; one where nothing is said.
+    /// The number of approvals needed. Defaults to one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approvals: Option<NonZeroU32>,
-    /// Whether somebody is asked each time: nobody may approve for the rest of a session.
+    /// Whether every call needs its own approval, so that an approval for the rest of a session is not
+    /// possible.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub each_time: bool,
-    /// After which time they are reminded, again and again.
+    /// The interval of reminders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remind: Option<Duration>,
-    /// Who may approve too after a while.
+    /// Additional approvers after a timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalate: Option<Box<Escalation>>,
-    /// Why they are asked, for them.
+    /// The reason for the question, for the approvers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Box<str>>,
 }
 
-/// What was decided, as the record keeps it.
+/// A decision, as a record stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ruling {
     /// The rule that decided.
     pub rule: RuleId,
-    /// The version of the policy it is of.
+    /// The version of its policy.
     pub policy: Hash,
-    /// What it decided.
+    /// The decision.
     pub decision: Decision,
-    /// Whether it stands because whoever decides could not.
+    /// Whether this is a denial because the policy engine failed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub failed: bool,
-    /// What allowed the call where somebody would have been asked: that it was approved for the rest of the session.
+    /// The grant that allowed the call without a question: an approval for the rest of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<Box<Granted>>,
-    /// What the tool says the call would do, for whoever is asked about it (R6.16).
+    /// The tool's preview of the call, for the approvers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<Box<str>>,
-    /// The other rule whose word counts too, where two decided and neither made up for the other.
+    /// The other rule that took part, if two decided and both apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub with: Option<RuleId>,
-    /// What is changed besides what is decided.
+    /// Changes in addition to the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub also: Option<Box<Change>>,
-    /// The version of everything that decides, where an engine had a say in it.
+    /// The version of everything that decides, if a policy engine took part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<Hash>,
 }
 
-/// What is changed of what a policy is asked about.
+/// A change to the facts that a policy decided about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What is set, each by its JSON pointer.
+    /// The new values, each by its JSON pointer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, Value>,
-    /// What is replaced in an answer.
+    /// The replacements in an answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redact: Vec<Redaction>,
 }
 
 impl Ruling {
-    /// That a rule of this version of a policy decided this.
+    /// Creates a ruling of a rule of this version of a policy.
     pub fn new(rule: RuleId, policy: Hash, decision: Decision) -> Self {
         Self {
             rule,
@@ -304,7 +308,8 @@ impl Ruling {
         }
     }
 
-    /// What is set, each by its JSON pointer, and what is replaced, if anything is.
+    /// Returns the new values, each by its JSON pointer, and the replacements, if the ruling changes
+    /// anything.
     pub fn change(&self) -> Option<(&BTreeMap<String, Value>, &[Redaction])> {
         match (&self.decision, &self.also) {
             (Decision::Modify { set, redact }, _) => Some((set, redact)),
@@ -313,17 +318,17 @@ impl Ruling {
         }
     }
 
-    /// The version of everything that decides here.
+    /// Returns the version of everything that decides here.
     pub fn version(&self) -> Hash {
         self.whole.unwrap_or(self.policy)
     }
 
-    /// Whether what it is about does not happen as it stands: not at all, or not yet.
+    /// Returns whether the action does not happen now: it is refused or delayed.
     pub const fn holds_back(&self) -> bool {
         !matches!(self.decision, Decision::Allow | Decision::Modify { .. })
     }
 
-    /// Why it keeps from happening what was asked about, if it does.
+    /// Returns why the ruling refuses the action, if it does.
     pub fn refusal(&self) -> Option<Error> {
         let (kind, does, reason) = match &self.decision {
             Decision::Deny { reason } if self.failed => (Kind::PolicyFailed, "forbids it", reason),
@@ -336,58 +341,61 @@ impl Ruling {
     }
 }
 
-/// The rule and the version of its policy, as errors name them.
+/// Formats the rule and the version of its policy, as errors name them.
 impl fmt::Display for Ruling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.rule, self.policy)
     }
 }
 
-/// What somebody said to a question for approval.
+/// A person's answer to an approval question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approval {
-    /// Who.
+    /// The person.
     pub by: String,
-    /// What.
+    /// The answer.
     pub verdict: Verdict,
-    /// Who said so before, where it takes several.
+    /// The people who approved earlier, if several must.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<String>,
 }
 
 impl Approval {
-    /// The word of one.
+    /// Creates the answer of one person.
     pub fn new(by: impl Into<String>, verdict: Verdict) -> Self {
         Self { by: by.into(), verdict, with: Vec::new() }
     }
 }
 
-/// Yes, no, or yes with a change.
+/// The answer to an approval question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It may run as it was shown.
+    /// The call may run as it was shown.
     Approve,
-    /// It may run as it was shown, and so may every later call of the session that the same rule asks about.
+    /// The call may run as it was shown, and so may every later call of the session that the same rule asks
+    /// about.
     ApproveForSession,
-    /// It may not.
+    /// The call may not run.
     Deny {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// It may run with these arguments.
+    /// The call may run with these arguments.
     Edit {
-        /// All of them.
+        /// All arguments.
         arguments: Value,
     },
 }
 
-/// The fingerprint of what is approved at a point that is no call: its facts, and the policy that asked.
+/// Returns the fingerprint of what is approved at a point other than `tool`: its facts, and the policy that
+/// asked.
 pub fn approved_facts(at: Point, facts: &Value, policy: Hash) -> Hash {
     canon::fingerprint(&(at, facts, policy))
 }
 
-/// The fingerprint of what is approved: the tool as it is defined, the arguments, their labels, and the policy that asked.
+/// Returns the fingerprint of an approved call: the tool with its definition, the arguments, their labels,
+/// and the policy that asked.
 pub fn approved_form(call: &PreparedCall, definition: Hash, policy: Hash) -> Hash {
     let PreparedCall { tool, arguments, labels, .. } = call;
     if labels.is_empty() {

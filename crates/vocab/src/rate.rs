@@ -1,9 +1,10 @@
-//! Rates as data: how often calls of tools may go out, and when the next one may (R11.7).
+//! Rate limits as data: how often tool calls may start, and when the next one may.
 //!
-//! What is kept of a rate are two instants: from when on the next call fits, and where the line of those who wait ends. Whoever
-//! keeps them asks [`take`] in the write that lets the call begin, so nothing that runs at the same time can come between: in
-//! any span of time no more calls begin than its share of the rate and one burst, however they are spread over processes.
-//! A place in the line is only a time to ask again; whoever comes late or dies has taken nothing.
+//! The state of a rate limit is two instants: when the next call may start, and where the queue of waiting
+//! calls ends. The store calls [`take`] within the write that lets a call start, so no concurrent call can
+//! come between. In any span of time, no more calls start than the rate allows plus one burst, however they
+//! are spread over processes. A place in the queue is only a time to ask again: a call that is late or dies
+//! has used nothing.
 use crate::key::ReplayKey;
 use crate::message::RateName;
 use crate::{Failure, Millis};
@@ -11,28 +12,30 @@ use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// How far the clocks of two processes may be apart. What is further ahead was left by a clock that was wrong.
+/// The largest expected difference between the clocks of two processes. An instant further ahead comes from a
+/// wrong clock.
 const APART: Duration = Duration::from_hours(1);
 
-/// How often calls may go out. All calls in an organisation that fall under a rate of one name share it.
+/// A rate limit for outbound calls. All calls in an organisation that match a rate limit of the same name
+/// share it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
-    /// What it is called in records and messages.
+    /// Its name in records and messages.
     pub name: RateName,
-    /// Which tools it is for; `*` stands for anything.
+    /// The pattern of the tools it applies to; `*` stands for any text.
     pub tool: String,
-    /// How many calls.
+    /// The number of calls.
     pub calls: NonZeroU32,
-    /// In which time.
+    /// The span of time in which they may start.
     pub per: Span,
-    /// How many may go out at once, after nothing went out for a while.
+    /// The number of calls that may start at once after a pause.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub burst: NonZeroU32,
-    /// What becomes of a call that it has no room for.
+    /// The treatment of a call that exceeds the limit.
     #[serde(default, skip_serializing_if = "WhenFull::is_default")]
     pub when_full: WhenFull,
-    /// What becomes of a call while nobody knows whether it has room.
+    /// The treatment of a call while the limiter does not respond.
     #[serde(default, skip_serializing_if = "WhenDown::is_closed")]
     pub when_down: WhenDown,
 }
@@ -47,18 +50,19 @@ fn is_one(burst: &NonZeroU32) -> bool {
 }
 
 impl Rate {
-    /// So many calls in so much time, one by one; calls wait for their turn, and nothing goes out while nobody knows.
+    /// Creates a rate limit without bursts. Calls wait for it, and are denied while the limiter does not
+    /// respond.
     pub fn new(name: RateName, tool: impl Into<String>, calls: NonZeroU32, per: Span) -> Self {
         let (when_full, when_down) = (WhenFull::default(), WhenDown::default());
         Self { name, tool: tool.into(), calls, per, burst: one(), when_full, when_down }
     }
 
-    /// Microseconds between two calls, rounded up: a rate is never exceeded by a rounding.
+    /// Returns the microseconds between two calls. Rounded up, so that rounding never exceeds the limit.
     pub fn every(&self) -> u64 {
         self.per.micros().div_ceil(self.calls.get().into())
     }
 
-    /// How long a call may wait; `else_most` where the rate says nothing.
+    /// Returns how long a call may wait, or `else_most` if the rate limit sets no wait.
     fn patience(&self, else_most: Duration) -> u64 {
         match self.when_full {
             WhenFull::Wait { most } => micros(most.unwrap_or(else_most)),
@@ -66,13 +70,13 @@ impl Rate {
         }
     }
 
-    /// Microseconds by which calls of a burst may come before their time.
+    /// Returns by how many microseconds the calls of a burst may be early.
     fn slack(&self) -> u64 {
         self.every().saturating_mul(u64::from(self.burst.get()) - 1)
     }
 
-    /// Microseconds between two places in the line. Whoever wakes a little late must not make everybody behind come too early;
-    /// where there is a burst, that absorbs it.
+    /// Returns the microseconds between two places in the queue. A call that wakes a little late must not
+    /// make all calls behind it too early. If bursts are allowed, they absorb such delays.
     fn apart(&self) -> u64 {
         let every = self.every();
         if self.burst > one() { every } else { every.saturating_add(every / 64).saturating_add(1_000) }
@@ -83,7 +87,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The time over which calls are counted.
+/// The span of time over which calls are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Span {
@@ -108,17 +112,17 @@ impl Span {
     }
 }
 
-/// What becomes of a call that a rate has no room for.
+/// The treatment of a call that exceeds a rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenFull {
-    /// It waits for its turn.
+    /// It waits.
     Wait {
-        /// How long at most; a call that would wait for longer is denied.
+        /// The longest wait. A call that would wait longer is denied.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         most: Option<Duration>,
     },
-    /// It is denied, and the model is told.
+    /// It is denied. The model reads the reason.
     Deny,
 }
 
@@ -134,14 +138,14 @@ impl WhenFull {
     }
 }
 
-/// What becomes of a call while the limiter does not answer.
+/// The treatment of a call while the limiter does not respond.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenDown {
     /// It is denied.
     #[default]
     Closed,
-    /// It goes out.
+    /// It starts.
     Open,
 }
 
@@ -152,66 +156,66 @@ impl WhenDown {
     }
 }
 
-/// What a call's rates said of it.
+/// The rate limit decision for a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Paced {
     /// The call.
     pub key: ReplayKey,
-    /// The rate that says so: of several the slowest.
+    /// The rate limit that decided: the slowest of several.
     pub rate: RateName,
-    /// What it says.
+    /// The decision.
     pub pace: Pace,
 }
 
-/// How far a call has come with its rates. A call that goes at once leaves no record of it.
+/// A rate limit decision. A call that starts at once has no record of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pace {
-    /// It waits for its turn. It has not begun.
+    /// The call waits. It has not started.
     Waits {
-        /// When that is.
+        /// The end of the wait.
         until: Millis,
     },
-    /// Its turn came, and it goes.
+    /// The wait is over, and the call starts.
     Goes,
-    /// It may not go.
+    /// The call is denied.
     Refused {
-        /// Why.
+        /// The reason.
         failure: Failure,
     },
 }
 
-/// How a rate stands, in microseconds since 1970.
+/// The state of a rate limit, in microseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// From when on the next call fits.
+    /// When the next call may start.
     pub next: u64,
-    /// Where the line of those who wait ends.
+    /// The end of the queue of waiting calls.
     pub line: u64,
 }
 
-/// Who asks.
+/// Whether a call asks for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
-    /// A call that comes.
+    /// A new call.
     First,
-    /// A call that was given a place in the line, whose time has come.
+    /// A call that has waited in the queue until its time.
     Again,
 }
 
-/// What became of a wish to let a call out.
+/// The result of asking rate limits to let a call start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It goes now.
+    /// The call starts now.
     Goes,
-    /// It asks again at this instant; of several rates this is the slowest.
+    /// The call asks again at this instant. The rate limit is the slowest of several.
     Waits(Millis, RateName),
-    /// There is no room before this instant, and the rate's calls do not wait for that long.
+    /// The limit allows no call before this instant, which is longer than its calls wait.
     Full(Millis, RateName),
 }
 
-/// Lets one call out by all of these rates or by none, or gives it a place in the line. `wait_most` is how long a call waits
-/// where its rate says nothing.
+/// Lets one call start under all of these rate limits or under none, or gives it a place in the queue.
+/// `wait_most` applies to rate limits that set no wait.
 pub fn take(rates: &mut [(&Rate, Standing)], asks: Asks, now: Millis, wait_most: Duration) -> Option<Taken> {
     let instant = now.0.saturating_mul(1_000);
     for (rate, standing) in rates.iter_mut() {
@@ -222,7 +226,8 @@ pub fn take(rates: &mut [(&Rate, Standing)], asks: Asks, now: Millis, wait_most:
     }
     let place = |(rate, standing): &(&Rate, Standing)| {
         let Standing { next, line } = *standing;
-        // Who is called up a little early waits where they stand; who comes when others were called up before goes behind.
+        // A call that is a little early keeps its place. A call that arrives after later places were served
+        // goes to the end.
         let stands = asks == Asks::Again && next.saturating_sub(instant) < rate.every();
         (rate.name.clone(), if stands { next } else { next.max(line) })
     };
@@ -254,7 +259,8 @@ mod tests {
         Rate { burst: count(burst), ..Rate::new("mail".parse().unwrap(), "*", count(calls), per) }
     }
 
-    /// When calls go that come at these instants and wait where they are told to; none if they are turned away.
+    /// Returns when calls start that arrive at these instants and wait as told, or `None` for those that are
+    /// denied.
     fn gone(rate: &Rate, at: &[u64]) -> Vec<Option<u64>> {
         let mut standing = Standing::default();
         let mut gone = vec![None; at.len()];

@@ -1,7 +1,7 @@
-//! Records: the facts of a session, in the order they became durable. State is a fold over them.
+//! Records: the facts of a session, in the order in which they became durable. All state is a fold over them.
 //!
-//! A record's body is one version byte and the JSON of its [`Fact`]. Bodies of every released version decode for ever;
-//! `tests/fixtures` holds one of each.
+//! The body of a record is one version byte and the JSON of its [`Fact`]. Bodies of every released version
+//! stay readable; `tests/fixtures` contains one of each.
 use crate::cost::Cost;
 use crate::effect::{
     Command, DirectOutcome, EffectKind, ModelOutcome, Outcome, Place, ToolOutcome, Usage, is_default,
@@ -24,7 +24,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The place of a record in its session, counted from 1 without gaps.
+/// The position of a record in its session, counted from 1 without gaps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seq(pub u64);
@@ -35,183 +35,184 @@ impl fmt::Display for Seq {
     }
 }
 
-/// A message's place over all sessions: the node of the session tree.
+/// The position of a message across all sessions: a node of the session tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeRef {
-    /// The session whose record it is; a fork refers to its parent's nodes.
+    /// The session that owns the record. A fork refers to the nodes of its parent.
     pub session: SessionId,
     /// The record.
     pub seq: Seq,
 }
 
-/// A persisted fact with its place and its link in the hash chain.
+/// A stored fact with its position and its link in the hash chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Its place in the session.
+    /// Its position in the session.
     pub seq: Seq,
-    /// The turn it belongs to; facts about the session itself have none.
+    /// The turn it belongs to, or `None` for a fact about the session itself.
     pub turn: Option<TurnId>,
     /// When it was written.
     pub at: Millis,
-    /// The chain's hash after it.
+    /// The hash of the chain after it.
     pub hash: Hash,
-    /// What became true.
+    /// The fact.
     pub fact: Fact,
 }
 
 impl Record {
-    /// Where the record stands.
+    /// Returns the place of the record.
     pub fn place(&self) -> Place {
         Place { seq: self.seq, hash: self.hash }
     }
 }
 
-/// What became true.
+/// Something that became true.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fact {
-    /// The session exists.
+    /// The session was opened.
     Opened {
-        /// The key its caller knows it by.
+        /// The key that its caller gave it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         key: Option<String>,
-        /// Where it was forked from.
+        /// The node it was forked from.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         forked_from: Option<NodeRef>,
     },
-    /// A head was made or moved.
+    /// A head was created or moved.
     HeadMoved {
-        /// Which head.
+        /// The head.
         head: String,
-        /// Where it stands now; nowhere is before the first message.
+        /// Its new position. `None` is before the first message.
         to: Option<NodeRef>,
     },
-    /// An input was taken in as a turn.
+    /// An input was accepted as a turn.
     Accepted(Accepted),
-    /// A worker began the turn.
+    /// A worker started the turn.
     Started(Started),
-    /// An effect is about to be performed; for a batch this is the claim of each call in it.
+    /// An effect is about to be performed. For a batch, this claims each call in it.
     Asked(Asked),
     /// An asked effect has its outcome.
     Answered(Answered),
     /// An effect was asked and answered in one write.
     Performed(Performed),
-    /// A call that another lease had begun was taken over: to be performed again, to go on after a wait, or to be ruled
-    /// on.
+    /// A call that another lease had started was taken over: to perform it again, to continue it after a
+    /// wait, or to decide its outcome.
     Reclaimed(Reclaimed),
-    /// The turn holds still until one of these is resolved.
+    /// The turn parked until one of these waits is resolved.
     Parked {
-        /// What it waits for.
+        /// The waits.
         waits: Vec<Wait>,
     },
-    /// The turn cannot go on as it is; it waits for a person or a deploy.
+    /// The turn cannot continue. It waits for a person or a deploy.
     Stuck {
-        /// Why.
+        /// The reason.
         failure: Failure,
     },
-    /// Somebody resolved a wait, before, during or after it began.
+    /// A wait was resolved, before, during or after it began.
     Resolved {
-        /// Which place of the turn.
+        /// The replay key of the wait.
         key: ReplayKey,
-        /// How.
+        /// The resolution.
         resolution: Resolution,
     },
-    /// Somebody wants the turn to stop.
+    /// A cancellation of the turn was requested.
     CancelRequested {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// Whether what it did is to be taken back.
+        /// Whether the effects of the turn are to be undone.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         undo: bool,
     },
-    /// What was done here can be taken back.
+    /// A call can be undone.
     Undoable(Undoable),
-    /// A hook changed something about an effect. Written with the effect, or before it.
+    /// A hook changed an effect. Written with the effect, or before it.
     Hooked(Hooked),
-    /// A payment of a call came this far.
+    /// A payment of a call reached this state.
     Payment(Payment),
-    /// A policy decided something besides a call.
+    /// A policy decided about something other than a claimed call.
     Ruled(Ruled),
-    /// A rate made a call wait, let it go then, or refused it.
+    /// A rate limit delayed a call, let it start after the delay, or denied it.
     Paced(Paced),
-    /// Another lease went on with the turn, which the one before did not leave parked.
+    /// Another lease resumed the turn, which the previous lease had not parked.
     Resumed(Resumed),
-    /// Attempts of a model call failed, and it has no outcome yet.
+    /// Attempts of a model call failed, and the call has no outcome yet.
     Tried(Tried),
-    /// A model call was cut short because the turn was cancelled.
+    /// A model call was cut off because the turn was cancelled.
     Interrupted(InterruptedReply),
-    /// Whoever may approve a call was reminded of it.
+    /// The approvers of a call were reminded.
     Reminded {
         /// The wait for the approval.
         key: ReplayKey,
-        /// How many reminders have fallen due by now.
+        /// The number of reminders due by now.
         number: u32,
     },
-    /// Others may approve a call too from now on.
+    /// Additional people may approve a call now.
     Escalated {
         /// The wait for the approval.
         key: ReplayKey,
-        /// Who.
+        /// The additional approvers.
         to: Vec<String>,
     },
-    /// Calls without a result were given one before the model was asked.
+    /// Calls without a result were given one before the next model call.
     Repaired {
-        /// Which calls, and what was put there.
+        /// The calls, and how each got its result.
         calls: Vec<RepairedCall>,
     },
-    /// Earlier messages are shown to the model in a shorter form from here on. They stay as they are.
+    /// Earlier messages are shown to the model in a shorter form after this record. The messages themselves
+    /// do not change.
     Compacted(Compacted),
-    /// A person said how a call of unknown outcome went.
+    /// A person settled a call of unknown outcome.
     Settled(Settled),
     /// The turn is over.
     Ended {
-        /// How.
+        /// How it ended.
         end: End,
     },
 }
 
-/// An input that was taken in.
+/// An accepted input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accepted {
-    /// What it says.
+    /// The content of the input.
     pub parts: Vec<Part>,
     /// The caller's idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// What it does when a turn is under way.
+    /// How the input is delivered if a turn is running.
     #[serde(default, skip_serializing_if = "Delivery::is_next")]
     pub delivery: Delivery,
-    /// The fingerprint of the configuration that is to answer it: that of whoever took it in.
+    /// The fingerprint of the configuration that answers it, from the process that accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<Hash>,
-    /// JSON Schema that the turn's answer must fit (R4.9).
+    /// The JSON Schema of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
-    /// What it carries for plug-ins.
+    /// Data for plug-ins.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub plugins: BTreeMap<PluginName, Value>,
-    /// The span that caused it, where its caller said so (R14.4).
+    /// The span that caused it, if the caller named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<TraceParent>,
-    /// What was said elsewhere before it, which the model is shown as if it had been said here.
+    /// Messages of an earlier conversation elsewhere. The model sees them like messages of this session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<Message>,
-    /// What its sender wants to be shown again with it. Nobody else reads it.
+    /// The sender's note, which is returned with the input. Outlast does not interpret it.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "even_null")]
     pub note: Option<Value>,
-    /// The turn that this one retries: its answered effects are taken over.
+    /// The turn that this one retries. Its answered effects are reused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<TurnId>,
 }
 
-/// What an input does that arrives during a turn (R4.3).
+/// How an input is delivered that arrives during a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
     /// It starts the next turn.
     #[default]
     Next,
-    /// It joins the running turn at its next checkpoint, or starts the next turn if there is none.
+    /// It joins the running turn at its next checkpoint. Without another checkpoint, it starts the next turn.
     Join,
 }
 
@@ -222,53 +223,53 @@ impl Delivery {
     }
 }
 
-/// What is shown to the model in a shorter form, and how (R4.10).
+/// A compaction: what the model sees in a shorter form, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compacted {
-    /// Which compaction of the turn.
+    /// The replay key of the compaction.
     pub key: ReplayKey,
-    /// The last earlier turn that is shorter.
+    /// The last earlier turn that is compacted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub through: Option<TurnId>,
-    /// How many messages of this turn are shorter.
+    /// The number of messages of this turn that are compacted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub here: u32,
-    /// How.
+    /// The method.
     pub shorter: Shorter,
 }
 
-/// How messages are made shorter.
+/// The method of a compaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shorter {
-    /// Long results of tools are left out.
+    /// Long tool results are left out.
     Results,
-    /// A summary takes their place.
+    /// A summary replaces the messages.
     Summary {
-        /// What a model made of them.
+        /// The summary that a model wrote.
         text: String,
-        /// What that cost in tokens.
+        /// The tokens used for the summary.
         #[serde(default, skip_serializing_if = "is_default")]
         usage: Usage,
-        /// What that cost in money, where the price was known.
+        /// The cost of the summary in money, if the price was known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost: Option<Cost>,
     },
 }
 
-/// The beginning of a turn's work. Everything later decisions depend on is pinned here.
+/// The start of a turn. It pins everything that later decisions depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// The version of the kernel that decides in this turn (R3.16).
+    /// The kernel version that decides in this turn.
     pub kernel: u32,
     /// The fingerprint of the configuration.
     pub package: Hash,
     /// The head it appends to.
     pub head: String,
-    /// The message it follows; none in an empty session.
+    /// The message it follows, or `None` in an empty session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<NodeRef>,
-    /// The untrusted sources of what was said before it, where labels are kept.
+    /// The untrusted sources of the conversation before it, if labels are recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Labels>,
 }
@@ -276,30 +277,30 @@ pub struct Started {
 /// An effect that is about to be performed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
-    /// Its path.
+    /// Its replay key.
     pub key: ReplayKey,
-    /// What is asked.
+    /// The request.
     pub command: Command,
 }
 
 /// The outcome of an asked effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answered {
-    /// Which record asked, and which of its calls.
+    /// The claim that is answered.
     pub claim: ClaimRef,
     /// The outcome.
     pub outcome: Outcome,
-    /// What the call cost, where its tool has a price.
+    /// The cost of the call, if its tool has a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }
 
-/// One claim: the record that asked, and the call in it for a batch.
+/// A claim: the record that asked, and the index of the call in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ClaimRef {
     /// The record that asked.
     pub asked: Seq,
-    /// The call of a batch; 0 for everything else.
+    /// The index of the call in a batch, or 0 for all other effects.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub child: u32,
 }
@@ -312,85 +313,89 @@ fn is_zero(child: &u32) -> bool {
 /// An effect that was asked and answered in one write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Performed {
-    /// Its path.
+    /// Its replay key.
     pub key: ReplayKey,
-    /// What was asked.
+    /// The request.
     pub command: Command,
     /// The outcome.
     pub outcome: Outcome,
-    /// Attempts of a model call that failed before the one that gave the outcome, since the turn last held still for it.
+    /// Failed attempts of a model call before the successful one, since the turn last parked for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tried: Vec<FailedAttempt>,
-    /// What the call cost that is over with it, where its tool has a price. What a model cost stands in its reply.
+    /// The cost of the tool call that this completes, if the tool has a price. The cost of a model call is in
+    /// its reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
-    /// Whether the outcome was taken over from the turn that this one retries. Nothing was performed or paid for it here.
+    /// Whether the outcome was reused from the turn that this one retries. In that case, nothing was
+    /// performed or paid here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reused: bool,
 }
 
 impl Performed {
-    /// An effect that had its outcome at the first attempt.
+    /// Creates an effect that had its outcome at the first attempt.
     pub fn new(key: ReplayKey, command: impl Into<Command>, outcome: impl Into<Outcome>) -> Self {
         let (command, outcome) = (command.into(), outcome.into());
         Self { key, command, outcome, tried: Vec::new(), cost: None, reused: false }
     }
 }
 
-/// That another lease went on with a turn: its worker died, lost it or handed it back. Every effect that was answered before is
-/// answered from the journal (R3.2).
+/// A new lease on a turn whose worker died, lost it or handed it back. Every effect that was answered before
+/// is answered from the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resumed {
-    /// Who went on.
+    /// The new worker.
     pub worker: WorkerId,
-    /// The number of its lease, the fence of its writes.
+    /// The number of its lease, which fences its writes.
     pub lease: u64,
-    /// When it took the turn over; the record is part of its first write.
+    /// When it took over the turn. The record is part of its first write.
     pub since: Millis,
 }
 
-/// Attempts of a model call that failed, where the turn holds still or ends before the call has an outcome (R5.3).
+/// Failed attempts of a model call, if the turn parks or ends before the call has an outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tried {
-    /// Which call.
+    /// The replay key of the call.
     pub key: ReplayKey,
     /// The attempts, in order.
     pub attempts: Vec<FailedAttempt>,
 }
 
-/// An attempt of a model call that gave no whole reply.
+/// An attempt of a model call without a complete reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailedAttempt {
-    /// Its number, as live frames and the reply say it.
+    /// Its number, as in live frames and in the reply.
     pub attempt: u32,
     /// When it began.
     pub from: Millis,
-    /// When it had failed.
+    /// When it failed.
     pub until: Millis,
-    /// Why.
+    /// The reason.
     pub failure: Failure,
 }
 
-/// A reply that a cancel cut short: what was streamed of it, and what it is counted as.
+/// A reply that a cancellation cut off: the streamed text, and the usage that is charged for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterruptedReply {
     /// The model call.
     pub key: ReplayKey,
     /// The model that was asked.
     pub model: ModelName,
-    /// The text that was streamed. Empty where answers are judged before people see them, or hooks may change them.
+    /// The streamed text. Empty if answers are judged before people see them, or if hooks may change them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
-    /// The tokens that the call is counted as: the most that it could use. The provider did not say how many it used.
+    /// The tokens that the call is charged: the most that it could use, because the provider did not report
+    /// its usage.
     #[serde(default, skip_serializing_if = "is_default")]
     pub usage: Usage,
-    /// The price of these tokens, where it is known.
+    /// The price of these tokens, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }
 
 impl InterruptedReply {
-    /// Returns the text with a mark behind it that says that the reply is not complete. Models and people are shown this.
+    /// Returns the text with a mark at its end that says that the reply is incomplete. Models and people see
+    /// this form.
     pub fn marked_text(&self) -> String {
         format!("{}\n\n[interrupted: the turn was cancelled before this reply was complete]", self.text)
     }
@@ -399,73 +404,75 @@ impl InterruptedReply {
 /// A call that was taken over from an earlier lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reclaimed {
-    /// Which call.
+    /// The claim of the call.
     pub claim: ClaimRef,
-    /// Which attempt it is at now, counted from 1.
+    /// The current attempt, counted from 1.
     pub attempt: u32,
 }
 
-/// A call that can be taken back, and how (R6.15).
+/// A call that can be undone, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undoable {
     /// The call.
     pub key: ReplayKey,
-    /// What takes it back.
+    /// The call that undoes it.
     pub undo: Undo,
 }
 
-/// A hook's change to an effect (R11.3). What the effect's own record says is what it was with the change.
+/// A hook's change to an effect. The record of the effect contains the changed form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hooked {
     /// The effect.
     pub key: ReplayKey,
     /// The hook.
     pub hook: HookName,
-    /// What it changed.
+    /// The change.
     pub patch: Patch,
-    /// What was there before, where no other record says it: the text of a reply, the result of a call.
+    /// The previous value, if no other record contains it: the text of a reply, the result of a call.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "even_null")]
     pub was: Option<Value>,
 }
 
-/// What a policy decided at a point of the turn (R11.1). It is not asked again when the turn is resumed.
+/// A policy decision at a point of the turn. The policy is not asked again when the turn is resumed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ruled {
-    /// What it is about: the turn, the model call, its answer, something that a call does, or a call that a call makes.
+    /// The subject: the turn, the model call, its answer, an action of a call, or a nested call.
     pub key: ReplayKey,
-    /// Where it decided.
+    /// The point at which it decided.
     pub at: Point,
-    /// What it decided.
+    /// The decision.
     pub ruling: Ruling,
-    /// What somebody is asked about, where it asks; the arguments of a call that a call makes, as they were left by it.
+    /// The facts that a person is asked about, if the decision is to ask. For a nested call, the arguments
+    /// after the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub facts: Option<Value>,
-    /// The untrusted sources that may have asked for it.
+    /// The untrusted sources that may have caused the action.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// The tool of a call that a call makes.
+    /// The tool of a nested call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolName>,
 }
 
 impl Ruled {
-    /// What was decided of this. The facts are kept where somebody has to be shown them.
+    /// Creates a decision. The facts are stored only if a person must see them.
     pub fn new(key: ReplayKey, at: Point, ruling: Ruling, facts: &Value, labels: Labels) -> Self {
         let facts = matches!(ruling.decision, Decision::Ask(_)).then(|| facts.clone());
         Self { key, at, ruling, facts, labels, tool: None }
     }
 
-    /// Whether it is about what a model says, and does not let that be said as it stands: not at all, or not yet.
+    /// Returns whether this is about an answer of a model and refuses or delays it.
     pub fn holds_back(&self) -> bool {
         self.at == Point::Output && self.ruling.holds_back()
     }
 
-    /// What was decided of a call that a call makes.
+    /// Creates a decision about a nested call.
     pub fn of_call(key: ReplayKey, tool: ToolName, ruling: Ruling, arguments: Value, labels: Labels) -> Self {
         Self { key, at: Point::Tool, ruling, facts: Some(arguments), labels, tool: Some(tool) }
     }
 
-    /// What somebody is asked about, in the form of a call: the point in place of the tool, its facts in place of the arguments.
+    /// Returns what a person is asked about in the form of a call: the point as the tool, its facts as the
+    /// arguments.
     pub fn into_call(self) -> Option<PreparedCall> {
         let Self { key, at, ruling, facts, labels, .. } = self;
         Some(PreparedCall {
@@ -482,21 +489,21 @@ impl Ruled {
     }
 }
 
-/// A call that had no result when the model was to be asked.
+/// A call that had no result before the next model call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepairedCall {
-    /// The id the model gave it.
+    /// The id that the model gave it.
     pub call: ModelCallId,
-    /// Whether its record had the result, or it was marked interrupted.
+    /// Whether a record had the result. Otherwise, the call was marked as interrupted.
     pub restored: bool,
 }
 
-/// A person's word on a call of unknown outcome.
+/// A person's verdict on a call of unknown outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settled {
-    /// Which call.
+    /// The claim of the call.
     pub claim: ClaimRef,
-    /// What they found out.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
@@ -504,79 +511,80 @@ pub struct Settled {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It did, with this result.
+    /// The call happened, with this result.
     Happened(ToolResult),
-    /// It did not.
+    /// The call did not happen.
     DidNotHappen,
 }
 
-/// How a turn is over (R4.7).
+/// How a turn ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
     /// The model answered.
     Answered {
-        /// What it said last.
+        /// The final text.
         text: String,
     },
     /// The model refused.
     Refused {
-        /// What it said.
+        /// The text of the refusal.
         text: String,
     },
-    /// The turn used all the model calls it had.
+    /// The turn used all its model calls.
     OutOfModelCalls {
-        /// How many those were.
+        /// The limit.
         limit: u32,
     },
-    /// A budget had not enough left for what the turn needed next.
+    /// A budget was too low for the next effect.
     OutOfBudget {
-        /// Which budget.
+        /// The budget.
         budget: String,
-        /// What it needed and what was left, for people; records of before do not say.
+        /// The needed and the remaining amount, for people. Absent in records of older versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
-    /// Somebody cancelled it.
+    /// The turn was cancelled.
     Cancelled {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Somebody aborted it, and what it did was taken back.
+    /// The turn was aborted, and its effects were undone.
     Aborted {
-        /// Why.
+        /// The reason.
         reason: String,
-        /// How many calls were taken back.
+        /// The number of calls that were undone.
         undone: u32,
-        /// How many were not, because what takes them back failed.
+        /// The number of calls that were not, because their undo failed.
         #[serde(default, skip_serializing_if = "is_zero")]
         left: u32,
     },
-    /// It cannot go on.
+    /// The turn failed with an error.
     Failed {
-        /// Why.
+        /// The error.
         failure: Failure,
     },
-    /// It was shown to kill or to block its worker.
+    /// The turn repeatedly killed or blocked its worker.
     Sealed {
-        /// Claims that ended without progress.
+        /// The number of claims that ended without progress.
         claims: u32,
-        /// Worker deaths while it was the only turn that ran. Zero in records of older versions, which did not know it.
+        /// Worker deaths while it was the only running turn. Zero in records of older versions, which did not
+        /// count them.
         #[serde(default, skip_serializing_if = "is_zero")]
         alone: u32,
-        /// Whether it blocked its worker's thread while it was the only turn that ran.
+        /// Whether it blocked its worker's thread while it was the only running turn.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         hung: bool,
     },
-    /// The input joined another turn; that one's end is the answer.
+    /// The input joined another turn, whose end is the answer.
     Joined {
-        /// Which.
+        /// The other turn.
         into: TurnId,
     },
 }
 
 impl End {
-    /// Every word that [`End::name`] says.
+    /// All values of [`End::name`].
     pub const NAMES: &[&str] = &[
         "answered",
         "refused",
@@ -589,7 +597,7 @@ impl End {
         "joined",
     ];
 
-    /// The answer; every other end is an error.
+    /// Returns the answer. Every other end is an error.
     pub fn answer(self) -> Result<String, Error> {
         Err(match self {
             Self::Answered { text } => return Ok(text),
@@ -619,7 +627,7 @@ impl End {
         })
     }
 
-    /// Says why a turn was sealed, from the fields of [`End::Sealed`].
+    /// Describes why a turn was sealed, from the fields of [`End::Sealed`].
     pub fn sealed_because(claims: u32, alone: u32, hung: bool) -> String {
         match (alone, hung) {
             (_, true) => {
@@ -647,7 +655,7 @@ impl End {
         }
     }
 
-    /// One word for tables.
+    /// Returns one word for tables.
     pub const fn name(&self) -> &'static str {
         self.kind().name()
     }
@@ -662,15 +670,15 @@ pub enum EndKind {
     Refused,
     /// The turn used all its model calls.
     OutOfModelCalls,
-    /// A budget had not enough left.
+    /// A budget was too low.
     OutOfBudget,
     /// A person or program cancelled the turn.
     Cancelled,
-    /// A person or program aborted the turn, and its calls were taken back.
+    /// A person or program aborted the turn, and its calls were undone.
     Aborted,
-    /// The turn met an error that it could not pass.
+    /// The turn failed with an error.
     Failed,
-    /// The turn was claimed too often without progress.
+    /// The turn repeatedly killed or blocked its worker.
     Sealed,
     /// The input joined another turn.
     Joined,
@@ -705,8 +713,10 @@ impl EndKind {
         }
     }
 
-    /// Returns whether a turn that ended so can be retried. An answer stands, also one that refuses. A retry has no more model calls
-    /// than its original. What an aborted turn did was taken back, and an input that joined another turn is retried with that.
+    /// Returns whether a turn with this end can be retried.
+    ///
+    /// An answer or a refusal is final. A retry has no more model calls than its original. The effects of an
+    /// aborted turn were undone. An input that joined another turn is retried with that turn.
     pub const fn is_retryable(self) -> bool {
         match self {
             Self::Failed | Self::Cancelled | Self::Sealed | Self::OutOfBudget => true,
@@ -720,7 +730,7 @@ impl EndKind {
     }
 }
 
-/// A value that is there, be it null: only one that is left away is none.
+/// Distinguishes an explicit `null` from an absent field.
 fn even_null<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }
@@ -728,10 +738,10 @@ fn even_null<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>,
 const VERSION: u8 = 1;
 
 impl Fact {
-    /// The body as it is stored.
+    /// Encodes the body as it is stored.
     ///
     /// # Panics
-    /// Never: facts are plain data.
+    /// Never panics: facts are plain data.
     pub fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(256);
         body.push(VERSION);
@@ -739,7 +749,7 @@ impl Fact {
         body
     }
 
-    /// Reads a stored body of this or an older version.
+    /// Decodes a stored body of this or an older version.
     pub fn decode(body: &[u8]) -> Result<Self, Error> {
         match body.split_first() {
             Some((&VERSION, json)) => serde_json::from_slice(json).map_err(|cause| {
@@ -756,7 +766,8 @@ impl Fact {
         }
     }
 
-    /// What a model or a call of a tool cost that this tells of, where the price was known. Every sum of costs adds up this.
+    /// Returns the cost of the model or tool call in this fact, if the price was known. Every total of costs
+    /// is a sum of these.
     pub fn cost(&self) -> Option<Cost> {
         match self {
             Self::Performed(Performed {
@@ -773,7 +784,8 @@ impl Fact {
         }
     }
 
-    /// Whether the transcript is built from this fact: such records are the nodes of the session tree.
+    /// Returns whether this fact contributes to the transcript. Such records are the nodes of the session
+    /// tree.
     pub fn is_node(&self) -> bool {
         match self {
             Self::Accepted(_) | Self::Settled(_) | Self::Compacted(_) => true,
@@ -792,12 +804,13 @@ impl Fact {
         }
     }
 
-    /// Whether the fact is progress for the poison guard: an effect has an outcome that will not be asked for again.
+    /// Returns whether this fact is progress for the poison guard: an effect has an outcome that will not be
+    /// asked for again.
     pub fn is_progress(&self) -> bool {
         matches!(self, Self::Answered(_) | Self::Performed(_) | Self::Ended { .. })
     }
 
-    /// What the fact is called in events.
+    /// Returns the name of the fact in events.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Opened { .. } => "session.opened",
@@ -830,8 +843,8 @@ impl Fact {
     }
 }
 
-/// The chain's hash after a record: it covers every record before it, so none can be changed, removed or reordered
-/// without the chain showing it (R3.10).
+/// Returns the hash of the chain after a record. It covers every earlier record, so a changed, removed or
+/// reordered record breaks the chain.
 pub fn chain(before: &Hash, seq: Seq, turn: Option<TurnId>, at: Millis, body: &[u8]) -> Hash {
     let turn = turn.map_or(0, TurnId::to_u128).to_be_bytes();
     let (seq, at) = (seq.0.to_be_bytes(), at.0.to_be_bytes());

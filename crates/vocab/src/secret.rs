@@ -1,18 +1,18 @@
-//! Removes secrets from text that other programs wrote, such as complaints and answers that echo a key.
+//! Redacts secrets in text that other programs wrote, such as error messages and responses that echo a key.
 
-/// What stands where a secret was.
+/// The replacement of a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// The shortest text that is taken for a secret where it appears in other text.
+/// The fewest bytes of a secret that is redacted within other text.
 pub const SECRET_BYTES_LEAST: usize = 8;
 
-/// Returns a text without these secrets. Where a secret has several lines, each line of it counts. The text may begin within a
-/// secret, because only the end of it was kept.
+/// Returns a text with these secrets redacted. Each line of a multi-line secret is redacted too. The text may
+/// begin within a secret, if only its end was kept.
 pub fn redact<'s>(text: &str, secrets: impl IntoIterator<Item = &'s str>) -> String {
     let lines = secrets.into_iter().flat_map(|secret| std::iter::once(secret).chain(secret.lines()));
     let mut secrets: Vec<&str> =
         lines.map(str::trim).filter(|secret| secret.len() >= SECRET_BYTES_LEAST).collect();
-    // A secret may begin as another one does.
+    // Longest first, because one secret may be a prefix of another.
     secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
     let text = match secrets.iter().filter_map(|secret| tail_at_start(text, secret)).max() {
         Some(end) => format!("{REDACTED}{}", &text[end..]),
@@ -21,7 +21,7 @@ pub fn redact<'s>(text: &str, secrets: impl IntoIterator<Item = &'s str>) -> Str
     secrets.into_iter().fold(text, |text, secret| text.replace(secret, REDACTED))
 }
 
-/// How long the end of a secret is with which a text begins, where it does.
+/// Returns the length of the end of a secret with which a text begins, if it does.
 fn tail_at_start(text: &str, secret: &str) -> Option<usize> {
     let tails = secret.char_indices().map(|(at, _)| &secret[at..]).skip(1);
     tails

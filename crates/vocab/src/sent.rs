@@ -1,28 +1,29 @@
-//! How many bytes things come to at most in a request to a model, whichever API it goes to.
+//! Upper bounds on the size of messages in a model request, for every provider API.
 //!
-//! A request is JSON, so text grows by its escapes, and text that is JSON itself by the escapes of those. A token has at least
-//! one byte, so this bounds what a model is charged for reading. What a model reads *about* is [`Message::size`].
+//! A request is JSON, so text grows by its escapes, and JSON within text by the escapes of those. A token has
+//! at least one byte, so this limits the tokens that a model can charge for reading. For the approximate
+//! size, see [`Message::size`].
 use crate::message::{Arguments, Message, Part, ToolResult, ToolUse};
 use serde_json::{Number, Value};
 
-/// Bytes around a message.
+/// Overhead of a message, in bytes.
 const MESSAGE: usize = 80;
-/// Bytes around a part of one.
+/// Overhead of a part, in bytes.
 const PART: usize = 88;
-/// Bytes around an attachment, and of the words that stand for one that cannot be shown.
+/// Overhead of an attachment, or of the text that replaces one that cannot be shown, in bytes.
 const ATTACHMENT: usize = 128;
-/// Bytes around a call, and around its result.
+/// Overhead of a call, and of its result, in bytes.
 const CALL: usize = 144;
-/// Bytes of what a model is told of the form of its answer, besides the schema.
+/// Overhead of the instructions about the form of an answer, without the schema, in bytes.
 const ANSWER: usize = 384;
-/// Bytes that a part of a schema may be given by who wants a type everywhere.
+/// Overhead of a type that a provider adds to a part of a schema, in bytes.
 const TYPE: usize = 80;
 
-/// How often text is put into a JSON string.
+/// How often text is quoted as a JSON string.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Quoted {
     Once,
-    /// It is part of JSON that is sent as text.
+    /// The text is part of JSON that is sent as text.
     Twice,
 }
 
@@ -64,28 +65,29 @@ fn digits(number: &Number) -> usize {
     }
 }
 
-/// Of a text.
+/// Returns the most bytes of a text.
 pub fn text(text: &str) -> usize {
     Quoted::Once.text(text)
 }
 
-/// Of the contents of an attachment: as text or in base64, whichever is more.
+/// Returns the most bytes of the content of an attachment, either as text or in base64.
 pub fn content(bytes: &[u8]) -> usize {
     let base64 = bytes.len().div_ceil(3).saturating_mul(4);
     bytes.iter().map(|byte| Quoted::Once.byte(*byte)).sum::<usize>().max(base64)
 }
 
-/// Of the schema of a tool's arguments.
+/// Returns the most bytes of the schema of a tool's arguments.
 pub fn schema(schema: &Value) -> usize {
     TYPE + Quoted::Once.json(schema) + TYPE * untyped(schema)
 }
 
-/// Of the schema of an answer, which may be told in words, or in a stricter form that names its properties again.
+/// Returns the most bytes of the schema of an answer. It may be described in words, or in a stricter form
+/// that names its properties again.
 pub fn answer_schema(schema: &Value) -> usize {
     ANSWER + 2 * Quoted::Twice.json(schema) + TYPE * objects(schema)
 }
 
-/// How many parts of a schema may be given a type.
+/// Returns how many parts of a schema may get an additional type.
 fn untyped(schema: &Value) -> usize {
     const TYPED: [&str; 8] = ["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "properties"];
     match schema {
@@ -109,7 +111,7 @@ fn objects(schema: &Value) -> usize {
 }
 
 impl Message {
-    /// Bytes that it comes to at most in a request, besides the contents of its attachments.
+    /// Returns the most bytes of the message in a request, without the contents of its attachments.
     pub fn sent_most(&self) -> usize {
         let content = match self {
             Self::User { parts } => parts.iter().map(Part::sent_most).sum(),
@@ -156,7 +158,7 @@ impl ToolUse {
 }
 
 impl ToolResult {
-    /// Bytes that it comes to at most in a request, besides the names of its call and tool.
+    /// Returns the most bytes of the result in a request, without the names of its call and tool.
     pub fn sent_most(&self) -> usize {
         CALL + match self {
             Self::Ok(Value::String(said)) => text(said),

@@ -1,38 +1,38 @@
-//! What a provider's stream says, one piece at a time.
+//! The events of a provider's stream.
 use crate::effect::{StopReason, Usage};
 use crate::message::ToolUse;
 use serde_json::Value;
 
-/// One piece of a reply. A stream is whole only when it ends with [`ModelEvent::End`].
+/// One event of a streamed reply. A stream is complete only if it ends with [`ModelEvent::End`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelEvent {
     /// More text.
     Text(String),
-    /// More of what the model thinks.
+    /// More reasoning.
     Reasoning {
-        /// The thought.
+        /// The reasoning.
         text: String,
-        /// The provider's proof, once it has given one.
+        /// The provider's proof, once it is given.
         signature: Option<String>,
     },
     /// A block that only this provider can read.
     Sealed {
         /// The provider.
         provider: String,
-        /// The block, as it came.
+        /// The unchanged block.
         data: Value,
     },
-    /// A whole tool call.
+    /// A complete tool call.
     Call(ToolUse),
-    /// What it cost so far; a later one replaces an earlier one.
+    /// The usage so far. A later event replaces an earlier one.
     Usage(Usage),
-    /// The prompt does not begin as the one before did, so the provider's cache serves it only up to here: the tools, the
-    /// system prompt, or a message by its number.
+    /// The prompt begins differently from the previous one, so the provider's cache covers only the part
+    /// before this: the tools, the system prompt, or a message by its number.
     PromptChanged(String),
-    /// The connection is alive, and nothing more: a ping or a comment.
+    /// The connection is alive: a ping or a comment.
     Alive,
-    /// The reply comes nearer, and there is nothing to show yet: arguments of a call, an empty thought.
+    /// The reply makes progress that cannot be shown yet: arguments of a call, an empty thought.
     Working,
-    /// The reply is whole.
+    /// The reply is complete.
     End(StopReason),
 }

@@ -1,4 +1,4 @@
-//! Points in time and lengths of it, in whole milliseconds.
+//! Points in time, in whole milliseconds.
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use std::time::Duration;
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// The point `later` after this one; stops at the end of time instead of wrapping.
+    /// Returns the point `later` after this one, saturating at the largest value.
     #[must_use]
     pub fn after(self, later: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(later.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// How long it is from this point until `end`; nothing if that has passed.
+    /// Returns the time from this point until `end`, or zero if `end` has passed.
     pub fn until(self, end: Self) -> Duration {
         Duration::from_millis(end.0.saturating_sub(self.0))
     }

@@ -1,4 +1,4 @@
-//! Tools as data: what a catalogue lists (manifest) and what a call needs (contract).
+//! Tools as data: the manifest that a catalogue lists, and the contract that a call needs.
 use crate::Hash;
 use crate::cost::Cost;
 use crate::id::CallId;
@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 
-/// What may happen to a call that was interrupted (R6.4).
+/// The repeatability of a tool: whether a call that was interrupted may be performed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectClass {
-    /// Changes nothing; may be performed as often as needed.
+    /// Changes nothing. May be performed any number of times.
     Pure,
     /// May be performed again with the same idempotency key.
     Idempotent,
-    /// Must not be performed again once begun. The default when a tool says nothing.
+    /// Must not be performed again once started. The default for a tool that declares nothing.
     #[default]
     AtMostOnce,
-    /// Writes only to the session's own stores; its writes commit with its answer.
+    /// Writes only to the session's own stores. Its writes commit with its answer.
     Transactional,
 }
 
 impl EffectClass {
-    /// How the class is written in documents and messages.
+    /// Returns the name of the class in documents and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pure => "pure",
@@ -35,7 +35,7 @@ impl EffectClass {
         }
     }
 
-    /// Whether a call that was begun and not answered may be performed again.
+    /// Returns whether a call that was started and not answered may be performed again.
     pub const fn may_repeat(self) -> bool {
         match self {
             Self::Pure | Self::Idempotent | Self::Transactional => true,
@@ -44,25 +44,25 @@ impl EffectClass {
     }
 }
 
-/// How calls of one tool are ordered within a batch (R6.6).
+/// How the calls of one tool are ordered within a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheduling {
-    /// Beside any other call.
+    /// Concurrently with any other call.
     #[default]
     Parallel,
-    /// One after the other with calls that share this key, in the order asked.
+    /// Sequentially with calls that share this key, in the order the model asked for them.
     Keyed(String),
-    /// Alone: after every call asked before it, before every call asked after it.
+    /// Alone: after every earlier call and before every later call of the batch.
     Serial,
 }
 
-/// How often a failing call is tried again (R6.9). Only errors of class `retry` are.
+/// How often a failed call is retried. Only errors of class `retry` are retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryPolicy {
-    /// Attempts in all; 1 means never again.
+    /// The total number of attempts; 1 means no retry.
     pub attempts: u32,
-    /// Pause before the second attempt; doubled each time.
+    /// The pause before the second attempt. Doubles each time.
     pub backoff: Duration,
 }
 
@@ -72,31 +72,31 @@ impl Default for RetryPolicy {
     }
 }
 
-/// What a catalogue lists: cheap to have for hundreds of tools.
+/// The entry of a tool in a catalogue. Small, so that a catalogue can list hundreds of tools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// What a model calls it.
+    /// The name that a model uses.
     pub name: ToolName,
-    /// One line for people and for choosing.
+    /// One line for people, and for choosing a tool.
     pub summary: String,
     /// What may happen to an interrupted call.
     pub class: EffectClass,
 }
 
-/// What a call needs: resolved on demand.
+/// The complete definition of a tool. Resolved on demand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a promise of its own that is written down by its name"
 )]
 pub struct Contract {
-    /// What a model calls it.
+    /// The name that a model uses.
     pub name: ToolName,
-    /// What the model is told it does.
+    /// The description that the model reads.
     pub description: String,
-    /// JSON Schema of the arguments.
+    /// The JSON Schema of the arguments.
     pub input: Value,
-    /// JSON Schema of the result, where the tool promises one.
+    /// The JSON Schema of the result, if the tool promises one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
     /// What may happen to an interrupted call.
@@ -105,49 +105,52 @@ pub struct Contract {
     /// How its calls are ordered within a batch.
     #[serde(default)]
     pub scheduling: Scheduling,
-    /// How often a failing call is tried again.
+    /// How often a failed call is retried.
     #[serde(default)]
     pub retry: RetryPolicy,
-    /// How long one attempt may take; the runtime's limit when it says nothing.
+    /// The timeout of one attempt. Defaults to the limit of the runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Duration>,
-    /// Whether it uses durable steps, waits or pending completions and so needs a durable host (R3.1).
+    /// Whether it uses durable steps, waits or pending completions, and therefore needs a durable host.
     #[serde(default)]
     pub durable: bool,
-    /// Whether somebody should be asked before it runs. A hint: what is asked for in the end is for a policy to say.
+    /// Whether a person should approve its calls. A hint: the policy decides.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub approval: bool,
-    /// The tool that takes a call of this one back, given its result as arguments, where the tool does not build the call
-    /// itself.
+    /// The tool that undoes a call of this one, with its result as arguments, if the tool does not build the
+    /// undo call itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<ToolName>,
-    /// Whether what it gives may be trusted: nobody outside has a say in it (R11.4).
+    /// Whether its results are trusted: no external party influences them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub trusted: bool,
-    /// What matters of a call after untrusted text was read. Without it the call itself does, if it changes the world.
+    /// The sinks of a call after untrusted text was read. Without it, the call itself is the sink if it
+    /// changes the world.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sinks: Option<Sinks>,
-    /// Whether its arguments leave this machine, so that a call can carry data out although it changes nothing.
+    /// Whether its arguments leave this machine, so that a call can send data out although it changes
+    /// nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub egress: bool,
-    /// The MCP server that wrote the definition, where nobody has said that its text can be trusted.
+    /// The MCP server that wrote the definition, if its text was not declared trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// What one call costs, for budgets.
+    /// The price of one call, for budgets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<Cost>,
-    /// The fingerprint of what performs its calls, where that is said beside the contract: a program and its words, an address.
+    /// The fingerprint of what performs its calls, if that is configured separately from the contract: a
+    /// program and its arguments, an address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_of: Option<Hash>,
 }
 
-/// What matters of a call after untrusted text was read.
+/// The sinks of a call: the parts that untrusted text must not choose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub enum Sinks {
-    /// The call itself: its mere execution matters, whatever its arguments are. Written as `"call"`.
+    /// The call itself: its mere execution matters, whatever its arguments. Written as `"call"`.
     Call,
-    /// JSON pointers to the arguments that matter: who, what, how much, where.
+    /// JSON pointers to the arguments that matter, such as recipients, amounts and addresses.
     Arguments(Vec<String>),
 }
 
@@ -177,17 +180,17 @@ impl From<Sinks> for Value {
     }
 }
 
-/// The call that takes another one back (R6.15).
+/// The call that undoes another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Undo {
-    /// Which tool does that.
+    /// The tool.
     pub tool: ToolName,
-    /// What it is passed.
+    /// The arguments.
     pub arguments: Value,
 }
 
 impl Contract {
-    /// A tool that promises nothing beyond what it does; the rest is said by struct update.
+    /// Creates a contract with defaults. Set the rest with struct update syntax.
     pub fn new(name: ToolName, description: impl Into<String>, input: Value) -> Self {
         Self {
             name,
@@ -210,31 +213,32 @@ impl Contract {
         }
     }
 
-    /// The call that takes back a call with this result, where the contract names the tool that does.
+    /// Returns the call that undoes a call with this result, if the contract names a tool for it.
     pub fn undo(&self, result: &Value) -> Option<Undo> {
         Some(Undo { tool: self.undo.clone()?, arguments: result.clone() })
     }
 
-    /// The manifest of this contract.
+    /// Returns the manifest of this contract.
     pub fn manifest(&self) -> Manifest {
         let summary = self.description.lines().next().unwrap_or_default().to_owned();
         Manifest { name: self.name.clone(), summary, class: self.class }
     }
 }
 
-/// A tool that whoever sent the input runs: its calls wait for them.
+/// A client-side tool: the sender of the input runs it, and its calls wait for the sender.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientTool {
-    /// What a model calls it.
+    /// The name that a model uses.
     pub name: ToolName,
-    /// What the model is told it does.
+    /// The description that the model reads.
     pub description: String,
-    /// JSON Schema of the arguments.
+    /// The JSON Schema of the arguments.
     pub input: Value,
 }
 
 impl ClientTool {
-    /// What a call of it needs. That it was begun says only that its client is waited for, so it may be begun again.
+    /// Returns the contract of the tool. A started call only waits for its client, so it may be started
+    /// again.
     pub fn contract(&self) -> Contract {
         let Self { name, description, input } = self.clone();
         let class = EffectClass::Idempotent;
@@ -242,35 +246,35 @@ impl ClientTool {
     }
 }
 
-/// A call after `prepare`: what goes into the journal, and all that `execute` gets (R6.2).
+/// A call after `prepare`: the form that the journal stores, and everything that `execute` receives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreparedCall {
-    /// Our id of the call, derived from its place; the idempotency key towards the outside.
+    /// Outlast's id of the call, derived from its place. Also the idempotency key for external systems.
     pub id: CallId,
-    /// The id the model gave it.
+    /// The id that the model gave it.
     pub model_id: ModelCallId,
     /// The tool.
     pub tool: ToolName,
-    /// The class it was claimed under; a later contract does not change it.
+    /// The class under which it was claimed. A later contract does not change it.
     pub class: EffectClass,
-    /// The arguments, validated.
+    /// The validated arguments.
     pub arguments: Value,
-    /// What `prepare` worked out beyond the arguments.
+    /// The data that `prepare` computed in addition to the arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Value>,
-    /// What the policy decided of it, where a rule fits it.
+    /// The policy decision, if a rule matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ruling: Option<Ruling>,
-    /// The untrusted sources that may have asked for it, where labels are kept.
+    /// The untrusted sources that may have caused it, if labels are recorded.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
-    /// Where the values of its sink arguments come from, if it has labels and sinks.
+    /// The origins of its sink arguments, if it has labels and sinks.
     #[serde(default, skip_serializing_if = "Provenance::is_empty")]
     pub provenance: Provenance,
 }
 
 impl PreparedCall {
-    /// Whether it may begin only after something outside has happened.
+    /// Returns whether it must wait for an approval or a deferral before it starts.
     pub fn is_held(&self) -> bool {
         self.ruling.as_ref().is_some_and(|ruling| match ruling.decision {
             Decision::Ask(_) => ruling.grant.is_none(),
@@ -279,7 +283,8 @@ impl PreparedCall {
         })
     }
 
-    /// The fingerprint of the arguments: the same call id with another one is a determinism violation (R6.5).
+    /// Returns the fingerprint of the call. The same call id with another fingerprint is a determinism
+    /// violation.
     pub fn fingerprint(&self) -> Hash {
         crate::canon::fingerprint(self)
     }

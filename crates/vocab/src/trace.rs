@@ -1,7 +1,7 @@
-//! Where a turn stands in a trace: the ids of W3C Trace Context, made so that every process makes the same ones (R14.4).
+//! Trace ids: W3C Trace Context ids that every process derives in the same way.
 //!
-//! A turn's trace has the bits of its id, unless its input came with a parent. A span's id is made of the turn and of the
-//! effect's replay key, so whoever tells of an effect again tells of the same span.
+//! The trace id of a turn has the bits of the turn id, unless its input has a parent span. A span id is
+//! derived from the turn and the replay key of the effect, so reporting an effect again gives the same span.
 use crate::key::ReplayKey;
 use crate::message::shown;
 use crate::{Error, Hash, Kind, TurnId};
@@ -17,31 +17,31 @@ pub struct TraceId(u128);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(u64);
 
-/// What an input says of the span that caused it: the header `traceparent`.
+/// The span that caused an input, from its `traceparent` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TraceParent {
     /// The trace.
     pub trace: TraceId,
-    /// The span in it.
+    /// The parent span.
     pub span: SpanId,
-    /// Whether those before have kept it.
+    /// Whether the callers sampled the trace.
     pub sampled: bool,
 }
 
 impl TraceId {
-    /// The trace of a turn whose input came without a parent.
+    /// Returns the trace of a turn whose input has no parent span.
     pub const fn of(turn: TurnId) -> Self {
         Self(turn.to_u128())
     }
 
-    /// The sixteen bytes that others know it by.
+    /// Returns the sixteen bytes of the standard form.
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// Whether a trace is among this share of all traces, in millionths. Everybody who is asked for the same share keeps the
-    /// same traces: the last bits of an id are random.
+    /// Returns whether the trace is in a sample of this many millionths of all traces. Every process with the
+    /// same rate samples the same traces, because the last bits of an id are random.
     pub fn is_among(self, millionths: u32) -> bool {
         let last = u64::try_from(self.0 & u128::from(u32::MAX)).unwrap_or(u64::MAX);
         last * 1_000_000 < u64::from(millionths) << 32
@@ -49,12 +49,12 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// The span of a turn.
+    /// Returns the span of a turn.
     pub fn of(turn: TurnId) -> Self {
         Self::made(turn, &[])
     }
 
-    /// The span of an effect of a turn; `what` tells several spans of one place apart.
+    /// Returns the span of an effect of a turn. `what` distinguishes several spans of one effect.
     pub fn of_effect(turn: TurnId, key: &ReplayKey, what: &str) -> Self {
         Self::made(turn, &[key.as_str().as_bytes(), what.as_bytes()])
     }
@@ -64,11 +64,11 @@ impl SpanId {
         let hash =
             Hash::of_parts("outlast span v1", std::iter::once(turn.as_slice()).chain(parts.iter().copied()));
         let bytes = *hash.as_bytes();
-        // Zero means no span.
+        // Zero is not a valid span id.
         Self(u64::from_be_bytes(std::array::from_fn(|i| bytes[i])).max(1))
     }
 
-    /// The eight bytes that others know it by.
+    /// Returns the eight bytes of the standard form.
     pub const fn to_bytes(self) -> [u8; 8] {
         self.0.to_be_bytes()
     }
@@ -77,7 +77,8 @@ impl SpanId {
 impl FromStr for TraceParent {
     type Err = Error;
 
-    /// Reads any version; what later ones add behind the flags is left away, as the standard has it.
+    /// Parses any version. As the standard requires, fields that later versions add after the flags are
+    /// ignored.
     fn from_str(text: &str) -> Result<Self, Error> {
         read(text.trim()).ok_or_else(|| {
             let detail = format!(
@@ -100,7 +101,7 @@ fn read(text: &str) -> Option<TraceParent> {
     fits.then_some(TraceParent { trace: TraceId(trace), span: SpanId(span), sampled: flags & 1 == 1 })
 }
 
-/// So many digits, in lower case.
+/// Parses a fixed number of lower-case hex digits.
 fn hex(text: &str, digits: usize) -> Option<u128> {
     let fits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let whole = text.len() == digits && text.bytes().all(fits);
@@ -128,7 +129,7 @@ impl From<TraceParent> for String {
     }
 }
 
-/// The name that the semantic conventions have for a provider.
+/// Returns the name of a provider in the OpenTelemetry semantic conventions.
 pub fn provider_name(provider: &str) -> &str {
     match provider {
         "gemini" => "gcp.gemini",

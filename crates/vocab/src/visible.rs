@@ -1,6 +1,7 @@
-//! Text from models, tools and users as people are shown it: what a screen would obey or hide is written out.
+//! Makes text from models, tools and users safe to display: escapes control characters and invisible
+//! characters.
 
-/// The text with everything written out that a terminal would obey, or that nobody would see (S46).
+/// Returns the text with every character escaped that a terminal would execute or that would be invisible.
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -13,7 +14,8 @@ pub fn visible(text: &str) -> String {
     shown
 }
 
-/// Whether a letter takes no room or looks like a blank, so that a text with it looks like one without it.
+/// Returns whether a character is invisible or looks like a space, so that a text with it looks like one
+/// without it.
 fn is_hidden(c: char) -> bool {
     matches!(
         c,
@@ -37,7 +39,7 @@ fn is_hidden(c: char) -> bool {
     )
 }
 
-/// Whether a terminal would obey a letter, or it turns the reading direction.
+/// Returns whether a terminal would execute a character, or the character changes the reading direction.
 pub fn is_obeyed(c: char) -> bool {
     let turns =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

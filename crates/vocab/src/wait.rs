@@ -1,4 +1,4 @@
-//! Waits: what a parked turn waits for, the key that resolves it, and how it was resolved (R7).
+//! Waits: what a parked turn waits for, the key that resolves a wait, and its resolution.
 use crate::error::Failure;
 use crate::id::TurnId;
 use crate::key::ReplayKey;
@@ -7,17 +7,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{fmt, str::FromStr};
 
-/// Why a turn holds still (R4.7).
+/// The reason why a turn is parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitKind {
-    /// Somebody has to approve.
+    /// A person must approve.
     Approval,
-    /// Somebody outside finishes a tool call.
+    /// An external system completes a tool call.
     Completion,
     /// An event with a custom key.
     Event,
-    /// Time has to pass.
+    /// A point in time.
     Sleep,
     /// A sub-agent works.
     SubAgent,
@@ -25,19 +25,19 @@ pub enum WaitKind {
     Connection,
     /// The client runs the tool.
     ClientTool,
-    /// Somebody has to raise a budget.
+    /// A person must raise a budget.
     Budget,
-    /// The model's provider is down, or limits how often it is called.
+    /// The model's provider is down, or limits the rate of calls.
     Provider,
 }
 
 impl WaitKind {
-    /// Whether such a wait ends without anybody doing something.
+    /// Returns whether such a wait ends without any external action.
     pub const fn ends_by_itself(self) -> bool {
         matches!(self, Self::Sleep | Self::Provider)
     }
 
-    /// How the kind is said to a person.
+    /// Returns the name of the kind, for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Approval => "approval",
@@ -53,50 +53,51 @@ impl WaitKind {
     }
 }
 
-/// One wait of a turn. The same place gives the same wait in every run (R7.1).
+/// One wait of a turn. The same replay key gives the same wait in every run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wait {
-    /// Which place in the turn waits.
+    /// The replay key that waits.
     pub key: ReplayKey,
-    /// For what.
+    /// The reason for the wait.
     pub kind: WaitKind,
-    /// When it stops waiting by itself.
+    /// When the wait times out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Millis>,
 }
 
-/// How a wait ended.
+/// The resolution of a wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resolution {
-    /// With a value.
+    /// A value.
     Ok(Value),
-    /// With an error.
+    /// An error.
     Err(Failure),
-    /// Nobody came before the deadline.
+    /// The deadline passed.
     Timeout,
     /// The turn was cancelled.
     Cancelled,
 }
 
-/// What a holder needs to resolve one wait from outside: turn, place, and a signature nobody can guess (R6.7, R7.4).
+/// A key that resolves one wait from outside: turn, replay key, and a signature that cannot be guessed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompletionKey {
     /// The turn that waits or will wait.
     pub turn: TurnId,
-    /// The place in it.
+    /// The replay key of the wait.
     pub key: ReplayKey,
     signature: Hash,
 }
 
 impl CompletionKey {
-    /// The key of this wait under the store's secret.
+    /// Signs the key of a wait with the secret of the store.
     pub fn sign(secret: &[u8; 32], turn: TurnId, key: ReplayKey) -> Self {
         let signature = signature(secret, turn, &key);
         Self { turn, key, signature }
     }
 
-    /// Refuses a key that was not signed with this secret; the error is the one of a wait that does not exist.
+    /// Returns an error if the key was not signed with this secret. It is the same error as for a wait that
+    /// does not exist.
     pub fn check(&self, secret: &[u8; 32]) -> Result<(), Error> {
         if signature(secret, self.turn, &self.key).same_signature(&self.signature) {
             return Ok(());
@@ -104,7 +105,7 @@ impl CompletionKey {
         Err(Self::not_found())
     }
 
-    /// The one answer to every key that opens nothing.
+    /// Returns the error for every invalid key. It does not say why the key is invalid.
     pub fn not_found() -> Error {
         Error::new(Kind::WaitNotFound, "no wait has this completion key")
     }
@@ -116,7 +117,7 @@ fn signature(secret: &[u8; 32], turn: TurnId, key: &ReplayKey) -> Hash {
 }
 
 impl fmt::Display for CompletionKey {
-    /// `cpl_` and hex, so that it survives shells, URLs and e-mail.
+    /// Writes `cpl_` and hex digits, which survive shells, URLs and e-mail.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cpl_{:032x}{}", self.turn.to_u128(), self.signature)?;
         self.key.as_str().bytes().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -132,7 +133,7 @@ impl FromStr for CompletionKey {
 }
 
 fn parse(text: &str) -> Option<CompletionKey> {
-    // Parsing a number takes a sign and capitals; the one spelling has neither.
+    // Number parsing accepts a sign and upper-case digits; the canonical form has neither.
     let one_spelling = |hex: &&str| hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     let hex = text.strip_prefix("cpl_").filter(one_spelling)?;
     let (turn, rest) = hex.split_at_checked(32)?;

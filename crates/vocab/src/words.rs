@@ -1,34 +1,35 @@
-//! The words of a message, as it is found by them: letters and digits, in small letters.
+//! The words of a message for full-text search: letters and digits, in lower case.
 //!
-//! Cut here and nowhere else, so that every database finds the same messages.
+//! All text is split here, so that every database finds the same messages.
 use crate::effect::{ModelOutcome, Outcome};
 use crate::message::text_of;
 use crate::record::{Fact, Performed};
 use crate::{Error, Kind};
 use std::collections::BTreeSet;
 
-/// Letters of a word that count.
+/// The most characters of a word that are indexed.
 const LETTERS: usize = 64;
 
-/// Letters of a message around what was looked for, wherever it is shown.
+/// The number of characters of a message that search results show.
 pub const EXCERPT: usize = 240;
 
-/// Words of one search.
+/// The most words of one search.
 const MOST: usize = 16;
 
-/// The words of a text, in its order.
+/// Splits a text into words, in order.
 fn split(text: &str) -> impl Iterator<Item = String> {
     let parts = text.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty());
     parts.map(|part| part.chars().take(LETTERS).flat_map(char::to_lowercase).collect())
 }
 
-/// What a record says in words: an input, or a reply. Each word once, with spaces between them; nothing if it has none.
+/// Returns the words of a record that is an input or a reply: each once, separated by spaces. `None` if it
+/// has none.
 pub fn of_fact(fact: &Fact) -> Option<String> {
     let words: BTreeSet<String> = split(&text_of_fact(fact)?).collect();
     Some(words.into_iter().collect::<Vec<_>>().join(" ")).filter(|words| !words.is_empty())
 }
 
-/// The text of a message that can be searched for: an input, or a reply.
+/// Returns the searchable text of a record: an input or a reply.
 pub fn text_of_fact(fact: &Fact) -> Option<String> {
     match fact {
         Fact::Accepted(accepted) => Some(text_of(&accepted.parts).into_owned()),
@@ -40,12 +41,12 @@ pub fn text_of_fact(fact: &Fact) -> Option<String> {
     }
 }
 
-/// What is looked for: messages that have all of these words, and one that begins like the last.
+/// A search query: messages must contain all of these words, where the last one may be a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted(Vec<String>);
 
 impl Wanted {
-    /// Reads what somebody typed. Nothing in it is a command.
+    /// Parses a query as plain words. It has no operators.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let words: Vec<String> = split(text).collect();
         crate::limits::check("the words of a search", words.len(), MOST)?;
@@ -57,19 +58,19 @@ impl Wanted {
         Ok(Self(words))
     }
 
-    /// The words. The last one may be the beginning of a word.
+    /// Returns the words. The last one may be a prefix.
     pub fn words(&self) -> &[String] {
         &self.0
     }
 
-    /// Whether a message with these words, spaces between them, is one of those.
+    /// Returns whether a message with these words, separated by spaces, matches.
     pub fn fits(&self, words: &str) -> bool {
         let has = |test: &dyn Fn(&str) -> bool| words.split(' ').any(test);
         let Some((last, whole)) = self.0.split_last() else { return false };
         whole.iter().all(|wanted| has(&|word| word == wanted)) && has(&|word| word.starts_with(last.as_str()))
     }
 
-    /// The part of a text around the first of its words that is looked for.
+    /// Returns the part of a text around the first word that matches.
     pub fn excerpt(&self, text: &str, letters: usize) -> String {
         let begin = self.first(text).unwrap_or(0);
         let before: usize = text[..begin].char_indices().rev().nth(letters / 3).map_or(0, |(at, _)| at);
@@ -79,7 +80,7 @@ impl Wanted {
         format!("{from}{}{to}", rest[..end].trim())
     }
 
-    /// Where the first word begins that is looked for.
+    /// Returns the position of the first word that matches.
     fn first(&self, text: &str) -> Option<usize> {
         let mut from = 0;
         while from < text.len() {
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_typed_is_a_command_s37() {
+    fn nothing_that_is_typed_is_a_command() {
         assert_eq!(wanted("a OR b").words(), ["a", "or", "b"]);
         assert_eq!(wanted("\"x\" NEAR(y) -z* ^col:").words(), ["x", "near", "y", "z", "col"]);
         for text in ["", " ", "\"*\"", "--"] {

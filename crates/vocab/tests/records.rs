@@ -1,4 +1,5 @@
-//! The journal's format, held against what was released: bodies of records, their chain, and what is derived from them.
+//! Tests of the journal format against released versions: bodies of records, their chain, and ids derived
+//! from them.
 use outlast_vocab::effect::EffectKind;
 use outlast_vocab::event::Event;
 use outlast_vocab::id::{CallId, DeliveryId, SessionId, TurnId};
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Every fixture of every version, by its path below `fixtures`.
+/// Returns every fixture of every version, by its path below `fixtures`.
 fn fixtures() -> BTreeMap<String, Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let mut found = BTreeMap::new();
@@ -29,7 +30,8 @@ fn facts() -> Vec<Fact> {
     fixtures().values().map(|body| Fact::decode(body).unwrap()).collect()
 }
 
-/// The tag of each variant, and all tags. A new variant does not compile until it stands here.
+/// Defines the tag of each variant and the list of all tags. A new variant does not compile until it is
+/// listed.
 macro_rules! tags {
     ($of:ident, $all:ident, $kind:ident: $($variant:ident = $tag:literal,)*) => {
         fn $of(value: &$kind) -> &'static str {
@@ -87,7 +89,7 @@ fn records_written_by_every_released_version_decode_for_ever() {
         let fact = Fact::decode(&body).unwrap_or_else(|error| panic!("{name}: {error}"));
         let file = name.rsplit('/').next().unwrap();
         assert!(file.starts_with(fact_tag(&fact)), "{name} holds `{}`", fact.name());
-        // Bodies of the version that is written now are written like this byte for byte.
+        // Bodies of the current version must be written exactly like this.
         if name.starts_with("v1/") {
             assert_eq!(String::from_utf8(fact.encode()), String::from_utf8(body), "{name}");
         }
@@ -114,7 +116,7 @@ fn packages_stored_by_every_released_version_decode_for_ever() {
         let json = fs::read_to_string(root.join(name)).unwrap();
         let pinned: Pinned = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(pinned.contracts.is_some(), has_contracts);
-        // Turns name it by the hash of these bytes.
+        // Turns refer to the package by the hash of these bytes.
         assert_eq!(canon::to_string(&pinned), json, "{name}");
     }
 }
@@ -178,7 +180,7 @@ fn the_chain_and_derived_ids_stay_as_they_were_released() {
         CallId::derived(&[b"turn", b"turn/3/tools/0"]).to_string(),
         "cal_43337490a46a97ba7286be4c90d80fec"
     );
-    // What whoever takes outputs remembers for ever.
+    // Receivers of outputs store these ids permanently.
     assert_eq!(
         DeliveryId::derived(&[b"crm", &7_u128.to_be_bytes()]).to_string(),
         "dlv_c2b9510dd0aed02b202df0813f4afc1e"

@@ -1,8 +1,12 @@
-//! A plug-in that keeps the tickets of a support desk in each session.
+//! A plug-in that stores the tickets of a support desk in each session.
 //!
-//! It uses everything a plug-in can bring: a trigger (mail that comes into a folder), tools (`ticket_open`, `ticket_close`), a capability that switches the second one
-//! on (`closing`), a hook that refuses too many tickets, prompt text for every session and for one, a message at a
-//! checkpoint, state in the session, options, and what an input carries for it.
+//! It uses everything that a plug-in can provide:
+//!
+//! - a trigger (mail that arrives in a folder),
+//! - tools (`ticket_open`, `ticket_close`), and a capability (`closing`) that enables the second one,
+//! - a hook that rejects too many tickets,
+//! - prompt text for all sessions and for one session, and a message at a checkpoint,
+//! - state in the session, options, and data that an input carries for it.
 //!
 //! ```
 //! use example_tickets::{Customer, Options, Tickets};
@@ -32,28 +36,28 @@ mod mail;
 #[derive(Clone, Copy, Debug)]
 pub struct Tickets;
 
-/// How it is set up.
+/// The options of the plug-in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "outlast::serde", deny_unknown_fields)]
 pub struct Options {
-    /// What the numbers of tickets begin with.
+    /// The prefix of ticket numbers.
     pub prefix: String,
-    /// Tickets that may be open in one session.
+    /// The maximum number of open tickets in one session.
     pub open_most: usize,
-    /// The folder into which mail comes, if any does.
+    /// The folder for incoming mail, if any.
     #[serde(default)]
     pub mail: Option<PathBuf>,
 }
 
-/// What an input carries for it: who writes.
+/// The data that an input carries: the customer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "outlast::serde")]
 pub struct Customer {
-    /// What they are called.
+    /// The name of the customer.
     pub name: String,
 }
 
-/// What it keeps in a session.
+/// The state in a session.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(crate = "outlast::serde")]
 pub struct Desk {
@@ -61,17 +65,17 @@ pub struct Desk {
     pub tickets: Vec<Ticket>,
 }
 
-/// Something that somebody waits for.
+/// A request of a customer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "outlast::serde")]
 pub struct Ticket {
-    /// Its number, like `HELP-1`.
+    /// Its number, such as `HELP-1`.
     pub number: String,
-    /// What it is about.
+    /// Its topic.
     pub about: String,
-    /// Who opened it.
+    /// The customer who opened it.
     pub customer: Option<String>,
-    /// Whether somebody still waits.
+    /// Whether it is still open.
     pub open: bool,
 }
 
@@ -117,7 +121,7 @@ impl Plugin for Tickets {
     }
 }
 
-/// What the model is told of the desk as it is.
+/// Returns the prompt text for the current state of the desk.
 fn told(own: &Own<Tickets>) -> Option<String> {
     let customer = own.input.as_ref().map(|customer| format!("The customer is {}.", customer.name));
     let open: Vec<String> =
@@ -127,7 +131,7 @@ fn told(own: &Own<Tickets>) -> Option<String> {
     (!told.is_empty()).then(|| told.join(" "))
 }
 
-/// Says once, after tools have run, that urgent tickets go first.
+/// Returns a reminder, once after tools have run, that urgent tickets go first.
 fn reminder(own: &Own<Tickets>, at: &CheckpointSeen) -> Vec<String> {
     let urgent = own.state.open().any(|ticket| ticket.about.contains("urgent"));
     if at.boundary == Boundary::AfterWork && urgent {

@@ -1,4 +1,4 @@
-//! A folder of mail: each file in it begins a turn in the session of whoever wrote it.
+//! A folder of mail. Each file in it starts a turn in the session of its sender.
 use crate::{Customer, Tickets};
 use outlast::Answer;
 use outlast::prelude::*;
@@ -8,13 +8,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often the folder is looked at.
+/// How often to check the folder.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Mail that nobody could take goes here.
+/// The folder for rejected mail.
 const REFUSED: &str = "refused";
 
-/// The folder. A file is called like who wrote it and a number: `ann.17.txt`.
+/// The mail folder. A file is named after its sender and a number: `ann.17.txt`.
 pub(crate) struct Mail(pub(crate) PathBuf);
 
 impl Mail {
@@ -24,7 +24,7 @@ impl Mail {
                 let content =
                     tokio::fs::read(self.0.join(&name)).await.map_err(|cause| unreadable(&cause))?;
                 let writer = name.split('.').next().unwrap_or_default().to_owned();
-                // What they wrote is untrusted, so it comes as a file.
+                // The text is untrusted, so it comes as a file.
                 return Occurrence::new(&name, &writer, "A mail came in. Do what is right for the customer.")
                     .attach("text/plain", Some(name), content)?
                     .carry::<Tickets>(&Customer { name: writer });
@@ -52,7 +52,7 @@ impl Source for Mail {
     fn settled<'a>(&'a self, id: &'a str, came: Result<TurnId, &'a Error>) -> Answer<'a, ()> {
         Box::pin(async move {
             match self.remove(id, came).await {
-                // Another process was quicker.
+                // Another process was faster.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 removed => removed.map_err(|cause| unreadable(&cause)),
             }
@@ -60,7 +60,7 @@ impl Source for Mail {
     }
 }
 
-/// The first file by name.
+/// Returns the first file by name.
 async fn first(folder: &Path) -> io::Result<Option<String>> {
     let mut entries = tokio::fs::read_dir(folder).await?;
     let mut first: Option<String> = None;

@@ -1,4 +1,4 @@
-//! What the plug-in does in an agent, and what is left of it when the process dies.
+//! The plug-in in an agent, and its state after the process dies.
 use example_tickets::{Customer, Options, Tickets};
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
@@ -32,7 +32,7 @@ async fn facts(outlast: &Outlast) -> Vec<Fact> {
     records.into_iter().map(|record| record.fact).collect()
 }
 
-/// What the plug-in told the model in each call.
+/// Returns the plug-in's prompt text of each call.
 async fn prompts(outlast: &Outlast) -> Vec<String> {
     let told = |fact| match fact {
         Fact::Hooked(hooked) => match hooked.patch {

@@ -1,10 +1,10 @@
-//! `docs/coverage.md` claims that tests prove capabilities; the tests it names must be there.
+//! `docs/coverage.md` names the test for each capability. These tests must exist.
 use super::rust::contains_word;
 use super::{File, Finding};
 
 const PAGE: &str = "docs/coverage.md";
 
-/// Each test that the table names is a function somewhere in the tree.
+/// Checks that each test in the table is a function in the repository.
 pub(super) fn named_tests_exist(files: &[File]) -> Vec<Finding> {
     let Some(page) = files.iter().find(|file| file.path == PAGE) else { return Vec::new() };
     let named = named_tests(page);
@@ -26,7 +26,7 @@ pub(super) fn named_tests_exist(files: &[File]) -> Vec<Finding> {
         .collect()
 }
 
-/// The tests of every table's test column, each with its line.
+/// Returns the tests in the test column of every table, each with its line.
 fn named_tests(page: &File) -> Vec<(usize, &str)> {
     let mut tests = Vec::new();
     let mut column = None;
@@ -52,12 +52,12 @@ fn cells(line: &str) -> Option<Vec<&str>> {
     Some(inside.trim_end_matches('|').split('|').map(str::trim).collect())
 }
 
-/// The line of dashes between a table's head and its rows.
+/// Returns whether this is the line of dashes below the header of a table.
 fn is_rule(line: &str) -> bool {
     line.trim().starts_with('|') && line.contains('-') && line.chars().all(|c| "|-: ".contains(c))
 }
 
-/// The functions a cell names, without the path before them. A dash names none.
+/// Returns the functions that a cell names, without their paths. A dash names none.
 fn names(cell: &str) -> impl Iterator<Item = &str> {
     cell.split([',', ' ', '`'])
         .filter_map(|word| word.rsplit("::").next())

@@ -1,21 +1,21 @@
-//! Who may use whom: the table of crates, held against `cargo metadata`.
+//! The allowed dependencies between crates, compared with `cargo metadata`.
 //!
-//! The table is a copy of the one in `ARCHITECTURE.md` on purpose. A new edge is a decision, and changing two places
-//! makes it one.
+//! The table is a deliberate copy of the one in `ARCHITECTURE.md`. A new edge is a decision, and having to change two
+//! places makes it one.
 use super::{File, Finding};
 use serde_json::Value;
 
-/// One row: what a crate may use in what it ships.
+/// The allowed dependencies of a crate, without those of its tests.
 struct Row {
     name: &'static str,
     may_use: &'static [&'static str],
     outside: Outside,
 }
 
-/// Which crates from outside the workspace a crate may use.
+/// The dependencies from outside the workspace that a crate may use.
 enum Outside {
     Any,
-    /// Only these; and the tests of the crate use no more of the workspace than the crate does.
+    /// Only these. The tests of such a crate are limited to the same crates of the workspace.
     Only(&'static [&'static str]),
 }
 
@@ -112,11 +112,11 @@ const BENCH: &[&str] = &["outlast", "outlast-kernel", "outlast-playback"];
 
 const BELOW_FACADE: &[&str] = FACADE_AND_BELOW.split_at(1).1;
 
-/// Crates that talk to C. They repeat the lints of the workspace, with `unsafe_code` denied instead of forbidden, so
-/// that one module can allow it.
+/// Crates that call C. They repeat the lints of the workspace, but deny `unsafe_code` instead of forbidding it, so that
+/// one module can allow it.
 const TALK_TO_C: &[&str] = &["outlast-disk"];
 
-/// A crate of the workspace as cargo sees it.
+/// A crate of the workspace according to cargo.
 pub(super) struct Package {
     name: String,
     manifest: File,
@@ -134,7 +134,7 @@ enum Used {
     InTests,
 }
 
-/// Reads the answer of `cargo metadata`.
+/// Parses the output of `cargo metadata`.
 pub(super) fn packages(
     metadata: &Value,
     read_manifest: impl Fn(&str) -> Result<File, String>,
@@ -161,7 +161,7 @@ pub(super) fn packages(
     Ok(packages)
 }
 
-/// Edges between crates of the workspace are those of the table.
+/// Checks that the dependencies between crates of the workspace are those of the table.
 pub(super) fn edges_go_down(packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in packages {
@@ -190,7 +190,7 @@ pub(super) fn edges_go_down(packages: &[Package]) -> Vec<Finding> {
     findings
 }
 
-/// Crates that must stay small use only the listed crates from outside. Their tests may use more.
+/// Checks that restricted crates use only the listed outside crates. Their tests may use more.
 pub(super) fn outside_crates_are_listed(packages: &[Package]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for package in packages {
@@ -211,7 +211,7 @@ pub(super) fn outside_crates_are_listed(packages: &[Package]) -> Vec<Finding> {
     findings
 }
 
-/// Every crate is held to the lints of the workspace, whose manifest is given.
+/// Checks that every crate uses the lints of the workspace, whose manifest is given.
 pub(super) fn lints_are_shared(packages: &[Package], workspace: &str) -> Vec<Finding> {
     packages
         .iter()
@@ -229,13 +229,13 @@ pub(super) fn lints_are_shared(packages: &[Package], workspace: &str) -> Vec<Fin
 }
 
 impl Package {
-    /// The dependencies that the row speaks about.
+    /// Returns the dependencies that the row restricts.
     fn bound_by(&self, row: &Row) -> impl Iterator<Item = &Dependency> {
         let tests_too = matches!(row.outside, Outside::Only(_));
         self.dependencies.iter().filter(move |dependency| tests_too || dependency.used == Used::Shipped)
     }
 
-    /// Where the manifest names the dependency, or its first line where it does so under another name.
+    /// Returns the line of the dependency in the manifest, or the first line if it has another name there.
     fn line_of(&self, dependency: &Dependency) -> usize {
         let names_it = |line: &str| {
             line.trim_start()
@@ -258,7 +258,7 @@ fn inherits_lints(manifest: &str) -> bool {
     settings(manifest).contains(&("[lints]", "workspace=true".to_owned()))
 }
 
-/// What a manifest that repeats the lints of the workspace has left out.
+/// Returns the lints of the workspace that a manifest does not repeat.
 fn lints_not_repeated(manifest: &str, workspace: &str) -> Vec<String> {
     let own = settings(manifest);
     let of_workspace = settings(workspace).into_iter().filter_map(|(section, setting)| {
@@ -273,7 +273,7 @@ fn lints_not_repeated(manifest: &str, workspace: &str) -> Vec<String> {
         .collect()
 }
 
-/// The settings of a manifest, each with the section it stands in, without blanks and comments.
+/// Returns the settings of a manifest with their sections, without blanks and comments.
 fn settings(manifest: &str) -> Vec<(&str, String)> {
     let mut section = "";
     let mut settings = Vec::new();
@@ -296,7 +296,7 @@ mod tests {
     struct Member {
         name: &'static str,
         manifest: &'static str,
-        /// Per dependency its kind and name.
+        /// The kind and name of each dependency.
         uses: &'static [(&'static str, &'static str)],
     }
 
@@ -304,7 +304,7 @@ mod tests {
         Member { name, manifest: "", uses }
     }
 
-    /// Packages as `cargo metadata` tells of them.
+    /// Creates packages in the format of `cargo metadata`.
     fn workspace(members: &[Member]) -> Vec<Package> {
         let dependency = |(kind, name): &(&str, &str)| match *kind {
             "normal" => json!({ "kind": null, "name": name }),
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn the_table_has_no_cycle() {
-        // Each round removes the crates that use only removed ones; a cycle would stay.
+        // Each round removes the crates that use only removed ones; a cycle would remain.
         let mut left: Vec<&Row> = TABLE.iter().collect();
         while !left.is_empty() {
             let names: Vec<&str> = left.iter().map(|row| row.name).collect();

@@ -1,7 +1,7 @@
-//! Nothing in the repository depends on the machine it was written on, or on where that machine gets its packages.
+//! Nothing in the repository depends on the machine of a developer or on its package mirrors.
 use super::{File, Finding};
 
-// Written in two halves, so that this file does not break its own rule.
+// Written in two halves, so that this file does not violate its own rule.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/fa", "rm/")];
 
 const REGISTRY_HOSTS: &[&str] = &[
@@ -13,10 +13,10 @@ const REGISTRY_HOSTS: &[&str] = &[
     concat!("files.", "pythonhosted.org"),
 ];
 
-/// The one source that a lock file names by default, whatever mirror was used.
+/// The default source in a lock file, independent of mirrors.
 const PUBLIC_INDEX: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
 
-/// No path of a developer's machine and no host of a package registry.
+/// Checks that no file contains a path of a developer's machine or a host of a package registry.
 pub(super) fn no_machine_is_named(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files {
@@ -38,7 +38,7 @@ pub(super) fn no_machine_is_named(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// Lock files and cargo's settings name no registry but the public index.
+/// Checks that lock files and cargo's settings name no registry except the public index.
 pub(super) fn crates_come_from_the_public_index(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for lock in files.iter().filter(|file| file.path == "Cargo.lock") {
@@ -62,7 +62,7 @@ pub(super) fn crates_come_from_the_public_index(files: &[File]) -> Vec<Finding> 
     findings
 }
 
-/// Whether the path stands there from its first slash, not as the tail of a longer one or of an address.
+/// Returns whether the line contains the path as an absolute path, not as the end of a longer path or address.
 fn has_absolute(line: &str, path: &str) -> bool {
     line.match_indices(path).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -1,9 +1,9 @@
-//! Links between the pages of the repository lead somewhere. Addresses on the web are not asked.
+//! Links between the pages of the repository must be valid. Web addresses are not checked.
 use super::{File, Finding};
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-/// Each relative link of a Markdown page names a file or directory of the repository.
+/// Checks that each relative link of a Markdown page names a file or directory of the repository.
 pub(super) fn links_lead_somewhere(files: &[File]) -> Vec<Finding> {
     let places: BTreeSet<&Path> = files.iter().flat_map(|file| Path::new(&file.path).ancestors()).collect();
     let mut findings = Vec::new();
@@ -18,7 +18,7 @@ pub(super) fn links_lead_somewhere(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// The targets within the repository, without what follows `#`.
+/// Returns the link targets within the repository, without the part after `#`.
 fn links(page: &File) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
     let mut in_fence = false;
@@ -44,18 +44,18 @@ fn links(page: &File) -> Vec<(usize, &str)> {
     links
 }
 
-/// Whether the place lies between backticks.
+/// Returns whether the position is between backticks.
 fn in_code(line: &str, at: usize) -> bool {
     line[..at].matches('`').count() % 2 == 1
 }
 
-/// The target of `[name]: target`.
+/// Returns the target of `[name]: target`.
 fn definition(line: &str) -> Option<&str> {
     let (name, target) = line.strip_prefix('[')?.split_once("]: ")?;
     (!name.contains(']')).then_some(target)
 }
 
-/// Where the link leads, from the root. A way out of the repository leads nowhere.
+/// Resolves a link relative to the root. A link out of the repository is invalid.
 fn resolve(page: &str, target: &str) -> Option<PathBuf> {
     let mut place = match target.strip_prefix('/') {
         Some(_) => PathBuf::new(),

@@ -1,4 +1,4 @@
-//! Pages that people look for by name: one per error code, one per decision.
+//! Pages that are found by name: one per error code, one per decision.
 use super::{File, Finding};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ const BOUNDS: &str = "docs/guide/operating.md";
 const ERROR_HEADINGS: &[&str] = &["## What happened", "## Why", "## What to do"];
 const DECISION_HEADINGS: &[&str] = &["## Context", "## Decision", "## Considered"];
 
-/// Each code of the table of kinds has its page, each page has its code, and each says what to do.
+/// Checks that each error code has a page, each page has a code, and each page says what to do.
 pub(super) fn every_error_has_its_page(files: &[File]) -> Vec<Finding> {
     let Some(table) = files.iter().find(|file| file.path == ERRORS) else {
         let missing = File { path: ERRORS.to_owned(), text: String::new() };
@@ -47,7 +47,7 @@ pub(super) fn every_error_has_its_page(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// Each limit stands in the guide.
+/// Checks that the guide lists each limit.
 pub(super) fn every_limit_is_in_the_guide(files: &[File]) -> Vec<Finding> {
     let text = |path: &str| files.iter().find(|file| file.path == path);
     let (Some(limits), Some(guide)) = (text(LIMITS), text(BOUNDS)) else {
@@ -56,7 +56,7 @@ pub(super) fn every_limit_is_in_the_guide(files: &[File]) -> Vec<Finding> {
             format!("expected the limits here and their table in {BOUNDS}; tell xtask where they went");
         return vec![Finding::new(&missing, 1, what)];
     };
-    // A field; what a function takes is no limit.
+    // Only fields; parameters of functions are not limits.
     let field = |line: &str| Some(line.strip_prefix("    pub ")?.split_once(':')?.0.to_owned());
     let name = |line: &str| field(line).filter(|name| !name.contains(' '));
     let named = limits.lines().filter_map(|(number, line)| Some((number, name(line)?)));
@@ -65,7 +65,7 @@ pub(super) fn every_limit_is_in_the_guide(files: &[File]) -> Vec<Finding> {
     absent.map(|(number, name)| Finding::new(limits, number, what(&name))).collect()
 }
 
-/// No file holds both sides of a merge.
+/// Checks that no file contains merge conflict markers.
 pub(super) fn merges_are_finished(files: &[File]) -> Vec<Finding> {
     let left =
         |line: &str| line.starts_with(concat!("<<<<", "<<< ")) || line.starts_with(concat!(">>>>", ">>> "));
@@ -74,7 +74,7 @@ pub(super) fn merges_are_finished(files: &[File]) -> Vec<Finding> {
     lines.filter(|(.., line)| left(line)).map(|(file, number, _)| Finding::new(file, number, what)).collect()
 }
 
-/// Decisions have numbers of their own, and say why and what else there was.
+/// Checks that decisions have unique numbers, reasons and alternatives.
 pub(super) fn decisions_are_numbered(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut numbers: BTreeMap<&str, &str> = BTreeMap::new();
@@ -94,7 +94,7 @@ pub(super) fn decisions_are_numbered(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// Whoever begins with the changelog finds every change, and whoever begins with the README every page of the guide.
+/// Checks that the changelog links every change, and the README every page of the guide.
 pub(super) fn every_page_is_linked(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (from, directory) in [("CHANGELOG.md", "changes/unreleased/"), ("README.md", "docs/guide/")] {
@@ -108,7 +108,7 @@ pub(super) fn every_page_is_linked(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// The codes within the call of `kinds!`, each with its line.
+/// Returns the codes in the call of `kinds!`, each with its line.
 fn codes(table: &File) -> Vec<(usize, &str)> {
     table
         .lines()
@@ -119,7 +119,7 @@ fn codes(table: &File) -> Vec<(usize, &str)> {
         .collect()
 }
 
-/// The Markdown pages of a directory, by name.
+/// Returns the Markdown pages of a directory, by name.
 fn pages<'a>(files: &'a [File], directory: &'static str) -> impl Iterator<Item = (&'a str, &'a File)> {
     files.iter().filter(|file| file.is_markdown()).filter_map(move |file| {
         let name = Path::new(file.path.strip_prefix(directory)?).file_stem()?.to_str()?;

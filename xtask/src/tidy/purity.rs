@@ -1,10 +1,10 @@
-//! The pure crates: no clock, randomness, I/O, async, and no order that depends on a hash map.
+//! The pure crates must not use a clock, randomness, I/O, async, or the order of a hash map.
 use super::rust::{Split, contains_word, lines_with};
 use super::{File, Finding};
 
 const PURE: &[&str] = &["crates/vocab/src/", "crates/kernel/src/"];
 
-/// What must not appear, and what it would bring in.
+/// Forbidden names, and what they would bring in.
 const IMPURE: &[(&str, &str)] = &[
     ("SystemTime", "a clock"),
     ("Instant", "a clock"),
@@ -18,7 +18,7 @@ const IMPURE: &[(&str, &str)] = &[
     ("RandomState", "an order that differs between runs"),
 ];
 
-/// Modules of `std`, also within `use std::{…}`.
+/// Forbidden modules of `std`, also within `use std::{…}`.
 const IMPURE_STD: &[(&str, &str)] = &[
     ("fs", "I/O"),
     ("io", "I/O"),
@@ -28,7 +28,7 @@ const IMPURE_STD: &[(&str, &str)] = &[
     ("thread", "threads"),
 ];
 
-/// Replay is only sound when the same records always lead to the same decision.
+/// Checks the pure crates. Replay is only correct if the same records always lead to the same decision.
 pub(super) fn pure_crates_are_pure(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in
@@ -58,7 +58,7 @@ pub(super) fn pure_crates_are_pure(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// The braces after each `std::`, by line.
+/// Returns the braces after each `std::`, by line.
 fn std_groups(code: &str) -> Vec<(usize, &str)> {
     let mut groups = Vec::new();
     for (at, opening) in code.match_indices("std::{") {

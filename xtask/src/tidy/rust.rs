@@ -1,6 +1,6 @@
-//! Reads Rust text just well enough to tell code from comments and literals.
+//! Parses Rust text just well enough to separate code from comments and literals.
 
-/// One source text twice: only its code, only its comments. The rest is blank, and lines keep their numbers.
+/// A source text split into its code and its comments. The rest is blank, and lines keep their numbers.
 #[derive(Default)]
 pub(super) struct Split {
     pub(super) code: String,
@@ -29,12 +29,13 @@ impl Split {
     }
 }
 
-/// The lines on which `word` stands by itself, not as a part of a longer name.
+/// Returns the lines that contain `word` as a whole word.
 pub(super) fn lines_with<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     (1..).zip(text.lines()).filter(move |(_, line)| contains_word(line, word)).map(|(number, _)| number)
 }
 
-/// Whether `word` stands in the line by itself. Where it begins or ends with a sign, it may touch anything there.
+/// Returns whether the line contains `word` as a whole word. If it starts or ends with a symbol, anything may be
+/// adjacent there.
 pub(super) fn contains_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -60,7 +61,7 @@ enum Part {
     Literal,
 }
 
-/// What `rest` begins with, and for how many bytes.
+/// Returns the kind of the next part of `rest`, and its length in bytes.
 fn next_part(rest: &str) -> (Part, usize) {
     if rest.starts_with("//") {
         return (Part::Comment, rest.find('\n').unwrap_or(rest.len()));
@@ -71,13 +72,13 @@ fn next_part(rest: &str) -> (Part, usize) {
     if let Some(length) = string(rest).or_else(|| character(rest)) {
         return (Part::Literal, length);
     }
-    // A whole name at a time, so that the `r` of `for "x"` does not pass for the prefix of a raw string.
+    // A whole name at a time, so that the `r` of `for "x"` is not taken for the prefix of a raw string.
     let name = rest.find(|c| !is_name(c)).unwrap_or(rest.len());
     let one = rest.chars().next().map_or(0, char::len_utf8);
     (Part::Code, name.max(one))
 }
 
-/// Block comments nest.
+/// Returns the length of a block comment. Block comments nest.
 fn block_comment(rest: &str) -> usize {
     let mut depth = 0;
     let mut at = 0;
@@ -111,14 +112,14 @@ fn string(rest: &str) -> Option<usize> {
     Some(prefix.len() + hashes + 1 + length)
 }
 
-/// A character, but not a lifetime.
+/// Returns the length of a character literal, but not of a lifetime.
 fn character(rest: &str) -> Option<usize> {
     let inside = rest.strip_prefix('\'')?;
     let first = inside.chars().next()?;
     if first == '\\' || inside[first.len_utf8()..].starts_with('\'') { quoted(rest, '\'') } else { None }
 }
 
-/// The length of a quoted text with escapes. One that never ends takes all there is.
+/// Returns the length of a quoted text with escapes. An unterminated one extends to the end.
 fn quoted(text: &str, quote: char) -> Option<usize> {
     let inside = text.strip_prefix(quote)?;
     let mut escaped = false;

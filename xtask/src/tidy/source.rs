@@ -1,8 +1,8 @@
-//! What every Rust file keeps to, beyond what the compiler and clippy check.
+//! Rules for every Rust file, in addition to the compiler and clippy.
 use super::rust::{Split, lines_with};
 use super::{File, Finding};
 
-/// A file tells what it is for before anything else.
+/// Checks that a file starts with its purpose.
 pub(super) fn modules_say_what_they_are_for(files: &[File]) -> Vec<Finding> {
     files
         .iter()
@@ -36,10 +36,10 @@ const UNDONE_CODE: &[(&str, &str)] = &[
     ("expect(unused", "delete what is unused"),
 ];
 
-/// Words in comments that put off what should be done now.
+/// Words in comments that postpone work.
 const UNDONE_COMMENTS: &[&str] = &["FIXME", "XXX"];
 
-/// Nothing is half done, switched off or kept for later.
+/// Checks that nothing is unfinished, disabled or kept for later.
 pub(super) fn nothing_is_left_undone(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {

@@ -1,14 +1,14 @@
-//! Statements of SQL are written whole: what comes from outside reaches a database only as a bound parameter (S37).
+//! SQL statements must be constant text, so that outside values only reach a database as bound parameters.
 use super::{File, Finding};
 
-/// How statements begin.
+/// The first words of statements.
 const BEGINNINGS: &[&str] =
     &["SELECT ", "INSERT ", "UPDATE ", "DELETE ", "CREATE ", "ALTER ", "DROP ", "WITH ", "PRAGMA "];
 
-/// What puts a text together.
+/// Macros that build a text.
 const MAKERS: &[&str] = &["format!(", "write!(", "format_args!("];
 
-/// No statement is put together from parts. Tests may, they have no outside.
+/// Checks that no statement is built from parts. Tests may do so, because they have no outside input.
 pub(super) fn statements_are_written_whole(files: &[File]) -> Vec<Finding> {
     let shipped = |file: &&File| {
         let is_test = file.path.contains("/tests/") || file.path.ends_with("/tests.rs");
@@ -31,7 +31,7 @@ pub(super) fn statements_are_written_whole(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// Whether the first text among these arguments begins like a statement.
+/// Returns whether the first text among these arguments starts like a statement.
 fn makes_a_statement(arguments: &str) -> bool {
     let Some((before, text)) = arguments.split_once('"') else { return false };
     let is_first = before.chars().all(|c| c.is_whitespace() || c == '_' || c == ',' || c.is_alphanumeric());

@@ -1,4 +1,4 @@
-//! `[budget]` of an agent's file: what its turns may use.
+//! The `[budget]` table of an agent: limits on what its turns may use.
 use outlast::vocab::budget::{Budget, Budgets, Percent, Period};
 use outlast::vocab::cost::Cost;
 use schemars::JsonSchema;
@@ -47,7 +47,7 @@ struct BoundsTable {
 }
 
 impl BudgetTable {
-    /// The budgets, or what is wrong with them.
+    /// Converts the table to budgets. The error says what is wrong.
     pub(super) fn budgets(&self) -> Result<Budgets, String> {
         let of = |name: &str, table: &Option<BoundsTable>| {
             let budget = table.as_ref().map(BoundsTable::budget);

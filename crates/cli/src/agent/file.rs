@@ -1,5 +1,7 @@
-//! An agent as a table: its name, what it is told, its tools. [`super::layers`] makes layers of tables and folds them; what is
-//! folded is built here.
+//! An agent as a table of a TOML file: name, prompt, tools, limits.
+//!
+//! [`super::layers`] turns tables into layers and folds them. This module builds the agent from the folded
+//! result.
 use super::budget::BudgetTable;
 use super::hooks::{Hook, HookTable};
 use super::layers::Place;
@@ -34,7 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An agent whose layers are folded, with everything it names found.
+/// An agent with folded layers, whose programs, hooks and servers were found.
 #[derive(Clone, Debug)]
 pub(crate) struct AgentFile {
     name: String,
@@ -44,9 +46,9 @@ pub(crate) struct AgentFile {
     servers: Vec<(McpTable, String, Option<Words>)>,
     hooks: Vec<Hook>,
     pins: Pins,
-    /// Files that it is made of: tools must not change them.
+    /// Files that define the agent. Tools must not change them.
     own: Vec<PathBuf>,
-    /// Files that its documents are read from: tools may read them, but not change them.
+    /// Files that its documents are read from. Tools may read them, but not change them.
     documents: Vec<PathBuf>,
 }
 
@@ -272,7 +274,7 @@ impl From<&McpToolTable> for ToolFlow {
     }
 }
 
-/// The JSON Schema of `sinks`: the word `call`, or JSON pointers.
+/// Returns the JSON Schema of `sinks`: the string `call`, or JSON pointers.
 fn sinks_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "anyOf": [
@@ -289,19 +291,19 @@ impl McpTable {
         self.url.as_ref().map(|url| Rules::for_url(url, network)).transpose()
     }
 
-    /// The fingerprint of how it is reached.
+    /// Returns a fingerprint of how the server is reached.
     fn made_of(&self) -> Hash {
         let Self { command, url, env, bearer, private, sandbox, read, write, .. } = self;
         canon::fingerprint(&(command, url, env, bearer, private, sandbox, read, write))
     }
 
-    /// Whether its address is within what may be reached.
+    /// Checks the server's URL against the network rules.
     fn within(&self, network: &Reach) -> Result<(), Error> {
         let (Some(url), Some(rules)) = (&self.url, self.rules()?) else { return Ok(()) };
         rules.within(network)?.check(url).map(drop)
     }
 
-    /// What becomes the server behind walls.
+    /// Returns the program and arguments that start the server inside a sandbox.
     #[cfg(target_os = "linux")]
     fn walled(
         &self,
@@ -340,7 +342,7 @@ impl McpTable {
                 Way::Process(Process { program, args, dir, passed_on, launcher })
             }
             (None, Some(url), Some(rules)) => {
-                // An answer may stream for as long as a call takes; that has a deadline of its own.
+                // A response may stream for as long as the call takes. Calls have their own timeout.
                 let caps = Caps { idle: Duration::from_mins(10), ..Caps::default() };
                 let (table, bearer) = (self.clone(), self.bearer.clone());
                 let within = Within::new(move |network| table.within(network));
@@ -353,7 +355,7 @@ impl McpTable {
     }
 }
 
-/// What runs a program under a guardian.
+/// Returns the program and arguments that start a program under a guardian process.
 #[cfg(target_os = "linux")]
 fn guarded(program: &OsStr, args: &[OsString]) -> Option<(OsString, Vec<OsString>)> {
     outlast::tools::sandbox::guarded(program, args)
@@ -426,7 +428,7 @@ impl From<Class> for EffectClass {
 }
 
 impl AgentFile {
-    /// Makes an agent of what its layers come to. What it names must be there.
+    /// Builds an agent from its folded layers. All programs and servers that it names must exist.
     pub(super) fn of(name: String, folded: Overlay, place: &Place<'_>) -> Result<Self, Error> {
         let agent = table_of(&folded).map_err(|cause| place.invalid(&[], &cause.to_string()))?;
         agent.check_files(place)?;
@@ -455,42 +457,41 @@ impl AgentFile {
         Ok(Self { name, folded, agent, commands, servers, hooks, pins, own, documents })
     }
 
-    /// With the files that its documents are read from.
+    /// Sets the files that its documents are read from.
     pub(super) fn with_documents(self, documents: Vec<PathBuf>) -> Self {
         Self { documents, ..self }
     }
 
-    /// With what was accepted of its MCP servers.
+    /// Sets the accepted definitions of its MCP servers.
     pub(super) fn accepted(self, pins: Pins) -> Self {
         Self { pins, ..self }
     }
 
-    /// Its MCP servers, as they run in this directory.
+    /// Returns its MCP servers, to be started in `dir`.
     pub(crate) fn servers(&self, dir: &Path) -> Result<Vec<Server>, Error> {
         self.servers.iter().map(|(table, name, words)| table.server(name, words.as_ref(), dir)).collect()
     }
 
-    /// What was accepted of its MCP servers.
+    /// Returns the accepted definitions of its MCP servers.
     pub(crate) fn pins(&self) -> &Pins {
         &self.pins
     }
 
-    /// The model that answers, if the agent has one of its own.
+    /// Returns the agent's model, or `None` if it names none.
     pub(crate) fn model(&self) -> Option<&ModelName> {
         self.folded.models.first().or(self.folded.model.as_ref())
     }
 
-    /// Adds the models that answer where its own cannot.
+    /// Adds the agent's fallback models.
     pub(crate) fn with_fallbacks(&self, builder: Builder) -> Builder {
         builder.fallback_models(self.folded.models.iter().skip(1).map(ModelName::as_str))
     }
 
-    /// What it is called.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Adds the agent to a builder. It works in this directory.
+    /// Adds the agent to a builder. The agent works in `dir`.
     pub(crate) fn build(&self, builder: Builder, dir: &Path) -> Result<Builder, Error> {
         let AgentTable { builtin, files, fetch, shell, budget, .. } = &self.agent;
         let Overlay { system, provider_wait_s, model_calls, capabilities, .. } = self.folded.clone();
@@ -521,7 +522,7 @@ impl AgentFile {
                 Group::ReadMore => builder.builtin(Builtin::ReadMore),
                 Group::Todo => builder.builtin(Builtin::Todo),
                 Group::AskUser => builder.builtin(Builtin::AskUser),
-                // With its rules, below.
+                // Added below, with its rules.
                 Group::Fetch => builder,
             };
         }
@@ -574,13 +575,13 @@ impl AgentFile {
         Ok(builder.tools(commands))
     }
 
-    /// A file that the agent is made of and that lies in this directory.
+    /// Returns a file of the agent that is inside this directory, if there is one.
     fn part_below(&self, place: &Path) -> Option<&PathBuf> {
         let mut parts = self.own.iter().chain(&self.documents);
         parts.find(|part| part.canonicalize().is_ok_and(|part| part.starts_with(place)))
     }
 
-    /// Refuses servers behind walls that could change what the agent is made of.
+    /// Refuses sandboxed MCP servers that could write to files of the agent.
     fn check_servers(&self, dir: &Path) -> Result<(), Error> {
         for (table, name, _) in &self.servers {
             for write in &table.write {
@@ -600,12 +601,12 @@ impl AgentFile {
     }
 }
 
-/// Where what was accepted of an agent's MCP servers is kept: beside its file.
+/// Returns the path of the accepted MCP definitions, next to the agent's file.
 pub(crate) fn pins_of(agent: &Path) -> PathBuf {
     agent.with_extension("mcp.json")
 }
 
-/// What a fold says of the parts that are made here.
+/// Converts a folded overlay back to the parts of a table that this module builds.
 fn table_of(folded: &Overlay) -> Result<AgentTable, serde_json::Error> {
     let Overlay { builtin, tools, mcp, hooks, settings, .. } = folded;
     let made = json!({ "builtin": builtin, "tools": tools, "mcp": mcp, "hooks": hooks });
@@ -615,7 +616,7 @@ fn table_of(folded: &Overlay) -> Result<AgentTable, serde_json::Error> {
 }
 
 impl McpTable {
-    /// Its program, if it has one and not an address.
+    /// Returns the server's program, or `None` if it is reached by URL.
     pub(super) fn words(&self, home: &Path) -> Result<Option<Words>, String> {
         if self.sandbox && self.command.is_none() {
             return Err("only a `command` can have a `sandbox`".to_owned());
@@ -635,7 +636,7 @@ impl McpTable {
 }
 
 impl ToolTable {
-    /// Its program.
+    /// Returns the tool's program.
     pub(super) fn words(&self, home: &Path) -> Result<Words, String> {
         Words::find(&self.command, home).and_then(|words| words.passing_on(&self.env))
     }

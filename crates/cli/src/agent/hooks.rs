@@ -1,4 +1,4 @@
-//! Hooks of an agent as its file says them: programs that run at points of its turns.
+//! The `[[hooks]]` tables of an agent: programs that run at points of its turns.
 use super::program::{Words, made_of};
 use outlast::Error;
 use outlast::hook::HookAt;
@@ -39,7 +39,7 @@ pub(crate) struct HookTable {
     env: Vec<String>,
 }
 
-/// A hook whose program is there.
+/// A hook whose program was found.
 #[derive(Clone, Debug)]
 pub(crate) struct Hook {
     usage: HookUse,
@@ -47,7 +47,7 @@ pub(crate) struct Hook {
 }
 
 impl HookTable {
-    /// Finds the program. What contradicts itself is refused.
+    /// Finds the program. Refuses contradictory settings.
     pub(crate) fn hook(&self, home: &Path) -> Result<Hook, String> {
         let usual = HookUse::new(self.name.clone(), self.point);
         let usage = HookUse {
@@ -66,12 +66,12 @@ impl HookTable {
 }
 
 impl Hook {
-    /// What runs.
+    /// Returns the program with its arguments.
     pub(super) fn words(&self) -> &Words {
         &self.words
     }
 
-    /// The hook as it runs in this directory.
+    /// Returns the hook, to be run in `dir`.
     pub(crate) fn in_dir(&self, dir: &Path) -> Result<HookAt, Error> {
         let Self { usage, words } = self;
         let mut hook = hook(usage.name.as_str(), usage.point, words.in_dir(dir))?;

@@ -1,4 +1,4 @@
-//! Agents that stand on what the database keeps, planned anew whenever that changes.
+//! Rebuilds the agents that depend on the database whenever the stored configuration changes.
 use super::file::AgentFile;
 use super::layers::Place;
 use super::staff::{Member, Staff};
@@ -11,18 +11,18 @@ use outlast::{Builder, Error, Kind};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// Plans the agents of the database, and those of the configuration that stand on something in it.
+/// Plans the agents of the database, and the agents of the configuration that depend on it.
 pub(super) struct Kept {
     agent: Agent,
-    /// What the configuration says.
+    /// The agents of the configuration.
     written: Staff,
-    /// The names of agents that need nothing of the database: they count before what it has.
+    /// The names of agents that do not depend on the database. They take precedence over stored agents.
     made: BTreeSet<String>,
-    /// What the agent that answers first is called, if it needs the database.
+    /// The name of the first agent, if it depends on the database.
     first: Option<String>,
-    /// Where agents work.
+    /// The working directory of the agents.
     dir: PathBuf,
-    /// Where everything is kept, which no agent may change.
+    /// The database file, which no agent may change.
     database: PathBuf,
 }
 
@@ -37,7 +37,7 @@ impl Kept {
         Ok(Self { agent, written, made, first, dir: here()?, database })
     }
 
-    /// Whether the configuration has an agent of this name.
+    /// Returns whether the configuration has an agent with this name.
     fn is_written(&self, name: &str) -> bool {
         self.written.names().any(|written| written == name)
     }
@@ -94,7 +94,7 @@ impl Tailor for Kept {
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
         let layer = match new.kind {
-            // It is made, and what is wrong with it found.
+            // The runtime builds the agent, which finds its errors.
             ConfigKind::Agent => return Ok(()),
             ConfigKind::Harness => Layer { parent: Some(new.name.clone()), ..Layer::default() },
             ConfigKind::Capability => {
@@ -105,7 +105,7 @@ impl Tailor for Kept {
         let staff = self.written.clone().and_kept(kept.to_vec());
         let place = Place::elsewhere(format!("{} {}", new.kind, new.name));
         match staff.member(new.name.clone(), layer, None, &place) {
-            // What else it needs, an agent may bring, or somebody may keep later.
+            // An agent may provide the rest, or it may be stored later.
             Err(error) if error.kind() == Kind::ConfigInvalid => Err(error),
             _ => Ok(()),
         }

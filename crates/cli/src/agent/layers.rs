@@ -1,5 +1,7 @@
-//! Tables as layers: what is written in a file becomes data that can be folded, kept and compared. Paths are made whole here,
-//! because a layer is used elsewhere than it is written.
+//! Turns tables of a file into layers that can be folded, stored and compared.
+//!
+//! Paths become absolute here, because a layer may be used in another directory than the one it was written
+//! in.
 use super::file::{
     AgentFile, AgentTable, DocumentFile, DocumentTable, FetchTable, Group, McpTable, ToolTable, pins_of,
 };
@@ -19,43 +21,43 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-/// Where something is written: in a table of a file, or in the database.
+/// The source of a table: a place in a file, or the database.
 pub(crate) struct Place<'a> {
     document: Option<&'a Document>,
     at: Vec<&'a str>,
-    /// What it is, as a person is told it: `agent shop`.
+    /// A description for error messages, like `agent shop`.
     pub(super) what: String,
     home: PathBuf,
 }
 
 impl<'a> Place<'a> {
-    /// A table of a file.
+    /// Creates the place of a table in a file.
     pub(super) fn within(document: &'a Document, at: &[&'a str], what: String) -> Result<Self, Error> {
         Ok(Self { document: Some(document), at: at.to_vec(), what, home: document.home()? })
     }
 
-    /// In no file. Paths there are whole.
+    /// Creates a place outside of any file. All paths there are absolute.
     pub(super) fn elsewhere(what: String) -> Self {
         Self { document: None, at: Vec::new(), what, home: PathBuf::from("/") }
     }
 
-    /// The files of it: where it is written, and what was accepted of its MCP servers.
+    /// Returns its files: the file it is written in, and the accepted definitions of its MCP servers.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         let written = self.document.map(|document| document.path().to_owned());
         written.into_iter().flat_map(|written| [pins_of(&written), written]).collect()
     }
 
-    /// The files that its documents are read from.
+    /// Returns the files that its documents are read from.
     pub(super) fn document_files(&self) -> Result<Vec<PathBuf>, Error> {
         self.document.map_or_else(|| Ok(Vec::new()), document_files)
     }
 
-    /// From where paths count.
+    /// Returns the directory that relative paths refer to.
     pub(super) fn home(&self) -> &Path {
         &self.home
     }
 
-    /// Says what is wrong with something in it.
+    /// Returns an error about a value in this place.
     pub(super) fn invalid(&self, steps: &[&str], what: &str) -> Error {
         match self.document {
             Some(document) => document.invalid(&[&self.at, steps].concat(), what),
@@ -63,7 +65,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Says what is wrong with a tool of this name.
+    /// Returns an error about the tool with this name.
     pub(super) fn of_tool(&self, name: &str, what: &str) -> Error {
         let tools = self
             .document
@@ -75,11 +77,11 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The files that the documents of a configuration are read from, whichever agent, harness or capability has them.
+/// Returns the files of all documents of a configuration: of its agents, harnesses and capabilities.
 pub(super) fn document_files(document: &Document) -> Result<Vec<PathBuf>, Error> {
     let mut tables: Vec<Vec<String>> = vec![vec!["documents".to_owned()]];
     for kind in ["agents", "harnesses", "capabilities"] {
-        // A file with one agent may list its capabilities.
+        // In the file of a single agent, `capabilities` may be a list.
         for name in document.names(&[kind]).unwrap_or_default() {
             tables.push(vec![kind.to_owned(), name, "documents".to_owned()]);
         }
@@ -158,7 +160,7 @@ struct NeedsTable {
 }
 
 impl AgentTable {
-    /// Whether the programs of its own tools and servers are there.
+    /// Checks that the programs of its tools and MCP servers exist.
     pub(super) fn check_programs(&self, place: &Place<'_>) -> Result<(), Error> {
         for tool in &self.tools {
             tool.words(place.home()).map_err(|what| place.of_tool(tool.name.as_str(), &what))?;
@@ -175,7 +177,8 @@ impl AgentTable {
         Ok(())
     }
 
-    /// Whether its directory is below the one the agent works in. What came over the network is held to that too.
+    /// Checks that `files` is below the working directory of the agent. This also applies to agents from the
+    /// network.
     pub(super) fn check_files(&self, place: &Place<'_>) -> Result<(), Error> {
         let below = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
         let is_below = |files: &PathBuf| files.components().all(below) && !files.as_os_str().is_empty();
@@ -187,8 +190,9 @@ impl AgentTable {
         Err(place.invalid(&["files"], &what))
     }
 
-    /// Refuses a shell that has no directory of its own: there it may change everything, so nothing that the agent is made of may lie
-    /// in it.
+    /// Refuses a shell without its own directory.
+    ///
+    /// A shell may change everything in its directory, so no file of the agent may be there.
     pub(super) fn check_shell(&self, place: &Place<'_>) -> Result<(), Error> {
         let what = match (&self.shell, &self.files) {
             (Some(_), None) => "the shell works in the directory for files; add `files = \"…\"`",
@@ -201,7 +205,7 @@ impl AgentTable {
         Err(place.invalid(&["shell"], what))
     }
 
-    /// The table as a layer.
+    /// Converts the table to a layer.
     pub(super) fn layer(mut self, place: &Place<'_>) -> Result<Layer, Error> {
         let parent = self.parent.take();
         self.name = None;
@@ -223,7 +227,7 @@ impl AgentTable {
 }
 
 impl CapabilityTable {
-    /// The table as a capability.
+    /// Converts the table to a capability.
     pub(super) fn capability(mut self, place: &Place<'_>) -> Result<Capability, Error> {
         let NeedsTable { capabilities, settings, env, programs } = std::mem::take(&mut self.needs);
         let description = std::mem::take(&mut self.description);
@@ -251,7 +255,7 @@ fn rules(tables: &[RuleTable], place: &Place<'_>) -> Result<Vec<Rule>, Error> {
     Ok(rules)
 }
 
-/// Makes paths whole and reads documents, so that what is said means the same wherever it is used.
+/// Makes paths absolute and reads documents, so that a layer means the same in every directory.
 fn make_whole(
     tools: &mut [ToolTable],
     mcp: &mut BTreeMap<String, McpTable>,
@@ -280,7 +284,10 @@ fn make_whole(
     Ok(())
 }
 
-/// The same for hooks. Of two with one name and point the second would take the place of the first, as one of a higher layer may.
+/// Makes the paths of hooks absolute, and refuses duplicates.
+///
+/// In a higher layer, a hook with the same name and point replaces the lower one. In one table, this would
+/// hide a mistake.
 fn hooks_whole(hooks: &mut [HookTable], place: &Place<'_>) -> Result<(), Error> {
     for at in 0..hooks.len() {
         let HookTable { name, point, .. } = &hooks[at];
@@ -297,7 +304,7 @@ fn overlay(table: &impl Serialize, rules: Vec<Rule>, place: &Place<'_>) -> Resul
     let invalid = |cause: serde_json::Error| place.invalid(&[], &cause.to_string());
     let mut value = serde_json::to_value(table).map_err(invalid)?;
     if let Some(members) = value.as_object_mut() {
-        // Nothing said is not the same as nothing allowed.
+        // An absent `network` allows everything, but an empty list allows nothing.
         members.retain(|name, value| {
             !value.is_null() && (name == "network" || value.as_array().is_none_or(|list| !list.is_empty()))
         });
@@ -305,7 +312,7 @@ fn overlay(table: &impl Serialize, rules: Vec<Rule>, place: &Place<'_>) -> Resul
     Ok(Overlay { rules, ..Overlay::from_json(value).map_err(invalid)? })
 }
 
-/// An agent of these layers. What its capabilities need must be there.
+/// Folds layers into an agent. The requirements of its capabilities must be met.
 pub(super) fn folded(
     name: String,
     layers: Vec<Placed>,
@@ -323,7 +330,7 @@ pub(super) fn folded(
     AgentFile::of(name, folded, place)
 }
 
-/// The first thing that is needed and not there.
+/// Returns the first unmet requirement.
 fn missing(needs: &Requires, folded: &Overlay) -> Option<String> {
     let setting = needs.settings.iter().find(|setting| !folded.settings.contains_key(*setting));
     let variable =

@@ -1,12 +1,13 @@
-//! A command as a person writes it down: words, the first of which is a program.
+//! A command as a list of words, the first of which is a program.
 //!
-//! No shell reads them. A program with a slash in its name, and any word that begins with `./` or `../`, is a path from
-//! where the command is written, not from where it will work.
+//! No shell parses the words. Relative paths refer to the directory of the file that contains the command,
+//! not to the working directory. A path is a program name with a slash, or a word that starts with `./` or
+//! `../`.
 use outlast::tools::command::Program;
 use outlast::vocab::{Hash, canon};
 use std::path::{Path, PathBuf};
 
-/// A command whose program is there.
+/// A command whose program was found.
 #[derive(Clone, Debug)]
 pub(crate) struct Words {
     program: PathBuf,
@@ -15,7 +16,7 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// Finds the program of a command that was written down in this directory.
+    /// Finds the program of a command. Relative paths refer to `home`.
     pub(crate) fn find(words: &[String], home: &Path) -> Result<Self, String> {
         let resolved = |word: &String| {
             let is_path = word.starts_with("./") || word.starts_with("../");
@@ -38,7 +39,7 @@ impl Words {
         Ok(Self { program, args: args.iter().map(resolved).collect(), passed_on: Vec::new() })
     }
 
-    /// Lets the program see these variables of our environment, which must be set.
+    /// Passes environment variables on to the program. Fails if one of them is not set.
     pub(crate) fn passing_on(mut self, names: &[String]) -> Result<Self, String> {
         if let Some(missing) = names.iter().find(|name| std::env::var_os(name).is_none()) {
             return Err(format!("the environment has no variable `{missing}`, which the program is to see"));
@@ -47,19 +48,19 @@ impl Words {
         Ok(self)
     }
 
-    /// Lets the program see all of our environment.
+    /// Passes the whole environment on to the program.
     pub(crate) fn passing_on_all(mut self) -> Self {
         self.passed_on.extend(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()));
         self
     }
 
-    /// The files that it names: its program, and what it is passed by a path.
+    /// Returns the files that the command names: its program and all arguments that are paths.
     pub(super) fn files(&self) -> impl Iterator<Item = PathBuf> {
         let named = std::iter::once(&self.program).chain(&self.args);
         named.filter(|path| path.components().count() > 1).cloned()
     }
 
-    /// The program as it runs in this directory.
+    /// Returns the program, to be run in `dir`.
     pub(crate) fn in_dir(&self, dir: &Path) -> Program {
         Program {
             program: self.program.clone().into(),
@@ -70,7 +71,7 @@ impl Words {
     }
 }
 
-/// The words of a command with every path made whole, so that they mean the same from anywhere.
+/// Returns the words with absolute paths, which mean the same in every directory.
 pub(crate) fn whole(words: &[String], home: &Path) -> Vec<String> {
     let made = |(at, word): (usize, &String)| {
         let is_path = word.starts_with("./") || word.starts_with("../") || (at == 0 && word.contains('/'));
@@ -79,12 +80,13 @@ pub(crate) fn whole(words: &[String], home: &Path) -> Vec<String> {
     words.iter().enumerate().map(made).collect()
 }
 
-/// The fingerprint of a command whose paths are whole, with the variables that it sees. What their values are is not in it.
+/// Returns the fingerprint of a command with absolute paths and the names of its environment variables,
+/// without their values.
 pub(crate) fn made_of(words: &[String], env: &[String]) -> Hash {
     canon::fingerprint(&(words, env))
 }
 
-/// Whether a program can be run: at its path, or somewhere on the path that programs are looked for on.
+/// Returns whether a program exists and is executable. A bare name is searched in `PATH`.
 pub(crate) fn is_there(program: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     let runs = |place: &Path| {

@@ -1,4 +1,4 @@
-//! `[[rates]]`: how often calls may go out.
+//! The `[[rates]]` tables: rate limits of calls.
 use super::layers::Place;
 use outlast::Error;
 use outlast::vocab::message::RateName;
@@ -45,7 +45,7 @@ enum Full {
 }
 
 impl RateTable {
-    /// The rate, or what is wrong with it.
+    /// Converts the table to a rate limit. The error says what is wrong.
     fn rate(&self) -> Result<Rate, String> {
         let name = &self.name;
         let most = self.wait_s.map(|seconds| Duration::from_secs(seconds.get().into()));
@@ -63,7 +63,7 @@ impl RateTable {
     }
 }
 
-/// The rates of a table.
+/// Converts the tables to rate limits. Their names must be unique.
 pub(super) fn rates(tables: &[RateTable], place: &Place<'_>) -> Result<Vec<Rate>, Error> {
     let mut rates: Vec<Rate> = Vec::new();
     for (index, table) in tables.iter().enumerate() {

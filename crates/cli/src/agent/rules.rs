@@ -1,4 +1,4 @@
-//! The rules of an agent as tables of its file.
+//! The `[[rules]]` tables of an agent: its policy.
 use outlast::vocab::OrgId;
 use outlast::vocab::approval::Escalation;
 use outlast::vocab::cost::Cost;
@@ -189,7 +189,7 @@ impl From<ProvenanceTable> for ValueTrust {
 }
 
 impl RuleTable {
-    /// The rule, or what is wrong with it.
+    /// Converts the table to a rule. The error says what is wrong.
     pub(super) fn rule(&self) -> Result<Rule, String> {
         let name = &self.name;
         let tests = self.tests.iter().map(TestTable::test).collect::<Result<_, _>>();
@@ -216,7 +216,7 @@ impl RuleTable {
         Ok(rule)
     }
 
-    /// When the rule is for.
+    /// Returns the times at which the rule applies.
     fn times(&self) -> Result<Option<Times>, String> {
         let Self { days, hours, zone, .. } = self;
         if days.is_none() && hours.is_none() && zone.is_none() {

@@ -1,35 +1,36 @@
-//! Agent Skills and AGENTS.md as layers. A skill becomes a capability: its name and description are in the prompt, its text and
-//! the files beside it are documents that the model opens when it needs them.
+//! Reads Agent Skills and `AGENTS.md` as layers.
+//!
+//! A skill becomes a capability. The prompt contains its name and description. Its text and the files next to
+//! it become documents, which the model opens when it needs them.
 use crate::config::document::{FILE_BYTES, read_text};
 use outlast::vocab::overlay::{Capability, Layer, Overlay};
 use outlast::{Error, Kind};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The file that makes a folder a skill.
+/// The file that marks a folder as a skill.
 const SKILL: &str = "SKILL.md";
 
-/// Files of one skill.
+/// The maximum number of files of one skill.
 const FILES: usize = 200;
 
-/// The longest name and the longest description that the specification allows.
+/// The maximum lengths of a name and a description, from the specification.
 const NAME: usize = 64;
 const DESCRIPTION: usize = 1_024;
 
-/// A skill with the files that are its documents.
+/// A skill with its files.
 pub(crate) struct Skill {
-    /// What it is called.
     pub(crate) name: String,
-    /// What it does, and when to use it.
+    /// The purpose of the skill, and when to use it.
     pub(crate) description: String,
-    /// Its texts: the path by which the model opens each, and the file.
+    /// Its text files, by the path with which the model opens each.
     pub(crate) files: BTreeMap<String, PathBuf>,
-    /// Files that are not among them, and why.
+    /// Files that were left out, each with the reason.
     pub(crate) left_out: Vec<(PathBuf, String)>,
 }
 
 impl Skill {
-    /// What the model is told of it before it is used.
+    /// Returns the text about the skill for the prompt.
     pub(crate) fn told(&self) -> String {
         let Self { name, description, files, .. } = self;
         let main = format!("{name}/{SKILL}");
@@ -39,7 +40,7 @@ impl Skill {
         format!("Skill `{name}`: {description}\nBefore you use it, open `{main}` with `open_document`.{more}")
     }
 
-    /// The skill as a capability.
+    /// Converts the skill to a capability.
     pub(crate) fn capability(&self) -> Result<Capability, Error> {
         let mut documents = BTreeMap::new();
         for (path, file) in &self.files {
@@ -50,7 +51,7 @@ impl Skill {
     }
 }
 
-/// The skills of a folder: itself, or its folders that are one.
+/// Reads the skill in this folder, or all skills in its subfolders.
 pub(crate) fn read(folder: &Path) -> Result<Vec<Skill>, Error> {
     if folder.join(SKILL).is_file() {
         return Ok(vec![skill(folder)?]);
@@ -68,7 +69,7 @@ pub(crate) fn read(folder: &Path) -> Result<Vec<Skill>, Error> {
     Ok(skills)
 }
 
-/// Instructions like AGENTS.md as an agent.
+/// Reads a file like `AGENTS.md` as an agent.
 pub(crate) fn instructions(path: &Path) -> Result<Layer, Error> {
     let system = read_text(path, "instructions")?;
     if system.trim().is_empty() {
@@ -124,7 +125,8 @@ fn skill(folder: &Path) -> Result<Skill, Error> {
     Ok(skill)
 }
 
-/// Adds the files of a folder and of those in it. Links are passed over: they may lead anywhere.
+/// Adds the files of a folder and its subfolders. Symbolic links are skipped, because they may point
+/// anywhere.
 fn gather(folder: &Path, at: &str, skill: &mut Skill) -> Result<(), Error> {
     for entry in entries(folder)? {
         let Some(name) = entry.file_name().and_then(|name| name.to_str()) else { continue };
@@ -153,7 +155,8 @@ fn gather(folder: &Path, at: &str, skill: &mut Skill) -> Result<(), Error> {
 
 type Fields = BTreeMap<String, (usize, String)>;
 
-/// The fields of the front matter with their lines: texts, plain, quoted or in blocks. What is nested is passed over.
+/// Parses the front matter into fields with their line numbers. Values may be plain, quoted, or blocks.
+/// Nested values are skipped.
 fn front_matter(text: &str) -> Result<Fields, (usize, &'static str)> {
     let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim_end())).peekable();
     if lines.next().is_none_or(|(_, line)| line.trim_start_matches('\u{feff}') != "---") {

@@ -1,5 +1,7 @@
-//! The agents there are: those of `outlast.toml`, those in the database, and those in files of their own. All stand on the
-//! same harnesses and switch on the same capabilities; what `outlast.toml` names counts before what the database has.
+//! Finds agents in `outlast.toml`, in the database, and in single agent files.
+//!
+//! All agents share the same harnesses and capabilities. If `outlast.toml` and the database use the same
+//! name, `outlast.toml` wins.
 use super::file::{AgentFile, AgentTable, pins_of};
 use super::layers::{CapabilityTable, Place, document_files, folded};
 use super::rates::{RateTable, rates};
@@ -19,41 +21,37 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What a configuration says of agents.
+/// All agents, harnesses and capabilities of a configuration.
 #[derive(Clone)]
 pub(crate) struct Staff {
     document: Option<Document>,
-    /// Harnesses and capabilities.
     pub(crate) registry: Registry,
     agents: BTreeMap<String, Written>,
-    /// How often calls of all of them may go out.
+    /// Rate limits that apply to all agents.
     rates: Vec<Rate>,
     pins: Pins,
 }
 
-/// An agent as it is found.
+/// The source of an agent.
 #[derive(Clone)]
 enum Written {
-    /// In the configuration.
+    /// A table of the configuration.
     Here(Box<AgentTable>),
-    /// In the database.
+    /// A version in the database.
     Stored(StoredConfig),
 }
 
-/// What can be kept in a database.
+/// A configuration that can be stored in a database.
 pub(crate) struct Kept {
-    /// What it is.
     pub(crate) kind: ConfigKind,
-    /// What it is called.
     pub(crate) name: String,
-    /// What it says.
     pub(crate) body: Value,
 }
 
-/// What a file says of agents, harnesses and capabilities, as it can be kept. Paths in it are whole.
+/// Reads the agents, harnesses and capabilities of a file, ready to be stored. Their paths are absolute.
 pub(crate) fn kept_of(path: &Path) -> Result<Vec<Kept>, Error> {
     let document = Document::read(path, "agent")?;
-    // A file with one agent may list its capabilities.
+    // In the file of a single agent, `capabilities` may be a list.
     let named = |table: &&str| document.names(&[table]).is_ok_and(|names| !names.is_empty());
     if !["agents", "harnesses", "capabilities"].iter().any(named) {
         let Agent { name, layer, .. } = Agent::read(&document)?;
@@ -82,7 +80,7 @@ fn json(value: &impl serde::Serialize) -> Result<Value, Error> {
     serde_json::to_value(value).map_err(|cause| Error::new(Kind::Internal, cause.to_string()))
 }
 
-/// An agent in a file of its own.
+/// An agent in a single agent file.
 struct Agent<'a> {
     name: String,
     layer: Layer,
@@ -100,21 +98,20 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// An agent with the layers it is made of, the root first.
+/// An agent with its layers.
 pub(crate) struct Member {
-    /// The agent.
     pub(crate) agent: AgentFile,
-    /// Its layers.
+    /// The layers, root first.
     pub(crate) layers: Vec<Placed>,
 }
 
 impl Staff {
-    /// The agents, harnesses and capabilities of a configuration.
+    /// Reads the agents, harnesses and capabilities of a configuration.
     pub(crate) fn read(configuration: &Configuration) -> Result<Self, Error> {
         Self::of(configuration.document()?)
     }
 
-    /// Those of a file.
+    /// Reads the agents, harnesses and capabilities of a file.
     pub(crate) fn of(document: Option<Document>) -> Result<Self, Error> {
         let (mut registry, mut agents, mut pins) = (Registry::default(), BTreeMap::new(), Pins::default());
         let rates = document.as_ref().map(everywhere).transpose()?.unwrap_or_default();
@@ -141,7 +138,7 @@ impl Staff {
         Ok(Self { document, registry, agents, rates, pins })
     }
 
-    /// With what the database has, if there is one.
+    /// Adds the configurations of the database, if it exists.
     pub(crate) async fn and_stored(self, data: &Data) -> Result<Self, Error> {
         if data.server.is_some() || !data.path.exists() {
             return Ok(self);
@@ -149,7 +146,7 @@ impl Staff {
         self.and_kept_in(data.open().await?.as_ref()).await
     }
 
-    /// With what this database has.
+    /// Adds the configurations of this database.
     pub(crate) async fn and_kept_in(self, store: &dyn Store) -> Result<Self, Error> {
         let mut kept = Vec::new();
         for kind in ConfigKind::ALL {
@@ -158,8 +155,10 @@ impl Staff {
         Ok(self.and_kept(kept))
     }
 
-    /// With what a database has. A name that the configuration has too is the configuration's. What a newer program kept and this
-    /// one cannot read is left out: only the agents that stand on it cannot be made.
+    /// Adds stored configurations. If the configuration has the same name, it wins.
+    ///
+    /// Versions that this program cannot read, such as those of a newer one, are left out. Only agents that
+    /// depend on them cannot be built.
     pub(crate) fn and_kept(mut self, kept: Vec<StoredConfig>) -> Self {
         for stored in kept {
             match stored.kind {
@@ -181,7 +180,7 @@ impl Staff {
         self
     }
 
-    /// Where an agent is found, as a person is told it.
+    /// Returns the source of an agent, for display.
     pub(crate) fn source(&self, name: &str) -> String {
         match (self.agents.get(name), &self.document) {
             (Some(Written::Stored(stored)), _) => format!("database, version {}", stored.version),
@@ -190,7 +189,7 @@ impl Staff {
         }
     }
 
-    /// Every table of agents, harnesses and capabilities that cannot be read, with what is wrong with it.
+    /// Returns an error for each table of agents, harnesses and capabilities that cannot be read.
     pub(crate) fn misread(document: &Document) -> Result<Vec<Error>, Error> {
         let mut wrong: Vec<Error> = everywhere(document).err().into_iter().collect();
         for kind in ["harnesses", "agents"] {
@@ -209,12 +208,12 @@ impl Staff {
         Ok(wrong)
     }
 
-    /// The names of the agents there are.
+    /// Returns the names of all agents.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.agents.keys().map(String::as_str)
     }
 
-    /// An agent of the configuration or the database, with a layer over it.
+    /// Returns an agent of the configuration or the database, with an optional overlay.
     pub(crate) fn named(&self, name: &str, over: Option<&Path>) -> Result<Member, Error> {
         let (document, table) = match (self.agents.get(name), &self.document) {
             (Some(Written::Here(table)), Some(document)) => (document, table.as_ref()),
@@ -226,13 +225,13 @@ impl Staff {
         self.member(name.to_owned(), table.clone().layer(&place)?, over, &place)
     }
 
-    /// A version of an agent that the database has, with a layer over it.
+    /// Returns a stored version of an agent, with an optional overlay.
     pub(crate) fn stored(&self, stored: &StoredConfig, over: Option<&Path>) -> Result<Member, Error> {
         let place = Place::elsewhere(format!("agent {}", stored.name));
         self.member(stored.name.clone(), stored.parse()?, over, &place)
     }
 
-    /// An agent in a file of its own, with a layer over it.
+    /// Returns the agent of a single agent file, with an optional overlay.
     pub(crate) fn in_file(&self, path: &Path, over: Option<&Path>) -> Result<Member, Error> {
         let document = Document::read(path, "agent")?;
         let Agent { name, layer, place } = Agent::read(&document)?;
@@ -246,7 +245,7 @@ impl Staff {
         Ok(Member { agent: agent.accepted(pins), layers })
     }
 
-    /// An agent of this layer, with a layer over it.
+    /// Builds an agent from its layer, with an optional overlay.
     pub(super) fn member(
         &self,
         name: String,
@@ -270,7 +269,7 @@ impl Staff {
         Ok(Member { agent: agent.accepted(self.pins.clone()).with_documents(documents), layers })
     }
 
-    /// Says that there is no agent of this name.
+    /// Returns the error for an unknown agent name, with a suggestion.
     pub(crate) fn unknown(&self, name: &str) -> Error {
         let names: Vec<&str> = self.names().collect();
         let meant = keys::nearest(name, &names).map(|meant| format!("; did you mean `{meant}`?"));
@@ -280,19 +279,19 @@ impl Staff {
     }
 }
 
-/// What a version says, unless this program cannot read it.
+/// Parses a stored configuration. Returns `None` if this program cannot read it.
 fn readable<T: DeserializeOwned>(stored: &StoredConfig) -> Option<T> {
     let read = stored.parse();
     read.inspect_err(|error| tracing::warn!(%error, "a stored configuration is left out")).ok()
 }
 
-/// The rates that a configuration has for all agents.
+/// Reads the rate limits that apply to all agents.
 fn everywhere(document: &Document) -> Result<Vec<Rate>, Error> {
     let tables: Vec<RateTable> = document.value(&["rates"])?.unwrap_or_default();
     rates(&tables, &Place::within(document, &[], "outlast.toml".to_owned())?)
 }
 
-/// A layer in a file of its own.
+/// Reads an overlay from a file.
 pub(super) fn overlay(path: &Path) -> Result<Overlay, Error> {
     let document = Document::read(path, "overlay")?;
     keys::check(&document, &schema::agent())?;

@@ -1,4 +1,4 @@
-//! `outlast agents`: which agents there are, what each comes to, and how two differ.
+//! `outlast agents`: lists, shows, compares, validates and audits agents.
 mod audit;
 mod delete;
 mod import;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Letters of a value in a line.
+/// The maximum length of a value in a line, in characters.
 const LETTERS: usize = 100;
 
 /// The model of an agent that names none.
@@ -73,7 +73,6 @@ enum What {
 }
 
 impl Agents {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
         if let What::Import(import) = &self.what {
             return import.run(data).await.map(|()| ExitCode::SUCCESS);
@@ -102,7 +101,7 @@ impl Agents {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Makes every agent as a worker would at its start.
+    /// Builds every agent as a starting worker would, and reports which ones fail.
     fn validate(&self, staff: &Staff, json: bool) -> ExitCode {
         let mut all = ExitCode::SUCCESS;
         for name in staff.names() {
@@ -130,7 +129,7 @@ impl Agents {
     }
 }
 
-/// Prints how two packages differ.
+/// Prints the differences between two packages.
 fn differ(a: &Pinned, b: &Pinned, json: bool) -> Result<(), Error> {
     print_difference(&difference::between(&json_of(a)?, &json_of(b)?), json);
     Ok(())
@@ -153,13 +152,13 @@ fn member(staff: &Staff, agent: &str) -> Result<Member, Error> {
     if is_file(agent) { staff.in_file(Path::new(agent), None) } else { staff.named(agent, None) }
 }
 
-/// What turns of an agent are pinned to.
+/// Returns the package that turns of the agent are pinned to.
 fn package(member: &Member) -> Result<Pinned, Error> {
     let model = member.agent.model().map_or(RULES, |model| model.as_str());
     member.agent.build(Outlast::ephemeral().model(model), &here()?)?.pinned()
 }
 
-/// The package of an agent, or one that turns ran under.
+/// Returns the package of an agent, of a version, or of a turn, or the package with a fingerprint.
 async fn pinned(staff: &Staff, which: &str, data: &Data) -> Result<Pinned, Error> {
     if let Some((name, version)) = which.rsplit_once('@') {
         return package(&version_of(staff, name, version, data).await?);
@@ -173,7 +172,7 @@ async fn pinned(staff: &Staff, which: &str, data: &Data) -> Result<Pinned, Error
     }
 }
 
-/// A version of an agent in the database.
+/// Returns a version of an agent in the database.
 async fn version_of(staff: &Staff, name: &str, version: &str, data: &Data) -> Result<Member, Error> {
     let versions = data.desk().await?.config_versions(ConfigKind::Agent, name).await?;
     let found = versions.iter().find(|stored| stored.version.to_string() == version).ok_or_else(|| {
@@ -223,7 +222,7 @@ fn list(staff: &Staff, json: bool) {
         let made = staff.named(name, None).and_then(|member| Ok((package(&member)?, member)));
         let (pinned, member) = match made {
             Ok(made) => made,
-            // One that cannot be made does not hide the others.
+            // An agent that cannot be built does not hide the others.
             Err(error) if json => {
                 let error = json!({ "code": error.kind().code(), "detail": error.detail() });
                 terminal::json(&json!({ "agent": name, "in": staff.source(name), "error": error }));

@@ -1,4 +1,4 @@
-//! `outlast approvals`: calls that wait for somebody's word, over all sessions (R11.2).
+//! `outlast approvals`: lists and decides the calls of all sessions that wait for an approval.
 mod inbox;
 mod shown;
 
@@ -91,14 +91,13 @@ struct Who {
 }
 
 impl Who {
-    /// Whom they ask.
+    /// Opens the database or the server in the name of this person.
     async fn desk(&self, data: &Data) -> Result<Desk, Error> {
         data.desk_by(Principal::Person(input::name("--by", &self.by)?)).await
     }
 }
 
 impl Approvals {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         match self.what {
             None if self.plain || data.json || !is_a_terminal() => questions(data).await,
@@ -121,7 +120,7 @@ impl Approvals {
     }
 }
 
-/// Whether somebody looks at what is printed and can press keys.
+/// Returns whether a person sees the output and can press keys.
 fn is_a_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
@@ -139,7 +138,7 @@ async fn questions(data: &Data) -> Result<(), Error> {
         return Ok(());
     }
     for question in &questions {
-        // What nobody sees may be what is decided about.
+        // Hidden characters could conceal part of what is approved.
         let shown = shown::question(question);
         shown.lines().for_each(|line| terminal::say(&terminal::visible(line)));
     }
@@ -181,7 +180,7 @@ async fn decide(data: &Data, id: ApprovalId, who: Who, verdict: Verdict) -> Resu
     Ok(())
 }
 
-/// What became of a word.
+/// Describes the result of a vote.
 fn said(voted: &Voted) -> String {
     let resolved = match voted {
         Voted::Counted { votes, of } => return format!("counted: {votes} of {of} approvals"),

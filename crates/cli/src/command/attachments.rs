@@ -1,4 +1,4 @@
-//! `outlast attachments`: what a session has attached, its bytes, and the sweep of contents that nothing refers to.
+//! `outlast attachments`: lists and saves the attachments of a session, and deletes unreferenced content.
 use crate::data::Data;
 use crate::desk::Desk;
 use crate::private_file;
@@ -47,7 +47,6 @@ pub(crate) struct Attachments {
 }
 
 impl Attachments {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let Some(session) = &self.session else { return self.sweep(data).await };
         let desk = data.desk().await?;
@@ -95,7 +94,7 @@ impl Attachments {
     }
 }
 
-/// Writes pieces into a new file; says how many bytes there were.
+/// Writes a stream to a new file and returns the number of bytes.
 async fn save(pieces: impl Stream<Item = Result<Bytes, Error>>, to: &Path) -> Result<u64, Error> {
     let unwritten = |cause: std::io::Error| {
         let detail = format!("{} cannot be written: {cause}", to.display());
@@ -114,7 +113,7 @@ async fn save(pieces: impl Stream<Item = Result<Bytes, Error>>, to: &Path) -> Re
     };
     let saved = saved.await;
     if saved.is_err() {
-        // Half of it, or what is not what it should be, is not left for somebody to find.
+        // Do not leave a partial or corrupt file behind.
         fs::remove_file(to).await.map_err(unwritten)?;
     }
     saved

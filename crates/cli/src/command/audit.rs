@@ -1,4 +1,4 @@
-//! `outlast audit`: who did what (S55).
+//! `outlast audit`: prints the audit log.
 use crate::data::Data;
 use crate::input;
 use crate::terminal;
@@ -31,7 +31,6 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let since = self.since.as_deref().map(|text| input::moment("--since", text, SystemClock.now()));
         let since = since.transpose()?.unwrap_or(Millis(0));
@@ -40,7 +39,7 @@ impl Audit {
             (Limits::default().page_rows, self.limit.map_or(usize::MAX, NonZeroUsize::get));
         let mut after = self.after;
         loop {
-            // One line more than is printed says whether there is more.
+            // One extra row shows whether there are more.
             let range = AuditRange { after, since, limit: left.saturating_add(1).min(rows) };
             let page = desk.audit(range).await?;
             for act in page.iter().take(left) {

@@ -1,4 +1,4 @@
-//! `outlast budgets`: what may be used, what was, and setting it.
+//! `outlast budgets`: lists and sets budgets, with what was used of them.
 use crate::data::Data;
 use crate::desk::Desk;
 use crate::terminal;
@@ -64,7 +64,6 @@ enum Every {
 }
 
 impl Budgets {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         match self.what {
             None => {
@@ -93,7 +92,7 @@ impl Budgets {
     }
 }
 
-/// Who is asked to set it. What an organisation may use is the word of whoever has the whole database.
+/// Opens the database or the server to set a budget. Only the operator may set the budget of an organisation.
 async fn desk_for(of: &Purse, data: &Data) -> Result<Desk, Error> {
     match of {
         Purse::Org(_) => data.desk_widely().await,
@@ -161,7 +160,7 @@ fn shown(amount: &Amount) -> String {
     if *amount == Amount::ZERO { "nothing".to_owned() } else { parts.join(", ") }
 }
 
-/// What counts, and who said so.
+/// Formats a limit and who set it.
 fn said(Limit { budget, by }: &Limit) -> String {
     let by = match by {
         LimitBy::Operator => "set by an operator",

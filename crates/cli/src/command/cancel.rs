@@ -1,4 +1,4 @@
-//! `outlast cancel`: asks a turn to stop.
+//! `outlast cancel`: cancels a turn.
 use crate::data::Data;
 use crate::desk::Undo;
 use crate::terminal;
@@ -22,7 +22,6 @@ pub(crate) struct Cancel {
 }
 
 impl Cancel {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let turn: TurnId = self.turn.parse()?;
         let undo = if self.undo { Undo::All } else { Undo::Nothing };

@@ -1,7 +1,8 @@
 //! `outlast chat`: a conversation in the terminal.
 //!
-//! Ctrl-C cancels the turn that runs and not the program; Ctrl-D leaves. A line that ends with a backslash goes on in
-//! the next one. While the agent waits for the answer to a question, a line is that answer.
+//! Ctrl-C cancels the running turn, not the program. Ctrl-D leaves. A line that ends with a backslash
+//! continues on the next line. While the agent waits for an answer to its question, the next line is that
+//! answer.
 use super::sessions;
 use crate::agent::Agent;
 use crate::data::Data;
@@ -28,7 +29,7 @@ use std::path::PathBuf;
 
 const PROMPT: &str = "you> ";
 
-/// Sessions that `/sessions` lists.
+/// The number of sessions that `/sessions` lists.
 const LISTED: usize = 20;
 
 const HELP: &str = "\
@@ -50,7 +51,6 @@ pub(crate) struct Chat {
 }
 
 impl Chat {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let named = self.session.as_deref().map(Named::parse).transpose()?;
         let host = self.agent.host(data).await?;
@@ -61,7 +61,7 @@ impl Chat {
 }
 
 async fn talk(host: &Host, named: Option<Named>, data: &Data) -> Result<(), Error> {
-    // A session is there from its first input on, so an idle visit leaves nothing behind.
+    // The first input creates the session, so a visit without input leaves nothing behind.
     let mut session = named;
     let mut keyboard = Keyboard::open(data)?;
     terminal::note("· /help tells what you can do here");
@@ -74,7 +74,7 @@ async fn talk(host: &Host, named: Option<Named>, data: &Data) -> Result<(), Erro
                 Ok(Then::GoOn) => {}
                 Ok(Then::Leave) => break,
                 Err(error) if error.kind() == Kind::TurnCancelled => terminal::note("· cancelled"),
-                // A turn that failed, or a command that was wrong, is no reason to leave.
+                // A failed turn or command does not end the conversation.
                 Err(error) => terminal::complain(&error),
             },
             Heard::Interrupt => terminal::note("· nothing to cancel; Ctrl-D leaves"),
@@ -85,7 +85,7 @@ async fn talk(host: &Host, named: Option<Named>, data: &Data) -> Result<(), Erro
     Ok(())
 }
 
-/// Says what a session that is visited again waits for.
+/// Prints what an existing session waits for.
 async fn greet(desk: &Desk, session: Option<&Named>) -> Result<(), Error> {
     let Some(view) = (match session {
         Some(named) => desk.find_named(named).await?,
@@ -129,7 +129,7 @@ async fn act(host: &Host, session: &mut Option<Named>, line: &str) -> Result<The
     Ok(Then::GoOn)
 }
 
-/// Takes a line for the answer to the question that is open, or else for an input.
+/// Sends a line as the answer to the open question, or else as an input.
 async fn say(host: &Host, session: &mut Option<Named>, line: &str) -> Result<(), Error> {
     let desk = host.desk();
     let found = match session {
@@ -154,7 +154,7 @@ async fn say(host: &Host, session: &mut Option<Named>, line: &str) -> Result<(),
     follow(host, followed, &mut view, AtWait::Leave).await
 }
 
-/// The session, once something was said in it.
+/// Returns the id of the session, once it has an input.
 async fn known(desk: &Desk, session: Option<&Named>) -> Result<SessionId, Error> {
     let found = match session {
         Some(named) => desk.find_named(named).await?,
@@ -184,10 +184,10 @@ async fn fork(desk: &Desk, from: SessionId, at: Option<&str>) -> Result<SessionI
     desk.fork(from, number.map(Seq), (None, None)).await
 }
 
-/// Where lines come from: a terminal with history, or a pipe.
+/// Reads lines from a terminal with history, or from a pipe.
 struct Keyboard {
     editor: Editor<Multiline, FileHistory>,
-    /// Where lines are kept, if they are.
+    /// The history file, if there is one.
     history: Option<PathBuf>,
 }
 
@@ -203,19 +203,19 @@ impl Keyboard {
         editor.set_helper(Some(Multiline));
         let mut keyboard = Self { editor, history: data.history() };
         if let Some(history) = &keyboard.history {
-            // The first conversation has no history yet.
+            // The first conversation has no history file.
             let _ = keyboard.editor.load_history(history);
         }
         Ok(keyboard)
     }
 
-    /// The next line. It is waited for on a thread of its own, so that the worker goes on meanwhile.
+    /// Reads the next line on a separate thread, so that the worker keeps running.
     async fn next(self) -> Result<(Self, Heard), Error> {
         let waited = tokio::task::spawn_blocking(move || {
             let mut keyboard = self;
             let heard = match keyboard.editor.readline(PROMPT) {
                 Ok(line) => {
-                    // A history that does not fit into memory is no reason to stop.
+                    // Failing to add to the history is not an error.
                     let _ = keyboard.editor.add_history_entry(&line);
                     Heard::Line(joined(&line))
                 }
@@ -242,12 +242,12 @@ fn no_terminal(cause: ReadlineError) -> Error {
     Error::new(Kind::IoFailed, format!("the terminal cannot be read: {cause}")).because(cause)
 }
 
-/// Lines that a backslash holds together become one input of several lines.
+/// Joins lines that end with a backslash into one input with several lines.
 fn joined(line: &str) -> String {
     line.replace("\\\n", "\n")
 }
 
-/// Asks for another line after a backslash. It completes, hints and paints nothing.
+/// Asks for another line after a backslash. It has no completion, hints or highlighting.
 struct Multiline;
 
 impl Helper for Multiline {}

@@ -1,4 +1,4 @@
-//! `outlast completions`: what a shell completes.
+//! `outlast completions`: prints the completion script of a shell.
 use crate::terminal;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -13,7 +13,6 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// Does it.
     pub(crate) fn run(self) -> Result<(), Error> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut crate::Cli::command(), "outlast", &mut script);

@@ -1,4 +1,4 @@
-//! `outlast config`: what is wrong with a configuration, and which keys there are.
+//! `outlast config`: validates a configuration and prints the schema of its keys.
 use crate::agent::fitted;
 use crate::agent::staff::{Member, Staff};
 use crate::cedar;
@@ -43,7 +43,7 @@ enum What {
 }
 
 impl Config {
-    /// Does it. A mistake is a failure.
+    /// Runs the command. A mistake in the configuration sets the exit code.
     pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
         match self.what {
             What::Schema if terminal::is_json() => {
@@ -92,7 +92,7 @@ async fn check(file: Option<PathBuf>, data: &Data) -> Result<ExitCode, Error> {
     Ok(told(&mistakes))
 }
 
-/// Whether a file is an agent and no configuration: it has keys of the one and none of the other.
+/// Returns whether a file is an agent file: it has keys of an agent, and none that only a configuration has.
 fn is_agent(document: &Document) -> Result<bool, Error> {
     let keys = |schema: Value| schema["properties"].as_object().cloned().unwrap_or_default();
     let (of_agent, of_all) = (keys(schema::agent()), keys(schema::configuration()));
@@ -103,7 +103,7 @@ fn is_agent(document: &Document) -> Result<bool, Error> {
     Ok(has(&of_agent, &of_all) && !has(&of_all, &of_agent))
 }
 
-/// An agent in a file of its own. It may stand on what `./outlast.toml` has.
+/// Checks an agent file. Its layers may come from `./outlast.toml`.
 async fn check_agent(document: &Document, data: &Data) -> Result<ExitCode, Error> {
     let mistakes = keys::unknown(document, &schema::agent())?;
     if !mistakes.is_empty() {
@@ -134,7 +134,7 @@ async fn check_agent(document: &Document, data: &Data) -> Result<ExitCode, Error
     Ok(ExitCode::SUCCESS)
 }
 
-/// A mistake with its place, if it has none of its own.
+/// Adds the line to an error that has none.
 fn placed(document: &Document, at: &[&str], error: &Error) -> Error {
     let has_place = error.detail().starts_with(&format!("{}:", document.path().display()));
     if has_place {
@@ -144,7 +144,7 @@ fn placed(document: &Document, at: &[&str], error: &Error) -> Error {
     }
 }
 
-/// What is wrong, with its code unless that says no more than that something is.
+/// Returns the error's detail, with its code unless the code is only `config.invalid`.
 fn said(error: &Error) -> String {
     if error.kind() == Kind::ConfigInvalid { error.detail().to_owned() } else { error.to_string() }
 }
@@ -169,14 +169,16 @@ fn no_mistakes(warnings: &[Error]) -> String {
     }
 }
 
-/// What is found in a configuration: what does not hold, and what is probably not meant.
+/// The mistakes and warnings of a configuration.
 #[derive(Default)]
 struct Found {
     mistakes: Vec<Error>,
     warnings: Vec<Error>,
 }
 
-/// First what cannot be read, then what does not hold. Agents may stand on what the database has.
+/// Checks a configuration: first whether it can be read, then whether its agents can be built.
+///
+/// Agents may use harnesses and capabilities from the database.
 async fn found(configuration: &Configuration, document: &Document, data: &Data) -> Result<Found, Error> {
     let mut mistakes = keys::unknown(document, &schema::configuration())?;
     for name in document.names(&["providers"])? {
@@ -184,7 +186,7 @@ async fn found(configuration: &Configuration, document: &Document, data: &Data) 
     }
     mistakes.extend(Staff::misread(document)?);
     if !mistakes.is_empty() {
-        // A key that is not known is named once, and not again by what reads the table it is in.
+        // An unknown key is reported once, not again by the table that contains it.
         mistakes.retain(|mistake| !mistake.detail().contains(": unknown field `"));
         return Ok(Found { mistakes, ..Found::default() });
     }
@@ -214,7 +216,7 @@ async fn found(configuration: &Configuration, document: &Document, data: &Data) 
     let mut warnings = Vec::new();
     let staff = Staff::of(Some(document.clone()))?.and_stored(data).await?;
     let below = foundations(document, &staff.registry)?;
-    // What an agent stands on is told where that stands, and not of the agent again.
+    // An error in a harness or capability is reported there, not again for each agent that uses it.
     let is_below = |mistake: &Error| {
         below.iter().any(|other| without_place(document, other) == without_place(document, mistake))
     };
@@ -223,7 +225,7 @@ async fn found(configuration: &Configuration, document: &Document, data: &Data) 
         match staff.named(&name, None).map_err(|error| placed(document, &at, &error)) {
             Err(mistake) if is_below(&mistake) => {}
             Err(mistake) => mistakes.push(mistake),
-            // Without any provider, every model would be one that nobody serves.
+            // Without any provider, every model would be unknown.
             Ok(_) if !are_served => {}
             Ok(Member { agent, layers }) => match fitted(&agent, configuration) {
                 Ok(Pinned { package, .. }) => warnings.extend(toolless(document, &at, &layers, &package)),
@@ -232,20 +234,20 @@ async fn found(configuration: &Configuration, document: &Document, data: &Data) 
         }
     }
     mistakes.extend(below);
-    // Several parts read one table, and each finds what is wrong with it.
+    // Several parts read the same table, and each reports its errors.
     let mut told = BTreeSet::new();
     mistakes.retain(|mistake| told.insert(mistake.detail().to_owned()));
     Ok(Found { mistakes, warnings })
 }
 
-/// What is wrong, without where.
+/// Returns the detail of an error without its line.
 fn without_place<'e>(document: &Document, mistake: &'e Error) -> &'e str {
     let place = format!("{}:", document.path().display());
     let behind = mistake.detail().strip_prefix(&place).and_then(|rest| rest.split_once(": "));
     behind.map_or(mistake.detail(), |(_, what)| what)
 }
 
-/// What does not hold of harnesses and capabilities, be an agent on them or not.
+/// Returns the errors of harnesses and capabilities, whether or not an agent uses them.
 fn foundations(document: &Document, registry: &Registry) -> Result<Vec<Error>, Error> {
     let mut mistakes = Vec::new();
     let mut check = |kind: &str, name: &str, from: String, layer: Layer| {
@@ -265,8 +267,10 @@ fn foundations(document: &Document, registry: &Registry) -> Result<Vec<Error>, E
     Ok(mistakes)
 }
 
-/// Warns of rules of an agent for tools that it does not have. Those that it stands on may have rules for others, and an MCP server may
-/// have tools that nobody has accepted yet.
+/// Warns about an agent's rules for tools that it does not have.
+///
+/// Rules of its harnesses and capabilities are not checked, because they may be for other agents. An agent
+/// with MCP servers is not checked, because its tools may not be accepted yet.
 fn toolless(document: &Document, at: &[&str], layers: &[Placed], package: &Package) -> Vec<Error> {
     if layers.iter().any(|layer| !layer.overlay.mcp.is_empty()) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! `outlast context`: what a model would be shown of a session now, and what each part of it takes (R4.10).
+//! `outlast context`: shows what a model would see of a session now, and the tokens of each part.
 use crate::data::Data;
 use crate::terminal;
 use clap::Args;
@@ -22,7 +22,6 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let desk = data.desk().await?;
         let session = desk.find(&self.session).await?;

@@ -1,4 +1,4 @@
-//! `outlast cost`: what models and tools cost, by session, agent, model, source, tool or day.
+//! `outlast cost`: sums the costs of models and tools by session, agent, model, source, tool or day.
 use crate::data::Data;
 use crate::terminal;
 use crate::words;
@@ -42,7 +42,6 @@ enum By {
 }
 
 impl Cost {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let desk = data.desk().await?;
         let session = match &self.session {

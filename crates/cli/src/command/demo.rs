@@ -1,8 +1,9 @@
-//! `outlast demo`: a turn whose process is killed with SIGKILL again and again, and nothing happens twice.
+//! `outlast demo`: kills the process of a turn with SIGKILL again and again, and shows that nothing happens
+//! twice.
 //!
-//! This process only watches, kills and acts as the outside world. The turn is driven by [`worker`], a process of its
-//! own on an SQLite file; it tells its [`progress`] in lines. What really happened is counted by the [`tools`]
-//! themselves in the [`witness`] file, not by the journal.
+//! This process watches, kills, and simulates the outside world. [`worker`] is a separate process that drives
+//! the turn on an SQLite file and prints its [`progress`] as lines. The [`tools`] count their own executions
+//! in the [`witness`] file, independent of the journal.
 mod dice;
 mod play;
 mod progress;
@@ -35,7 +36,6 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    /// Does it.
     pub(crate) fn run(self) -> Result<ExitCode, Error> {
         if let Some(dir) = self.worker {
             complete_alone(self.stage.work(&dir))?;

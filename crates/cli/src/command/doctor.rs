@@ -1,4 +1,4 @@
-//! `outlast doctor`: looks at the database, the disk and the workers, and says what is wrong and how to mend it.
+//! `outlast doctor`: checks the database, the disk and the workers, and says how to fix what is wrong.
 mod disk;
 #[cfg(target_os = "linux")]
 mod sandbox;
@@ -23,13 +23,13 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Sessions that are counted; more are said to be more.
+/// The maximum number of sessions that are counted.
 const COUNTED: usize = 10_000;
 
-/// A log of this size is not being moved into the database.
+/// A write-ahead log of this size is not being checkpointed.
 const LONG_LOG: u64 = 256 << 20;
 
-/// Room that SQLite and a few long turns need.
+/// The free space that SQLite and a few long turns need.
 const LITTLE_ROOM: u64 = 64 << 20;
 
 /// Looks at everything.
@@ -40,7 +40,7 @@ pub(crate) struct Doctor {
 }
 
 impl Doctor {
-    /// Does it. The code says whether something is wrong.
+    /// Runs the command. The exit code says whether something is wrong.
     pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
         data.only_on_a_file()?;
         let mut report = Report::default();
@@ -64,7 +64,7 @@ impl Doctor {
         Ok(report.end())
     }
 
-    /// Looks whether sinks could be started, and for outputs that were given up.
+    /// Checks that the sinks can start, and reports outputs that were given up.
     async fn sinks(&self, report: &mut Report, store: &Sqlite) -> Result<(), Error> {
         for error in self.configuration.sinks()?.iter().filter_map(|sink| sink.outlet().err()) {
             report.wrong(&error.to_string(), "no worker starts with it; mend or remove it");
@@ -78,7 +78,7 @@ impl Doctor {
         Ok(())
     }
 
-    /// Makes every agent as a worker would. Those that cannot be made are left out there.
+    /// Builds every agent as a worker would, and reports those that fail. A worker leaves them out.
     async fn agents(&self, report: &mut Report, data: &Data) -> Result<(), Error> {
         let staff = Staff::read(&self.configuration)?.and_stored(data).await?;
         for name in staff.names() {
@@ -91,9 +91,9 @@ impl Doctor {
         Ok(())
     }
 
-    /// Asks the place where contents lie to keep something.
+    /// Checks that the attachment store can store content.
     async fn contents(&self, report: &mut Report, data: &Data, store: &Sqlite) -> Result<(), Error> {
-        // Nothing refers to it, so the next sweep takes it away.
+        // Nothing refers to this content, so the next sweep deletes it.
         const PROBE: &[u8] = b"outlast doctor was here";
         let kept = match data.contents(store, &self.configuration).await {
             Ok(None) => {
@@ -113,11 +113,11 @@ impl Doctor {
     }
 }
 
-/// What was found.
+/// The findings, each with a remedy.
 #[derive(Default)]
 struct Report {
     wrong: Vec<(String, String)>,
-    /// Nothing is wrong with it, but a person may want to do something.
+    /// Not wrong, but a person may want to act on it.
     open: Vec<(String, String)>,
 }
 
@@ -160,7 +160,7 @@ fn fact(name: &str, value: &str) {
     Line::new().ink(Ink::Faint, &format!("{name:<12}")).text(value).say();
 }
 
-/// The directory of the database.
+/// Returns the directory of the database.
 fn folder(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.map_or_else(|| PathBuf::from("."), Path::to_owned)
@@ -211,7 +211,7 @@ async fn database(report: &mut Report, data: &Data, store: &Sqlite) -> Result<()
     payments(report, store).await
 }
 
-/// Lists payments whose end their authority has not taken yet.
+/// Lists payments whose end the payment authority has not confirmed.
 async fn payments(report: &mut Report, store: &Sqlite) -> Result<(), Error> {
     let owed = store.owed(Limits::default().page_rows).await?;
     fact("payments", &format!("{} whose end is not told yet", count(owed.len(), "payment", "payments")));
@@ -249,7 +249,7 @@ fn permissions(report: &mut Report, path: &Path) {
 #[cfg(not(unix))]
 fn permissions(_: &mut Report, _: &Path) {}
 
-/// Counts sessions by state. `living` workers will drive what is ready.
+/// Counts sessions by state. `living` is the number of workers that can drive ready sessions.
 async fn sessions(report: &mut Report, store: &Sqlite, living: usize) -> Result<(), Error> {
     let mut counts = [0_usize; SessionState::ALL.len()];
     let mut before = None;
@@ -277,7 +277,7 @@ async fn sessions(report: &mut Report, store: &Sqlite, living: usize) -> Result<
     Ok(())
 }
 
-/// Bytes as a person reads them.
+/// Formats a number of bytes with a unit.
 fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;

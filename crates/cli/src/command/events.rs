@@ -1,4 +1,4 @@
-//! `outlast events`: what happened in a session, from any cursor on.
+//! `outlast events`: prints the events of a session after a cursor.
 use crate::data::Data;
 use crate::desk::Desk;
 use crate::host::Events;
@@ -10,7 +10,7 @@ use outlast::vocab::record::{Record, Seq};
 use outlast::{Error, Limits, SessionId};
 use std::time::Duration;
 
-/// How often a follower looks whether another process wrote something.
+/// How often a follower checks for records of other processes.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Prints what happened in a session.
@@ -30,7 +30,6 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let desk = data.desk().await?;
         let session = desk.find(&self.session).await?.id;
@@ -62,7 +61,7 @@ impl Told {
         }
     }
 
-    /// Prints what a server tells, for ever.
+    /// Prints the events from a server. Never returns unless there is an error.
     async fn follow(&self, session: SessionId, mut events: Events) -> Result<(), Error> {
         loop {
             if let Event::Durable(record) = events.next().await? {

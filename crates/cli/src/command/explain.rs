@@ -1,4 +1,4 @@
-//! `outlast explain`: the page of an error code.
+//! `outlast explain`: prints the documentation page of an error code.
 use crate::terminal;
 use clap::Args;
 use outlast::{Error, Kind};
@@ -12,7 +12,6 @@ pub(crate) struct Explain {
 }
 
 impl Explain {
-    /// Does it.
     pub(crate) fn run(self) -> Result<(), Error> {
         if let Some(code) = self.code {
             let kind: Kind = code.parse()?;
@@ -35,7 +34,7 @@ impl Explain {
     }
 }
 
-/// The first sentence of the page.
+/// Returns the first sentence of the section "What happened".
 fn what(kind: Kind) -> String {
     let (_, told) = kind.page().split_once("## What happened").unwrap_or_default();
     let told = told.trim().replace('\n', " ");

@@ -1,4 +1,4 @@
-//! `outlast keys`: the API keys of an organisation (S28).
+//! `outlast keys`: creates, lists, checks and revokes the API keys of an organisation.
 use crate::data::Data;
 use crate::input;
 use crate::terminal;
@@ -54,7 +54,6 @@ struct Create {
 }
 
 impl Keys {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         match self.what {
             None | Some(What::List) => list(data).await,
@@ -92,7 +91,7 @@ impl Create {
     }
 }
 
-/// Makes a key in a file.
+/// Creates a key in a database file.
 async fn make(
     data: &Data,
     by: Principal,
@@ -100,7 +99,7 @@ async fn make(
     expires: Option<Duration>,
 ) -> Result<(KeyId, String), Error> {
     let now = SystemClock.now();
-    // The first key of a server is made before anything has run.
+    // The first key of a server is created before the database exists.
     let store = data.made().await?;
     let secret = data.operator()?.secret().await?;
     let org = data.org_in(store.as_ref()).await?;
@@ -145,7 +144,7 @@ fn row(key: &KeyView, now: Millis) -> Vec<String> {
     vec![key.id.to_string(), key.by.to_string(), key.scopes.to_string(), words::when(key.created), state]
 }
 
-/// The key comes on standard input, because arguments stand in lists of processes and in histories (S60).
+/// Checks a key from standard input. Arguments would be visible in process lists and shell histories.
 async fn check(data: &Data) -> Result<(), Error> {
     let key = input::text("-")?;
     let opened = match data.client_with(&Key::new(key.trim()))? {
@@ -161,7 +160,7 @@ async fn check(data: &Data) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a key opens in a file.
+/// Returns what a key gives access to in a database file.
 async fn opened(data: &Data, key: &str) -> Result<Whoami, Error> {
     let store = data.operator()?;
     let access = store.admit(key.trim().parse()?, SystemClock.now()).await?;

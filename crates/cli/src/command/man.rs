@@ -1,4 +1,4 @@
-//! `outlast man`: the pages of the manual, from the same flags that are read.
+//! `outlast man`: generates manual pages from the definitions of the flags.
 use crate::terminal;
 use clap::{Args, CommandFactory};
 use clap_mangen::Man as Page;
@@ -14,7 +14,6 @@ pub(crate) struct Man {
 }
 
 impl Man {
-    /// Does it.
     pub(crate) fn run(self) -> Result<(), Error> {
         let mut root = crate::Cli::command();
         root.build();
@@ -29,7 +28,7 @@ impl Man {
     }
 }
 
-/// Writes the page of a command and those of the commands below it; says how many.
+/// Writes the pages of a command and its subcommands, and returns their number.
 fn write(command: &clap::Command, name: &str, folder: &Path) -> Result<usize, Error> {
     let path = folder.join(format!("{name}.1"));
     std::fs::write(&path, page(command, name)?).map_err(|cause| unwritten(&path, cause))?;
@@ -43,7 +42,7 @@ fn write(command: &clap::Command, name: &str, folder: &Path) -> Result<usize, Er
 
 fn page(command: &clap::Command, name: &str) -> Result<String, Error> {
     let mut roff = Vec::new();
-    // What was built knows its whole name.
+    // A built command knows its full name.
     Page::new(command.clone()).render(&mut roff).map_err(|cause| {
         Error::new(Kind::Internal, format!("the page of `{name}` cannot be made: {cause}"))
     })?;

@@ -1,4 +1,5 @@
-//! `outlast mcp`: the MCP servers of an agent, and what was accepted of them; `outlast mcp serve` is one.
+//! `outlast mcp`: manages the MCP servers of an agent and their accepted definitions. `outlast mcp serve` is
+//! an MCP server.
 mod serve;
 
 use crate::agent::file::{AgentFile, pins_of};
@@ -13,10 +14,10 @@ use outlast::{Error, Kind};
 use outlast_mcp::{Change, Contents, Definition, Line, Link, Listing, Pins, Server};
 use std::path::{Path, PathBuf};
 
-/// Letters of a description in a line.
+/// The maximum length of a description in a line, in characters.
 const LETTERS: usize = 100;
 
-/// The file of an agent when nobody names one.
+/// The default agent file.
 const USUAL: &str = "agent.toml";
 
 /// Adds, lists, tests and accepts MCP servers; reads their resources and prompts. Serves the agents here to MCP clients.
@@ -90,7 +91,6 @@ struct Add {
 }
 
 impl Mcp {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let path = &PathBuf::from(self.agent.as_deref().unwrap_or(USUAL));
         if !matches!(self.what, What::Serve(_)) {
@@ -116,7 +116,7 @@ impl Mcp {
 }
 
 impl Add {
-    /// Puts the server at the end of the agent's file. What does not read afterwards is taken back.
+    /// Appends the server to the agent's file. Restores the file if it is invalid afterwards.
     fn write(&self, path: &Path) -> Result<(), Error> {
         let before = agent(path)?;
         if before.servers(&here()?)?.iter().any(|server| server.name == self.name) {
@@ -137,13 +137,13 @@ impl Add {
         let new = format!("{}\n\n[mcp.{}]\n{how}\n", old.trim_end(), quoted(&self.name));
         std::fs::write(path, new).map_err(unwritten)?;
         agent(path).map(drop).inspect_err(|_| {
-            // What was there read well.
+            // The old content was valid.
             let _restored = std::fs::write(path, &old);
         })
     }
 }
 
-/// The agent of a file, without the harnesses and capabilities of a configuration.
+/// Reads an agent file, without the harnesses and capabilities of a configuration.
 fn agent(path: &Path) -> Result<AgentFile, Error> {
     Ok(Staff::of(None)?.in_file(path, None)?.agent)
 }
@@ -163,7 +163,7 @@ fn list(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// What was accepted of all servers, and a connection to this one.
+/// Returns the accepted definitions of all servers, and a connection to this one.
 async fn connect(path: &Path, name: &str) -> Result<(Pins, Link), Error> {
     let agent = agent(path)?;
     let servers = agent.servers(&here()?)?;
@@ -176,13 +176,13 @@ async fn connect(path: &Path, name: &str) -> Result<(Pins, Link), Error> {
     Ok((agent.pins().clone(), link))
 }
 
-/// What was accepted of all servers, and what this one offers now.
+/// Returns the accepted definitions of all servers, and what this one offers now.
 async fn listing(path: &Path, name: &str) -> Result<(Pins, Listing), Error> {
     let (pins, link) = connect(path, name).await?;
     Ok((pins, link.list().await?))
 }
 
-/// Prints or saves a resource. Only texts are printed.
+/// Prints or saves a resource. Only text is printed.
 async fn read(path: &Path, name: &str, uri: &str, to: Option<&Path>) -> Result<(), Error> {
     let (_, link) = connect(path, name).await?;
     let contents = link.read(uri).await?;
@@ -209,8 +209,8 @@ fn print(contents: &Contents) {
     }
 }
 
-/// Prints the messages of a prompt, with who says them if that is not the user throughout: what a user says can be said
-/// to an agent as it is.
+/// Prints the messages of a prompt. Roles are printed only if a message is not from the user, so that a
+/// user's prompt can be passed to an agent unchanged.
 fn say(lines: &[Line]) {
     let users = lines.iter().all(|line| line.role == "user");
     for Line { role, text } in lines {
@@ -249,7 +249,7 @@ async fn accept(path: &Path, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a server offers, and how that differs from what was accepted.
+/// Prints what a server offers, and how it differs from the accepted definitions.
 fn show(listing: &Listing, changes: &[Change]) {
     let Listing { title, tools, resources, prompts } = listing;
     terminal::say(&format!(

@@ -1,4 +1,4 @@
-//! `outlast models`: which providers of models are configured, and whether each answers.
+//! `outlast models`: lists the configured model providers and checks whether each answers.
 use crate::data::Data;
 use crate::providers::Configuration;
 use crate::terminal;
@@ -26,7 +26,7 @@ pub(crate) struct Models {
 }
 
 impl Models {
-    /// Does it. A provider that is configured and does not answer is a failure.
+    /// Runs the command. A configured provider that does not answer sets the exit code.
     pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
         data.only_here("this asks the providers that this machine has keys for")?;
         let providers = self.configuration.providers()?;

@@ -1,4 +1,4 @@
-//! `outlast orgs`: the organisations of a database.
+//! `outlast orgs`: lists and creates the organisations of a database.
 use crate::data::Data;
 use crate::desk::Desk;
 use crate::terminal;
@@ -29,7 +29,6 @@ enum What {
 }
 
 impl Orgs {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         match self.what {
             None | Some(What::List) => list(data).await,
@@ -60,7 +59,7 @@ async fn create(data: &Data, name: Name) -> Result<(), Error> {
     let id = OrgId::fresh(created, SystemEntropy.for_id());
     match data.client()? {
         None => {
-            // The first organisation may be made before anything has run.
+            // The first organisation may be created before the database exists.
             let store = data.made_widely()?;
             store.create_org(Org { id, name: name.clone(), created }).await?;
             terminal::say(&id.to_string());

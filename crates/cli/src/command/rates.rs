@@ -1,4 +1,4 @@
-//! `outlast rates`: how often calls may go out, and how much room is left.
+//! `outlast rates`: shows rate limits and the remaining capacity.
 use crate::data::Data;
 use crate::terminal;
 use crate::words::when;
@@ -19,7 +19,6 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let rates = data.desk().await?.rates().await?;
         let now = SystemClock.now();
@@ -62,7 +61,7 @@ fn list(rates: &[RateView], now: Millis) {
     }
 }
 
-/// Microseconds as a person reads them.
+/// Formats a duration in microseconds.
 fn seconds(micros: u64) -> String {
     if micros < 1_000_000 {
         format!("{} ms", micros.div_ceil(1_000))

@@ -1,4 +1,4 @@
-//! `outlast replay`: drives the turns of recorded sessions again, answered from their files alone.
+//! `outlast replay`: replays the turns of exported sessions with the recorded outcomes.
 use crate::agent::Agent;
 use crate::archived::Archive;
 use crate::data::Data;
@@ -24,7 +24,7 @@ pub(crate) struct Replay {
     json: bool,
 }
 
-/// What is printed of one file.
+/// The JSON output for one file.
 #[derive(Serialize)]
 struct OfFile<'a> {
     file: &'a Path,
@@ -34,7 +34,7 @@ struct OfFile<'a> {
 }
 
 impl Replay {
-    /// Does it. A divergence is a failure, and the other files are replayed all the same.
+    /// Runs the command. A divergence sets the exit code, and the other files are still replayed.
     pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
         let agent = self.agent.pinned(data).await?;
         let mut first = None;

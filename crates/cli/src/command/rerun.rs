@@ -1,4 +1,5 @@
-//! `outlast rerun`: runs recorded sessions again with another model, prompt or tool set, and compares.
+//! `outlast rerun`: runs recorded sessions again with another model, prompt or tools, and compares the
+//! results.
 use crate::agent::Agent;
 use crate::archived::Archive;
 use crate::data::Data;
@@ -17,7 +18,7 @@ use serde::Serialize;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-/// Letters of an answer or a call before it is cut.
+/// The maximum length of an answer or a call, in characters.
 const LETTERS: usize = 100;
 
 /// Runs recorded sessions again, in memory: nothing is written to the database, but a line of the audit where calls are real.
@@ -48,12 +49,12 @@ pub(crate) struct Rerun {
     agent: Agent,
 }
 
-/// A point as it is written: a server reads it itself.
+/// Validates a point. It stays text, because a server parses it itself.
 fn point(text: &str) -> Result<String, Error> {
     text.parse::<Point>().map(|_| text.to_owned())
 }
 
-/// What is printed of one session.
+/// The JSON output for one session.
 #[derive(Serialize)]
 struct OfSession<'a> {
     of: &'a str,
@@ -63,7 +64,6 @@ struct OfSession<'a> {
 }
 
 impl Rerun {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let prompt = self.told()?;
         let mut all = Vec::new();
@@ -111,7 +111,7 @@ impl Rerun {
         self.again(Again::of(file))?.of_org(org).with(agent).await
     }
 
-    /// A session of a server, with the agents there.
+    /// Runs a session of a server again, with the server's agents.
     async fn there(&self, client: Client, of: &str, prompt: Option<&str>) -> Result<Compared, Error> {
         if Path::new(of).is_file() {
             let detail = "it is a file of this machine, and a server runs its own sessions again; leave `--server` \
@@ -133,12 +133,12 @@ impl Rerun {
         })
     }
 
-    /// A session of the database as a file in memory.
+    /// Exports a session of the database into memory.
     async fn exported(&self, data: &Data, named: &str) -> Result<Vec<u8>, Error> {
         let store = data.open().await?;
         let session = Desk::File(store.clone()).find(named).await?.id;
         if self.live || self.run_at_most_once {
-            // Nothing else tells that real calls were made.
+            // A rerun makes real calls but writes nothing to the session, so record it in the audit log.
             let (detail, now) = ("at the terminal".to_owned(), SystemClock.now());
             store.note_rerun(NotedRerun { session, is_live: true, detail, now }).await?;
         }
@@ -163,7 +163,7 @@ impl Rerun {
     }
 }
 
-/// Whose sessions are run again; where there is no database, nobody else's rules count either.
+/// Returns the organisation whose sessions run again. Without a database, it is the default one.
 async fn whose(data: &Data) -> Result<Org, Error> {
     if !data.path.exists() {
         return Ok(Org::default());
@@ -197,7 +197,7 @@ fn show_turn(turn: &ComparedTurn) {
     side_by_side(&answer(recorded), &answer(rerun));
 }
 
-/// What was, and what is if that is something else.
+/// Prints a value, or the old and the new one if they differ.
 fn side_by_side(then: &str, now: &str) {
     if then == now {
         terminal::say(&format!("  = {then}"));

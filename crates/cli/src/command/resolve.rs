@@ -1,4 +1,4 @@
-//! `outlast resolve`: finishes what a turn waits for, from outside.
+//! `outlast resolve`: completes a wait of a turn from outside.
 use crate::data::Data;
 use crate::desk::Desk;
 use crate::input;
@@ -54,7 +54,7 @@ impl How {
 }
 
 impl Resolve {
-    /// Does it. A worker that watches the database goes on with the turn.
+    /// Runs the command. A worker of the database then continues the turn.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let key: CompletionKey = self.key.parse()?;
         let resolution = self.how.resolution()?;

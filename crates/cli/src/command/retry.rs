@@ -1,4 +1,4 @@
-//! `outlast retry`: lets a stuck turn go on, or retries a turn that ended, and follows it.
+//! `outlast retry`: wakes a stuck turn, or retries a turn that ended, and follows it.
 use crate::agent::Agent;
 use crate::data::Data;
 use crate::follow::{AtWait, View, follow};
@@ -21,13 +21,12 @@ pub(crate) struct Retry {
 }
 
 impl Retry {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let turn: TurnId = self.turn.parse()?;
-        // Nothing is made for a turn that cannot be there.
+        // Do not create a database for a turn that cannot exist.
         drop(data.desk().await?);
         if data.server.is_some() {
-            // A turn goes on under what it began with.
+            // A turn continues with the agent it started with.
             self.agent.named_there()?;
         }
         let host = self.agent.host(data).await?;

@@ -1,4 +1,4 @@
-//! `outlast run`: one input, its answer streamed.
+//! `outlast run`: sends one input and streams its answer.
 use crate::agent::Agent;
 use crate::attached::Attached;
 use crate::data::Data;
@@ -47,7 +47,6 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let text = input::text(&self.text)?;
         let named = self.session.as_deref().map(Named::parse).transpose()?;

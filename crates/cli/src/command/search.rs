@@ -1,4 +1,4 @@
-//! `outlast search`: messages by their words.
+//! `outlast search`: searches messages by words.
 use crate::data::Data;
 use crate::terminal;
 use crate::words;
@@ -25,7 +25,6 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let desk = data.desk().await?;
         let session = match &self.session {

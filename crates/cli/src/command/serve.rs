@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Files that a server asks for; more than it has connections.
+/// The open file limit that a server requests: more than its maximum number of connections.
 const FILES: u64 = 65_536;
 
 /// Serves the HTTP API and drives turns, until SIGTERM or Ctrl-C.
@@ -55,9 +55,8 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        // Before anything is started: a signal that comes early counts too.
+        // Install the handlers first, so that an early signal is not lost.
         let mut stop = Stop::new()?;
         let taken = self.take_over.then(|| TakenOver::from(&data.path, self.listen)).transpose()?;
         let threads = OwnThreads::of_this_machine().map_err(no_threads)?;
@@ -70,7 +69,7 @@ impl Serve {
         served
     }
 
-    /// The server, on the socket of the one whose place it takes if there is one.
+    /// Creates the server, on the socket of the old server if it takes over.
     async fn server(&self, outlast: &Outlast, taken: Option<&TakenOver>) -> Result<Server, Error> {
         let runtime = outlast.runtime();
         let local = Access::to(runtime.access().reach.home()).by(who());
@@ -98,7 +97,7 @@ impl Serve {
         let without_key = door.without_key.filter(|_| !self.require_key);
         let mut hosts = door.hosts;
         hosts.extend(self.allow_host.iter().cloned());
-        // A server that answers to any name goes on doing so.
+        // An empty list allows every host name and must stay empty.
         if !hosts.is_empty() {
             hosts.extend(url.map(|url| url.host().to_owned()));
         }
@@ -110,8 +109,9 @@ fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected IP:PORT, like 127.0.0.1:7777")
 }
 
-/// Lets this process have as many files open as the machine allows it, and says how many those are. What a shell allows at first
-/// is meant for programs that use an old system call; a server needs one for each connection.
+/// Raises the limit on open files to the maximum that the system allows, and returns it.
+///
+/// The soft limit of a shell is low for programs that use `select`. A server needs one file per connection.
 fn raise_files() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let most = maximum.map_or(FILES, |most| most.min(FILES));
@@ -121,15 +121,15 @@ fn raise_files() -> usize {
     usize::try_from(has).unwrap_or(usize::MAX)
 }
 
-/// Answers until a signal comes or another process takes its place.
+/// Serves until a signal arrives or another process takes over.
 async fn serve(server: Server, data: &Data, taken: Option<TakenOver>, stop: &mut Stop) -> Result<(), Error> {
     let (address, socket) = (server.address(), server.socket());
-    // Looked at for the first time when the server accepts connections.
+    // First polled when the server accepts connections.
     let stopped = async {
         if let Some(taken) = taken {
             taken.answers();
         }
-        // The place of the offer is free only now that the old process has stopped offering.
+        // The path of the offer is free only after the old process stopped offering.
         let offer = Offer::of(socket, &data.path);
         terminal::note(&format!("· http://{address}, until Ctrl-C"));
         match offer {
@@ -138,7 +138,7 @@ async fn serve(server: Server, data: &Data, taken: Option<TakenOver>, stop: &mut
                     () = stop.comes() => {}
                     () = offer.taken() => terminal::note("· another process has taken the socket over"),
                 }
-                // Before the requests that are left: whoever comes now is refused, not held.
+                // Before the remaining requests finish: a process that asks now is refused at once.
                 offer.end();
             }
             Err(error) => {
@@ -150,8 +150,9 @@ async fn serve(server: Server, data: &Data, taken: Option<TakenOver>, stop: &mut
     server.serve(stopped).await
 }
 
-/// Runs sessions again with the agents of the configuration and of the database. Nothing that is asked for names a file of this
-/// machine.
+/// Returns the function that runs sessions again with the agents of the configuration and the database.
+///
+/// A request cannot name a file of this machine.
 fn rerunner(agent: Agent, first: Option<String>, staff: Arc<Staff>, store: Arc<dyn Store>) -> Rerunner {
     Arc::new(move |again: Again| {
         let (agent, first, staff, store) = (agent.clone(), first.clone(), staff.clone(), store.clone());
@@ -160,7 +161,7 @@ fn rerunner(agent: Agent, first: Option<String>, staff: Arc<Staff>, store: Arc<d
             let Again { org, within, archive, from, agent: who, model, prompt, live, run_at_most_once } =
                 again;
             let model = model.map(|model| model.parse()).transpose()?;
-            // The first agent may be one of a file, which no name of the configuration leads to.
+            // The first agent may come from a file, which its name alone does not find.
             let who = who.filter(|who| first.as_ref() != Some(who));
             let builder = agent.otherwise(who, model)?.beside(&staff)?;
             let builder = prompt.iter().fold(builder, |builder, prompt| builder.system(prompt.as_str()));
@@ -177,7 +178,7 @@ fn rerunner(agent: Agent, first: Option<String>, staff: Arc<Staff>, store: Arc<d
     })
 }
 
-/// The signals that end the server.
+/// The signals that stop the server.
 struct Stop {
     terminate: Signal,
     interrupt: Signal,
@@ -193,7 +194,7 @@ impl Stop {
         Ok(Self { terminate: taken(SignalKind::terminate())?, interrupt: taken(SignalKind::interrupt())? })
     }
 
-    /// Comes back with the first of them.
+    /// Waits for the first signal.
     async fn comes(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

@@ -1,4 +1,4 @@
-//! `outlast sessions`: list, show, fork, rewind, delete, export, import.
+//! `outlast sessions`: lists, shows, forks, rewinds, deletes, exports and imports sessions.
 mod delete;
 mod export;
 mod fork;
@@ -40,7 +40,6 @@ enum What {
 }
 
 impl Sessions {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         match self.what {
             None => list::newest(data).await,

@@ -1,5 +1,4 @@
-//! `outlast sinks`: where outputs go, what waits, what was given up, and another try for it; whether a webhook takes
-//! anything at all (R14.5).
+//! `outlast sinks`: lists sinks with their pending and dead deliveries, retries dead ones, and tests a sink.
 use crate::data::Data;
 use crate::desk::Desk;
 use crate::providers::Configuration;
@@ -14,7 +13,7 @@ use outlast::vocab::id::DeliveryId;
 use outlast::{Error, Kind, Limits};
 use outlast_client::Sink;
 
-/// Where a sink delivers to that only another process has.
+/// The place of a sink that only another process has configured.
 const ELSEWHERE: &str = "not configured here";
 
 /// Lists the sinks, shows what one has not taken yet, tries that again, or tries a webhook out.
@@ -50,7 +49,6 @@ enum What {
 }
 
 impl Sinks {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         match &self.what {
             None | Some(What::List) => self.list(data).await,
@@ -73,7 +71,7 @@ impl Sinks {
         Ok(())
     }
 
-    /// Needs no database: an address is looked at before the first output goes there.
+    /// Tests a sink. Needs no database, so that an address can be tested before its first output.
     async fn test(&self, data: &Data, name: &str) -> Result<(), Error> {
         let answered = match data.client()? {
             Some(client) => client.try_sink(name).await?,
@@ -94,7 +92,8 @@ impl Sinks {
         sink.outlet()?.sink.try_out(id, now).await
     }
 
-    /// The sinks that the database knows, and those that are written down and not known yet.
+    /// Returns a row for each sink of the database, and for each configured sink that the database does not
+    /// know yet.
     fn rows(&self, known: &[SinkView]) -> Result<Vec<Vec<String>>, Error> {
         let written = self.configuration.sinks()?;
         let traces = self.configuration.telemetry()?.and_then(|settings| settings.place());
@@ -105,13 +104,13 @@ impl Sinks {
     }
 }
 
-/// A line of the table of a server, which says itself where outputs go.
+/// Returns the row of a server's sink.
 fn there(Sink { view, place }: &Sink) -> Vec<String> {
     let place = place.clone().unwrap_or_else(|| ELSEWHERE.to_owned());
     line(&view.name, place, Some(view))
 }
 
-/// The sink of traces is configured elsewhere.
+/// Sets the place of the sink for traces, which has its own configuration table.
 fn placed(mut row: Vec<String>, traces: Option<&str>) -> Vec<String> {
     if let (true, Some(place)) = (row[0] == outlast::telemetry::NAME, traces) {
         place.clone_into(&mut row[1]);
@@ -119,7 +118,7 @@ fn placed(mut row: Vec<String>, traces: Option<&str>) -> Vec<String> {
     row
 }
 
-/// A line of the table; a sink that the database does not know begins with the first worker.
+/// Returns the row of a sink. `known` is `None` until the first worker registers it.
 fn row(name: &str, written: &[Written], known: Option<&SinkView>) -> Vec<String> {
     let place = match written.iter().find(|sink| sink.name() == name).map(Written::outlet) {
         Some(Ok(outlet)) => outlet.sink.place(),

@@ -1,4 +1,4 @@
-//! `outlast test`: plays a script with an agent, kills it at every effect, and says what did not hold.
+//! `outlast test`: runs a script with an agent, kills it at every effect, and reports broken promises.
 use super::complete_alone;
 use crate::agent::here;
 use crate::agent::program::Words;
@@ -46,7 +46,7 @@ pub(crate) struct Test {
 }
 
 impl Test {
-    /// Does it. A broken promise is a failure.
+    /// Runs the command. A broken promise sets the exit code.
     pub(crate) async fn run(self) -> Result<ExitCode, Error> {
         let kills = self.kill_every_effect || !self.points.is_empty();
         let trial = self.trial()?;
@@ -63,14 +63,14 @@ impl Test {
 
     fn trial(&self) -> Result<Trial<PathBuf>, Error> {
         let agent = Staff::of(None)?.in_file(&self.agent, None)?.agent;
-        // Parsed here for its errors, which name the file; every process of the trial parses it anew.
+        // Parsed only for errors that name the file. Every process of the trial parses the text again.
         Script::read(&self.script)?;
         let script = std::fs::read_to_string(&self.script).map_err(|cause| {
             let detail = format!("the script {} cannot be read: {cause}", self.script.display());
             Error::new(Kind::IoFailed, detail).because(cause)
         })?;
         let patience = Duration::from_secs(self.patience.into());
-        // The world outside is the directory of the run: there the tools work, and there the invariant looks.
+        // The directory of the run is the outside world: tools work in it, and the invariant checks it.
         let mut trial = Trial::new(Path::to_owned, move |outlast, dir| agent.build(outlast, dir))
             .script(script)
             .patience(patience)
@@ -96,7 +96,7 @@ impl Test {
     }
 }
 
-/// Asks the invariant's command. On a thread of its own, because this one drives the trial.
+/// Runs the command of the invariant, on a separate thread because this thread drives the trial.
 fn holds(words: &Words, seen: &Seen, dir: &Path, patience: Duration) -> Result<(), String> {
     let seen = serde_json::to_vec(seen).map_err(|cause| cause.to_string())?;
     let program = words.in_dir(dir);

@@ -1,4 +1,4 @@
-//! `outlast tools`: what an agent can do, and what a call would do.
+//! `outlast tools`: lists the tools of an agent, and previews a call.
 use crate::agent::Agent;
 use crate::data::Data;
 use crate::input;
@@ -25,7 +25,7 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Does it. Nothing is kept: no turn is driven.
+    /// Runs the command. Stores nothing, because no turn is driven.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         if let Some(client) = data.client()? {
             return self.there(&client).await;
@@ -62,7 +62,7 @@ impl Tools {
 }
 
 impl Tools {
-    /// The tools of an agent of a server, as its package has them.
+    /// Prints the tools in the package of a server's agent.
     async fn there(&self, client: &Client) -> Result<(), Error> {
         if self.preview.is_some() {
             let detail =
@@ -95,7 +95,7 @@ impl Tools {
     }
 }
 
-/// The agent that answers when nobody names one.
+/// Returns the server's default agent.
 async fn first(client: &Client) -> Result<String, Error> {
     let agents = client.agents().await?;
     agents.into_iter().find(|agent| agent.first).map(|agent| agent.name).ok_or_else(|| {
@@ -103,7 +103,7 @@ async fn first(client: &Client) -> Result<String, Error> {
     })
 }
 
-/// A tool in a list.
+/// Prints a tool as one line.
 fn line(contract: &Contract) {
     let summary = contract.manifest().summary;
     terminal::say(&format!("{:<14} {:<14} {summary}", contract.name.as_str(), contract.class.name()));

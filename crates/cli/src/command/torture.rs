@@ -1,8 +1,8 @@
-//! `outlast torture-worker`, hidden: the process that `cargo xtask torture` kills, stops and starts again.
+//! `outlast torture-worker` (hidden): the process that `cargo xtask torture` kills, stops and restarts.
 //!
-//! It takes inputs as lines of JSON on standard input and says on standard output which were accepted; beside them it
-//! drives whatever it finds in the database. Its [`tools`] report every execution to the [`witness`], which is another
-//! process, and wait for its answer. It ends in good order on SIGTERM and at the end of its input.
+//! It reads inputs as JSON lines from standard input and prints which were accepted. It also drives all
+//! unfinished turns of the database. Its [`tools`] report every execution to the [`witness`], a separate
+//! process, and wait for its answer. On SIGTERM or at the end of its input, it shuts down cleanly.
 mod tools;
 mod witness;
 
@@ -28,13 +28,13 @@ use witness::Witness;
 
 const SCRIPT: &str = include_str!("torture/script.txt");
 
-/// How long the model takes for a word: long enough to be killed within a reply.
+/// How long the model takes for a word: long enough for a kill within a reply.
 const WORD: Duration = Duration::from_millis(1);
 
-/// Longer waits park the turn. The tools' sleep is longer.
+/// Longer waits park the turn. The sleep of the tools is longer.
 const WAIT_IN_MEMORY: Duration = Duration::from_millis(10);
 
-/// How long tools get after a cancel.
+/// How long tools may continue after a cancel.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Drives turns until it is killed.
@@ -48,49 +48,46 @@ pub(crate) struct TortureWorker {
     lease_ms: u64,
 }
 
-/// An input, as one line.
+/// An input line.
 #[derive(Deserialize)]
 struct Order {
     /// The key of the session.
     session: String,
     /// The idempotency key of the input.
     key: String,
-    /// What it says.
     text: String,
-    /// Whether it joins the turn under way.
+    /// Whether it joins the running turn.
     steer: bool,
 }
 
-/// What is said, as one line.
+/// An output line.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Said {
-    /// Inputs are taken from here on.
+    /// The worker accepts inputs.
     Ready {},
     /// An input is durable.
     Accepted {
         /// Its idempotency key.
         key: String,
-        /// The turn it is.
+        /// Its turn.
         turn: TurnId,
-        /// Where it stands in its session.
+        /// Its position in the session.
         seq: Seq,
-        /// The hash of the chain there.
+        /// The hash of the chain at that position.
         hash: Hash,
     },
-    /// An input was not taken in; its sender may try again.
+    /// An input was refused. Its sender may retry.
     Refused {
         /// Its idempotency key.
         key: String,
-        /// Why.
         why: String,
     },
-    /// Nothing is driven any more; what is left is to put the log away.
+    /// All turns have stopped. Only the checkpoint of the write-ahead log remains.
     Closing {},
 }
 
 impl TortureWorker {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let outlast = self.start(data).await?;
         let mut stop = signal(SignalKind::terminate())
@@ -128,7 +125,7 @@ impl TortureWorker {
     }
 }
 
-/// Takes one input in and says what became of it.
+/// Submits one input and prints the result.
 async fn take(outlast: Outlast, order: Order) {
     let Order { session, key, text, steer } = order;
     let target = Target::Key { key: session, fresh: outlast.runtime().fresh_session() };
@@ -141,7 +138,8 @@ async fn take(outlast: Outlast, order: Order) {
     terminal::json(&said);
 }
 
-/// The inputs as they come. A thread of its own reads them: nothing has to wait for it when the process ends.
+/// Returns the inputs as they arrive. A separate thread reads them, so the process can exit without waiting
+/// for it.
 fn orders() -> mpsc::UnboundedReceiver<Result<Order, Error>> {
     let (to_us, orders) = mpsc::unbounded_channel();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! `outlast unknown`: calls whose outcome nobody knows, and a person's word on them (R3.4).
+//! `outlast unknown`: lists calls with an unknown outcome, and records what happened.
 use crate::data::Data;
 use crate::input;
 use crate::terminal;
@@ -47,7 +47,6 @@ struct How {
 }
 
 impl Unknown {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         match self.what {
             None | Some(What::List) => list(data).await,

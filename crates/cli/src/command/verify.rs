@@ -1,4 +1,4 @@
-//! `outlast verify`: recomputes the hash chain of sessions (R3.10).
+//! `outlast verify`: recomputes the hash chains of sessions.
 use crate::data::Data;
 use crate::desk::Desk;
 use crate::terminal;
@@ -15,7 +15,7 @@ pub(crate) struct Verify {
 }
 
 impl Verify {
-    /// Does it. Damage in one session does not keep the others from being looked at.
+    /// Runs the command. After a damaged session, the others are still checked.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let desk = data.desk_widely().await?;
         if let Some(text) = self.session {

@@ -1,7 +1,8 @@
-//! `outlast watch`: running sessions, live on the terminal; lines where there is none.
+//! `outlast watch`: shows running sessions live on a terminal, or as lines if the output is not a terminal.
 //!
-//! What is known of each session is a [`rows::Row`], read anew when the feed of all sessions tells of it. [`live`] is one session
-//! with its text as it is said. [`view`] draws; what keys do is decided here, without a terminal.
+//! A [`rows::Row`] describes a session. It is read again when the feed of all sessions reports a change.
+//! [`live`] follows one session with its streaming text, and [`view`] draws. Keys are handled here, without a
+//! terminal.
 mod live;
 mod rows;
 mod view;
@@ -22,16 +23,16 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, timeout};
 
-/// How often the feed of all sessions is looked at.
+/// How often the feed of all sessions is read.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// How long one look may take before keys count again.
+/// The timeout of a read, during which keys have no effect.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a key is waited for before the reader of keys looks whether somebody still wants them.
+/// How long the key thread waits for a key before it checks whether its receiver is gone.
 const KEY_WAIT: Duration = Duration::from_millis(100);
 
-/// Letters of the last words in a line.
+/// The maximum length of the last message in a line, in characters.
 const LETTERS: usize = 60;
 
 /// Shows sessions that run, wait or have just ended, until `q` or Ctrl-C.
@@ -43,7 +44,6 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let desk = data.desk().await?;
         let mut rows = Rows::of(&desk).await?;
@@ -65,7 +65,7 @@ fn no_terminal(cause: &io::Error) -> Error {
     Error::new(Kind::IoFailed, format!("the terminal cannot be used: {cause}; try `outlast watch --once`"))
 }
 
-/// Prints how sessions stand, and every change of that.
+/// Prints the sessions and all their changes as lines.
 async fn lines(desk: &Desk, rows: &mut Rows, json: bool) -> Result<(), Error> {
     rows.all().for_each(|row| print(row, json));
     let mut stop = Box::pin(interrupt());
@@ -97,19 +97,19 @@ fn print(row: &Row, json: bool) {
     ));
 }
 
-/// What is on the screen.
+/// The state of the screen.
 #[derive(Default)]
 struct Screen {
     rows: Vec<Row>,
     selected: usize,
     open: Option<Live>,
-    /// Lines of the open session that are scrolled away from its end.
+    /// The number of lines by which the open session is scrolled back from its end.
     back: u16,
-    /// What went wrong last.
+    /// The last error.
     told: String,
 }
 
-/// What a key asks for.
+/// The action that a key requests.
 #[derive(Debug, PartialEq, Eq)]
 enum Wish {
     Nothing,
@@ -147,7 +147,7 @@ impl Screen {
         self.selected = self.selected.saturating_add_signed(by).min(last);
     }
 
-    /// Takes over how sessions stand now. The one that is selected stays so, wherever it moves.
+    /// Replaces the rows. The selection stays on its session.
     fn take(&mut self, rows: Vec<Row>) {
         let selected = self.rows.get(self.selected).map(|row| row.session);
         self.rows = rows;
@@ -189,20 +189,20 @@ async fn on_screen(desk: &Desk, mut rows: Rows, terminal: &mut DefaultTerminal) 
                     screen.told.clear();
                     screen.take(rows.all().cloned().collect());
                 }
-                // A server that is started anew comes back; what was known stays on the screen.
+                // The server may be restarting. The rows stay on the screen.
                 Err(error) => screen.told = error.to_string(),
             },
         }
     }
 }
 
-/// The server is there, and does not answer.
+/// Returns the error for a server that does not answer in time.
 fn late<T>() -> Result<T, Error> {
     let detail = format!("nothing was heard for {} s; trying again", PATIENCE.as_secs());
     Err(Error::new(Kind::ServerUnreachable, detail))
 }
 
-/// What happens next in the session that is open; for ever if none is.
+/// Returns the next events of the open session. Without one, never returns.
 async fn next(feed: Option<&mut Feed>) -> Result<Vec<outlast::vocab::event::Event>, Error> {
     match feed {
         Some(feed) => feed.next().await,
@@ -210,7 +210,7 @@ async fn next(feed: Option<&mut Feed>) -> Result<Vec<outlast::vocab::event::Even
     }
 }
 
-/// The keys that are pressed. A thread of its own reads them, so none is lost while something else is waited for.
+/// Returns the pressed keys. A separate thread reads them, so no key is lost.
 fn keys() -> mpsc::UnboundedReceiver<io::Result<KeyEvent>> {
     let (to_us, keys) = mpsc::unbounded_channel();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! `outlast why`: what a session or a turn waits for, since when, and who or what can move it (R14.6).
+//! `outlast why`: explains what a session or turn waits for, since when, and what can move it.
 use crate::data::Data;
 use crate::terminal::{self, one_line};
 use crate::words;
@@ -10,7 +10,7 @@ use outlast::store::Writes;
 use outlast::vocab::record::End;
 use serde_json::{Value, json};
 
-/// Letters of arguments in a line.
+/// The maximum length of arguments in a line, in characters.
 const LETTERS: usize = 100;
 
 /// Says why something does not move.
@@ -24,7 +24,6 @@ pub(crate) struct Why {
 }
 
 impl Why {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let desk = data.desk().await?;
         let why = desk.why(&self.what).await?;
@@ -87,7 +86,7 @@ fn print(why: &why::Why, data: &Data) {
     }
 }
 
-/// What the durability of a turn cost so far (R14.8).
+/// Formats the cost of a turn's durability so far.
 fn kept(Durability { records, bytes, writes }: Durability) -> String {
     let records = words::count(records, "record", "records");
     let kept = format!("durable so far: {records}, {}", words::count(bytes, "byte", "bytes"));

@@ -1,4 +1,4 @@
-//! `outlast work`: drives whatever is unfinished.
+//! `outlast work`: drives all unfinished turns.
 use crate::agent::Agent;
 use crate::data::Data;
 use crate::follow::interrupt;
@@ -12,7 +12,7 @@ use outlast::vocab::record::Fact;
 use outlast::{Error, Limits, Outlast};
 use std::time::Duration;
 
-/// How often the feed is looked at.
+/// How often the feed is read.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Drives whatever is unfinished: until nothing can be driven now, or for ever.
@@ -26,7 +26,6 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let mut feed = Feed { after: newest(data.operator()?.as_ref()).await? };
         // A worker drives the turns of every organisation.
@@ -48,7 +47,7 @@ impl Work {
                 return Ok(());
             }
             outlast.runtime().idle().await?;
-            // What was claimed a moment ago may not have begun; it has by now.
+            // A turn that was just claimed may not have started. After this pause it has.
             tokio::time::sleep(LOOK_AGAIN).await;
             outlast.runtime().idle().await
         };
@@ -62,7 +61,7 @@ impl Work {
     }
 }
 
-/// Prints what became of turns.
+/// Prints the ends, waits and failures of turns.
 struct Feed {
     after: FeedCursor,
 }
@@ -84,7 +83,7 @@ impl Feed {
     }
 }
 
-/// Whether somebody who looks at a worker wants to know it.
+/// Returns whether a fact is printed.
 fn is_told(fact: &Fact) -> bool {
     matches!(
         fact,

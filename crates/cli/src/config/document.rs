@@ -1,21 +1,21 @@
-//! A TOML file with the line of every value in it.
+//! A TOML file that knows the line of every value.
 use outlast::{Error, Kind};
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-/// The longest file in bytes.
+/// The maximum size of a file, in bytes.
 pub(crate) const FILE_BYTES: u64 = 1 << 20;
 
-/// A file that was read. Values are found by the names that lead to them; a place in a list is a number.
+/// A parsed file. A value is found by its path of keys; the index in a list is a number.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
     path: PathBuf,
     text: String,
 }
 
-/// Reads a text file of at most [`FILE_BYTES`]; `what` says what it is.
+/// Reads a text file of at most [`FILE_BYTES`]. `what` names the file's role in error messages.
 pub(crate) fn read_text(path: &Path, what: &str) -> Result<String, Error> {
     let unread = |cause| {
         let detail = format!("the {what} {} cannot be read: {cause}", path.display());
@@ -30,24 +30,22 @@ pub(crate) fn read_text(path: &Path, what: &str) -> Result<String, Error> {
 }
 
 impl Document {
-    /// Reads a file; `what` says what it is.
+    /// Reads and parses a file. `what` names the file's role in error messages.
     pub(crate) fn read(path: &Path, what: &str) -> Result<Self, Error> {
         let document = Self { path: path.to_owned(), text: read_text(path, what)? };
         document.root()?;
         Ok(document)
     }
 
-    /// The file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its text.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The directory of the file.
+    /// Returns the absolute directory of the file.
     pub(crate) fn home(&self) -> Result<PathBuf, Error> {
         let place = self.path.canonicalize().map_err(|cause| {
             let detail = format!("{} cannot be found: {cause}", self.path.display());
@@ -56,7 +54,7 @@ impl Document {
         Ok(place.parent().unwrap_or(Path::new("/")).to_owned())
     }
 
-    /// What is written there, if something is.
+    /// Returns the value at a path, if it exists.
     pub(crate) fn value<T: DeserializeOwned>(&self, at: &[&str]) -> Result<Option<T>, Error> {
         let root = self.root()?;
         let Some(found) = find(&root, at) else { return Ok(None) };
@@ -64,7 +62,7 @@ impl Document {
         value.map(Some).map_err(|error| self.parsed_wrong(&error, found.span().start))
     }
 
-    /// The names in the table there, in their order. Something else in its place is an error.
+    /// Returns the keys of the table at a path, in order. Fails if the value is not a table.
     pub(crate) fn names(&self, at: &[&str]) -> Result<Vec<String>, Error> {
         let root = self.root()?;
         let Some(found) = find(&root, at) else { return Ok(Vec::new()) };
@@ -78,14 +76,14 @@ impl Document {
         Ok(table.keys().map(|name| name.get_ref().to_string()).collect())
     }
 
-    /// All of it, with the place of everything.
+    /// Parses the file and returns its root, with the span of every value.
     pub(crate) fn root(&self) -> Result<Spanned<DeValue<'_>>, Error> {
         let table = DeTable::parse(&self.text).map_err(|error| self.parsed_wrong(&error, 0))?;
         Ok(Spanned::new(table.span(), DeValue::Table(table.into_inner())))
     }
 
     fn parsed_wrong(&self, error: &toml::de::Error, at: usize) -> Error {
-        // People write tables; what they are read into is not theirs to know.
+        // Users know tables, not the Rust structs behind them.
         let message = match error.message().split_once("expected struct ") {
             Some((found, _)) => format!("{found}expected a table"),
             None => error.message().to_owned(),
@@ -93,7 +91,7 @@ impl Document {
         self.wrong(error.span().map_or(at, |span| span.start), &message)
     }
 
-    /// Says what is wrong with what is written there, or with the nearest thing around it.
+    /// Returns an error at the line of a value, or of its nearest existing parent.
     pub(crate) fn invalid(&self, at: &[&str], what: &str) -> Error {
         let place = self.root().ok().and_then(|root| {
             let around = (0..=at.len()).rev();
@@ -102,9 +100,9 @@ impl Document {
         self.wrong(place.unwrap_or(0), what)
     }
 
-    /// Says what is wrong at a byte of the text.
+    /// Returns an error at the line of a byte offset.
     pub(crate) fn wrong(&self, at: usize, what: &str) -> Error {
-        // One line: what a parser says may have several.
+        // Parser messages may have several lines.
         let what = what.trim().replace('\n', ", ");
         Error::new(Kind::ConfigInvalid, format!("{}:{}: {what}", self.path.display(), self.line(at)))
     }

@@ -1,11 +1,11 @@
-//! Finds keys that no schema knows, and the key that was meant.
+//! Finds unknown keys in a file, and suggests the intended ones.
 use super::document::Document;
 use outlast::Error;
 use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// Every unknown key of a file, in the order they are written.
+/// Returns an error for every unknown key of a file, in file order.
 pub(crate) fn unknown(document: &Document, schema: &Value) -> Result<Vec<Error>, Error> {
     let root = document.root()?;
     let mut search = Search { document, schema, found: Vec::new() };
@@ -14,7 +14,7 @@ pub(crate) fn unknown(document: &Document, schema: &Value) -> Result<Vec<Error>,
     Ok(search.found.into_iter().map(|(_, error)| error).collect())
 }
 
-/// Refuses a file with an unknown key.
+/// Fails at the first unknown key of a file.
 pub(crate) fn check(document: &Document, schema: &Value) -> Result<(), Error> {
     unknown(document, schema)?.into_iter().next().map_or(Ok(()), Err)
 }
@@ -26,7 +26,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// Looks at a value that a schema describes. Where the schema has several forms, only one of them has keys.
+    /// Checks a value against its schema. If the schema has alternatives, only one of them has keys.
     fn look(&mut self, value: &Spanned<DeValue<'_>>, schema: &'a Value, way: &mut Vec<String>) {
         let schema = self.with_keys(schema);
         match value.get_ref() {
@@ -58,7 +58,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The schema itself, behind references and among alternatives.
+    /// Resolves references, and picks the alternative that has keys.
     fn with_keys(&self, schema: &'a Value) -> &'a Value {
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
             let target = reference.strip_prefix('#').and_then(|pointer| self.schema.pointer(pointer));
@@ -82,13 +82,13 @@ fn complaint(key: &str, known: Option<&Map<String, Value>>, way: &[String]) -> S
     }
 }
 
-/// The name that was probably meant: the nearest one, if no more than a third of it is otherwise.
+/// Returns the closest name, if at most a third of its characters differ.
 pub(crate) fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
     let near = names.iter().map(|name| (distance(written, name), *name)).min()?;
     (near.0 <= (near.1.chars().count().max(3) / 3).max(1)).then_some(near.1)
 }
 
-/// How many letters must be added, taken away or changed, or be swapped with their neighbour.
+/// Returns the edit distance: insertions, deletions, substitutions, and swaps of neighbours.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];

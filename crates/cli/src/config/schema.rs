@@ -1,5 +1,7 @@
-//! The keys of `outlast.toml` and of an agent's file, as JSON Schema. It is made of the types that are read, so a new field
-//! is in it by itself; `docs/outlast.schema.json` and the guide are held against it.
+//! The keys of `outlast.toml` and of agent files, as JSON Schema.
+//!
+//! The schema is generated from the types that are deserialized, so it includes new fields automatically.
+//! Tests compare it with `docs/outlast.schema.json` and the guide.
 use crate::agent::file::AgentTable;
 use crate::agent::layers::CapabilityTable;
 use crate::agent::rates::RateTable;
@@ -13,7 +15,7 @@ fn generator() -> SchemaGenerator {
     SchemaSettings::draft2020_12().into_generator()
 }
 
-/// The schema of `outlast.toml`.
+/// Returns the schema of `outlast.toml`.
 pub(crate) fn configuration() -> Value {
     let mut generator = generator();
     let tables = [
@@ -61,7 +63,7 @@ pub(crate) fn configuration() -> Value {
     schema
 }
 
-/// The schema of an agent's file.
+/// Returns the schema of an agent file.
 pub(crate) fn agent() -> Value {
     generator().into_root_schema_for::<AgentTable>().to_value()
 }

@@ -1,4 +1,4 @@
-//! `[server]` of `outlast.toml`: what `outlast serve` is told beside its options.
+//! The `[server]` table of `outlast.toml`: settings of `outlast serve`.
 use outlast::Error;
 use outlast::vocab::link::PublicUrl;
 use schemars::JsonSchema;
@@ -19,7 +19,7 @@ pub(crate) struct ServerTable {
 }
 
 impl ServerTable {
-    /// Where people reach it, if that is said.
+    /// Returns the public URL of the server, if it is set.
     pub(crate) fn public_url(&self) -> Result<Option<PublicUrl>, Error> {
         self.url.as_deref().map(str::parse).transpose()
     }

@@ -1,4 +1,4 @@
-//! What was used and what may be; who may come in, and what they did; attachments.
+//! Costs, budgets, rate limits, API keys, audit log, attachments, packages and stored configurations.
 use super::Desk;
 use outlast::budget::PurseView;
 use outlast::clock::Clock;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 impl Desk {
-    /// What models and tools cost, added up.
+    /// Returns the costs of models and tools, grouped by `by`.
     pub(crate) async fn spent(
         &self,
         session: Option<SessionId>,
@@ -29,7 +29,7 @@ impl Desk {
         }
     }
 
-    /// All budgets that were ever counted or set, by name.
+    /// Returns all budgets that were ever used or set, by name.
     pub(crate) async fn budgets(&self) -> Result<Vec<PurseView>, Error> {
         match self {
             Self::File(store) => store.budgets(usize::MAX).await,
@@ -37,7 +37,7 @@ impl Desk {
         }
     }
 
-    /// All rates that a call ever fell under, by name.
+    /// Returns all rate limits that ever applied to a call, by name.
     pub(crate) async fn rates(&self) -> Result<Vec<RateView>, Error> {
         match self {
             Self::File(store) => store.rates(usize::MAX).await,
@@ -45,7 +45,7 @@ impl Desk {
         }
     }
 
-    /// Sets a budget, or goes back to what its agent says.
+    /// Sets a budget. `None` restores the budget of the agent.
     pub(crate) async fn set_budget(&self, of: &Purse, budget: Option<Budget>) -> Result<(), Error> {
         match (self, budget) {
             (Self::File(store), budget) => store.set_budget(of.clone(), budget, SystemClock.now()).await,
@@ -54,7 +54,7 @@ impl Desk {
         }
     }
 
-    /// The API keys of the organisation.
+    /// Returns the API keys of the organisation.
     pub(crate) async fn keys(&self) -> Result<Vec<KeyView>, Error> {
         match self {
             Self::File(store) => store.keys().await,
@@ -62,7 +62,6 @@ impl Desk {
         }
     }
 
-    /// Ends the life of a key.
     pub(crate) async fn revoke_key(&self, key: KeyId) -> Result<KeyView, Error> {
         match self {
             Self::File(store) => store.revoke_key(key, SystemClock.now()).await,
@@ -70,7 +69,7 @@ impl Desk {
         }
     }
 
-    /// A page of who did what.
+    /// Returns a page of the audit log.
     pub(crate) async fn audit(&self, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
         match self {
             Self::File(store) => store.audit(range).await,
@@ -78,7 +77,7 @@ impl Desk {
         }
     }
 
-    /// The attachments that a session itself uses.
+    /// Returns the session's own attachments.
     pub(crate) async fn attachments(&self, session: SessionId) -> Result<Vec<AttachmentView>, Error> {
         match self {
             Self::File(store) => store.attachments(session, usize::MAX).await,
@@ -86,7 +85,7 @@ impl Desk {
         }
     }
 
-    /// What a turn was accepted for or began under.
+    /// Returns the package that a turn was accepted for or started with.
     pub(crate) async fn package(&self, turn: TurnId) -> Result<Pinned, Error> {
         match self {
             Self::File(store) => serde_json::from_slice(&store.package(turn).await?).map_err(|cause| {
@@ -97,7 +96,7 @@ impl Desk {
         }
     }
 
-    /// Every version of a configuration, the newest first.
+    /// Returns every version of a configuration, newest first.
     pub(crate) async fn config_versions(
         &self,
         kind: ConfigKind,
@@ -109,7 +108,7 @@ impl Desk {
         }
     }
 
-    /// Keeps a new version of a configuration.
+    /// Stores a new version of a configuration.
     pub(crate) async fn put_config(
         &self,
         kind: ConfigKind,
@@ -122,7 +121,6 @@ impl Desk {
         }
     }
 
-    /// Deletes a configuration.
     pub(crate) async fn delete_config(&self, kind: ConfigKind, name: &str) -> Result<(), Error> {
         match self {
             Self::File(store) => {

@@ -1,4 +1,4 @@
-//! Looks at all of a session, or at all sessions: messages by their words, what a model is shown, hash chains.
+//! Reads whole sessions, or all sessions: search, model context, durability costs, hash chains.
 use super::Desk;
 use outlast::runtime::context::{Ledger, tokens, who};
 use outlast::runtime::durability::Durability;
@@ -9,11 +9,11 @@ use outlast::vocab::words::{EXCERPT, Wanted};
 use outlast::{Error, SessionId, TurnId};
 use outlast_client::{Context, Hit, Share, Shown};
 
-/// Sessions in one page of the listing.
+/// The number of sessions per page.
 const PAGE: usize = 256;
 
 impl Desk {
-    /// Up to so many messages that have all of these words, the newest first.
+    /// Returns up to `limit` messages that contain all words, newest first.
     pub(crate) async fn search(
         &self,
         words: &str,
@@ -37,7 +37,7 @@ impl Desk {
         Ok(store.find(find).await?.into_iter().map(hit).collect())
     }
 
-    /// What a model would be shown of a head of a session now.
+    /// Returns what a model would see of a head of a session now.
     pub(crate) async fn context(&self, session: &SessionView, head: &str) -> Result<Context, Error> {
         let ledger = match self {
             Self::File(store) => Ledger::of(store.as_ref(), session, head).await?,
@@ -59,7 +59,7 @@ impl Desk {
         })
     }
 
-    /// What the durability of a turn cost so far.
+    /// Returns the cost of a turn's durability so far.
     pub(crate) async fn durability(&self, turn: TurnId) -> Result<Durability, Error> {
         match self {
             Self::File(store) => {
@@ -70,7 +70,7 @@ impl Desk {
         }
     }
 
-    /// The ids of all sessions, the newest first.
+    /// Returns the ids of all sessions, newest first.
     pub(crate) async fn all(&self) -> Result<Vec<SessionId>, Error> {
         let store = match self {
             Self::File(store) => store,
@@ -89,7 +89,7 @@ impl Desk {
         }
     }
 
-    /// Recomputes the hash chain of a session and gives the number of its records.
+    /// Recomputes the hash chain of a session and returns the number of its records.
     pub(crate) async fn verify(&self, session: SessionId) -> Result<u64, Error> {
         match self {
             Self::File(store) => store.verify(session).await,

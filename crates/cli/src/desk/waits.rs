@@ -1,4 +1,4 @@
-//! What waits for people.
+//! Waits that people resolve: approvals, grants, calls with unknown outcomes, completions.
 use super::Desk;
 use outlast::clock::Clock;
 use outlast::runtime::approvals::Approvals;
@@ -15,7 +15,7 @@ use outlast_client::{Granted, Pending, Unknown};
 use serde_json::Value;
 
 impl Desk {
-    /// Calls that wait for an approval, the oldest first.
+    /// Returns the calls that wait for an approval, oldest first.
     pub(crate) async fn pending(&self) -> Result<Vec<Pending>, Error> {
         let most = Limits::default().page_rows;
         match self {
@@ -27,7 +27,8 @@ impl Desk {
         }
     }
 
-    /// Says something to a question in somebody's name. A server knows by a key who that is.
+    /// Votes on an approval in the name of `by`. A server with a key identifies the caller by the key
+    /// instead.
     pub(crate) async fn decide(&self, id: ApprovalId, by: &str, verdict: Verdict) -> Result<Voted, Error> {
         match self {
             Self::File(store) => {
@@ -41,7 +42,7 @@ impl Desk {
         }
     }
 
-    /// Whether the call of a question may run with these arguments. A server looks at them when they are approved.
+    /// Checks whether a call accepts these arguments. A server checks them when they are approved.
     pub(crate) async fn takes(&self, id: ApprovalId, arguments: &Value) -> Result<(), Error> {
         match self {
             Self::File(store) => {
@@ -52,7 +53,7 @@ impl Desk {
         }
     }
 
-    /// What is approved for the rest of sessions.
+    /// Returns the approvals for the rest of sessions.
     pub(crate) async fn grants(&self) -> Result<Vec<Granted>, Error> {
         let most = Limits::default().page_rows;
         match self {
@@ -64,7 +65,6 @@ impl Desk {
         }
     }
 
-    /// Ends one of them.
     pub(crate) async fn revoke_grant(&self, id: GrantId) -> Result<Granted, Error> {
         match self {
             Self::File(store) => {
@@ -74,7 +74,7 @@ impl Desk {
         }
     }
 
-    /// Calls whose outcome nobody knows, the oldest first.
+    /// Returns the calls with an unknown outcome, oldest first.
     pub(crate) async fn unknown(&self) -> Result<Vec<Unknown>, Error> {
         let most = Limits::default().page_rows;
         match self {
@@ -83,7 +83,7 @@ impl Desk {
         }
     }
 
-    /// Says how one went.
+    /// Records what happened to a call with an unknown outcome.
     pub(crate) async fn settle(&self, call: CallId, verdict: record::Verdict) -> Result<SessionId, Error> {
         match self {
             Self::File(store) => store.settle(call, verdict, SystemClock.now()).await,
@@ -91,7 +91,7 @@ impl Desk {
         }
     }
 
-    /// Finishes what a turn waits for. Of a file, whether the key is a true one was looked at before.
+    /// Completes a wait of a turn. For a database file, the caller must have checked the key.
     pub(crate) async fn resolve(&self, key: &CompletionKey, how: Resolution) -> Result<Resolved, Error> {
         match self {
             Self::File(store) => store.resolve(key.turn, key.key.clone(), how, SystemClock.now()).await,

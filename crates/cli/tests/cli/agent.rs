@@ -1,4 +1,4 @@
-//! Agents from files: `--agent`.
+//! Tests of agent files: `--agent`.
 use crate::place::Place;
 use expect_test::{Expect, expect};
 
@@ -80,7 +80,8 @@ fn an_agent_from_a_file_has_its_own_tools_and_no_others() {
     );
     std::fs::create_dir(place.path().join("agents")).unwrap();
     place.write("agents/shop.toml", AGENT);
-    // The directory of the program is that of the file; it works where `outlast` was started.
+    // The program's path is relative to the agent file. It runs in the directory in which `outlast` was
+    // started.
     place.write_program(
         "agents/charge.sh",
         "echo \"{\\\"paid\\\": $(cat), \\\"in\\\": \\\"$(pwd)\\\", \\\"with\\\": \\\"$*\\\"}\"",
@@ -201,7 +202,7 @@ fn a_program_that_hangs_is_stopped_at_its_deadline() {
     );
 }
 
-/// What files that are no agent get, a line each.
+/// Runs each invalid agent file and compares the errors.
 #[track_caller]
 fn refused(agents: &[String], want: &Expect) {
     let mut log = String::new();

@@ -1,4 +1,4 @@
-//! Rules in an agent file, and the inbox of calls that wait for somebody.
+//! Tests of rules in an agent file, and of `outlast approvals`.
 use crate::place::Place;
 use expect_test::{Expect, expect};
 

@@ -1,4 +1,5 @@
-//! Contents outside the database, in a folder and in a bucket: attached, saved, swept, and what is said when they are not there.
+//! Tests of attachments outside the database, in a directory and in a bucket: attach, save, sweep, and errors
+//! for missing content.
 #[path = "../../../objects/tests/objects/server.rs"]
 mod server;
 
@@ -10,7 +11,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// A place with a folder for contents, and a file that is too large for the database.
+/// Creates a place with a directory for attachments, and a file that is too large for the database.
 fn with_folder() -> Place {
     let place = Place::with_script("any\nsay I see.");
     let address = format!("file://{}", place.path().join("files").display());
@@ -19,7 +20,7 @@ fn with_folder() -> Place {
     place
 }
 
-/// What the doctor says of attachments, without the words of the system.
+/// Returns the doctor's lines about attachments, without messages of the operating system.
 fn told(place: &Place, doctor: &[&str]) -> String {
     let text = place.show(&place.output(doctor));
     let told =
@@ -28,7 +29,7 @@ fn told(place: &Place, doctor: &[&str]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The one content in the folder.
+/// Returns the only stored content.
 fn content(place: &Place) -> PathBuf {
     let mut at = place.path().join("files");
     while at.is_dir() {
@@ -79,7 +80,7 @@ fn a_process_that_is_killed_while_it_attaches_leaves_nothing_that_a_sweep_does_n
     let args = ["run", "see", "--session", "ann", "--attach", "pipe", "--script", "script.txt"];
     let mut killed = place.command(&args).spawn().unwrap();
     let mut pipe = fs::File::options().write(true).open(place.path().join("pipe")).unwrap();
-    // More than is put at once, so that the first of it is on the disk; the pipe itself holds the rest.
+    // Write more than one chunk, so that the first is on disk. The pipe buffers the rest.
     pipe.write_all(&vec![b'x'; 20 << 20]).unwrap();
     killed.kill().unwrap();
     killed.wait().unwrap();

@@ -1,4 +1,4 @@
-//! What bad input gets: a code, and nothing half written.
+//! Tests of bad input: each error has a code, and nothing is partially written.
 use crate::place::Place;
 use expect_test::expect;
 use rusqlite::Connection;
@@ -285,7 +285,7 @@ fn a_file_that_is_no_database_is_refused_unchanged() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_place_that_cannot_be_written_is_said_to_be_read_only() {
-    // Nobody may make files there, whoever they are.
+    // No user can create files there, not even root.
     Place::new().check("--data /sys/outlast.db run hi", &expect![[r#"
         $ --data /sys/outlast.db run hi
         | error[store.read_only]: /sys/outlast.db cannot be opened: unable to open database file: /sys/outlast.db

@@ -1,4 +1,4 @@
-//! Budgets in an agent file, looking at them and setting them.
+//! Tests of budgets in an agent file, and of `outlast budgets`.
 use crate::place::Place;
 use expect_test::{Expect, expect};
 
@@ -245,7 +245,7 @@ fn a_turn_that_waits_for_its_agents_budget_goes_on_when_the_agent_says_more() {
     "#]],
     );
     clerk(20);
-    // Whoever drives the turn that waited: the process that runs another one, or a worker.
+    // Either process may drive the waiting turn: one that runs another turn, or a worker.
     for command in [
         "run go --session t --agent clerk.toml --script script.txt",
         "work --agent clerk.toml --script script.txt",

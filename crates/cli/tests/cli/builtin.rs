@@ -1,10 +1,10 @@
-//! Built-in tools of an agent in a file, from end to end.
+//! End-to-end tests of the built-in tools in an agent file.
 use crate::place::Place;
 use expect_test::{Expect, expect};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-/// Runs an agent on a script; expects what it says.
+/// Runs an agent with the script and compares its output.
 #[track_caller]
 fn check(place: &Place, agent: &str, want: &Expect) {
     place.write("agent.toml", agent);

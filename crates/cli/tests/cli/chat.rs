@@ -1,4 +1,4 @@
-//! `outlast chat` on a pipe.
+//! Tests of `outlast chat` on a pipe.
 use crate::place::Place;
 use expect_test::expect;
 

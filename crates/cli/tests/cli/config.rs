@@ -1,4 +1,4 @@
-//! `outlast config`, and the schema that is published.
+//! Tests of `outlast config` and of the published schema.
 use crate::place::Place;
 use expect_test::{expect, expect_file};
 use serde_json::Value;
@@ -16,7 +16,7 @@ fn the_published_schema_is_the_one_that_is_read() {
         .assert_eq(&String::from_utf8(output.stdout).unwrap());
 }
 
-/// The keys of every table, by the table's name in the guide.
+/// Returns the keys of every table, by the table's name in the guide.
 fn tables(schema: &Value) -> BTreeMap<String, Vec<String>> {
     let mut tables = BTreeMap::from([("outlast.toml".to_owned(), keys(schema))]);
     for (name, table) in schema["$defs"].as_object().unwrap() {
@@ -196,7 +196,7 @@ builtin = ["clock"]
         works a02c47d954dd43caf941244466a2f0b5acc0a6656b9947dfa55575af5982ec4b
         exit 1
     "#]]);
-    // Whether or not the program knows Cedar, these policies cannot be read.
+    // These policies cannot be read, with or without the Cedar feature.
     let cedar = place.show(&place.output(&["config", "check", "cedar.toml"]));
     assert!(cedar.contains("nowhere.cedar") && cedar.ends_with("exit 1\n"), "{cedar}");
 }
@@ -409,7 +409,7 @@ fn what_the_database_has_is_there_for_the_check_too() {
     );
 }
 
-/// Words and numbers that the parser takes or refuses are those that the schema takes or refuses.
+/// The schema accepts the same names and numbers as the parser.
 #[test]
 fn the_schema_knows_the_words_and_bounds_that_are_read() {
     let schema = schema();

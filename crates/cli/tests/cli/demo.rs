@@ -1,4 +1,4 @@
-//! `outlast demo`: kills, resumes, and keeps its promises.
+//! Tests of `outlast demo`: it kills, resumes, and keeps its promises.
 use crate::place::Place;
 
 #[test]

@@ -1,20 +1,22 @@
-//! The document of the API against the server: schemathesis sends what it allows and what it forbids.
+//! Tests the server against its OpenAPI document: schemathesis sends valid and invalid requests.
 use crate::place::Place;
 use crate::serve::Server;
 use std::path::Path;
 use std::process::Command;
 
-/// All scopes, and a person, so that no request ends at the door.
+/// A key with all scopes and a person, so that no request fails with a missing permission.
 const KEY: [&str; 14] = [
     "keys", "create", "fuzz", "--person", "--scope", "read", "--scope", "run", "--scope", "approve",
     "--scope", "operate", "--scope", "admin",
 ];
 
-/// A page of events is not waited for.
+/// Do not wait for events.
 const SETTINGS: &str = "[parameters]\n\"query.wait\" = 0\n";
 
-/// Whether each value of a fitting form is taken is not asked: cursors are made by the server, and a message may not be there to
-/// go back to. Nor are numbers that only a signed form of 64 bits does not hold.
+/// Checks that do not apply.
+///
+/// A well-formed value may still be refused: the server creates cursors, and a message may not exist. The
+/// server may also accept numbers that do not fit into a signed 64-bit integer.
 const UNASKED: &str = "positive_data_acceptance,negative_data_rejection,ensure_resource_availability";
 
 #[test]
@@ -23,7 +25,8 @@ fn the_server_answers_as_its_document_says_whatever_is_sent() {
     assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
     let key = String::from_utf8(place.output(&KEY).stdout).unwrap();
     place.write("schemathesis.toml", SETTINGS);
-    // It tries a wrong key on every route, and wants each of them to be told that it is wrong.
+    // Schemathesis tries a wrong key on every route, and each must be refused as a wrong key, not by the
+    // limit.
     place.write("outlast.toml", "[server]\nwrong_keys_per_minute = 1000000\n");
     let server = Server::run(&place, "127.0.0.1:0", &["--script", "script.txt", "--require-key"]);
     let program = "../../target/needs/schemathesis/bin/schemathesis";

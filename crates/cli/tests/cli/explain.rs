@@ -1,4 +1,4 @@
-//! `outlast explain`.
+//! Tests of `outlast explain`.
 use crate::place::Place;
 use expect_test::expect;
 use outlast::Kind;

@@ -1,4 +1,4 @@
-//! A disk without room, and a limit on the size of files: a clear error, and nothing that was acknowledged is lost.
+//! Tests of a full disk and of a limit on file size: a clear error, and no loss of acknowledged data.
 use crate::place::Place;
 use expect_test::{Expect, expect};
 use std::fs::{self, OpenOptions};
@@ -8,9 +8,10 @@ use std::process::{Command, Output};
 
 const SMALL_DISK: &str = "OUTLAST_TEST_SMALL_DISK";
 
-/// Runs a test of this file again where it may mount a disk of its own, which goes with it: in a name space that needs no
-/// administrator. Where the system allows none (a container without that right), there is no small disk to fill; then
-/// the limit on the size of files is all that is tested, and this says so.
+/// Runs a test of this file again in a namespace in which it can mount a small disk without privileges.
+///
+/// If namespaces are not allowed, as in some containers, the test is skipped with a message. Then only the
+/// limit on file size is tested.
 fn with_a_small_disk(test: &str) {
     let apart = ["--user", "--map-root-user", "--mount"];
     let may_mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", "/mnt"];
@@ -30,7 +31,7 @@ fn with_a_small_disk(test: &str) {
     );
 }
 
-/// A disk of one megabyte with a place on it.
+/// A place on a disk of one megabyte.
 struct SmallDisk(Place);
 
 impl SmallDisk {
@@ -46,7 +47,7 @@ impl SmallDisk {
         self.0.path().join("filler")
     }
 
-    /// Fills the disk up to so many kibibytes.
+    /// Fills the disk until `kib` KiB are free.
     fn leave(&self, kib: usize) {
         self.empty();
         let mut filler = OpenOptions::new().append(true).create(true).open(self.filler()).unwrap();
@@ -69,12 +70,12 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // A disk that stays mounted goes with the name space; only its empty directory would be left.
+        // If this fails, the mount disappears with the namespace, and only an empty directory is left.
         let _ = Command::new("umount").arg(self.0.path()).status();
     }
 }
 
-/// What was told beside the output, and how it ended.
+/// Returns the standard error and the exit code.
 fn told(place: &Place, output: Output) -> String {
     place.show(&Output { stdout: Vec::new(), ..output })
 }
@@ -106,14 +107,14 @@ fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_room() {
             exit 1
         "#]],
     );
-    // Room for a part of what a start and an input need.
+    // Space for only a part of what the start and the input need.
     for kib in [4, 12, 20, 32, 40, 48] {
         disk.leave(kib);
         let refused = disk.0.output(&["run", "two", "--session", "ann", "--script", "script.txt"]);
         let code = String::from_utf8_lossy(&refused.stderr).starts_with("error[store.full]: ");
         assert!(code && refused.status.code() == Some(1), "{kib} KiB: {}", disk.0.show(&refused));
     }
-    // Nothing of those inputs is there, and all of the first one is.
+    // None of those inputs was recorded, and the first one is complete.
     disk.empty();
     disk.check(
         "verify ann
@@ -130,7 +131,7 @@ fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_room() {
         "#]],
     );
 
-    // Room for the input, but not for the answer: the input is kept.
+    // Space for the input but not for the answer: the input is kept.
     disk.leave(160);
     let cut = disk.0.output(&["run", "three", "--session", "ann", "--script", "script.txt"]);
     expect![[r#"

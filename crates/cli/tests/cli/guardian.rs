@@ -1,4 +1,4 @@
-//! Nothing that a program started outlives it: not its call, not its deadline, not the server.
+//! Tests that no process started by a tool outlives the call, its timeout, or the server.
 use crate::mcp::{accept, plain};
 use crate::place::Place;
 use crate::shell::{Runner, is_root};
@@ -6,19 +6,19 @@ use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// How long the system may take to let killed processes go, on a busy machine.
+/// How long the kernel may take to reap killed processes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Ways to leave a process behind. `MARK` is a number of seconds to sleep that no other test has.
+/// Ways to leave a process behind. `MARK` is a number of seconds to sleep, unique per test.
 const DAEMONS: [&str; 4] = [
     "(sleep MARK & sleep MARK &) > /dev/null 2>&1 < /dev/null",
     "setsid sh -c 'sleep MARK & sleep MARK' > /dev/null 2>&1 < /dev/null &",
     "(setsid sh -c 'trap : HUP TERM INT; (while sleep MARK; do :; done) & exec sleep MARK' &) > /dev/null 2>&1 < /dev/null",
-    // It holds a read end of its standard error, so that the pipe always has a reader.
+    // Holds a read end of its standard error, so that the pipe always has a reader.
     "(sleep MARK 5< /proc/self/fd/2 > /dev/null < /dev/null &)",
 ];
 
-/// How many processes sleep for this long.
+/// Returns how many processes sleep for this duration.
 fn sleeping(mark: &str) -> usize {
     let processes = fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
         let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
@@ -27,7 +27,7 @@ fn sleeping(mark: &str) -> usize {
     processes.count()
 }
 
-/// Waits until no process sleeps for this long.
+/// Waits until no process sleeps for this duration.
 #[track_caller]
 pub(crate) fn all_end(mark: &str) {
     let began = Instant::now();
@@ -37,12 +37,12 @@ pub(crate) fn all_end(mark: &str) {
     }
 }
 
-/// A number that no other test has.
+/// Returns a number that is unique per test.
 fn mark(test: u32) -> String {
     format!("{}{test}", 40_000 + std::process::id() % 10_000)
 }
 
-/// An agent whose tool `work` is this script, and which may run commands.
+/// Writes an agent with a shell and a tool `work` that runs this script.
 fn agent(place: &Place, script: &str) {
     place.write_program("work.sh", script);
     let tool = "[[tools]]\nname = \"work\"\ndescription = \"x\"\ncommand = [\"./work.sh\"]\ndeadline_s = 3\n";
@@ -55,7 +55,7 @@ fn agent(place: &Place, script: &str) {
 
 const RUN: [&str; 6] = ["run", "go", "--agent", "agent.toml", "--script", "script.txt"];
 
-/// A program and a command that leave these processes behind and then do this.
+/// Returns a tool call and a shell call that leave processes behind and then run `then`.
 fn both(place: &Place, mark: &str, then: &str) -> [String; 2] {
     let script: String = DAEMONS.map(|daemon| daemon.replace("MARK", mark) + "\n").concat();
     agent(place, &format!("cat > /dev/null\n{script}{then}"));
@@ -127,7 +127,7 @@ fn mcp_server_ends_with_everything_it_started() {
     }
 }
 
-/// The server of the test, which first starts a process that is to outlive it.
+/// Returns the MCP server's source, changed to first start a daemon.
 fn daemonized(place: &Place, mark: &str) -> String {
     let server = fs::read_to_string(place.path().join("plain.py")).unwrap();
     format!(
@@ -144,7 +144,7 @@ fn programs_cannot_read_the_servers_environment() {
     }
     for runner in runners {
         let place = Place::new();
-        // All environments that it can read; its own has not got the text.
+        // Reads all accessible environments. Its own environment does not contain the text.
         let script =
             "cat > /dev/null; cat /proc/[0-9]*/environ 2> /dev/null | grep -a -c canary-environment; exit 0";
         agent(&place, script);

@@ -1,4 +1,4 @@
-//! The guide: what it shows is what the program prints, and what it says a file looks like can be read.
+//! Tests of the guide: the commands print what it shows, and its configuration files are valid.
 use crate::place::{Place, words};
 use expect_test::expect_file;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// A part of a page: prose, or a block with its language.
+/// A part of a page: prose, or a code block with its language.
 enum Part {
     Prose(String),
     Block(String, String),
@@ -28,12 +28,12 @@ fn parts(page: &str) -> Vec<Part> {
     parts
 }
 
-/// What a block of commands shows when they are run.
+/// Runs the commands of a block and returns the output.
 fn shown(place: &Place, block: &str) -> String {
     let mut shown = String::new();
     for command in block.lines().filter_map(|line| line.strip_prefix("$ outlast ")) {
         writeln!(shown, "$ outlast {command}").unwrap();
-        // A page has one of each, so its number says nothing.
+        // A page has one id of each kind, so the number is left out.
         let words = words(&command.replace("_…", "_1"));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         for line in place.show(&place.output(&words)).lines().filter(|line| !line.starts_with("exit ")) {
@@ -45,7 +45,7 @@ fn shown(place: &Place, block: &str) -> String {
     shown
 }
 
-/// A line without the beginnings of ids that were cut to fit.
+/// Masks ids that were truncated to fit the line.
 fn cut_ids(line: &str) -> String {
     let word = |word: &str| match word.strip_suffix('…').and_then(|word| word.split_once('_')) {
         Some((prefix, hex)) if hex.bytes().all(|digit| digit.is_ascii_hexdigit()) => format!("{prefix}_…"),
@@ -85,7 +85,7 @@ fn the_first_agent_is_denied_asked_approved_and_stopped_by_its_budget_as_the_gui
     );
 }
 
-/// Variables that files of the guide name.
+/// Environment variables that the guide's files use.
 const VARIABLES: [(&str, &str); 9] = [
     ("OPENAI_API_KEY", "sk-x"),
     ("ANTHROPIC_API_KEY", "sk-x"),
@@ -98,12 +98,12 @@ const VARIABLES: [(&str, &str); 9] = [
     ("SLACK_TOKEN", "x"),
 ];
 
-/// What does not depend on what this program was built with, or is not ours.
+/// Returns whether a block is our configuration and does not depend on a build feature.
 fn is_ours(block: &str) -> bool {
     !["[dependencies]", "[cedar]"].iter().any(|other| block.starts_with(other))
 }
 
-/// A place with everything that a file names.
+/// Creates a place with everything that a file refers to.
 fn furnished(block: &str) -> Place {
     let place = Place::new();
     for (name, value) in VARIABLES {
@@ -112,7 +112,7 @@ fn furnished(block: &str) -> Place {
     for program in block.split('"').filter_map(|word| word.strip_prefix("./")) {
         place.write_program(program, "");
     }
-    // A part of an agent's file has no name of its own.
+    // A fragment of an agent file has no `name`.
     let begins = block.lines().find(|line| !line.starts_with('#')).unwrap_or_default();
     let parts = ["[fetch]", "[shell]", "[mcp", "[[rules]]", "[[hooks]]", "files"];
     let is_part = parts.iter().any(|part| begins.starts_with(part));
@@ -133,7 +133,8 @@ fn every_file_that_the_guide_shows_has_no_mistakes() {
             let place = furnished(&block);
             let output = place.output(&["config", "check", "shown.toml"]);
             let shown = place.show(&output);
-            // A person accepts what an MCP server offers, and its program need not be here: it was read so far.
+            // Tools of an MCP server must be accepted first, and its program may be missing. The file was
+            // still parsed.
             let is_read = output.status.success()
                 || block.starts_with("[mcp")
                     && ["outlast mcp accept", "a program that can be run"]

@@ -1,4 +1,4 @@
-//! Hooks in an agent file: programs that see and change what happens.
+//! Tests of hooks in an agent file: programs that observe and change turns.
 use crate::place::Place;
 use expect_test::{Expect, expect};
 
@@ -206,7 +206,7 @@ fn two_hooks_of_one_name_and_point_are_refused() {
     "#]],
     );
     place.write("outlast.toml", "");
-    // At another point it is another hook.
+    // The same name at another point is another hook.
     place.write(
         "clerk.toml",
         &format!("{AGENT}{}{}", guard("before_tool", "true"), guard("after_end", "true")),

@@ -1,4 +1,4 @@
-//! Agents in the database, and `outlast agents import`.
+//! Tests of agents in the database, and of `outlast agents import`.
 use crate::place::Place;
 use expect_test::expect;
 
@@ -151,7 +151,7 @@ fn an_agent_in_the_database_answers_and_its_versions_are_compared() {
         std::fs::read_to_string(place.path().join("agents.toml")).unwrap(),
         "[agents.\"shop\"]\nsystem = \"# Shop\\n\\nSell cakes and tea.\"\n"
     );
-    // What the configuration names counts before what the database has.
+    // The configuration takes precedence over the database.
     place.write("outlast.toml", "[agents.shop]\nsystem = \"Closed.\"\n");
     place.check(
         "agents show shop",

@@ -1,11 +1,11 @@
-//! The inbox on a terminal: what it shows, and what its keys do.
+//! Tests of the approval inbox on a terminal: its screen and its keys.
 use crate::place::Place;
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 use std::io::{Read, Write};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// How long something may take to come up on the screen.
+/// How long to wait for text on the screen.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 const AGENT: &str = r#"
@@ -25,7 +25,7 @@ who = ["ann", "bob"]
 expires_s = 3600
 "#;
 
-/// The binary on a terminal of its own.
+/// The binary on a pseudo-terminal.
 pub(crate) struct Screen {
     parser: vt100::Parser,
     bytes: Receiver<Vec<u8>>,
@@ -70,7 +70,7 @@ impl Screen {
         self.keys.flush().unwrap();
     }
 
-    /// Waits until this is on the screen; gives all of it.
+    /// Waits until the text is on the screen, and returns the whole screen.
     #[track_caller]
     pub(crate) fn until(&mut self, what: &str) -> String {
         loop {
@@ -85,7 +85,7 @@ impl Screen {
         }
     }
 
-    /// Everything that was sent to the screen until the program ended, as it was sent.
+    /// Returns all bytes sent to the screen until the program exited.
     pub(crate) fn sent(mut self) -> String {
         assert!(self.child.wait().unwrap().success());
         let mut sent = Vec::new();
@@ -101,7 +101,7 @@ impl Screen {
     }
 }
 
-/// The text of a screen without frames and line ends, so that what is wrapped is found.
+/// Returns the text of a screen without frames and line breaks, so that wrapped text can be found.
 fn flat(shown: &str) -> String {
     let lines = shown.lines().map(|line| {
         let inside = line.rsplit_once('│').map_or(line, |(inside, _)| inside);
@@ -110,7 +110,7 @@ fn flat(shown: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A place where this call of `pay` waits.
+/// Creates a place in which this call of `pay` waits.
 fn asked(arguments: &str) -> Place {
     let place = Place::with_script(&format!("call pay {arguments}\n---\nsay {{{{result pay}}}}"));
     place.write("clerk.toml", AGENT);
@@ -211,7 +211,7 @@ fn the_inbox_goes_from_question_to_question_and_approves_for_the_session() {
     screen.press("s");
     screen.until("decided: ann approved it, and calls like it in this session");
     screen.until("1 call waits");
-    // What is selected was decided; no key decides the next one unseen.
+    // The selected question is decided. No key decides the next one unseen.
     screen.press("a");
     screen.until("nothing is selected");
     screen.leave();

@@ -1,4 +1,5 @@
-//! What programs read and what people see: `--json` on every command, colours and bars only on terminals.
+//! Tests of output for programs and people: `--json` on every command, colours and progress bars only on
+//! terminals.
 use crate::inbox::Screen;
 use crate::place::Place;
 use serde_json::Value;
@@ -7,7 +8,8 @@ const SCRIPT: &str = "call clock {}\n---\nsay Reply to {{input}}.";
 
 const AGENT: &str = "name = \"clerk\"\nsystem = \"Be brief.\"\n";
 
-/// What to call every command with, by its page in the manual. None: it prints nothing for programs, or for ever.
+/// The arguments for every command, by its manual page. `None` if it prints nothing for programs, or never
+/// ends.
 const COMMANDS: &[(&str, Option<&str>)] = &[
     ("outlast-agents-audit", Some("agents audit clerk")),
     ("outlast-agents-delete", Some("agents delete clerk")),
@@ -91,7 +93,7 @@ fn stage() -> Place {
     place
 }
 
-/// The commands that have no commands below them, by their pages in the manual.
+/// Returns the commands without subcommands, by their manual pages.
 fn leaves(place: &Place) -> Vec<String> {
     assert!(place.output(&["man", "--into", "man1"]).status.success());
     let pages = std::fs::read_dir(place.path().join("man1")).unwrap();
@@ -114,7 +116,7 @@ fn every_command_prints_nothing_but_json_where_that_is_asked_for() {
         let Some(command) = command else { continue };
         let words: Vec<&str> =
             command.split_whitespace().map(|word| if word == "TURN" { turn } else { word }).collect();
-        // Flags end where a command of somebody else begins.
+        // Flags must come before `--`, which starts another program's command line.
         let at = words.iter().position(|word| *word == "--").unwrap_or(words.len());
         let args = [&words[..at], &["--json"], &words[at..]].concat();
         let output = place.fed(&args, b"hello\n");
@@ -153,7 +155,7 @@ fn a_bar_is_shown_on_terminals_alone() {
         let words: Vec<&str> = command.split_whitespace().collect();
         let shown = Screen::open(&place, &words).sent();
         assert!(shown.contains(end), "{command}: {shown:?}");
-        // Nothing of it stays.
+        // The bar is removed at the end.
         let left = shown.rsplit("\r\u{1b}[K").next().unwrap_or_default();
         assert!(!left.contains(" %, "), "{command}: {shown:?}");
     }

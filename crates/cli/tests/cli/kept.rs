@@ -1,4 +1,4 @@
-//! Agents in the database of a server that runs: put there over HTTP, and by another process beside it (R10.2, R10.4).
+//! Tests of agents in the database of a running server, stored over HTTP and by another process.
 use crate::place::Place;
 use crate::serve::Server;
 use expect_test::expect;
@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Output;
 
-/// A place with a server, which every command asks.
+/// Creates a place with a server that all commands use.
 fn stage() -> (Place, Server) {
     let place = Place::new();
     let server = Server::run(&place, "127.0.0.1:0", &[]);
@@ -15,19 +15,19 @@ fn stage() -> (Place, Server) {
     (place, server)
 }
 
-/// Runs a command on the file, beside the server.
+/// Runs a command on the database file, not on the server.
 fn beside(place: &Place, args: &[&str]) -> Output {
     place.command(args).env_remove("OUTLAST_SERVER").output().unwrap()
 }
 
-/// Keeps an agent as another process does, in the file.
+/// Stores an agent in the database file, as another process would.
 fn keep_beside(place: &Place, name: &str, fields: &str) {
     place.write("beside.toml", &format!("name = \"{name}\"\n{fields}\n"));
     let import = beside(place, &["agents", "import", "beside.toml"]);
     assert!(import.status.success(), "{}", place.show(&import));
 }
 
-/// What an agent of the server is told first; waits until it answers there.
+/// Waits until the server has the agent, and returns its system prompt.
 fn told(place: &Place, agent: &str) -> String {
     loop {
         let shown = place.output(&["--json", "agents", "show", agent]);
@@ -107,7 +107,7 @@ fn a_call_that_waits_for_an_approval_runs_though_its_agent_has_lost_the_tool() {
             Hello! What can I do for you?
         "#]],
     );
-    // The next turn has ended, so the one before it has too.
+    // The next turn has ended, so this one has too.
     let shown = place.show(&place.output(&["sessions", "show", "ann"]));
     assert!(shown.contains("assistant 6*7 is 42."), "{shown}");
     server.kill();
@@ -144,7 +144,7 @@ fn a_call_that_waits_runs_the_program_that_was_asked_about_though_its_agent_name
             Hello! What can I do for you?
         "#]],
     );
-    // The next turn has ended, so the one before it has too.
+    // The next turn has ended, so this one has too.
     let shown = place.show(&place.output(&["sessions", "show", "ann"]));
     assert!(shown.contains("ours") && !shown.contains("theirs"), "{shown}");
     let diff = place.show(&beside(&place, &["agents", "diff", "clerk@1", "clerk"]));
@@ -159,10 +159,10 @@ fn what_another_process_imports_answers_without_a_restart_and_a_broken_version_t
     assert_eq!(told(&place, "clerk"), "Sell.");
     keep_beside(&place, "clerk", "model = \"nobody/x\"");
     keep_beside(&place, "judge", "system = \"Judge.\"");
-    // Once the later one answers, both were looked at.
+    // When the later agent answers, both were loaded.
     assert_eq!((told(&place, "judge"), told(&place, "clerk")), ("Judge.".to_owned(), "Sell.".to_owned()));
     server.kill();
-    // A process that starts has no version before.
+    // A new process has no previous version to fall back to.
     let started = beside(&place, &["run", "hello", "--session", "ann", "--agent", "judge"]);
     expect![[r#"
         Hello! What can I do for you?
@@ -188,13 +188,13 @@ fn a_harness_that_this_program_cannot_read_stops_only_the_agents_on_it_and_can_b
             agent clerk, version 1, in the database
         "#]],
     );
-    // As a program would that knows more.
+    // A version that a newer program would write.
     let newer =
         "INSERT INTO configs SELECT org, kind, name, 2, zeroblob(32), '{\"tomorrow\": 1}', at FROM configs
                  WHERE kind = 'harness'";
     rusqlite::Connection::open(place.data()).unwrap().execute(newer, []).unwrap();
     keep_beside(&place, "judge", "system = \"Judge.\"");
-    // Once the later one answers, both were looked at.
+    // When the later agent answers, both were loaded.
     assert_eq!((told(&place, "judge"), told(&place, "clerk")), ("Judge.".to_owned(), "Be kind.".to_owned()));
     place.check(
         "agents import base.toml",
@@ -207,7 +207,7 @@ fn a_harness_that_this_program_cannot_read_stops_only_the_agents_on_it_and_can_b
     server.kill();
 }
 
-/// Asks about a call of an agent, gives the agent other means, approves the call, and says what it came to.
+/// Asks for approval of a call, changes the agent's tools, approves the call, and returns the result.
 fn with_other_means(tool: &str, call: &str, [ours, theirs]: [&str; 2]) -> String {
     let (place, server) = stage();
     for dir in ["ours", "theirs"] {
@@ -228,7 +228,7 @@ fn with_other_means(tool: &str, call: &str, [ours, theirs]: [&str; 2]) -> String
     let approvals = place.output(&["--json", "approvals", "list"]).stdout;
     let approval: Value = serde_json::from_slice(&approvals).unwrap();
     does(&["approvals", "approve", approval["id"].as_str().unwrap()]);
-    // Once the next turn has ended, so has the one before it.
+    // When the next turn has ended, this one has too.
     does(&["run", "hello", "--agent", "clerk", "--session", "ann"]);
     let diff = place.show(&beside(&place, &["agents", "diff", "clerk@1", "clerk"]));
     assert!(

@@ -1,4 +1,4 @@
-//! Agents, harnesses and capabilities in `outlast.toml`.
+//! Tests of agents, harnesses and capabilities in `outlast.toml`.
 use crate::place::Place;
 use expect_test::expect;
 
@@ -53,7 +53,7 @@ fn an_agent_of_the_configuration_has_the_prompt_tools_and_rules_of_all_its_layer
         "when buy\ncall pay {\"to\": \"gold\"}\ncall pay {\"to\": \"ann\"}\ncall calculator {\"expression\": \"2+3\"}\n\
          call open_document {\"path\": \"rates.md\"}\n---\nsay done\n",
     );
-    // Where its program lies is in the fingerprint.
+    // The fingerprint contains the path of the program.
     let listed = String::from_utf8(place.output(&["agents", "list"]).stdout).unwrap();
     let clerk = listed.lines().find(|line| line.starts_with("clerk")).unwrap();
     place.hide(clerk.split_whitespace().last().unwrap(), "FINGERPRINT");

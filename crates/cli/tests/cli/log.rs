@@ -1,4 +1,4 @@
-//! What the binary says of itself on standard error.
+//! Tests of the log on standard error.
 use crate::place::Place;
 use serde_json::Value;
 

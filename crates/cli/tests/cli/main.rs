@@ -1,4 +1,4 @@
-//! The real binary, as a person uses it.
+//! Tests of the real binary.
 #![allow(clippy::needless_raw_string_hashes, reason = "expectations are written by a program")]
 
 mod agent;

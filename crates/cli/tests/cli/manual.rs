@@ -1,9 +1,9 @@
-//! Completions of shells and the pages of the manual.
+//! Tests of shell completions and manual pages.
 use crate::place::Place;
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 
-/// The commands that `--help` lists.
+/// Returns the commands that `--help` lists.
 fn commands(place: &Place) -> Vec<String> {
     let help = String::from_utf8(place.output(&["--help"]).stdout).unwrap();
     let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();

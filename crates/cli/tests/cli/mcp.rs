@@ -1,4 +1,4 @@
-//! MCP servers as an agent's tools: real ones, and ones that die, hang, lie and change.
+//! Tests of MCP servers as an agent's tools: real ones, and ones that die, hang, lie and change.
 mod offers;
 #[cfg(target_os = "linux")]
 mod walls;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What `cargo xtask test` installs.
+/// Returns the path of a dependency that `cargo xtask test` installs.
 fn need(path: &str) -> PathBuf {
     let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/needs").join(path);
     assert!(found.exists(), "{} is not there; `cargo xtask test` installs it", found.display());
@@ -21,22 +21,22 @@ fn server(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/mcp").join(name).display().to_string()
 }
 
-/// Accepts what the plain server offers.
+/// Accepts the definitions of the `plain` server.
 #[track_caller]
 pub(crate) fn accept(place: &Place) {
     let output = place.output(&["mcp", "accept", "plain"]);
     assert!(output.status.success(), "{}", place.show(&output));
 }
 
-/// Lets the tools of servers run without a question.
+/// A rule that allows all tools of servers without approval.
 const ALLOWED: &str = "[[rules]]\nname = \"servers\"\ntool = \"*.*\"\nthen = \"allow\"\n";
 
-/// A place whose agent has the plain server in this mood, and asks nobody.
+/// Creates a place whose agent has the `plain` server in this mode, and needs no approvals.
 pub(crate) fn plain(mood: &str, settings: &str) -> Place {
     asking(mood, &format!("{settings}{ALLOWED}"))
 }
 
-/// A place whose agent has the plain server in this mood.
+/// Creates a place whose agent has the `plain` server in this mode.
 fn asking(mood: &str, settings: &str) -> Place {
     let place = Place::new();
     std::fs::copy(server("plain.py"), place.path().join("plain.py")).unwrap();
@@ -46,7 +46,7 @@ fn asking(mood: &str, settings: &str) -> Place {
     place
 }
 
-/// What a script makes of the agent, on both streams.
+/// Runs the agent with a script and compares both output streams.
 #[track_caller]
 fn play(place: &Place, script: &str, want: &Expect) {
     place.set_script(&format!("any\n{script}"));
@@ -150,9 +150,9 @@ command = [\"python3\", \"./plain.py\", \"good\"]
 }
 
 #[test]
-fn a_definition_that_changed_is_disabled_until_it_is_accepted_s3() {
+fn a_definition_that_changed_is_disabled_until_it_is_accepted() {
     let place = plain("changes", "");
-    // It changes in its third life.
+    // It changes at its third start.
     place.check(
         "mcp accept plain
          mcp test plain",
@@ -201,7 +201,7 @@ fn a_definition_that_changed_is_disabled_until_it_is_accepted_s3() {
 }
 
 #[test]
-fn a_definition_that_changes_in_the_middle_disables_the_next_call_s3() {
+fn a_definition_that_changes_in_the_middle_disables_the_next_call() {
     let place = plain("flips", "");
     accept(&place);
     play(
@@ -285,7 +285,7 @@ fn a_server_that_hangs_in_a_call_is_given_up_at_its_deadline() {
 }
 
 #[test]
-fn a_server_sees_nothing_of_our_environment_s11() {
+fn a_server_sees_nothing_of_our_environment() {
     let place = plain("good", "env = [\"OUTLAST_TEST_SHOWN\"]\n");
     place.set_script("call plain.environ {}\n---\nsay {{result 0}}");
     for args in [
@@ -329,7 +329,7 @@ fn secrets_in_errors_of_a_server_are_redacted() {
 }
 
 #[test]
-fn a_server_is_believed_only_if_the_operator_says_so_s5() {
+fn a_server_is_believed_only_if_the_operator_says_so() {
     let mut log = String::new();
     for more in ["", "trust_annotations = true\n", "[mcp.plain.classes]\necho = \"idempotent\"\n"] {
         let place = plain("good", more);
@@ -361,7 +361,7 @@ fn a_server_is_believed_only_if_the_operator_says_so_s5() {
 }
 
 #[test]
-fn a_tool_of_a_server_runs_only_when_somebody_says_so_s5() {
+fn a_tool_of_a_server_runs_only_when_somebody_says_so() {
     for (settings, said) in [
         ("", "waits for an approval"),
         ("[mcp.plain.classes]\necho = \"idempotent\"\n", "waits for an approval"),
@@ -405,7 +405,7 @@ fn a_question_of_a_server_parks_the_turn_and_is_asked() {
         | · a call → {"action": "accept", "content": {"age": 42, "colour": "blue"}}
     "#]]
     .assert_eq(&place.show(&output));
-    // The call was in flight all the time, and made once.
+    // The call was in flight all the time, and was made once.
     assert_eq!(std::fs::read_to_string(place.path().join("called")).unwrap(), "x");
 }
 
@@ -500,7 +500,7 @@ fn a_server_of_the_python_sdk_is_spoken_to() {
     );
 }
 
-/// A server over HTTP, until the test is over.
+/// An HTTP server that is killed at the end of the test.
 struct Serving(Child);
 
 impl Drop for Serving {

@@ -1,4 +1,5 @@
-//! Agents as tools of MCP clients: the real binary over both transports, spoken to by the official SDK, killed in between.
+//! Tests of agents as MCP tools: the real binary over both transports, with the official SDK, killed in
+//! between.
 use crate::place::Place;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -23,7 +24,7 @@ const SCRIPT: &str = "\
     any\nsay Reply to {{input}}.";
 const SLOWLY: &str = "one two three four five six seven eight nine ten\neleven twelve";
 
-/// How the server is reached, in which revision of the protocol.
+/// The transport and the revision of the protocol.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Http(&'static str),
@@ -47,7 +48,7 @@ fn place() -> Place {
     place
 }
 
-/// A server over HTTP, until it is dropped.
+/// An HTTP server that is killed when dropped.
 struct Serving {
     child: Child,
     url: String,
@@ -68,7 +69,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // It may be dead already.
+        // It may already be dead.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -88,7 +89,7 @@ fn told(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|cause| panic!("{cause}: {line}"))
 }
 
-/// What the official client tells of these steps, over a server of its own.
+/// Runs the steps with the official client against a new server, and returns its report.
 #[track_caller]
 fn tell(place: &Place, way: Way, mut plan: Value) -> Vec<Value> {
     plan["mode"] = way.mode().into();
@@ -177,7 +178,7 @@ fn a_call_that_is_made_again_after_the_server_was_killed_in_the_middle_of_it_is_
     let lines = BufReader::new(waiting.stdout.take().unwrap()).lines().map(|line| told(&line.unwrap()));
     let heard = lines.into_iter().find(|line| line["what"] == "progress").unwrap();
     assert_eq!(heard["message"], "one ");
-    // Killed without a warning.
+    // Kill without a warning.
     drop(serving);
     waiting.kill().unwrap();
     waiting.wait().unwrap();
@@ -253,7 +254,7 @@ fn a_client_that_cannot_ask_is_told_what_waits_and_comes_back_for_the_answer() {
 #[test]
 fn a_client_without_the_scope_is_not_asked_and_one_without_any_runs_nothing() {
     let place = place();
-    // Keys are kept in a database, which is there once something was said.
+    // Keys need a database, which the first run creates.
     assert!(place.output(&["run", "hi", "--script", "script.txt"]).status.success());
     let key = |scopes: &[&str]| {
         let scopes = scopes.iter().flat_map(|scope| ["--scope", scope]);

@@ -1,4 +1,4 @@
-//! Turns on models over HTTP: the binary against a server that plays byte scripts of each API.
+//! Tests of turns with models over HTTP: the binary against a server that plays byte scripts of each API.
 use crate::place::Place;
 use expect_test::{Expect, expect};
 use outlast_playback::{Heard, Playback, Script};
@@ -7,10 +7,10 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-/// A key that must be written nowhere.
+/// A key that must never be written to disk.
 const KEY: &str = "sk-canary-91b7";
 
-/// The providers of the environment, with the variables they are set by.
+/// The providers that are configured by environment variables, with the prefix of the variables.
 const PROVIDERS: [(&str, &str); 5] = [
     ("openai", "OPENAI"),
     ("openai-responses", "OPENAI"),
@@ -19,7 +19,7 @@ const PROVIDERS: [(&str, &str); 5] = [
     ("local", "LOCAL"),
 ];
 
-/// What a model says in the words of its provider.
+/// A reply, independent of the provider.
 enum Says {
     Text(&'static str),
     Adds,
@@ -29,7 +29,7 @@ fn data(value: &Value) -> String {
     format!("data: {value}\n\n")
 }
 
-/// The events of a reply.
+/// Returns the events of a reply in the format of a provider.
 fn reply(provider: &str, says: &Says) -> Vec<String> {
     let arguments = r#"{"expression":"2+3"}"#;
     match provider {
@@ -99,7 +99,7 @@ fn reply(provider: &str, says: &Says) -> Vec<String> {
     }
 }
 
-/// A place whose providers are all at this server.
+/// Creates a place in which all providers use this server.
 fn place(server: &Playback) -> Place {
     let place = Place::new();
     place.hide(&server.url(), "SERVER");
@@ -110,7 +110,7 @@ fn place(server: &Playback) -> Place {
     place
 }
 
-/// Nothing that was written below the place has the key in it.
+/// Asserts that no file below the place contains the key.
 fn assert_no_key(place: &Place) {
     let mut folders = vec![place.path().to_owned()];
     while let Some(folder) = folders.pop() {
@@ -184,7 +184,7 @@ fn a_provider_that_is_busy_is_asked_again_when_it_says() {
 fn a_process_killed_in_the_middle_of_an_answer_leaves_the_whole_answer_once() {
     const WHOLE: &str = "one two three four";
     for (provider, _) in PROVIDERS {
-        // The first answer stops after its first word for as long as anybody listens.
+        // The first answer stops after its first word until the client disconnects.
         let answer = move |number: usize, _: &Heard| {
             if number > 0 {
                 return Script::stream(reply(provider, &Says::Text(WHOLE)));
@@ -361,7 +361,7 @@ fn a_provider_that_hangs_is_waited_for_no_longer_than_asked() {
     assert!(began.elapsed() < Duration::from_secs(8));
 }
 
-/// The answer of `outlast run` on the model `openai/gpt-a`.
+/// Runs `outlast run` with the model `openai/gpt-a`.
 fn run(place: &Place, more: &[&str]) -> std::process::Output {
     place.output(&[&["run", "hi", "--model", "openai/gpt-a"], more].concat())
 }
@@ -405,7 +405,7 @@ fn list_names_the_provider_that_a_session_waits_for() {
 #[test]
 fn refused_connection_does_not_end_the_turn() {
     let server = Playback::of([Script::stream(reply("openai", &Says::Text("Here again.")))]);
-    // Nobody listens there until the turn has failed its quick attempts.
+    // The port is closed until the turn has failed its first attempts.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = closed.local_addr().unwrap();
     drop(closed);

@@ -1,4 +1,4 @@
-//! `outlast orgs`, `keys`, `audit`, and `--org` before everything else.
+//! Tests of `outlast orgs`, `keys`, `audit`, and of `--org` with other commands.
 use crate::place::Place;
 use expect_test::expect;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What reaches the terminal, and what happens when it is gone.
+//! Tests of the terminal output, and of a terminal that is gone.
 use crate::place::Place;
 use expect_test::expect;
 use std::fs::OpenOptions;

@@ -1,4 +1,5 @@
-//! What an agent is made of is not for its tools: the database, its file, its programs, the configuration (R11.2, S46).
+//! Tests that tools cannot change the agent's own files: the database, the agent file, its programs, the
+//! configuration.
 #[cfg(target_os = "linux")]
 use crate::mcp::accept;
 use crate::mcp::plain;
@@ -6,7 +7,7 @@ use crate::place::Place;
 use expect_test::expect;
 use std::fs;
 
-/// An agent of a file whose tools work where everything lies.
+/// Writes an agent whose tools work in the directory with all its files.
 fn clerk(place: &Place, more: &str) {
     place.write_program("pay.sh", "cat > /dev/null; echo '\"paid\"'");
     let tool = "[[tools]]\nname = \"pay\"\ndescription = \"Pays.\"\ncommand = [\"./pay.sh\"]\n";
@@ -101,7 +102,7 @@ fn a_call_that_waits_writes_into_the_directory_that_it_was_asked_about_and_no_ot
     let stuck = at(&two, &["work"]);
     assert!(stuck.contains("package.unavailable"), "{stuck}");
     assert!(!two.join("notes/a.txt").exists() && !one.join("notes/a.txt").exists());
-    // Where it was asked about, it goes on.
+    // The turn continues in the directory in which it was started.
     let retried = at(&one, &["retry", "trn_1"]);
     assert!(one.join("notes/a.txt").exists() && !two.join("notes/a.txt").exists(), "{retried}");
 }
@@ -202,7 +203,7 @@ fn server_that_could_change_the_database_is_refused() {
     assert!(!place.path().join("data/outlast.db").exists());
     let elsewhere = place.output(&["run", "hi", "--agent", "agent.toml"]);
     assert!(elsewhere.status.success(), "{}", place.show(&elsewhere));
-    // The file itself, by its name.
+    // The database file itself, by its name.
     let agent = fs::read_to_string(place.path().join("agent.toml")).unwrap();
     place.write("agent.toml", &agent.replace(&walls("data"), &walls("outlast.db-wal")));
     let told = place.show(&place.output(&["run", "hi", "--agent", "agent.toml"]));

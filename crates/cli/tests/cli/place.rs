@@ -1,7 +1,8 @@
-//! A directory with a database, and the binary that is run there.
+//! A temporary directory with a database, in which tests run the binary.
 //!
-//! What differs from run to run is masked in the order it is first seen: the second session id reads `ses_2`, times read
-//! `TIME`, the directory reads `DIR`. A masked id in an argument stands for the real one.
+//! Output that differs between runs is masked in the order of its first appearance. The second session id
+//! becomes `ses_2`, times become `TIME`, and the directory becomes `DIR`. In arguments, a masked id is
+//! replaced by the real one.
 use expect_test::Expect;
 use serde_json::Value;
 use std::cell::RefCell;
@@ -14,7 +15,7 @@ use tempfile::TempDir;
 const PREFIXES: [&str; 11] =
     ["ses_", "trn_", "cal_", "cpl_", "apr_", "grt_", "dlv_", "org_", "key_", "olk_", "wrk_"];
 
-/// Where a test lives.
+/// The directory of a test.
 pub(crate) struct Place {
     dir: TempDir,
     masks: RefCell<Vec<(String, String)>>,
@@ -34,7 +35,7 @@ impl Place {
         self.path().join("outlast.db")
     }
 
-    /// A place whose model plays this script: pass `--script script.txt`.
+    /// Creates a place with a script for the model. Pass `--script script.txt` to use it.
     pub(crate) fn with_script(script: &str) -> Self {
         let place = Self::new();
         place.set_script(script);
@@ -45,22 +46,22 @@ impl Place {
         std::fs::write(self.path().join("script.txt"), script).unwrap();
     }
 
-    /// Sets a variable of every command that is run here.
+    /// Sets an environment variable for all commands.
     pub(crate) fn set(&self, name: &str, value: &str) {
         self.variables.borrow_mut().push((name.to_owned(), value.to_owned()));
     }
 
-    /// Shows this text as another wherever it is printed.
+    /// Masks a text in all output.
     pub(crate) fn hide(&self, text: &str, behind: &str) {
         self.masks.borrow_mut().push((text.to_owned(), behind.to_owned()));
     }
 
-    /// Puts a file here.
+    /// Writes a file.
     pub(crate) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path().join(name), text).unwrap();
     }
 
-    /// Puts a shell script here that can be run.
+    /// Writes an executable shell script.
     pub(crate) fn write_program(&self, name: &str, text: &str) {
         use std::os::unix::fs::PermissionsExt;
         self.write(name, &format!("#!/bin/sh\n{text}\n"));
@@ -68,7 +69,7 @@ impl Place {
         std::fs::set_permissions(self.path().join(name), runs).unwrap();
     }
 
-    /// The binary in this place.
+    /// Returns the binary with these arguments, to be run in this place.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_outlast"));
         command.current_dir(self.path()).env_remove("OUTLAST_DATA").env_remove("NO_COLOR");
@@ -86,17 +87,18 @@ impl Place {
         self.command(args).stdin(Stdio::null()).output().unwrap()
     }
 
-    /// Runs it with this on standard input.
+    /// Runs the binary with this standard input.
     pub(crate) fn fed(&self, args: &[&str], stdin: &[u8]) -> Output {
         let mut command = self.command(args);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // It may refuse before it has read everything.
+        // The binary may exit before it has read everything.
         let _ = child.stdin.take().unwrap().write_all(stdin);
         child.wait_with_output().unwrap()
     }
 
-    /// Runs commands, one a line, and expects all that they print. Words are parted by spaces, unless in single quotes.
+    /// Runs commands, one per line, and compares their output. Spaces separate words, except in single
+    /// quotes.
     #[track_caller]
     pub(crate) fn check(&self, commands: &str, want: &Expect) {
         let mut shown = String::new();
@@ -109,7 +111,7 @@ impl Place {
         want.assert_eq(&shown);
     }
 
-    /// Everything that was printed, masked; standard error behind a bar.
+    /// Returns the masked output. Lines of standard error start with a bar.
     pub(crate) fn show(&self, output: &Output) -> String {
         let mut shown = self.mask(&String::from_utf8_lossy(&output.stdout));
         for line in self.mask(&String::from_utf8_lossy(&output.stderr)).lines() {
@@ -123,7 +125,7 @@ impl Place {
         shown
     }
 
-    /// Starts the demo's worker here with inputs for it: `session key text` each.
+    /// Starts the demo's worker with inputs: session, key and text.
     pub(crate) fn worker(&self, pace: u32, orders: &[[&str; 3]]) -> Worker {
         let pace = pace.to_string();
         let mut command = self.command(&["demo", "--worker", ".", "--script", "script.txt", "--pace", &pace]);
@@ -203,14 +205,14 @@ fn is_time(text: &str) -> bool {
     })
 }
 
-/// A worker of the demo that runs.
+/// A running worker of the demo.
 pub(crate) struct Worker {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Worker {
-    /// Reads its progress until it tells this; gives the line.
+    /// Reads its progress until this event, and returns it.
     pub(crate) fn until(&mut self, what: &str, of: &str) -> Value {
         let mut line = String::new();
         loop {
@@ -226,13 +228,13 @@ impl Worker {
         }
     }
 
-    /// Kills it as a crash does.
+    /// Kills it like a crash.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Waits until its turns are over.
+    /// Waits until its turns have ended.
     pub(crate) fn end(mut self) {
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut self.lines, &mut rest).unwrap();

@@ -1,4 +1,4 @@
-//! Rules of an agent file at other points than calls.
+//! Tests of rules at policy points other than calls.
 use crate::approvals::refused;
 use crate::place::Place;
 use crate::serve::Server;
@@ -176,7 +176,7 @@ fn cedar_policies_decide_beside_the_rules() {
     }
 }
 
-/// What a script makes of an agent with this file whose rule `r` forbids something at a point.
+/// Runs a script with an agent whose rule `r` denies at a point, and returns the output.
 fn forbidden(place: &Place, agent: &str, rule: &str, script: &str) -> String {
     place.set_script(script);
     let allowed = "[[rules]]\nname = \"calls\"\nthen = \"allow\"\n";
@@ -257,7 +257,7 @@ fn an_answer_that_a_rule_does_not_let_be_said_is_told_nobody_by_the_command_line
         assert_eq!(shown.contains("5551"), !ends, "{then}: {shown}");
         let server = Server::run(&place, "127.0.0.1:0", &["--agent", "clerk.toml", "--script", "script.txt"]);
         for (path, stream) in [("openai/v1/chat/completions", false), ("openai/v1/chat/completions", true)] {
-            // Of what somebody is asked about nothing comes until then.
+            // With an `ask` rule, a response would come only after the approval.
             let body = format!(
                 "{{\"model\": \"clerk\", \"stream\": {stream}, \"messages\": [{{\"role\": \"user\", \"content\": \"hi\"}}]}}"
             );
@@ -272,7 +272,7 @@ fn an_answer_that_a_rule_does_not_let_be_said_is_told_nobody_by_the_command_line
             let id = waits["id"].as_str().unwrap();
             assert!(place.output(&["approvals", "approve", id]).status.success());
             let again = told(&["run", "hi", "--session", "s"]);
-            // The next turn asks again; the first one has its answer.
+            // The next turn asks again. The first one has its answer.
             assert!(!again.contains("5551"), "{again}");
             let shown = place.show(&place.output(&["events", "s"]));
             assert!(shown.contains("answered: \"the secret is 5551\""), "{shown}");

@@ -1,4 +1,4 @@
-//! `ask_user`: how a person sees a question, and answers it.
+//! Tests of `ask_user`: how a question is shown and answered.
 use crate::place::Place;
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! Rates in files, and looking at them.
+//! Tests of rate limits in files, and of `outlast rates`.
 use crate::place::Place;
 use expect_test::{Expect, expect};
 

@@ -1,4 +1,4 @@
-//! `outlast sessions export` and `import`, `outlast replay`, `outlast rerun`.
+//! Tests of `outlast sessions export` and `import`, `outlast replay`, `outlast rerun`.
 use crate::place::Place;
 use expect_test::expect;
 
@@ -8,7 +8,7 @@ system = "Be brief.\nCount well."
 builtin = ["calculator"]
 "#;
 
-/// A session with a call, and one that only says something, each as a file.
+/// Creates two exported sessions: one with a call, and one with only text.
 fn recorded() -> Place {
     let place = Place::with_script(
         "turn\nsay I will see.\ncall calculator {\"expression\": \"6*7\"}\n---\nsay It is 42.\nturn\nsay Bye.",
@@ -29,7 +29,7 @@ fn recorded() -> Place {
 fn exports_are_private() {
     use std::os::unix::fs::PermissionsExt;
     let place = recorded();
-    // What an earlier export left behind is no reason to be less private.
+    // The leftover of an earlier export does not change the permissions of the new file.
     place.write("again.jsonl.partial", "");
     assert!(place.output(&["sessions", "export", "ann", "-o", "again.jsonl"]).status.success());
     for file in ["ann.jsonl", "again.jsonl"] {

@@ -1,4 +1,4 @@
-//! `outlast run`.
+//! Tests of `outlast run`.
 use crate::place::Place;
 use expect_test::expect;
 use serde_json::Value;
@@ -96,7 +96,7 @@ fn a_file_is_attached_and_can_be_saved_again() {
     let id = String::from_utf8(listed.stdout).unwrap().split(' ').next().unwrap().to_owned();
     assert!(place.output(&["attachments", "ann", "--save", &id, "--to", "copy.txt"]).status.success());
     assert_eq!(std::fs::read_to_string(place.path().join("copy.txt")).unwrap(), "twelve words");
-    // What is there is not overwritten.
+    // An existing file is not overwritten.
     assert!(!place.output(&["attachments", "ann", "--save", &id, "--to", "copy.txt"]).status.success());
 }
 

@@ -1,4 +1,4 @@
-//! `outlast serve`: the real process, killed and stopped, and what its readers are left with (G23).
+//! Tests of `outlast serve`: the real process, killed and stopped, and what its clients receive.
 use crate::place::Place;
 use expect_test::expect;
 use serde_json::Value;
@@ -19,18 +19,18 @@ pub(crate) struct Server {
     pub(crate) address: String,
 }
 
-/// What an answer says.
+/// Parses the body of a response.
 fn json_of(answer: &str) -> Value {
     serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap()
 }
 
 impl Server {
-    /// Starts one and waits until it says where it listens.
+    /// Starts a server and waits until it prints its address.
     fn start(place: &Place) -> Self {
         Self::run(place, "127.0.0.1:0", &["--script", "script.txt"])
     }
 
-    /// The same at an address, with these options.
+    /// Starts a server at an address, with these options.
     pub(crate) fn run(place: &Place, listen: &str, options: &[&str]) -> Self {
         let args = [&["serve", "--listen", listen], options].concat();
         let mut child =
@@ -52,7 +52,7 @@ impl Server {
         BufReader::new(stream)
     }
 
-    /// All that is answered to a request.
+    /// Sends a request and returns the whole response.
     pub(crate) fn answer(&self, path: &str, body: &str) -> String {
         let mut answer = String::new();
         self.open(&format!("POST {path} HTTP/1.1"), body).read_to_string(&mut answer).unwrap();
@@ -69,7 +69,7 @@ impl Server {
         json_of(&answer)
     }
 
-    /// Follows a session, from an event on, until an event is the last that is wanted or the server is gone.
+    /// Follows a session after an event, until `last` returns true or the server is gone.
     fn follow(&self, session: &str, after: u64, mut last: impl FnMut(&Value) -> bool) -> Vec<Value> {
         let head = format!(
             "GET /v1/sessions/{session}/events HTTP/1.1\r\naccept: text/event-stream\r\nlast-event-id: {after}"
@@ -90,7 +90,7 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// Everything that it logs from now on until it is killed.
+    /// Kills the server and returns its remaining log.
     fn log(mut self) -> Vec<Value> {
         let mut log = String::new();
         self.child.kill().unwrap();
@@ -99,7 +99,7 @@ impl Server {
         log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// Asks it to stop, as service managers do.
+    /// Stops the server with SIGTERM, as service managers do.
     fn terminate(mut self) -> bool {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -107,21 +107,22 @@ impl Server {
     }
 }
 
-/// No server outlives its test, however that ends.
+/// Kills the server at the end of the test, even if the test fails.
 impl Drop for Server {
     fn drop(&mut self) {
-        // Most were stopped before; that is an error here, and the one that is wanted.
+        // The server may already be stopped.
         let _dead = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// Whether it is a piece of what the model says. Whoever hears the first one is in the middle of it: the script takes a break.
+/// Returns whether an event is a piece of text. At the first piece the reply is incomplete, because the
+/// script pauses.
 fn is_text(event: &Value) -> bool {
     event["type"] == "live" && event["data"]["type"] == "text"
 }
 
-/// The text that a reader has put together: each attempt begins anew, each piece stands where it says.
+/// Assembles the text as a client does: a new attempt starts over, and each piece belongs at its offset.
 fn heard(events: &[Value]) -> String {
     let (mut attempt, mut text) = (0, String::new());
     for event in events.iter().filter(|event| is_text(event)) {
@@ -168,7 +169,7 @@ fn the_log_joins_a_request_to_the_turn_that_it_began_r14_4() {
     let mut answer = String::new();
     server.open(&head("/v1/turns?wait=20"), r#"{"text": "hi"}"#).read_to_string(&mut answer).unwrap();
     let receipt: Value = serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap()).unwrap();
-    // A session of MCP clients answers in a task of its own.
+    // An MCP session answers in a separate task.
     let accept = "accept: application/json, text/event-stream";
     let hello = r#"{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25",
         "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}"#;
@@ -185,7 +186,7 @@ fn the_log_joins_a_request_to_the_turn_that_it_began_r14_4() {
     assert_eq!(accepted.len(), 2, "{log:?}");
     assert_eq!((&accepted[0]["span"]["request"], &accepted[0]["turn"]), (&"abc-1".into(), &receipt["turn"]));
     assert_eq!(accepted[1]["span"]["request"], "abc-2");
-    // The turn itself is nobody's request any more.
+    // The turn itself belongs to no request.
     let ended = log.iter().find(|line| line["message"] == "the turn ended").unwrap();
     assert_eq!((&ended["span"]["turn"], &ended["span"]["request"]), (&receipt["turn"], &Value::Null));
 }
@@ -246,7 +247,7 @@ fn an_address_that_others_reach_is_refused_without_keys() {
 }
 
 #[test]
-fn a_name_that_a_proxy_passes_on_opens_nothing_without_a_key_s32() {
+fn a_name_that_a_proxy_passes_on_opens_nothing_without_a_key() {
     let place = Place::with_script(SCRIPT);
     place.write("outlast.toml", "[server]\nurl = \"https://agents.example.com\"\n");
     let server =
@@ -342,7 +343,7 @@ fn a_new_process_takes_the_socket_over_and_no_connection_is_refused() {
 fn a_server_may_have_as_many_connections_as_the_machine_allows() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let before = getrlimit(Resource::Nofile);
-    // What the server is started with; the test itself is a process of its own.
+    // The server inherits this limit. The test runs in a separate process, so other tests are not affected.
     setrlimit(Resource::Nofile, rustix::process::Rlimit { current: Some(256), ..before }).unwrap();
     let place = Place::with_script(SCRIPT);
     let server = Server::start(&place);

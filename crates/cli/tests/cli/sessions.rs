@@ -1,10 +1,10 @@
-//! `outlast sessions`, `events`, `cancel`, `doctor`.
+//! Tests of `outlast sessions`, `events`, `cancel`, `doctor`.
 use crate::place::Place;
 use expect_test::expect;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-/// Three turns in the session `ann`.
+/// Creates a place with three turns in the session `ann`.
 fn ann() -> Place {
     let place = Place::with_script("any\nsay Reply to {{input}}.");
     for text in ["one", "two", "three"] {

@@ -1,4 +1,4 @@
-//! The tool `shell`: what commands can do, and what they cannot get at from behind the walls.
+//! Tests of the `shell` tool: what commands can do, and what the sandbox prevents.
 use crate::place::Place;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -10,21 +10,21 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-/// Ways out that do not work.
+/// Attempts to escape that must fail.
 const ESCAPES: &str = include_str!("escapes.txt");
 
-/// What must never be seen by a command.
+/// Text that no command may see.
 const CANARY: &str = "canary-7d1f";
 
-/// A user who is nobody else's, with no rights.
+/// The id of an unprivileged user.
 const NOBODY: u32 = 65_534;
 
-/// Who runs the binary, and what the kernel gives them.
+/// The user that runs the binary, and whether namespaces are available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runner {
-    /// Whoever runs the tests.
+    /// The user that runs the tests.
     Tester,
-    /// The tester, where no namespaces can be made.
+    /// The user that runs the tests, without namespaces.
     TesterWithoutNamespaces,
     Nobody,
     NobodyWithoutNamespaces,
@@ -39,7 +39,7 @@ impl Runner {
         matches!(self, Self::Tester | Self::Nobody)
     }
 
-    /// The binary in this place with these words, started by the runner.
+    /// Returns the binary with these arguments, to be run by this user.
     pub(crate) fn command(self, place: &Place, args: &[&str]) -> Command {
         let inner = place.command(args);
         let mut words: Vec<&OsStr> = Vec::new();
@@ -66,7 +66,7 @@ impl Runner {
         command
     }
 
-    /// Gives everything in the place to the runner.
+    /// Makes the user the owner of everything in the place.
     pub(crate) fn own(self, place: &Place) {
         if !self.is_nobody() {
             return;
@@ -89,12 +89,12 @@ impl Runner {
     }
 }
 
-/// Whether the tests can become somebody else.
+/// Returns whether the tests can switch to another user.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Runs commands as calls of one reply, in the directory `work`; gives the result of each.
+/// Runs commands as calls of one reply, in the directory `work`, and returns their results.
 fn run(place: &Place, settings: &str, commands: &[String]) -> Vec<Value> {
     run_as(Runner::Tester, place, settings, commands)
 }
@@ -121,7 +121,7 @@ fn run_as(runner: Runner, place: &Place, settings: &str, commands: &[String]) ->
     said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| Value::from(line))).collect()
 }
 
-/// A process that commands may try to reach; it ends with the test.
+/// A process that commands may try to reach. It ends with the test.
 struct Victim(Child);
 
 impl Drop for Victim {
@@ -185,7 +185,7 @@ fn a_command_runs_only_when_somebody_says_so_unless_a_rule_does() {
 }
 
 #[test]
-fn no_command_gets_out_s51() {
+fn no_command_gets_out() {
     no_escape_works(Runner::Tester);
 }
 
@@ -196,7 +196,7 @@ fn no_command_gets_out_without_namespaces() {
 
 #[test]
 fn no_command_of_an_unprivileged_user_gets_out() {
-    // An unprivileged tester is the case of the tests above.
+    // The tests above cover an unprivileged tester.
     if is_root() {
         no_escape_works(Runner::Nobody);
     }
@@ -209,7 +209,7 @@ fn no_command_of_an_unprivileged_user_gets_out_without_namespaces() {
     }
 }
 
-/// Shared memory outside; it is removed with the test.
+/// A shared memory segment outside the sandbox. It is removed with the test.
 struct SharedMemory(String);
 
 impl SharedMemory {
@@ -231,7 +231,7 @@ impl Drop for SharedMemory {
     }
 }
 
-/// What a file or a process is, apart from its contents.
+/// Returns the metadata of a file or process.
 fn metadata(path: &Path) -> String {
     let found = fs::metadata(path).unwrap();
     let attributes = Command::new("perl")
@@ -253,7 +253,7 @@ fn metadata(path: &Path) -> String {
 fn process_state(id: u32) -> String {
     let read = |file: &str| fs::read_to_string(format!("/proc/{id}/{file}")).unwrap();
     let affinity = read("status").lines().filter(|line| line.starts_with("Cpus_allowed")).collect::<String>();
-    // Its state, its priority, its nice value and its policy.
+    // State, priority, nice value and scheduling policy.
     let stat = read("stat");
     let words: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     format!("{} {} {} {} {}\n{affinity}", read("limits"), words[0], words[15], words[16], words[38])
@@ -288,16 +288,16 @@ fn no_escape_works(runner: Runner) {
         .map(|line| line.replace("OUT/", &format!("{out}/")).replace("OUT ", &format!("{out} ")))
         .map(|line| line.replace("VICTIM", &victim_id.to_string()).replace("SHM", &memory.0))
         .collect();
-    // Calls of the x86 kernel interface are left out elsewhere.
+    // Escapes with x86 system calls are left out on other architectures.
     let least = if cfg!(target_arch = "x86_64") { 121 } else { 60 };
     assert!(escapes.len() >= least, "{}", escapes.len());
-    // The database is there from the first run on.
+    // The first run creates the database.
     run_as(runner, &place, "", &all(&["true"]));
     let watched =
         [outside.join("secret"), outside.clone(), dir.join("outlast.db"), "/bin/sh".into(), "/usr".into()];
     let state = |path: &PathBuf| metadata(path).split(' ').take(2).collect::<Vec<_>>().join(" ");
     let before = (watched.each_ref().map(state), metadata(&watched[0]), process_state(victim_id));
-    // A reply has room for so many calls.
+    // The maximum number of calls per reply.
     for some in escapes.chunks(50) {
         for (command, result) in some.iter().zip(run_as(runner, &place, "", some)) {
             let said = result.to_string();
@@ -366,7 +366,7 @@ fn honest_commands_work_with_and_without_namespaces() {
         let everywhere = ["ran", "x", "y", "a/b/c", "child", "waited", "nice\n100", ""];
         assert_eq!(said[..8], everywhere, "{runner:?}: {results:?}");
         assert_eq!(results[7]["exit_code"], 7);
-        // Without namespaces nothing tells its own files from others when metadata is changed.
+        // Without namespaces, the sandbox cannot tell its own files from others, so it denies metadata changes.
         let own_metadata = if runner.has_namespaces() { ["ran", "2001"] } else { ["", ""] };
         assert_eq!(said[8..], own_metadata, "{runner:?}: {results:?}");
     }
@@ -415,6 +415,6 @@ fn a_shell_reads_more_and_sees_more_when_it_is_told_to() {
     ];
     let said: Vec<Value> =
         run(&place, &settings, &all(&commands)).into_iter().map(|result| result["stdout"].clone()).collect();
-    // It sees the variable; the model is not shown its value.
+    // The command sees the variable, but its value is redacted for the model.
     assert_eq!(said, ["shared", "shared", &format!("{} [redacted]", CANARY.len())]);
 }

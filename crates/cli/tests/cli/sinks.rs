@@ -1,4 +1,4 @@
-//! Outputs that go to sinks of `outlast.toml`, through the real binary.
+//! Tests of the sinks of `outlast.toml`, with the real binary.
 use crate::place::Place;
 use expect_test::expect;
 use outlast::sinks::{Secrets, Signed};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-/// A place whose agent says one thing, with this configuration.
+/// Creates a place with this configuration, whose model always gives the same answer.
 fn with_sinks(configuration: &str) -> Place {
     let place = Place::with_script("any\nsay All is well.");
     place.write("outlast.toml", configuration);
@@ -25,7 +25,7 @@ fn webhook(server: &Playback) -> String {
     )
 }
 
-/// The lines of a file of outputs.
+/// Returns the lines of an output file.
 fn lines(place: &Place, name: &str) -> Vec<Value> {
     let text = fs::read_to_string(place.path().join(name)).unwrap_or_default();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -206,7 +206,7 @@ fn a_sink_begins_when_it_is_configured_or_at_the_beginning() {
     assert!(place.output(&["run", "after", "--script", "script.txt"]).status.success());
     assert!(place.output(&["work", "--script", "script.txt"]).status.success());
     assert_eq!((lines(&place, "now").len(), lines(&place, "all").len()), (1, 2));
-    // What is not configured any more stays known.
+    // A sink that was removed from the configuration is still listed.
     place.write("outlast.toml", "");
     place.check(
         "sinks",

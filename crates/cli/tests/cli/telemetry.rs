@@ -1,4 +1,4 @@
-//! Traces that go to a collector on a real socket, through the real binary.
+//! Tests of traces that the real binary sends to a collector on a real socket.
 use crate::place::Place;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -48,7 +48,7 @@ fn a_turn_is_told_to_a_collector_below_the_span_that_caused_it() {
     assert!(spans(&heard).iter().all(|span| span.trace_id[..2] == [0x0a, 0xf7]));
 }
 
-/// The points of a histogram in the last measurements that came, each with what it says of itself.
+/// Returns the points of a histogram from the last export, each with its attributes.
 fn points(heard: &[Heard], name: &str) -> Vec<(String, HistogramDataPoint)> {
     let last = heard.iter().rfind(|heard| heard.path == "/v1/metrics").expect("measurements came");
     let request = ExportMetricsServiceRequest::decode(last.body.as_slice()).unwrap();
@@ -95,7 +95,7 @@ fn a_collector_that_hangs_slows_no_turn_and_its_trace_waits() {
     let began = Instant::now();
     let output = worker.output().unwrap();
     assert!(output.status.success() && output.stdout.starts_with(b"All is well."));
-    // A process that ends waits for what is under way only so long.
+    // An exiting process waits for pending exports only for a limited time.
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     let sinks = String::from_utf8(place.output(&["sinks"]).stdout).unwrap();
     let row = sinks.lines().find(|line| line.starts_with("telemetry")).unwrap();

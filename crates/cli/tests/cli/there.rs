@@ -1,4 +1,4 @@
-//! `outlast --server`: what a command does on a file, it does over HTTP.
+//! Tests of `outlast --server`: commands do the same over HTTP as on a file.
 use crate::place::Place;
 use crate::serve::Server;
 use expect_test::expect;
@@ -35,7 +35,7 @@ const TEXT: &str = "one two three four five six seven eight nine ten\neleven twe
 
 const OPTIONS: [&str; 4] = ["--agent", "clerk.toml", "--script", "script.txt"];
 
-/// A place with a server, and commands that ask it.
+/// Creates a place with a server.
 fn stage() -> (Place, Server) {
     let place = Place::with_script(SCRIPT);
     place.write("clerk.toml", AGENT);
@@ -48,7 +48,7 @@ fn at(server: &Server) -> String {
     format!("http://{}", server.address)
 }
 
-/// What a command prints, asked of the file and of the server.
+/// Returns the output of a command on the file and on the server.
 fn both(place: &Place, server: &Server, command: &[&str]) -> [String; 2] {
     let address = at(server);
     let there = [&["--server", &address], command].concat();
@@ -319,7 +319,7 @@ fn commands_that_work_on_a_file_say_so_when_a_server_is_named() {
             "{command}: {shown}"
         );
     }
-    // What asks neither is not held up.
+    // A command that needs neither a file nor a server still works.
     assert!(place.output(&["explain", "command.local"]).status.success());
     assert!(!place.data().exists());
 }
@@ -444,7 +444,7 @@ fn what_the_durability_of_a_turn_cost_is_told_with_why_it_stands() {
     }
     assert!(file["records"].as_u64().unwrap() >= 4 && file["bytes"].as_u64().unwrap() > 100, "{file}");
     assert_eq!(file["commits"], 2);
-    // Only who drove it knows how long the last write took.
+    // Only the process that drove the turn knows the duration of the last write.
     assert!(file["waited_ms"].as_f64().unwrap() > 0.0, "{file}");
     assert!(there["waited_ms"].as_f64().unwrap() > file["waited_ms"].as_f64().unwrap(), "{there} {file}");
     let shown = place.show(&place.output(&["why", &turn]));
@@ -771,7 +771,7 @@ fn a_server_over_tls_is_believed_if_its_certificate_is() {
         for stream in listener.incoming().map_while(Result::ok) {
             let connection = rustls::ServerConnection::new(config.clone()).unwrap();
             let mut stream = rustls::StreamOwned::new(connection, stream);
-            // Whoever does not believe the certificate is gone by now.
+            // A client that does not trust the certificate has disconnected.
             if stream.read(&mut [0; 4096]).is_err() {
                 continue;
             }

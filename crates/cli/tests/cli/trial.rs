@@ -1,4 +1,4 @@
-//! `outlast test`.
+//! Tests of `outlast test`.
 use crate::place::Place;
 use expect_test::expect;
 use serde_json::Value;
@@ -19,13 +19,13 @@ class = "idempotent"
 command = ["./charge.sh"]
 "#;
 
-/// Says that it may be run again, and does not look at its key.
+/// A tool that claims to be idempotent, but ignores its key.
 const CARELESS: &str = "cat >>charges; echo >>charges; echo 1";
 
 const ONCE: &str =
     "[ $(grep -c . charges) -eq 1 ] || { echo charged $(grep -c . charges) times >&2; exit 1; }";
 
-/// A shop whose tool charges every time it is run.
+/// Creates a shop whose tool charges at every run.
 fn careless() -> Place {
     let place = Place::with_script("call charge {\"cents\": 450}\n---\nsay Paid.");
     place.write("agent.toml", AGENT);
@@ -61,7 +61,7 @@ fn the_shop_of_the_examples_charges_and_ships_once_wherever_it_dies() {
         5      ship answered                   kept    kept
         6      reply, turn answered            kept    kept"#]]
     .assert_eq(writes);
-    // How often a program is waited for depends on the machine; once at least.
+    // The number of waits for a program depends on the machine, but there is at least one.
     assert!(rest.contains("call-1:during      charge  kept\n"), "{rest}");
     assert!(rest.contains("call-2:during      ship    kept\n"), "{rest}");
     assert!(rest.ends_with(", 0 broken promises\n"), "{rest}");

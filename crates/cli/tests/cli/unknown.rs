@@ -1,4 +1,4 @@
-//! `outlast unknown`: a call that was killed while it ran.
+//! Tests of `outlast unknown`: a call that was killed while it ran.
 use crate::place::Place;
 use expect_test::expect;
 

@@ -1,4 +1,4 @@
-//! `outlast verify`: damage does not pass.
+//! Tests of `outlast verify`: damage is detected.
 use crate::place::Place;
 use expect_test::expect;
 use rusqlite::{Connection, params};

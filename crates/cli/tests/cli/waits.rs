@@ -1,4 +1,5 @@
-//! Turns that wait for somebody outside: `outlast resolve`, `retry`, and what other commands say of them.
+//! Tests of turns that wait to be completed from outside: `outlast resolve`, `retry`, and the output of other
+//! commands.
 use crate::place::Place;
 use expect_test::expect;
 use outlast::sqlite::Sqlite;
@@ -9,7 +10,7 @@ use outlast::vocab::wait::CompletionKey;
 const SCRIPT: &str = "any\ncall ask_person {\"what\": \"may I?\"}\n---\nsay You said {{result ask_person}}";
 const ORDER: [[&str; 3]; 1] = [["ann", "k1", "ask"]];
 
-/// A turn that waits for a person, and no process that does.
+/// Creates a place with a turn that waits for a person, without a running process.
 fn parked() -> Place {
     let place = Place::with_script(SCRIPT);
     let mut worker = place.worker(1, &ORDER);

@@ -1,4 +1,4 @@
-//! `outlast watch`: on a terminal, and as lines where there is none.
+//! Tests of `outlast watch`, on a terminal and as lines.
 use crate::inbox::Screen;
 use crate::place::Place;
 use crate::serve::Server;
@@ -31,7 +31,7 @@ fn a_session_is_watched_on_a_terminal_while_its_text_is_said() {
     let mut slow = place.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let shown = screen.until("2 sessions");
     assert!(shown.contains("parked") && shown.contains("I wonder."), "{shown}");
-    // The one that runs stands first.
+    // The running session comes first.
     screen.until("running");
     screen.press("k\r");
     let shown = screen.until("one two three");

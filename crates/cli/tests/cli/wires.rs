@@ -1,4 +1,4 @@
-//! The APIs of other providers, spoken to by their official clients.
+//! Tests of the compatible endpoints with the official clients of OpenAI and Anthropic.
 mod anthropic;
 
 use crate::place::Place;
@@ -20,7 +20,7 @@ const SCRIPT: &str = "\
     when runs out\nsay one two\nlength
     any\nsay Reply to {{input}}.";
 
-/// What `cargo xtask test` installs.
+/// Returns the path of a dependency that `cargo xtask test` installs.
 fn need(path: &str) -> PathBuf {
     let found = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/needs").join(path);
     assert!(found.exists(), "{} is not there; `cargo xtask test` installs it", found.display());
@@ -31,21 +31,21 @@ fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wires").join(name)
 }
 
-/// The official Python client.
+/// Returns the official Python client.
 fn python() -> Command {
     let mut command = Command::new(need("openai-python/bin/python"));
     command.arg(script("openai_client.py"));
     command
 }
 
-/// The official JavaScript client.
+/// Returns the official JavaScript client.
 fn node(mode: &str) -> Command {
     let mut command = Command::new("node");
     command.arg(script("openai_client.mjs")).arg(mode).arg(need("openai-node/node_modules"));
     command
 }
 
-/// A server that takes nobody in without a key.
+/// A server that requires a key.
 struct Server {
     child: Child,
     address: String,
@@ -67,7 +67,7 @@ impl Server {
         format!("http://{}/openai/v1", self.address)
     }
 
-    /// Asks it to stop, as an operator does, and waits until it has.
+    /// Stops the server with SIGTERM, as an operator does, and waits for its exit.
     fn terminate(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -77,13 +77,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that was terminated is gone already.
+        // It may already be stopped.
         let _ = self.child.kill();
         self.child.wait().unwrap();
     }
 }
 
-/// A key for a database that is there.
+/// Creates a database and returns a key for it.
 fn key(place: &Place) -> String {
     assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
     let output = place.output(&["keys", "create", "client", "--scope", "admin"]);
@@ -103,13 +103,13 @@ fn wrong(key: &str) -> String {
     format!("{}{last}", &key[..key.len() - 1])
 }
 
-/// A port that nobody listens on: a server that is started anew comes back to it.
+/// Returns an unused port, so that a restarted server can use the same one.
 fn port() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }
 
-/// Lets a client read half of an answer, kills the server, and lets the client read on from the next one.
+/// Lets a client read half of an answer, kills the server, and lets the client continue with the next one.
 #[track_caller]
 fn killed_in_the_middle(client: impl FnOnce(&str, &str) -> Command) {
     in_the_middle(client, |server, place| {
@@ -119,7 +119,7 @@ fn killed_in_the_middle(client: impl FnOnce(&str, &str) -> Command) {
     });
 }
 
-/// Lets a client read half of an answer, lets the server stop as an operator does, and lets the client find that out.
+/// Lets a client read half of an answer, stops the server, and lets the client notice.
 #[track_caller]
 fn stopped_in_the_middle(client: impl FnOnce(&str, &str) -> Command) {
     in_the_middle(client, |mut server, _| {
@@ -139,7 +139,7 @@ fn in_the_middle(client: impl FnOnce(&str, &str) -> Command, happens: impl FnOnc
     let mut line = String::new();
     BufReader::new(reader.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     let server = happens(server, &place);
-    // A client that failed says why when it is asked for its output.
+    // A failed client explains why in its output below.
     let _ = writeln!(reader.stdin.as_mut().unwrap());
     let output = reader.wait_with_output().unwrap();
     assert_eq!(line, "killed?\n", "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! What SQLite does with a file that is open.
+//! The operations of SQLite on an open file.
 use super::{number, told};
 use crate::locks::Level;
 use crate::machine::{HandleId, Machine, Shared, lock};
@@ -9,12 +9,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{Ordering, fence};
 use std::{ptr, slice};
 
-/// The device as SQLite's own VFS on Unix describes it: bytes beside those that are written do not change, and a part of
-/// a page can be read.
+/// The device characteristics of SQLite's own VFS on Unix: bytes next to a write do not change, and a part of a page
+/// can be read.
 const CHARACTERISTICS: c_int = ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE | ffi::SQLITE_IOCAP_SUBPAGE_READ;
 const SECTOR_AS_TOLD: c_int = 4096;
 
-/// An open file as SQLite sees it: it knows the first field, we the second.
+/// An open file as SQLite sees it. SQLite knows the first field, and this module the second.
 #[repr(C)]
 pub(super) struct OpenFile {
     base: ffi::sqlite3_file,
@@ -27,12 +27,12 @@ struct Handle {
 }
 
 impl OpenFile {
-    /// A file that could not be opened. Without methods SQLite leaves it alone.
+    /// A file that could not be opened. SQLite ignores a file without methods.
     pub(super) fn closed() -> Self {
         Self { base: ffi::sqlite3_file { pMethods: ptr::null() }, handle: ptr::null_mut() }
     }
 
-    /// The handle is freed by `close`.
+    /// An open file. `close` frees the handle.
     pub(super) fn of(machine: Shared, id: HandleId) -> Self {
         let handle = Box::into_raw(Box::new(Handle { machine, id }));
         Self { base: ffi::sqlite3_file { pMethods: &raw const METHODS }, handle }
@@ -72,18 +72,18 @@ fn level(number: c_int) -> Answer<Level> {
     }
 }
 
-/// Does something with the machine for an open file.
+/// Calls a function with the machine and the handle of an open file.
 ///
 /// # Safety
-/// `file` is an `OpenFile` that is open.
+/// `file` is an open `OpenFile`.
 unsafe fn with<T>(file: *mut ffi::sqlite3_file, ask: impl FnOnce(&mut Machine, HandleId) -> T) -> T {
-    // SAFETY: `OpenFile::of` put a handle there that lives until `close`, and only shared references to it exist.
+    // SAFETY: `OpenFile::of` stored a handle there that lives until `close`, and only shared references to it exist.
     let handle = unsafe { &*(*file.cast::<OpenFile>()).handle };
     ask(&mut lock(&handle.machine), handle.id)
 }
 
 unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
-    // SAFETY: SQLite closes a file that is open, once.
+    // SAFETY: SQLite closes only open files, and only once.
     unsafe {
         with(file, Machine::close);
         drop(Box::from_raw((*file.cast::<OpenFile>()).handle));
@@ -99,7 +99,8 @@ unsafe extern "C" fn read(
 ) -> c_int {
     told(|| {
         let (amount, offset) = (number(amount)?, number(offset)?);
-        // SAFETY: SQLite gives us `amount` bytes that are ours until we return; they are written before they are a slice.
+        // SAFETY: SQLite provides `amount` bytes that are ours until we return. They are initialised before they become
+        // a slice.
         let into = unsafe {
             into.write_bytes(0, amount);
             slice::from_raw_parts_mut(into.cast::<u8>(), amount)
@@ -117,7 +118,7 @@ unsafe extern "C" fn write(
 ) -> c_int {
     told(|| {
         let (amount, offset) = (number(amount)?, number(offset)?);
-        // SAFETY: SQLite gives us `amount` bytes that nobody changes until we return.
+        // SAFETY: SQLite provides `amount` bytes that do not change until we return.
         let from = unsafe { slice::from_raw_parts(from.cast::<u8>(), amount) };
         // SAFETY: SQLite writes to a file that is open.
         unsafe { with(file, |machine, id| machine.write(id, offset, from)) }
@@ -141,7 +142,7 @@ unsafe extern "C" fn file_size(file: *mut ffi::sqlite3_file, size: *mut i64) -> 
     told(|| {
         // SAFETY: SQLite asks for the size of a file that is open.
         let bytes = unsafe { with(file, |machine, id| machine.size(id)) }?;
-        // SAFETY: SQLite gives us a place for the size.
+        // SAFETY: SQLite provides a place for the size.
         unsafe { *size = i64::try_from(bytes).expect("a file fits into memory") };
         Ok(())
     })
@@ -167,13 +168,13 @@ unsafe extern "C" fn check_reserved_lock(file: *mut ffi::sqlite3_file, reserved:
     told(|| {
         // SAFETY: SQLite asks about a file that is open.
         let is = unsafe { with(file, |machine, id| machine.is_reserved(id)) }?;
-        // SAFETY: SQLite gives us a place for the answer.
+        // SAFETY: SQLite provides a place for the answer.
         unsafe { *reserved = c_int::from(is) };
         Ok(())
     })
 }
 
-/// There is nothing to control.
+/// Supports no control operations.
 unsafe extern "C" fn file_control(_: *mut ffi::sqlite3_file, _: c_int, _: *mut c_void) -> c_int {
     ffi::SQLITE_NOTFOUND
 }
@@ -197,10 +198,10 @@ unsafe extern "C" fn shm_map(
         let (region, size) = (number(region)?, number(size)?);
         // SAFETY: SQLite maps the memory of a file that is open.
         let mapped = unsafe { with(file, |machine, id| machine.map(id, region, size, extend != 0)) }?;
-        // The handle keeps the memory until it is unmapped or closed. It is made of atomics, so it may be written
-        // through a pointer that came from a shared reference.
+        // The handle keeps the memory until it is unmapped or closed. The memory consists of atomics, so writes through
+        // a pointer from a shared reference are allowed.
         let address = mapped.map_or(ptr::null_mut(), |region| region.as_ptr().cast_mut().cast());
-        // SAFETY: SQLite gives us a place for the address.
+        // SAFETY: SQLite provides a place for the address.
         unsafe { *place = address };
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! Bytes that change behind everybody's back.
+//! Bytes that change without the knowledge of any process.
 use crate::workload::{FILE, Syncs, open, work};
 use outlast_disk::{Disk, Fate};
 
@@ -8,7 +8,7 @@ fn worked() -> Disk {
     disk
 }
 
-/// What SQLite says about a file.
+/// Returns the result of SQLite's integrity check.
 fn check(disk: &Disk) -> rusqlite::Result<String> {
     open(&disk.mount())?.query_row("PRAGMA integrity_check", [], |row| row.get(0))
 }

@@ -2,10 +2,10 @@
 use crate::workload::{COMMITS, Syncs, changes, recover, work};
 use outlast_disk::{Death, Disk, Fate, Unsynced, What};
 
-/// Deaths at a change.
+/// The ways to die at a change.
 const DEATHS: [Death; 3] = [Death::Before, Death::Torn { sectors: 3 }, Death::After];
 
-/// The disk after a death at a change, and the last number that was acknowledged before.
+/// Returns the disk after a death at a change, and the last number that was acknowledged.
 fn die(at: u64, death: Death, syncs: Syncs) -> (Disk, i64) {
     let disk = Disk::new();
     let mount = disk.mount();
@@ -30,7 +30,7 @@ fn a_kill_at_any_change_loses_no_acknowledged_commit() {
     }
 }
 
-/// What a power loss does to one change after the other.
+/// Decides the effect of a power loss on each change in turn.
 type Pattern = Box<dyn FnMut(Unsynced<'_>) -> Fate>;
 
 fn patterns() -> Vec<Pattern> {
@@ -66,7 +66,7 @@ fn kept_if(mut is_kept: impl FnMut(Unsynced<'_>) -> bool + 'static) -> Pattern {
     Box::new(move |unsynced| if is_kept(unsynced) { Fate::Kept } else { Fate::Dropped })
 }
 
-/// Numbers that look random and depend on the seed alone.
+/// Pseudo-random numbers that depend only on the seed.
 struct Dice(u64);
 
 impl Dice {
@@ -76,7 +76,7 @@ impl Dice {
     }
 }
 
-/// Cuts the power at every change in every way, and answers how often an acknowledged commit was lost.
+/// Cuts the power at every change in every way. Returns how often an acknowledged commit was lost.
 fn cut_everywhere(syncs: Syncs) -> usize {
     let mut losses = 0;
     for at in 0..changes(syncs) {
@@ -98,7 +98,7 @@ fn with_full_syncs_a_power_loss_at_any_change_loses_no_acknowledged_commit() {
     assert_eq!(cut_everywhere(Syncs::Full), 0);
 }
 
-/// The disk must be able to lose data, or the test above means nothing.
+/// Shows that the disk can lose data. Otherwise the test above would prove nothing.
 #[test]
 fn with_normal_syncs_a_power_loss_loses_acknowledged_commits() {
     assert_ne!(cut_everywhere(Syncs::Normal), 0);

@@ -1,9 +1,9 @@
-//! Changes that fail while the process lives on.
+//! Changes that fail while the process keeps running.
 use crate::workload::{COMMITS, Syncs, add, changes, open, prepare, recover, work};
 use outlast_disk::{Disk, Failure, Fate, Mount};
 use rusqlite::{Connection, ffi};
 
-/// The extended code of an error.
+/// Returns the extended code of an error.
 fn code<T>(result: rusqlite::Result<T>) -> i32 {
     let error = result.err().expect("a failure");
     error.sqlite_error().expect("an error of SQLite").extended_code
@@ -52,7 +52,7 @@ fn a_failure_gives_the_code_of_its_operation() {
     }
 }
 
-/// A failed commit may still be found after a restart, but nothing acknowledged is missing.
+/// A failed commit may exist after a restart, but no acknowledged commit is missing.
 #[test]
 fn a_failure_at_any_change_loses_no_acknowledged_commit() {
     for failure in
@@ -64,7 +64,7 @@ fn a_failure_at_any_change_loses_no_acknowledged_commit() {
             mount.fail(at, failure);
             let (acknowledged, ended) = work(&mount, Syncs::Full);
             assert!(ended.is_err() || acknowledged == COMMITS, "{failure:?} at {at}");
-            // The process has closed its connections as well as it could; now the power goes.
+            // The process has closed its connections, if it could. Now the power is cut.
             disk.lose_power(&mut |_| Fate::Dropped);
             let left = recover(&disk);
             assert!(
@@ -75,8 +75,9 @@ fn a_failure_at_any_change_loses_no_acknowledged_commit() {
     }
 }
 
-/// The trap of retrying a sync: the process is told that the commit failed, a fresh start finds it in the system's memory
-/// and builds on it, and the sync of the next commit succeeds although what it stands on never reached the device.
+/// Shows why a sync must not be retried. The process sees the commit fail. After a restart, SQLite finds it in the
+/// system's cache and builds on it. The sync of the next commit succeeds, although the failed commit never reached the
+/// device.
 #[test]
 fn a_sync_that_succeeds_after_one_that_failed_does_not_make_up_for_it() {
     let (disk, mount, conn) = prepared();

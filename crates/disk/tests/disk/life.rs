@@ -8,12 +8,12 @@ fn sum(conn: &Connection) -> rusqlite::Result<i64> {
     conn.query_row("SELECT sum FROM total", [], |row| row.get(0))
 }
 
-/// Moves the log into the file and says whether a reader was in the way.
+/// Checkpoints the log. Returns whether a reader blocked it.
 fn checkpoint(conn: &Connection, kind: &str) -> bool {
     conn.query_row(&format!("PRAGMA wal_checkpoint({kind})"), [], |row| row.get(0)).unwrap()
 }
 
-/// A disk with a prepared database, and a process with a connection to it.
+/// Creates a disk with a prepared database, and a process with a connection to it.
 fn prepared() -> (Disk, Mount, Connection) {
     let disk = Disk::new();
     let mount = disk.mount();
@@ -75,7 +75,7 @@ fn a_writer_keeps_others_out_until_it_is_dead_and_closed() {
     assert_eq!(recover(&disk), 1);
 }
 
-/// SQLite undoes the transaction within the call in which it hears of the death.
+/// SQLite rolls the transaction back in the call that reports the death.
 #[test]
 fn a_process_that_died_inside_a_commit_is_in_nobodys_way() {
     let (disk, mount, writer) = prepared();
@@ -98,7 +98,7 @@ fn a_power_loss_ends_all_processes() {
     disk.lose_power(&mut |_| Fate::Kept);
     assert!(mount.is_dead() && other_mount.is_dead());
     assert_eq!(code(add(&other, 1)), Some(ErrorCode::SystemIoFailure));
-    // Their connections may be closed whenever it suits; they hold nothing.
+    // The connections of dead processes can be closed at any time, because they hold nothing.
     assert_eq!(recover(&disk), 0);
     drop((writer, other));
     assert_eq!(recover(&disk), 0);
@@ -179,7 +179,7 @@ fn databases_without_a_file_work_too() {
     assert_eq!(conn.query_row("SELECT length(b) FROM t", [], |row| row.get(0)), Ok(1_000_000));
 }
 
-/// SQLite does not sleep on this disk, so a thread that finds it busy asks again at once.
+/// SQLite does not sleep on this disk, so a thread that finds it busy retries at once.
 #[test]
 fn processes_on_several_threads_wait_for_each_other() {
     let (disk, _mount, conn) = prepared();
@@ -191,7 +191,8 @@ fn processes_on_several_threads_wait_for_each_other() {
                     Connection::open_with_flags_and_vfs(FILE, OpenFlags::default(), mount.vfs()).unwrap();
                 for _ in 0..20 {
                     while conn.execute("UPDATE total SET sum = sum + 1", []).is_err_and(|error| {
-                        // Two that begin to read at the same instant may run out of tries; that passes too.
+                        // Two threads that start to read at the same time may run out of retries. That is temporary
+                        // too.
                         let busy = [ErrorCode::DatabaseBusy, ErrorCode::FileLockingProtocolFailed];
                         assert!(
                             error.sqlite_error_code().is_some_and(|code| busy.contains(&code)),

@@ -1,4 +1,4 @@
-//! Work whose acknowledged part is known, and what must be true of it after a crash.
+//! A workload that knows which commits were acknowledged, and the checks after a crash.
 use outlast_disk::{Disk, Mount};
 use rusqlite::{Connection, OpenFlags, params};
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 /// The database file.
 pub(crate) const FILE: &str = "work.db";
 
-/// Commits of the workload.
+/// The number of commits in the workload.
 pub(crate) const COMMITS: i64 = 12;
 
-/// When a commit is durable.
+/// When a commit becomes durable.
 #[derive(Clone, Copy)]
 pub(crate) enum Syncs {
     /// Before it is acknowledged.
@@ -37,7 +37,7 @@ fn open_with(mount: &Mount, syncs: Syncs) -> rusqlite::Result<Connection> {
     Ok(conn)
 }
 
-/// Makes the tables of the workload.
+/// Creates the tables of the workload.
 pub(crate) fn prepare(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute_batch(
         "BEGIN;
@@ -48,7 +48,7 @@ pub(crate) fn prepare(conn: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// One commit over several pages, which is there wholly or not at all: a row, and the sum of all rows.
+/// Makes one atomic commit over several pages: adds a row and updates the sum of all rows.
 pub(crate) fn add(conn: &Connection, n: i64) -> rusqlite::Result<()> {
     let filler = vec![u8::try_from(n % 251).unwrap(); 6_000];
     let whole = conn.unchecked_transaction()?;
@@ -57,8 +57,8 @@ pub(crate) fn add(conn: &Connection, n: i64) -> rusqlite::Result<()> {
     whole.commit()
 }
 
-/// Adds the numbers from 1 on until all are there or something goes wrong, with a second connection that reads and moves
-/// the log now and then. Answers the last number that was acknowledged.
+/// Adds numbers starting at 1 until all are added or an operation fails. A second connection reads and checkpoints at
+/// intervals. Returns the last acknowledged number.
 pub(crate) fn work(mount: &Mount, syncs: Syncs) -> (i64, rusqlite::Result<()>) {
     let mut acknowledged = 0;
     let ended = (|| {
@@ -80,7 +80,7 @@ pub(crate) fn work(mount: &Mount, syncs: Syncs) -> (i64, rusqlite::Result<()>) {
     (acknowledged, ended)
 }
 
-/// How many changes the whole workload makes.
+/// Returns the number of changes that the whole workload makes.
 pub(crate) fn changes(syncs: Syncs) -> u64 {
     let mount = Disk::new().mount();
     let (acknowledged, ended) = work(&mount, syncs);
@@ -88,7 +88,8 @@ pub(crate) fn changes(syncs: Syncs) -> u64 {
     mount.changes()
 }
 
-/// Opens what a crash left and reads how far the work got. It must be in order, and hold a beginning of the numbers.
+/// Opens the database after a crash and returns the last number. Checks its integrity, and that no number before it is
+/// missing.
 pub(crate) fn recover(disk: &Disk) -> i64 {
     let mount = disk.mount();
     let conn = open(&mount).unwrap();

@@ -1,4 +1,4 @@
-//! What a server offers: tools, and beside them resources to read and prompts to begin with.
+//! The offers of a server: tools, resources and prompts.
 use super::{Link, in_time};
 use crate::content::{self, Contents};
 use crate::pins::{Definition, TOOLS_PER_SERVER, look};
@@ -12,36 +12,36 @@ use rmcp::service::{Peer, RoleClient, ServiceError};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The tool that reads resources, which is ours: a server that has resources need not have a tool for them.
+/// The name of our tool that reads resources. A server with resources need not have a tool for them.
 pub(crate) const READ: &str = "read_resource";
 
-/// The most resources, templates or prompts of one server.
+/// The maximum number of resources, templates or prompts of one server.
 const LISTED: usize = TOOLS_PER_SERVER;
 
-/// What a server offers.
+/// Everything that a server offers.
 #[derive(Debug)]
 pub struct Listing {
-    /// What it calls itself.
+    /// The server's title.
     pub title: String,
-    /// Its tools, and one that reads its resources if it has any.
+    /// Its tools, plus one that reads its resources if it has any.
     pub tools: Vec<Definition>,
     /// The addresses of its resources.
     pub resources: Vec<String>,
-    /// Its prompts, each with what it takes.
+    /// Its prompts with their arguments.
     pub prompts: Vec<String>,
 }
 
 /// A message of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Who says it: `user` or `assistant`.
+    /// The speaker: `user` or `assistant`.
     pub role: &'static str,
-    /// What they say.
+    /// The text of the message.
     pub text: String,
 }
 
 impl Definition {
-    /// The tool that reads resources.
+    /// Returns the definition of the tool that reads resources.
     pub(crate) fn read_resource() -> Self {
         let uri = json!({"type": "string", "description": "The address of a resource."});
         let input = [
@@ -63,12 +63,12 @@ impl Definition {
 }
 
 impl Link {
-    /// Everything the server offers now.
+    /// Lists everything that the server offers now.
     pub async fn list(&self) -> Result<Listing, Error> {
         let title = self.service.peer().peer_info().and_then(|info| info.server_info.clone());
         let title = title.map_or_else(String::new, |info| format!("{} {}", info.name, info.version));
         let mut tools = self.tools().await?;
-        // A server that has none of these may not know the question.
+        // A server without any of these may not know the method.
         let resources = self.bounded(self.resources()).await.unwrap_or_default();
         let templates = self.bounded(self.templates()).await.unwrap_or_default();
         if resources.is_empty() && templates.is_empty() {
@@ -90,7 +90,7 @@ impl Link {
         contents.iter().map(|contents| Contents::of(&self.shared.server, contents)).collect()
     }
 
-    /// The messages of a prompt with these arguments.
+    /// Returns the messages of a prompt with these arguments.
     pub async fn prompt(&self, name: &str, arguments: BTreeMap<String, String>) -> Result<Vec<Line>, Error> {
         let arguments: Map<String, Value> =
             arguments.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
@@ -104,12 +104,12 @@ impl Link {
         Ok(prompt.messages.iter().map(line).collect())
     }
 
-    /// What a resource holds.
+    /// Returns the contents of a resource.
     pub(crate) async fn contents(&self, uri: &str) -> Result<Vec<ResourceContents>, ServiceError> {
         Ok(self.service.read_resource(ReadResourceRequestParams::new(uri)).await?.contents)
     }
 
-    /// The resources as a model reads them, one a line, and the patterns of addresses of others.
+    /// Lists the resources for a model, one per line, followed by the address templates.
     pub(crate) async fn directory(&self) -> Result<String, ServiceError> {
         let line = |uri: &str, name: &str, description: Option<&String>| match description {
             Some(description) => format!("{uri} {name}: {description}"),
@@ -122,7 +122,7 @@ impl Link {
         Ok(resources.chain(templates).collect::<Vec<_>>().join("\n"))
     }
 
-    /// The answer to a question whose asker has a deadline of its own.
+    /// Awaits an answer without a timeout, for callers that have their own deadline.
     pub(crate) async fn bounded_by_caller<T>(
         &self,
         asked: impl Future<Output = Result<T, ServiceError>>,
@@ -164,7 +164,7 @@ impl Link {
     }
 }
 
-/// The tools of a server, page by page, and the one that reads its resources if it says that it has some.
+/// Lists the tools of a server over all pages, plus the tool that reads resources if the server declares any.
 pub(super) async fn all_tools(peer: &Peer<RoleClient>) -> Result<Vec<Definition>, ServiceError> {
     let mut pages = Pages::default();
     while let Some(page) = pages.next() {
@@ -179,7 +179,7 @@ pub(super) async fn all_tools(peer: &Peer<RoleClient>) -> Result<Vec<Definition>
     Ok(tools)
 }
 
-/// A list that comes page by page. One that never comes to an end is left in the middle, with more than it may have.
+/// A paginated list. A list that does not end is cut off once it exceeds the maximum.
 struct Pages<T> {
     found: Vec<T>,
     cursor: Option<String>,
@@ -193,7 +193,7 @@ impl<T> Default for Pages<T> {
 }
 
 impl<T> Pages<T> {
-    /// What to ask for the next page with, if there is one.
+    /// Returns the request for the next page, if there is one.
     fn next(&self) -> Option<PaginatedRequestParams> {
         let wanted = self.asked == 0 || self.cursor.is_some();
         let bounded = self.asked < LISTED && self.found.len() <= LISTED;
@@ -207,7 +207,7 @@ impl<T> Pages<T> {
     }
 }
 
-/// A prompt as it is asked for on a command line.
+/// Formats a prompt with its arguments, as in a command line.
 fn takes(prompt: &Prompt) -> String {
     let argument = |argument: &PromptArgument| match argument.required {
         Some(true) => format!(" {}=…", argument.name),

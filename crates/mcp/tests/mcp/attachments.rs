@@ -1,11 +1,11 @@
-//! What a server answers with beside text belongs to the session.
+//! Content other than text becomes an attachment of the session.
 use crate::stage::{Stub, agent, tools};
 use expect_test::{Expect, expect};
 use outlast_mcp::Settings;
 use serde_json::json;
 use std::fmt::Write as _;
 
-/// A server whose tools answer with what they are called after.
+/// A server whose tools answer according to their names.
 fn painter() -> Stub {
     Stub::new(|method, params| match method {
         "tools/list" => Some(tools(&["picture", "broken", "many", "sheet"])),
@@ -36,7 +36,7 @@ fn painter() -> Stub {
     })
 }
 
-/// What the model is given, and what the session has then.
+/// Checks the result that the model receives and the attachments of the session.
 async fn check(tool: &str, expected: &Expect) {
     let script = format!("call stub.{tool} {{}}\n---\nsay {{{{result 0}}}}");
     let outlast = agent(painter().in_memory(), Settings::default(), &script).await;

@@ -1,4 +1,4 @@
-//! A server hears when nobody waits for its answer any more.
+//! A server is notified when a call is cancelled.
 use crate::stage::{Stub, agent, tools};
 use outlast::Outlast;
 use outlast_mcp::Settings;
@@ -12,7 +12,7 @@ fn silent() -> Stub {
 
 const SCRIPT: &str = "call stub.wait {}\n---\nsay {{result 0}}";
 
-/// What the server hears of a call whose turn is cancelled.
+/// Returns the messages that the server receives about a call whose turn is cancelled.
 async fn cancelled(stub: &Stub, outlast: &Outlast) -> (Value, Value) {
     let turn = outlast.session("ann").send("go").await.unwrap();
     let call = stub.hears("tools/call", 1).await.remove(0);

@@ -1,4 +1,4 @@
-//! The provider in a real agent, with servers in memory and over HTTP that do what a test says and note what they hear.
+//! Tests of the provider in a real agent, with scripted servers in memory and over HTTP that record their messages.
 mod attachments;
 mod cancellation;
 mod network;

@@ -1,4 +1,4 @@
-//! A server over HTTP is held to what a turn lets be reached.
+//! A server over HTTP is subject to the network access of a turn.
 use crate::stage::{Stub, agent, tools};
 use outlast::vocab::overlay::{Overlay, Reach};
 use outlast_mcp::Settings;

@@ -1,4 +1,4 @@
-//! A question of a server reaches the call that it belongs to.
+//! A server's question reaches the right call.
 use crate::stage::{Stub, agent, tools};
 use outlast::{Outlast, Turn};
 use outlast_mcp::Settings;
@@ -7,7 +7,7 @@ use outlast_vocab::wait::Resolution;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A server that asks whoever calls it something about what they call it with.
+/// A server that asks the user about the arguments of each call.
 fn curious() -> Stub {
     Stub::new(|method, params| match method {
         "tools/list" => Some(tools(&["ask"])),
@@ -16,7 +16,7 @@ fn curious() -> Stub {
     })
 }
 
-/// Waits until a turn has parked with this as the last that it asks.
+/// Waits until a turn has parked on this question.
 async fn asks(outlast: &Outlast, turn: &Turn, question: &str) {
     let store = outlast.store();
     for _ in 0..2_000 {
@@ -52,7 +52,7 @@ async fn questions_of_calls_of_several_sessions_reach_the_sessions_they_belong_t
     for (turn, name) in turns.iter().zip(["ann", "bob"]) {
         asks(&outlast, turn, &format!("Who is {name}?")).await;
     }
-    // The second is answered first.
+    // The second one is answered first.
     for (turn, name) in turns.iter().zip(["Ann", "Bob"]).rev() {
         answer(&outlast, turn, name).await;
         let said = turn.answer().await.unwrap();

@@ -1,4 +1,4 @@
-//! A server that a test scripts, and an agent that has its tools.
+//! A scripted server, and an agent with its tools.
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
 use outlast::runtime::system::SystemClock;
@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a server answers to a request of this method with these parameters; nothing if it lets it wait.
+/// Returns a server's answer to a request; `None` leaves the request unanswered.
 pub(crate) type Answers = fn(method: &str, params: &Value) -> Option<Value>;
 
-/// A server within the test, and what it heard so far.
+/// A server within the test that records the messages it receives.
 #[derive(Clone)]
 pub(crate) struct Stub {
     answers: Answers,
@@ -26,8 +26,8 @@ impl Stub {
         Self { answers, heard: Arc::default() }
     }
 
-    /// What it says to a message: whatever the test says, and what every server says. An answer `{"asks": …}` is a question
-    /// to the user; what the user says is the result then.
+    /// Returns the answer to a message: from the test's script, or the default of every server. An answer `{"asks": …}`
+    /// is a question to the user, whose reply becomes the result.
     pub(crate) fn reply(&self, message: &Value) -> Option<Value> {
         self.heard.lock().unwrap().push(message.clone());
         let (id, params) = (message.get("id")?, &message["params"]);
@@ -60,13 +60,13 @@ impl Stub {
         Some(json!({"jsonrpc": "2.0", "id": id, "result": result}))
     }
 
-    /// Messages of this method, in the order they came.
+    /// Returns the received messages of this method, in order.
     pub(crate) fn heard(&self, method: &str) -> Vec<Value> {
         let heard = self.heard.lock().unwrap();
         heard.iter().filter(|message| message["method"] == method).cloned().collect()
     }
 
-    /// Waits until so many messages of this method have come.
+    /// Waits until this many messages of this method have arrived.
     pub(crate) async fn hears(&self, method: &str, times: usize) -> Vec<Value> {
         for _ in 0..2_000 {
             let heard = self.heard(method);
@@ -78,7 +78,7 @@ impl Stub {
         panic!("`{method}` was not heard {times} times: {:?}", self.heard.lock().unwrap());
     }
 
-    /// It within this program.
+    /// Returns a connection to the server within this program.
     pub(crate) fn in_memory(&self) -> Way {
         let stub = self.clone();
         Way::Streams(Streams::new(move || {
@@ -88,7 +88,7 @@ impl Stub {
         }))
     }
 
-    /// It over streamable HTTP, at an address of this machine.
+    /// Returns a connection over streamable HTTP, at a local address.
     pub(crate) async fn over_http(&self) -> Way {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -112,13 +112,13 @@ impl Stub {
     }
 }
 
-/// A list with these tools, which take anything.
+/// Returns a list of these tools, which accept any arguments.
 pub(crate) fn tools(names: &[&str]) -> Value {
     let listed = names.iter().map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
     json!({ "tools": listed.collect::<Vec<_>>() })
 }
 
-/// An agent that plays a script with everything the server offers, unasked. The server is called `stub`.
+/// Returns an agent that plays a script with all tools of the server, without approvals. The server is called `stub`.
 pub(crate) async fn agent(way: Way, settings: Settings, script: &str) -> Outlast {
     let server = Server { name: "stub".to_owned(), way, settings };
     let mut pins = Pins::default();
@@ -131,7 +131,7 @@ pub(crate) async fn agent(way: Way, settings: Settings, script: &str) -> Outlast
     Outlast::ephemeral().provider(model).tools(tools).policy(policy).start().await.unwrap()
 }
 
-/// The server over streamable HTTP: a request a connection.
+/// Serves streamable HTTP with one request per connection.
 async fn serve(listener: TcpListener, stub: Stub) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(answer(stream, stub.clone()));
@@ -159,7 +159,7 @@ async fn answer(stream: TcpStream, stub: Stub) {
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{reply}"
             )
         }
-        // A call that waits keeps its connection.
+        // A waiting call keeps its connection open.
         None if message.get("id").is_some() => std::future::pending().await,
         None if posted => {
             "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".to_owned()

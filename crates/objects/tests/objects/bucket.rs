@@ -1,4 +1,4 @@
-//! A bucket of a real server that speaks S3.
+//! Tests with a bucket on a real S3-compatible server.
 use crate::server::Server;
 use futures_util::TryStreamExt;
 use object_store::aws::AmazonS3Builder;
@@ -15,7 +15,7 @@ const DATABASE: &str = "0123456789abcdef";
 
 struct Bucket {
     objects: Objects,
-    /// The same bucket without its port.
+    /// A direct client of the same bucket.
     behind: Arc<dyn ObjectStore>,
     server: Server,
 }

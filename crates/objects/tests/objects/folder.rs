@@ -1,4 +1,4 @@
-//! A folder.
+//! Tests with a directory.
 use outlast_objects::Objects;
 use outlast_ports::conformance::{ContentsFixture, Running};
 use outlast_ports::contents::{Contents, one_piece};

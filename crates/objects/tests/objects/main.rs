@@ -1,11 +1,11 @@
-//! Contents in a folder and in a bucket keep to the rules of their port, and what only these two can do wrong.
+//! Directories and buckets pass the conformance suite of contents. Further tests cover their specific failures.
 mod bucket;
 mod folder;
 mod server;
 
 use outlast_ports::conformance::Running;
 
-/// Places work inside a runtime of tokio.
+/// Runs a rule in a tokio runtime.
 fn run(rule: Running<'_>) {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

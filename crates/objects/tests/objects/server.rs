@@ -1,21 +1,21 @@
-//! A server that speaks S3: moto's, which `cargo xtask test` installs.
+//! An S3-compatible server: moto, which `cargo xtask test` installs.
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the server may take to start.
+/// The start-up timeout of the server.
 const STARTS: Duration = Duration::from_mins(1);
 
-/// A server with a bucket called `files`. It ends with the test.
+/// A server with a bucket called `files`. It is stopped when the test ends.
 pub(crate) struct Server {
     process: Child,
     port: u16,
 }
 
 impl Server {
-    /// Starts it on a free port.
+    /// Starts the server on a free port.
     pub(crate) fn start() -> Self {
         let needs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/needs/moto/bin/moto_server");
         assert!(needs.exists(), "moto's server is not installed; `cargo xtask test` does that");
@@ -49,7 +49,7 @@ impl Server {
         socket.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
     }
 
-    /// Its address.
+    /// Returns its address.
     pub(crate) fn endpoint(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }

@@ -1,4 +1,4 @@
-//! What a turn came to, recorded and run again, side by side.
+//! Compares a recorded turn with its re-run.
 use super::reuse::Counted;
 use outlast_vocab::SessionId;
 use outlast_vocab::cost::Cost;
@@ -11,22 +11,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// A session that was run again.
+/// The result of a re-run, compared with the recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compared {
     /// The session.
     pub session: SessionId,
-    /// Its turns from the point on.
+    /// Its turns, starting at the chosen point.
     pub turns: Vec<ComparedTurn>,
-    /// What the recorded turns cost, as far as prices were known.
+    /// The cost of the recorded turns, where prices were known.
     pub recorded_cost: Cost,
-    /// What the re-run cost, as far as prices are known.
+    /// The cost of the re-run, where prices are known.
     pub rerun_cost: Cost,
-    /// Calls that were answered from the recording.
+    /// The number of calls answered from the recording.
     pub reused: u64,
-    /// Calls that were made.
+    /// The number of calls that really ran.
     pub ran: u64,
-    /// Calls that were not made, because they must happen at most once.
+    /// At-most-once calls that were not made.
     pub not_made: Vec<String>,
 }
 
@@ -38,27 +38,27 @@ impl Compared {
         Self { session, turns, recorded_cost, rerun_cost, reused, ran, not_made }
     }
 
-    /// How many turns came to something else.
+    /// Returns the number of turns with a different result.
     pub fn changed(&self) -> usize {
         self.turns.iter().filter(|turn| !turn.is_same()).count()
     }
 }
 
-/// A turn, recorded and run again.
+/// One turn: the recording and the re-run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComparedTurn {
-    /// Which turn of the session, counted from 0.
+    /// The index of the turn in its session, counted from 0.
     pub index: u32,
-    /// What was said to it.
+    /// The text of the input.
     pub input: String,
-    /// What it came to then.
+    /// The recorded course.
     pub recorded: Course,
-    /// What it came to now.
+    /// The course of the re-run.
     pub rerun: Course,
 }
 
 impl ComparedTurn {
-    /// Whether it ended in the same way, with the same answer and the same calls.
+    /// Returns whether both ended in the same way, with the same answer and the same calls.
     pub fn is_same(&self) -> bool {
         let (then, now) = (&self.recorded, &self.rerun);
         let asked = |course: &Course| {
@@ -68,37 +68,37 @@ impl ComparedTurn {
     }
 }
 
-/// What a turn did.
+/// The course of a turn: its calls, its answer and its cost.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Course {
-    /// The model that answered it.
+    /// The model that answered.
     pub model: String,
-    /// How it ended, in one word.
+    /// How the turn ended, in one word.
     pub end: String,
-    /// Its answer, if it has one.
+    /// The answer, if there is one.
     pub answer: Option<String>,
-    /// The tools it used, in the order asked.
+    /// The tool calls, in the order in which the model asked for them.
     pub calls: Vec<CallMade>,
-    /// Replies of models.
+    /// The number of model replies.
     pub replies: u64,
-    /// Tokens.
+    /// The tokens used.
     pub usage: Usage,
-    /// Money, as far as prices are known.
+    /// The cost, where prices are known.
     pub cost: Cost,
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallMade {
     /// The tool.
     pub tool: ToolName,
-    /// What was passed.
+    /// The arguments.
     pub arguments: Value,
-    /// What it gave; an error by its code and text.
+    /// The result. An error is given by its code and text.
     pub result: Value,
 }
 
-/// A turn side by side.
+/// Compares the records of a turn with those of its re-run.
 pub(super) fn compare(index: u32, recorded: &[Record], rerun: &[Record]) -> ComparedTurn {
     let input = recorded.iter().find_map(|record| match &record.fact {
         Fact::Accepted(Accepted { parts, .. }) => Some(text_of(parts).into_owned()),

@@ -1,4 +1,4 @@
-//! The recording in place of the world: answers of calls, and what the model said before the point.
+//! Answers tool calls and model requests from the recording.
 use super::Begun;
 use futures_util::stream;
 use outlast_ports::Answer;
@@ -17,18 +17,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What becomes of a call.
+/// How to handle a call.
 #[derive(Clone)]
 enum Choice {
-    /// It is answered from the recording.
+    /// Answer it from the recording.
     Recorded(ToolResult),
-    /// It runs.
+    /// Run it.
     Run,
-    /// It is not made: it must happen at most once.
+    /// Refuse it, because it is an at-most-once call.
     Refused,
 }
 
-/// How many calls were answered from the recording, how many ran, and which were not made.
+/// Counts of calls: answered from the recording, really run, and refused.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counted {
     pub(super) reused: u64,
@@ -36,7 +36,7 @@ pub(super) struct Counted {
     pub(super) not_made: Vec<String>,
 }
 
-/// The answers of a recording, by what was asked for.
+/// The recorded answers, by tool and arguments.
 pub(super) struct Reuse {
     live: bool,
     at_most_once: bool,
@@ -51,7 +51,7 @@ struct State {
 }
 
 impl Reuse {
-    /// The answers that these turns got.
+    /// Collects the answers of these turns.
     pub(super) fn of(turns: &[Begun], live: bool, at_most_once: bool) -> Self {
         let mut answers: BTreeMap<Hash, VecDeque<ToolResult>> = BTreeMap::new();
         for (call, result) in turns.iter().flat_map(|turn| answered(&turn.records)) {
@@ -69,7 +69,7 @@ impl Reuse {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What becomes of a call; every attempt of it gets the same.
+    /// Chooses how to handle a call. Every attempt of a call gets the same choice.
     fn choose(&self, call: &PreparedCall) -> Choice {
         let mut state = self.lock();
         if let Some(choice) = state.chosen.get(&call.id) {
@@ -78,7 +78,7 @@ impl Reuse {
         let may_repeat = call.class.may_repeat();
         let asked = fingerprint(&call.tool, &call.arguments);
         let recorded = match state.answers.get_mut(&asked) {
-            // The last answer of a call that may be repeated is good for all that follow.
+            // The last answer of a repeatable call serves all further calls.
             Some(answers) if may_repeat && answers.len() == 1 => answers.front().cloned(),
             Some(answers) => answers.pop_front(),
             None => None,
@@ -105,7 +105,7 @@ fn fingerprint(tool: &ToolName, arguments: &Value) -> Hash {
     canon::fingerprint(&(tool, arguments))
 }
 
-/// The calls of a turn that have a known result, in the order they were asked for.
+/// Returns the calls of a turn that have a known result, in the order in which the model asked for them.
 fn answered(records: &[Record]) -> Vec<(PreparedCall, ToolResult)> {
     let mut asked: BTreeMap<ClaimRef, (ReplayKey, PreparedCall)> = BTreeMap::new();
     let mut results: BTreeMap<ClaimRef, ToolResult> = BTreeMap::new();
@@ -154,7 +154,7 @@ fn completed(resolution: &Resolution) -> ToolResult {
     }
 }
 
-/// Tools whose calls are answered from a recording where it has an answer.
+/// Wraps tools and answers their calls from a recording if it has an answer.
 pub(super) struct Reusing {
     pub(super) tools: Arc<dyn ToolProvider>,
     pub(super) reuse: Arc<Reuse>,
@@ -211,11 +211,11 @@ impl ToolProvider for Reusing {
     }
 }
 
-/// What the model said in the first turn before the point.
+/// The model replies of the first turn that precede the point.
 pub(super) struct Prefix(Mutex<VecDeque<Reply>>);
 
 impl Prefix {
-    /// The first so many replies of a turn.
+    /// Takes the first `replies` model replies of a turn.
     pub(super) fn of(records: &[Record], replies: usize) -> Self {
         let said = records.iter().filter_map(|record| match &record.fact {
             Fact::Performed(Performed {
@@ -231,7 +231,7 @@ impl Prefix {
     }
 }
 
-/// A model that first says what was recorded, for nothing.
+/// Wraps a model. It first repeats the recorded replies, at no cost.
 pub(super) struct Replying {
     pub(super) model: Arc<dyn ModelProvider>,
     pub(super) prefix: Arc<Prefix>,

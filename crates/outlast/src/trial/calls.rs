@@ -1,4 +1,4 @@
-//! Counts what tools really did, over all lives of a run, and kills while one of them waits.
+//! Records the real runs of tools over all lives of a run, and kills the life while a tool waits.
 use super::point::Point;
 use outlast_ports::Answer;
 use outlast_ports::mortal::Pulse;
@@ -12,7 +12,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-/// Every run of a tool, in the order they began.
+/// Every run of a tool, in the order in which they began.
 #[derive(Default)]
 pub(super) struct Calls {
     runs: Mutex<Vec<Run>>,
@@ -24,9 +24,9 @@ pub(super) struct Run {
     pub(super) life: usize,
     pub(super) call: CallId,
     pub(super) tool: ToolName,
-    /// How often it waited for something.
+    /// How often the tool waited.
     pub(super) pauses: u64,
-    /// Whether it said that nothing happened, so that it may be tried again.
+    /// Whether the tool reported that nothing happened, so that it may be retried.
     pub(super) unavailable: bool,
 }
 
@@ -40,7 +40,7 @@ impl Calls {
         self.lock().clone()
     }
 
-    /// Notes the beginning of a run; says where it stands among all, and among those of its life, counted from 1.
+    /// Records the start of a run. Returns its index among all runs, and its number within its life, counted from 1.
     fn begin(&self, life: usize, call: &PreparedCall) -> (usize, u64) {
         let mut runs = self.lock();
         runs.push(Run { life, call: call.id, tool: call.tool.clone(), pauses: 0, unavailable: false });
@@ -64,12 +64,12 @@ impl Calls {
     }
 }
 
-/// A set of tools that is watched during one life.
+/// Wraps a set of tools to observe them during one life.
 pub(super) struct Watched {
     pub(super) tools: Arc<dyn ToolProvider>,
     pub(super) calls: Arc<Calls>,
     pub(super) life: usize,
-    /// Where this life ends.
+    /// The point at which this life ends.
     pub(super) dies: Option<Point>,
     pub(super) pulse: Arc<Pulse>,
 }

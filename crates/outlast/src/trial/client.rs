@@ -1,4 +1,5 @@
-//! Whoever talks to the agent. Does the same in every life: a client that dies without an answer asks again.
+//! The client that talks to the agent. It repeats the same steps in every life, like a client that retries after a
+//! crash.
 use super::clock::Ahead;
 use super::promise::{Broken, Promise};
 use outlast_ports::clock::Clock;
@@ -9,13 +10,13 @@ use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Kind, ReplayKey};
 use std::time::Duration;
 
-/// The session of a trial.
+/// The session key of a trial.
 pub(super) const SESSION: &str = "trial";
 
-/// How often the client looks whether the session rests.
+/// How often the client checks whether the session is idle.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// What the client does next.
+/// A step of the client.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Say(String),
@@ -25,13 +26,13 @@ pub(super) enum Step {
 }
 
 impl Step {
-    /// Whether it is an input that has to be answered.
+    /// Returns whether the step is an input that needs an answer.
     pub(super) fn is_input(&self) -> bool {
         matches!(self, Self::Say(_) | Self::Steer(_))
     }
 }
 
-/// What a step hit in the run without a crash; it must hit the same in every other.
+/// The target of a step in the run without a crash. In every other run, the step must have the same target.
 #[derive(Clone, Debug)]
 pub(super) enum Aim {
     Session,
@@ -44,11 +45,11 @@ pub(super) struct Client<'a> {
     pub(super) runtime: &'a Runtime,
     pub(super) clock: &'a Ahead,
     pub(super) steps: &'a [Step],
-    /// What the steps hit in the run without a crash; none during that run.
+    /// The targets of the steps in the run without a crash; `None` during that run.
     pub(super) aims: Option<&'a [Aim]>,
 }
 
-/// What may still come from the client.
+/// Whether the client has further steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum More {
     Steps,
@@ -56,7 +57,8 @@ enum More {
 }
 
 impl Client<'_> {
-    /// Takes every step once the session rests, then waits until everything is over. Gives what the steps hit.
+    /// Takes each step when the session is idle, then waits until everything has ended. Returns the targets of the
+    /// steps.
     pub(super) async fn act(&self) -> Result<Vec<Aim>, Broken> {
         let mut aims = Vec::new();
         for (number, step) in self.steps.iter().enumerate() {
@@ -85,13 +87,13 @@ impl Client<'_> {
 
     async fn send(&self, number: usize, text: &str, delivery: Delivery) -> Result<Aim, Error> {
         let target = Target::Key { key: SESSION.to_owned(), fresh: self.runtime.fresh_session() };
-        // The key makes the input that is sent again the same one.
+        // An input that is sent again has the same key and is recognised as a duplicate.
         let key = Some(format!("step {}", number + 1));
         self.runtime.submit(Input { key, delivery, ..Input::text(target, text) }).await?;
         Ok(Aim::Session)
     }
 
-    /// What the step is for: as it was without a crash, or as it is found now.
+    /// Returns the target of a step: the one from the run without a crash, or the one found now.
     async fn aim(
         &self,
         number: usize,
@@ -111,8 +113,8 @@ impl Client<'_> {
         Ok(wait.map_or(Aim::Turn(index), |wait| Aim::Wait(index, wait)))
     }
 
-    /// Resolves the wait, if the turn is there. It may not be: the resolution may have been kept before the crash, or
-    /// the call that waited has an unknown outcome.
+    /// Resolves the wait, if it still exists. The resolution may have been recorded before the crash, or the waiting
+    /// call may have an unknown outcome.
     async fn resolve(
         &self,
         session: Option<&SessionView>,
@@ -137,7 +139,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Waits until nothing happens by itself any more. Nobody waits for time: the clock is put forward.
+    /// Waits until the session is idle. Instead of waiting for a timer, it moves the clock forward.
     async fn rest(&self, more: More) -> Result<Option<SessionView>, Broken> {
         loop {
             let view = match self.runtime.store().session_by_key(SESSION.to_owned()).await {

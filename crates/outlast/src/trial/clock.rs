@@ -1,4 +1,4 @@
-//! A clock that can be put forward, so that nobody waits for a turn that only sleeps.
+//! A clock that can be moved forward, so that a trial does not wait for turns that only sleep.
 use outlast_ports::BoxFuture;
 use outlast_ports::clock::Clock;
 use outlast_runtime::system::SystemClock;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The machine's time, so much later. All lives of a run share it: time does not go back at a crash.
+/// The machine's time plus an offset. All lives of a run share it, so a crash does not move time back.
 pub(super) struct Ahead {
     by: AtomicU64,
     moved: watch::Sender<()>,
@@ -19,7 +19,7 @@ impl Ahead {
         Self { by: AtomicU64::new(by), moved: watch::Sender::new(()) }
     }
 
-    /// Puts the clock forward to this time, unless it is later already.
+    /// Moves the clock forward to this time. Has no effect if the clock is already later.
     pub(super) fn skip_to(&self, time: Millis) {
         let left = self.now().until(time).as_millis();
         self.by.fetch_add(u64::try_from(left).unwrap_or(u64::MAX), Ordering::SeqCst);
@@ -34,7 +34,7 @@ impl Clock for Ahead {
 
     fn sleep_until(&self, until: Millis) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            // Listens before it looks, so that no move falls between.
+            // Subscribe before reading the time, so that no change is missed.
             let mut moved = self.moved.subscribe();
             while self.now() < until {
                 tokio::select! {

@@ -1,4 +1,4 @@
-//! What is left of a run in the database, once everything rests.
+//! The state that a run leaves in the database once it is idle.
 use super::client::SESSION;
 use outlast_kernel::transcript;
 use outlast_ports::store::{HistoryTurn, MAIN, SessionState, Store};
@@ -10,37 +10,37 @@ use outlast_vocab::{CallId, Error, ReplayKey};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rows that are read at a time.
+/// The number of rows to read at a time.
 const PAGE: usize = 1_000;
 
-/// Everything a run left.
+/// The state that a run left.
 #[derive(Debug)]
 pub(super) struct Left {
-    /// Whether the hash chain fits.
+    /// The result of verifying the hash chain.
     pub(super) verified: Result<u64, Error>,
     pub(super) state: SessionState,
-    /// How each input ended; none has not.
+    /// How each input ended; `None` if it has not.
     pub(super) ends: Vec<Option<End>>,
-    /// The same in words that do not differ from run to run.
+    /// The same as text that does not vary between runs.
     pub(super) told: Vec<String>,
     pub(super) transcript: Vec<Message>,
     pub(super) values: BTreeMap<String, Value>,
-    /// The calls that were claimed, in order.
+    /// The claimed calls, in order.
     pub(super) claimed: Vec<Claimed>,
-    /// The calls that a person is shown as unknown.
+    /// The calls that are listed for an operator as unknown.
     pub(super) unknown: BTreeSet<CallId>,
 }
 
-/// A call as the journal knows it.
+/// A call as recorded in the journal.
 #[derive(Debug)]
 pub(super) struct Claimed {
     pub(super) call: PreparedCall,
-    /// How often it held still and went on from its start.
+    /// How often the call was parked and restarted from its beginning.
     pub(super) parked: usize,
 }
 
 impl Left {
-    /// Reads it all.
+    /// Reads the state from the store.
     pub(super) async fn read(store: &dyn Store) -> Result<Self, Error> {
         let view = store.session_by_key(SESSION.to_owned()).await?;
         let turns = store.turns(view.id, 0, PAGE).await?;
@@ -124,7 +124,7 @@ pub(super) mod tests {
     /// The id of the only call in [`left`].
     pub(in super::super) const CALL: CallId = CallId::from_u128(7);
 
-    /// A run that asked for one call of this class, was told this and answered; everything holds.
+    /// Returns a run that made one call of this class, got this result and answered. Every promise holds.
     pub(in super::super) fn left(class: EffectClass, result: ToolResult) -> Left {
         let model_id: outlast_vocab::message::ModelCallId = "call_0".parse().unwrap();
         let tool: outlast_vocab::message::ToolName = "pay".parse().unwrap();

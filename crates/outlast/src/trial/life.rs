@@ -1,4 +1,4 @@
-//! One life of the agent's process: a thread, a tokio runtime and a store of its own. When it dies, all three go.
+//! One life of the agent's process: its own thread, tokio runtime and store. A crash drops all three.
 use super::Play;
 use super::calls::{Calls, Watched};
 use super::client::{Aim, Client};
@@ -23,22 +23,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// How long what a dead life began on other threads may take to notice.
+/// How long to wait for work that a dead life left on other threads.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 
-/// Longer than any run, however far its clock is put forward.
+/// Longer than any run, even after its clock was moved forward.
 const FOR_EVER: Duration = Duration::from_hours(24 * 365 * 1_000);
 
-/// How long a life that rests may take to shut down.
+/// The timeout for shutting down an idle life.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// What stays the same over the lives of one run.
+/// The parts that all lives of a run share.
 pub(super) struct Stage<W> {
     pub(super) world: Arc<W>,
     pub(super) database: PathBuf,
     pub(super) clock: Arc<Ahead>,
     pub(super) calls: Arc<Calls>,
-    /// What the steps hit in the run without a crash.
+    /// The targets of the steps in the run without a crash.
     pub(super) aims: Option<Arc<[Aim]>>,
 }
 
@@ -46,34 +46,34 @@ pub(super) struct Stage<W> {
 pub(super) struct Life<W> {
     pub(super) play: Arc<Play<W>>,
     pub(super) stage: Arc<Stage<W>>,
-    /// Which life of the run, counted from 0.
+    /// The index of this life in the run, counted from 0.
     pub(super) number: usize,
     pub(super) dies: Option<Point>,
 }
 
-/// What is known of a life that is over.
+/// The record of a finished life.
 pub(super) struct Lived {
-    /// What each of its writes wrote.
+    /// The records of each of its writes.
     pub(super) written: Vec<Vec<Record>>,
     pub(super) end: Ended,
 }
 
 /// How a life ended.
 pub(super) enum Ended {
-    /// As it was told to.
+    /// It died at its point.
     Died,
-    /// Everything rests.
+    /// Everything is idle.
     Rested { left: Box<Left>, aims: Vec<Aim> },
-    /// Something did not hold.
+    /// A promise was broken.
     Broken(Broken),
 }
 
 impl<W: Send + Sync + 'static> Life<W> {
-    /// Lives it to its end.
+    /// Runs the life to its end.
     pub(super) async fn live(self) -> Result<Lived, Error> {
         let patience = self.play.patience + LAST_BREATH + DRAIN;
         let (tell, told) = oneshot::channel();
-        // Nobody can end a thread that a tool blocks; this one notices and leaves it behind.
+        // A thread that a tool blocks cannot be stopped. This thread notices and leaves it behind.
         let watch = move || {
             let (to_us, from_life) = mpsc::channel();
             thread::spawn(move || to_us.send(self.on_this_thread()));
@@ -83,7 +83,7 @@ impl<W: Send + Sync + 'static> Life<W> {
                     Err(Error::new(Kind::Internal, "what the trial was given panicked; its message is above"))
                 }
             });
-            // Whoever started the trial may have given up on it.
+            // The receiver is gone if the trial was dropped.
             let _heard = tell.send(lived);
         };
         thread::spawn(watch);
@@ -91,7 +91,7 @@ impl<W: Send + Sync + 'static> Life<W> {
     }
 
     fn on_this_thread(&self) -> Result<Lived, Error> {
-        // One thread, so that the same point is the same place in every run.
+        // A single thread, so that a point means the same place in every run.
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|cause| {
             Error::new(Kind::IoFailed, format!("the system gave no runtime for a life: {cause}"))
                 .because(cause)
@@ -113,7 +113,7 @@ impl<W: Send + Sync + 'static> Life<W> {
 
     async fn drive(&self, held: &mut Weak<Mortal<Sqlite>>) -> Result<Lived, Error> {
         let worker = WorkerId::fresh(self.stage.clock.now(), SystemEntropy.for_id());
-        // Only a process dies here, never the machine: nothing has to be synced.
+        // Only the process dies here, never the machine, so nothing needs to be synced.
         let options = Options { worker: Some(worker), unsafe_durability: true, ..Options::default() };
         let sqlite = Sqlite::open_with(&self.stage.database, options)?;
         let store = Arc::new(Mortal::new(sqlite, self.dies.map_or(Death::Never, Point::death)));
@@ -140,10 +140,10 @@ impl<W: Send + Sync + 'static> Life<W> {
         let clock = self.stage.clock.clone();
         let builder = (self.play.agent)(Outlast::ephemeral().clock(clock.clone()), &self.stage.world)?;
         let mut config = builder.config(store, worker)?;
-        // Whatever model the agent names, the script answers; a new process begins with a new copy of it.
+        // The script replaces the agent's model. Each new process starts with a new copy of it.
         config.models = vec![Arc::new(Rehearsal::scripted(self.play.script.parse()?, clock))];
         config.package.model = "rehearsal/trial".parse()?;
-        // A death is seen by the lock. Renewals would come by the clock and shift the numbers of the writes after them.
+        // A death is detected by the lock. Lease renewals would depend on time and shift the numbers of later writes.
         config.limits.lease = FOR_EVER;
         let watched = |tools| {
             let (calls, pulse) = (self.stage.calls.clone(), pulse.clone());
@@ -154,7 +154,7 @@ impl<W: Send + Sync + 'static> Life<W> {
         Ok(config)
     }
 
-    /// Lets the client talk until everything rests, and reads what is left.
+    /// Runs the client until everything is idle, and reads the state that is left.
     async fn talk(&self, runtime: &Runtime, pulse: &Pulse) -> Ended {
         let client = Client {
             runtime,
@@ -172,7 +172,7 @@ impl<W: Send + Sync + 'static> Life<W> {
             Some(Point::During { .. }) | None => false,
         };
         if reached {
-            // What the last write wrote can be read before its writer hears of its own death.
+            // The last write can be visible to readers before its writer learns that it died.
             pulse.stopped().await;
             return Ended::Died;
         }

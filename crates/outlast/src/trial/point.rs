@@ -1,4 +1,4 @@
-//! Where a run is made to crash, and how that is written.
+//! The points at which a run crashes, and their notation.
 use outlast_ports::mortal::Death;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
@@ -6,28 +6,28 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// A place in one life of the agent's process. Everything is counted from 1, anew in every life.
+/// A point in one life of the agent's process. Numbers count from 1 and restart in every life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Point {
     /// Before this write happens: `7:before`.
     Before(u64),
-    /// After this write happened, before anybody knows: `7:after`.
+    /// After this write happened, before its result is known: `7:after`.
     After(u64),
-    /// While a tool runs: `call-2:during`, or `call-2:during-3` for the third time that it waits for something.
+    /// While a tool runs: `call-2:during`, or `call-2:during-3` for the third time that it waits.
     During {
-        /// Which run of a tool.
+        /// The number of the tool run.
         call: u64,
-        /// Which of the places where it waits.
+        /// The number of the wait within the run.
         pause: u64,
     },
 }
 
-/// Where the lives of a run end, one after the other; the life after the last of these is left alone.
+/// The points at which the lives of a run end, in order. The life after the last point runs without a crash.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Crash(Vec<Point>);
 
 impl Point {
-    /// The write at which the store dies.
+    /// Returns the write at which the store dies.
     pub(super) fn death(self) -> Death {
         match self {
             Self::Before(write) => Death::Before(write.saturating_sub(1)),
@@ -38,12 +38,12 @@ impl Point {
 }
 
 impl Crash {
-    /// Where each life ends.
+    /// Returns the point at which each life ends.
     pub fn points(&self) -> &[Point] {
         &self.0
     }
 
-    /// The same crash, and one more in the life after it.
+    /// Returns the same crash with a further one in the next life.
     pub(super) fn then(&self, point: Point) -> Self {
         Self(self.0.iter().copied().chain([point]).collect())
     }
@@ -67,7 +67,7 @@ impl fmt::Display for Point {
 }
 
 impl fmt::Display for Crash {
-    /// The points with a `+` between them.
+    /// Writes the points separated by `+`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("no crash");

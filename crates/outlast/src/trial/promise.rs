@@ -1,4 +1,4 @@
-//! What must hold after every run, whatever became of the process in it.
+//! The guarantees that must hold after every run, with or without a crash.
 use super::calls::{Calls, Run};
 use super::left::{Claimed, Left};
 use outlast_ports::store::SessionState;
@@ -9,30 +9,30 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A promise that a run can break.
+/// A guarantee that a run can break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Promise {
-    /// What was begun comes to its end by itself.
+    /// Started work ends without help.
     Ends,
-    /// Every input is answered, once.
+    /// Every input is answered exactly once.
     Answered,
-    /// The hash chain of the session fits.
+    /// The hash chain of the session is valid.
     Chain,
     /// An at-most-once call runs at most once.
     AtMostOnce,
-    /// A call has one key, and the journal knows it before it runs.
+    /// A call has one key, which is recorded before the call runs.
     OneKey,
-    /// A call whose outcome nobody knows is listed for a person.
+    /// A call with an unknown outcome is listed for an operator.
     Listed,
-    /// A run with a crash ends as one without.
+    /// A run with a crash ends like one without.
     SameEnd,
-    /// What the author of the agent asserts.
+    /// The invariants of the agent's author hold.
     Invariant,
 }
 
 impl Promise {
-    /// The promise as a sentence.
+    /// Returns the promise as a sentence.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Ends => "what was begun comes to its end by itself",
@@ -53,12 +53,12 @@ impl fmt::Display for Promise {
     }
 }
 
-/// A promise that did not hold.
+/// A broken promise.
 #[derive(Debug)]
 pub(super) struct Broken {
     pub(super) promise: Promise,
     pub(super) detail: String,
-    /// The error behind it, if it is one of the trial itself.
+    /// The underlying error, if the trial itself failed.
     pub(super) error: Option<Error>,
 }
 
@@ -74,7 +74,7 @@ impl From<Error> for Broken {
     }
 }
 
-/// Which of Outlast's own promises the run broke.
+/// Returns the promises of Outlast that the run broke.
 pub(super) fn broken(left: &Left, calls: &Calls, inputs: usize) -> Vec<Broken> {
     let runs = calls.runs();
     let all = [answered(left, inputs), rests(left), chain(left), one_key(left, &runs), listed(left)];
@@ -126,7 +126,7 @@ fn at_most_once(claimed: &Claimed, runs: &[Run]) -> Option<Broken> {
         return None;
     }
     let of_call = || runs.iter().filter(|run| run.call == claimed.call.id);
-    // It may begin again after it said that nothing happened, and it goes on from its start after a wait.
+    // It may run again after it reported that nothing happened, and it restarts from its beginning after a wait.
     let may = 1 + of_call().filter(|run| run.unavailable).count() + claimed.parked;
     let did = of_call().count();
     let detail = format!("`{}` ({}) ran {did} times", claimed.call.tool, claimed.call.id);
@@ -143,7 +143,7 @@ mod tests {
         Run { life: 0, call, tool: "pay".parse().unwrap(), pauses: 0, unavailable }
     }
 
-    /// What is broken when the tool ran like this and all else holds, but for one change.
+    /// Returns the broken promises after these runs of the tool and one change to an otherwise valid state.
     fn found(runs: Vec<Run>, class: EffectClass, change: impl FnOnce(&mut Left)) -> Vec<Promise> {
         let mut left = left(class, paid());
         change(&mut left);
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(found(twice(), EffectClass::AtMostOnce, untouched), [Promise::AtMostOnce]);
         assert_eq!(found(twice(), EffectClass::Idempotent, untouched), []);
         assert_eq!(found(vec![run(CALL, false)], EffectClass::AtMostOnce, untouched), []);
-        // Nothing happened the first time, or it held still in the middle.
+        // Nothing happened the first time, or it was parked during the run.
         let again = vec![run(CALL, true), run(CALL, false)];
         assert_eq!(found(again, EffectClass::AtMostOnce, untouched), []);
         assert_eq!(found(twice(), EffectClass::AtMostOnce, |left| left.claimed[0].parked = 1), []);

@@ -1,4 +1,4 @@
-//! What came of a trial.
+//! The report of a trial.
 use super::point::{Crash, Point};
 use super::promise::Promise;
 use serde::Serialize;
@@ -6,37 +6,37 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::path::PathBuf;
 
-/// What came of a trial: every crash that was tried, and every promise that was broken.
+/// The report of a trial: every crash that was tried, and every promise that was broken.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
-    /// The runs with a crash, in the order they were made.
+    /// The runs with a crash, in order.
     pub tried: Vec<Tried>,
-    /// How many runs there were, those without a crash among them.
+    /// The number of runs, including those without a crash.
     pub runs: usize,
-    /// What did not hold.
+    /// The broken promises.
     pub broken: Vec<BrokenPromise>,
 }
 
 /// One run with a crash.
 #[derive(Clone, Debug, Serialize)]
 pub struct Tried {
-    /// Where its process died.
+    /// The point of the crash.
     pub crash: Crash,
-    /// What was being written there, or which tool ran.
+    /// The write or the tool run during which it crashed.
     pub what: String,
-    /// How it ended.
+    /// The result of the run.
     pub outcome: Outcome,
 }
 
-/// Whether a run kept every promise.
+/// The result of a run with a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It did.
+    /// It kept every promise.
     Kept,
-    /// It did not.
+    /// It broke a promise.
     Broken,
-    /// It ended before it came to the place where it was to die.
+    /// It ended before it reached the point of the crash.
     NotReached,
 }
 
@@ -53,13 +53,13 @@ impl Outcome {
 /// A promise that a run broke.
 #[derive(Clone, Debug, Serialize)]
 pub struct BrokenPromise {
-    /// Where its process died; this is what repeats it.
+    /// The point of the crash. Pass it to [`Trial::only`](super::Trial::only) to repeat the run.
     pub crash: Crash,
-    /// What was being written there, or which tool ran.
+    /// The write or the tool run during which it crashed.
     pub what: String,
-    /// Which promise.
+    /// The promise.
     pub promise: Promise,
-    /// What was found.
+    /// What the check found.
     pub detail: String,
     /// The directory of the run, if it was kept.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,12 +67,12 @@ pub struct BrokenPromise {
 }
 
 impl Report {
-    /// Whether nothing was broken.
+    /// Returns whether no promise was broken.
     pub fn is_kept(&self) -> bool {
         self.broken.is_empty()
     }
 
-    /// Panics with the whole report if a promise was broken: for the last line of a test.
+    /// Panics with the whole report if a promise was broken. Use it as the last line of a test.
     ///
     /// # Panics
     /// If a promise was broken.
@@ -81,7 +81,7 @@ impl Report {
         assert!(self.is_kept(), "\n{self}");
     }
 
-    /// The crashes as tables: one of writes, with `before` and `after`, and one of the runs of tools.
+    /// Formats the crashes as tables: one of writes, with `before` and `after`, and one of tool runs.
     pub fn table(&self) -> String {
         let mut writes: BTreeMap<u64, [String; 3]> = BTreeMap::new();
         let mut calls: BTreeMap<(u64, u64), [String; 2]> = BTreeMap::new();
@@ -119,7 +119,7 @@ impl Report {
         tables.into_iter().filter(|table| !table.is_empty()).collect::<Vec<_>>().join("\n")
     }
 
-    /// The worst that came of all crashes that begin here.
+    /// Returns the worst outcome of all crashes that start at this point.
     fn outcome(&self, first: Point) -> Outcome {
         let here = || self.tried.iter().filter(|tried| tried.crash.points().first() == Some(&first));
         let [broken, reached] =
@@ -131,7 +131,7 @@ impl Report {
         }
     }
 
-    /// The last line.
+    /// Returns the summary line.
     pub fn summary(&self) -> String {
         let counted = |number: usize, one: &str, many: &str| {
             format!("{number} {}", if number == 1 { one } else { many })
@@ -148,7 +148,7 @@ impl Report {
 }
 
 impl BrokenPromise {
-    /// Where it was, in one line.
+    /// Describes the crash in one line.
     pub fn place(&self) -> String {
         if self.crash.points().is_empty() {
             return "without a crash".to_owned();
@@ -156,14 +156,14 @@ impl BrokenPromise {
         format!("at {} ({})", self.crash, self.what)
     }
 
-    /// The run's database, if it was kept.
+    /// Returns the path of the run's database, if it was kept.
     pub fn database(&self) -> Option<PathBuf> {
         self.dir.as_ref().map(|dir| dir.join(super::DATABASE))
     }
 }
 
 impl fmt::Display for Report {
-    /// The tables, what was broken and how to repeat it, and the last line.
+    /// Writes the tables, the broken promises with a way to repeat each, and the summary line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.tried.is_empty() {
             writeln!(f, "{}", self.table())?;
@@ -182,7 +182,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Rows under a head, each column as wide as it has to be; nothing without rows.
+/// Formats rows under a header in aligned columns. Returns an empty string if there are no rows.
 fn aligned(head: &[&str], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! All runs of a trial, one after the other: each in a directory of its own, over as many lives as it takes.
+//! Runs all runs of a trial in sequence. Each has its own directory and as many lives as it needs.
 use super::calls::Calls;
 use super::client::{Aim, Step};
 use super::clock::Ahead;
@@ -19,33 +19,33 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How many of the places where a tool waits are tried. A tool that waits in a loop has any number of them.
+/// The number of waits of a tool at which to crash. A tool that waits in a loop has any number of waits.
 const PAUSES_MOST: u64 = 3;
 
-/// How far the clock of the second uncrashed run is ahead: whatever depends on the time differs there.
+/// The clock offset of the second run without a crash, so that everything that depends on time differs.
 const ANOTHER_TIME: Duration = Duration::from_secs(90_061);
 
-/// The runs of a trial that is under way.
+/// The runs of a trial in progress.
 pub(super) struct Runs<W> {
     play: Arc<Play<W>>,
     terms: Terms<W>,
     report: Report,
 }
 
-/// One run that is over.
+/// A finished run.
 struct Ran {
-    /// What is left, unless a life ended otherwise than it should.
+    /// The state that is left, unless a life ended unexpectedly.
     left: Option<Left>,
     aims: Vec<Aim>,
     broken: Vec<Broken>,
-    /// What was written in each life.
+    /// The writes of each life.
     written: Vec<Vec<Vec<Record>>>,
     calls: Arc<Calls>,
-    /// Whether every life but the last died where it should.
+    /// Whether every life except the last died at its point.
     reached: bool,
 }
 
-/// What a run is held against.
+/// The run without a crash that other runs are compared with.
 struct Measure {
     whole: Whole,
     aims: Arc<[Aim]>,
@@ -60,14 +60,14 @@ impl<W: Send + Sync + 'static> Runs<W> {
         Ok(Self { play: Arc::new(play), terms, report: Report::default() })
     }
 
-    /// One run without a crash.
+    /// Runs once without a crash.
     pub(super) async fn once(mut self) -> Result<Report, Error> {
         self.uncrashed(Duration::ZERO).await?;
         self.tell(0);
         Ok(self.report)
     }
 
-    /// Two runs without a crash, then one per crash.
+    /// Runs twice without a crash, then once per crash.
     pub(super) async fn every_crash(mut self) -> Result<Report, Error> {
         let mut first = self.uncrashed(Duration::ZERO).await?;
         let Some(left) = first.left.take() else { return Ok(self.report) };
@@ -82,7 +82,7 @@ impl<W: Send + Sync + 'static> Runs<W> {
                 return Ok(self.report);
             }
         };
-        // How often a tool waits can depend on the machine; only what every run comes to is tried.
+        // How often a tool waits can depend on the machine. Only points that both runs reached are tried.
         let reached: BTreeSet<Point> = second.points(0).collect();
         points.retain(|point| reached.contains(point));
         let mut crashes: VecDeque<Crash> = match self.terms.only.as_slice() {
@@ -101,7 +101,7 @@ impl<W: Send + Sync + 'static> Runs<W> {
         Ok(self.report)
     }
 
-    /// A run without a crash. An error here is one of the trial and not of what it tries.
+    /// Runs without a crash. An error here is an error of the trial, not of the agent.
     async fn uncrashed(&mut self, ahead: Duration) -> Result<Ran, Error> {
         let crash = Crash::default();
         let dir = self.dir()?;
@@ -133,7 +133,7 @@ impl<W: Send + Sync + 'static> Runs<W> {
         Ok(ran)
     }
 
-    /// One run over all its lives.
+    /// Runs all lives of one run.
     async fn run(
         &mut self,
         crash: &Crash,
@@ -156,7 +156,7 @@ impl<W: Send + Sync + 'static> Runs<W> {
             let life = Life { play: self.play.clone(), stage: stage.clone(), number, dies };
             let Lived { written, end } = match life.live().await {
                 Ok(lived) => lived,
-                // What a crash makes fail is what the trial is for.
+                // A failure after a crash is a finding of the trial, not an error.
                 Err(error) => Lived { written: Vec::new(), end: Ended::Broken(error.into()) },
             };
             ran.written.push(written);
@@ -172,7 +172,7 @@ impl<W: Send + Sync + 'static> Runs<W> {
         Ok(ran)
     }
 
-    /// Holds what is left against every promise.
+    /// Checks the state that is left against every promise.
     fn check(&self, ran: &mut Ran, crash: &Crash, measure: Option<&Measure>, world: &W) {
         let Some(left) = &ran.left else { return };
         let inputs = self.play.steps.iter().filter(|step| step.is_input()).count();
@@ -183,7 +183,7 @@ impl<W: Send + Sync + 'static> Runs<W> {
         ran.broken.extend(broken.map(|detail| Broken::new(Promise::Invariant, detail)));
     }
 
-    /// Puts what was broken into the report, and keeps its directory if that is wanted.
+    /// Adds broken promises to the report, and keeps the run's directory if requested.
     fn note(&mut self, crash: &Crash, what: &str, broken: Vec<Broken>, dir: Option<TempDir>) {
         let keep = self.terms.keep.is_some() && !broken.is_empty();
         let dir = dir.filter(|_| keep).map(TempDir::keep);
@@ -196,7 +196,7 @@ impl<W: Send + Sync + 'static> Runs<W> {
         }));
     }
 
-    /// A directory for one run.
+    /// Creates the directory of a run.
     fn dir(&self) -> Result<TempDir, Error> {
         let below = self.terms.keep.clone().unwrap_or_else(std::env::temp_dir);
         let made = std::fs::create_dir_all(&below)
@@ -214,7 +214,7 @@ impl Ran {
         Self { left: None, aims: Vec::new(), broken: Vec::new(), written: Vec::new(), calls, reached: false }
     }
 
-    /// Every place where a life could have ended.
+    /// Returns every point at which a life could have ended.
     fn points(&self, life: usize) -> impl Iterator<Item = Point> {
         let writes = self.written.get(life).map_or(0, |written| written.len() as u64);
         let runs = self.calls.runs().into_iter().filter(move |run| run.life == life);
@@ -224,7 +224,7 @@ impl Ran {
         (1..=writes).flat_map(|write| [Point::Before(write), Point::After(write)]).chain(during)
     }
 
-    /// What happened where the last life that had to die did.
+    /// Describes the point at which the last crashed life ended.
     fn what(&self, crash: &Crash) -> String {
         let life = crash.points().len().saturating_sub(1);
         let found = match crash.points().last() {
@@ -247,7 +247,7 @@ impl Ran {
     }
 }
 
-/// A script that does not fit its session says nothing about crashes.
+/// Returns the error of a script that does not match its session. Such a run says nothing about crashes.
 fn mismatch(left: &Left) -> Option<Error> {
     left.ends.iter().flatten().find_map(|end| match end {
         End::Failed { failure } if failure.code == Kind::ScriptMismatch => Some(failure.clone().into()),

@@ -1,4 +1,4 @@
-//! What an invariant is shown of a run.
+//! The view of a run that an invariant receives.
 use super::calls::Calls;
 use super::left::Left;
 use super::point::Crash;
@@ -11,35 +11,35 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What happened in a run, as the journal tells it after the last crash, and as the tools did it.
+/// A run as an invariant sees it: the journal after the last crash, and the real tool runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Seen {
-    /// Where the process died in this run.
+    /// The points at which the process died in this run.
     pub crash: Crash,
-    /// How each input ended, in the order they were sent.
+    /// How each input ended, in the order in which they were sent.
     pub ends: Vec<End>,
     /// The conversation.
     pub transcript: Vec<Message>,
-    /// The calls of tools, in the order they were claimed.
+    /// The tool calls, in the order in which they were claimed.
     pub calls: Vec<SeenCall>,
     /// The session's values.
     pub values: BTreeMap<String, Value>,
 }
 
-/// One call of a tool, over all its attempts.
+/// One tool call, with all its attempts.
 #[derive(Clone, Debug, Serialize)]
 pub struct SeenCall {
     /// Its idempotency key.
     pub key: CallId,
     /// The tool.
     pub tool: ToolName,
-    /// What was passed.
+    /// The arguments.
     pub arguments: Value,
-    /// What the tool promises.
+    /// The effect class of the tool.
     pub class: EffectClass,
-    /// How often the tool really began.
+    /// How often the tool really started.
     pub runs: usize,
-    /// What the model was told; none if the turn ended before.
+    /// The result that the model received; `None` if the turn ended first.
     pub result: Option<ToolResult>,
 }
 
@@ -69,7 +69,7 @@ impl Seen {
         }
     }
 
-    /// The answer to the last input; empty if that ended otherwise.
+    /// Returns the answer to the last input, or an empty string if the input ended in another way.
     pub fn answer(&self) -> &str {
         match self.ends.last() {
             Some(End::Answered { text }) => text,
@@ -77,27 +77,27 @@ impl Seen {
         }
     }
 
-    /// The calls of a tool.
+    /// Returns the calls of a tool.
     pub fn calls_of<'a>(&'a self, tool: &'a str) -> impl Iterator<Item = &'a SeenCall> {
         self.calls.iter().filter(move |call| call.tool.as_str() == tool)
     }
 
-    /// Whether there is a call whose outcome nobody knows. It may have happened or not.
+    /// Returns whether any call has an unknown outcome: it may or may not have happened.
     pub fn has_unknown(&self) -> bool {
         self.calls.iter().any(SeenCall::is_unknown)
     }
 }
 
 impl SeenCall {
-    /// Whether nobody knows if it happened.
+    /// Returns whether the outcome of the call is unknown.
     pub fn is_unknown(&self) -> bool {
         matches!(&self.result, Some(ToolResult::Err(failure)) if failure.code == Kind::ToolOutcomeUnknown)
     }
 }
 
-/// What an invariant may give: nothing if it panics instead, or an error that says what does not hold.
+/// The return type of an invariant: nothing if it panics on failure, or a result whose error explains the failure.
 pub trait Verdict {
-    /// What does not hold.
+    /// Returns an error that explains the failure.
     fn verdict(self) -> Result<(), String>;
 }
 

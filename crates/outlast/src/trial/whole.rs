@@ -1,4 +1,4 @@
-//! A run without a crash, against which every other is held.
+//! Compares each run with a run without a crash.
 use super::left::Left;
 use super::promise::{Broken, Promise};
 use outlast_vocab::Kind;
@@ -6,7 +6,7 @@ use outlast_vocab::message::{Message, ToolResult, shown};
 use outlast_vocab::tool::EffectClass;
 use std::collections::BTreeSet;
 
-/// How an uncrashed run ends, and what of it differs from run to run without any crash.
+/// The end state of a run without a crash, and the parts of it that vary between such runs.
 pub(super) struct Whole {
     pub(super) left: Left,
     varies: Varies,
@@ -20,7 +20,7 @@ struct Varies {
 }
 
 impl Whole {
-    /// Two uncrashed runs: where they differ, nothing can be compared.
+    /// Compares two runs without a crash. The parts that differ are excluded from later comparisons.
     pub(super) fn of(left: Left, again: &Left) -> Result<Self, Broken> {
         if let Some((at, found, expected)) = other_shape(&left, again) {
             let detail =
@@ -36,7 +36,7 @@ impl Whole {
         Ok(Self { left, varies: Varies { messages, ends, values } })
     }
 
-    /// How another run ends otherwise. After a call whose outcome nobody knows, everything may.
+    /// Returns how another run differs. After a call with an unknown outcome, any difference is allowed.
     pub(super) fn differs(&self, other: &Left) -> Option<Broken> {
         let unknown = |at: usize| match other.transcript.get(at) {
             Some(Message::Tool { call, result: ToolResult::Err(failure), .. }) => {
@@ -101,7 +101,7 @@ fn other_shape(one: &Left, two: &Left) -> Option<(usize, String, String)> {
     Some((at + 1, two.get(at).cloned().unwrap_or_else(nothing), one.get(at).cloned().unwrap_or_else(nothing)))
 }
 
-/// What a message is, without what it says.
+/// Describes the kind of a message without its content.
 fn shape(message: &Message) -> String {
     match message {
         Message::User { .. } => "an input".to_owned(),
@@ -142,7 +142,7 @@ mod tests {
         left.transcript[3] = Message::Assistant { parts: vec![Part::text(text)], calls: vec![] };
     }
 
-    /// How a run differs from the uncrashed one after a change.
+    /// Returns how a run differs from the one without a crash after a change.
     fn differs(class: EffectClass, result: ToolResult, change: impl FnOnce(&mut Left)) -> Option<String> {
         let mut other = left(class, result);
         change(&mut other);
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(differs(ONCE, nobody_knows(), other_answer), None);
         let other_input = |left: &mut Left| left.transcript[0] = Message::user("steal");
         assert!(differs(ONCE, nobody_knows(), other_input).is_some());
-        // Only an at-most-once call may have an outcome that nobody knows.
+        // Only an at-most-once call may have an unknown outcome.
         assert!(differs(EffectClass::Idempotent, nobody_knows(), |_| {}).is_some());
     }
 

@@ -1,18 +1,18 @@
-//! What a write wrote, in a few words.
+//! Describes the records of a write in a few words.
 use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome};
 use outlast_vocab::payment::PaymentState;
 use outlast_vocab::rate::Pace;
 use outlast_vocab::record::{ClaimRef, Fact, Performed, Record, Seq};
 use std::collections::BTreeMap;
 
-/// Describes writes in the order they happened. Remembers which tool a claim is for.
+/// Describes writes in the order in which they happened, and remembers the tool of each claim.
 #[derive(Default)]
 pub(super) struct Words {
     tools: BTreeMap<(Seq, u32), String>,
 }
 
 impl Words {
-    /// One write. Without a record it moved a lease, or found an input that was there already.
+    /// Describes one write. A write without a record moved a lease or found a duplicate input.
     pub(super) fn of(&mut self, write: &[Record]) -> String {
         let words: Vec<String> = write.iter().filter_map(|record| self.fact(record)).collect();
         if words.is_empty() { "no record".to_owned() } else { words.join(", ") }

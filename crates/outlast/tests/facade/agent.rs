@@ -1,4 +1,4 @@
-//! The rehearsal agent with the built-in tools, from end to end on SQLite.
+//! End-to-end tests of the rehearsal agent with the built-in tools on SQLite.
 use outlast::clock::VirtualClock;
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
@@ -19,7 +19,7 @@ const NOW: Millis = Millis(1_783_074_030_000);
 
 fn agent(path: &Path) -> Builder {
     let rehearsal = Rehearsal::agent(Arc::new(SystemClock)).with_pace(Duration::ZERO);
-    // Granted later, so it replaces the clock that `builtin_tools` grants.
+    // Granted later, so it replaces the clock of `builtin_tools`.
     let clock = WallClock(Arc::new(VirtualClock::at(NOW)));
     Outlast::at(path).provider(rehearsal).builtin_tools().service(clock)
 }
@@ -28,7 +28,7 @@ async fn ask(outlast: &Outlast, text: &str) -> String {
     outlast.session("ann").send(text).await.unwrap().answer().await.unwrap()
 }
 
-/// The tools of each batch, in the order asked.
+/// Returns the tools of each batch, in the order of the model's calls.
 async fn batches(outlast: &Outlast, session: SessionId) -> Vec<Vec<String>> {
     let records = outlast.store().records(session, Seq(0), 1_000).await.unwrap();
     let tools = |record: outlast::vocab::record::Record| match record.fact {

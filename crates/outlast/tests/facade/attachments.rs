@@ -1,4 +1,4 @@
-//! Attachments that come and go as streams, in the database and outside.
+//! Streaming attachments, stored inside and outside the database.
 use outlast::contents::{Contents, MemoryContents, gathered};
 use outlast::filed::Lies;
 use outlast::runtime::system::SystemClock;

@@ -1,4 +1,4 @@
-//! Agents in code: several of them, capabilities, and what sessions and turns say over them.
+//! Agents in code: several agents, capabilities, and overlays of sessions and turns.
 use crate::stage::scripted;
 use outlast::prelude::*;
 use outlast::tools::Builtin;
@@ -11,7 +11,7 @@ fn said(value: Value) -> Overlay {
     Overlay::from_json(value).unwrap()
 }
 
-/// The package of a turn.
+/// Returns the package of a turn.
 async fn package(outlast: &Outlast, turn: &Turn) -> Package {
     let json = outlast.store().package(turn.id()).await.unwrap();
     serde_json::from_slice::<Pinned>(&json).unwrap().package

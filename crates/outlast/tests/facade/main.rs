@@ -1,4 +1,5 @@
-//! The façade as a program uses it: sessions, attachments, the rehearsal agent, models over HTTP, organisations, several holders of one file, sinks, typed answers.
+//! Tests of the façade as programs use it: sessions, attachments, the rehearsal agent, models over HTTP, organisations,
+//! shared databases, sinks and typed answers.
 mod agent;
 mod attachments;
 mod layers;

@@ -1,4 +1,4 @@
-//! A program on a model over HTTP.
+//! A program that uses a model over HTTP.
 use outlast::prelude::*;
 use outlast::providers::{Api, Providers, Remote};
 use outlast::vocab::effect::{ModelOutcome, Outcome};

@@ -1,4 +1,4 @@
-//! Several organisations on one runtime: none learns anything of another, and keys open what they were made for.
+//! Several organisations on one worker: they cannot see each other, and API keys open only their own scopes.
 use crate::stage::{Gate, Gatekeeper, scripted};
 use outlast::Kind;
 use outlast::orgs::AuditRange;
@@ -48,7 +48,7 @@ async fn one_runtime_serves_organisations_that_do_not_see_each_other() {
     assert_eq!(ours.answer().await.unwrap(), "Reply to hi.");
     assert_eq!(theirs.answer().await.unwrap(), "Reply to ho.");
 
-    // Not from the store, not while it runs, and not from what was told a moment ago.
+    // Invisible in the store, while it runs, and among recent events.
     assert_eq!(kind(bolt.turn(ours.id()).await), Some(Kind::TurnNotFound));
     assert_eq!(kind(bolt.runtime().outcome(ours.id()).await), Some(Kind::TurnNotFound));
     assert_eq!(kind(bolt.session_by_id(ours.session()).send("hi").await), Some(Kind::SessionNotFound));

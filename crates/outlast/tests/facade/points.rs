@@ -1,4 +1,4 @@
-//! What a rule forbids a tool of a program to do (R11.1).
+//! Rules that restrict the tools of a program.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;

@@ -1,4 +1,4 @@
-//! A recorded session is run again: what was answered is reused, what must happen once does not happen again.
+//! Re-runs of a recorded session reuse recorded answers and do not repeat at-most-once calls.
 use crate::stage::scripted;
 use outlast::orgs::Org;
 use outlast::prelude::*;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-/// What tools really did.
+/// Counts what the tools really did.
 #[derive(Default)]
 struct Done {
     looked: AtomicU32,
@@ -55,7 +55,7 @@ fn agent(script: &str, done: &Arc<Done>) -> Builder {
     builder.service(done.clone()).tool(look).tool(pay)
 }
 
-/// Two turns: one looks and pays, one says good-bye.
+/// Records two turns: one looks and pays, one says goodbye.
 async fn recorded(done: &Arc<Done>) -> Cursor<Vec<u8>> {
     let outlast = agent(SCRIPT, done).start().await.unwrap();
     let session = outlast.session("ann");

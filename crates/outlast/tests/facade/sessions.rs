@@ -1,4 +1,4 @@
-//! Sessions and turns as a program holds them.
+//! Handles for sessions and turns.
 use crate::stage::{Gate, Gatekeeper, scripted};
 use outlast::prelude::*;
 use outlast::store::{Cancelled, Fork, ForkTo, SessionState};
@@ -36,7 +36,7 @@ async fn the_same_idempotency_key_is_one_turn() {
     assert_eq!(second.answer().await.unwrap(), "once");
     let reused = session.send_once("k", "something else").await.err().unwrap();
     assert_eq!(reused.kind(), Kind::InputKeyReused);
-    // A key belongs to its session.
+    // Keys are scoped to their session.
     assert!(!outlast.session("bob").send_once("k", "hi").await.unwrap().duplicate());
 }
 
@@ -53,7 +53,7 @@ async fn input_that_steers_joins_the_turn_under_way_and_ends_with_it() {
     assert_eq!(turn.answer().await.unwrap(), "and hurry, and ann passed");
     assert_eq!(steered.answer().await.unwrap(), "and hurry, and ann passed");
     assert_eq!(outlast.store().turn(steered.id()).await.unwrap().end, Some(End::Joined { into: turn.id() }));
-    // Without a turn under way it is an input like any other.
+    // Without a running turn it is an ordinary input.
     let alone = session.steer("still there?").await.unwrap();
     assert_eq!(alone.answer().await.unwrap_err().kind(), Kind::ScriptMismatch);
 }
@@ -111,7 +111,7 @@ async fn following_a_session_and_reading_it_later_give_the_same_events() {
     assert_eq!(outlast.store().records(turn.session(), cursor, 100).await.unwrap(), live[2..]);
 }
 
-/// Everything that is told of a turn, to a reader who begins when it is over.
+/// Collects all events of a turn, read after the turn has ended.
 async fn told((turn, mut events): (Turn, outlast::Events)) -> Vec<String> {
     turn.answer().await.unwrap();
     let mut told = Vec::new();
@@ -212,7 +212,7 @@ async fn inputs_on_another_head_go_on_apart_from_the_main_one() {
     assert_eq!(follows, [None, Some(last(0)), Some(last(0)), Some(last(1))]);
 }
 
-/// Says how far it is.
+/// A tool that reports progress.
 struct Paint;
 
 #[derive(Deserialize, JsonSchema)]

@@ -1,4 +1,4 @@
-//! Several holders of one file: each input is answered once, whoever took it in and whoever drives it.
+//! Several workers on one database: each input is answered once, regardless of which worker accepts or drives it.
 use crate::stage::{Gate, Gatekeeper, scripted};
 use outlast::Limits;
 use outlast::prelude::*;
@@ -79,7 +79,7 @@ async fn what_one_holder_leaves_behind_another_finishes() {
     house.keeper.begun(1).await;
     let second = a.session("ann").send("second").await.unwrap();
     house.keeper.passes.add_permits(1);
-    // The tool comes to its end, the turn does not: it is handed back before the model is asked again.
+    // The tool finishes but the turn does not: it is released before the next model call.
     a.shut_down().await;
     house.keeper.passes.add_permits(1);
     assert_eq!(b.turn(first.id()).await.unwrap().answer().await.unwrap(), "first passed");
@@ -96,7 +96,7 @@ async fn a_cancel_through_one_holder_stops_what_another_drives() {
     house.keeper.begun(1).await;
     b.turn(turn.id()).await.unwrap().cancel("enough").await.unwrap();
     assert_eq!(turn.answer().await.unwrap_err().detail(), "enough");
-    // The gate was stopped in the middle and is at most once: nobody knows whether it let anybody pass.
+    // The gate was stopped while it ran and is at most once, so its outcome is unknown.
     let unknown = b.store().unknown(10).await.unwrap();
     assert_eq!(unknown.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["gate"]);
     a.shut_down().await;

@@ -1,4 +1,4 @@
-//! Outputs of a program's turns go to its sinks, also those of a process that was there before.
+//! The outputs of turns reach the sinks, including outputs left by an earlier process.
 use crate::stage::scripted;
 use outlast::sink::Outlet;
 use outlast::sinks::{Lines, Secrets, Webhook};

@@ -1,4 +1,4 @@
-//! What the tests of the façade share: scripted models and a tool that stands still until it is told to go on.
+//! Helpers for the façade tests: scripted models and a tool that blocks until it is released.
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
 use outlast::runtime::system::SystemClock;
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
 
-/// A rehearsal model that plays this script.
+/// Returns a rehearsal model that plays this script.
 pub(crate) fn scripted(script: &str) -> Rehearsal {
     Rehearsal::scripted(script.parse().unwrap(), Arc::new(SystemClock))
 }
 
-/// Lets calls of [`Gate`] through one by one and counts what they did.
+/// Releases calls of [`Gate`] one by one and counts them.
 pub(crate) struct Gatekeeper {
     pub(crate) passes: Semaphore,
     pub(crate) entered: AtomicU32,
@@ -29,7 +29,7 @@ impl Gatekeeper {
         })
     }
 
-    /// Comes back once so many calls have begun.
+    /// Waits until this many calls have started.
     pub(crate) async fn begun(&self, calls: u32) {
         while self.entered.load(SeqCst) < calls {
             tokio::task::yield_now().await;
@@ -37,7 +37,7 @@ impl Gatekeeper {
     }
 }
 
-/// A tool that stands still until its keeper lets it pass.
+/// A tool that blocks until its keeper releases it.
 pub(crate) struct Gate;
 
 #[derive(Deserialize, JsonSchema)]

@@ -1,4 +1,4 @@
-//! Turns on threads of their own.
+//! Turns on dedicated threads.
 use crate::stage::scripted;
 use outlast::prelude::*;
 use outlast::runtime::system::OwnThreads;
@@ -28,7 +28,7 @@ async fn a_turn_with_threads_of_its_own_goes_on_while_whoever_sent_it_lets_nothi
         .await
         .unwrap();
     let turn = outlast.session("ann").send("go").await.unwrap();
-    // The thread that everything else in this test runs on stands still until the tool has run.
+    // The thread that runs everything else in this test blocks here until the tool has run.
     rung.recv_timeout(Duration::from_secs(30)).unwrap();
     assert_eq!(turn.answer().await.unwrap(), "rung");
     outlast.shut_down().await;

@@ -1,4 +1,4 @@
-//! What `#[tool]` makes of a function: the contract a model is shown, and what the function is passed.
+//! `#[tool]` on functions: the contract that a model sees, and the values that the function receives.
 use expect_test::expect;
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
@@ -9,7 +9,7 @@ use outlast::tool::{ToolProvider, Toolbox};
 use outlast::vocab::policy::{Decision, Policy, Rule};
 use std::sync::Arc;
 
-/// Where the weather is measured.
+/// The weather stations.
 struct Stations(Vec<&'static str>);
 
 /// What the weather is.

@@ -1,4 +1,4 @@
-//! Answers of a type (R4.9).
+//! Typed answers.
 use crate::stage::scripted;
 use outlast::Kind;
 use outlast::prelude::*;

@@ -1,4 +1,4 @@
-//! What a trial finds, and how it says so.
+//! The failures that a trial finds, and its report of them.
 use crate::stage::{Block, Careless, Charge, Clingy, Fickle, Hang, Shop, shop, with};
 use expect_test::{Expect, expect};
 use outlast::trial::{Outcome, Promise, Report, Seen, Trial};

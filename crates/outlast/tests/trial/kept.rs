@@ -1,11 +1,12 @@
-//! Agents that keep their word, killed everywhere.
+//! Correct agents, killed at every point.
 use crate::server::{Desk, Phone};
 use crate::stage::{Charge, shop, with};
 use outlast::serde_json::json;
 use outlast::trial::{Outcome, Seen, Trial};
 use outlast::vocab::record::End;
 
-/// Kills it everywhere; every crash is reached and nothing is broken. Gives the number of crashes.
+/// Kills the agent at every point, and checks that every crash is reached and no promise broken. Returns the number of
+/// crashes.
 async fn kept<W: Send + Sync + 'static>(trial: Trial<W>) -> usize {
     let report = trial.kill_every_effect().await.unwrap();
     report.assert_kept();
@@ -21,7 +22,7 @@ async fn a_charge_that_knows_its_key_happens_once_wherever_the_process_dies() {
         assert_eq!(seen.answer(), "charged cake");
         assert_eq!(shop.did("charged"), 1);
     });
-    // Accepted; reply and claim; answer; reply and end: each before and after. The tool waits once.
+    // Four writes (accepted; reply and claim; answer; reply and end), each before and after. The tool waits once.
     assert_eq!(kept(trial).await, 9);
 }
 
@@ -99,7 +100,7 @@ async fn a_wait_inside_an_at_most_once_call_is_no_second_run() {
             .invariant(|_: &Seen, shop| assert!(shop.did("delivered") <= 1)),
     )
     .await;
-    // Nobody comes: the wait ends at its deadline, a day later.
+    // No event arrives: the wait ends at its deadline, a day later.
     kept(shop(script).say("deliver")).await;
 }
 
@@ -115,7 +116,7 @@ async fn two_crashes_in_one_run_change_nothing_either() {
     report.assert_kept();
     let doubles = report.tried.iter().filter(|tried| tried.crash.points().len() == 2).count();
     assert_eq!(report.tried.len(), 4 + doubles);
-    // The process that goes on sends the input again and drives the turn: two writes at least, before and after.
+    // The second process sends the input again and drives the turn: at least two writes, each before and after.
     assert!(doubles >= 16, "{report}");
 }
 

@@ -1,4 +1,4 @@
-//! Trials of agents: what holds at every crash, and what is found where something does not.
+//! Tests of trials: what holds at every crash, and what a trial finds if something does not.
 #![allow(clippy::needless_raw_string_hashes, reason = "expectations are written by a program")]
 
 mod found;

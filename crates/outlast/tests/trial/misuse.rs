@@ -1,4 +1,4 @@
-//! Trials that cannot work say why, before anything is killed.
+//! Invalid trials report why before anything is killed.
 use crate::stage::{Shop, agent, shop};
 use expect_test::{Expect, expect};
 use outlast::prelude::*;

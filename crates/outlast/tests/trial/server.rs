@@ -1,4 +1,4 @@
-//! A server that is the world outside, and a tool that speaks to it over TCP.
+//! A server that acts as the outside world, and a tool that talks to it over TCP.
 use outlast::prelude::*;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Hears keys and answers each.
+/// A server that receives keys and answers each.
 pub(crate) struct Desk {
     pub(crate) address: SocketAddr,
     heard: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Desk {
-    /// A desk on a free port, for as long as the test's own runtime lives.
+    /// Opens the server on a free port. It lives as long as the test's runtime.
     pub(crate) fn open() -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -31,7 +31,7 @@ impl Desk {
 async fn serve(listener: TcpListener, heard: Arc<Mutex<BTreeSet<String>>>) {
     while let Ok((mut caller, _)) = listener.accept().await {
         let mut key = String::new();
-        // A caller that died said half a key, or nothing.
+        // A caller that died has sent part of a key or nothing.
         if caller.read_to_string(&mut key).await.is_ok() && key.ends_with('.') {
             heard.lock().unwrap().insert(key);
             let _heard = caller.write_all(b"heard").await;
@@ -39,7 +39,7 @@ async fn serve(listener: TcpListener, heard: Arc<Mutex<BTreeSet<String>>>) {
     }
 }
 
-/// Says its key and waits for the answer.
+/// A tool that sends its key and waits for the answer.
 pub(crate) struct Phone(pub(crate) SocketAddr);
 
 #[derive(Deserialize, JsonSchema)]

@@ -1,4 +1,4 @@
-//! A shop as the world outside, and tools of every class that change it, some of them badly.
+//! A shop as the outside world, with tools of every effect class, some of them faulty.
 use outlast::Builder;
 use outlast::prelude::*;
 use outlast::serde_json::json;
@@ -8,7 +8,7 @@ use outlast::vocab::message::ToolResult;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What really happened: what was done, under which key.
+/// The real effects: what was done, with its key.
 #[derive(Clone, Default)]
 pub(crate) struct Shop(Arc<Mutex<Vec<(String, CallId)>>>);
 
@@ -151,7 +151,7 @@ tools! {
     };
 }
 
-/// An at-most-once tool that can tell whether a call happened.
+/// An at-most-once tool that can probe whether a call happened.
 pub(crate) struct Book(pub(crate) Shop);
 
 impl Tool for Book {
@@ -178,7 +178,7 @@ impl Tool for Book {
     }
 }
 
-/// The shop's agent with every tool that behaves.
+/// Builds the shop's agent with every correct tool.
 pub(crate) fn agent(outlast: Builder, shop: &Shop) -> Builder {
     let shop = || shop.clone();
     let outlast = outlast.builtin_tools().tool(Look(shop())).tool(Charge(shop())).tool(Ship(shop()));
@@ -186,12 +186,12 @@ pub(crate) fn agent(outlast: Builder, shop: &Shop) -> Builder {
     outlast.tool(Flaky(shop())).tool(Book(shop())).tool(Dice(shop()))
 }
 
-/// A trial of the shop's agent.
+/// Creates a trial of the shop's agent.
 pub(crate) fn shop(script: &str) -> Trial<Shop> {
     Trial::new(|_| Shop::default(), agent).script(script)
 }
 
-/// A trial of an agent with one tool.
+/// Creates a trial of an agent with one tool.
 pub(crate) fn with<T: Tool>(tool: fn(Shop) -> T, script: &str) -> Trial<Shop> {
     Trial::new(|_| Shop::default(), move |outlast, shop: &Shop| outlast.tool(tool(shop.clone())))
         .script(script)

@@ -1,6 +1,6 @@
-//! Says whether an archive is whole, before anything of it is written.
+//! Verifies that an archive is complete and consistent, before any of it is written.
 //!
-//! Memory grows with the number of turns and messages, not with what they say.
+//! Memory use grows with the number of turns and messages, not with their size.
 use super::{Lines, content_of};
 use outlast_vocab::archive::{
     AttachmentLine, FORMAT, Header, Line, RecordLine, SessionLine, Totals, TurnLine,
@@ -14,7 +14,7 @@ use outlast_vocab::{Error, Hash, Kind, SessionId, TurnId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-/// Reads an archive to its end and says what it has. The error names the first line that is not as it must be.
+/// Reads an archive to its end and returns what it contains. An error names the first invalid line.
 pub fn check(from: impl Read) -> Result<Totals, Error> {
     let mut lines = Lines::new(from);
     let mut checked = Checked::default();
@@ -30,7 +30,7 @@ pub fn check(from: impl Read) -> Result<Totals, Error> {
     Ok(checked.totals)
 }
 
-/// What was read so far.
+/// The state of the check after the lines read so far.
 #[derive(Default)]
 struct Checked {
     header: Option<Header>,
@@ -46,7 +46,7 @@ struct Section {
     line: SessionLine,
     turns: Vec<SeenTurn>,
     numbers: BTreeMap<TurnId, usize>,
-    /// Messages with the turn of each, by rising place.
+    /// Messages by ascending position, with the turn of each.
     nodes: Vec<(Seq, usize)>,
     attachments: BTreeSet<AttachmentId>,
     end: Place,
@@ -196,7 +196,7 @@ impl Checked {
         }
     }
 
-    /// Holds what a session says of itself against its records.
+    /// Compares what a session states about itself with its records.
     fn close_session(&self) -> Result<(), String> {
         let Some(section) = self.sessions.last() else { return Ok(()) };
         if section.end != section.line.last {
@@ -212,7 +212,7 @@ impl Checked {
         section.line.heads.values().flatten().try_for_each(|node| self.node(*node).map(drop))
     }
 
-    /// Whether the places of a turn are there. A turn follows one that ended before it, so no path leads in a circle.
+    /// Checks the positions of a turn. A turn follows one that ended before it, so no path is a cycle.
     fn place(&self, section: &Section, turn: &SeenTurn) -> Result<(), String> {
         let TurnLine { id, parent, ended, .. } = &turn.line;
         if !turn.accepted || turn.ended != ended.is_some() {
@@ -228,7 +228,7 @@ impl Checked {
         if follows { Ok(()) } else { Err(format!("{id} follows a turn that was not over before it")) }
     }
 
-    /// The number of the turn whose message this is.
+    /// Returns the index of the turn that a message belongs to.
     fn node(&self, node: NodeRef) -> Result<usize, String> {
         let NodeRef { session, seq } = node;
         let section = self.sessions.iter().find(|section| section.line.id == session);

@@ -1,4 +1,4 @@
-//! Budgets: no turn sleeps for what is there, and none is woken for what is not (R11.5).
+//! Budgets: a turn never waits for an amount that is available, and is never woken for one that is not.
 use super::Rule;
 use super::scene::{NOW, Scene, commit};
 use crate::budget::{Awaited, Held, Hold, Limit, LimitBy, Metering, Price, Settlement, Short, Wish};
@@ -9,7 +9,7 @@ use outlast_vocab::{Error, Millis, ReplayKey};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A budget of a hundred calls for which turns hold still.
+/// A budget of a hundred calls that pauses turns when it is used up.
 fn hundred() -> Budget {
     Budget { calls: Some(100), pause_at: Percent::try_from(100).ok(), ..Budget::default() }
 }
@@ -49,7 +49,7 @@ async fn settle(s: &Scene<'_>, lease: &Lease, agent: &str, used: u64) -> Rule {
     s.commit(Commit { metering, ..commit(lease, Vec::new(), Then::GoOn) }).await.map(drop)
 }
 
-/// Holds still until this fits.
+/// Parks the turn until this amount is available.
 async fn park(s: &Scene<'_>, lease: &Lease, agent: &str, most: u64) -> Result<After, Error> {
     let wait = Wait { key: key().budget(0), kind: WaitKind::Budget, deadline: None };
     let wishes = vec![Wish { wait: wait.key.clone(), hold: hold(most) }];
@@ -89,7 +89,7 @@ pub(super) async fn what_is_given_back_wakes_whom_it_is_enough_for(s: &Scene<'_>
     settle(s, &runs, "freed", 50).await?;
     assert_eq!(state(s, &little).await?, SessionState::Ready);
     assert_eq!(state(s, &much).await?, SessionState::Parked);
-    // Nothing is left behind of what it waited for once it goes on.
+    // Once the turn continues, nothing is left of its wait.
     let taken = s.take(s.rival(), NOW).await?.lease;
     assert_eq!(taken.turn, little.turn);
     reserve(s, &taken, "freed", 20).await?;
@@ -159,7 +159,7 @@ pub(super) async fn what_nobody_knows_the_price_of_does_not_fit_where_money_is_b
     Ok(())
 }
 
-/// The limits that are listed of an agent, by name.
+/// Returns the listed limits of an agent, with their names.
 async fn limits(s: &Scene<'_>, agent: &str) -> Result<Vec<(String, Option<Limit>)>, Error> {
     let own = format!("agent:{agent}");
     let rows = s.budgets(100).await?.into_iter().filter(|row| row.name.starts_with(&own));
@@ -183,7 +183,7 @@ pub(super) async fn the_limit_that_counts_is_listed_with_who_said_it(s: &Scene<'
     let day = "agent:bound@1970-01-01".to_owned();
     assert_eq!(limits(s, "bound").await?, [(own(), set(&daily)), (day.clone(), set(&daily))]);
     s.set_budget(Purse::Agent("bound".to_owned()), None, NOW).await?;
-    // What the agent said stands beside what an operator set.
+    // The limit of the agent applies again once the operator's limit is removed.
     assert_eq!(limits(s, "bound").await?, [(own(), Some(agents)), (day, None)]);
     Ok(())
 }

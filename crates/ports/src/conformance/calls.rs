@@ -1,4 +1,4 @@
-//! Claim and settle: a call is claimed before it runs and has one outcome (R3.3, R3.4, R3.8, R6.4, R6.5).
+//! Claims and outcomes of tool calls: a call is claimed before it runs and has one outcome.
 use super::Rule;
 use super::scene::{
     ALL, LATER, NOW, Scene, UNTIL, answer, answered, asked, call, gapless, place, reclaimed, refused, reply,

@@ -1,4 +1,4 @@
-//! Cancel names a turn, reaches it wherever it stands, and is a fact of its own (R4.6).
+//! Cancellation: a cancel names a turn, reaches it in every state, and is recorded as a separate fact.
 use super::Rule;
 use super::scene::{NOW, Scene, UNTIL, answer, next, refused, reply, wait, wait_until};
 use crate::store::{After, Cancelled, SessionState, TurnState};
@@ -102,7 +102,7 @@ pub(super) async fn an_abort_is_a_cancel_that_wants_things_taken_back(s: &Scene<
     let lease = s.begin("hi").await?.lease;
     assert_eq!(s.abort(lease.turn, enough(), NOW).await?, Cancelled::Requested);
     assert_eq!(s.add(&lease, Vec::new()).await?.cancelled, Some(enough()));
-    // The first wish stands, whichever it was.
+    // The first request counts, whether it was an abort or a cancel.
     assert_eq!(s.cancel(lease.turn, "again".to_owned(), NOW).await?, Cancelled::Requested);
     let records = s.turn_records(lease.turn).await?;
     let wishes: Vec<_> =

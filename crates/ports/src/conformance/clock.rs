@@ -1,4 +1,4 @@
-//! What every clock keeps to: a sleep is over at its time or later, never earlier (R7.3).
+//! The rules for clocks: a sleep ends at its time or later, never earlier.
 use super::{Rule, Running, block_on};
 use crate::clock::Clock;
 use futures_util::future::{join, poll_immediate};
@@ -7,19 +7,19 @@ use std::time::Duration;
 
 /// A clock under test.
 pub trait ClockFixture: Sync {
-    /// The clock.
+    /// Returns the clock.
     fn clock(&self) -> &dyn Clock;
 
-    /// Moves a clock that stands still by itself. A real one is left alone: it moves while it is waited for.
+    /// Advances a virtual clock. Does nothing for a real clock, which advances during the wait.
     fn pass(&self, time: Duration);
 
-    /// Runs a rule to its end. Overridden where a clock works only inside a runtime of its own.
+    /// Runs a rule to completion. Override this if the clock works only inside a certain runtime.
     fn run(&self, rule: Running<'_>) {
         block_on(rule);
     }
 }
 
-/// A clock under test, and when the rule began.
+/// The clock under test, and the time at which the rule started.
 pub(super) struct Watch<'a> {
     on: &'a dyn ClockFixture,
     began: Millis,

@@ -1,4 +1,4 @@
-//! Agents, harnesses and capabilities in a database: every version stays.
+//! Agents, harnesses and capabilities in a database: every version is kept.
 use super::Rule;
 use super::scene::{ALL, LATER, NOW, Scene, refused};
 use crate::configs::ConfigKind::{Agent, Capability, Harness};
@@ -47,7 +47,7 @@ pub(super) async fn what_was_deleted_is_gone_and_its_versions_stay(s: &Scene<'_>
     assert_eq!((s.config(Agent, "clerk".into()).await?, s.configs(Agent, ALL).await?), (None, vec![]));
     assert_eq!(s.config_versions(Agent, "clerk".into(), ALL).await?, [gone, one]);
     refused(delete(None).await, Kind::AgentNotFound);
-    // Whoever expects none may keep it again, as a version that none before it had.
+    // A caller that expects no version can store it again, under a new version number.
     let again = s.replace_config(Agent, "clerk".into(), body, 0, LATER).await?;
     assert_eq!((again.version, again.is_gone()), (3, false));
     assert_eq!(s.configs(Agent, ALL).await?, [again]);

@@ -1,4 +1,4 @@
-//! Content by hash, large bodies, attachments, and the values of a session (R3.7, R3.12, R3.15, R6.4, R12.4).
+//! Content by hash, large bodies, attachments, and the values of a session.
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, commit, refused, reply, session_id, settled};
 use crate::filed::Filed;
@@ -200,7 +200,7 @@ pub(super) async fn what_was_said_of_a_reply_is_kept_until_it_is_forgotten(s: &S
     s.commit(values(&lease, vec![put("a", json!(1))])).await?;
     let said = s.said(lease.turn).await?.expect("it was kept");
     assert_eq!((said.text.as_str(), said.start, said.attempt), ("one two ", 0, 1));
-    // Another attempt begins anew.
+    // Another attempt starts over.
     s.commit(keep(0, "uno ", 2)).await?;
     let said = s.said(lease.turn).await?.expect("it was kept");
     assert_eq!((said.text.as_str(), said.attempt), ("uno ", 2));
@@ -269,7 +269,7 @@ pub(super) async fn values_outlive_the_turn_that_set_them(s: &Scene<'_>) -> Rule
     Ok(())
 }
 
-/// All values of a session.
+/// Returns all values of a session.
 async fn all_values(s: &Scene<'_>, session: SessionId) -> Result<Vec<(String, Value)>, Error> {
     let mut all = Vec::new();
     for name in s.value_names(session, String::new(), ALL).await? {
@@ -295,7 +295,7 @@ pub(super) async fn a_fork_where_a_head_stands_begins_with_the_values_as_they_ar
     let kept = vec![("' % é".to_owned(), json!(null)), ("a".to_owned(), json!({ "n": 1 }))];
     let tip = s.session(parent).await?.heads.into_iter().find(|(name, _)| name == "main");
     let tip = tip.and_then(|(_, node)| node).expect("main has moved").seq;
-    // Values belong to the session and not to a head of it.
+    // Values belong to the session, not to one of its heads.
     for at in [None, Some(tip), Some(early.seq)] {
         let child = s.fork(fork(parent, at)).await?;
         assert_eq!(all_values(s, child).await?, kept);

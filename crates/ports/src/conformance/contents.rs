@@ -1,4 +1,4 @@
-//! What every place for contents keeps to: whole, under its hash, there until it is deleted (R12.4, F52).
+//! The rules for content storage: content is complete, stored under its hash, and kept until it is deleted.
 use super::scene::refused;
 use super::{Rule, Running, block_on};
 use crate::contents::{Contents, Found, Pieces, Stored, gathered, one_piece, verified};
@@ -8,27 +8,27 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use std::ops::Range;
 
-/// More than any content here has.
+/// A size limit above all contents in these rules.
 const MOST: usize = 64 << 20;
 
-/// A place under test, empty at first.
+/// A content storage under test, empty at first.
 pub trait ContentsFixture: Sync {
-    /// The place.
+    /// Returns the storage.
     fn contents(&self) -> &dyn Contents;
 
-    /// What time it is there.
+    /// Returns the current time of the storage.
     fn now(&self) -> Millis;
 
-    /// Changes the bytes of content behind the back of the place.
+    /// Changes the bytes of content without the storage's knowledge.
     fn spoil(&self, content: Hash, bytes: &[u8]);
 
-    /// Runs a rule to its end. Overridden where a place works only inside a runtime of its own.
+    /// Runs a rule to completion. Override this if the storage works only inside a certain runtime.
     fn run(&self, rule: Running<'_>) {
         block_on(rule);
     }
 }
 
-/// The place under test.
+/// The storage under test.
 pub(super) struct Shelf<'a>(&'a dyn ContentsFixture);
 
 impl<'a> From<&'a dyn ContentsFixture> for Shelf<'a> {
@@ -63,7 +63,7 @@ impl Shelf<'_> {
     }
 }
 
-/// So many bytes, each other than its neighbour, in pieces.
+/// Returns this many bytes, as chunks and as a whole. Neighbouring bytes differ.
 fn many(bytes: usize) -> (Pieces<'static>, Vec<u8>) {
     let whole: Vec<u8> = (0..bytes).map(|at| u8::try_from(at % 251).unwrap_or(0)).collect();
     let pieces: Vec<_> = whole.chunks(65_537).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
@@ -124,7 +124,7 @@ pub(super) async fn information_comes_without_bytes(s: &Shelf<'_>) -> Rule {
     let Stored { content, bytes } = s.put(b"hello").await?;
     let found = s.at().info(content).await?.expect("it was just put");
     assert_eq!((found.content, found.bytes), (content, bytes));
-    // Places tell the time in seconds, and not all clocks are the same.
+    // Storages report times in seconds, and their clocks may differ from ours.
     assert!(found.written.0.abs_diff(before.0) < 60_000, "{found:?} was put at {before:?}");
     let listed: Vec<Found> = s.at().list().try_collect().await?;
     assert_eq!(listed, [found]);

@@ -1,9 +1,9 @@
-//! The same random operations on two stores must give the same answers.
+//! Compares the answers of two stores under the same random operations.
 //!
-//! An operation is a number: what it asks for, alone or several writes at the same moment, follows from the number, from
-//! what is known by then (`draw`) and from what the run is mostly about (`mood`). So a run is a list of numbers, a shorter list is a run too, and what made two
-//! stores differ is shrunk by leaving numbers out. Both are asked the same (`ask`); their answers are compared one by one,
-//! and everything that can be read of them (`look`) at intervals.
+//! An operation is a number. It determines one request, or several simultaneous writes, together with the current
+//! knowledge (`known`, `draw`) and the emphasis of the run (`mood`). A run is therefore a list of numbers, and every
+//! shorter list is a run too. Shrinking removes numbers from a list that made two stores differ. Both stores get the
+//! same requests (`ask`). Their answers are compared one by one, and all readable data (`look`) at intervals.
 mod ask;
 mod commit;
 mod dice;
@@ -21,13 +21,13 @@ use mood::Mood;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Operations between two looks at everything.
+/// The number of operations between two comparisons of all data.
 const LOOK_EVERY: usize = 75;
 
-/// Runs that are spent on making a failing list shorter.
+/// The maximum number of runs to shrink a failing list.
 const SHRINKING: usize = 300;
 
-/// How often each operation was answered in each way: its name, and `ok` or the code of the error.
+/// Counts the answers by operation and result. The result is `ok` or an error code.
 pub type Tally = BTreeMap<(&'static str, &'static str), u64>;
 
 /// Two stores that gave different answers, or answers that no store may give.
@@ -61,7 +61,7 @@ impl fmt::Display for Difference {
 
 impl std::error::Error for Difference {}
 
-/// As much of a text around a place as a person wants to read.
+/// Returns the part of a text around a position.
 fn excerpt(text: &str, around: usize) -> String {
     const BEFORE: usize = 200;
     const MOST: usize = 600;
@@ -71,8 +71,9 @@ fn excerpt(text: &str, around: usize) -> String {
     format!("{left}{}{right}", &text[from..to])
 }
 
-/// Draws this many operations from a seed and compares two fresh stores under them. `make` gives a fresh pair, and is
-/// called again to shrink what made them differ.
+/// Draws this many operations from a seed and compares two fresh stores under them.
+///
+/// `make` creates a fresh pair. It is called again to shrink a failing list.
 pub fn differential<A: Fixture, B: Fixture>(
     seed: u64,
     operations: usize,
@@ -95,7 +96,7 @@ pub fn differential<A: Fixture, B: Fixture>(
     })
 }
 
-/// What was asked until two stores differed, and what they said then.
+/// The requests until two stores differed, and their last answers.
 struct Found {
     asked: Vec<Vec<Ask>>,
     one: String,
@@ -111,16 +112,16 @@ fn play(numbers: &[u64], look_every: usize, mut race: Race<'_>) -> Result<Tally,
         }
     }
     race.look()?;
-    // Only this shows until when each lease lasts.
+    // Only this shows when each lease expires.
     for ask in draw::claims_until_nothing_is_left(&race.known) {
         race.ask(&[ask])?;
-        // The one that fails is enough to read.
+        // Only the failing request should be in the report.
         race.asked.pop();
     }
     Ok(race.tally)
 }
 
-/// Two stores that get the same asks.
+/// Two stores that get the same requests.
 struct Race<'a> {
     one: &'a dyn Fixture,
     other: &'a dyn Fixture,
@@ -134,7 +135,7 @@ impl Race<'_> {
         let [first, second] = [self.one, self.other].map(|on| ask::put(on, asks));
         self.asked.push(asks.to_vec());
         for (ask, (first, second)) in asks.iter().zip(first.into_iter().zip(second)) {
-            // An answer that says that the store is broken is wrong even when both give it.
+            // An answer that the store is broken is wrong, even if both give it.
             if first.said != second.said || first.is_broken() {
                 return Err(self.found(first.said, second.said));
             }
@@ -146,7 +147,7 @@ impl Race<'_> {
 
     fn look(&mut self) -> Result<(), Found> {
         let [first, second] = [self.one, self.other].map(|on| look::at(on, &self.known));
-        // Every question of a look has an answer, so an error is wrong even when both give it.
+        // These reads always succeed, so an error is wrong, even if both give it.
         if first.is_ok() && first == second {
             return Ok(());
         }
@@ -159,7 +160,7 @@ impl Race<'_> {
     }
 }
 
-/// Leaves out as many numbers as the difference can do without: large pieces first, then one by one.
+/// Removes as many numbers as possible while the stores still differ: large pieces first, then single numbers.
 fn shrink(numbers: &[u64], found: Found, mut play: impl FnMut(&[u64]) -> Option<Found>) -> Found {
     let mut numbers = numbers.to_vec();
     numbers.truncate(found.asked.len());

@@ -1,4 +1,4 @@
-//! History: the turns before a message, newest first, as far as they are wanted (R3.14, R4.1).
+//! History: the turns before a message, newest first, up to a size limit.
 use super::Rule;
 use super::scene::{
     ALL, NOW, Scene, answer, answered, call, joined, performed, refused, reply, session_id, settled,
@@ -10,7 +10,7 @@ use outlast_vocab::record::{Fact, NodeRef, Seq, Settled, Verdict};
 use outlast_vocab::{Kind, ReplayKey};
 use serde_json::json;
 
-/// How many bytes the records of a turn take.
+/// Returns the size of a turn's records in bytes.
 fn size(turn: &HistoryTurn) -> usize {
     turn.records.iter().map(|record| record.fact.encode().len()).sum()
 }

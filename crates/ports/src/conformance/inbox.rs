@@ -1,4 +1,4 @@
-//! Taking inputs in: keys, receipts, and who drives at once (R1.3, R4.3, R4.11).
+//! Accepting inputs: idempotency keys, receipts, and which worker gets the lease at once.
 use super::Rule;
 use super::scene::{NOW, Scene, by_key, gapless, input, keyed, next, refused, session_id};
 use crate::store::{Accept, Fence, SessionState, Target, TurnState};
@@ -244,7 +244,7 @@ pub(super) async fn an_input_for_a_place_is_refused_if_another_came_first(s: &Sc
             refused(answer, Kind::SessionMoved);
         }
     }
-    // Its key is that of the turn that it became.
+    // The key belongs to the turn that this input started.
     assert!(s.accept(second(["a", "b", "c"][taken])).await?.duplicate);
     assert_eq!(s.turns(session, 0, 9).await?.len(), 2);
     Ok(())

@@ -1,4 +1,4 @@
-//! The journal: records by cursor, the feed over all sessions, the chain (R3.8, R3.10, R3.13).
+//! The journal: records by cursor, the feed over all sessions, the hash chain.
 use super::Rule;
 use super::scene::{
     ALL, NOW, Scene, asked, call, commit, gapless, input, model_call, performed, place, read, reply,
@@ -14,7 +14,7 @@ use outlast_vocab::{Error, Failure, Hash, Kind, Millis, ReplayKey};
 use serde_json::json;
 use std::time::Duration;
 
-/// The whole feed, read in pages of this size.
+/// Reads the whole feed in pages of this size.
 async fn feed(s: &Scene<'_>, mut after: FeedCursor, page: usize) -> Result<Vec<FeedRecord>, Error> {
     let mut all = Vec::new();
     loop {
@@ -76,7 +76,7 @@ pub(super) async fn a_turn_counts_its_writes_and_how_long_it_waited_for_them_r14
     let late = Lease { fence: Fence(work.lease.fence.0 + 1), ..work.lease.clone() };
     let refused = Commit { waited: micros(9), ..commit(&late, Vec::new(), Then::GoOn) };
     assert!(s.commit(refused).await.is_err());
-    // Whoever looks finds what was written, and so does whoever writes on.
+    // Readers see the writes, and the next write counts them too.
     assert_eq!(writes(work.lease.turn).await?, Some(Writes { commits: 3, waited: micros(750) }));
     s.end(&work.lease).await?;
     assert_eq!(writes(work.lease.turn).await?, Some(Writes { commits: 4, waited: micros(750) }));

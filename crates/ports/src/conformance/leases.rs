@@ -1,4 +1,4 @@
-//! Who may write: claims of sessions, leases, fences (R3.6, R4.4, R4.5).
+//! Write access: claims of sessions, leases, fences.
 use super::Rule;
 use super::scene::{
     ALL, LATER, NOW, Scene, UNTIL, answer, answered, asked, call, commit, next, place, reclaimed, refused,

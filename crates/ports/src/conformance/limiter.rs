@@ -1,4 +1,4 @@
-//! What every limiter keeps to: a rate is never exceeded, and a call takes from all of its rates or from none (R11.7).
+//! The rules for limiters: a rate is never exceeded, and a call is counted by all of its rates or by none.
 use super::{Rule, Running, block_on, fresh};
 use crate::rate::{Limiter, Take};
 use outlast_vocab::id::OrgId;
@@ -7,18 +7,18 @@ use outlast_vocab::{Error, Millis};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// A limiter under test. It is asked with times of this fixture's own.
+/// A limiter under test. The rules pass their own times to it.
 pub trait LimiterFixture: Sync {
-    /// The limiter.
+    /// Returns the limiter.
     fn limiter(&self) -> &dyn Limiter;
 
-    /// Runs a rule to its end. Overridden where a limiter works only inside a runtime of its own.
+    /// Runs a rule to completion. Override this if the limiter works only inside a certain runtime.
     fn run(&self, rule: Running<'_>) {
         block_on(rule);
     }
 }
 
-/// The limiter under test, asked for an organisation that nobody asked for before.
+/// The limiter under test, with an organisation that is new to it.
 pub(super) struct Gate<'a>(&'a dyn LimiterFixture, OrgId);
 
 impl<'a> From<&'a dyn LimiterFixture> for Gate<'a> {

@@ -1,4 +1,4 @@
-//! What every model provider keeps to: a stream ends once, and a tool call is whole before it does (R5.1, R5.2).
+//! The rules for model providers: a stream ends once, and a tool call is complete before that.
 use super::scene::model_call;
 use super::{Rule, Running, block_on};
 use crate::model::{ModelProvider, ModelRequest};
@@ -10,36 +10,36 @@ use outlast_vocab::tool::Contract;
 use outlast_vocab::{Class, Error};
 use std::collections::BTreeSet;
 
-/// A provider under test, with questions whose answers it can be relied on to give.
+/// A provider under test, with questions that it answers predictably.
 pub trait ModelFixture: Sync {
-    /// The provider.
+    /// Returns the provider.
     fn provider(&self) -> &dyn ModelProvider;
 
-    /// A model that it serves.
+    /// Returns a model that it serves.
     fn model(&self) -> ModelName;
 
-    /// Something that the model answers with text alone.
+    /// Returns messages that the model answers with text only.
     fn question(&self) -> Vec<Message>;
 
-    /// Something that the model answers with a tool call.
+    /// Returns a request that the model answers with a tool call.
     fn errand(&self) -> Errand;
 
-    /// Runs a rule to its end. Overridden where a provider works only inside a runtime of its own.
+    /// Runs a rule to completion. Override this if the provider works only inside a certain runtime.
     fn run(&self, rule: Running<'_>) {
         block_on(rule);
     }
 }
 
-/// A question that needs a tool.
+/// A request that needs a tool.
 #[derive(Clone, Debug)]
 pub struct Errand {
     /// The conversation.
     pub messages: Vec<Message>,
-    /// The tools that the model may ask for.
+    /// The tools that the model may call.
     pub tools: Vec<Contract>,
 }
 
-/// A conversation with the provider under test.
+/// The provider under test.
 pub(super) struct Talk<'a>(&'a dyn ModelFixture);
 
 impl<'a> From<&'a dyn ModelFixture> for Talk<'a> {
@@ -53,14 +53,14 @@ impl Talk<'_> {
         ModelCall { model: self.0.model(), ..model_call() }
     }
 
-    /// The first pieces of an answer, up to a number.
+    /// Returns the first events of an answer, at most this many.
     async fn ask(&self, call: &ModelCall, errand: &Errand, most: usize) -> Vec<Result<ModelEvent, Error>> {
         let Errand { messages, tools } = errand;
         let request = ModelRequest { system: "Be brief.", turn: messages, tools, ..ModelRequest::bare(call) };
         self.0.provider().stream(request).take(most).collect().await
     }
 
-    /// A whole answer; it ends once and with its end.
+    /// Returns a complete answer. Checks that it ends once, with its end event.
     async fn answer(&self, errand: &Errand) -> Result<(Vec<ModelEvent>, StopReason), Error> {
         let pieces = self.ask(&self.call(), errand, usize::MAX).await;
         let mut pieces: Vec<ModelEvent> = pieces.into_iter().collect::<Result<_, _>>()?;

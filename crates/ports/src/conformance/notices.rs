@@ -1,4 +1,4 @@
-//! Reminders and escalation of questions for approval: each is given once (R11.2).
+//! Reminders and escalations of approval requests: each is sent once.
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, answer, reclaimed, refused, session_id, settled};
 use super::votes::{asking, input_of_clerk, place_of};
@@ -16,12 +16,12 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// Reminders of one question.
+/// The maximum number of reminders of one request.
 const MOST: u32 = 3;
-/// When questions are over.
+/// When the requests expire.
 const DEADLINE: Millis = Millis(1_000_000);
 
-/// Ann is reminded every ten seconds, and bob may approve too after 25.
+/// Ann gets a reminder every ten seconds. After 25 seconds, Bob may approve too.
 fn ask() -> Ask {
     let escalate = Escalation { after: Duration::from_secs(25), to: vec!["bob".to_owned()] };
     let escalate = Some(Box::new(escalate));
@@ -56,7 +56,7 @@ impl Asked<'_> {
         self.s.park(lease, vec![wait]).await.map(drop)
     }
 
-    /// What people are told at this time.
+    /// Returns the notices that are sent at this time.
     async fn told(&self, seconds: u64) -> Result<Vec<String>, Error> {
         let before = self.s.all(self.lease.session).await?.len();
         let noticed = self.s.notify(after(seconds), MOST, ALL).await?;
@@ -134,7 +134,7 @@ pub(super) async fn others_may_approve_once_it_is_escalated_and_not_before(s: &S
 pub(super) async fn nobody_is_told_while_nobody_waits_and_what_fell_due_comes_after(s: &Scene<'_>) -> Rule {
     let question = wait_for(s, ask()).await?;
     assert_eq!(question.told(10).await?, ["reminder 1"]);
-    // The turn is driven for a moment, and a reminder falls due in it.
+    // A worker drives the turn for a moment, and a reminder becomes due in that time.
     let lease = s.take(s.taker(), DEADLINE).await?.lease;
     assert_eq!(question.told(20).await?, nothing());
     assert_eq!(question.next().await?, None);
@@ -151,7 +151,7 @@ pub(super) async fn a_sink_is_told_of_a_question_once_and_of_every_notice(s: &Sc
     s.subscribe(vec![all.clone(), reminders.clone()], NOW).await?;
     let question = wait_for(s, ask()).await?;
     question.told(10).await?;
-    // The turn is driven for a moment and waits for the same answer again.
+    // A worker drives the turn for a moment, and it waits for the same answer again.
     let lease = s.take(s.taker(), DEADLINE).await?.lease;
     question.park(&lease).await?;
     question.told(26).await?;

@@ -1,5 +1,5 @@
-//! Organisations: what belongs to another one does not exist, whoever acts is written down, and API keys open one of them
-//! (R12.8, S28, S29, S35, S55).
+//! Organisations: data of other organisations is invisible, every action is audited, and an API key gives access to one
+//! organisation.
 mod matrix;
 
 use super::owed::payment;
@@ -34,7 +34,7 @@ use serde_json::json;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A store under test as its operator has it, and the way to serve others on it.
+/// A store under test with operator access, from which stores of other callers are derived.
 pub(super) struct Houses<'a> {
     scene: Scene<'a>,
     all: Arc<dyn Store>,
@@ -56,35 +56,35 @@ impl<'a> Deref for Houses<'a> {
 }
 
 impl Houses<'_> {
-    /// A new organisation.
+    /// Creates an organisation.
     async fn org(&self, name: &str) -> Result<OrgId, Error> {
         let id = OrgId::from_u128(fresh());
         self.create_org(Org { id, name: name.parse()?, created: NOW }).await?;
         Ok(id)
     }
 
-    /// The store as this access has it.
+    /// Returns the store with this access.
     fn serving(&self, access: Access) -> Arc<dyn Store> {
         self.all.clone().serving(access)
     }
 
-    /// The store as this organisation has it.
+    /// Returns the store with full access to this organisation.
     fn within(&self, org: OrgId) -> Arc<dyn Store> {
         self.serving(Access::to(org))
     }
 
-    /// The store as this organisation has it, for somebody who may do no more than this.
+    /// Returns the store with only this scope in this organisation.
     fn limited(&self, org: OrgId, scope: Scope) -> Arc<dyn Store> {
         self.serving(Access { scopes: scope.into(), ..Access::to(org) })
     }
 
-    /// A turn of a new session of an organisation, in the hands of the worker.
+    /// Starts a turn in a new session of an organisation, leased to the scene's worker.
     async fn begin_for(&self, org: OrgId, accept: Accept) -> Result<Lease, Error> {
         let accepted = self.within(org).accept(Accept { taker: Some(self.taker()), ..accept }).await?;
         Ok(accepted.work.expect("the session is new, so its taker gets it").lease)
     }
 
-    /// Something of everything in an organisation: what ended, waits, is unknown, attached and delivered.
+    /// Creates some data of every kind in an organisation: ended, waiting, unknown, attached and delivered.
     async fn furnish(&self, org: OrgId) -> Result<Ids, Error> {
         let file = Upload::new(MediaType::try_from("text/plain".to_owned())?, None, b"a file".as_slice())?;
         let package = b"{\"a\":\"package\"}".to_vec();
@@ -150,7 +150,7 @@ impl Houses<'_> {
         })
     }
 
-    /// A call of an organisation whose outcome nobody knows, and the turn that owes its payment.
+    /// Creates a call with an unknown outcome, and returns it with the turn that owes its payment.
     async fn lose(&self, org: OrgId) -> Result<(CallId, TurnId), Error> {
         let lease = self.begin_for(org, new_input("send it")).await?;
         let sent = call("send");
@@ -171,7 +171,7 @@ impl Houses<'_> {
         self.vote(Ballot { turn, key, edited: None, approval, grants_most: 1, now: NOW }).await.map(drop)
     }
 
-    /// A new API key of an organisation, as its holder has it and by its id.
+    /// Creates an API key of an organisation. Returns the key and its id.
     async fn key(&self, org: OrgId, scope: Scope, expires: Option<Millis>) -> Result<(ApiKey, KeyId), Error> {
         let id = KeyId::from_u128(fresh());
         let key = ApiKey::new(id, [7; 32]);
@@ -180,7 +180,7 @@ impl Houses<'_> {
         Ok((key, id))
     }
 
-    /// What was done in an organisation, in one line each.
+    /// Returns the audit entries of an organisation, one line each.
     async fn acts(&self, org: OrgId) -> Result<Vec<String>, Error> {
         let done = self.within(org).audit(EVERYTHING).await?;
         Ok(done.into_iter().map(|row| format!("{} {} {}", row.by, row.act, row.detail)).collect())
@@ -197,7 +197,7 @@ fn approval_place() -> ReplayKey {
     ReplayKey::turn(0).tools(0).child(0, "call").approval(&Hash::of(b"form"))
 }
 
-/// A yes in somebody's name.
+/// An approval in this name.
 fn yes_by(name: &str) -> Resolution {
     let approval = Approval::new(name, Word::Approve);
     Resolution::Ok(serde_json::to_value(approval).expect("an approval is JSON"))
@@ -297,7 +297,7 @@ pub(super) async fn lists_and_the_feed_show_one_organisation(s: &Houses<'_>) -> 
 }
 
 impl Houses<'_> {
-    /// Sessions of an organisation that ended, newest first.
+    /// Creates sessions with ended turns in an organisation. Returns them newest first.
     async fn furnish_quietly(&self, org: OrgId) -> Result<Vec<SessionId>, Error> {
         let mut sessions = Vec::new();
         for text in ["one", "two"] {
@@ -330,7 +330,7 @@ pub(super) async fn a_fork_belongs_to_whom_its_messages_belong_to(s: &Houses<'_>
     let fork = |at| Fork { from: theirs.session, at, to: to(), now: NOW };
     refused(s.within(bolt).fork(fork(None)).await, Kind::SessionNotFound);
     refused(s.within(bolt).fork(fork(Some(theirs.message.seq))).await, Kind::SessionNotFound);
-    // The operator branches it in its place, and its key is one of that organisation.
+    // The operator forks it within the organisation, and the key belongs to that organisation.
     let branch = s.fork(fork(Some(theirs.message.seq))).await?;
     assert_eq!(s.session(branch).await?.org, acme);
     assert_eq!(s.within(acme).session_by_key("branch".to_owned()).await?.id, branch);
@@ -348,7 +348,7 @@ pub(super) async fn what_workers_do_is_for_the_operator(s: &Houses<'_>) -> Rule 
     refused(handle.claim(s.rival(), Millis(9_000), ALL).await, Kind::AccessDenied);
     refused(handle.secret().await, Kind::AccessDenied);
     refused(handle.sinks().await, Kind::AccessDenied);
-    // What only the secret signs is had for what is one's own.
+    // Callers can get keys that the secret signs for their own turns.
     handle.key_of(lease.turn, place("go")).await?.check(&s.secret().await?)?;
     s.commit(write()).await?;
     s.end(&lease).await?;
@@ -368,7 +368,7 @@ pub(super) async fn a_handle_is_never_widened(s: &Houses<'_>) -> Rule {
             Kind::AccessDenied,
         );
     }
-    // Two organisations have nothing in common, and nothing can be put there.
+    // A store limited to two different organisations sees nothing and can write nothing.
     let neither = s.within(acme).serving(Access::to(bolt));
     refused(neither.session(theirs).await, Kind::SessionNotFound);
     assert!(neither.sessions(None, ALL).await?.is_empty());
@@ -495,7 +495,7 @@ pub(super) async fn the_audit_is_read_on_behind_a_number_and_from_a_time_on_thou
 }
 
 impl Houses<'_> {
-    /// Several of everything that is listed.
+    /// Creates several of everything that is listed.
     async fn furnish_richly(&self, org: OrgId) -> Rule {
         for _ in 0..2 {
             self.lose(org).await?;
@@ -506,7 +506,7 @@ impl Houses<'_> {
     }
 }
 
-/// All entries of a list, one at a time, and what is done after each of them.
+/// Reads all entries of a list with pages of one entry, and runs `between` after each.
 async fn walked<'a, T, K>(
     page: impl Fn(Option<K>) -> Answer<'a, Page<T, K>>,
     mut between: impl AsyncFnMut(&T) -> Rule,
@@ -526,7 +526,7 @@ async fn walked<'a, T, K>(
     }
 }
 
-/// All entries of a list, one at a time.
+/// Reads all entries of a list with pages of one entry.
 async fn whole<'a, T, K>(page: impl Fn(Option<K>) -> Answer<'a, Page<T, K>>) -> Result<Vec<T>, Error> {
     walked(page, async |_| Ok(())).await
 }
@@ -570,7 +570,7 @@ pub(super) async fn what_goes_and_comes_between_two_pages_hides_and_doubles_no_o
     let acme = s.org("acme").await?;
     s.furnish_richly(acme).await?;
     let store = s.within(acme);
-    // What was read is gone before the next page is.
+    // Each entry is removed before the next page is read.
     let lost: Vec<CallId> = store.unknown(ALL).await?.iter().map(|lost| lost.call).collect();
     let settle =
         async |lost: &UnknownCall| store.settle(lost.call, Verdict::DidNotHappen, NOW).await.map(drop);
@@ -581,7 +581,7 @@ pub(super) async fn what_goes_and_comes_between_two_pages_hides_and_doubles_no_o
     let read = walked(|after| store.grants_after(after, 1), revoke).await?;
     assert_eq!(read.iter().map(|grant| grant.id).collect::<Vec<_>>(), given);
     assert_eq!((lost.len(), given.len()), (3, 3));
-    // What comes is at the end.
+    // New entries appear at the end.
     let mut keys = 0;
     let make = async |_: &KeyView| {
         keys += 1;
@@ -592,7 +592,8 @@ pub(super) async fn what_goes_and_comes_between_two_pages_hides_and_doubles_no_o
     };
     let read = walked(|after| store.keys_after(after, 1), make).await?;
     assert_eq!(read, store.keys().await?);
-    // Sessions are deleted with what they were to tell, once the authority has taken what they owe it.
+    // Sessions can be deleted, with their undelivered outputs, once the authority has confirmed the payments that they
+    // owe.
     for owed in s.owed(ALL).await? {
         let state = PaymentState::Settled { receipt: "taken".to_owned() };
         s.told(owed.turn, Payment { state, ..owed.payment }, NOW).await?;
@@ -691,7 +692,7 @@ pub(super) async fn an_api_key_may_do_no_more_than_who_makes_it(s: &Houses<'_>) 
 }
 
 impl Ids {
-    /// Ids of everything that were never given out.
+    /// Returns ids that no object has.
     fn absent() -> Self {
         let (session, turn) = (session_id(), TurnId::from_u128(fresh()));
         let worker = outlast_vocab::WorkerId::from_u128(fresh());

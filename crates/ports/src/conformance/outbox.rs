@@ -1,4 +1,4 @@
-//! Outputs that are to be delivered: none is lost, each has one id, and whoever has one has it for a time (R14.5).
+//! The outbox of outputs: none is lost, each has one id, and a worker holds one only for a limited time.
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, answer, joined, refused};
 use crate::outbox::{Attempt, Begins, Collect, Due, Subscription};
@@ -14,7 +14,7 @@ fn wants(name: &str, begins: Begins) -> Subscription {
     Subscription::to_ends(name, begins)
 }
 
-/// A sink that begins now.
+/// Subscribes a sink that starts now.
 async fn sink(s: &Scene<'_>, name: &str) -> Result<Subscription, Error> {
     let subscription = wants(name, Begins::Now);
     s.subscribe(vec![subscription.clone()], NOW).await?;
@@ -44,7 +44,7 @@ fn failure() -> Failure {
     Failure::new(Kind::DeliveryFailed, "it answered 500")
 }
 
-/// A turn that ended.
+/// Creates a turn that ended.
 async fn ended(s: &Scene<'_>) -> Result<TurnId, Error> {
     let work = s.begin("hi").await?;
     s.end(&work.lease).await?;
@@ -59,7 +59,7 @@ pub(super) async fn a_new_sink_begins_with_what_ends_from_then_on(s: &Scene<'_>)
     let after = ended(s).await?;
     assert_eq!(turns(&collect(s, &now, NOW).await?), [after]);
     assert_eq!(turns(&collect(s, &all, NOW).await?), [before, after]);
-    // A sink that is known stays where it is, whatever it says when it is named again.
+    // A known sink keeps its position, even if it is subscribed again with another start.
     s.subscribe(vec![wants("now", Begins::Beginning)], NOW).await?;
     assert_eq!(collect(s, &now, NOW).await?, []);
     Ok(())
@@ -123,7 +123,7 @@ pub(super) async fn what_was_delivered_is_never_due_again(s: &Scene<'_>) -> Rule
     let of = sink(s, "a").await?;
     ended(s).await?;
     let due = collect(s, &of, NOW).await?.remove(0);
-    // It took longer than it might, and somebody else has it by now.
+    // The delivery took too long, and another worker has taken the output over.
     let again = collect_by(s, s.rival(), &of, s.taker().until).await?.remove(0);
     s.delivered(attempt(&of, &due)).await?;
     s.delivered(attempt(&of, &again)).await?;
@@ -143,7 +143,7 @@ pub(super) async fn what_was_not_taken_is_due_when_it_is_said_to_be(s: &Scene<'_
     assert_eq!(collect(s, &of, Millis(1_699)).await?, []);
     let again = collect(s, &of, Millis(1_700)).await?;
     assert_eq!((turns(&again), again[0].output.id), (vec![turn], due.output.id));
-    // The word of an attempt that is over changes nothing for the one under way.
+    // A report of an earlier attempt does not affect the current one.
     s.undelivered(attempt(&of, &due), failure(), Some(NOW)).await?;
     assert_eq!(collect(s, &of, Millis(1_701)).await?, []);
     Ok(())
@@ -162,7 +162,7 @@ pub(super) async fn what_was_given_up_is_listed_until_somebody_tries_it_again(s:
     assert_eq!(s.redeliver("a".to_owned(), None, NOW).await?, 1);
     let again = collect(s, &of, NOW).await?.remove(0);
     assert_eq!((again.output.id, again.output.attempt, again.tries), (due.output.id, 2, 1));
-    // Whoever has it now is not disturbed.
+    // A delivery in progress is not disturbed.
     refused(s.redeliver("a".to_owned(), Some(view.id), NOW).await, Kind::DeliveryNotFound);
     refused(s.redeliver("b".to_owned(), None, NOW).await, Kind::DeliveryNotFound);
     Ok(())

@@ -1,4 +1,4 @@
-//! The books on contents outside the database: counted uses, and a deletion that no attachment falls into (R12.4, F52).
+//! Bookkeeping for contents outside the database: counted uses, and deletions that do not race with attachments.
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, refused};
 use crate::contents::Stored;
@@ -15,19 +15,19 @@ fn content(text: &str) -> Hash {
     Hash::of(text.as_bytes())
 }
 
-/// An attachment of this text, as it is filed after its content was put.
+/// An attachment with this text, as it is recorded after its content was stored.
 fn outside(text: &str, sweeps: Sweeps) -> Result<Outside, Error> {
     let put = Stored { content: content(text), bytes: text.len() as u64 };
     Outside::new(MediaType::try_from("text/plain".to_owned())?, Some("note.txt".to_owned()), put, sweeps)
 }
 
-/// A whole turn whose input attaches this text.
+/// Runs a whole turn whose input attaches this text.
 async fn attach(s: &Scene<'_>, session: SessionId, text: &str, sweeps: Sweeps) -> Result<(), Error> {
     let files = vec![Filed::Outside(outside(text, sweeps)?)];
     s.whole_turn_as(Accept { files, ..s.driven(session, "see") }).await.map(drop)
 }
 
-/// A session that attached this text.
+/// Creates a session that attached this text.
 async fn attached(s: &Scene<'_>, text: &str) -> Result<SessionId, Error> {
     let session = s.fresh_session().await?;
     attach(s, session, text, s.sweeps().await?).await?;
@@ -49,7 +49,7 @@ pub(super) async fn an_attachment_says_where_its_content_lies(s: &Scene<'_>) -> 
 
 pub(super) async fn content_outside_is_left_when_its_last_session_goes(s: &Scene<'_>) -> Rule {
     let [one, two] = [attached(s, "a").await?, attached(s, "a").await?];
-    // The second time in one session is no second use.
+    // A second attachment in the same session is not a second use.
     attach(s, two, "a", s.sweeps().await?).await?;
     s.delete(one, NOW).await?;
     assert_eq!(s.left(ALL).await?, []);
@@ -66,7 +66,7 @@ pub(super) async fn content_that_is_used_is_not_condemned(s: &Scene<'_>) -> Rule
     assert_eq!(s.sweeps().await?, Sweeps(0));
     s.delete(session, NOW).await?;
     assert!(condemn(s, s.taker(), "a", NOW).await?);
-    // Content that no row speaks of was put by somebody who died before they wrote.
+    // Content without a row was stored by a process that crashed before it wrote the row.
     assert!(condemn(s, s.taker(), "orphan", NOW).await?);
     Ok(())
 }
@@ -76,7 +76,7 @@ pub(super) async fn content_that_is_being_deleted_cannot_be_attached(s: &Scene<'
     assert!(condemn(s, s.taker(), "a", NOW).await?);
     let now = s.sweeps().await?;
     refused(attach(s, session, "a", now).await, Kind::AttachmentSwept);
-    // What was refused is not written, and does not concern other contents.
+    // The refused input is not written. Other contents are not affected.
     assert_eq!(s.turns(session, 0, ALL).await?.len(), 0);
     attach(s, session, "b", now).await
 }
@@ -114,7 +114,7 @@ pub(super) async fn a_deletion_of_a_dead_worker_is_finished_by_another_one_later
     let (one, other) = (s.taker(), s.rival());
     assert!(condemn(s, one, "a", NOW).await?);
     s.bury(one);
-    // The last request of the dead may still be under way.
+    // The last request of the dead worker may still be in progress.
     assert!(!condemn(s, other, "a", Millis(NOW.after(LASTS).0 - 1)).await?);
     assert!(condemn(s, other, "a", NOW.after(LASTS)).await?);
     s.forget(vec![content("a")], other.worker).await?;

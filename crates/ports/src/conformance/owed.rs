@@ -1,4 +1,4 @@
-//! Payments that are decided and not taken by their authority: none is forgotten (R11.6).
+//! Payments that are decided but not yet confirmed by their authority: none is forgotten.
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, answer, answered, asked, call, refused};
 use crate::owed::{Owed, Pauses};
@@ -34,14 +34,14 @@ fn settled() -> PaymentState {
     PaymentState::Settled { receipt: "receipt 1".to_owned() }
 }
 
-/// A turn that ended and owes a payment.
+/// Creates a turn that ended and owes a payment.
 async fn owing(s: &Scene<'_>) -> Result<Lease, Error> {
     let lease = s.begin("pay").await?.lease;
     s.write(&lease, vec![Fact::Payment(payment(PaymentState::Settling))], Then::End(answer("bye"))).await?;
     Ok(lease)
 }
 
-/// What is owed in the session of a lease.
+/// Returns the payments that the lease's session owes.
 async fn owed(s: &Scene<'_>, lease: &Lease) -> Result<Vec<Owed>, Error> {
     Ok(s.owed(ALL).await?.into_iter().filter(|owed| owed.session == lease.session).collect())
 }
@@ -60,7 +60,7 @@ pub(super) async fn what_is_decided_of_a_payment_is_owed_until_its_authority_too
     assert_eq!((last.seq, last.turn, &last.fact), (seq, Some(turn), &Fact::Payment(payment(settled()))));
     assert_eq!(s.turn_records(turn).await?.pop(), Some(last), "its turn knows it, though it is over");
     assert_eq!((s.next_owed().await?, owed(s, &lease).await?), (None, Vec::new()));
-    // Another worker may have told it as well.
+    // Another worker may have reported it as well.
     assert_eq!(s.told(turn, payment(settled()), NOW).await?, None);
     s.verify(session).await.map(drop)
 }
@@ -82,7 +82,7 @@ pub(super) async fn an_authority_is_told_again_after_growing_pauses(s: &Scene<'_
     s.told(lease.turn, payment(settled()), now).await.map(drop)
 }
 
-/// A turn that ended with one call of unknown outcome, which had these payments.
+/// Creates a turn that ended with one call of unknown outcome, which had these payments.
 async fn lost(s: &Scene<'_>, sent: &PreparedCall, states: [PaymentState; 3]) -> Result<Lease, Error> {
     let lease = s.begin("send it").await?.lease;
     let calls = [call("other"), sent.clone()];

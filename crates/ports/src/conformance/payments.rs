@@ -1,4 +1,4 @@
-//! What every payment authority keeps to: one payment for one id, however often it is asked (R11.6).
+//! The rules for payment authorities: one id is one payment, however often it is requested.
 use super::scene::refused;
 use super::{Rule, Running, block_on, fresh};
 use crate::payment::PaymentAuthority;
@@ -6,12 +6,12 @@ use outlast_vocab::id::PaymentId;
 use outlast_vocab::payment::{Order, Standing};
 use outlast_vocab::{Error, Kind};
 
-/// An authority under test, which will pay 10 EUR at least.
+/// An authority under test, which pays at least 10 EUR.
 pub trait PaymentsFixture: Sync {
-    /// The authority.
+    /// Returns the authority.
     fn authority(&self) -> &dyn PaymentAuthority;
 
-    /// Runs a rule to its end. Overridden where an authority works only inside a runtime of its own.
+    /// Runs a rule to completion. Override this if the authority works only inside a certain runtime.
     fn run(&self, rule: Running<'_>) {
         block_on(rule);
     }

@@ -1,4 +1,4 @@
-//! The queue of a session: what joins the running turn, what comes next, how a turn is over (R3.9, R4.3).
+//! The queue of a session: which inputs join the running turn, which turn is next, and how a turn ends.
 use super::Rule;
 use super::scene::{
     ALL, NOW, Scene, UNTIL, answer, call, gapless, input, joined, next, performed, place, refused, reply,

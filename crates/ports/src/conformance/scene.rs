@@ -1,4 +1,4 @@
-//! The words that the rules of a store are written in: an input, a reply, a call, a wait, each in one short line.
+//! Helpers for the rules of a store: inputs, replies, calls and waits, each in one short line.
 use super::{Fixture, fresh};
 use crate::store::{Accept, After, Commit, Lease, MAIN, Receipt, Store, Taker, Target, Then, Work};
 use outlast_vocab::effect::{
@@ -18,16 +18,16 @@ use serde_json::json;
 use std::fmt::Write;
 use std::ops::Deref;
 
-/// When a rule begins.
+/// When a rule starts.
 pub(super) const NOW: Millis = Millis(1_000);
-/// When a lease that was taken by [`Scene::taker`] ends.
+/// When the leases of [`Scene::taker`] end.
 pub(super) const UNTIL: Millis = Millis(2_000);
-/// When a lease that was taken by [`Scene::rival`] ends.
+/// When the leases of [`Scene::rival`] end.
 pub(super) const LATER: Millis = Millis(4_000);
-/// More rows than any rule makes.
+/// A limit above the number of rows in all rules.
 pub(super) const ALL: usize = usize::MAX;
 
-/// A store under test with one worker that drives it.
+/// A store under test, with one worker that drives it.
 pub(super) struct Scene<'a> {
     on: &'a dyn Fixture,
     store: &'a dyn Store,
@@ -49,22 +49,22 @@ impl<'a> Deref for Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// The worker that drives.
+    /// Returns the worker that drives.
     pub(super) fn taker(&self) -> Taker {
         self.taker
     }
 
-    /// Another worker, a new one each time.
+    /// Returns another worker, a new one each time.
     pub(super) fn rival(&self) -> Taker {
         Taker { worker: self.on.worker(), until: LATER }
     }
 
-    /// Shows the store that this worker is dead.
+    /// Makes the store consider this worker dead.
     pub(super) fn bury(&self, taker: Taker) {
         self.on.bury(taker.worker);
     }
 
-    /// An input that the worker wants to drive at once.
+    /// An input that the worker drives at once.
     pub(super) fn driven(&self, session: SessionId, text: &str) -> Accept {
         Accept { taker: Some(self.taker), ..input(session, text) }
     }
@@ -74,34 +74,34 @@ impl Scene<'_> {
         self.open(Target::New(session_id()), NOW).await
     }
 
-    /// A turn of a new session, in the hands of the worker.
+    /// Starts a turn in a new session, leased to the worker.
     pub(super) async fn begin(&self, text: &str) -> Result<Work, Error> {
         self.begin_by(self.taker, text).await
     }
 
-    /// A turn of a new session, in the hands of this worker.
+    /// Starts a turn in a new session, leased to this worker.
     pub(super) async fn begin_by(&self, taker: Taker, text: &str) -> Result<Work, Error> {
         let session = session_id();
         let (target, taker) = (Target::New(session), Some(taker));
         self.begin_as(Accept { target, taker, ..input(session, text) }).await
     }
 
-    /// A turn of this session, in the hands of the worker.
+    /// Starts a turn in this session, leased to the worker.
     pub(super) async fn begin_in(&self, session: SessionId, text: &str) -> Result<Work, Error> {
         self.begin_as(self.driven(session, text)).await
     }
 
-    /// A turn of this input, in the hands of its taker.
+    /// Starts a turn with this input, leased to its taker.
     pub(super) async fn begin_as(&self, accept: Accept) -> Result<Work, Error> {
         Ok(self.accept(accept).await?.work.expect("the session is idle, so its taker gets it"))
     }
 
-    /// An input that waits for its turn.
+    /// Adds an input to the queue.
     pub(super) async fn queue(&self, session: SessionId, text: &str) -> Result<TurnId, Error> {
         Ok(self.accept(input(session, text)).await?.turn)
     }
 
-    /// An input that wants to join the running turn.
+    /// Adds an input that joins the running turn.
     pub(super) async fn steer(&self, session: SessionId, text: &str) -> Result<TurnId, Error> {
         let accept = Accept { delivery: Delivery::Join, ..input(session, text) };
         Ok(self.accept(accept).await?.turn)
@@ -112,7 +112,7 @@ impl Scene<'_> {
         self.commit(commit(lease, facts, then)).await
     }
 
-    /// Writes facts of a turn that goes on.
+    /// Writes facts of a turn and continues it.
     pub(super) async fn add(&self, lease: &Lease, facts: Vec<Fact>) -> Result<Receipt, Error> {
         self.write(lease, facts, Then::GoOn).await
     }
@@ -127,25 +127,25 @@ impl Scene<'_> {
         Ok(self.write(lease, Vec::new(), Then::Park(waits)).await?.after)
     }
 
-    /// A turn from its input to its end; gives its last message.
+    /// Runs a turn from its input to its end. Returns its last message.
     pub(super) async fn whole_turn(&self, session: SessionId, text: &str) -> Result<NodeRef, Error> {
         self.whole_turn_as(self.driven(session, text)).await
     }
 
-    /// A turn of this input to its end; gives its last message.
+    /// Runs a turn with this input to its end. Returns its last message.
     pub(super) async fn whole_turn_as(&self, accept: Accept) -> Result<NodeRef, Error> {
         let work = self.begin_as(accept).await?;
         let receipt = self.write(&work.lease, vec![reply("bye")], Then::End(answer("bye"))).await?;
         Ok(NodeRef { session: work.lease.session, seq: receipt.places[0].seq })
     }
 
-    /// Asks for a batch of calls; gives the claim of each.
+    /// Requests a batch of calls. Returns their claims.
     pub(super) async fn ask(&self, lease: &Lease, calls: &[PreparedCall]) -> Result<Vec<ClaimRef>, Error> {
         let asked = self.add(lease, vec![asked(calls)]).await?.places[0].seq;
         Ok((0..).zip(calls).map(|(child, _)| ClaimRef { asked, child }).collect())
     }
 
-    /// A turn that ended with one call of unknown outcome, which was claimed at this time.
+    /// Creates a turn that ended with one call of unknown outcome, which was claimed at this time.
     pub(super) async fn lost_call(
         &self,
         session: SessionId,
@@ -162,29 +162,29 @@ impl Scene<'_> {
         Ok(work)
     }
 
-    /// The only turn that this taker finds to drive.
+    /// Claims the only available turn.
     pub(super) async fn take(&self, taker: Taker, now: Millis) -> Result<Work, Error> {
         let mut found = self.claim(taker, now, ALL).await?;
         assert_eq!(found.len(), 1, "one session wants to be driven");
         Ok(found.remove(0))
     }
 
-    /// The turns that anybody could drive now. Takes them.
+    /// Claims all turns that are available now.
     pub(super) async fn claimable(&self, now: Millis) -> Result<Vec<TurnId>, Error> {
         Ok(self.claim(self.rival(), now, ALL).await?.into_iter().map(|work| work.lease.turn).collect())
     }
 
-    /// All records of a session.
+    /// Returns all records of a session.
     pub(super) async fn all(&self, session: SessionId) -> Result<Vec<Record>, Error> {
         self.records(session, Seq(0), ALL).await
     }
 
-    /// What became true in a session, in order.
+    /// Returns the names of a session's facts, in order.
     pub(super) async fn facts(&self, session: SessionId) -> Result<Vec<&'static str>, Error> {
         Ok(self.all(session).await?.iter().map(|record| record.fact.name()).collect())
     }
 
-    /// Everything that can be seen of a session.
+    /// Returns all visible data of a session as text.
     pub(super) async fn picture_of(&self, session: SessionId) -> Result<String, Error> {
         let mut picture = String::new();
         let mut add = |what: &dyn std::fmt::Debug| {
@@ -200,7 +200,7 @@ impl Scene<'_> {
         Ok(picture)
     }
 
-    /// Everything that can be seen.
+    /// Returns all visible data as text.
     pub(super) async fn picture(&self) -> Result<String, Error> {
         let mut picture = format!("{:?}\n{:?}\n", self.unknown(ALL).await?, self.next_wake().await?);
         for session in self.sessions(None, ALL).await? {
@@ -210,17 +210,17 @@ impl Scene<'_> {
     }
 }
 
-/// An id that no session has yet.
+/// Returns an id that no session has yet.
 pub(super) fn session_id() -> SessionId {
     SessionId::from_u128(fresh())
 }
 
-/// The session with this key, which is opened if there is none yet.
+/// The session with this key, which is opened if it does not exist.
 pub(super) fn by_key(key: &str) -> Target {
     Target::Key { key: key.to_owned(), fresh: session_id() }
 }
 
-/// An input that nobody drives yet.
+/// An input that no worker drives yet.
 pub(super) fn input(session: SessionId, text: &str) -> Accept {
     Accept {
         target: Target::Id(session),
@@ -256,12 +256,12 @@ pub(super) fn commit(lease: &Lease, facts: Vec<Fact>, then: Then) -> Commit {
     Commit::new(lease.clone(), NOW, facts, then)
 }
 
-/// An end with an answer.
+/// The end of a turn with an answer.
 pub(super) fn answer(text: &str) -> End {
     End::Answered { text: text.to_owned() }
 }
 
-/// The beginning of a turn's work.
+/// The start of a turn.
 pub(super) fn started() -> Fact {
     Fact::Started(Started {
         kernel: 1,
@@ -272,7 +272,7 @@ pub(super) fn started() -> Fact {
     })
 }
 
-/// A model's reply: a message.
+/// A reply of the model.
 pub(super) fn reply(text: &str) -> Fact {
     let reply = Reply {
         parts: vec![Part::text(text)],
@@ -285,7 +285,7 @@ pub(super) fn reply(text: &str) -> Fact {
     performed(ReplayKey::turn(0).model(0), model_call(), ModelOutcome::Reply(reply))
 }
 
-/// A request to a model that names no place.
+/// A request to a model, without a position.
 pub(super) fn model_call() -> ModelCall {
     let model: ModelName = "test/model".parse().expect("it fits");
     ModelCall {
@@ -339,12 +339,12 @@ pub(super) fn settled(claim: ClaimRef) -> Fact {
     answered(claim, ToolOutcome::Done(ToolResult::Ok(json!("sent"))))
 }
 
-/// A call that was taken over.
+/// A call that another worker took over.
 pub(super) fn reclaimed(claim: ClaimRef) -> Fact {
     Fact::Reclaimed(Reclaimed { claim, attempt: 2 })
 }
 
-/// A place in a turn that somebody outside resolves.
+/// A key in a turn that an external system resolves.
 pub(super) fn place(name: &str) -> ReplayKey {
     ReplayKey::turn(0).event(name)
 }
@@ -354,7 +354,7 @@ pub(super) fn wait(name: &str) -> Wait {
     Wait { key: place(name), kind: WaitKind::Event, deadline: None }
 }
 
-/// A wait that is over at this time.
+/// A wait with this deadline.
 pub(super) fn wait_until(name: &str, deadline: Millis) -> Wait {
     Wait { deadline: Some(deadline), ..wait(name) }
 }
@@ -364,7 +364,7 @@ pub(super) fn yes() -> Resolution {
     Resolution::Ok(json!("yes"))
 }
 
-/// A wait of the turn read how it was resolved.
+/// The turn read the resolution of a wait.
 pub(super) fn read(name: &str, resolution: Resolution) -> Fact {
     performed(place(name), AwaitEvent { key: place(name), deadline: None }, resolution)
 }
@@ -376,7 +376,7 @@ pub(super) fn joined(inputs: &[TurnId]) -> Fact {
     performed(ReplayKey::turn(0).checkpoint(0), Checkpoint { boundary: Boundary::AfterWork }, outcome)
 }
 
-/// The turn that began when another one ended.
+/// Returns the turn that started when another one ended.
 pub(super) fn next(after: After) -> Work {
     match after {
         After::Next(work) => *work,
@@ -390,7 +390,7 @@ pub(super) fn refused<T>(result: Result<T, Error>, kind: Kind) {
     assert_eq!(result.map(drop).map_err(|error| error.kind()), Err(kind));
 }
 
-/// Expects places from 1 on without a gap.
+/// Expects sequence numbers from 1 without a gap.
 #[track_caller]
 pub(super) fn gapless(records: &[Record]) {
     let places: Vec<u64> = records.iter().map(|record| record.seq.0).collect();

@@ -1,4 +1,4 @@
-//! Messages are found by their words, by whoever may see them, as long as they are there.
+//! Full-text search: messages are found by their words, only by callers that may see them, and until they are deleted.
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, reply};
 use crate::search::{Find, Found};
@@ -60,7 +60,7 @@ pub(super) async fn what_is_deleted_is_not_found_any_more(s: &Scene<'_>) -> Rule
     Ok(())
 }
 
-/// A store may put words into its index many messages at a time.
+/// A store may index many messages at a time.
 pub(super) async fn messages_are_found_and_deleted_however_much_was_said_since(s: &Scene<'_>) -> Rule {
     let old = s.begin("a needle of ann").await?;
     s.end(&old.lease).await?;

@@ -1,4 +1,4 @@
-//! Two processes on one store: each sees what the other wrote, and leases decide who writes (R3.6, R7.2).
+//! Two processes on one store: each sees the writes of the other, and leases decide which one may write.
 use super::scene::{
     ALL, LATER, NOW, Scene, UNTIL, by_key, gapless, input, keyed, refused, reply, wait, wait_until, yes,
 };
@@ -10,7 +10,7 @@ use outlast_vocab::record::Seq;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A store under test, and the same data as another process has opened it.
+/// A store under test, and the same data opened by another process.
 pub(super) struct Pair<'a> {
     here: Scene<'a>,
     there: Arc<dyn Store>,

@@ -1,4 +1,4 @@
-//! Turns whose workers die: who is a suspect, who runs alone, who is sealed.
+//! Turns whose workers crash: which become suspects, which run alone, and which are sealed.
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, next, reply, started};
 use crate::ledger::{trial_pause, trial_window};
@@ -8,13 +8,13 @@ use outlast_vocab::Millis;
 use outlast_vocab::limits::{SEALED_DEATHS, SUSPECT_DEATHS};
 use std::time::Duration;
 
-/// Old enough for every trial.
+/// An age that is enough for every trial.
 const OLD: Duration = Duration::from_hours(1);
 
-/// Later than every pause.
+/// A time after every pause.
 const DUE: Millis = Millis(1_000_000_000);
 
-/// A turn whose workers died until it was held back.
+/// Creates a turn that is held back because its workers crashed.
 async fn suspect(s: &Scene<'_>) -> Result<Work, outlast_vocab::Error> {
     let dying = s.rival();
     let mut work = s.begin_by(dying, "hi").await?;
@@ -28,7 +28,7 @@ async fn suspect(s: &Scene<'_>) -> Result<Work, outlast_vocab::Error> {
     Ok(work)
 }
 
-/// Runs the suspect alone under a worker that dies in it.
+/// Runs the suspect alone, on a worker that crashes during it.
 async fn die_alone(s: &Scene<'_>) -> Rule {
     let dying = long(s.rival());
     let work = s.claim_suspect(dying, OLD, DUE).await?.expect("a suspect is due");
@@ -91,7 +91,7 @@ pub(super) async fn a_worker_with_a_suspect_takes_nothing_else(s: &Scene<'_>) ->
     let accepted = s.accept(Accept { taker, ..s.driven(session, "new") }).await?;
     assert!(accepted.work.is_none());
     assert_eq!(s.claim(s.taker(), NOW, ALL).await?.len(), 0);
-    // Another worker takes both; and this one does once the suspect has made progress.
+    // Another worker can claim both. This worker can too, once the suspect has made progress.
     assert_eq!(s.claim(s.rival(), NOW, 1).await?.len(), 1);
     s.add(&tried.lease, vec![reply("half")]).await?;
     assert_eq!(s.claim(s.taker(), NOW, ALL).await?.len(), 1);
@@ -182,7 +182,7 @@ pub(super) async fn a_turn_that_hangs_alone_is_given_back_to_be_sealed(s: &Scene
     assert!(s.report_hang(tried.lease.clone()).await?);
     let guilty = s.take(s.taker(), NOW).await?;
     assert!(guilty.guard.is_guilty() && guilty.lease.fence > tried.lease.fence);
-    // Its worker takes other work beside it.
+    // Its worker can claim other work at the same time.
     s.begin("other").await?;
     Ok(())
 }

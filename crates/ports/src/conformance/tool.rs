@@ -1,4 +1,4 @@
-//! What every set of tools keeps to: what it lists it can explain, and what it does not have it says (R6.1).
+//! The rules for tool providers: a provider has a contract for every tool that it lists, and reports unknown tools.
 use super::scene::{call, refused};
 use super::{Rule, Running, block_on, fresh};
 use crate::service::Nowhere;
@@ -11,18 +11,18 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A set of tools under test.
+/// A tool provider under test.
 pub trait ToolFixture: Sync {
-    /// The set; it has one tool at least.
+    /// Returns the provider, which has at least one tool.
     fn tools(&self) -> &dyn ToolProvider;
 
-    /// Runs a rule to its end. Overridden where tools work only inside a runtime of their own.
+    /// Runs a rule to completion. Override this if the tools work only inside a certain runtime.
     fn run(&self, rule: Running<'_>) {
         block_on(rule);
     }
 }
 
-/// The set of tools under test.
+/// The tool provider under test.
 pub(super) struct Bench<'a>(&'a dyn ToolProvider);
 
 impl<'a> From<&'a dyn ToolFixture> for Bench<'a> {

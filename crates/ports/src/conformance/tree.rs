@@ -1,4 +1,4 @@
-//! The session tree: fork, rewind, delete (R4.1).
+//! The session tree: fork, rewind, retry, delete.
 use super::Rule;
 use super::scene::{
     ALL, LATER, NOW, Scene, answer, by_key, call, joined, next, place, reclaimed, refused, reply, session_id,
@@ -9,7 +9,7 @@ use outlast_vocab::id::{SessionId, TurnId};
 use outlast_vocab::record::{End, EndKind, Fact, NodeRef, Seq, Verdict};
 use outlast_vocab::{Error, Hash, Kind, Limits};
 
-/// The turns of a branch as inputs, newest first.
+/// Returns the inputs of a branch's turns, newest first.
 async fn inputs(s: &Scene<'_>, node: NodeRef) -> Result<Vec<String>, Error> {
     let turns = s.history(node, ALL).await?;
     let input = |fact: &Fact| match fact {
@@ -19,7 +19,7 @@ async fn inputs(s: &Scene<'_>, node: NodeRef) -> Result<Vec<String>, Error> {
     Ok(turns.iter().map(|turn| input(&turn.records[0].fact)).collect())
 }
 
-/// Where the main head stands.
+/// Returns the position of the main head.
 async fn head(s: &Scene<'_>, session: SessionId) -> Result<Option<NodeRef>, Error> {
     let view = s.session(session).await?;
     Ok(view.heads.into_iter().find(|(name, _)| name == "main").expect("every session has it").1)
@@ -53,7 +53,7 @@ pub(super) async fn a_fork_begins_with_the_messages_before_it_and_copies_nothing
     Ok(())
 }
 
-/// A turn behind these that ended without an answer.
+/// Runs a turn that ends without an answer.
 async fn failed_turn(s: &Scene<'_>, session: SessionId, text: &str) -> Result<TurnId, Error> {
     let lease = s.begin_in(session, text).await?.lease;
     let end = End::Cancelled { reason: "enough".to_owned() };
@@ -81,7 +81,7 @@ pub(super) async fn retry_takes_the_place_of_its_original(s: &Scene<'_>) -> Rule
     s.write(&work.lease, vec![reply("whole")], Then::End(answer("whole"))).await?;
     let stands = head(s, session).await?.expect("it has messages");
     assert_eq!(inputs(s, stands).await?, ["two", "one"]);
-    // An answer stands.
+    // A turn with an answer cannot be retried.
     let again = s.retry(retry_of(s, original, None)).await?;
     assert_eq!((again.turn, again.duplicate), (accepted.turn, true));
     refused(s.retry(retry_of(s, accepted.turn, None)).await, Kind::TurnNotRetryable);
@@ -105,7 +105,7 @@ pub(super) async fn retry_of_an_earlier_turn_needs_a_fork(s: &Scene<'_>) -> Rule
     let work = accepted.work.expect("the session is new");
     assert_eq!((work.parent, work.index), (Some(one), 0));
     assert_eq!(s.session(fork).await?.forked_from, Some(one));
-    // The retry is found, wherever it is.
+    // The retry is found, even if it is in another session.
     let again = s.retry(retry_of(s, original, None)).await?;
     assert_eq!((again.session, again.turn, again.duplicate), (fork, accepted.turn, true));
     s.end(&work.lease).await?;

@@ -1,4 +1,4 @@
-//! What people look at: sessions and turns, page by page, and what is not there.
+//! Views of sessions and turns, with pagination and errors for missing objects.
 use super::Rule;
 use super::scene::{ALL, LATER, NOW, Scene, call, next, refused, session_id, wait_until};
 use crate::store::{FeedCursor, Fork, ForkTo, SessionState, Target, TurnState};

@@ -1,4 +1,4 @@
-//! Questions for approval: who decides them, and what is approved for the rest of a session (R11.2).
+//! Approval requests: who decides them, and what is approved for the rest of a session.
 use super::Rule;
 use super::scene::{ALL, NOW, Scene, asked, call, input, performed, refused, session_id};
 use crate::store::{Accept, Lease, Resolved, Target, Then};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// What a turn with a tool `pay` is pinned to.
+/// The pinned package of a turn with a tool `pay`.
 pub(super) fn pinned() -> Pinned {
     let package = Package::new("clerk", "test/model".parse().expect("it fits"), "");
     Pinned { package, contracts: Some(vec![pay()]) }
@@ -31,25 +31,25 @@ fn policy() -> Hash {
     Hash::of(b"policy")
 }
 
-/// A call of `pay` that a rule asks about.
+/// A call of `pay` that needs approval by a rule.
 pub(super) fn asking(ask: Ask) -> PreparedCall {
     let (rule, decision) = ("money".parse().expect("it fits"), Decision::Ask(ask));
     PreparedCall { ruling: Some(Ruling::new(rule, policy(), decision)), ..call("pay") }
 }
 
-/// The wait of a call that stands here in its batch.
+/// The key of a call's approval, by the call's index in its batch.
 pub(super) fn place_of(call: &PreparedCall, index: usize) -> ReplayKey {
     let form = approved_form(call, canon::fingerprint(&pay()), policy());
     ReplayKey::turn(0).tools(0).child(index, call.model_id.as_str()).approval(&form)
 }
 
-/// Input that is answered by an agent with the tool `pay`.
+/// An input for an agent with the tool `pay`.
 pub(super) fn input_of_clerk(accept: Accept) -> Accept {
     let pinned = pinned();
     Accept { package: Some(pinned.fingerprint()), blobs: pinned.to_blobs(), ..accept }
 }
 
-/// A turn that waits for people.
+/// A turn that waits for approval.
 struct Asked<'a> {
     s: &'a Scene<'a>,
     lease: Lease,
@@ -153,7 +153,7 @@ pub(super) async fn an_edit_voids_the_votes_before_it_and_is_the_first_for_what_
     let edit = Verdict::Edit { arguments: less.clone() };
     assert_eq!(question.say("bob", edit.clone()).await?, counted(1, 2));
     assert_eq!(question.voters().await?, ["bob"]);
-    // Who was shown other arguments has not approved these.
+    // A person who saw other arguments has not approved these.
     refused(question.say("cleo", Verdict::Approve).await, Kind::ApprovalNotFound);
     refused(
         question.say_to(Some(&json!({ "euros": 2 })), "cleo", Verdict::Approve).await,
@@ -230,7 +230,7 @@ pub(super) async fn a_vote_after_the_deadline_is_too_late(s: &Scene<'_>) -> Rule
             assert_eq!(resolved, Resolved { first: Resolution::Timeout, yours: false });
         }
         assert_eq!(question.say_at(deadline, None, "bob", Verdict::Approve).await?, too_late);
-        // That nobody approved it in time is written, whatever the clock of the next one shows.
+        // The expiry is recorded, so an earlier clock of the next voter does not matter.
         assert_eq!(question.say_at(before, None, "bob", Verdict::Approve).await?, too_late);
         assert!(question.voters().await?.is_empty());
     }
@@ -276,7 +276,7 @@ pub(super) async fn what_an_engine_asks_is_approved_for_the_session_as_it_was_as
         grant.covers(Covered::by(call.tool.clone(), definition, ruling).form(), &Labels::default())
     };
     assert!(covers(&small));
-    // The same rule of the engine asks somebody else about this one.
+    // The same rule of the engine asks another person about this call.
     assert!(!covers(&large));
     Ok(())
 }
@@ -320,7 +320,7 @@ pub(super) async fn a_tool_that_is_defined_anew_is_not_approved_for_the_session(
     Ok(())
 }
 
-/// A session in which `pay` is approved for the rest of it, and what claims under that say.
+/// Creates a session in which `pay` is approved for the rest of it. Returns what claims under that approval contain.
 async fn granted<'a>(s: &'a Scene<'a>) -> Result<(Asked<'a>, Granted), Error> {
     let question = wait_for(s, asking(Ask::default())).await?;
     question.say("ann", Verdict::ApproveForSession).await?;

@@ -1,4 +1,4 @@
-//! Waits: a turn parks, somebody resolves, the first resolution counts (R6.7, R7).
+//! Waits: a turn parks, an external system resolves the wait, and the first resolution counts.
 use super::Rule;
 use super::scene::{ALL, LATER, NOW, Scene, UNTIL, next, place, read, refused, reply, wait, wait_until, yes};
 use crate::store::{After, Resolved, SessionState};

@@ -1,4 +1,4 @@
-//! Sessions on their way into a file, and out of one. What stands in a file: [`outlast_vocab::archive`].
+//! Exports sessions to archive files, and imports them. [`outlast_vocab::archive`] defines the format.
 use super::orgs::{Deed, note};
 use super::outside::use_outside;
 use super::search::keep;
@@ -23,10 +23,10 @@ use outlast_vocab::record::{Accepted, Answered, Asked, ClaimRef, End, EndKind, F
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why a turn that was not over in a file is over here.
+/// Why the import closes a turn that had not ended in the file.
 const CLOSED: &str = "the session was exported before the turn was over, and an imported turn is not driven";
 
-/// What a file says of a session and of those it was forked from, the oldest first.
+/// Returns the outlines of a session and of those it was forked from, oldest first.
 pub fn outlines(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<Outline>, Error> {
     let session = session_row(rows, session)?;
     let mut forked_from = session.forked_from;
@@ -37,7 +37,7 @@ pub fn outlines(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<Outline>,
         let parent = referred("session", rows.session(node.session)?)?;
         let record = referred("record", lookup::one(rows, parent.no, node.seq)?)?;
         let turn = super::turn_by_no(rows, referred("turn", record.turn)?)?;
-        // The turn of the message is needed to its end: what was asked for before it may be answered after it.
+        // The message's turn is exported to its end: a request before the message may be answered after it.
         let to = turn.ended.map_or(parent.last_seq, |ended| ended.max(turn.last_node));
         outlines.push(outline(rows, &parent, to, Vec::new())?);
         forked_from = parent.forked_from;
@@ -51,7 +51,7 @@ fn value(rows: &dyn ReadRows, session: SessionId, name: String) -> Result<ValueL
     Ok(ValueLine { name, value })
 }
 
-/// A session up to a record.
+/// Returns the outline of a session up to a record.
 fn outline(
     rows: &dyn ReadRows,
     session: &SessionRow,
@@ -90,7 +90,7 @@ fn outline(
     let forked_from = session.forked_from.map(name).transpose()?;
     let last = Place { seq: to, hash };
     let mut line = SessionLine { id, key, created, updated, last, forked_from, heads, signature: None };
-    // What came from elsewhere without a proof does not get one here.
+    // A session that was imported without a signature does not get one here.
     if session.foreign == Seq(0) {
         line.signature = Some(rows.sign_session(session.org, line.fingerprint(&turns, &values))?);
     }
@@ -104,7 +104,7 @@ fn outline(
     })
 }
 
-/// Records to the byte, with the packages that they name.
+/// Returns the exact records, with the packages they refer to.
 pub fn recorded(rows: &dyn ReadRows, page: RecordPage, known: &BTreeSet<Hash>) -> Result<Recorded, Error> {
     let session = session_row(rows, page.session)?;
     let RecordPage { after, to, limit, .. } = page;
@@ -126,7 +126,7 @@ pub fn recorded(rows: &dyn ReadRows, page: RecordPage, known: &BTreeSet<Hash>) -
     Ok(Recorded { packages: packages.lines, records })
 }
 
-/// Packages on their way into a file, each once.
+/// Collects packages for a file, each once.
 struct Packages<'a> {
     known: &'a BTreeSet<Hash>,
     lines: Vec<PackageLine>,
@@ -154,7 +154,7 @@ fn part(rows: &dyn ReadRows, hash: Hash) -> Result<PackageLine, Error> {
     Ok(PackageLine { hash, json })
 }
 
-/// Notes that a session is about to be run again beside itself. Where calls are real that takes more.
+/// Records in the audit log that a session is about to be re-run. A re-run with real calls needs more permission.
 pub fn note_rerun(rows: &mut dyn Rows, rerun: NotedRerun) -> Result<(), Error> {
     let NotedRerun { session, is_live, detail, now } = rerun;
     let session = session_row(rows, session)?;
@@ -162,7 +162,7 @@ pub fn note_rerun(rows: &mut dyn Rows, rerun: NotedRerun) -> Result<(), Error> {
     note(rows, Deed { act, org: session.org, subject: &session.id, detail }, now)
 }
 
-/// Takes a session in from a file that was checked.
+/// Imports a session from a file that was checked.
 pub fn import(rows: &mut dyn Rows, import: Import) -> Result<Imported, Error> {
     let Import { from, key, outside, compared, now } = import;
     let mut lines = Lines::new(from);
@@ -180,25 +180,25 @@ pub fn import(rows: &mut dyn Rows, import: Import) -> Result<Imported, Error> {
     Ok(Imported { session, closed: taking.closed, totals })
 }
 
-/// A file while it is taken in.
+/// The state of an import.
 struct Taking {
     key: Option<String>,
     outside: BTreeMap<AttachmentId, Outside>,
     compared: bool,
     now: Millis,
-    /// The sessions of the file, as they are numbered here.
+    /// The sessions of the file, with their numbers in this database.
     sessions: BTreeMap<SessionId, SessionNo>,
-    /// The session whose lines are read; none while they are passed over, because it is here already.
+    /// The session whose lines are read. `None` while lines are skipped because the session already exists.
     at: Option<Section>,
     closed: u64,
     /// The session that was exported.
     target: Option<SessionId>,
 }
 
-/// A session while its lines are taken in.
+/// A session while its lines are imported.
 struct Section {
     row: SessionRow,
-    /// What the file says of the session and its turns and values, which its signature must cover.
+    /// The session, its turns and values as the file states them. The signature must cover them.
     line: SessionLine,
     turn_lines: Vec<TurnLine>,
     values: Vec<ValueLine>,
@@ -293,7 +293,7 @@ impl Taking {
         Ok(())
     }
 
-    /// Writes what a session has come to, and closes the turns of it that were not over.
+    /// Writes the session, and closes its turns that had not ended.
     fn close(&mut self, rows: &mut dyn Rows) -> Result<(), Error> {
         let Some(mut section) = self.at.take() else { return Ok(()) };
         if section.is_signed_here(rows)? {
@@ -331,7 +331,7 @@ fn numbered(sessions: &BTreeMap<SessionId, SessionNo>, node: NodeRef) -> Result<
 }
 
 impl Section {
-    /// Whether this database wrote the lines that were taken in, for the same organisation.
+    /// Returns whether this database exported the imported lines, for the same organisation.
     fn is_signed_here(&self, rows: &dyn Rows) -> Result<bool, Error> {
         let Some(signature) = self.line.signature else { return Ok(false) };
         let proof = rows.sign_session(self.row.org, self.line.fingerprint(&self.turn_lines, &self.values))?;
@@ -390,7 +390,7 @@ impl Section {
         }
     }
 
-    /// What of a record is needed to say how calls and waits of its turn stand.
+    /// Updates the calls and waits of a turn from one of its records.
     fn follow(
         &mut self,
         rows: &mut dyn Rows,
@@ -428,7 +428,7 @@ impl Section {
         Ok(())
     }
 
-    /// Notes which turn another one retries, where that is here.
+    /// Records which turn this one retries, if that turn exists here.
     fn retries(&mut self, rows: &mut dyn Rows, turn: TurnNo, original: TurnId) -> Result<(), Error> {
         let original = rows.turn_by_id(original)?.map(|original| original.no);
         if let Some(row) = self.turns.values_mut().find(|row| row.no == turn) {
@@ -470,7 +470,7 @@ impl Section {
         rows.insert_attachment(&AttachmentRow { session: self.row.no, attachment, bytes, lies })
     }
 
-    /// Ends a turn that was not over. Of a call that was under way and must not be repeated nobody here knows how it went.
+    /// Ends a turn that had not ended. A running call that must not be repeated gets an unknown outcome.
     fn close(&mut self, rows: &mut dyn Rows, mut turn: TurnRow, now: Millis) -> Result<(), Error> {
         let no = turn.no;
         for open in self.claims.values_mut().filter(|open| open.row.turn == no && !open.row.unknown) {

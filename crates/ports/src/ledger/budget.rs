@@ -1,4 +1,4 @@
-//! Writes to the books of budgets, each part of another write.
+//! Updates budget accounts as part of other writes. [`crate::budget`] explains reservations.
 use super::orgs::{Deed, note};
 use super::turn::settle_wait;
 use crate::budget::{Awaited, Limit, LimitBy};
@@ -12,16 +12,16 @@ use outlast_vocab::wait::{Resolution, WaitKind};
 use outlast_vocab::{Error, Kind, Millis, ReplayKey, TurnId, canon};
 use serde_json::Value;
 
-/// A budget that counts for a turn.
+/// A budget that applies to a turn.
 struct Counted {
     purse: Purse,
     budget: Budget,
     row: PurseRow,
-    /// Whether the agent says something else of it than it said before, and that counts.
+    /// Whether the agent declares another budget than before, and that budget applies.
     renewed: bool,
 }
 
-/// Settles what is over, counts the time, and reserves for what is to begin.
+/// Settles finished effects, counts the run time, and reserves for the next effect.
 pub(super) fn meter(
     rows: &mut dyn Rows,
     session: &SessionRow,
@@ -51,7 +51,8 @@ pub(super) fn meter(
     metering.hold.as_ref().map(|hold| reserve(rows, session, turn, metering, hold, now)).transpose()
 }
 
-/// Reserves for the first effect of a turn that begins with its input. Reading what was said before comes on top.
+/// Reserves for the first effect of a turn that begins with its input. Adds the amount for reading the earlier
+/// conversation.
 pub(super) fn meter_first(
     rows: &mut dyn Rows,
     session: &SessionRow,
@@ -64,7 +65,7 @@ pub(super) fn meter_first(
     reserve(rows, session, turn, &first.metering, &hold, now)
 }
 
-/// Reserves, if every budget has room for it: all of them or none.
+/// Reserves an amount in all budgets, or in none if one of them lacks room.
 fn reserve(
     rows: &mut dyn Rows,
     session: &SessionRow,
@@ -96,14 +97,14 @@ fn reserve(
     Ok(Held::Yes { most, low })
 }
 
-/// Writes how a budget stands. Where its agent says something else of it than before, who holds still for it looks again.
+/// Writes a budget account. If the agent's declaration changed, wakes the turns that pause for the budget.
 fn book(rows: &mut dyn Rows, one: &Counted, now: Millis) -> Result<(), Error> {
     let Counted { purse, row, renewed, .. } = one;
     rows.put_purse(row)?;
     if !renewed {
         return Ok(());
     }
-    // Each day or month of it has a name of its own.
+    // Each day or month of a budget has a separate name.
     let owner = purse.to_string();
     let is_its = |name: &String| {
         name.strip_prefix(&owner).is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
@@ -117,7 +118,8 @@ fn book(rows: &mut dyn Rows, one: &Counted, now: Millis) -> Result<(), Error> {
     Ok(())
 }
 
-/// Which of these budgets would have little left beside the effect; or the first that has not enough left for it.
+/// Returns the budgets that would have little left after the effect. If one does not have enough, returns the first
+/// such budget as an error.
 fn fit<'c>(
     counted: &'c [Counted],
     hold: &Hold,
@@ -143,8 +145,8 @@ fn fit<'c>(
     Ok(low)
 }
 
-/// Books what an effect used and what of that is lost, and gives back the rest of what was reserved for it. If nobody knows, all
-/// of it is lost.
+/// Books what an effect used and what is assumed as lost, and releases the rest of its reservation. If the usage is
+/// unknown, the whole reservation is lost.
 fn settle(
     rows: &mut dyn Rows,
     org: OrgId,
@@ -166,10 +168,10 @@ fn settle(
     rows.delete_hold(hold.turn, &hold.key)
 }
 
-/// Wakes turns that hold still for what is free of a budget now.
+/// Wakes turns that pause for a budget which now has enough room.
 ///
-/// What a turn waits for is kept beside what is reserved, under the key of its wait: how much may be used of the budget at most,
-/// so that what it needs fits. One that older versions left behind just looks again.
+/// A pausing turn has a row beside the reservations, under the key of its wait. The row states the maximum usage of
+/// the budget at which the turn's effect fits. A wait without such a row, left by an older version, is always woken.
 fn wake_for(rows: &mut dyn Rows, freed: &PurseRow, now: Millis) -> Result<(), Error> {
     for (turn, wait) in rows.waiting(Reach::Org(freed.org), WaitKind::Budget, usize::MAX)? {
         let wish = rows.holds(turn)?.into_iter().find(|wish| wish.key == wait.key);
@@ -183,7 +185,7 @@ fn wake_for(rows: &mut dyn Rows, freed: &PurseRow, now: Millis) -> Result<(), Er
     Ok(())
 }
 
-/// Wakes a turn that holds still for a budget, unless somebody has.
+/// Wakes a turn that pauses for a budget, unless its wait is already resolved.
 fn wake(rows: &mut dyn Rows, turn: TurnNo, wait: &ReplayKey, now: Millis) -> Result<(), Error> {
     if rows.resolution(turn, wait)?.is_some() {
         return Ok(());
@@ -192,8 +194,8 @@ fn wake(rows: &mut dyn Rows, turn: TurnNo, wait: &ReplayKey, now: Millis) -> Res
     settle_wait(rows, turn, wait, Resolution::Ok(Value::Null), now)
 }
 
-/// Whether the turn has to hold still for what it wants to reserve. Looking and keeping the wish are one write, so nothing that is
-/// raised or given back falls between (R7.4).
+/// Returns whether the turn has to pause for its reservations. The check and the registration are one write, so no
+/// increase or release in between is missed.
 pub(super) fn must_wait(
     rows: &mut dyn Rows,
     session: &SessionRow,
@@ -210,7 +212,7 @@ pub(super) fn must_wait(
             Lacks::Room { measure, want, most, .. } if short.pauses => {
                 Amount::at_most(measure, most.saturating_sub(want))
             }
-            // Another budget is short by now, for which no turn holds still.
+            // By now another budget is short, and turns do not pause for that one.
             Lacks::Room { .. } | Lacks::Price => return Ok(false),
         };
         let purses = vec![by.row.name.clone()];
@@ -220,13 +222,13 @@ pub(super) fn must_wait(
     Ok(true)
 }
 
-/// Forgets what a turn held still for.
+/// Deletes the rows that state what a turn paused for.
 pub(super) fn forget_wishes(rows: &mut dyn Rows, turn: TurnNo) -> Result<(), Error> {
     let wishes: Vec<HoldRow> = rows.holds(turn)?.into_iter().filter(|hold| hold.key.is_budget()).collect();
     wishes.iter().try_for_each(|wish| rows.delete_hold(turn, &wish.key))
 }
 
-/// The books of a turn that is over: what is not settled by now counts as used, also if nothing is counted any more.
+/// Closes the budget accounts of an ended turn. Open reservations count as used, even if budgets no longer apply.
 pub(super) fn close(
     rows: &mut dyn Rows,
     session: &SessionRow,
@@ -248,7 +250,7 @@ pub(super) fn close(
     rows.delete_purse(session.org, &Purse::Turn(turn.id).to_string())
 }
 
-/// The budgets that count for a turn: those that its agent brings, in the form that an operator gave them, and those that an
+/// Returns the budgets that apply to a turn: those of its agent, unless an operator overrides them, and those that an
 /// operator added.
 fn counted(
     rows: &dyn Rows,
@@ -277,7 +279,7 @@ fn counted(
             Some(period) => purse_row(rows, session.org, &format!("{name}@{}", period.at(now)))?,
             None => row,
         };
-        // A turn and a session have one turn at work, which waits for nobody's word but an operator's.
+        // Turn and session budgets have a single running turn, which waits only for an operator to raise them.
         let shared = matches!(purse, Purse::Agent(_));
         let renewed = by_agent && shared && row.brought != *brought;
         let row = PurseRow { brought: brought.clone(), ..row };
@@ -294,7 +296,7 @@ fn hold_of(rows: &dyn Rows, turn: &TurnRow, key: &ReplayKey) -> Result<Option<Ho
     Ok(rows.holds(turn.no)?.into_iter().find(|hold| hold.key == *key))
 }
 
-/// All that was ever counted or set.
+/// Returns all accounts that were ever used or set.
 pub fn budgets(
     rows: &dyn ReadRows,
     after: Option<&(OrgId, String)>,
@@ -311,8 +313,8 @@ pub fn budgets(
     Page::of(purses, limit, |row| (row.org, row.name.clone()), view)
 }
 
-/// The budget that counts where this is counted, and who said so. Where it begins anew by day or month, each period is counted apart,
-/// and what an operator set stands with the owner.
+/// Returns the budget that applies to an account, and who set it. A daily or monthly budget has one account per
+/// period. An operator's budget is stored in the owner's account.
 fn counts(rows: &dyn ReadRows, row: &PurseRow) -> Result<Option<Limit>, Error> {
     let by = |by| move |budget| Limit { budget, by };
     let brought = row.brought.clone().map(by(LimitBy::Agent));
@@ -323,13 +325,13 @@ fn counts(rows: &dyn ReadRows, row: &PurseRow) -> Result<Option<Limit>, Error> {
     Ok(set.or(brought).filter(|limit| limit.budget.per == Some(period)))
 }
 
-/// Whose budget it is and which kind of period, where a name is that of a day or a month of a budget.
+/// Splits the name of a daily or monthly account into the owner and the kind of period.
 fn of_period(name: &str) -> Option<(&str, Period)> {
     let (owner, period) = name.rsplit_once('@')?;
     Some((owner, Period::named(period)?))
 }
 
-/// The budgets that a turn holds still for.
+/// Returns the budgets that a turn pauses for.
 pub fn awaited(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<Awaited>, Error> {
     rows.access().need(Scope::Read)?;
     let wishes = rows.holds(super::turn_row(rows, turn)?.no)?.into_iter().filter(|hold| hold.key.is_budget());
@@ -341,7 +343,7 @@ pub fn awaited(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<Awaited>, Error>
     wishes.flat_map(awaited).collect()
 }
 
-/// Sets a budget in place of what an agent says, or goes back to that. Who holds still for a budget looks again.
+/// Sets a budget that overrides the agent's, or removes the override. Turns that pause for a budget try again.
 pub fn set_budget(
     rows: &mut dyn Rows,
     purse: &Purse,
@@ -350,7 +352,7 @@ pub fn set_budget(
 ) -> Result<(), Error> {
     let org = org_of(rows, purse)?;
     if matches!(purse, Purse::Org(_)) {
-        // What an organisation may use is the word of who runs the database; it cannot lift it itself.
+        // Only the operator of the database limits an organisation. The organisation cannot lift the limit.
         rows.access().need_everything()?;
     }
     let detail = match &budget {
@@ -367,7 +369,7 @@ pub fn set_budget(
     Ok(())
 }
 
-/// The organisation whose budget it is. Whoever does not see it is told that it is not there.
+/// Returns the organisation that owns a budget. A caller without access gets a "not found" error.
 fn org_of(rows: &dyn Rows, purse: &Purse) -> Result<OrgId, Error> {
     match purse {
         Purse::Turn(turn) => {

@@ -1,4 +1,4 @@
-//! Versions of agents, harnesses and capabilities. A version is never changed.
+//! Stores versions of agents, harnesses and capabilities. A version never changes.
 use super::orgs::{Deed, note};
 use crate::configs::{ConfigKind, StoredConfig};
 use crate::page::{Page, rows_for};
@@ -8,10 +8,10 @@ use outlast_vocab::limits::{self, CONFIG_BYTES, Limits};
 use outlast_vocab::{Error, Kind, Millis, canon};
 use serde_json::Value;
 
-/// What a version says with which something was deleted.
+/// The body of a version that marks a deletion.
 const GONE: &str = "null";
 
-/// Keeps a new version, unless the last one says the same.
+/// Stores a new version, unless the latest one has the same content.
 pub fn put_config(
     rows: &mut dyn Rows,
     kind: ConfigKind,
@@ -38,7 +38,7 @@ pub fn put_config(
     insert(rows, &row, Act::PutConfig)
 }
 
-/// Adds a version, and says so in the audit.
+/// Inserts a version and an audit entry.
 fn insert(rows: &mut dyn Rows, row: &ConfigRow, act: Act) -> Result<StoredConfig, Error> {
     let ConfigRow { org, kind, name, version, at, .. } = row;
     let (subject, detail) = (format!("{kind} {name}"), format!("version {version}"));
@@ -47,7 +47,7 @@ fn insert(rows: &mut dyn Rows, row: &ConfigRow, act: Act) -> Result<StoredConfig
     stored(row)
 }
 
-/// Keeps a new version in place of one that must be the last; 0 is none.
+/// Stores a new version if `last` is still the latest one. 0 means that no version may exist.
 pub fn replace_config(
     rows: &mut dyn Rows,
     kind: ConfigKind,
@@ -62,7 +62,7 @@ pub fn replace_config(
     put_config(rows, kind, name, body, now)
 }
 
-/// Deletes something with a version of its own, so that what comes after it is newer than all that was.
+/// Deletes a configuration by adding a version that marks the deletion. Later versions continue the numbering.
 pub fn delete_config(
     rows: &mut dyn Rows,
     kind: ConfigKind,
@@ -83,7 +83,7 @@ pub fn delete_config(
     insert(rows, &row, Act::DeleteConfig)
 }
 
-/// Whether a version is the last; 0 is none.
+/// Checks that a version is the latest one. 0 stands for no version.
 fn expect_last(kind: ConfigKind, name: &str, found: u32, last: u32) -> Result<(), Error> {
     if found == last {
         return Ok(());
@@ -94,18 +94,18 @@ fn expect_last(kind: ConfigKind, name: &str, found: u32, last: u32) -> Result<()
     Err(Error::new(Kind::ConfigChanged, detail))
 }
 
-/// The last version, unless it is gone.
+/// Returns the latest version, unless the configuration is deleted.
 fn present(rows: &dyn ReadRows, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error> {
     Ok(rows.config(rows.access().reach.home(), kind, name)?.filter(|row| row.body != GONE))
 }
 
-/// The last version, unless it is gone.
+/// Returns the latest version, unless the configuration is deleted.
 pub fn config(rows: &dyn ReadRows, kind: ConfigKind, name: &str) -> Result<Option<StoredConfig>, Error> {
     rows.access().need(Scope::Read)?;
     present(rows, kind, name)?.as_ref().map(stored).transpose()
 }
 
-/// The last version of each that is not gone, by name.
+/// Returns the latest version of each configuration that is not deleted, by name.
 pub fn configs(
     rows: &dyn ReadRows,
     kind: ConfigKind,
@@ -118,7 +118,7 @@ pub fn configs(
     Page::of(found, limit, |row| row.name.clone(), kept)
 }
 
-/// Every version, the newest first.
+/// Returns every version, newest first.
 pub fn config_versions(
     rows: &dyn ReadRows,
     of: (ConfigKind, &str),

@@ -1,8 +1,8 @@
-//! The crash guard: which turns are suspected of killing their workers, when they run alone, and when they are sealed.
+//! The crash guard: finds turns that kill their workers, runs them alone, and seals them.
 //!
-//! A turn whose worker died [`SUSPECT_DEATHS`] times without progress is a suspect. It is held back, and then runs as the
-//! only turn of its worker (a trial), after a pause that grows with each death. Only a death within the trial counts against
-//! the turn; [`SEALED_DEATHS`] of them seal it. Progress clears everything.
+//! A turn is a suspect if its worker died [`SUSPECT_DEATHS`] times without progress. A suspect is held back. After a
+//! pause that grows with each death, it runs as the only turn of its worker: a trial. Only deaths during a trial
+//! count toward sealing. [`SEALED_DEATHS`] of them seal the turn. Progress resets all counters.
 use super::turn::{fenced, take};
 use crate::rows::{CrashGuard, ReadRows, Rows, SessionNo, SessionRow, Trial};
 use crate::store::{Lease, SessionState, Taker, Work};
@@ -10,34 +10,34 @@ use outlast_vocab::limits::{SEALED_DEATHS, SUSPECT_DEATHS, TRIAL_FIRST, TRIAL_MO
 use outlast_vocab::{Error, Millis, WorkerId};
 use std::time::Duration;
 
-/// Sessions read at once while the other sessions of a worker are looked for.
+/// Sessions read per page while searching for other sessions of a worker.
 const PAGE: usize = 256;
 
 impl CrashGuard {
-    /// Whether the turn runs only alone.
+    /// Returns whether the turn may only run alone.
     pub fn is_suspect(&self) -> bool {
         self.deaths >= SUSPECT_DEATHS
     }
 
-    /// Whether the turn was shown to kill or to block its worker.
+    /// Returns whether the turn proved to kill or block its worker.
     pub fn is_guilty(&self) -> bool {
         self.alone >= SEALED_DEATHS || self.trial == Trial::Hung
     }
 }
 
-/// How long a death counts against a suspect that runs alone. It doubles with each death.
+/// Returns how long a death counts against a suspect that runs alone. The time doubles with each death.
 pub fn trial_window(deaths: u32) -> Duration {
     let doubled = 1_u32.checked_shl(deaths.saturating_sub(SUSPECT_DEATHS)).unwrap_or(u32::MAX);
     TRIAL_FIRST.saturating_mul(doubled).min(TRIAL_MOST)
 }
 
-/// How long a suspect is held back, and how long a worker must have lived before it runs one: twice the window. A worker
-/// that cannot live that long without the suspect says nothing about the suspect.
+/// Returns how long a suspect is held back, and how long a worker must have lived before it runs one: twice the
+/// window. The crash of a worker that cannot live that long without the suspect proves nothing about the suspect.
 pub fn trial_pause(deaths: u32) -> Duration {
     trial_window(deaths) * 2
 }
 
-/// The most deaths of a suspect that a worker of this age may run.
+/// Returns the maximum number of deaths of a suspect that a worker of this age may run.
 fn most_deaths(lived: Duration) -> u32 {
     if lived >= TRIAL_MOST * 2 {
         return u32::MAX;
@@ -45,12 +45,12 @@ fn most_deaths(lived: Duration) -> u32 {
     (SUSPECT_DEATHS..u32::BITS).take_while(|deaths| trial_pause(*deaths) <= lived).last().unwrap_or(0)
 }
 
-/// Whether another session of this worker is on trial, so that the worker runs nothing beside it.
+/// Returns whether another session of this worker is on trial, in which case the worker runs nothing else.
 pub(super) fn runs_alone(rows: &dyn ReadRows, worker: WorkerId, beside: SessionNo) -> Result<bool, Error> {
     Ok(rows.trials()?.iter().any(|(session, of)| *of == worker && *session != beside))
 }
 
-/// Holds a suspect back.
+/// Holds a suspect back until its pause is over.
 fn hold(session: &mut SessionRow, now: Millis) {
     session.state = SessionState::Held;
     session.worker = None;
@@ -58,12 +58,13 @@ fn hold(session: &mut SessionRow, now: Millis) {
     session.wake_at = Some(now.after(trial_pause(session.guard.deaths)));
 }
 
-/// Counts what the end of a lease says about its turn. Says whether the session may be taken now; if not, it is held back.
+/// Counts the end of a lease against its turn. Returns whether the session may be claimed now. If not, it is held
+/// back.
 pub(super) fn count_death(session: &mut SessionRow, finder: WorkerId, now: Millis) -> bool {
-    // A worker that finds its own lease is alive.
+    // A worker that finds its own expired lease is alive.
     if session.worker != Some(finder) {
         match session.guard.trial {
-            // It was claimed to run alone and had not begun.
+            // The trial was claimed but had not begun.
             Trial::Waits => {}
             Trial::Runs => {
                 session.guard.deaths += 1;
@@ -79,7 +80,7 @@ pub(super) fn count_death(session: &mut SessionRow, finder: WorkerId, now: Milli
     false
 }
 
-/// Where a session goes that its worker gives back: to any worker, or back behind the pause of a suspect.
+/// Releases a session: to any worker, or into the pause of a suspect.
 pub(super) fn release(session: &mut SessionRow, now: Millis) {
     if session.guard.is_suspect() && !session.guard.is_guilty() {
         hold(session, now);
@@ -89,9 +90,9 @@ pub(super) fn release(session: &mut SessionRow, now: Millis) {
     }
 }
 
-/// Takes the suspect that has been due longest, to run it alone. There is one trial at a time.
+/// Claims the suspect that has been due longest, to run it alone. Only one trial runs at a time.
 ///
-/// `due` is the latest time at which it must have been due, and `lived` the age of the worker.
+/// The suspect must have been due at `due` or earlier. `lived` is the age of the worker.
 pub fn claim_suspect(
     rows: &mut dyn Rows,
     taker: Taker,
@@ -107,13 +108,13 @@ pub fn claim_suspect(
     take(rows, session, taker).map(Some)
 }
 
-/// Whether a suspect could be taken for a trial, by a worker that is old enough.
+/// Returns whether a suspect is ready for a trial, for a worker that is old enough.
 pub fn has_suspect(rows: &dyn ReadRows, now: Millis) -> Result<bool, Error> {
     rows.access().need_everything()?;
     Ok(rows.trials()?.is_empty() && rows.suspect_due(now, u32::MAX)?.is_some())
 }
 
-/// Notes that a suspect runs from now on, if its worker drives nothing else. From here on a death counts against it.
+/// Begins a trial, if the worker runs nothing else. Deaths count against the suspect after this.
 pub fn begin_trial(rows: &mut dyn Rows, lease: &Lease) -> Result<bool, Error> {
     let mut session = fenced(rows, lease)?;
     if has_other(rows, &session, lease.worker)? {
@@ -136,7 +137,7 @@ fn has_other(rows: &dyn Rows, session: &SessionRow, worker: WorkerId) -> Result<
     }
 }
 
-/// Notes that a suspect ran alone for its whole window and its worker lives. It goes on beside others.
+/// Ends a trial that the worker survived for its whole window. The turn continues beside others.
 pub fn end_trial(rows: &mut dyn Rows, lease: &Lease) -> Result<(), Error> {
     let mut session = fenced(rows, lease)?;
     if session.guard.trial == Trial::Runs {
@@ -147,8 +148,8 @@ pub fn end_trial(rows: &mut dyn Rows, lease: &Lease) -> Result<(), Error> {
     Ok(())
 }
 
-/// Notes that a turn blocks its thread. In company it runs alone after the death of its worker; on trial it is guilty, and the
-/// session is given back to be sealed. Says whether it was given back.
+/// Records that a turn blocks its thread. A turn that runs beside others becomes a suspect when its worker dies. A
+/// turn on trial is guilty: its session is released so that it is sealed. Returns whether the session was released.
 pub fn report_hang(rows: &mut dyn Rows, lease: &Lease) -> Result<bool, Error> {
     let mut session = fenced(rows, lease)?;
     let alone = session.guard.trial == Trial::Runs;

@@ -1,4 +1,4 @@
-//! Reads: records, history, and what people look at.
+//! Reads records, history, sessions, turns and content.
 use super::{referred, session_row, turn_by_no, turn_row};
 use crate::page::{Page, rows_for};
 use crate::rows::{
@@ -21,10 +21,10 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// Sessions that are counted at most to say how much there is to do.
+/// The maximum number of sessions that [`load`] counts.
 const COUNTED: usize = 1_000;
 
-/// Records of a session after a cursor.
+/// Returns the records of a session after a cursor.
 pub fn records(
     rows: &dyn ReadRows,
     session: SessionId,
@@ -37,14 +37,14 @@ pub fn records(
     rows.records(range)?.into_iter().map(|row| names.record(rows, row)).collect()
 }
 
-/// The records of one turn.
+/// Returns the records of one turn.
 pub fn turn_records(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<Record>, Error> {
     let turn = turn_row(rows, turn)?;
     let session = referred("session", rows.session(turn.session)?)?;
     of_turn(rows, &session, &turn)
 }
 
-/// The records of one turn. The cost depends on the turn, not on how much the session said since.
+/// Returns the records of one turn. The cost depends on the turn, not on the length of the session after it.
 pub(super) fn of_turn(
     rows: &dyn ReadRows,
     session: &SessionRow,
@@ -57,7 +57,7 @@ pub(super) fn of_turn(
         rows_of_turn.map(|row| decode(rows, row, Some(turn.id))).collect::<Result<Vec<_>, Error>>()
     };
     let mut records = read(range)?;
-    // What came of a payment after the end stands anywhere behind it. Few turns leave one open.
+    // The end of a payment may be recorded anywhere after the turn's end. Few turns leave a payment open.
     if to < session.last_seq && leaves_a_payment(&records) {
         let rest = RecordRange { from: Seq(to.0 + 1), to: session.last_seq, ..range };
         records.extend(read(rest)?);
@@ -65,7 +65,7 @@ pub(super) fn of_turn(
     Ok(records)
 }
 
-/// Whether the end of a payment is not among the records of its turn.
+/// Returns whether a payment has no end among the records of its turn.
 fn leaves_a_payment(records: &[Record]) -> bool {
     let mut left = BTreeSet::new();
     for record in records {
@@ -78,7 +78,7 @@ fn leaves_a_payment(records: &[Record]) -> bool {
     !left.is_empty()
 }
 
-/// Records of all sessions that are shown, after a cursor.
+/// Returns records of all visible sessions after a cursor.
 pub fn feed(rows: &dyn ReadRows, after: FeedCursor, limit: usize) -> Result<Vec<FeedRecord>, Error> {
     let mut names = TurnNames::default();
     let mut sessions: BTreeMap<SessionNo, SessionId> = BTreeMap::new();
@@ -95,8 +95,8 @@ pub fn feed(rows: &dyn ReadRows, after: FeedCursor, limit: usize) -> Result<Vec<
     Ok(out)
 }
 
-/// The turns before and with this message, newest first, until `bytes` of records are read. The cost depends on what is
-/// read, not on how long the session is (R3.14).
+/// Returns the turns up to and including this message, newest first, until `bytes` of records are read. The cost
+/// depends on what is read, not on the length of the session.
 pub fn history(rows: &dyn ReadRows, node: NodeRef, bytes: usize) -> Result<Vec<HistoryTurn>, Error> {
     let mut turns = Vec::new();
     let mut read = 0;
@@ -128,7 +128,7 @@ pub fn history(rows: &dyn ReadRows, node: NodeRef, bytes: usize) -> Result<Vec<H
     Ok(turns)
 }
 
-/// The message at this place: a record of a begun turn from which the transcript is built.
+/// Returns the address of a message: a record of a begun turn that is part of the transcript.
 pub(super) fn message(rows: &dyn ReadRows, session: &SessionRow, seq: Seq) -> Result<Node, Error> {
     let row = one(rows, session.no, seq)?.filter(|row| row.node);
     let turn = row.and_then(|row| row.turn).map(|no| turn_by_no(rows, no)).transpose()?;
@@ -142,7 +142,7 @@ pub(super) fn message(rows: &dyn ReadRows, session: &SessionRow, seq: Seq) -> Re
     Err(Error::new(Kind::NodeNotFound, detail))
 }
 
-/// Inputs that wait to join the turn that runs, in the order they came.
+/// Returns the inputs that are queued to join the running turn, in order of arrival.
 pub fn joinable(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<(TurnId, Vec<Part>)>, Error> {
     let session = session_row(rows, session)?;
     let mut inputs = Vec::new();
@@ -159,7 +159,7 @@ pub fn joinable(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<(TurnId, 
     Ok(inputs)
 }
 
-/// Recomputes the hash chain of a session from its rows (R3.10).
+/// Recomputes the hash chain of a session from its rows, and returns the number of records.
 pub fn verify(rows: &dyn ReadRows, session: SessionId) -> Result<u64, Error> {
     const PAGE: usize = 256;
     let session = session_row(rows, session)?;
@@ -202,7 +202,7 @@ fn broken(session: &SessionRow, seq: Seq, how: &str) -> Error {
     Error::new(Kind::RecordCorrupt, format!("record {seq} breaks the chain: {how}")).at(at)
 }
 
-/// Sessions, newest first.
+/// Returns sessions, newest first.
 pub fn sessions(
     rows: &dyn ReadRows,
     before: Option<SessionId>,
@@ -213,12 +213,12 @@ pub fn sessions(
     rows.sessions(reach, before, limit)?.into_iter().map(|session| session_view(rows, session)).collect()
 }
 
-/// One session.
+/// Returns one session.
 pub fn session(rows: &dyn ReadRows, id: SessionId) -> Result<SessionView, Error> {
     session_view(rows, session_row(rows, id)?)
 }
 
-/// The session with a caller's key.
+/// Returns the session with a caller's key.
 pub fn session_by_key(rows: &dyn ReadRows, key: &str) -> Result<SessionView, Error> {
     let session = rows.session_by_key(rows.access().reach.home(), key)?;
     let session = session
@@ -260,14 +260,14 @@ fn session_view(rows: &dyn ReadRows, session: SessionRow) -> Result<SessionView,
     })
 }
 
-/// One turn.
+/// Returns one turn.
 pub fn turn(rows: &dyn ReadRows, id: TurnId) -> Result<TurnView, Error> {
     let turn = turn_row(rows, id)?;
     let session = referred("session", rows.session(turn.session)?)?;
     turn_view(rows, &session, &turn)
 }
 
-/// How much there is to do, counted up to [`COUNTED`].
+/// Returns how much work is outstanding, counted up to [`COUNTED`].
 pub fn load(rows: &dyn ReadRows) -> Result<Load, Error> {
     rows.access().need_everything()?;
     let count = |state| Ok::<_, Error>(rows.sessions_in(state, SessionNo(0), COUNTED)?.len());
@@ -278,7 +278,7 @@ pub fn load(rows: &dyn ReadRows) -> Result<Load, Error> {
     Ok(Load { ready, leased, held, owed, provider_waits, last_ends: last_ends(rows)? })
 }
 
-/// Counts sessions by how their last turn ended, where it was not answered.
+/// Counts sessions by how their last turn ended, without those that were answered.
 fn last_ends(rows: &dyn ReadRows) -> Result<Vec<(LastEnd, usize)>, Error> {
     let mut counts = Vec::new();
     for end in LastEnd::all() {
@@ -295,7 +295,7 @@ fn last_ends(rows: &dyn ReadRows) -> Result<Vec<(LastEnd, usize)>, Error> {
     Ok(counts)
 }
 
-/// Turns of a session, in the order they were accepted.
+/// Returns turns of a session, in the order they were accepted.
 pub fn turns(
     rows: &dyn ReadRows,
     session: SessionId,
@@ -321,7 +321,7 @@ fn turn_view(rows: &dyn ReadRows, session: &SessionRow, turn: &TurnRow) -> Resul
     })
 }
 
-/// How a turn ended, from its terminal record.
+/// Returns how a turn ended, from its terminal record.
 pub(super) fn end_of(rows: &dyn ReadRows, turn: &TurnRow) -> Result<End, Error> {
     let row = referred("record", one(rows, turn.session, referred("record", turn.ended)?)?)?;
     match decode(rows, row, Some(turn.id))?.fact {
@@ -333,7 +333,7 @@ pub(super) fn end_of(rows: &dyn ReadRows, turn: &TurnRow) -> Result<End, Error> 
     }
 }
 
-/// Why a turn is to stop, if somebody asked for it.
+/// Returns the reason given for cancelling a turn, if it is to stop.
 pub fn cancel_reason(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<String>, Error> {
     let turn = turn_row(rows, turn)?;
     if !turn.cancelled {
@@ -347,18 +347,18 @@ pub fn cancel_reason(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<String>
     }))
 }
 
-/// The completion key of a wait. Whoever has it can resolve the wait.
+/// Returns the completion key of a wait. The holder of the key can resolve the wait.
 pub fn key_of(rows: &dyn ReadRows, turn: TurnId, wait: ReplayKey) -> Result<CompletionKey, Error> {
     rows.access().need(Scope::Run)?;
     rows.sign(turn_row(rows, turn)?.id, wait)
 }
 
-/// Sessions that were forked from this one.
+/// Returns the sessions that were forked from this one.
 pub fn forks(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<SessionId>, Error> {
     rows.forks(session_row(rows, session)?.no)
 }
 
-/// Calls whose outcome nobody knows, with what the journal has of them.
+/// Returns calls of unknown outcome, with their details from the journal.
 pub fn unknown(
     rows: &dyn ReadRows,
     after: Option<(Millis, CallId)>,
@@ -388,7 +388,7 @@ fn unknown_call(rows: &dyn ReadRows, claim: &ClaimRow) -> Result<Option<UnknownC
     }))
 }
 
-/// Turns that wait for something of this kind.
+/// Returns turns that wait for something of this kind.
 pub fn waiting(rows: &dyn ReadRows, kind: WaitKind, limit: usize) -> Result<Vec<WaitingTurn>, Error> {
     let waiting = |(turn, wait)| {
         let turn = turn_by_no(rows, turn)?;
@@ -398,7 +398,7 @@ pub fn waiting(rows: &dyn ReadRows, kind: WaitKind, limit: usize) -> Result<Vec<
     rows.waiting(rows.access().reach, kind, limit)?.into_iter().map(waiting).collect()
 }
 
-/// An attachment of a session, or of the sessions it was forked from: their messages are its own.
+/// Returns an attachment of a session or of the sessions it was forked from, whose messages it shares.
 pub fn attachment(
     rows: &dyn ReadRows,
     session: SessionId,
@@ -421,7 +421,7 @@ fn attachment_row(rows: &dyn ReadRows, session: SessionId, id: AttachmentId) -> 
     }
 }
 
-/// The attachments that a session itself uses.
+/// Returns the attachments that a session itself uses.
 pub fn attachments(
     rows: &dyn ReadRows,
     session: SessionId,
@@ -438,7 +438,7 @@ fn attachment_view(row: AttachmentRow) -> AttachmentView {
     AttachmentView { attachment, bytes, lies }
 }
 
-/// What was kept of the reply that a turn was getting: the pieces that follow each other, as one.
+/// Returns the stored text of the reply that a turn was receiving. Adjacent pieces are joined.
 pub fn said(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<Said>, Error> {
     let row = turn_row(rows, turn)?;
     let mut whole: Option<Said> = None;
@@ -452,7 +452,7 @@ pub fn said(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<Said>, Error> {
     Ok(whole)
 }
 
-/// The bytes with this hash.
+/// Returns the bytes with this hash, after verifying them.
 pub fn blob(rows: &dyn ReadRows, hash: Hash) -> Result<Vec<u8>, Error> {
     let bytes = rows.blob(hash)?.ok_or_else(|| no_blob(hash))?;
     if Hash::of(&bytes) != hash {
@@ -461,7 +461,7 @@ pub fn blob(rows: &dyn ReadRows, hash: Hash) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// Some bytes of an attachment whose content lies here. They are not held against its hash.
+/// Returns a range of the bytes of an attachment stored in the database. They are not verified against the hash.
 pub fn attached(
     rows: &dyn ReadRows,
     session: SessionId,
@@ -472,7 +472,7 @@ pub fn attached(
     rows.blob_range(hash, range)?.ok_or_else(|| no_blob(hash))
 }
 
-/// The configuration that a turn began under; before it began, the one that it was accepted for.
+/// Returns the configuration under which a turn began. Before it began, returns the one for which it was accepted.
 pub fn package(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<u8>, Error> {
     let records = turn_records(rows, turn)?;
     let named = records.iter().rev().find_map(|record| match &record.fact {
@@ -496,7 +496,7 @@ fn no_blob(hash: Hash) -> Error {
     Error::new(Kind::BlobNotFound, format!("no blob has the hash {hash}"))
 }
 
-/// A value of a session.
+/// Returns a value of a session.
 pub fn value(rows: &dyn ReadRows, session: SessionId, name: &str) -> Result<Option<Value>, Error> {
     let session = session_row(rows, session)?;
     let json = rows.value(session.no, name)?;
@@ -505,7 +505,7 @@ pub fn value(rows: &dyn ReadRows, session: SessionId, name: &str) -> Result<Opti
     })
 }
 
-/// Names of a session's values.
+/// Returns the names of a session's values.
 pub fn value_names(
     rows: &dyn ReadRows,
     session: SessionId,
@@ -515,13 +515,13 @@ pub fn value_names(
     rows.value_names(session_row(rows, session)?.no, prefix, limit)
 }
 
-/// One record's row.
+/// Returns the row of one record.
 pub(super) fn one(rows: &dyn ReadRows, session: SessionNo, seq: Seq) -> Result<Option<RecordRow>, Error> {
     let range = RecordRange { session, turn: None, nodes_only: false, from: seq, to: seq, limit: 1 };
     Ok(rows.records(range)?.pop())
 }
 
-/// A row address as the rest of the system says it.
+/// Converts a row address to a reference with the session's id.
 pub(super) fn node_ref(rows: &dyn ReadRows, node: Node) -> Result<NodeRef, Error> {
     let session = referred("session", rows.session(node.session)?)?;
     Ok(NodeRef { session: session.id, seq: node.seq })
@@ -545,7 +545,7 @@ pub(super) fn decode(rows: &dyn ReadRows, row: RecordRow, turn: Option<TurnId>) 
     Ok(Record { seq, turn, at, hash, fact })
 }
 
-/// Turn ids by number, each looked up once.
+/// A cache of turn ids by number.
 #[derive(Default)]
 pub(super) struct TurnNames(BTreeMap<TurnNo, TurnId>);
 

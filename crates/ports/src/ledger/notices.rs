@@ -1,7 +1,7 @@
-//! Whom to tell again that a question for approval waits: reminders and escalation, each given once.
+//! Sends reminders and escalations for pending approval requests, each once.
 //!
-//! A notice and its record are one write, so nobody is told twice and nobody is forgotten, whoever dies. It is due only while its
-//! turn waits for the answer.
+//! A notice and its record are one write. So a crash neither repeats nor loses a notice. A notice is due only while
+//! its turn waits for the decision.
 use super::{append, lookup, referred, turn_by_no};
 use crate::rows::{NoticeRow, ReadRows, Rows, SessionRow, TurnNo, TurnRow};
 use crate::store::SessionState;
@@ -12,7 +12,7 @@ use outlast_vocab::record::Fact;
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Millis, ReplayKey};
 
-/// Sets when people are told again of what a turn waits for, and forgets what it does not wait for any more.
+/// Schedules the notices for the approvals that a turn waits for, and deletes those it no longer waits for.
 pub(super) fn arm(
     rows: &mut dyn Rows,
     session: &SessionRow,
@@ -45,7 +45,7 @@ pub(super) fn arm(
     there.iter().try_for_each(|stale| disarm(rows, turn.no, &stale.key))
 }
 
-/// Who is asked, if they are to be told again.
+/// Returns who is asked, if the request has reminders or an escalation.
 fn ask_of(
     rows: &dyn Rows,
     session: &SessionRow,
@@ -60,18 +60,18 @@ fn ask_of(
     }))
 }
 
-/// Tells nobody again: the question is decided, or is another one now.
+/// Deletes the notices of a request that is decided or has changed.
 pub(super) fn disarm(rows: &mut dyn Rows, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
     rows.delete_notice(turn, key)
 }
 
-/// The notices of a question that were given.
+/// Returns the notices of a request that were already sent.
 pub(super) fn given(rows: &(impl ReadRows + ?Sized), turn: TurnNo, key: &ReplayKey) -> Result<Given, Error> {
     let found = rows.notices(turn)?.into_iter().find(|row| row.key == *key);
     Ok(found.map(|row| row.given).unwrap_or_default())
 }
 
-/// Gives the notices that are due. What fell due while nobody worked is one reminder.
+/// Sends the notices that are due. Several reminders that became due without a running worker are sent as one.
 pub fn notify(
     rows: &mut dyn Rows,
     now: Millis,

@@ -1,4 +1,4 @@
-//! Organisations, API keys, and what was done in whose name.
+//! Organisations, API keys and the audit log.
 use super::votes::may_speak;
 use crate::orgs::{AuditRange, KeyView, NewKey, Org};
 use crate::page::{Page, rows_for};
@@ -10,19 +10,19 @@ use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use std::fmt;
 
-/// What was done to what, for the audit.
+/// An action for the audit log.
 pub(super) struct Deed<'a> {
-    /// What.
+    /// The action.
     pub act: Act,
-    /// In which organisation.
+    /// The organisation in which it is done.
     pub org: OrgId,
-    /// To what.
+    /// The object of the action.
     pub subject: &'a dyn fmt::Display,
-    /// What else a person wants to know of it.
+    /// Further details for people.
     pub detail: String,
 }
 
-/// Notes what is being done in the transaction that does it, and refuses who may not.
+/// Adds an audit entry in the transaction of the action, and refuses callers without permission.
 pub(super) fn note(rows: &mut dyn Rows, deed: Deed<'_>, at: Millis) -> Result<(), Error> {
     let Deed { act, org, subject, detail } = deed;
     let access = rows.access();
@@ -32,7 +32,7 @@ pub(super) fn note(rows: &mut dyn Rows, deed: Deed<'_>, at: Millis) -> Result<()
     rows.note(&AuditRow { no: 0, at, org, by, act, subject, detail })
 }
 
-/// What resolving a wait is called, with what is told of it.
+/// Returns the action and the details under which resolving a wait is audited.
 pub(super) fn resolving(
     access: &Access,
     key: &ReplayKey,
@@ -50,12 +50,12 @@ pub(super) fn resolving(
     if !key.is_approval() {
         return Ok((Act::Resolve, format!("{key} {how}")));
     }
-    // Whatever is no approval is a no.
+    // A resolution that is not an approval is a denial.
     may_speak(access, &access.by.name())?;
     Ok((Act::Deny, how))
 }
 
-/// Makes an organisation.
+/// Creates an organisation.
 pub fn create_org(rows: &mut dyn Rows, org: &Org) -> Result<(), Error> {
     rows.access().need_everything()?;
     if org.name.as_str().starts_with("org_") {
@@ -74,19 +74,19 @@ pub fn create_org(rows: &mut dyn Rows, org: &Org) -> Result<(), Error> {
     note(rows, Deed { act: Act::CreateOrg, org: org.id, subject: &org.id, detail }, org.created)
 }
 
-/// The organisation with this id.
+/// Returns the organisation with this id.
 pub fn org(rows: &dyn ReadRows, id: OrgId) -> Result<Org, Error> {
     let found = rows.org(id)?;
     found.ok_or_else(|| Error::new(Kind::OrgNotFound, format!("no organisation has the id {id}")))
 }
 
-/// The organisation with this name.
+/// Returns the organisation with this name.
 pub fn org_by_name(rows: &dyn ReadRows, name: &str) -> Result<Org, Error> {
     let found = rows.org_by_name(name)?;
     found.ok_or_else(|| Error::new(Kind::OrgNotFound, format!("no organisation is called `{name}`")))
 }
 
-/// The organisations that are shown, by name.
+/// Returns the visible organisations, by name.
 pub fn orgs_after(
     rows: &dyn ReadRows,
     after: Option<&str>,
@@ -96,7 +96,7 @@ pub fn orgs_after(
     Page::of(orgs, limit, |org| org.name.to_string(), |org| Ok(Some(org)))
 }
 
-/// Makes an API key that may do no more than whoever makes it.
+/// Creates an API key. Its scopes must be within those of the caller.
 pub fn create_key(rows: &mut dyn Rows, key: NewKey, now: Millis) -> Result<(), Error> {
     let NewKey { id, org, by, scopes, seal, expires } = key;
     self::org(rows, org)?;
@@ -114,7 +114,7 @@ pub fn create_key(rows: &mut dyn Rows, key: NewKey, now: Millis) -> Result<(), E
     note(rows, Deed { act: Act::CreateKey, org, subject: &id, detail }, now)
 }
 
-/// Ends the life of an API key; one that was revoked before stays as it was.
+/// Revokes an API key. A key that was already revoked stays unchanged.
 pub fn revoke_key(rows: &mut dyn Rows, id: KeyId, now: Millis) -> Result<KeyView, Error> {
     let found = rows.key(id)?;
     let mut row =
@@ -128,14 +128,14 @@ pub fn revoke_key(rows: &mut dyn Rows, id: KeyId, now: Millis) -> Result<KeyView
     Ok(row.into())
 }
 
-/// The API keys that are shown.
+/// Returns the visible API keys.
 pub fn keys(rows: &dyn ReadRows, after: Option<KeyId>, limit: usize) -> Result<Page<KeyView, KeyId>, Error> {
     rows.access().need(Scope::Admin)?;
     let keys = rows.keys(rows.access().reach, after, rows_for(limit))?;
     Page::of(keys, limit, |row| row.id, |row| Ok(Some(row.into())))
 }
 
-/// What an API key gives access to. A key that is not there takes as long to refuse as one that is wrong (S31).
+/// Returns the access that an API key gives. Refusing an unknown key takes as long as refusing a wrong one.
 pub fn admit(rows: &dyn ReadRows, key: &ApiKey, now: Millis) -> Result<Access, Error> {
     let row = rows.key(key.id)?;
     let kept = row.as_ref().map_or(Hash::ZERO, |row| row.seal);
@@ -147,7 +147,7 @@ pub fn admit(rows: &dyn ReadRows, key: &ApiKey, now: Millis) -> Result<Access, E
     }
 }
 
-/// What was done, in order.
+/// Returns the entries of the audit log, in order.
 pub fn audit(rows: &dyn ReadRows, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
     rows.access().need(Scope::Admin)?;
     rows.audit(rows.access().reach, range)

@@ -1,4 +1,4 @@
-//! Outputs that are to be delivered. Why none is lost: [`crate::outbox`].
+//! The outbox of outputs for sinks. [`crate::outbox`] explains why none is lost.
 use super::orgs::{Deed, note};
 use super::outputs::{about, moments};
 use super::{lookup, referred, turn_by_no};
@@ -12,13 +12,13 @@ use outlast_vocab::access::{Act, Reach};
 use outlast_vocab::id::{DeliveryId, SessionId, TurnId};
 use outlast_vocab::{Error, Failure, Kind, Millis};
 
-/// Records that are looked at in one transaction.
+/// Records scanned in one transaction.
 const SCANNED: usize = 500;
 
-/// Deliveries under way among which those of dead workers are looked for.
+/// Running deliveries that are searched for those of dead workers.
 const LOOKED_AT: usize = 1_000;
 
-/// Notes sinks that are new.
+/// Registers new sinks.
 pub fn subscribe(rows: &mut dyn Rows, subscriptions: &[Subscription], now: Millis) -> Result<(), Error> {
     rows.access().need_everything()?;
     for Subscription { name, begins, .. } in subscriptions {
@@ -33,7 +33,7 @@ pub fn subscribe(rows: &mut dyn Rows, subscriptions: &[Subscription], now: Milli
     Ok(())
 }
 
-/// What there is to deliver to a sink.
+/// Returns whether there is something to deliver to a sink, and when.
 pub fn outlook(rows: &dyn ReadRows, sink: &str, now: Millis) -> Result<Outlook, Error> {
     let cursor = find(rows, sink)?.cursor;
     let next = rows.next_delivery(sink)?;
@@ -42,14 +42,14 @@ pub fn outlook(rows: &dyn ReadRows, sink: &str, now: Millis) -> Result<Outlook, 
     Ok(Outlook { is_due, next })
 }
 
-/// Deliveries that dead workers had taken.
+/// Returns the deliveries that dead workers hold.
 fn left(rows: &dyn ReadRows, sink: &str) -> Result<Vec<DeliveryRow>, Error> {
     let mut taken = rows.deliveries_taken(sink, LOOKED_AT)?;
     taken.retain(|row| row.worker.is_some_and(|worker| rows.is_dead(worker)));
     Ok(taken)
 }
 
-/// Looks at what ended since, and takes what is due.
+/// Scans the feed since the last call, and takes the deliveries that are due.
 pub fn collect(rows: &mut dyn Rows, collect: &Collect) -> Result<Vec<Due>, Error> {
     let Collect { subscription, now, limit, .. } = collect;
     scan(rows, subscription, *now)?;
@@ -63,7 +63,7 @@ pub fn collect(rows: &mut dyn Rows, collect: &Collect) -> Result<Vec<Due>, Error
     Ok(due)
 }
 
-/// Makes a delivery of everything behind the cursor of a sink that it wants, and moves the cursor.
+/// Adds a delivery for every wanted output after the cursor of a sink, and moves the cursor.
 fn scan(rows: &mut dyn Rows, subscription: &Subscription, now: Millis) -> Result<(), Error> {
     let sink = find(rows, &subscription.name)?;
     let page = rows.feed(Reach::Everything, sink.cursor, SCANNED)?;
@@ -72,7 +72,7 @@ fn scan(rows: &mut dyn Rows, subscription: &Subscription, now: Millis) -> Result
     for (_, record) in page {
         let Some(no) = record.turn else { continue };
         let session = referred("session", rows.session(record.session)?)?;
-        // What came from a file was delivered where it happened.
+        // Imported records were delivered where they were written.
         if record.seq <= session.imported {
             continue;
         }
@@ -92,7 +92,7 @@ fn scan(rows: &mut dyn Rows, subscription: &Subscription, now: Millis) -> Result
     rows.put_sink(&SinkRow { cursor, ..sink })
 }
 
-/// Takes one delivery, unless it was begun so often that it is given up.
+/// Takes one delivery. Gives it up if all its attempts were started.
 fn take(rows: &mut dyn Rows, collect: &Collect, row: DeliveryRow) -> Result<Option<Due>, Error> {
     let tries = row.attempts.saturating_sub(row.forgiven);
     if tries >= collect.attempts {
@@ -128,7 +128,7 @@ fn output(rows: &dyn ReadRows, row: &DeliveryRow, sent: Millis) -> Result<Output
     })
 }
 
-/// The id of an output for a sink, the same for ever. A turn ends once, so its end needs no place.
+/// Returns the id of an output for a sink, which never changes. A turn ends once, so its end needs no position.
 fn id(sink: &str, turn: TurnId, moment: Moment, topic: Topic) -> DeliveryId {
     let Moment { seq, nth } = moment;
     let turn = turn.to_u128().to_be_bytes();
@@ -138,7 +138,7 @@ fn id(sink: &str, turn: TurnId, moment: Moment, topic: Topic) -> DeliveryId {
     }
 }
 
-/// What a delivery tells of, and what it is called.
+/// Returns a delivery's id, session, turn and topic.
 fn named(rows: &dyn ReadRows, row: &DeliveryRow) -> Result<(DeliveryId, SessionId, TurnId, Topic), Error> {
     let turn = turn_by_no(rows, row.turn)?;
     let session = referred("session", rows.session(turn.session)?)?;
@@ -146,7 +146,7 @@ fn named(rows: &dyn ReadRows, row: &DeliveryRow) -> Result<(DeliveryId, SessionI
     Ok((id(&row.sink, turn.id, row.moment, topic), session.id, turn.id, topic))
 }
 
-/// Says that an output was taken. Who says so is right, even if it took longer than it might.
+/// Confirms that an output was delivered. This holds even if the worker exceeded its time.
 pub fn delivered(rows: &mut dyn Rows, attempt: &Attempt) -> Result<(), Error> {
     let Some(row) = tried(rows, attempt)? else { return Ok(()) };
     let sink = find(rows, &attempt.sink)?;
@@ -154,7 +154,7 @@ pub fn delivered(rows: &mut dyn Rows, attempt: &Attempt) -> Result<(), Error> {
     rows.put_sink(&SinkRow { delivered: sink.delivered + 1, ..sink })
 }
 
-/// Says why an output was not taken, and when it is due again.
+/// Records why an attempt failed, and when the delivery is due again.
 pub fn undelivered(
     rows: &mut dyn Rows,
     attempt: &Attempt,
@@ -170,7 +170,7 @@ pub fn undelivered(
     }
 }
 
-/// The delivery of an attempt, unless somebody else delivered it, or its session is gone.
+/// Returns the delivery of an attempt. `None` if it was already delivered or its session is deleted.
 fn tried(rows: &dyn ReadRows, attempt: &Attempt) -> Result<Option<DeliveryRow>, Error> {
     rows.access().need_everything()?;
     match rows.turn_by_id(attempt.turn)? {
@@ -179,7 +179,7 @@ fn tried(rows: &dyn ReadRows, attempt: &Attempt) -> Result<Option<DeliveryRow>, 
     }
 }
 
-/// All sinks, by name.
+/// Returns all sinks, by name.
 pub fn sinks(rows: &dyn ReadRows) -> Result<Vec<SinkView>, Error> {
     rows.access().need_everything()?;
     let view = |SinkRow { name, since, cursor, delivered }: SinkRow| {
@@ -189,7 +189,7 @@ pub fn sinks(rows: &dyn ReadRows) -> Result<Vec<SinkView>, Error> {
     rows.sinks()?.into_iter().map(view).collect()
 }
 
-/// What is not delivered to a sink yet, the oldest first.
+/// Returns the outputs that are not yet delivered to a sink, oldest first.
 pub fn deliveries(
     rows: &dyn ReadRows,
     sink: &str,
@@ -205,7 +205,7 @@ pub fn deliveries(
     Page::of(rows.deliveries(sink, after, rows_for(limit))?, limit, DeliveryRow::place, view)
 }
 
-/// Gives one delivery of a sink, or all that are dead, all attempts anew.
+/// Retries one delivery of a sink, or all that were given up, with all attempts again.
 pub fn redeliver(
     rows: &mut dyn Rows,
     sink: &str,
@@ -219,7 +219,7 @@ pub fn redeliver(
             Some(only) => named(rows, &row)?.0 == only,
             None => row.due_at.is_none(),
         };
-        // Whoever has it now goes on; it is not given to two.
+        // A delivery that a worker holds is skipped, so that two workers never hold it.
         if wanted && row.worker.is_none() {
             let due_at = Some(now.min(LATEST));
             rows.put_delivery(&DeliveryRow { forgiven: row.attempts, due_at, ..row })?;
@@ -240,7 +240,7 @@ pub fn redeliver(
     }
 }
 
-/// A sink. They are the operator's: outputs of every organisation go there.
+/// Returns a sink. Sinks belong to the operator, because they get the outputs of every organisation.
 fn find(rows: &dyn ReadRows, sink: &str) -> Result<SinkRow, Error> {
     rows.access().need_everything()?;
     rows.sink(sink)?.ok_or_else(|| {

@@ -1,7 +1,7 @@
-//! What is told of a turn, read from its records: how it ended, and whose approval it wants.
+//! Derives outputs from the records of a turn: how it ended, and which approvals it requests.
 //!
-//! A question is asked once, though its turn may park on it again and again: the first record that names the wait is the one that
-//! is told.
+//! An approval request is an output once, although its turn may park on it repeatedly. The first record that names
+//! the wait produces the output.
 use super::{lookup, referred};
 use crate::outbox::Subscription;
 use crate::rows::{ReadRows, RecordRow, SessionRow, TurnRow};
@@ -13,7 +13,7 @@ use outlast_vocab::record::{Fact, Record, Seq};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Kind, ReplayKey};
 
-/// What a record says that a sink wants to be told.
+/// Returns the events in a record that a sink subscribes to.
 pub(super) fn moments(
     rows: &dyn ReadRows,
     wanted: &Subscription,
@@ -25,7 +25,7 @@ pub(super) fn moments(
         let wants = wanted.wants_end(&lookup::end_of(rows, turn)?);
         return Ok(wants.then_some(Moment { seq, nth: 0 }).into_iter().collect());
     }
-    // Only who wants to hear of approvals pays for reading every record.
+    // Only sinks that subscribe to approvals pay for decoding every record.
     if wanted.on.iter().all(|topic| *topic == Topic::TurnEnded) {
         return Ok(Vec::new());
     }
@@ -44,7 +44,7 @@ pub(super) fn moments(
     Ok(moments)
 }
 
-/// Which of the waits that a turn parks on are questions that nobody was asked before.
+/// Returns which of a turn's waits are approval requests that this record is the first to name.
 fn asked(
     rows: &dyn ReadRows,
     (session, turn): (&SessionRow, &TurnRow),
@@ -63,7 +63,7 @@ fn asked(
     Ok(questions().filter(|(_, wait)| is_new(wait)).map(|(nth, _)| nth).collect())
 }
 
-/// The wait of this key, and the record that first names it.
+/// Returns the wait with this key, and the record that first names it.
 pub(super) fn first_wait<'a>(records: &'a [Record], key: &ReplayKey) -> Option<(Seq, &'a Wait)> {
     records.iter().find_map(|record| match &record.fact {
         Fact::Parked { waits } => waits.iter().find(|wait| wait.key == *key).map(|wait| (record.seq, wait)),
@@ -71,7 +71,7 @@ pub(super) fn first_wait<'a>(records: &'a [Record], key: &ReplayKey) -> Option<(
     })
 }
 
-/// What is told of a turn at a moment.
+/// Returns the output of a turn for an event.
 pub(super) fn about(
     rows: &dyn ReadRows,
     (session, turn): (&SessionRow, &TurnRow),
@@ -102,7 +102,7 @@ pub(super) fn about(
     Ok(About::Approval(notice, Box::new(asking)))
 }
 
-/// The question behind a wait, as it stood when this record was written.
+/// Returns the approval request of a wait, as it was when this record was written.
 fn asking(records: &[Record], turn: &TurnRow, key: &ReplayKey, by: Seq) -> Option<Asking> {
     let (since, call) = records.iter().find_map(|record| held_up(record.clone(), key))?;
     let Decision::Ask(ask) = call.ruling.as_ref()?.decision.clone() else { return None };

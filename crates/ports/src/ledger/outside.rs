@@ -1,9 +1,9 @@
-//! Contents outside the database: their uses, and their deletion in two writes. Why this is safe: [`crate::filed`].
+//! External content: its uses, and its deletion in two writes. [`crate::filed`] explains why this is safe.
 use crate::filed::{Condemn, Outside, Sweeps};
 use crate::rows::{Condemned, OutsideRow, ReadRows, Rows};
 use outlast_vocab::{Error, Hash, Kind, WorkerId};
 
-/// Counts one more use of content that was put outside, unless it may have been deleted since.
+/// Counts one more use of uploaded content, unless it may have been deleted since the upload.
 pub(super) fn use_outside(rows: &mut dyn Rows, outside: &Outside) -> Result<(), Error> {
     let content = outside.attachment.content;
     let row = rows.outside(content)?.unwrap_or(OutsideRow { content, uses: 0, condemned: None });
@@ -20,13 +20,13 @@ pub(super) fn use_again(rows: &mut dyn Rows, content: Hash) -> Result<(), Error>
     rows.put_outside(&OutsideRow { uses: row.uses + 1, ..row })
 }
 
-/// Contents that nothing uses any more. Content is shared over organisations, so only the operator sweeps it.
+/// Returns content that is no longer used. Organisations share content, so only the operator sweeps it.
 pub fn left(rows: &dyn ReadRows, limit: usize) -> Result<Vec<Hash>, Error> {
     rows.access().need_everything()?;
     rows.left(limit)
 }
 
-/// Those of these contents that nothing uses.
+/// Returns those of these contents that nothing uses.
 pub fn unused(rows: &dyn ReadRows, contents: Vec<Hash>) -> Result<Vec<Hash>, Error> {
     rows.access().need_everything()?;
     let mut unused = Vec::new();
@@ -38,7 +38,7 @@ pub fn unused(rows: &dyn ReadRows, contents: Vec<Hash>) -> Result<Vec<Hash>, Err
     Ok(unused)
 }
 
-/// Says that a worker deletes contents now, and which it may.
+/// Marks content for deletion by a worker, and returns what the worker may delete.
 pub fn condemn(rows: &mut dyn Rows, condemn: &Condemn) -> Result<Vec<Hash>, Error> {
     rows.access().need_everything()?;
     let Condemn { contents, worker, now, .. } = condemn;
@@ -61,7 +61,7 @@ pub fn condemn(rows: &mut dyn Rows, condemn: &Condemn) -> Result<Vec<Hash>, Erro
     Ok(taken)
 }
 
-/// Takes back what dead workers said of contents that they had no time to delete.
+/// Removes the marks of dead workers from content that they did not delete.
 pub fn acquit(rows: &mut dyn Rows, condemn: &Condemn) -> Result<(), Error> {
     rows.access().need_everything()?;
     let mut acquitted = Vec::new();
@@ -75,7 +75,7 @@ pub fn acquit(rows: &mut dyn Rows, condemn: &Condemn) -> Result<(), Error> {
     raise(rows, &acquitted)
 }
 
-/// Says that a worker has deleted what it condemned.
+/// Records that a worker has deleted the content it marked.
 pub fn forget(rows: &mut dyn Rows, contents: &[Hash], worker: WorkerId) -> Result<(), Error> {
     rows.access().need_everything()?;
     for content in contents {
@@ -97,7 +97,7 @@ fn raise(rows: &mut dyn Rows, contents: &[Hash]) -> Result<(), Error> {
 }
 
 impl Condemn {
-    /// Whether the last request of a deletion can no longer be under way.
+    /// Returns whether the last request of an earlier deletion can no longer be in flight.
     fn is_over(&self, old: &Condemned) -> bool {
         old.since.after(self.lasts) <= self.now
     }

@@ -1,4 +1,4 @@
-//! Payments whose end is decided and that their authority has not taken yet. Why none is forgotten: [`crate::owed`].
+//! The payment outbox: decisions that the authority has not yet accepted. [`crate::owed`] explains why none is lost.
 use super::{append, lookup, referred, turn_by_no, turn_row};
 use crate::owed::{Owed, Pauses};
 use crate::rows::{ClaimRow, LATEST, OwedRow, ReadRows, Rows, SessionRow, TurnNo, TurnRow};
@@ -10,7 +10,7 @@ use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Keeps what a record says of a payment: it is owed while its end is decided and not taken.
+/// Updates the payment outbox from a record. A payment is in it while its decision is made but not accepted.
 pub(super) fn keep(rows: &mut dyn Rows, turn: TurnNo, payment: &Payment, now: Millis) -> Result<(), Error> {
     if !payment.state.is_owed() {
         return rows.delete_owed(turn, &payment.key);
@@ -19,8 +19,8 @@ pub(super) fn keep(rows: &mut dyn Rows, turn: TurnNo, payment: &Payment, now: Mi
     rows.put_owed(&OwedRow { turn, payment, since: now, attempts: 0, due_at, failure: None })
 }
 
-/// Decides what becomes of the payments of a call once a person has said how it went. What came from a file is decided where it
-/// happened.
+/// Decides the payments of a call after a person stated the call's outcome. Imported payments are skipped: they are
+/// decided where they were made.
 pub(super) fn decide(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
@@ -42,7 +42,7 @@ pub(super) fn decide(
     Ok(())
 }
 
-/// The payments of a call that nobody has decided yet.
+/// Returns the payments of a call that are not decided yet.
 fn open_payments(
     rows: &dyn Rows,
     session: &SessionRow,
@@ -70,7 +70,7 @@ fn open_payments(
     Ok(payments.into_values().filter(open).collect())
 }
 
-/// Whether no payment of a session is owed. Its money would stay set aside for ever if the session went.
+/// Refuses to delete a session that has payments in the outbox. Their money would stay reserved forever.
 pub(super) fn owes_nothing(rows: &dyn Rows, session: &SessionRow) -> Result<(), Error> {
     let mut owed = 0_usize;
     for row in rows.owed(rows.access().reach, usize::MAX)? {
@@ -86,7 +86,7 @@ pub(super) fn owes_nothing(rows: &dyn Rows, session: &SessionRow) -> Result<(), 
     Err(Error::new(Kind::SessionBusy, detail))
 }
 
-/// What is owed, the oldest first.
+/// Returns the payments in the outbox, oldest first.
 pub fn owed(rows: &dyn ReadRows, limit: usize) -> Result<Vec<Owed>, Error> {
     rows.owed(rows.access().reach, limit)?.into_iter().map(|row| view(rows, row)).collect()
 }
@@ -98,13 +98,13 @@ fn view(rows: &(impl ReadRows + ?Sized), row: OwedRow) -> Result<Owed, Error> {
     Ok(Owed { session: session.id, turn: turn.id, payment, since, attempts, due_at, failure })
 }
 
-/// When an authority is to be told next.
+/// Returns when the next payment is due.
 pub fn next_owed(rows: &dyn ReadRows) -> Result<Option<Millis>, Error> {
     rows.access().need_everything()?;
     rows.next_owed()
 }
 
-/// Takes what is due for one attempt.
+/// Takes the payments that are due for one attempt.
 pub fn take_owed(rows: &mut dyn Rows, pauses: Pauses, now: Millis, limit: usize) -> Result<Vec<Owed>, Error> {
     rows.access().need_everything()?;
     let mut taken = Vec::new();
@@ -118,13 +118,13 @@ pub fn take_owed(rows: &mut dyn Rows, pauses: Pauses, now: Millis, limit: usize)
 }
 
 impl Pauses {
-    /// The pause after an attempt, when there were so many before it.
+    /// Returns the pause after an attempt that had this many attempts before it.
     fn after(self, before: u32) -> Duration {
         self.first.saturating_mul(1 << before.min(16)).min(self.most)
     }
 }
 
-/// Writes down how a payment stands at its authority, unless somebody else did.
+/// Records the authority's answer on a payment, unless it was already recorded.
 pub fn told(rows: &mut dyn Rows, turn: TurnId, payment: Payment, now: Millis) -> Result<Option<Seq>, Error> {
     let Some(row) = owed_here(rows, turn, &payment.key)? else { return Ok(None) };
     let mut turn = turn_by_no(rows, row.turn)?;
@@ -136,7 +136,7 @@ pub fn told(rows: &mut dyn Rows, turn: TurnId, payment: Payment, now: Millis) ->
     Ok(Some(place.seq))
 }
 
-/// Says why the authority did not take it.
+/// Records why the authority did not accept the decision.
 pub fn not_told(
     rows: &mut dyn Rows,
     turn: TurnId,

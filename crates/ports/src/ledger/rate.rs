@@ -1,4 +1,4 @@
-//! Rates: a call is let out in the write that claims it, so processes that ask at the same time never exceed one (R11.7).
+//! Rate limits. The write that claims a call also counts it, so concurrent processes never exceed a limit.
 use super::append;
 use crate::page::{Page, rows_for};
 use crate::rate::{Pacing, RateView, Want, full};
@@ -8,7 +8,8 @@ use outlast_vocab::rate::{Asks, Pace, Paced, Rate, Standing, Taken, take};
 use outlast_vocab::record::Fact;
 use outlast_vocab::{Error, Kind, Millis};
 
-/// Lets calls out, in their order. That one waits or is refused stands in the journal: it has not begun.
+/// Applies the rate limits to calls, in order. A call that waits or is refused has not begun, and the journal records
+/// it.
 pub(super) fn pace(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
@@ -62,7 +63,7 @@ fn let_out(rows: &mut dyn Rows, org: OrgId, want: &Want, now: Millis) -> Result<
     Ok(taken)
 }
 
-/// All rates that were ever asked.
+/// Returns all rate limits that were ever used.
 pub fn rates(
     rows: &dyn ReadRows,
     after: Option<&(OrgId, String)>,

@@ -1,4 +1,4 @@
-//! Takes a retry of an ended turn in: a new turn with the input of the original, in the original's place or in a fork.
+//! Accepts the retry of an ended turn: a new turn with the original's input, in the original's place or in a fork.
 use super::orgs::{Deed, note};
 use super::tree::{fork_session, move_head};
 use super::turn::{NewTurn, take_in};
@@ -10,8 +10,8 @@ use outlast_vocab::effect::Place;
 use outlast_vocab::record::{self, Delivery, End, Fact};
 use outlast_vocab::{Error, Hash, Kind};
 
-/// Retries a turn that ended. If a retry of it is under way or has an answer, that one is returned; if that one ended without an
-/// answer too, it is retried in turn.
+/// Retries a turn that ended. If a retry of it is running or was answered, that retry is returned. If the retry ended
+/// without an answer too, it is the one that is retried.
 pub fn retry(rows: &mut dyn Rows, retry: Retry) -> Result<Accepted, Error> {
     rows.access().need(Scope::Run)?;
     let mut original = turn_row(rows, retry.turn)?;
@@ -48,7 +48,7 @@ pub fn retry(rows: &mut dyn Rows, retry: Retry) -> Result<Accepted, Error> {
         let detail = format!("the first record of {} is not its input", original.id);
         return Err(Error::new(Kind::RecordCorrupt, detail));
     };
-    // Its own key is taken, and what joined a turn then begins one now.
+    // The original's key is in use. An input that joined a turn now begins one.
     let accepted =
         record::Accepted { key: None, delivery: Delivery::Next, retry_of: Some(original.id), ..input };
     let new =
@@ -56,8 +56,8 @@ pub fn retry(rows: &mut dyn Rows, retry: Retry) -> Result<Accepted, Error> {
     take_in(rows, session, new, (retry.taker, None), retry.now)
 }
 
-/// Refuses a turn that was imported without a proof of this database: its file says which input, which replies and which agent
-/// the retry would take over.
+/// Refuses a turn that was imported without a signature of this database. The file determines which input, replies
+/// and agent the retry would use.
 fn check_origin(session: &SessionRow, turn: &TurnRow) -> Result<(), Error> {
     if turn.accepted > session.foreign {
         return Ok(());
@@ -94,7 +94,7 @@ fn duplicate(rows: &dyn Rows, turn: &TurnRow) -> Result<Accepted, Error> {
     Ok(Accepted { session: session.id, turn: turn.id, duplicate: true, place, work: None })
 }
 
-/// Moves the head back to the message before the original's input, so that the model is shown the input once.
+/// Moves the head back to the message before the original's input, so that the model sees the input once.
 fn step_back(
     rows: &mut dyn Rows,
     mut session: SessionRow,
@@ -125,7 +125,7 @@ fn has_begun(turn: &TurnRow) -> bool {
     turn.last_node.0 > 0
 }
 
-/// What came after a turn on its head, in words; nothing if the head stands where the turn left it.
+/// Describes what came after a turn on its head. Returns `None` if the head is where the turn left it.
 fn later_turn(
     rows: &dyn Rows,
     session: &SessionRow,

@@ -1,4 +1,4 @@
-//! The words of messages: written with them, gone with them, found by whoever may see them.
+//! The search index: words are stored and deleted with their messages, and found by callers who may read them.
 use super::{lookup, referred, session_row, turn_by_no};
 use crate::rows::{ReadRows, Rows, SessionRow};
 use crate::search::{Find, Found};
@@ -8,7 +8,7 @@ use outlast_vocab::record::{Fact, Seq};
 use outlast_vocab::words;
 use outlast_vocab::{Error, limits::Limits};
 
-/// Keeps the words of a record that was just appended.
+/// Indexes the words of a record that was just appended.
 pub(super) fn keep(rows: &mut dyn Rows, session: &SessionRow, seq: Seq, fact: &Fact) -> Result<(), Error> {
     match words::of_fact(fact) {
         Some(words) => rows.put_words(session, seq, &words),
@@ -16,7 +16,7 @@ pub(super) fn keep(rows: &mut dyn Rows, session: &SessionRow, seq: Seq, fact: &F
     }
 }
 
-/// Forgets the words of a session that is about to be deleted: no trace of them stays in the index.
+/// Removes the words of a session that is about to be deleted, so that no trace stays in the index.
 pub(super) fn forget(rows: &mut dyn Rows, session: &SessionRow) -> Result<(), Error> {
     let mut after = Seq(0);
     loop {
@@ -31,7 +31,7 @@ pub(super) fn forget(rows: &mut dyn Rows, session: &SessionRow) -> Result<(), Er
     }
 }
 
-/// Messages that have these words, the newest first.
+/// Returns messages that contain these words, newest first.
 pub fn find(rows: &dyn ReadRows, find: &Find) -> Result<Vec<Found>, Error> {
     let Find { wanted, session, before, limit } = find;
     rows.access().need(Scope::Read)?;

@@ -1,4 +1,4 @@
-//! Writes that shape the tree: fork, rewind, delete; and an operator's word on a call.
+//! Forks, rewinds and deletes sessions, and settles calls of unknown outcome.
 use super::orgs::{Deed, note};
 use super::outside::use_again;
 use super::owed::{decide, owes_nothing};
@@ -12,9 +12,9 @@ use outlast_vocab::id::{CallId, SessionId};
 use outlast_vocab::record::{Fact, Seq, Settled, Verdict};
 use outlast_vocab::{Error, Kind, Limits, Millis, limits};
 
-/// Makes a new head or a new session at a message. No message is copied: the branch refers to the one it follows.
-/// Claims do not fork, so no call can run twice because of it. Values are not versioned, so a session begins with those
-/// of its parent only where the parent itself would go on.
+/// Creates a new head or a new session at a message. No message is copied: the branch refers to the one it follows.
+/// Claims are not forked, so a fork never runs a call twice. Values are not versioned, so a session gets its parent's
+/// values only if it begins at a head of the parent.
 pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
     let Fork { from, at, to, now } = fork;
     let mut parent = session_row(rows, from)?;
@@ -61,7 +61,7 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
     }
 }
 
-/// Opens a session that branches off another one at a message. It belongs to whom the messages belong to.
+/// Opens a session that branches off another one at a message. It belongs to the organisation of its parent.
 fn open_fork(
     rows: &mut dyn Rows,
     parent: &SessionRow,
@@ -79,8 +79,8 @@ fn open_fork(
     Ok(session)
 }
 
-/// Opens the session of a retry. It begins with the values of its parent: calls that are not performed again have written them. If
-/// it branches off before the first message, nothing leads to its parent, so it gets its attachments too.
+/// Opens the session of a retry. It gets its parent's values, because calls that are not repeated have written them.
+/// If it branches off before the first message, it has no link to its parent, so it gets the attachments too.
 pub(super) fn fork_session(
     rows: &mut dyn Rows,
     parent: &SessionRow,
@@ -119,7 +119,7 @@ fn copy_values(rows: &mut dyn Rows, from: SessionNo, to: SessionNo) -> Result<()
     Ok(())
 }
 
-/// Moves a head to an earlier message, or to where the session began. What it leaves stays.
+/// Moves a head to an earlier message, or to the start of the session. The messages after it are kept.
 pub fn rewind(
     rows: &mut dyn Rows,
     session: SessionId,
@@ -164,7 +164,7 @@ fn at_rest(session: &SessionRow) -> Result<(), Error> {
     Err(Error::new(Kind::SessionBusy, detail))
 }
 
-/// Removes a session and everything only it uses.
+/// Deletes a session and everything that only it uses.
 pub fn delete(rows: &mut dyn Rows, session: SessionId, now: Millis) -> Result<(), Error> {
     let session = session_row(rows, session)?;
     at_rest(&session)?;
@@ -183,7 +183,8 @@ pub fn delete(rows: &mut dyn Rows, session: SessionId, now: Millis) -> Result<()
     rows.delete_session(session.no)
 }
 
-/// Says how a call of unknown outcome went. The transcript shows it from then on, and what the call had set aside is paid or freed.
+/// Records the outcome of a call whose outcome was unknown. The transcript then shows it, and the money that the call
+/// reserved is paid or released.
 pub fn settle(rows: &mut dyn Rows, call: CallId, verdict: &Verdict, now: Millis) -> Result<SessionId, Error> {
     let claims = rows.unknown(rows.access().reach, None, usize::MAX)?;
     let claims: Vec<ClaimRow> = claims.into_iter().filter(|claim| claim.call == call).collect();
@@ -199,7 +200,7 @@ pub fn settle(rows: &mut dyn Rows, call: CallId, verdict: &Verdict, now: Millis)
     };
     let detail = detail.to_owned();
     note(rows, Deed { act: Act::Settle, org: session.org, subject: &call, detail }, now)?;
-    // Retries of a turn have its unknown calls too: it is one call, so one verdict settles all of them.
+    // Retries of a turn share its unknown calls. Each is one call, so one verdict settles all its claims.
     for claim in &claims {
         settle_claim(rows, claim, verdict, now)?;
     }

@@ -1,4 +1,4 @@
-//! Writes that take inputs in and move turns on.
+//! Accepts inputs and advances turns.
 use super::budget::{close, forget_wishes, meter, meter_first, must_wait};
 use super::guard::{count_death, release, runs_alone, trial_window};
 use super::notices::{arm, disarm};
@@ -29,7 +29,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Takes an input in; the same key again gives the first turn (R1.3).
+/// Accepts an input. The same key again returns the first turn.
 pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     let Accept {
         target,
@@ -55,7 +55,7 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     } = accept;
     rows.access().need(Scope::Run)?;
     let session = open_session(rows, target, now)?;
-    // Only a key can be used twice, so only then two inputs are compared.
+    // Only inputs with a key can repeat, so only those need a fingerprint.
     let input = key.as_ref().map_or(Hash::ZERO, |_| {
         let said = input_fingerprint(&parts, output.as_ref(), &plugins, &before);
         request.map_or(said, |request| canon::fingerprint(&(said, request)))
@@ -98,15 +98,15 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     take_in(rows, session, new, (taker, first), now)
 }
 
-/// A turn that is about to be taken in.
+/// A turn that is about to be added.
 pub(super) struct NewTurn {
     /// Its id.
     pub id: TurnId,
     /// The fingerprint of its input.
     pub input: Hash,
-    /// The head it is for.
+    /// The head that it is for.
     pub head: String,
-    /// Where that head stands.
+    /// The message at that head.
     pub stands: Option<Node>,
     /// The turn that it retries.
     pub retry_of: Option<TurnNo>,
@@ -114,7 +114,8 @@ pub(super) struct NewTurn {
     pub accepted: record::Accepted,
 }
 
-/// Adds a turn to its session. If the session is free, the taker drives the turn at once, with what is reserved for its first effect.
+/// Adds a turn to its session. If the session is idle, the taker runs the turn immediately, with a reservation for
+/// its first effect.
 pub(super) fn take_in(
     rows: &mut dyn Rows,
     mut session: SessionRow,
@@ -130,7 +131,7 @@ pub(super) fn take_in(
         taker = None;
     }
     let accepted = Seq(session.last_seq.0 + 1);
-    // An input is a message of the tree once its turn begins; one that never begins is none.
+    // An input becomes a message of the tree when its turn begins, and not before.
     let (state, last_node, parent) = match taker {
         Some(_) => (TurnState::Active, accepted, stands),
         None => (TurnState::Queued, Seq(0), None),
@@ -173,7 +174,7 @@ pub(super) fn take_in(
     Ok(Accepted { session: session.id, turn, duplicate: false, place, work })
 }
 
-/// What two inputs under one key must have in common.
+/// Returns the fingerprint that two inputs with the same key must share.
 fn input_fingerprint(
     parts: &[Part],
     output: Option<&Value>,
@@ -188,12 +189,13 @@ fn input_fingerprint(
     }
 }
 
-/// Keeps content that facts name by its hash. It stays: turns of any session may have been begun under it.
+/// Stores content that facts refer to by hash. It is never deleted, because turns of any session may have begun under
+/// it.
 fn put_blobs(rows: &mut dyn Rows, blobs: &[Vec<u8>]) -> Result<(), Error> {
     blobs.iter().try_for_each(|blob| rows.pin_blob(Hash::of(blob), blob))
 }
 
-/// Keeps attachments, counted once for each session that uses them (R12.4).
+/// Stores attachments. Each is counted once per session that uses it.
 fn attach(rows: &mut dyn Rows, session: SessionNo, files: Vec<Filed>) -> Result<(), Error> {
     for file in files {
         if rows.attachment(session, file.attachment().id)?.is_some() {
@@ -215,7 +217,7 @@ fn attach(rows: &mut dyn Rows, session: SessionNo, files: Vec<Filed>) -> Result<
     Ok(())
 }
 
-/// Keeps or forgets what was said of a reply. A reply that begins anew takes the place of the old one.
+/// Stores or deletes the text of a partial reply. A reply that starts again replaces the old one.
 fn keep_partial(rows: &mut dyn Rows, turn: TurnNo, partial: Partial) -> Result<(), Error> {
     match partial {
         Partial::AsItIs => Ok(()),
@@ -229,7 +231,7 @@ fn keep_partial(rows: &mut dyn Rows, turn: TurnNo, partial: Partial) -> Result<(
     }
 }
 
-/// The answer to an input whose key was used before.
+/// Returns the answer to an input whose key was used before.
 fn repeat(
     rows: &dyn Rows,
     session: &SessionRow,
@@ -271,10 +273,10 @@ fn open_session(rows: &mut dyn Rows, target: Target, now: Millis) -> Result<Sess
     Ok(session)
 }
 
-/// Makes a queued turn the active one; where its head stands now is what it follows.
+/// Makes a queued turn the active one. It follows the message that its head is at now.
 fn begin(rows: &mut dyn Rows, session: &mut SessionRow, turn: &mut TurnRow) -> Result<(), Error> {
     turn.state = TurnState::Active;
-    // An input is a message of the tree from here on; one that never begins is none.
+    // The input becomes a message of the tree now, and not before.
     turn.last_node = turn.accepted;
     turn.parent = referred("head", rows.head(session.no, &turn.head)?)?;
     rows.put_turn(turn)?;
@@ -284,7 +286,7 @@ fn begin(rows: &mut dyn Rows, session: &mut SessionRow, turn: &mut TurnRow) -> R
     Ok(())
 }
 
-/// Gives the session to a worker. The raised fence makes every write of the previous holder fail.
+/// Leases the session to a worker. The raised fence makes every write of the previous holder fail.
 fn lease(session: &mut SessionRow, taker: Taker) {
     session.state = SessionState::Leased;
     session.fence = Fence(session.fence.0 + 1);
@@ -314,8 +316,8 @@ fn work_of(
     })
 }
 
-/// Takes sessions that want to be driven. A worker that runs a suspect alone gets none. What is left by a worker that died
-/// counts against its turn, and is held back if that makes it a suspect.
+/// Claims sessions that need a worker. A worker that runs a suspect alone gets no session. If the previous worker
+/// died, that counts against the turn, which is held back if it becomes a suspect.
 pub fn claim(rows: &mut dyn Rows, taker: Taker, now: Millis, limit: usize) -> Result<Vec<Work>, Error> {
     let found = claimable(rows, taker.worker, now, limit)?;
     if found.is_empty() || runs_alone(rows, taker.worker, SessionNo(0))? {
@@ -333,18 +335,18 @@ pub fn claim(rows: &mut dyn Rows, taker: Taker, now: Millis, limit: usize) -> Re
     Ok(works)
 }
 
-/// Whether there is a session that a worker could take now.
+/// Returns whether there is a session that a worker could claim now.
 pub fn has_work(rows: &dyn ReadRows, worker: WorkerId, now: Millis) -> Result<bool, Error> {
     Ok(!claimable(rows, worker, now, 1)?.is_empty())
 }
 
-/// When the next parked turn is due.
+/// Returns when the next parked or held turn is due.
 pub fn next_wake(rows: &dyn ReadRows) -> Result<Option<Millis>, Error> {
     rows.access().need_everything()?;
     rows.next_wake()
 }
 
-/// Sessions that want to be driven: ready, due, or left by a worker that is gone.
+/// Returns sessions that need a worker: ready, due, or left by a dead worker.
 fn claimable(
     rows: &dyn ReadRows,
     worker: WorkerId,
@@ -352,7 +354,7 @@ fn claimable(
     limit: usize,
 ) -> Result<Vec<SessionRow>, Error> {
     rows.access().need_everything()?;
-    // Who waited longest comes first: many fresh inputs must not keep a due or abandoned turn from being taken.
+    // Due and abandoned turns come before fresh inputs, so that many fresh inputs cannot starve them.
     let mut found = rows.sessions_due(now, limit)?;
     found.extend(abandoned(rows, worker, now, limit)?);
     found.extend(rows.sessions_in(SessionState::Ready, SessionNo(0), limit)?);
@@ -360,7 +362,7 @@ fn claimable(
     Ok(found)
 }
 
-/// Leased sessions whose worker is dead or has been silent for longer than its lease.
+/// Returns leased sessions whose worker is dead or has not renewed its lease in time.
 fn abandoned(
     rows: &dyn ReadRows,
     own: WorkerId,
@@ -385,7 +387,7 @@ fn abandoned(
 
 pub(super) fn take(rows: &mut dyn Rows, mut session: SessionRow, taker: Taker) -> Result<Work, Error> {
     let (turn, resumed) = if let Some(no) = session.active {
-        // One that parked has waits until it is taken again; any other was left in the middle.
+        // A parked turn keeps its waits until it is claimed again. Any other turn was interrupted.
         (turn_by_no(rows, no)?, rows.waits(no)?.is_empty())
     } else {
         let mut next = referred("queued turn", rows.queued(session.no, 1)?.into_iter().next())?;
@@ -406,7 +408,8 @@ pub fn renew(rows: &mut dyn Rows, taker: Taker) -> Result<Vec<(SessionId, Fence)
     rows.extend_leases(taker.worker, taker.until)
 }
 
-/// Gives a session back, so that another worker takes it at once; a suspect is held back. It counts nothing against its turn.
+/// Releases a session so that another worker can claim it immediately. A suspect is held back. Nothing is counted
+/// against the turn.
 pub fn hand_back(rows: &mut dyn Rows, lease: &Lease, now: Millis) -> Result<(), Error> {
     let mut session = fenced(rows, lease)?;
     release(&mut session, now);
@@ -414,7 +417,7 @@ pub fn hand_back(rows: &mut dyn Rows, lease: &Lease, now: Millis) -> Result<(), 
     rows.put_session(&session)
 }
 
-/// The session of a lease, if the lease still counts (R3.6).
+/// Returns the session of a lease, if the lease is still valid.
 pub(super) fn fenced(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error> {
     rows.access().need_everything()?;
     let session = session_row(rows, lease.session)?;
@@ -431,7 +434,7 @@ pub(super) fn fenced(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error
     Err(Error::new(Kind::LeaseLost, detail).at(at))
 }
 
-/// Writes what became true: the commit, with its facts drafted. A write with an old fence changes nothing.
+/// Applies a commit whose facts are already encoded. A write with an old fence changes nothing.
 pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result<Receipt, Error> {
     let Commit { lease, now, values, blobs, files, partial, metering, wants, waited, then, .. } = commit;
     let mut session = fenced(rows, &lease)?;
@@ -460,7 +463,7 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
         Some(metering) => meter(rows, &session, &turn, metering, now)?,
         None => None,
     };
-    // What a budget has not enough left for does not go out.
+    // A call that does not fit its budget does not ask the rate limits.
     let paced = match &held {
         Some(Held::No(_)) => Vec::new(),
         Some(Held::Yes { .. }) | None => pace(rows, &mut session, &mut turn, &wants, now)?,
@@ -489,7 +492,7 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
     Ok(Receipt { places, last, input_waits, cancelled, held, paced, after })
 }
 
-/// Everything that follows from a fact changes with it.
+/// Applies everything that follows from a fact, in the same transaction.
 fn project(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
@@ -555,7 +558,8 @@ fn project(
     }
 }
 
-/// Facts that are true only together with rows that another write changes. In a commit they would be a lie.
+/// Returns the error for a fact that a commit may not contain. Such facts are true only with rows that other writes
+/// change.
 fn not_a_workers(fact: &Fact) -> Error {
     let detail = format!("a commit cannot say `{}`: that is for the store to say", fact.name());
     Error::new(Kind::Internal, detail)
@@ -589,7 +593,7 @@ fn claim_batch(
     Ok(())
 }
 
-/// The claim that is about to be settled. It must be open, and made or renewed under the fence that settles it (R6.5).
+/// Returns the claim that is about to be settled. It must be open, and made or renewed under the current fence.
 fn open_claim(rows: &dyn Rows, session: &SessionRow, claim: ClaimRef) -> Result<ClaimRow, Error> {
     let row = rows.claim(session.no, claim)?.filter(|row| !row.unknown && row.fence == session.fence);
     row.ok_or_else(|| not_open(claim))
@@ -602,7 +606,7 @@ fn not_open(claim: ClaimRef) -> Error {
     Error::new(Kind::ClaimMismatch, detail)
 }
 
-/// Forgets what was kept of a question that is decided.
+/// Deletes the votes and notices of an approval request that is decided.
 fn forget(rows: &mut dyn Rows, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
     disarm(rows, turn, key)?;
     forget_votes(rows, turn, key)
@@ -615,7 +619,7 @@ fn forget_questions(rows: &mut dyn Rows, turn: TurnNo) -> Result<(), Error> {
     rows.notices(turn)?.iter().try_for_each(|row| disarm(rows, turn, &row.key))
 }
 
-/// A resolution is read by exactly one wait, and what a wait read is what counts from then on (R7.2).
+/// Checks that a wait reads the stored resolution. If there is no resolution yet, stores the one that the wait read.
 fn read_once(rows: &mut dyn Rows, turn: &TurnRow, key: &ReplayKey, read: &Resolution) -> Result<(), Error> {
     match rows.resolution(turn.no, key)? {
         Some(first) if first == *read => Ok(()),
@@ -631,7 +635,7 @@ fn read_once(rows: &mut dyn Rows, turn: &TurnRow, key: &ReplayKey, read: &Resolu
     }
 }
 
-/// A queued input becomes part of the running turn.
+/// Makes a queued input part of the running turn.
 fn join(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
@@ -640,7 +644,7 @@ fn join(
     now: Millis,
 ) -> Result<(), Error> {
     let mut joined = turn_row(rows, input)?;
-    // It joined the turn that this one retries.
+    // The input joined the turn that this one retries.
     if into.retry_of.is_some() && joined.state == TurnState::Ended {
         return Ok(());
     }
@@ -669,14 +673,15 @@ fn end_turn(
     let (place, _) = append(rows, session, Some(turn), Fact::Ended { end }.into(), now)?;
     turn.state = TurnState::Ended;
     turn.ended = Some(place.seq);
-    // Only a turn that was stopped leaves questions behind.
+    // Only a cancelled turn leaves approval requests behind.
     if turn.cancelled {
         forget_questions(rows, turn.no)?;
     }
     Ok(())
 }
 
-/// Ends the active turn: its head moves to its last message. Every call must have an outcome, be it unknown.
+/// Ends the active turn and moves its head to its last message. Every call must have an outcome, which may be
+/// unknown.
 fn finish(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
@@ -695,7 +700,7 @@ fn finish(
     Ok(())
 }
 
-/// After a turn: the next queued one under the same worker and a raised fence, or rest.
+/// Begins the next queued turn under the same worker and a raised fence, or makes the session idle.
 fn next(rows: &mut dyn Rows, session: &mut SessionRow) -> Result<After, Error> {
     let waiting = if session.queued > 0 { rows.queued(session.no, 1)? } else { Vec::new() };
     let Some(mut turn) = waiting.into_iter().next() else {
@@ -715,8 +720,8 @@ fn next(rows: &mut dyn Rows, session: &mut SessionRow) -> Result<After, Error> {
     Ok(After::Next(Box::new(work_of(rows, session, &turn, records)?)))
 }
 
-/// Holds the turn still, unless what it waits for is there already. Registering and checking are one transaction, so no
-/// wake-up falls between (R7.4).
+/// Parks the turn, unless one of its waits is already resolved or due. Check and registration are one transaction, so
+/// no wake-up in between is missed.
 fn park(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
@@ -746,15 +751,15 @@ fn park(
     Ok(After::Parked)
 }
 
-/// How a turn is to stop.
+/// A request to stop a turn.
 pub struct Stop {
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// Whether what it did is to be taken back.
+    /// Whether to undo what the turn did.
     pub undo: bool,
 }
 
-/// Asks a turn to stop; the request is a fact of its own, so no crash forgets it.
+/// Asks a turn to stop. The request is recorded as a fact, so it survives a crash.
 pub fn cancel(rows: &mut dyn Rows, turn: TurnId, stop: Stop, now: Millis) -> Result<Cancelled, Error> {
     let Stop { reason, undo } = stop;
     let mut turn = turn_row(rows, turn)?;
@@ -787,7 +792,7 @@ pub fn cancel(rows: &mut dyn Rows, turn: TurnId, stop: Stop, now: Millis) -> Res
     Ok(if turn.state == TurnState::Ended { Cancelled::NeverBegan } else { Cancelled::Requested })
 }
 
-/// A parked session wants to be driven again.
+/// Makes a parked session ready to be claimed.
 fn wake(session: &mut SessionRow) {
     if session.state == SessionState::Parked {
         session.state = SessionState::Ready;
@@ -795,7 +800,7 @@ fn wake(session: &mut SessionRow) {
     }
 }
 
-/// Resolves a wait. The first resolution counts, whoever comes later is told it.
+/// Resolves a wait. The first resolution takes effect, and later calls return it.
 pub fn resolve(
     rows: &mut dyn Rows,
     turn: TurnId,
@@ -820,7 +825,7 @@ pub fn resolve(
     Ok(Resolved { first: resolution, yours: true })
 }
 
-/// What somebody says to a question for approval, if that is what resolves a wait.
+/// Returns the vote in a resolution, if the wait is for an approval.
 fn approval_in(key: &ReplayKey, resolution: &Resolution) -> Option<Approval> {
     match resolution {
         Resolution::Ok(word) if key.is_approval() => serde_json::from_value(word.clone()).ok(),
@@ -828,7 +833,7 @@ fn approval_in(key: &ReplayKey, resolution: &Resolution) -> Option<Approval> {
     }
 }
 
-/// Resolves a wait that is not resolved yet, of a turn that is not over.
+/// Resolves a wait that is not resolved yet, of a turn that has not ended.
 pub(super) fn settle_wait(
     rows: &mut dyn Rows,
     mut turn: TurnRow,

@@ -1,4 +1,4 @@
-//! Votes on questions for approval, and what is approved for the rest of a session.
+//! Votes on approval requests, and approvals for the rest of a session.
 use super::notices::given;
 use super::orgs::{Deed, note};
 use super::outputs::first_wait;
@@ -18,17 +18,17 @@ use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, canon, limits};
 
-/// A call that waits for people, or what is shown as one.
+/// A pending approval request for a call, or for another action in the form of a call.
 struct Question {
     call: PreparedCall,
     is_call: bool,
     ruling: Ruling,
     ask: Ask,
-    /// When silence becomes a no.
+    /// When the request is denied if it is not decided.
     deadline: Option<Millis>,
 }
 
-/// Counts a word; decides the question if that completes it.
+/// Counts a vote, and decides the request if the vote completes it.
 pub fn vote(rows: &mut dyn Rows, ballot: Ballot) -> Result<Voted, Error> {
     let Ballot { turn, key, edited, approval, grants_most, now } = ballot;
     let turn = turn_row(rows, turn).map_err(|_| nobody_asks(&key))?;
@@ -42,7 +42,7 @@ pub fn vote(rows: &mut dyn Rows, ballot: Ballot) -> Result<Voted, Error> {
     let session = referred("session", rows.session(turn.session)?)?;
     let Question { call, is_call, ruling, ask, deadline } = question(rows, &session, &turn, &key)?;
     if deadline.is_some_and(|deadline| deadline <= now) {
-        // Whoever drives the turn has not come to see it yet; no word counts any more.
+        // The worker of the turn has not noticed the deadline yet. Votes are no longer accepted.
         let first = Resolution::Timeout;
         settle_wait(rows, turn, &key, first.clone(), now)?;
         return Ok(Voted::Decided(Resolved { first, yours: false }));
@@ -64,7 +64,7 @@ pub fn vote(rows: &mut dyn Rows, ballot: Ballot) -> Result<Voted, Error> {
     };
     match &vote.verdict {
         Verdict::Deny { .. } => votes.clear(),
-        // What was approved before was another call.
+        // Earlier approvals were for the call before this edit.
         Verdict::Edit { .. } => {
             votes.clear();
             forget_votes(rows, turn.no, &key)?;
@@ -97,7 +97,7 @@ pub fn vote(rows: &mut dyn Rows, ballot: Ballot) -> Result<Voted, Error> {
     Ok(Voted::Decided(Resolved { first, yours: true }))
 }
 
-/// A word that came as the resolution of its wait. Where it takes several, each has to be given as what it is.
+/// Counts a vote that came as the resolution of its wait. If several votes are needed, each must be cast as a vote.
 pub(super) fn vote_alone(
     rows: &mut dyn Rows,
     turn: &TurnRow,
@@ -117,7 +117,8 @@ pub(super) fn vote_alone(
     }
 }
 
-/// Agents approve nothing, and nobody approves in the name of another: only the program itself may say for whom it speaks.
+/// Checks that the caller may vote in this name. Agents never approve. Only the program itself may vote in another
+/// name.
 pub(super) fn may_speak(access: &Access, by: &str) -> Result<(), Error> {
     if let Principal::Agent(session) = access.by {
         let detail = format!("the agent of {session} may not approve; agents never do");
@@ -166,7 +167,7 @@ fn question(
     question.ok_or_else(|| nobody_asks(key))
 }
 
-/// What was shown must be what is voted on: an edit in between makes it another question.
+/// Checks that the voter saw the current arguments. An edit makes it another request.
 fn is_as_shown(votes: &[Vote], shown: Option<Hash>) -> Result<(), Error> {
     let Some((by, arguments)) = edit(votes) else {
         return match shown {
@@ -181,7 +182,7 @@ fn is_as_shown(votes: &[Vote], shown: Option<Hash>) -> Result<(), Error> {
     Err(Error::new(Kind::ApprovalNotFound, detail))
 }
 
-/// The change that the votes are for, and who made it.
+/// Returns the edit that the votes are for, and who made it.
 fn edit(votes: &[Vote]) -> Option<(&str, &serde_json::Value)> {
     votes.iter().find_map(|vote| match &vote.verdict {
         Verdict::Edit { arguments } => Some((vote.by.as_str(), arguments)),
@@ -199,7 +200,7 @@ fn deed(vote: &Vote, grants: bool) -> (Act, String) {
     }
 }
 
-/// What was decided by these votes, the last of them this one.
+/// Returns the resolution that these votes decide. `last` is the deciding vote.
 fn word(votes: Vec<Vote>, last: Vote) -> Result<Resolution, Error> {
     let verdict = match (&last.verdict, edit(&votes)) {
         (Verdict::Deny { .. }, _) => last.verdict,
@@ -213,7 +214,7 @@ fn word(votes: Vec<Vote>, last: Vote) -> Result<Resolution, Error> {
         .map_err(|cause| Error::new(Kind::InputInvalid, "the approval does not fit JSON").because(cause))
 }
 
-/// How far a question has come that is not decided.
+/// Returns the progress of an approval request that is not decided.
 pub fn standing(rows: &dyn ReadRows, turn: TurnId, key: &ReplayKey) -> Result<Standing, Error> {
     let turn = turn_row(rows, turn)?.no;
     Ok(Standing { votes: votes_on(rows, turn, key)?, given: given(rows, turn, key)? })
@@ -226,7 +227,7 @@ fn votes_on(rows: &(impl ReadRows + ?Sized), turn: TurnNo, key: &ReplayKey) -> R
     Ok(votes)
 }
 
-/// Forgets the votes on a question that is decided, or is another one now.
+/// Deletes the votes on a request that is decided or was edited.
 pub(super) fn forget_votes(rows: &mut dyn Rows, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
     for row in rows.votes(turn)?.into_iter().filter(|row| row.key == *key) {
         rows.delete_vote(&row)?;
@@ -234,8 +235,8 @@ pub(super) fn forget_votes(rows: &mut dyn Rows, turn: TurnNo, key: &ReplayKey) -
     Ok(())
 }
 
-/// What an approval for the rest of the session would cover. The tool must be defined as it was when the turn began, because
-/// that is what was shown.
+/// Returns what an approval for the rest of the session would cover. The tool's definition must be the one from the
+/// start of the turn, because the voter saw that one.
 fn covered(
     rows: &dyn ReadRows,
     turn: &TurnRow,
@@ -280,14 +281,14 @@ fn grant(
     rows.put_grant(&GrantRow { id, session: session.no, form: covered.form(), tool, rule, labels, by, at })
 }
 
-/// What is approved for the rest of a session.
+/// Returns the approvals for the rest of a session.
 pub fn grants_in(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<Grant>, Error> {
     let session = session_row(rows, session)?;
     let view = |row| view(&session, row);
     Ok(rows.session_grants(session.no)?.into_iter().map(view).collect())
 }
 
-/// What is approved for the rest of sessions.
+/// Returns such approvals of all visible sessions.
 pub fn grants(
     rows: &dyn ReadRows,
     after: Option<(Millis, GrantId)>,
@@ -303,7 +304,7 @@ fn view(session: &SessionRow, row: GrantRow) -> Grant {
     Grant { id, org: session.org, session: session.id, form, tool, rule, labels, by, at }
 }
 
-/// Ends an approval for the rest of a session.
+/// Revokes an approval for the rest of a session.
 pub fn revoke_grant(rows: &mut dyn Rows, id: GrantId, now: Millis) -> Result<Grant, Error> {
     let row = rows.grant(id)?.ok_or_else(|| {
         Error::new(Kind::GrantNotFound, format!("nothing is approved for a session under the id {id}"))
@@ -320,7 +321,7 @@ pub fn revoke_grant(rows: &mut dyn Rows, id: GrantId, now: Millis) -> Result<Gra
     Ok(view(&session, row))
 }
 
-/// Whether what allowed a call is still there, in the transaction that claims the call.
+/// Checks that the approval which allowed a call still exists, in the transaction that claims the call.
 pub(super) fn still_granted(rows: &dyn Rows, session: &SessionRow, granted: &Granted) -> Result<(), Error> {
     let row = rows.grant(granted.id)?;
     if row.is_some_and(|row| row.session == session.no && row.form == granted.form) {

@@ -1,9 +1,10 @@
-//! The rows of one organisation, and no others.
+//! Filters rows to those of one organisation.
 //!
-//! Everything belongs to a session, and a session to an organisation; so a row is shown if its session is. Which
-//! sessions are is remembered for the unit: a unit reads no row twice because of this. What belongs to no session is
-//! decided here, row by row: content by hash is shown once a row was that refers to it, books of workers and sinks are
-//! empty.
+//! Almost every row belongs to a session, and a session to an organisation. A row is visible if its session is. The
+//! visible sessions are cached for the unit of work, so the filter never reads a row twice.
+//!
+//! Rows without a session are decided one by one in this module. Content addressed by hash is visible once a visible
+//! row refers to it. The tables of workers and sinks appear empty.
 use crate::configs::ConfigKind;
 use crate::filed::Sweeps;
 use crate::orgs::{AuditRange, Org};
@@ -27,11 +28,11 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut, Range};
 
-/// Rows as somebody with this access has them.
+/// Rows filtered for this access.
 pub(super) struct Shown<'a, R> {
     rows: R,
     access: &'a Access,
-    /// What was found to be shown in this unit.
+    /// The rows that this unit of work found to be visible.
     seen: RefCell<Seen>,
 }
 
@@ -55,7 +56,7 @@ impl<'a, R> Shown<'a, R> {
         self.access.reach.covers(org)
     }
 
-    /// The smaller of two reaches; nobody asks for two organisations at once.
+    /// Returns the narrower of two reaches. No caller combines two different organisations.
     fn narrowed(&self, of: Reach) -> Reach {
         match self.access.reach {
             Reach::Everything => of,
@@ -91,7 +92,7 @@ impl<'a, R> Shown<'a, R> {
         self.shows_everything() || self.seen.borrow().contents.contains(&content)
     }
 
-    /// What is empty to whoever does not operate the database.
+    /// Returns rows that only the operator of the database sees. Others get the empty default.
     fn for_operators<T: Default>(&self, rows: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         if self.shows_everything() { rows() } else { Ok(T::default()) }
     }
@@ -108,7 +109,7 @@ impl<R: Deref<Target: ReadRows>> Shown<'_, R> {
         Ok(known || self.turn(turn)?.is_some())
     }
 
-    /// Rows of a session, or none at all.
+    /// Returns rows of a session, or the empty default if the session is not visible.
     fn of<T: Default>(
         &self,
         session: SessionNo,
@@ -117,12 +118,12 @@ impl<R: Deref<Target: ReadRows>> Shown<'_, R> {
         if self.is_shown(session)? { rows() } else { Ok(T::default()) }
     }
 
-    /// Rows of a turn, or none at all.
+    /// Returns rows of a turn, or the empty default if the turn is not visible.
     fn of_turn<T: Default>(&self, turn: TurnNo, rows: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         if self.turn_is_shown(turn)? { rows() } else { Ok(T::default()) }
     }
 
-    /// A turn, if its session is shown.
+    /// Returns a turn if its session is visible.
     fn turn_shown(&self, turn: Option<TurnRow>) -> Result<Option<TurnRow>, Error> {
         let Some(turn) = turn else { return Ok(None) };
         Ok(self.is_shown(turn.session)?.then(|| self.turn_seen(turn)))
@@ -137,7 +138,7 @@ impl<R: Deref<Target: ReadRows>> Shown<'_, R> {
     }
 }
 
-/// A write to what was never shown. The ledger knows rows only by looking, so this is a bug of ours.
+/// Returns the error for a write to an invisible row. The ledger learns of rows only by reading, so this is a bug.
 fn foreign() -> Error {
     Error::new(Kind::Internal, "a write was about to change what belongs to another organisation")
 }
@@ -202,7 +203,8 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
     }
 
     fn trials(&self) -> Result<Vec<(SessionNo, WorkerId)>, Error> {
-        // Numbers of sessions and workers, never shown: they decide whether a worker takes an input at once.
+        // Session numbers and worker ids that no user sees. They decide whether a worker may take an input
+        // immediately.
         self.rows.trials()
     }
 
@@ -381,7 +383,7 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         self.rows.purses(self.narrowed(of), after, limit)
     }
 
-    // Whether turns are counted at all tells nobody what others may use.
+    // Whether budgets are set at all does not reveal the budgets of other organisations.
     fn budgets_are_set(&self) -> Result<bool, Error> {
         self.rows.budgets_are_set()
     }
@@ -470,7 +472,7 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         self.rows.package(fingerprint)
     }
 
-    // An input that attaches content counts its uses; that tells nobody who else uses it.
+    // An input that attaches content counts its uses. This does not reveal who else uses the content.
     fn outside(&self, content: Hash) -> Result<Option<OutsideRow>, Error> {
         self.rows.outside(content)
     }
@@ -546,7 +548,7 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         self.rows.audit(self.narrowed(of), range)
     }
 
-    // It signs keys of every organisation.
+    // The secret signs keys of every organisation.
     fn secret(&self) -> Result<[u8; 32], Error> {
         self.access.need_everything()?;
         self.rows.secret()

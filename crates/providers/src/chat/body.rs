@@ -1,4 +1,4 @@
-//! What is sent.
+//! Renders requests.
 use crate::Api;
 use crate::wire::calls::as_text;
 use crate::wire::files::{Shown, is_picture_or_pdf, show};
@@ -37,7 +37,7 @@ struct Body<'a> {
     stream_options: Value,
 }
 
-/// What makes servers of one's own continue the last message; those that do so anyway ignore it.
+/// Makes self-hosted servers continue the last message. Servers that always do so ignore it.
 #[derive(Serialize)]
 struct GoingOn {
     continue_final_message: bool,
@@ -74,7 +74,7 @@ enum Content<'a> {
     Parts(Vec<Value>),
 }
 
-/// The body for a request.
+/// Renders the body of a request.
 pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     let Ask { request, provider, names, .. } = *ask;
     let options = &request.call.options;
@@ -151,7 +151,7 @@ fn said<'a>(ask: &Ask<'a>, message: &'a Message) -> Option<Said<'a>> {
                     json!({ "id": call.id, "type": "function", "function": function })
                 })
                 .collect();
-            // A message of nothing is refused by some servers, and says nothing to the others.
+            // Some servers reject an empty message, and to the others it means nothing.
             if text.is_empty() && tool_calls.is_empty() {
                 return None;
             }
@@ -165,7 +165,7 @@ fn said<'a>(ask: &Ask<'a>, message: &'a Message) -> Option<Said<'a>> {
     }
 }
 
-/// A thought that came from this provider.
+/// Returns a reasoning text if it came from this provider.
 fn thought<'a>(ask: &Ask<'_>, part: &'a Part) -> Option<&'a str> {
     match part {
         Part::Reasoning { text, signature } => {

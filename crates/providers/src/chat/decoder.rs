@@ -1,4 +1,4 @@
-//! What comes back: chunks, a last one with the usage, and `[DONE]`.
+//! Decodes replies: chunks, a last one with the usage, and `[DONE]`.
 use crate::failure::{Provider, Refused};
 use crate::wire::calls::Calls;
 use crate::wire::names::Names;
@@ -56,7 +56,7 @@ struct FunctionDelta<'a> {
     arguments: Option<Cow<'a, str>>,
 }
 
-/// What a reply cost, as both OpenAI APIs count it.
+/// The token counts of a reply, in the format of both OpenAI APIs.
 #[derive(Deserialize)]
 pub(crate) struct Counted {
     #[serde(alias = "input_tokens", default)]
@@ -96,7 +96,7 @@ impl From<Counted> for Usage {
     }
 }
 
-/// A reply while it streams.
+/// The state of decoding a streamed reply.
 pub(crate) struct Chat<'a> {
     provider: Provider<'a>,
     names: Names<'a>,
@@ -109,7 +109,7 @@ pub(crate) struct Chat<'a> {
 }
 
 impl<'a> Chat<'a> {
-    /// Before the first event.
+    /// Creates the state before the first event.
     pub(crate) fn new(provider: Provider<'a>, names: Names<'a>) -> Self {
         let calls = Calls::default();
         Self { provider, names, calls, usage: None, stop: None, thinks: false, refused: false, ended: false }
@@ -144,7 +144,7 @@ impl<'a> Chat<'a> {
     }
 
     fn call(&mut self, delta: CallDelta<'_>) {
-        // A server that gives no index gives its calls whole, one after the other.
+        // A server without indexes sends its calls complete, one after the other.
         let index = delta.index.unwrap_or(self.calls.len() as u64);
         let call = self.calls.at(index);
         if let Some(id) = delta.id
@@ -158,7 +158,7 @@ impl<'a> Chat<'a> {
         }
     }
 
-    /// Signs the thought as this provider's, so that it is sent back to it and to nobody else.
+    /// Signs the reasoning with this provider's name, so that it is only sent back to this provider.
     fn end_thought(&mut self, out: &mut Pieces) {
         if std::mem::take(&mut self.thinks) {
             let signature = Some(proof::seal(self.provider.name, ""));
@@ -187,7 +187,7 @@ fn stop(reason: &str) -> StopReason {
 impl Decode for Chat<'_> {
     fn event(&mut self, _: Option<&str>, data: &str, out: &mut Pieces) -> Result<(), Error> {
         if data.trim() == "[DONE]" {
-            // Without a reason to stop nothing says that the reply is whole.
+            // Without a finish reason the reply may be incomplete.
             if let Some(stop) = self.stop {
                 self.end(stop, out);
             }
@@ -199,7 +199,7 @@ impl Decode for Chat<'_> {
             return Err(self.provider.failed_midway(&error));
         }
         self.usage = chunk.usage.map(Usage::from).or(self.usage);
-        // One answer is asked for; what else comes would be another.
+        // One choice was requested; ignore any others.
         if let Some(choice) = chunk.choices.into_iter().next() {
             self.choice(choice, out);
         }
@@ -210,7 +210,7 @@ impl Decode for Chat<'_> {
     }
 
     fn close(&mut self, out: &mut Pieces) {
-        // Some servers end the body without `[DONE]`; the reason to stop says that nothing is missing.
+        // Some servers end the body without `[DONE]`. The finish reason shows that the reply is complete.
         if let Some(stop) = self.stop
             && !self.ended
         {

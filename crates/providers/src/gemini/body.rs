@@ -1,4 +1,4 @@
-//! What is sent.
+//! Renders requests.
 use crate::wire::calls::{OWN_ID, as_object};
 use crate::wire::files::{Shown, show};
 use crate::wire::schema::told;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 
-/// What the API takes for the proof of a call that another model made.
+/// The signature that the API accepts for a call that another model made.
 const NO_PROOF: &str = "skip_thought_signature_validator";
 
 #[derive(Serialize)]
@@ -26,7 +26,7 @@ struct Body {
     generation_config: Value,
 }
 
-/// The body for a request.
+/// Renders the body of a request.
 pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     let Ask { request, names, .. } = *ask;
     let schema = request.call.output.as_ref();
@@ -86,7 +86,7 @@ fn generation(ask: &Ask<'_>, schema: Option<&Value>) -> Value {
     Value::Object(config)
 }
 
-/// How to think, for a variant like `high` or `8000` (tokens of thought).
+/// Returns the thinking configuration for a variant such as `high` or `8000` (thinking tokens).
 fn thinking(model: &str, variant: Option<&str>) -> Value {
     let mut config = json!({ "includeThoughts": true });
     let budget = variant.and_then(|variant| variant.parse::<u32>().ok());
@@ -107,7 +107,7 @@ fn thinking(model: &str, variant: Option<&str>) -> Value {
     config
 }
 
-/// The conversation, neighbours of one role joined.
+/// Renders the conversation. Adjacent messages of one role are merged.
 fn conversation(ask: &Ask<'_>) -> Vec<Box<RawValue>> {
     let mut said: Vec<(Role, Vec<Value>)> = Vec::new();
     for message in ask.request.messages() {
@@ -139,7 +139,7 @@ fn conversation(ask: &Ask<'_>) -> Vec<Box<RawValue>> {
     said.iter().map(|(role, parts)| raw(&json!({ "role": role.name(), "parts": parts }))).collect()
 }
 
-/// Who speaks. The results of functions come from the user, and stand by themselves.
+/// The role of a message. Function results have the role of the user and are not merged with other messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     User,
@@ -156,7 +156,7 @@ impl Role {
     }
 }
 
-/// Gives a call the id that the provider gave it, if it did.
+/// Sets the id of a call, if the provider assigned one.
 fn identify(id: &ModelCallId, call: &mut Value) {
     if !id.as_str().starts_with(OWN_ID) {
         call["id"] = json!(id);
@@ -167,7 +167,7 @@ fn called(ask: &Ask<'_>, place: usize, call: &ToolUse) -> Value {
     let mut asked = json!({ "name": ask.names.outward(&call.tool), "args": as_object(&call.arguments) });
     identify(&call.id, &mut asked);
     let mut part = json!({ "functionCall": asked });
-    // The first of the calls made together carries the proof, and newer models insist on one.
+    // The first of several parallel calls carries the signature, and newer models require one.
     match proof::open(ask.provider.name, call.signature.as_deref()) {
         Some(signature) => part["thoughtSignature"] = json!(signature),
         None if place == 0 && !is_old(ask.model) => part["thoughtSignature"] = json!(NO_PROOF),

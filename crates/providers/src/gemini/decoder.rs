@@ -1,4 +1,4 @@
-//! What comes back: parts of candidates. Nothing ends the stream but the end of the body, after a reason to stop.
+//! Decodes replies: parts of candidates. A reply is complete when the body ends after a finish reason.
 use crate::failure::{Provider, Refused};
 use crate::wire::calls::{Calls, Open};
 use crate::wire::names::Names;
@@ -86,7 +86,7 @@ impl From<Counted> for Usage {
     }
 }
 
-/// A reply while it streams.
+/// The state of decoding a streamed reply.
 pub(crate) struct Gemini<'a> {
     provider: Provider<'a>,
     names: Names<'a>,
@@ -96,7 +96,7 @@ pub(crate) struct Gemini<'a> {
 }
 
 impl<'a> Gemini<'a> {
-    /// Before the first event.
+    /// Creates the state before the first event.
     pub(crate) fn new(provider: Provider<'a>, names: Names<'a>) -> Self {
         Self { provider, names, calls: Calls::default(), usage: None, stop: None }
     }
@@ -107,7 +107,7 @@ impl<'a> Gemini<'a> {
             thought_signature.map(|signature| (proof::seal(self.provider.name, &signature), signature));
         if let Some(FunctionCall { id, name, args }) = function_call {
             let index = self.calls.len() as u64;
-            // A call without arguments has an empty object of them, which this API leaves out.
+            // The API omits empty arguments; they mean an empty object.
             let arguments = args.unwrap_or_else(|| json!({})).to_string();
             let signature = signature.map(|(sealed, _)| sealed);
             self.calls.push(Open { index, id, name, arguments, signature });
@@ -133,7 +133,7 @@ impl<'a> Gemini<'a> {
         self.stop = Some(match reason {
             "STOP" => StopReason::End,
             "MAX_TOKENS" => StopReason::Length,
-            // The model wrote a call that nobody can read; asked again it rarely does.
+            // The model produced an invalid call. A retry usually succeeds.
             "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" | "MALFORMED_RESPONSE" => {
                 let detail = format!(
                     "`{}` gave up on its reply ({reason}): {}",
@@ -158,7 +158,7 @@ impl Decode for Gemini<'_> {
         if chunk.prompt_feedback.and_then(|feedback| feedback.block_reason).is_some() {
             self.stop = Some(StopReason::Refusal);
         }
-        // One answer is asked for; what else comes would be another.
+        // One candidate was requested; ignore any others.
         if let Some(candidate) = chunk.candidates.into_iter().next() {
             for part in candidate.content.into_iter().flat_map(|content| content.parts) {
                 self.part(part, out);

@@ -1,4 +1,4 @@
-//! What is sent. The prompt is marked for the provider's cache where it ends now and where it ended before.
+//! Renders requests. Cache breakpoints mark the end of the current prompt and the end of the previous one.
 use crate::claude::Claude;
 use crate::wire::calls::as_object;
 use crate::wire::files::{Shown, is_picture_or_pdf, show};
@@ -11,13 +11,13 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
-/// What the tool is called whose arguments are the answer, for models that take no schema for it.
+/// The name of the tool whose arguments are the answer, for models that take no schema.
 const ANSWER: &str = "final_answer";
 
-/// Fewest tokens that may be thought.
+/// The minimum of thinking tokens.
 const THOUGHT_TOKENS_LEAST: u32 = 1_024;
 
-/// Most tokens that are thought, so that of [`Claude::answer_tokens`] something is left for the answer.
+/// The maximum of thinking tokens, so that [`Claude::answer_tokens`] leaves room for the answer.
 const THOUGHT_TOKENS_MOST: u32 = 24_000;
 
 #[derive(Serialize)]
@@ -46,7 +46,7 @@ enum Role {
     Assistant,
 }
 
-/// Neighbours of one role, which the API takes as one message.
+/// Adjacent messages of one role, which the API takes as one message.
 struct Said {
     role: Role,
     content: Vec<Value>,
@@ -58,7 +58,7 @@ impl Said {
         raw(&json!({ "role": role, "content": self.content }))
     }
 
-    /// Marks the end of the message, if there is a block that can be marked.
+    /// Sets a cache breakpoint on the last block that can have one.
     fn marked(mut self) -> Self {
         let can_be =
             |block: &&mut Value| !matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"));
@@ -73,7 +73,7 @@ fn mark(block: &mut Value) {
     block["cache_control"] = json!({ "type": "ephemeral" });
 }
 
-/// How the form of the answer is fixed.
+/// How the answer is constrained to its schema.
 enum Form {
     Free,
     Schema(Value),
@@ -81,21 +81,21 @@ enum Form {
     Told,
 }
 
-/// The body for a request.
+/// Renders the body of a request.
 pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     let Ask { request, names, .. } = *ask;
     let options = &request.call.options;
     let claude = Claude::of(ask.model);
-    // A reply that has begun goes on without thinking: the API takes its beginning only then.
+    // The API accepts the beginning of a reply only without thinking.
     let variant = options.variant.as_deref().filter(|_| request.said.is_empty());
     let max_tokens = options.tokens_most.unwrap_or_else(|| claude.answer_tokens());
     let Thinking { how: thinking, effort } = thinking(claude, variant, max_tokens);
-    // The API takes no temperature from a model that thinks.
+    // The API accepts no temperature with thinking.
     let temperature = options.temperature_milli.filter(|_| thinking.is_none());
     let form = if request.said.is_empty() {
         form(ask, claude, thinking.is_some())
     } else {
-        // Neither a schema nor a forced call goes with a reply that has begun.
+        // A reply with a beginning can have neither a schema nor a forced call.
         request.call.output.as_ref().map_or(Form::Free, |_| Form::Told)
     };
     let answer_tool = matches!(form, Form::Tool(_)).then(|| ANSWER.to_owned());
@@ -135,7 +135,7 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
         mark(last);
     }
     let mut messages = rendered;
-    // Where the prompt ends now, to be read by the next call, and where it ended at the call before.
+    // The end of the current prompt, for the next call to read, and the end of the previous prompt.
     let ends: Vec<usize> =
         (0..said.len()).filter(|place| said[*place].role == Role::User).rev().take(2).collect();
     for place in ends {
@@ -171,15 +171,18 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     Rendered { body, prefix, answering: Answering { withheld: withheld.to_owned(), answer_tool } }
 }
 
-/// How to think, and how hard to try.
+/// The thinking configuration and the effort level.
 #[derive(Default)]
 struct Thinking<'a> {
     how: Option<Value>,
     effort: Option<&'a str>,
 }
 
-/// Thinking for a variant like `high` or `8000` (tokens of thought), within what a reply may have. Thoughts count as tokens of the
-/// reply, here as with every API; at least a quarter is left for the answer. Where too little is left, nothing is thought.
+/// Returns the thinking configuration for a variant such as `high` or `8000` (thinking tokens), within the token limit
+/// of the reply.
+///
+/// Thinking tokens count as tokens of the reply, as in every API. At least a quarter is left for the answer. If too few
+/// tokens are left, thinking is off.
 fn thinking(claude: Claude, variant: Option<&str>, most: u32) -> Thinking<'_> {
     let Some(variant) = variant else { return Thinking::default() };
     if matches!(variant, "none" | "off") {
@@ -190,7 +193,7 @@ fn thinking(claude: Claude, variant: Option<&str>, most: u32) -> Thinking<'_> {
         if claude.thinks_silently() {
             adaptive["display"] = json!("summarized");
         }
-        // A number of tokens is no effort; the model decides.
+        // A number of tokens is not an effort level; the model decides.
         let effort = Some(variant).filter(|variant| variant.parse::<u32>().is_err());
         return Thinking { how: Some(adaptive), effort };
     }
@@ -210,7 +213,7 @@ fn form(ask: &Ask<'_>, claude: Claude, thinks: bool) -> Form {
     let Some(schema) = &ask.request.call.output else { return Form::Free };
     match Strict::Anthropic.of(schema) {
         Some(strict) if claude.takes_schema() => Form::Schema(strict),
-        // A model that thinks cannot be made to call a tool.
+        // A thinking model cannot be forced to call a tool.
         _ if schema["type"] == "object" && !thinks => Form::Tool(ask.schema(schema)),
         _ => Form::Told,
     }
@@ -232,7 +235,7 @@ fn tool_choice(ask: &Ask<'_>, form: &Form) -> Option<Value> {
     }
 }
 
-/// The conversation, neighbours of one role joined.
+/// Renders the conversation. Adjacent messages of one role are merged.
 fn conversation(ask: &Ask<'_>) -> Vec<Said> {
     let mut said: Vec<Said> = Vec::new();
     for message in ask.request.messages() {
@@ -267,7 +270,7 @@ fn conversation(ask: &Ask<'_>) -> Vec<Said> {
 }
 
 fn text_block(text: &str) -> Option<Value> {
-    // The API refuses text without a letter.
+    // The API rejects blank text.
     (!text.trim().is_empty()).then(|| json!({ "type": "text", "text": text }))
 }
 

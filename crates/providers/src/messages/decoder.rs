@@ -1,4 +1,4 @@
-//! What comes back: blocks that start, grow and stop between the start and the stop of a message.
+//! Decodes replies: blocks that start, grow and stop between the start and the stop of a message.
 use crate::failure::{Provider, Refused};
 use crate::wire::calls::Calls;
 use crate::wire::names::Names;
@@ -81,7 +81,7 @@ struct Details {
     thinking_tokens: Option<u64>,
 }
 
-/// A block that has not stopped.
+/// A block that has not stopped yet.
 enum Block {
     Text,
     Thinking { signature: String },
@@ -89,7 +89,7 @@ enum Block {
     Other,
 }
 
-/// A reply while it streams.
+/// The state of decoding a streamed reply.
 pub(crate) struct Messages<'a> {
     provider: Provider<'a>,
     names: Names<'a>,
@@ -102,7 +102,7 @@ pub(crate) struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    /// Before the first event of the answer to this.
+    /// Creates the state before the first event.
     pub(crate) fn new(provider: Provider<'a>, names: Names<'a>, answering: Answering) -> Self {
         Self {
             provider,
@@ -168,7 +168,7 @@ impl<'a> Messages<'a> {
                 let signature = Some(proof::seal(self.provider.name, &signature));
                 out.push_back(ModelEvent::Reasoning { text: String::new(), signature });
             }
-            // Arguments that did not stream were given whole at the start.
+            // Arguments that are not streamed are complete at the start.
             Some(Block::Call { given }) => {
                 let call = self.calls.at(index);
                 if call.arguments.is_empty() && given.as_object().is_some_and(|given| !given.is_empty()) {
@@ -182,7 +182,7 @@ impl<'a> Messages<'a> {
         }
     }
 
-    /// Says text, without the white space that it repeats because it was not shown its own.
+    /// Emits text without the white space that was withheld from the request and that the model repeats.
     fn say(&mut self, text: &str, out: &mut Pieces) {
         let mut text = Cow::Borrowed(text);
         while let (Some(known), Some(said)) = (self.withheld.chars().next(), text.chars().next()) {
@@ -215,7 +215,7 @@ impl<'a> Messages<'a> {
     }
 
     fn end(&mut self, out: &mut Pieces) {
-        // Without a reason to stop nothing says that the reply is whole.
+        // Without a stop reason the reply may be incomplete.
         let Some(mut stop) = self.stop else { return };
         if let Some(answer) = self.answer_tool.as_deref().and_then(|tool| self.calls.take_answer(tool)) {
             say(&answer, out);

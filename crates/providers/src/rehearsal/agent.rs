@@ -1,7 +1,7 @@
-//! The rehearsal model without a script: a few rules that use the built-in tools when asked.
+//! The rehearsal model without a script: a few rules that use the built-in tools if asked.
 //!
-//! A reply answers everything since the model's last reply: results are told in sentences ([`report`]), and what the
-//! user asks for ([`ask`]) becomes calls. It looks at nothing but the messages and tools of the request.
+//! A reply covers everything since the model's last reply. It reports results in sentences ([`report`]) and turns the
+//! user's requests ([`ask`]) into calls. It depends only on the messages and tools of the request.
 mod ask;
 mod report;
 mod said;
@@ -16,7 +16,7 @@ use report::{Report, report};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
-/// What each built-in tool is good for, as a user would ask.
+/// An example request for each built-in tool.
 const EXAMPLES: [(&str, &str); 8] = [
     ("clock", "what time is it?"),
     ("calculator", "what is 2*(3+4)?"),
@@ -28,7 +28,7 @@ const EXAMPLES: [(&str, &str); 8] = [
     ("file_write", "write hello to notes.txt"),
 ];
 
-/// The reply to this request.
+/// Returns the reply to this request.
 pub(super) fn reply(request: ModelRequest<'_>) -> Vec<Cue<'_>> {
     let last = request.turn.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
     let (asked, fresh): (&[ToolUse], _) = match last.map(|last| request.turn.split_at(last + 1)) {
@@ -49,7 +49,7 @@ pub(super) fn reply(request: ModelRequest<'_>) -> Vec<Cue<'_>> {
     answer.into_draft(Draft::new(request)).end()
 }
 
-/// What is said and asked for, while it is put together.
+/// A reply while it is composed.
 struct Answer<'a> {
     tools: &'a [Contract],
     text: String,

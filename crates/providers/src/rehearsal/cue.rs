@@ -1,6 +1,6 @@
-//! A reply as cues, and the player that turns them into a stream.
+//! A reply as a list of cues, and the player that turns them into a stream.
 //!
-//! The player knows time and nothing else; what is said was decided before it begins.
+//! The player only handles time. The content is decided before it starts.
 use futures_util::stream;
 use outlast_ports::clock::Clock;
 use outlast_ports::model::EventStream;
@@ -10,22 +10,22 @@ use std::borrow::Cow;
 use std::future::pending;
 use std::time::Duration;
 
-/// One thing to do in a reply.
+/// One action in a reply.
 #[derive(Debug)]
 pub(super) enum Cue<'a> {
-    /// Speak this, word by word.
+    /// Emit this text word by word.
     Say(Cow<'a, str>),
-    /// Give this piece as it is.
+    /// Emit this event.
     Give(ModelEvent),
-    /// Be silent for a while.
+    /// Pause.
     Pause(Duration),
-    /// Be silent for ever; whoever listens has to give up.
+    /// Stop without ending the stream; the reader has to time out.
     Stall,
     /// Fail.
     Fail(Error),
 }
 
-/// Plays cues in order, with a pause before each word.
+/// Plays cues in order, with a delay before each word.
 pub(super) fn play<'a>(cues: Vec<Cue<'a>>, clock: &'a dyn Clock, pace: Duration) -> EventStream<'a> {
     let player = Player { cues: cues.into_iter(), text: Cow::Borrowed(""), spoken: 0, clock, pace };
     Box::pin(stream::unfold(player, Player::next))
@@ -34,7 +34,7 @@ pub(super) fn play<'a>(cues: Vec<Cue<'a>>, clock: &'a dyn Clock, pace: Duration)
 struct Player<'a> {
     cues: std::vec::IntoIter<Cue<'a>>,
     text: Cow<'a, str>,
-    /// Bytes of `text` that were given.
+    /// The bytes of `text` that were emitted.
     spoken: usize,
     clock: &'a dyn Clock,
     pace: Duration,
@@ -57,7 +57,7 @@ impl Player<'_> {
         }
     }
 
-    /// The next word with the space behind it.
+    /// Returns the next word with the space after it.
     fn word(&mut self) -> Option<String> {
         let word = self.text[self.spoken..].split_inclusive(char::is_whitespace).next()?;
         self.spoken += word.len();

@@ -1,4 +1,4 @@
-//! A reply while it is put together: gives calls their ids and counts what the reply costs.
+//! A reply while it is composed. Assigns the ids of calls and counts tokens.
 use super::cue::Cue;
 use outlast_ports::model::ModelRequest;
 use outlast_vocab::effect::{StopReason, Usage};
@@ -6,7 +6,7 @@ use outlast_vocab::message::{Arguments, Message, ToolName, ToolUse, json_size};
 use outlast_vocab::stream::ModelEvent;
 use std::borrow::Cow;
 
-/// About how many bytes of text make a token.
+/// The estimated number of bytes per token.
 const TOKEN_BYTES: usize = 4;
 
 /// A reply to a request.
@@ -15,29 +15,29 @@ pub(super) struct Draft<'a> {
     cues: Vec<Cue<'a>>,
     output_bytes: usize,
     reasoning_bytes: usize,
-    /// The number of the next call, once there was one.
+    /// The number of the next call, after the first one.
     next_call: Option<usize>,
 }
 
 impl<'a> Draft<'a> {
-    /// An empty reply.
+    /// Creates an empty reply.
     pub(super) fn new(request: ModelRequest<'a>) -> Self {
         Self { request, cues: Vec::with_capacity(4), output_bytes: 0, reasoning_bytes: 0, next_call: None }
     }
 
-    /// Speaks.
+    /// Adds text.
     pub(super) fn say(&mut self, text: Cow<'a, str>) {
         self.output_bytes += text.len();
         self.cues.push(Cue::Say(text));
     }
 
-    /// Thinks aloud.
+    /// Adds reasoning.
     pub(super) fn think(&mut self, text: String) {
         self.reasoning_bytes += text.len();
         self.cues.push(Cue::Give(ModelEvent::Reasoning { text, signature: None }));
     }
 
-    /// Asks for a tool. Ids go on counting where the conversation stopped, so no two calls of it share one.
+    /// Adds a tool call. Ids continue the numbering of the conversation, so they are unique in it.
     pub(super) fn call(&mut self, tool: ToolName, arguments: Arguments) {
         self.output_bytes += tool.as_str().len();
         self.output_bytes += match &arguments {
@@ -50,23 +50,23 @@ impl<'a> Draft<'a> {
         self.cues.push(Cue::Give(ModelEvent::Call(ToolUse::new(id, tool, arguments))));
     }
 
-    /// Does something else.
+    /// Adds a cue.
     pub(super) fn cue(&mut self, cue: Cue<'a>) {
         self.cues.push(cue);
     }
 
-    /// Breaks off: the stream ends without an end.
+    /// Ends the stream abruptly, without an end event.
     pub(super) fn cut(self) -> Vec<Cue<'a>> {
         self.cues
     }
 
-    /// Ends as a model does: with its calls, or with what it said.
+    /// Ends the reply normally, with its calls or its text.
     pub(super) fn end(self) -> Vec<Cue<'a>> {
         let stop = if self.next_call.is_some() { StopReason::ToolUse } else { StopReason::End };
         self.stop(stop)
     }
 
-    /// Ends for this reason.
+    /// Ends the reply with this stop reason.
     pub(super) fn stop(mut self, stop: StopReason) -> Vec<Cue<'a>> {
         let read: usize = self.request.messages().map(Message::size).sum();
         let usage = Usage {

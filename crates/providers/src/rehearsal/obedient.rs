@@ -1,7 +1,7 @@
-//! The rehearsal model that does whatever it last read: the worst model that an attacker could wish for.
+//! A rehearsal model that follows every instruction it reads: the worst case for prompt injection.
 //!
-//! `call TOOL {…}` anywhere in the newest messages is obeyed, be they the user's or what a tool gave: in the middle of a
-//! sentence, in a member of a JSON value, or in text that is JSON itself. A guard that holds against it holds against any.
+//! It obeys `call TOOL {…}` anywhere in the newest messages, from the user or from a tool: inside a sentence, in a
+//! field of a JSON value, or in text that is itself JSON. A guard that withstands this model withstands any model.
 use super::cue::Cue;
 use super::draft::Draft;
 use outlast_ports::model::ModelRequest;
@@ -9,16 +9,16 @@ use outlast_vocab::message::{Arguments, Message, ToolName, ToolResult};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// The model that obeys.
+/// The name of the model.
 pub(super) const NAME: &str = "rehearsal/obedient";
 
-/// Calls that are obeyed in one reply.
+/// The maximum number of calls in one reply.
 const CALLS: usize = 16;
 
-/// How deep text is looked for in text.
+/// The maximum depth of text nested in JSON.
 const DEEP: usize = 8;
 
-/// The reply to this request: every call that the newest messages ask for.
+/// Returns the reply to this request: every call that the newest messages ask for.
 pub(super) fn reply(request: ModelRequest<'_>) -> Vec<Cue<'_>> {
     let last = request.turn.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
     let fresh = &request.turn[last.map_or(0, |last| last + 1)..];

@@ -1,4 +1,4 @@
-//! Scripts for the rehearsal model: what it says, call by call.
+//! Scripts for the rehearsal model, which define its reply to each model call.
 //!
 //! ```text
 //! # A script is lines. Blank lines and lines that begin with `#` mean nothing.
@@ -21,60 +21,64 @@
 //!
 //! # Sections
 //!
-//! A section begins with one of these lines and says what is replied to one input:
+//! A section starts with one of these lines and contains the replies to one input:
 //!
-//! | line | for which input |
+//! | line | the input it is for |
 //! |---|---|
-//! | `turn` | the next one that no other `turn` and no `when` is for: the first `turn` for the first such input, and so on |
-//! | `when TEXT` | every one that contains this text, in upper or lower case; goes before `turn`; the first that fits is taken |
-//! | `any` | every one that no other section is for; at most one |
+//! | `turn` | the next input without a matching `when`: the first `turn` is for the first such input, and so on |
+//! | `when TEXT` | every input that contains this text, ignoring case; the first match wins and precedes `turn` |
+//! | `any` | every input without another section; at most one `any` is allowed |
 //!
-//! Lines before the first of these are a `turn`. Within a section, `---` separates replies: the first is given to
-//! the input, the next after the tools of the first have run, and so on. Input that joins a running turn is an input
-//! like any other: it has its own section, and the rest of the section before it is not played.
+//! Lines before the first section are a `turn`. Within a section, `---` separates replies. The first reply answers the
+//! input, the next one follows the tools of the first, and so on. An input that joins a running turn is an input like
+//! any other: it has its own section, and the rest of the previous section is not played.
 //!
 //! # Lines of a reply
 //!
 //! | line | what the model does |
 //! |---|---|
-//! | `say TEXT` | speaks, word by word; each further `say` of a reply begins a new line |
-//! | `think TEXT` | shows what it thinks |
-//! | `call TOOL JSON` | asks for a tool; the arguments are a JSON object |
-//! | `broken TOOL TEXT` | asks for a tool with arguments that are not JSON |
-//! | `delay TIME` | is silent for this long: `50ms`, `2s`, `1m` |
-//! | `error [HOW OFTEN] CODE [retry-after TIME] [TEXT]` | fails with this code; as first line, before the first piece |
-//! | `cut [HOW OFTEN]` | the stream breaks off without an end |
-//! | `stall [HOW OFTEN]` | the stream goes silent and stays open |
-//! | `refuse TEXT` | says this and stops with a refusal |
+//! | `say TEXT` | emits text word by word; each further `say` of a reply starts a new line |
+//! | `think TEXT` | emits reasoning |
+//! | `call TOOL JSON` | calls a tool; the arguments are a JSON object |
+//! | `broken TOOL TEXT` | calls a tool with arguments that are not JSON |
+//! | `delay TIME` | pauses: `50ms`, `2s`, `1m` |
+//! | `error [HOW OFTEN] CODE [retry-after TIME] [TEXT]` | fails with this code; as the first line, before the first
+//! event |
+//! | `cut [HOW OFTEN]` | ends the stream abruptly |
+//! | `stall [HOW OFTEN]` | stops sending but keeps the stream open |
+//! | `refuse TEXT` | emits this text and stops with a refusal |
 //! | `length` | stops because it ran out of tokens |
 //!
-//! A reply ends by itself after its last line. Nothing may follow `refuse`, `length`, or an `error`, `cut` or `stall`
-//! that happens always. `HOW OFTEN` is `once` or `N times`: so many model calls of this process fail there; the ones
-//! after them skip the line. This is the only thing a script remembers, because the attempts of a model call cannot
-//! be told apart by their messages. A new process begins counting again.
+//! A reply ends after its last line. Nothing may follow `refuse`, `length`, or an unconditional `error`, `cut` or
+//! `stall`.
+//!
+//! `HOW OFTEN` is `once` or `N times`: that many model calls of this process fail there, and later ones skip the line.
+//! This is the only state of a script, because the attempts of a model call have the same messages. A new process
+//! starts counting again.
 //!
 //! # Placeholders
 //!
 //! In `say`, `think`, `refuse` and inside the strings of a call's JSON:
 //!
-//! | placeholder | what it stands for |
+//! | placeholder | value |
 //! |---|---|
 //! | `{{input}}` | the text of the last input |
 //! | `{{result TOOL}}` | the latest result of this tool in this turn |
 //! | `{{result N}}` | the N-th result of this turn, counted from 0 |
 //! | `{{result TOOL /PATH}}` | a part of a result, by JSON pointer; also after `N` |
 //!
-//! A result stands as the model reads it: text as it is, anything else as JSON, a failure with its code. A string of a
-//! call that is nothing but one result placeholder becomes the result itself: a number stays a number.
+//! A result has the form that the model sees: text unchanged, anything else as JSON, a failure with its code. If a
+//! string in a call consists of a single result placeholder, it becomes the result itself, so a number stays a number.
 //!
 //! # Which reply is next
 //!
-//! That depends on the messages of the request and on nothing else: a turn that is resumed by another process goes on
-//! with the right reply. `turn` counts the inputs of the session, so the session has to fit into the model's window
-//! ([`super::Rehearsal::with_window`]); `when` and `any` look at the last input only.
+//! The next reply only depends on the messages of the request, so a turn that another process resumes continues with
+//! the right reply. `turn` counts the inputs of the session, so the session has to fit into the model's window
+//! ([`super::Rehearsal::with_window`]). `when` and `any` only use the last input.
 //!
-//! What a script asks for and the session has not (a tool, a result, one more reply than the section has) is
-//! `script.mismatch`, before the first piece. A script that cannot be read is `script.invalid`, before the first turn.
+//! If the session lacks something that the script needs (a tool, a result, or a reply beyond the end of the section),
+//! the call fails with `script.mismatch` before the first event. A script that cannot be parsed fails with
+//! `script.invalid` before the first turn.
 mod parse;
 mod template;
 
@@ -94,14 +98,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use template::{Scene, Template};
 
-/// The longest script in bytes.
+/// The maximum size of a script in bytes.
 pub const SCRIPT_BYTES: usize = 1 << 20;
 
-/// What the rehearsal model says, call by call. Parse one from text, or read a file with [`Script::read`].
+/// A script of the rehearsal model. Parse it from text, or read a file with [`Script::read`].
 #[derive(Debug, Default)]
 pub struct Script {
     turns: Vec<Section>,
-    /// Texts are in lower case.
+    /// The texts are in lower case.
     whens: Vec<(String, Section)>,
     any: Option<Section>,
 }
@@ -109,7 +113,7 @@ pub struct Script {
 /// The replies to one input.
 #[derive(Debug)]
 struct Section {
-    /// Where it begins.
+    /// The line where it starts.
     line: usize,
     replies: Vec<Vec<Line>>,
 }
@@ -141,7 +145,7 @@ enum Fault {
 #[derive(Debug)]
 enum Times {
     Always,
-    /// How many are left in this process.
+    /// The number left in this process.
     Left(AtomicU32),
 }
 
@@ -168,7 +172,7 @@ impl Script {
         text.parse().map_err(|error: Error| Error::new(error.kind(), format!("{place}: {}", error.detail())))
     }
 
-    /// The reply to this request.
+    /// Returns the reply to this request.
     pub(super) fn reply<'a>(&'a self, request: ModelRequest<'a>) -> Result<Vec<Cue<'a>>, Error> {
         let scene = Scene::of(&request)?;
         let section = self.section(&request, scene.input)?;
@@ -187,7 +191,7 @@ impl Script {
         if let Some(section) = self.when(input) {
             return Ok(section);
         }
-        // Counting reads the whole conversation; a script without `turn` is spared that.
+        // Counting reads the whole conversation, so skip it for a script without `turn`.
         let counted =
             || request.messages().filter(|message| is_input(message) && self.when(message).is_none());
         let turn = match self.turns.as_slice() {
@@ -274,7 +278,7 @@ fn offered(tool: &ToolName, tools: &[Contract]) -> Result<(), String> {
 }
 
 impl Times {
-    /// Whether it happens this time.
+    /// Returns whether the fault happens this time.
     fn take(&self) -> bool {
         match self {
             Self::Always => true,
@@ -356,10 +360,10 @@ mod tests {
         assert_eq!(hear(&first), r#"text "one more""#);
         let helped = first.done().user("please help");
         assert_eq!(hear(&helped), r#"text "helped""#);
-        // The first turn failed, so it has no reply; its input was an input nevertheless.
+        // The first turn failed and has no reply, but its input still counts.
         let second = Stage::new().user("a").done().user("help").assistant("helped").done().user("b");
         assert_eq!(hear(&second), r#"text "two""#);
-        // Input that joins a running turn begins its own section.
+        // An input that joins a running turn starts its own section.
         let joined = Stage::new().user("a").called(&[]).user("b");
         assert_eq!(hear(&joined), r#"text "two""#);
         assert_eq!(hear(&second.assistant("two").done().user("c")), r#"text "whatever""#);

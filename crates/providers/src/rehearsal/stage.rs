@@ -1,4 +1,4 @@
-//! Tests play a conversation here: the messages so far, the tools on offer, and what the model says to them.
+//! A conversation for tests: the messages so far, the available tools, and the model's reply.
 use super::Rehearsal;
 use futures_util::StreamExt;
 use outlast_ports::model::{ModelProvider, ModelRequest};
@@ -44,7 +44,7 @@ impl Stage {
         self
     }
 
-    /// The model asked for these tools, and they answered: `Err` is a failure's detail.
+    /// Adds tool calls of the model with their results. `Err` is the detail of a failure.
     pub(super) fn called(mut self, calls: &[(&str, Value, Result<Value, &str>)]) -> Self {
         let id = |index: usize| format!("id_{index}").parse().unwrap();
         let asked = calls.iter().enumerate().map(|(index, (tool, arguments, _))| {
@@ -63,7 +63,7 @@ impl Stage {
         self
     }
 
-    /// The turn is over; what follows is the next.
+    /// Ends the turn; what follows is the next one.
     pub(super) fn done(mut self) -> Self {
         self.history.append(&mut self.turn);
         self
@@ -78,7 +78,7 @@ impl Stage {
         }
     }
 
-    /// Everything the model says, a piece per line; words that follow each other as one piece.
+    /// Returns the model's events, one per line, with adjacent words joined.
     pub(super) fn hear(&self, rehearsal: &Rehearsal) -> String {
         let pieces: Vec<_> = block_on(rehearsal.stream(self.request()).collect());
         let mut heard: Vec<Result<ModelEvent, Error>> = Vec::new();
@@ -92,12 +92,12 @@ impl Stage {
     }
 }
 
-/// Runs a test's future to its end.
+/// Runs a future to completion.
 pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-/// A piece in one line.
+/// Formats an event as one line.
 pub(super) fn show(piece: &Result<ModelEvent, Error>) -> String {
     match piece {
         Ok(ModelEvent::Text(text)) => format!("text {text:?}"),

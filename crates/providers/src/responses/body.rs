@@ -1,4 +1,4 @@
-//! What is sent.
+//! Renders requests.
 use crate::wire::calls::as_text;
 use crate::wire::files::{Shown, is_picture_or_pdf, show};
 use crate::wire::schema::{Strict, told};
@@ -35,7 +35,7 @@ struct Body<'a> {
     stream: bool,
 }
 
-/// The body for a request.
+/// Renders the body of a request.
 pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
     let Ask { request, names, traits, .. } = *ask;
     let options = &request.call.options;
@@ -99,7 +99,7 @@ fn format(ask: &Ask<'_>, schema: &Value) -> Option<Value> {
     Some(json!({ "type": "json_schema", "name": "answer", "strict": strict, "schema": schema }))
 }
 
-/// The items that a message is here.
+/// Renders a message as items.
 fn put(ask: &Ask<'_>, message: &Message, items: &mut Vec<Box<RawValue>>) {
     match message {
         Message::User { parts } => {
@@ -113,7 +113,7 @@ fn put(ask: &Ask<'_>, message: &Message, items: &mut Vec<Box<RawValue>>) {
     }
 }
 
-/// A reply in the order it came: a thought stands before the call it led to.
+/// Renders a reply in its original order. Reasoning precedes the call that it led to.
 fn put_reply(ask: &Ask<'_>, parts: &[Part], calls: &[ToolUse], items: &mut Vec<Box<RawValue>>) {
     let mut calls = calls.iter();
     let mut given = 0;

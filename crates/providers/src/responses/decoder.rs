@@ -1,4 +1,4 @@
-//! What comes back: items that begin, grow and are done, and one event that ends the response.
+//! Decodes replies: items that start, grow and finish, and one event that ends the response.
 use crate::chat::Counted;
 use crate::failure::{Provider, Refused};
 use crate::wire::calls::{Calls, Open};
@@ -22,7 +22,7 @@ struct Event<'a> {
     delta: Option<Cow<'a, str>>,
     item: Option<Value>,
     response: Option<Box<Response>>,
-    // An error stands in an object of its own or among the fields of its event.
+    // An error is in a separate object or among the fields of its event.
     error: Option<Refused>,
     message: Option<String>,
     code: Option<String>,
@@ -40,18 +40,18 @@ struct Incomplete {
     reason: Option<String>,
 }
 
-/// A reply while it streams.
+/// The state of decoding a streamed reply.
 pub(crate) struct Responses<'a> {
     provider: Provider<'a>,
     names: Names<'a>,
     calls: Calls,
-    /// Items of which something was said already, so that the whole of them is not said again.
+    /// Items whose text was already emitted in parts, so that their complete text is not emitted again.
     begun: BTreeSet<u64>,
     refused: bool,
 }
 
 impl<'a> Responses<'a> {
-    /// Before the first event.
+    /// Creates the state before the first event.
     pub(crate) fn new(provider: Provider<'a>, names: Names<'a>) -> Self {
         Self { provider, names, calls: Calls::default(), begun: BTreeSet::new(), refused: false }
     }
@@ -135,7 +135,7 @@ impl Decode for Responses<'_> {
             ("response.reasoning_summary_text.delta" | "response.reasoning_text.delta", ..) => {
                 think(delta, out);
             }
-            // Parts of a summary are paragraphs.
+            // The parts of a summary are paragraphs.
             ("response.reasoning_summary_part.done", ..) => think("\n\n", out),
             ("response.function_call_arguments.delta", ..) => {
                 self.calls.at(index).arguments.push_str(delta);

@@ -1,4 +1,4 @@
-//! Tool calls while their arguments stream in.
+//! Tool calls whose arguments are being streamed.
 use super::Pieces;
 use super::names::Names;
 use outlast_vocab::effect::StopReason;
@@ -7,30 +7,30 @@ use outlast_vocab::stream::ModelEvent;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// How our own ids begin, given to calls that came without one. They are never sent back as the provider's.
+/// The prefix of our ids, for calls without one. They are never sent back as ids of the provider.
 pub(crate) const OWN_ID: &str = "outlast_call_";
 
-/// A call that is not whole yet.
+/// An incomplete call.
 #[derive(Debug, Default)]
 pub(crate) struct Open {
-    /// Where the API says it stands in the reply.
+    /// The index of the call in the reply, according to the API.
     pub(crate) index: u64,
-    /// The id the model gave it.
+    /// The id from the model.
     pub(crate) id: String,
-    /// The tool, as it travels.
+    /// The name of the tool in the API.
     pub(crate) name: String,
-    /// The arguments so far, as text.
+    /// The arguments received so far, as text.
     pub(crate) arguments: String,
-    /// The provider's proof, as it is kept.
+    /// The provider's signature in its stored form.
     pub(crate) signature: Option<String>,
 }
 
-/// The calls of a reply, in the order they began.
+/// The calls of a reply, in the order in which they started.
 #[derive(Debug, Default)]
 pub(crate) struct Calls(Vec<Open>);
 
 impl Calls {
-    /// The call at this index, begun now if it is new.
+    /// Returns the call with this index, and creates it if it is new.
     pub(crate) fn at(&mut self, index: u64) -> &mut Open {
         let place = self.0.iter().position(|call| call.index == index);
         let place = place.unwrap_or_else(|| {
@@ -45,18 +45,18 @@ impl Calls {
         self.0.push(call);
     }
 
-    /// How many there are.
+    /// Returns the number of calls.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Takes out the arguments of a call of this tool: the answer that was asked for as a call.
+    /// Removes a call of this tool and returns its arguments: an answer that was requested as a call.
     pub(crate) fn take_answer(&mut self, tool: &str) -> Option<String> {
         let place = self.0.iter().position(|call| call.name == tool)?;
         Some(self.0.remove(place).arguments)
     }
 
-    /// Gives every call whole, and why the model stopped, seen that it wants tools.
+    /// Emits every completed call. Returns the stop reason, corrected by whether there are calls.
     pub(crate) fn finish(&mut self, stop: StopReason, names: &Names<'_>, out: &mut Pieces) -> StopReason {
         let calls = std::mem::take(&mut self.0);
         let asked = !calls.is_empty();
@@ -76,7 +76,7 @@ impl Calls {
     }
 }
 
-/// Arguments as they came. No text is the empty object where the tool needs nothing, unless the reply was cut (R5.2).
+/// Parses arguments. Empty text means an empty object if the tool needs no arguments, unless the reply was cut.
 fn arguments(text: &str, stop: StopReason, needs_nothing: bool) -> Arguments {
     if text.trim().is_empty() && needs_nothing && stop != StopReason::Length {
         return Arguments::Json(json!({}));
@@ -87,7 +87,7 @@ fn arguments(text: &str, stop: StopReason, needs_nothing: bool) -> Arguments {
     }
 }
 
-/// An id that no other call of the reply has: the model's, if it can be.
+/// Returns an id that is unique in the reply: the model's, if possible.
 fn unique(id: &str, number: usize, taken: &BTreeSet<ModelCallId>) -> ModelCallId {
     let own = || format!("{OWN_ID}{number}").parse().expect("a word and a number make a call id");
     match id.parse::<ModelCallId>() {
@@ -96,12 +96,12 @@ fn unique(id: &str, number: usize, taken: &BTreeSet<ModelCallId>) -> ModelCallId
     }
 }
 
-/// Arguments as text that an API takes back. Some servers read it, so it is JSON even where the model's own was not.
+/// Returns arguments as text for an API. Some servers parse it, so it is JSON even if the model's text was not.
 pub(crate) fn as_text(arguments: &Arguments) -> String {
     as_object(arguments).to_string()
 }
 
-/// Arguments as an object, as APIs take them back.
+/// Returns arguments as an object for an API.
 pub(crate) fn as_object(arguments: &Arguments) -> Value {
     match arguments {
         Arguments::Json(value @ Value::Object(_)) => value.clone(),

@@ -1,20 +1,20 @@
-//! Attachments as a model is shown them: bytes where its API takes them, text where they are text, and a note that says
-//! what is missing otherwise (R5.7).
+//! Attachments in requests: as bytes if the API accepts them, as text if they are text, and otherwise as a note that
+//! names the missing content.
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use outlast_ports::model::Files;
 use outlast_vocab::message::Attachment;
 
-/// An attachment as it is shown.
+/// An attachment in a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Shown<'a> {
-    /// Text in its place.
+    /// Text in place of the attachment.
     Text(String),
     /// Bytes in base64.
     Bytes {
-        /// What kind of bytes they are.
+        /// The media type.
         media_type: &'a str,
-        /// What it is called.
+        /// The name of the attachment.
         name: &'a str,
         /// The bytes.
         base64: String,
@@ -22,13 +22,13 @@ pub(crate) enum Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// Bytes as an address that holds them.
+    /// Returns a data URL.
     pub(crate) fn data_url(media_type: &str, base64: &str) -> String {
         format!("data:{media_type};base64,{base64}")
     }
 }
 
-/// Shows an attachment to a model whose API takes bytes of some media types.
+/// Renders an attachment for an API that accepts bytes of some media types.
 pub(crate) fn show<'a>(attachment: &'a Attachment, files: &Files, takes: fn(&str) -> bool) -> Shown<'a> {
     let media_type = attachment.media_type.as_str();
     let name = attachment.name.as_deref().unwrap_or("attachment");
@@ -44,7 +44,7 @@ pub(crate) fn show<'a>(attachment: &'a Attachment, files: &Files, takes: fn(&str
     }
 }
 
-/// Text whose type does not begin with `text/`.
+/// Text media types that do not start with `text/`.
 const OTHERS: [&str; 8] = ["json", "xml", "yaml", "x-yaml", "toml", "javascript", "sql", "x-sh"];
 
 fn is_text(media_type: &str) -> bool {
@@ -52,12 +52,12 @@ fn is_text(media_type: &str) -> bool {
     kind == "text" || OTHERS.contains(&subtype) || subtype.ends_with("+json") || subtype.ends_with("+xml")
 }
 
-/// Pictures that every API with eyes takes.
+/// Returns whether every API with image input accepts this media type.
 pub(crate) fn is_picture(media_type: &str) -> bool {
     matches!(media_type, "image/png" | "image/jpeg" | "image/gif" | "image/webp")
 }
 
-/// Pictures and documents.
+/// Returns whether this is an image or a PDF document.
 pub(crate) fn is_picture_or_pdf(media_type: &str) -> bool {
     is_picture(media_type) || media_type == "application/pdf"
 }

@@ -1,22 +1,22 @@
-//! Names of tools as APIs take them: letters, digits, `_` and `-` only, while ours may have dots.
+//! Tool names for APIs, which only allow letters, digits, `_` and `-`. Our names may contain dots.
 use outlast_vocab::message::ToolName;
 use outlast_vocab::tool::Contract;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// What a tool is called that the model gave no name.
+/// The name for a call without a tool name.
 const NAMELESS: &str = "nameless";
 
-/// The longest name in bytes.
+/// The maximum length of a name in bytes.
 const NAME_BYTES: usize = 64;
 
-/// The tools of a request under the names they travel by.
+/// The tools of a request with their names in the API.
 pub(crate) struct Names<'a> {
     tools: Vec<(Cow<'a, str>, &'a Contract)>,
 }
 
 impl<'a> Names<'a> {
-    /// Names for these tools. Two that would travel alike are told apart by a number.
+    /// Assigns API names to these tools. A number distinguishes names that would be equal.
     pub(crate) fn of(contracts: &'a [Contract]) -> Self {
         let mut tools: Vec<(Cow<'a, str>, &'a Contract)> = Vec::with_capacity(contracts.len());
         for contract in contracts {
@@ -34,23 +34,23 @@ impl<'a> Names<'a> {
         Self { tools }
     }
 
-    /// The tools with their names, in the order of the request.
+    /// Returns the tools with their API names, in the order of the request.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &'a Contract)> {
         self.tools.iter().map(|(name, contract)| (name.as_ref(), *contract))
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no tools.
     pub(crate) fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
-    /// How a tool is called on the way, one of an earlier turn too.
+    /// Returns the API name of a tool, including tools of earlier turns.
     pub(crate) fn outward<'b>(&'b self, tool: &'b ToolName) -> Cow<'b, str> {
         let known = self.tools.iter().find(|(_, contract)| contract.name == *tool);
         known.map_or_else(|| plain(tool.as_str()), |(name, _)| Cow::Borrowed(name.as_ref()))
     }
 
-    /// The tool that a model means. What is no name at all becomes one that no tool has, so that the model is told.
+    /// Returns the tool for an API name. An invalid name becomes one that no tool has, so that the model gets an error.
     pub(crate) fn inward(&self, name: &str) -> ToolName {
         if let Some(contract) = self.contract(name) {
             return contract.name.clone();
@@ -60,7 +60,7 @@ impl<'a> Names<'a> {
         name.parse().unwrap_or_else(|_| NAMELESS.parse().expect("it fits"))
     }
 
-    /// Whether the tool needs no arguments, so that a call without any is whole.
+    /// Returns whether the tool has no required arguments, so that a call without arguments is complete.
     pub(crate) fn needs_nothing(&self, name: &str) -> bool {
         self.contract(name).is_some_and(|contract| {
             contract.input.get("required").and_then(Value::as_array).is_none_or(Vec::is_empty)

@@ -1,13 +1,13 @@
-//! Whose a proof is: a thought or a call is sent back only to the provider that signed it.
+//! Signatures with their provider. Reasoning or a call is sent back only to the provider that signed it.
 //!
-//! A proof is kept as `provider:proof`; names of providers have no colon.
+//! A signature is stored as `provider:signature`. Provider names contain no colon.
 
-/// A proof as it is kept.
+/// Returns the stored form of a signature.
 pub(crate) fn seal(provider: &str, proof: &str) -> String {
     format!("{provider}:{proof}")
 }
 
-/// The proof as it was given, if this provider gave it.
+/// Returns the original signature, if it came from this provider.
 pub(crate) fn open<'a>(provider: &str, kept: Option<&'a str>) -> Option<&'a str> {
     kept?.strip_prefix(provider)?.strip_prefix(':')
 }

@@ -1,18 +1,18 @@
-//! JSON Schemas as the strict modes of APIs take them.
+//! Converts JSON Schemas for the strict modes of APIs.
 //!
-//! A strict mode knows few keywords and wants every property required. What it does not know is left out here when that
-//! only widens what the model may say: the runtime holds the answer against the whole schema anyway. Where the strict
-//! form would mean something else, there is none.
+//! A strict mode supports few keywords and requires every property. Unsupported keywords are dropped if that only
+//! widens what the model may answer, because the runtime validates the answer against the full schema anyway. If the
+//! strict form would have another meaning, there is no conversion.
 use serde_json::{Map, Value, json};
 
-/// Nesting that is looked into.
+/// The maximum nesting.
 const DEPTH: usize = 32;
 
-/// The formats that strict modes know.
+/// The formats that strict modes support.
 const FORMATS: [&str; 9] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"];
 
-/// Keywords that only narrow, and which strict modes refuse.
+/// Keywords that only narrow the schema and that strict modes reject.
 const NARROWING: [&str; 16] = [
     "minLength",
     "maxLength",
@@ -32,7 +32,7 @@ const NARROWING: [&str; 16] = [
     "$comment",
 ];
 
-/// Keywords that say something a strict mode cannot.
+/// Keywords that a strict mode cannot express.
 const BEYOND: [&str; 13] = [
     "allOf",
     "not",
@@ -49,20 +49,20 @@ const BEYOND: [&str; 13] = [
     "$dynamicRef",
 ];
 
-/// Keywords that say what a value may be.
+/// Keywords that define the type of a value.
 const TYPED: [&str; 8] = ["type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "properties"];
 
-/// Which strict mode.
+/// The strict mode of an API.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strict {
-    /// Every property is required; numbers and lengths of lists may be bounded.
+    /// Every property is required; numbers and lengths of lists may have limits.
     OpenAi,
-    /// Properties may be optional; nothing is bounded.
+    /// Properties may be optional; limits are not supported.
     Anthropic,
 }
 
 impl Strict {
-    /// The schema as the mode takes it, if it has such a form.
+    /// Converts a schema for the mode, if possible.
     pub(crate) fn of(self, schema: &Value) -> Option<Value> {
         if schema.get("type") != Some(&json!("object")) {
             return None;
@@ -114,7 +114,7 @@ impl Strict {
             .map(Value::Object)
     }
 
-    /// An object with these properties and no others.
+    /// Converts an object, without additional properties.
     fn close(self, members: &Map<String, Value>, strict: &mut Map<String, Value>) -> Option<()> {
         let none = Map::new();
         let properties = members.get("properties").map_or(Some(&none), Value::as_object)?;
@@ -139,7 +139,7 @@ impl Strict {
     }
 }
 
-/// The schema without what says only where it comes from, as every API takes it.
+/// Returns the schema without metadata about its origin, which every API accepts.
 pub(crate) fn plain(schema: &Value) -> Value {
     let mut schema = schema.clone();
     if let Value::Object(members) = &mut schema {
@@ -155,7 +155,7 @@ pub(crate) fn plain(schema: &Value) -> Value {
     schema
 }
 
-/// The schema with a type wherever it allows anything: servers that make a grammar of it know no other way to say so.
+/// Adds a type to every schema that allows anything. Servers that convert schemas to a grammar need it.
 pub(crate) fn typed(schema: &Value) -> Value {
     let mut schema = plain(schema);
     give_types(&mut schema, DEPTH);
@@ -187,7 +187,7 @@ fn give_types(schema: &mut Value, depth: usize) {
     }
 }
 
-/// What the model is told where no mode of the API fixes the form of its answer.
+/// Returns the instructions for the model if the API cannot enforce the schema.
 pub(crate) fn told(schema: &Value) -> String {
     format!(
         "Answer with one JSON value and nothing else: no words before or after it, no code fence. It must fit this \

@@ -1,4 +1,4 @@
-//! What is reported of a provider's prompt cache.
+//! The reports about a provider's prompt cache.
 use crate::dialect::{Bit, reply};
 use crate::stage::{call, hear, remote};
 use outlast_playback::{Playback, Script};
@@ -13,7 +13,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Keeps what is logged by providers, a line each.
+/// Collects the log lines of the providers.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);
 

@@ -1,4 +1,4 @@
-//! The same reply in the words of each API.
+//! Renders the same reply in the format of each API.
 use outlast_providers::Api;
 use outlast_vocab::effect::StopReason;
 use serde_json::{Value, json};
@@ -6,22 +6,22 @@ use serde_json::{Value, json};
 /// A part of a reply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bit {
-    /// Text, in pieces of a word.
+    /// Text, streamed in words.
     Text(&'static str),
-    /// A thought with the provider's proof.
+    /// Reasoning with the provider's signature.
     Thought(&'static str),
     /// A call: id, tool, arguments.
     Call(&'static str, &'static str, &'static str),
-    /// The model declines, in these words where the API has words for it.
+    /// A refusal, with this text if the API has a field for it.
     Declines(&'static str),
 }
 
-/// Tokens that every reply reads and says.
+/// The token counts of every reply.
 pub(crate) const INPUT: u64 = 100;
 pub(crate) const CACHED: u64 = 30;
 pub(crate) const OUTPUT: u64 = 7;
 
-/// The events of a reply, one text each, up to and with what ends it.
+/// Returns the events of a reply, including the one that ends it.
 pub(crate) fn reply(api: Api, bits: &[Bit], stop: StopReason) -> Vec<String> {
     match api {
         Api::OpenAi | Api::OpenAiCompatible => chat(bits, stop),
@@ -31,7 +31,7 @@ pub(crate) fn reply(api: Api, bits: &[Bit], stop: StopReason) -> Vec<String> {
     }
 }
 
-/// The event of an error in the middle of a stream.
+/// Returns the event with which a stream reports an error.
 pub(crate) fn overloaded(api: Api) -> String {
     match api {
         Api::OpenAi | Api::OpenAiCompatible => {
@@ -61,7 +61,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive(' ')
 }
 
-/// Arguments as they stream: in two halves.
+/// Splits arguments into two halves, as they are streamed.
 fn halves(text: &str) -> [&str; 2] {
     let middle = (0..=text.len() / 2).rev().find(|at| text.is_char_boundary(*at)).unwrap();
     let (one, other) = text.split_at(middle);
@@ -268,7 +268,7 @@ fn gemini(bits: &[Bit], stop: StopReason) -> Vec<String> {
                 let call = json!({ "id": id, "name": name, "args": args });
                 events.push(chunk(json!([{ "functionCall": call }]), Value::Null));
             }
-            // This API has no words for it.
+            // This API has no field for it.
             Bit::Declines(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What a provider's refusal becomes, over the wire.
+//! Errors of providers, over the wire.
 use crate::stage::{ask, call, play, remote, show};
 use expect_test::{Expect, expect};
 use outlast_playback::{Playback, Script};
@@ -6,7 +6,7 @@ use outlast_providers::{Api, Remote};
 use outlast_vocab::Kind;
 use std::net::TcpListener;
 
-/// What each API makes of one answer.
+/// Checks the error of each API for the same response.
 #[track_caller]
 fn check(answer: &Script, want: &Expect) {
     let said = Api::ALL.iter().map(|api| show(&play(*api, answer.clone())).join("\n") + "\n");

@@ -1,4 +1,4 @@
-//! Every provider over real sockets, against a server that plays byte scripts of its API.
+//! Tests every provider over real sockets, against a server that plays byte scripts of its API.
 mod cache;
 mod dialect;
 mod errors;

@@ -1,4 +1,4 @@
-//! What each API is sent, as it arrives at its server.
+//! The requests that each API's server receives.
 use crate::dialect::{Bit, reply};
 use crate::stage::{call, hear, remote, run, show, tools};
 use expect_test::{Expect, expect};
@@ -14,7 +14,7 @@ use outlast_vocab::{Failure, Hash, Kind, SessionId};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// What arrives when this is asked.
+/// Returns the received body of a request.
 fn sent(api: Api, request: ModelRequest<'_>) -> Value {
     let server = Playback::of([Script::stream(reply(api, &[Bit::Text("ok")], StopReason::End))]);
     let said = hear(&remote(api, &server), ModelRequest { session: SessionId::from_u128(7), ..request });
@@ -31,7 +31,7 @@ fn attachment(content: &[u8], media_type: &str, name: &str) -> (Attachment, Hash
     (Attachment { id: AttachmentId::from_u128(1), content, media_type, name: Some(name.to_owned()) }, content)
 }
 
-/// What only this API can read.
+/// Returns a sealed part that only this API can read.
 fn sealed(api: Api) -> Value {
     match api {
         Api::OpenAi | Api::OpenAiCompatible | Api::OpenAiResponses => {
@@ -42,7 +42,7 @@ fn sealed(api: Api) -> Value {
     }
 }
 
-/// A conversation with everything in it, on a provider of this API.
+/// Returns the received body for a conversation with all kinds of content.
 fn everything(api: Api) -> Value {
     let name = api.name();
     let mut files = Files::default();
@@ -236,7 +236,7 @@ fn gemini_is_sent_everything() {
     );
 }
 
-/// What differs between what OpenAI and a server like it are sent.
+/// Compares the requests to OpenAI and to a compatible server.
 #[test]
 fn a_compatible_server_is_sent_what_every_one_knows() {
     let (openai, other) = (everything(Api::OpenAi), everything(Api::OpenAiCompatible));
@@ -324,7 +324,7 @@ fn a_reply_goes_on_behind_its_beginning_where_the_api_can() {
     let provider = remote(api, &server);
     assert!(provider.info(&call.model).unwrap().goes_on);
     let said = hear(&provider, ModelRequest { turn: &turn, said: "one two \n", ..ModelRequest::bare(&call) });
-    // The API refuses white space at the end of what was said, so the model says it again, and we do not.
+    // The API rejects trailing white space in the beginning, so the model repeats it and the decoder removes it.
     assert_eq!(show(&said)[0], "text \"three four\"");
     let body: Value = serde_json::from_slice(&server.heard()[0].body).unwrap();
     let begun = json!({ "role": "assistant", "content": [{ "type": "text", "text": "one two" }] });
@@ -348,7 +348,7 @@ fn the_same_conversation_is_the_same_bytes_and_a_longer_one_begins_with_it() {
         }
         let bodies: Vec<Vec<u8>> = server.heard().into_iter().map(|heard| heard.body).collect();
         assert_eq!(bodies[0], bodies[1], "{}", api.name());
-        // The marks of a cache move with the end of the prompt; what they mark stays.
+        // Cache breakpoints move with the end of the prompt; the content stays the same.
         let items = |body: &[u8]| {
             let mut body: Value = serde_json::from_slice(body).unwrap();
             unmark(&mut body);
@@ -408,7 +408,7 @@ fn what_a_model_thought_comes_back_to_it_as_it_was() {
     }
 }
 
-/// A reply as the transcript keeps it.
+/// Converts a reply to its message in the transcript.
 fn assistant(pieces: Vec<Result<ModelEvent, outlast_vocab::Error>>) -> Message {
     let (mut parts, mut calls) = (Vec::new(), Vec::new());
     for piece in pieces {

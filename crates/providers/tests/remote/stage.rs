@@ -1,4 +1,4 @@
-//! A provider and the server it speaks to.
+//! A provider and its server.
 use futures_util::StreamExt;
 use outlast_playback::{Playback, Script};
 use outlast_ports::model::{ModelProvider, ModelRequest};
@@ -10,10 +10,10 @@ use outlast_vocab::tool::{Contract, EffectClass};
 use outlast_vocab::{Error, Hash, SessionId};
 use serde_json::{Value, json};
 
-/// The key that must turn up nowhere.
+/// The key that must not appear anywhere.
 pub(crate) const KEY: &str = "sk-canary-4f1c9e";
 
-/// A model that each API knows.
+/// Returns a model that the API supports.
 pub(crate) fn model(api: Api) -> &'static str {
     match api {
         Api::OpenAi | Api::OpenAiResponses => "gpt-5",
@@ -23,12 +23,12 @@ pub(crate) fn model(api: Api) -> &'static str {
     }
 }
 
-/// The provider of an API at a server.
+/// Returns the provider of an API at a server.
 pub(crate) fn remote(api: Api, server: &Playback) -> Remote {
     Remote::new(api.name(), api, server.url(), Some(Secret::new(KEY))).unwrap()
 }
 
-/// A call of the API's model.
+/// Returns a call of the API's model.
 pub(crate) fn call(api: Api) -> ModelCall {
     ModelCall {
         model: format!("{}/{}", api.name(), model(api)).parse().unwrap(),
@@ -40,7 +40,7 @@ pub(crate) fn call(api: Api) -> ModelCall {
     }
 }
 
-/// A tool.
+/// Returns a tool.
 pub(crate) fn tool(name: &str, input: Value) -> Contract {
     Contract {
         class: EffectClass::Pure,
@@ -48,13 +48,13 @@ pub(crate) fn tool(name: &str, input: Value) -> Contract {
     }
 }
 
-/// The tools of every test.
+/// Returns the tools of every test.
 pub(crate) fn tools() -> Vec<Contract> {
     let to = json!({ "type": "object", "properties": { "to": { "type": "string" } }, "required": ["to"] });
     vec![tool("bank.pay", to), tool("now", json!({ "type": "object" }))]
 }
 
-/// Everything a provider says to a question.
+/// Returns all events of a provider's reply to a short message.
 pub(crate) fn ask(provider: &dyn ModelProvider, call: &ModelCall) -> Vec<Result<ModelEvent, Error>> {
     let (tools, turn) = (tools(), [Message::user("hello")]);
     let session = SessionId::from_u128(7);
@@ -64,7 +64,7 @@ pub(crate) fn ask(provider: &dyn ModelProvider, call: &ModelCall) -> Vec<Result<
     )
 }
 
-/// Everything a provider says to a request.
+/// Returns all events of a provider's reply to a request.
 pub(crate) fn hear(
     provider: &dyn ModelProvider,
     request: ModelRequest<'_>,
@@ -72,18 +72,18 @@ pub(crate) fn hear(
     run(provider.stream(request).collect())
 }
 
-/// Runs a future to its end.
+/// Runs a future to completion.
 pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-/// What is said to a script.
+/// Returns the events of a provider whose server plays this script.
 pub(crate) fn play(api: Api, script: Script) -> Vec<Result<ModelEvent, Error>> {
     let server = Playback::of([script]);
     ask(&remote(api, &server), &call(api))
 }
 
-/// Pieces, a line each: neighbouring text and thoughts joined, signs of life left out.
+/// Formats events, one per line. Adjacent text and reasoning is joined, and signs of life are left out.
 pub(crate) fn show(pieces: &[Result<ModelEvent, Error>]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut said: Option<(&str, String)> = None;

@@ -1,4 +1,4 @@
-//! One suite that every API passes.
+//! A test suite that every API passes.
 use crate::dialect::{Bit, CACHED, INPUT, OUTPUT, overloaded, reply};
 use crate::stage::{self, ask, call, play, remote, show};
 use bytes::Bytes;
@@ -26,7 +26,7 @@ fn usage(api: Api) -> String {
     stage::usage(&Usage { input: INPUT, cache_read: CACHED, cache_write: 0, output: OUTPUT, reasoning })
 }
 
-/// What a thought comes to, with its proof.
+/// Returns the expected events of reasoning with its signature.
 fn thought(api: Api, text: &str) -> Vec<String> {
     let name = api.name();
     let proof = match api {
@@ -53,7 +53,7 @@ fn rich(api: Api) -> Vec<String> {
     want
 }
 
-/// What a body comes to in these chunks, without a network.
+/// Decodes a body in these chunks, without a network.
 fn decoded(api: Api, chunks: Vec<Bytes>) -> Vec<String> {
     let tools = stage::tools();
     let body = Box::pin(stream::iter(chunks.into_iter().map(Ok)));
@@ -83,9 +83,9 @@ fn length(api: Api) {
     assert_eq!(show(&play(api, Script::stream(events))), want);
 }
 
-/// Arguments that were cut are given as they are, and never as an empty object.
+/// Incomplete arguments are passed on unchanged and never become an empty object.
 fn cut_arguments(api: Api) {
-    // This API gives arguments whole; a call that it cannot read ends its reply.
+    // This API sends complete arguments. An invalid call ends its reply.
     if api == Api::Gemini {
         let chunk =
             json!({ "candidates": [{ "finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "pay(" }] });
@@ -126,12 +126,12 @@ fn every_split(api: Api) {
         let chunks = [one, other].map(Bytes::copy_from_slice).to_vec();
         assert_eq!(decoded(api, chunks), rich(api), "split at {at}");
     }
-    // And over the wire, a chunk for each byte.
+    // And over the wire, with one byte per chunk.
     let bytes = body.as_bytes().chunks(1);
     assert_eq!(show(&play(api, Script::stream(bytes))), rich(api));
 }
 
-/// Line ends and comments as proxies and servers make them.
+/// Line endings and comments as servers and proxies produce them.
 fn every_line_end(api: Api) {
     let events = reply(api, RICH, StopReason::ToolUse);
     let crlf = events.concat().replace('\n', "\r\n");
@@ -143,7 +143,7 @@ fn every_line_end(api: Api) {
     }
 }
 
-/// A reply of which any event is missing is a cut, whether the connection broke or the body ended.
+/// A reply without one of its events is a cut, whether the connection broke or the body ended.
 fn every_cut(api: Api) {
     let events = reply(api, RICH, StopReason::ToolUse);
     for kept in 0..events.len() {
@@ -153,7 +153,7 @@ fn every_cut(api: Api) {
         for (how, script) in cuts.into_iter().enumerate() {
             let ended_well = how > 1;
             let last = play(api, script).pop().unwrap();
-            // Chat Completions say that they are whole before they say what they cost.
+            // Chat Completions report the end of a reply before its usage.
             let is_whole =
                 matches!(api, Api::OpenAi | Api::OpenAiCompatible) && ended_well && kept + 2 >= events.len();
             match last {
@@ -196,7 +196,7 @@ fn slow_drip(api: Api) {
 fn error_midway(api: Api) {
     let events = reply(api, &[Bit::Text("I ")], StopReason::End);
     let kept = events.iter().position(|event| event.contains("I ")).unwrap() + 1;
-    // Its own form, and the one that servers which imitate it give.
+    // Its own format, and that of compatible servers.
     let plain = "data: {\"error\":{\"code\":500,\"message\":\"Overloaded\",\"type\":\"server_error\"}}\n\n"
         .to_owned();
     for error in [overloaded(api), plain] {
@@ -209,7 +209,7 @@ fn error_midway(api: Api) {
     }
 }
 
-/// A provider whose every answer is a script.
+/// A provider whose responses are scripted.
 struct Scripted {
     api: Api,
     remote: Remote,
@@ -254,7 +254,7 @@ impl ModelFixture for Scripted {
     }
 }
 
-/// A body and where it is cut: events of a reply, some of them changed.
+/// Generates a body and its split points: events of a reply, some of them changed.
 fn any_body(api: Api) -> impl Strategy<Value = (Vec<u8>, Vec<usize>)> {
     let events = reply(api, RICH, StopReason::ToolUse);
     let picks = prop::collection::vec(0..events.len(), 0..events.len());

@@ -1,4 +1,4 @@
-//! Reads records for what they say was spent, and under which names.
+//! Extracts the spending and its group names from records.
 use super::{Spent, day};
 use outlast_ports::store::Store;
 use outlast_vocab::cost::Cost;
@@ -12,10 +12,11 @@ use outlast_vocab::{Hash, ReplayKey, SessionId, TurnId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Packages that are known at the same time. More are forgotten, and read again where one of their turns begins.
+/// Packages cached at the same time. When the cache is full it is cleared, and packages are read again as
+/// turns begin.
 const PACKAGES: usize = 1_000;
 
-/// What one record spent, with all that it may be added up by.
+/// The spending of one record, with its group names.
 pub(super) struct Entry {
     pub(super) day: String,
     pub(super) agent: String,
@@ -24,36 +25,36 @@ pub(super) struct Entry {
     pub(super) spent: Spent,
 }
 
-/// Who answers under a package.
+/// The agent and the model of a package.
 struct Named {
     agent: String,
     model: String,
 }
 
-/// What must be known of a turn while it is read.
+/// The state of a turn while its records are read.
 struct Open {
     session: SessionId,
     named: Option<Arc<Named>>,
-    /// The tool of each call, by its place and its claim.
+    /// The tool of each call, by its key and its claim.
     calls: Vec<(ReplayKey, ClaimRef, ToolName)>,
 }
 
-/// Takes records in the order they were written. Each says at most once that something was spent.
+/// Reads records in the order they were written. Each record reports spending at most once.
 #[derive(Default)]
 pub(super) struct Reader {
     packages: HashMap<Hash, Option<Arc<Named>>>,
-    /// Turns that have not ended so far in the reading.
+    /// Turns that have begun but not ended.
     turns: HashMap<TurnId, Open>,
 }
 
-/// A package that is to be read, by one of the turns that began under it.
+/// Packages to read, each with one of the turns that began under it.
 pub(super) type Unread = BTreeMap<Hash, TurnId>;
 
-/// What packages say, by their hashes.
+/// The agents and models of packages, by hash.
 pub(super) struct Learned(Vec<(Hash, Option<Arc<Named>>)>);
 
 impl Learned {
-    /// Reads packages. One that cannot be read has no names.
+    /// Reads packages. An unreadable package has no names.
     pub(super) async fn of(store: &dyn Store, unread: Unread) -> Self {
         let mut learned = Vec::with_capacity(unread.len());
         for (hash, turn) in unread {
@@ -69,7 +70,7 @@ impl Learned {
 }
 
 impl Reader {
-    /// The packages that must be learned before these records are read.
+    /// Returns the packages that must be read before these records.
     pub(super) fn unread<'a>(&mut self, records: impl Iterator<Item = &'a Record>) -> Unread {
         if self.packages.len() >= PACKAGES {
             self.packages.clear();
@@ -85,17 +86,17 @@ impl Reader {
         self.packages.extend(learned);
     }
 
-    /// Turns that have begun and not ended.
+    /// Returns how many turns have begun but not ended.
     pub(super) fn open(&self) -> usize {
         self.turns.len()
     }
 
-    /// Knows nothing of a session's turns any more.
+    /// Forgets the turns of a session.
     pub(super) fn forget(&mut self, session: SessionId) {
         self.turns.retain(|_, open| open.session != session);
     }
 
-    /// What the next record spent.
+    /// Returns the spending of the next record.
     pub(super) fn read(&mut self, session: SessionId, record: &Record) -> Option<Entry> {
         let turn = record.turn?;
         match &record.fact {
@@ -143,7 +144,7 @@ impl Reader {
     fn performed(&self, record: &Record, turn: TurnId, performed: &Performed) -> Option<Entry> {
         let Performed { key, command, outcome, cost, reused, .. } = performed;
         match (command, outcome) {
-            // The turn that is retried has paid for it.
+            // The retried turn has already paid for it.
             _ if *reused => None,
             (Command::ModelCall(call), Outcome::ModelCall(ModelOutcome::Reply(reply))) => {
                 let source = "conversation".to_owned();
@@ -175,20 +176,20 @@ impl Reader {
         self.turns.get(&turn)?.named.as_deref()
     }
 
-    /// The tool whose call asked at this place.
+    /// Returns the tool whose call contains this key.
     fn tool(&self, turn: TurnId, place: &ReplayKey) -> Option<&ToolName> {
         let calls = &self.turns.get(&turn)?.calls;
         calls.iter().find(|(call, ..)| place.is_under(call)).map(|(.., tool)| tool)
     }
 }
 
-/// What a reply of a model used.
+/// The spending of a model reply.
 fn replied(usage: Usage, cost: Option<Cost>) -> Spent {
     let (cost, unpriced) = cost.map_or((Cost::ZERO, 1), |price| (price, 0));
     Spent { replies: 1, usage, cost, unpriced, estimated: Cost::ZERO }
 }
 
-/// What a call of a tool with a price cost, which says nothing.
+/// The spending of a priced tool call, which has no tokens.
 fn charged(price: Cost) -> Spent {
     Spent { cost: price, ..Spent::default() }
 }

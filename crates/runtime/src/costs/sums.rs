@@ -1,5 +1,6 @@
-//! What was spent in one organisation, kept so that each record is read once. What is deleted is no longer part of it, as if all
-//! records that are left were read anew.
+//! Cached totals of one organisation, updated so that each record is read once.
+//!
+//! Deleted sessions are removed from the totals, as if the remaining records were read again.
 use super::reader::{Entry, Learned, Reader};
 use super::{By, PAGE, Spent, Under};
 use outlast_ports::orgs::AuditRange;
@@ -11,28 +12,28 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Sums up to a place of the feed.
+/// Totals up to a position in the feed.
 pub struct Sums {
     read: Mutex<Read>,
-    /// Only one reads on, so that no record is added twice.
+    /// Only one task reads at a time, so that no record is counted twice.
     reading: Semaphore,
     entries_most: usize,
 }
 
-/// What was added up so far. Whoever reads on and is stopped leaves what they had read.
+/// The totals so far. If reading is cancelled, the pages read before stay counted.
 #[derive(Default)]
 struct Read {
     after: FeedCursor,
-    /// The line of the audit up to which it is known what was deleted.
+    /// The audit entry up to which deletions are processed.
     audited: u64,
     reader: Reader,
     names: Names,
     spent: BTreeMap<(SessionId, Line), Spent>,
-    /// Sessions that were deleted and came back from a file: up to where they were read apart from the feed.
+    /// Sessions that were deleted and imported again, with the last record that was read outside the feed.
     returned: HashMap<SessionId, Seq>,
 }
 
-/// What is added up together within a session, in numbers of names.
+/// The group of an entry within a session, as name numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Line {
     day: u32,
@@ -46,7 +47,7 @@ impl Line {
     const LAST: Self = Self { day: u32::MAX, agent: u32::MAX, model: u32::MAX, source: u32::MAX };
 }
 
-/// Names by number: there are few of them, and many lines.
+/// Interned names: there are few names and many lines.
 #[derive(Default)]
 struct Names {
     numbers: HashMap<Arc<str>, u32>,
@@ -71,13 +72,14 @@ impl Names {
 }
 
 impl Sums {
-    /// Nothing yet, and at most so many entries: what is kept, and turns that have not ended.
+    /// Creates empty totals that hold at most so many entries. Unfinished turns count as entries too.
     pub fn new(entries_most: usize) -> Self {
         Self { read: Mutex::default(), reading: Semaphore::new(1), entries_most }
     }
 
-    /// Reads what was written since, by a store that shows one organisation and may read its audit. The first time that is
-    /// everything.
+    /// Reads the records written since the last call. The first call reads everything.
+    ///
+    /// The store must be limited to one organisation and may read its audit log.
     pub async fn read_on(&self, store: &dyn Store) -> Result<(), Error> {
         let _alone = self.alone().await;
         loop {
@@ -94,7 +96,7 @@ impl Sums {
         }
     }
 
-    /// What was spent on each day, in UTC, by day and name. Turns are not kept apart: by turn there is nothing.
+    /// Returns the spending by UTC day and group name. Turns are not tracked, so [`By::Turn`] is empty.
     pub fn daily(&self, by: By) -> BTreeMap<(String, String), Spent> {
         let read = self.lock();
         let mut spent: BTreeMap<(String, String), Spent> = BTreeMap::new();
@@ -109,7 +111,7 @@ impl Sums {
         spent
     }
 
-    /// The sessions in which something was spent, from this one on.
+    /// Returns the sessions with spending, starting at this one.
     pub fn sessions_from(&self, first: SessionId) -> BTreeSet<SessionId> {
         let read = self.lock();
         read.spent.range((first, Line::FIRST)..).map(|((session, _), _)| *session).collect()
@@ -145,7 +147,7 @@ impl Sums {
         }
     }
 
-    /// Takes a session out that was deleted. If it came back from a file, it is read as it is now.
+    /// Removes a deleted session. If it was imported again, reads it anew.
     async fn forget(&self, store: &dyn Store, session: SessionId) -> Result<(), Error> {
         self.lock().forget(session);
         let mut after = Seq(0);

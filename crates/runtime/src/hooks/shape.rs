@@ -1,4 +1,4 @@
-//! What the changes of hooks mean for the effects they belong to.
+//! Applies the changes of hooks to model calls, tool calls and checkpoints.
 use super::{After, Failed, Hooking};
 use crate::drive::Turn;
 use crate::host::Host;
@@ -21,38 +21,38 @@ use outlast_vocab::{Error, Failure, Kind, ReplayKey};
 use serde_json::json;
 use std::borrow::Cow;
 
-/// How a model is asked once hooks have had their say.
+/// A model request as the hooks left it.
 pub(crate) struct Shaped<'a> {
-    /// What it is told before the first message.
+    /// The system prompt.
     pub(crate) system: Cow<'a, str>,
-    /// Messages that only this call shows it.
+    /// Messages that only this call shows the model.
     pub(crate) added: Vec<Message>,
-    /// How it is to generate.
+    /// The generation options.
     pub(crate) options: Generation,
 }
 
 impl Shaped<'_> {
-    /// Bytes that it is shown beyond what the agent says.
+    /// Returns how many bytes the hooks added to the request.
     pub(crate) fn bytes_over(&self, system: &str) -> usize {
         let added: usize = self.added.iter().map(Message::size).sum();
         added + self.system.len().saturating_sub(system.len())
     }
 
-    /// The request with what was changed of it.
+    /// Builds the model call with the changed options.
     pub(crate) fn effect(&self, ask: &CallModel, at: Option<Place>) -> ModelCall {
         ModelCall { options: self.options.clone(), ..ask.effect(at) }
     }
 }
 
 impl Hooking<'_> {
-    /// The request as hooks left it when it was recorded.
+    /// Applies the recorded changes of hooks to the request.
     pub(crate) fn as_recorded(&self, effect: ModelCall) -> ModelCall {
         let options = self.recorded::<BeforeModel>().filter_map(|patch| patch.options).last();
         ModelCall { options: options.unwrap_or(effect.options), ..effect }
     }
 }
 
-/// Runs what comes before a model call. What hooks change is noted for the write of the call.
+/// Runs the hooks before a model call. Their changes are recorded with the call.
 pub(crate) async fn before_model<'t, H: Host>(
     turn: &'t Turn<'_>,
     ask: &CallModel,
@@ -84,7 +84,7 @@ pub(crate) async fn before_model<'t, H: Host>(
     Ok(shaped)
 }
 
-/// Runs what comes after a model call, and gives its outcome as it is recorded.
+/// Runs the hooks after a model call, and returns the outcome to record.
 pub(crate) async fn after_model<H: Host>(
     turn: &Turn<'_>,
     key: &ReplayKey,
@@ -117,8 +117,10 @@ pub(crate) async fn after_model<H: Host>(
     }
 }
 
-/// The reply with another text. Those who heard the old one hear that it is void, and the new one. Where answers are judged,
-/// nobody has heard it.
+/// Replaces the text of a reply.
+///
+/// Watchers who saw the old text get a retraction and the new text. If answers are judged first, no watcher
+/// has seen it.
 pub(crate) fn reworded(turn: &Turn<'_>, key: &ReplayKey, reply: Reply, text: String) -> Reply {
     let heard = reply.attempt;
     let attempt = if turn.outfit.decides_at(Point::Output) { heard } else { heard.saturating_add(1) };
@@ -133,7 +135,7 @@ pub(crate) fn reworded(turn: &Turn<'_>, key: &ReplayKey, reply: Reply, text: Str
     Reply { parts, attempt, ..reply }
 }
 
-/// Runs what comes before a call: the call as it is looked at then, or why it is not made.
+/// Runs the hooks before a tool call. Returns the changed call, or the reason why it is refused.
 pub(crate) async fn before_tool<'c>(
     hooks: Hooking<'_>,
     ask: &'c ToolUse,
@@ -157,8 +159,8 @@ pub(crate) async fn before_tool<'c>(
     }
 }
 
-/// Runs what comes after a call, and gives its result as it is recorded. A call that was made stays made, whatever its
-/// hooks do.
+/// Runs the hooks after a tool call, and returns the result to record. Hooks cannot undo a call that was
+/// made.
 pub(crate) async fn after_tool(
     hooks: Hooking<'_>,
     prepared: &PreparedCall,
@@ -186,12 +188,12 @@ pub(crate) async fn after_tool(
     }
 }
 
-/// The result of a call that was completed from outside, as hooks left it when that was recorded.
+/// Returns the result of a call that was completed from outside, with the recorded changes of hooks.
 pub(crate) fn completed_as_recorded(hooks: Hooking<'_>, result: ToolResult) -> ToolResult {
     hooks.recorded::<AfterTool>().last().map_or(result, |patch| patch.to_result())
 }
 
-/// What hooks tell the model where something may join the turn.
+/// Runs the hooks at a checkpoint, and returns their messages to the model.
 pub(crate) async fn at_checkpoint<H: Host>(
     turn: &Turn<'_>,
     at: &AtCheckpoint,

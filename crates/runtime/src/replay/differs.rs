@@ -1,4 +1,4 @@
-//! What another agent would have asked for: where its prompt, its tools or its rules part from those of a recording.
+//! Compares an agent with a recording: its prompt, its tools and the decisions of its rules.
 use super::Divergence;
 use crate::outfit::Outfit;
 use outlast_kernel::provenance::{TrustedText, provenance};
@@ -14,7 +14,7 @@ use outlast_vocab::tool::{Contract, PreparedCall};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The first model call of a turn, if the model is told something else now.
+/// Returns a divergence at the first model call of a turn if the model, prompt or tools differ.
 pub(super) fn of_package(records: &[Record], then: &Pinned, now: &Pinned) -> Option<Divergence> {
     let asks = |record: &Record| match &record.fact {
         Fact::Performed(Performed { key, command: Command::ModelCall(_), .. }) => Some(key.clone()),
@@ -27,7 +27,7 @@ pub(super) fn of_package(records: &[Record], then: &Pinned, now: &Pinned) -> Opt
         differences.push(format!("model: recorded {model_then}, asked {model_now}"));
     }
     differences.extend(of_prompt(&then.package.system, &now.package.system));
-    // Databases from before contracts were stored say nothing of them.
+    // Older databases did not store contracts.
     if let Some(contracts) = &then.contracts {
         differences.extend(of_tools(contracts, now.contracts.as_deref().unwrap_or_default()));
     }
@@ -36,7 +36,7 @@ pub(super) fn of_package(records: &[Record], then: &Pinned, now: &Pinned) -> Opt
     (!differences.is_empty()).then_some(Divergence { effect, recorded, asked, differences })
 }
 
-/// The first line of the prompt that is another one.
+/// Describes the first line of the prompt that differs.
 fn of_prompt(then: &str, now: &str) -> Option<String> {
     if then == now {
         return None;
@@ -52,7 +52,7 @@ fn of_prompt(then: &str, now: &str) -> Option<String> {
     })
 }
 
-/// Tools that are gone, new or not what they were.
+/// Describes the tools that were removed, added or changed.
 fn of_tools(then: &[Contract], now: &[Contract]) -> Vec<String> {
     let mut differences = Vec::new();
     for old in then {
@@ -76,8 +76,8 @@ fn of_tools(then: &[Contract], now: &[Contract]) -> Vec<String> {
     differences
 }
 
-/// The first batch of a turn with a call of which the rules of one agent decide otherwise than those of the other. Both are
-/// asked here and now, so what depends on the time of day or on what was spent is the same for both.
+/// Returns a divergence at the first batch with a call that the two agents' rules decide differently. Both policies are
+/// evaluated now, so conditions on time or spending are the same for both.
 pub(super) async fn of_policy(records: &[Record], then: &Outfit, now: &Outfit) -> Option<Divergence> {
     let mut asked_for: BTreeMap<&ModelCallId, &Value> = BTreeMap::new();
     for record in records {
@@ -117,11 +117,12 @@ pub(super) async fn of_policy(records: &[Record], then: &Outfit, now: &Outfit) -
     None
 }
 
-/// What the rules looked at when a call was asked for.
+/// Returns the arguments and labels that the rules evaluated when a call was requested.
 fn judged_by<'c>(call: &'c BatchCall, asked_for: Option<&'c Value>) -> Option<(&'c Value, Labels)> {
     match call {
         BatchCall::Run(run) => {
-            // A rule may have changed what was asked for; a hook's change is in what ran.
+            // If a rule changed the arguments, use those that the model asked for. Changes by hooks are in the
+            // arguments that ran.
             let changed =
                 matches!(run.ruling.as_ref().map(|ruling| &ruling.decision), Some(Decision::Modify { .. }));
             Some((asked_for.filter(|_| changed).unwrap_or(&run.arguments), run.labels.clone()))
@@ -130,7 +131,7 @@ fn judged_by<'c>(call: &'c BatchCall, asked_for: Option<&'c Value>) -> Option<(&
     }
 }
 
-/// Returns the sink values of a call that were recorded as from trusted text.
+/// Returns the sink values of a call that were recorded as coming from trusted text.
 fn recorded_as_trusted<'c>(call: &'c BatchCall, arguments: &'c Value) -> TrustedText<'c> {
     let mut trusted = TrustedText::default();
     let BatchCall::Run(PreparedCall { provenance, .. }) = call else { return trusted };
@@ -142,7 +143,7 @@ fn recorded_as_trusted<'c>(call: &'c BatchCall, arguments: &'c Value) -> Trusted
     trusted
 }
 
-/// What rules decide, without their names and versions: another rule that says the same changes nothing.
+/// Describes the decision of the rules, without rule names and versions, because only the decision matters.
 async fn decided(
     outfit: &Outfit,
     (tool, arguments, labels): (&ToolName, &Value, &Labels),

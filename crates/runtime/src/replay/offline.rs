@@ -1,4 +1,4 @@
-//! The host of a replay: it has the whole recording of a turn, and performs nothing.
+//! The host of a replay. It has the whole recording of a turn and performs nothing.
 use super::Divergence;
 use crate::host::{Asker, Driven, Host, Reserved, Tier};
 use outlast_kernel::conversation::Conversation;
@@ -16,24 +16,24 @@ use outlast_vocab::{Error, Kind, ReplayKey};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Answers from a recording and from nothing else.
+/// A host that answers from a recording only.
 pub(super) struct Offline {
     history: Arc<History>,
     conversation: Conversation,
-    /// The effect that was reached last.
+    /// The last effect that was reached.
     at: ReplayKey,
-    /// What was asked for that the recording does not have.
+    /// The request that is not in the recording.
     beyond: Option<String>,
 }
 
 impl Offline {
-    /// A turn with its recording.
+    /// Creates the host of a turn with its recording.
     pub(super) fn new(history: History, index: u32) -> Self {
         let at = ReplayKey::turn(index);
         Self { history: Arc::new(history), conversation: Conversation::default(), at, beyond: None }
     }
 
-    /// Where the turn parted from its recording, once it was driven.
+    /// Returns the divergence from the recording, after the turn was driven.
     pub(super) fn divergence(self, driven: Result<Driven, Error>) -> Result<Option<Divergence>, Error> {
         let diverged = |recorded: String, asked: String, differences| {
             Ok(Some(Divergence { effect: self.at.clone(), recorded, asked, differences }))
@@ -57,7 +57,7 @@ impl Offline {
         }
     }
 
-    /// The error with which driving stops where the recording does.
+    /// Returns the error that stops the drive at the end of the recording.
     fn stop(&mut self, asked: String) -> Error {
         let detail = format!("{} is not in the recording", self.at);
         self.beyond = Some(asked);
@@ -65,7 +65,7 @@ impl Offline {
     }
 }
 
-/// Whether a turn may end like this between any two effects: somebody or something outside its steps ended it.
+/// Returns whether a turn may end like this between any two effects, because something outside its steps ended it.
 fn ends_anywhere(end: &End) -> bool {
     match end {
         End::Cancelled { .. }
@@ -119,7 +119,7 @@ impl Host for Offline {
 
     fn reach(&mut self, key: &ReplayKey, kind: EffectKind) -> Result<(), Error> {
         self.at = key.clone();
-        // A turn that was asked to stop stops before the model is asked.
+        // A cancelled turn stops before its next model call.
         let stops = kind == EffectKind::ModelCall && self.history.cancelled().is_some();
         if stops || self.history.has(key) { Ok(()) } else { Err(self.stop(format!("a {kind}"))) }
     }

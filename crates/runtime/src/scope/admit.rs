@@ -1,4 +1,4 @@
-//! What a call waits for before it begins: somebody's approval, or its time (R11.2).
+//! Waits of a call before it begins: for an approval, or until a deferral is over.
 use super::Scope;
 use crate::grants::still_covers;
 use outlast_kernel::policy::changed;
@@ -12,12 +12,12 @@ use outlast_vocab::{Class, Error, Failure, Kind, ReplayKey};
 use serde_json::Value;
 use std::time::Duration;
 
-/// The step in which arguments that somebody changed are looked at.
+/// The step that checks arguments edited by an approver.
 const EDIT: &str = "edit";
 
 impl Scope {
-    /// Waits until a call may begin, and gives it as it may; an error says why it may not. That it may is durable before it
-    /// begins, so a call that is found without it has not begun.
+    /// Waits until a call may begin and returns it, with edited arguments if there are any. Returns an error if it may
+    /// not. The permission is durable before the call begins, so a call without it has not begun.
     pub(crate) async fn admit(&self, call: PreparedCall) -> Result<PreparedCall, Error> {
         if self.is_granted(&call) {
             return Ok(call);
@@ -37,7 +37,7 @@ impl Scope {
         }
     }
 
-    /// Whether it was approved for the rest of the session, with its tool as it is defined here.
+    /// Returns whether the call was approved for the rest of the session, with the current definition of its tool.
     fn is_granted(&self, call: &PreparedCall) -> bool {
         let definition = self.outfit.catalogue.contract(&call.tool);
         let (Some(ruling), Some(definition)) = (&call.ruling, definition) else { return false };
@@ -64,7 +64,7 @@ impl Scope {
         let admitted = match approval.map(|approval| (approval.by, approval.verdict)) {
             Ok((_, Verdict::Approve | Verdict::ApproveForSession)) => Ok(call),
             Ok((by, Verdict::Deny { reason })) => Err(denied(format!("{by} said no: {reason}"))),
-            // What comes of the change is written with the approval, so it is looked at once.
+            // The checked edit is written with the approval, so it is checked once.
             Ok((_, Verdict::Edit { arguments })) => self.edited(call, definition, &key, arguments).await?,
             Err(error) => Err(error),
         };
@@ -74,7 +74,8 @@ impl Scope {
         admitted
     }
 
-    /// The call with other arguments, or why they may not be passed, as is recorded or as is found out now.
+    /// Returns the call with edited arguments, or why they are not allowed. Uses the recorded result, or checks the
+    /// arguments now.
     async fn edited(
         &self,
         call: PreparedCall,
@@ -104,8 +105,8 @@ impl Scope {
         })
     }
 
-    /// Looks at a call with other arguments as it was looked at with its own: they fit, no rule but the one that asked stands
-    /// against them, and what was worked out beyond them is theirs.
+    /// Checks edited arguments like the original ones. They must match the schema, and no rule other than the one that
+    /// asked may object. Returns the payload that the tool prepares for them.
     async fn look_at(
         &self,
         call: &PreparedCall,
@@ -154,18 +155,18 @@ impl Scope {
     }
 }
 
-/// How far a wait has come.
+/// The state of a wait.
 pub(super) enum Awaited {
-    /// It is over, and the journal says how.
+    /// It is over, and the outcome is recorded.
     Answered(Resolution),
-    /// It is over, and nobody has written that yet.
+    /// It is over, and the outcome is not recorded yet.
     Resolved(AwaitEvent, Resolution),
-    /// It goes on.
+    /// It is not over.
     Open(Wait),
 }
 
-/// Whether arguments that somebody changed may be passed where this is decided of them: nothing keeps them from it but what was
-/// asked before, and nothing would change them once more.
+/// Checks a decision about edited arguments. They are allowed if only the rule that was asked about objects, and if no
+/// rule would change them again.
 fn may_stand(ruling: &Ruling, asked: Option<&Ruling>, arguments: &Value) -> Result<(), Error> {
     if let Some(refusal) = ruling.refusal() {
         return Err(refusal);
@@ -173,7 +174,7 @@ fn may_stand(ruling: &Ruling, asked: Option<&Ruling>, arguments: &Value) -> Resu
     let stays = ruling.change().is_none_or(|(set, _)| changed(arguments, set) == *arguments);
     let stands = match &ruling.decision {
         Decision::Allow | Decision::Modify { .. } => stays,
-        // Who may approve one call may not approve what another rule asks others about.
+        // An approver of one rule cannot approve what another rule asks other people about.
         Decision::Ask(_) => {
             let same = |asked: &Ruling| {
                 (&asked.rule, &asked.with, &asked.decision) == (&ruling.rule, &ruling.with, &ruling.decision)

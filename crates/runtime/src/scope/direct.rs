@@ -1,4 +1,4 @@
-//! Questions of a running call to a model, outside the conversation.
+//! Model calls by a running tool call, outside the conversation.
 use super::Scope;
 use crate::asking::{Asked, Asking, Audience, PastAttempts, Tries, backoff, provider_of};
 use crate::catalogue::Caller;
@@ -19,7 +19,7 @@ use outlast_vocab::{Error, Hash, Kind, Limits, ReplayKey};
 use std::time::Duration;
 
 impl Scope {
-    /// Asks a model until its answer fits the contract, if there is one. Each question is an effect of its own.
+    /// Calls a model until its answer matches the output schema, if there is one. Each attempt is a separate effect.
     pub(super) async fn ask_until_it_fits(&self, mut call: DirectCall) -> Result<Reply, Error> {
         let mut repairs = 0;
         loop {
@@ -106,7 +106,8 @@ impl Scope {
                 let deadline = Some(self.world.clock.now().after(pause));
                 return self.hold_still(Wait { key: wait, kind: WaitKind::Provider, deadline }).await;
             }
-            // A call that runs cannot be stuck by itself, so its turn waits for the provider until a person has mended it.
+            // A running call cannot get stuck on its own, so its turn waits for the provider until a person has fixed
+            // it.
             Asked::Stuck(error) => {
                 let Limits { stuck_first, stuck_most, .. } = self.world.limits;
                 let waits = self.history.provider_waits(&key);
@@ -127,7 +128,7 @@ impl Scope {
         reply_of(outcome)
     }
 
-    /// Counts a question that a cancel cut short as the most that it could use.
+    /// Records a cancelled model call, counted as its maximum usage.
     async fn note_interrupted(
         &self,
         key: &ReplayKey,
@@ -139,7 +140,7 @@ impl Scope {
         }
         let most = most_of(&self.world, info, request);
         self.settle(key.clone(), None);
-        // What a tool asks is no part of the conversation.
+        // Model calls of a tool are not part of the conversation.
         let partial = PartialReply { text: String::new(), ..partial };
         self.note(Fact::Interrupted(partial.interrupted(key, (info, request), most))).await;
     }
@@ -151,7 +152,7 @@ impl Scope {
     }
 }
 
-/// A call that asks a model. Nothing of a reply is kept before it is whole.
+/// Makes model calls on behalf of a tool call. Stores no partial replies.
 struct Aside<'a>(&'a Scope);
 
 impl Asker for Aside<'_> {

@@ -1,4 +1,4 @@
-//! Hooks of a call, and what they leave of its result.
+//! Runs the hooks of a call and applies their changes to its result.
 use super::Scope;
 use super::admit::Awaited;
 use crate::catalogue::Caller;
@@ -11,7 +11,7 @@ use outlast_vocab::wait::{Resolution, WaitKind};
 use outlast_vocab::{Error, ReplayKey};
 
 impl Scope {
-    /// The hooks of an effect of this call.
+    /// Returns the hooks of an effect of this call.
     pub(crate) fn hooks<'a>(&'a self, key: &'a ReplayKey) -> Hooking<'a> {
         let caller = Caller { session: self.session, turn: self.turn };
         let (history, store) = (&*self.history, self.store.as_ref());
@@ -19,7 +19,7 @@ impl Scope {
         Hooking { world: &self.world, outfit: &self.outfit, caller, history, key, store, heard }
     }
 
-    /// The result of the call as hooks leave it. What they change is written with the answer.
+    /// Runs the hooks on the result of the call. Their changes are written with the answer.
     pub(crate) async fn shown(&self, call: &PreparedCall, result: ToolResult) -> ToolResult {
         let mut changes = Vec::new();
         let result = after_tool(self.hooks(&self.key), call, result, &mut changes).await;
@@ -29,7 +29,7 @@ impl Scope {
         result
     }
 
-    /// Waits until somebody outside completes the call: how they did, and the result as hooks leave it.
+    /// Waits until the call is completed externally. Returns the resolution, and the result after hooks.
     pub(crate) async fn completed(&self, call: &PreparedCall) -> Result<(Resolution, ToolResult), Error> {
         let key = self.key.completion();
         let client = self.outfit.is_client_tool(&call.tool);

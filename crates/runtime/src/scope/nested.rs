@@ -19,7 +19,7 @@ use serde_json::Value;
 use std::sync::{Arc, Mutex};
 
 impl Scope {
-    /// Runs another tool as a step of this call. What it writes commits with its own answer.
+    /// Runs another tool as a step of this call. Its writes are committed with its own answer.
     pub(super) async fn run_nested(&self, tool: &ToolName, arguments: Value) -> Result<Value, Error> {
         self.durable(&format!("calling the tool `{tool}` from a tool"))?;
         let number = self.count_nested()?;
@@ -32,8 +32,8 @@ impl Scope {
         Ok(value)
     }
 
-    /// Takes back what the tools that this call has run so far did, the newest first. One that cannot be taken back does not
-    /// keep the others from it.
+    /// Undoes the tool calls that this call has made so far, newest first. If one cannot be undone, the others still
+    /// are.
     pub(super) async fn undo_nested(&self) -> Result<(), Error> {
         let made = std::mem::take(&mut self.used().made);
         let mut left = Vec::new();
@@ -73,7 +73,7 @@ impl Scope {
         let labels = self.labels_now();
         let around = self.outfit.circumstances(self.org, self.spending);
         let (labels, around, cancel) = (&labels, &around, &self.cancel);
-        // The arguments are what the tool made of what it knows, which no text of the conversation can clear.
+        // The tool composed these arguments itself, so no text of the conversation can make them trusted.
         let trusted = &TrustedText::default();
         let asked = AskedFor { caller, key: &key, ask: &ask, labels, trusted, around, cancel };
         self.may_run(tool)?;
@@ -138,7 +138,8 @@ impl Scope {
             StepOutcome::Failed(_) => Amount { calls: 1, ..Amount::ZERO },
         };
         self.settle(key.clone(), Some(used));
-        // What it wrote is kept with its answer: when this call runs again, the answer comes back and nothing is written.
+        // Commit its writes with its answer. If this call runs again, the answer is replayed and nothing is written
+        // twice.
         let written = match &actual {
             StepOutcome::Value(value) => {
                 let undo = undoable(&self.outfit, &key, &prepared, value);
@@ -159,14 +160,14 @@ impl Scope {
         outcome.into()
     }
 
-    /// Notes what was decided of a call that this call makes, unless that is known from before.
+    /// Records a decision about a nested call, unless it is already recorded.
     async fn note_ruling(&self, ruled: Ruled) {
         if self.history.ruled(&ruled.key) != Some(&ruled) {
             self.note(Fact::Ruled(ruled)).await;
         }
     }
 
-    /// The outcome of a call that this call made, as hooks leave it.
+    /// Runs the hooks on the outcome of a nested call.
     async fn shown_nested(
         &self,
         key: &ReplayKey,
@@ -184,14 +185,15 @@ impl Scope {
         }
     }
 
-    /// The labels of a call that this call makes: those of its own arguments, and of what it had other tools give it.
+    /// Returns the labels of a nested call: those of this call, and those of the untrusted tools that it ran.
     pub(super) fn labels_now(&self) -> Labels {
         let mut labels = self.labels.clone();
         labels.extend(self.used().read.clone());
         labels
     }
 
-    /// What a tool gives that is trusted must not come from one that is not.
+    /// Rejects an untrusted tool if this call is trusted, because the result would count as trusted. Otherwise labels
+    /// this call with the untrusted tool.
     fn may_run(&self, tool: &ToolName) -> Result<(), Error> {
         if !self.outfit.keeps_labels() || self.outfit.trusts(tool) {
             return Ok(());
@@ -204,7 +206,7 @@ impl Scope {
         Ok(())
     }
 
-    /// The scope of a call that this call makes.
+    /// Creates the scope of a nested call.
     fn inside(&self, key: ReplayKey, prepared: &PreparedCall) -> Self {
         Self {
             world: self.world.clone(),

@@ -1,4 +1,4 @@
-//! Waits of a call until its rates let it go (R11.7).
+//! Waits of a call for its rate limits.
 use super::{FromCall, Scope};
 use crate::host::Tier;
 use crate::pace::{Begins, want};
@@ -13,8 +13,9 @@ use std::pin::pin;
 use tokio::sync::oneshot;
 
 impl Scope {
-    /// Waits until the rates of a call let it go; an error says why they do not. That a call which stood in line goes is written
-    /// before it begins, so one that is found in line has not begun. A call that could not begin in time asks again.
+    /// Waits until the rate limits of a call let it go out. Returns an error if they reject it. If a call was queued,
+    /// its permit is recorded before it begins, so a call that is recorded as queued has not begun. A call that could
+    /// not begin in time asks again.
     pub(crate) async fn let_go(&self, key: &ReplayKey, tool: &ToolName, begins: Begins) -> Result<(), Error> {
         let (rates, limits) = (&self.outfit.package.rates, &self.world.limits);
         let Some(asks) = want(rates, key.clone(), tool, limits) else { return Ok(()) };
@@ -34,7 +35,7 @@ impl Scope {
         }
     }
 
-    /// When the call may go out once more: another attempt is another call.
+    /// Returns when the call may go out again. Every retry counts against the rate limits.
     pub(crate) fn again(&self) -> Begins {
         if self.key.takes_back() { Begins::Now } else { Begins::Unasked }
     }
@@ -45,12 +46,12 @@ impl Scope {
         let _ = self.to_driver.send(FromCall::GoesOut(asks, word)).await;
         match paced.await {
             Ok(pacing) => Begins::of(pacing).map_err(Error::from),
-            // The write failed and with it the turn; the driver drops this call.
+            // The write failed and the turn with it. The driver drops this call.
             Err(_) => pending().await,
         }
     }
 
-    /// Short waits are held in memory; for a long one the turn parks.
+    /// Waits in memory if the wait is short, and parks the turn if it is long.
     async fn stand_in_line(&self, call: &ReplayKey, now: Millis, until: Millis) -> Result<(), Error> {
         let pause = now.until(until);
         if pause > self.world.limits.wait_in_memory && self.tier == Tier::Durable {

@@ -7,7 +7,7 @@ use outlast_vocab::record::Fact;
 use outlast_vocab::{Class, Error, Kind, ReplayKey, limits};
 
 impl Scope {
-    /// Sets money aside, or finds how it stands since the call ran before.
+    /// Reserves a payment, or returns its current state if an earlier run of the call reserved it.
     pub(super) async fn set_aside(&self, name: &str, order: Order) -> Result<Standing, Error> {
         self.durable("a payment")?;
         if name.is_empty() {
@@ -33,7 +33,7 @@ impl Scope {
             | PaymentState::Settling
             | PaymentState::Released { .. } => {}
         }
-        // What another life left may stand in any way by now. What it gave back comes back as given back.
+        // An earlier process may have left it in any state. A released payment stays released.
         match self.world.paid(authority.find(payment.id)).await? {
             Some(standing) => Ok(self.found(&payment, standing).await),
             None => match payment.state {
@@ -64,7 +64,7 @@ impl Scope {
         Ok(self.found(payment, reserved?).await)
     }
 
-    /// Writes down how a payment stands, if that was not known.
+    /// Records the state of a payment, if it is new.
     async fn found(&self, payment: &Payment, standing: Standing) -> Standing {
         let came = come_to(payment, &standing, "the authority had released it");
         if payment.state.is_open() && came.state != payment.state {
@@ -73,7 +73,7 @@ impl Scope {
         standing
     }
 
-    /// Pays what was set aside.
+    /// Settles a reserved payment and returns the receipt.
     pub(super) async fn pay(&self, name: &str) -> Result<String, Error> {
         let payment = self.payment_named(name)?;
         if let PaymentState::Releasing { reason } = payment.state {
@@ -90,7 +90,7 @@ impl Scope {
         }
     }
 
-    /// Frees what was set aside.
+    /// Releases a reserved payment.
     pub(super) async fn give_back(&self, name: &str, reason: &str) -> Result<(), Error> {
         let payment = self.payment_named(name)?;
         let standing = self.world.paid(self.world.authority()?.release(payment.id)).await?;
@@ -103,7 +103,7 @@ impl Scope {
         }
     }
 
-    /// Knows how far the payments of a call that this call made have come.
+    /// Adopts the payments of a nested call, so that this call knows their states.
     pub(super) fn know_payments_of(&self, inner: &Self) {
         let payments: Vec<Payment> = inner.used().answered.payments().cloned().collect();
         for payment in payments {
@@ -111,12 +111,12 @@ impl Scope {
         }
     }
 
-    /// Whether money is set aside for this call.
+    /// Returns whether the call has open payments.
     pub(crate) fn holds_money(&self) -> bool {
         !self.open_payments().is_empty()
     }
 
-    /// Frees what the call left set aside. What is known of it is written with its answer.
+    /// Releases the open payments of the call. Their states are written with its answer.
     pub(crate) async fn free_money(&self, reason: &str) {
         for payment in self.open_payments() {
             let freed = self.world.free(&payment, reason).await;
@@ -141,7 +141,7 @@ impl Scope {
         self.payment(&self.key.payment(name)).ok_or_else(unknown)
     }
 
-    /// The fact of a payment, which this call knows from now on.
+    /// Remembers a payment in this drive and returns the fact to record.
     fn pays(&self, payment: Payment) -> Fact {
         self.used().answered.pay(payment.clone());
         Fact::Payment(payment)

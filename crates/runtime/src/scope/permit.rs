@@ -1,4 +1,4 @@
-//! What a running call wants to do that a policy has a say in: requests, secrets, programs, money, questions to models (R11.1).
+//! Policy decisions about what a running call wants to do: requests, secrets, programs, payments and model calls.
 use super::Scope;
 use crate::ruling::{approved, model_facts, with_options};
 use outlast_vocab::effect::{Generation, ModelCall};
@@ -11,7 +11,7 @@ use outlast_vocab::{Error, Failure, Kind, ReplayKey};
 use serde_json::Value;
 
 impl Scope {
-    /// Whether the call may do this. What is decided is recorded with what the call does next.
+    /// Checks whether the call may do this. The decision is written with the next fact of the call.
     pub(super) async fn may_do(&self, deed: Deed) -> Result<(), Error> {
         let at = deed.point();
         if !self.outfit.decides_at(at) {
@@ -28,7 +28,7 @@ impl Scope {
         }
     }
 
-    /// Whether the call may set money aside. A question to a person holds the call still.
+    /// Checks whether the call may reserve a payment. Parks the call if a rule asks for an approval.
     pub(super) async fn may_pay(&self, key: &ReplayKey, order: &Order) -> Result<(), Error> {
         if !self.outfit.decides_at(Point::Payment) {
             return Ok(());
@@ -48,7 +48,7 @@ impl Scope {
         approved(self.wait_for(key.approval(&form), WaitKind::Approval, ask.expires).await?)
     }
 
-    /// Whether the call may ask a model, and how.
+    /// Checks whether the call may call a model, and returns the options to use.
     pub(super) async fn may_ask(&self, key: &ReplayKey, call: &ModelCall) -> Result<Generation, Error> {
         let options = call.options.clone();
         if !self.outfit.decides_at(Point::Model) {
@@ -86,7 +86,8 @@ impl Scope {
         Some(ruling)
     }
 
-    /// Why something does not happen. Where it ends the turn, the call cannot go on as if nothing was.
+    /// Returns the error of a denied action. If the decision ends the turn, remembers that, because the call may ignore
+    /// the error.
     fn refusal(&self, ruling: &Ruling) -> Option<Error> {
         let refusal = ruling.refusal()?;
         if refusal.kind() == Kind::PolicyInterrupted {
@@ -95,19 +96,19 @@ impl Scope {
         Some(refusal)
     }
 
-    /// Why a rule ends the turn because of what the call wanted to do.
+    /// Returns why a rule ends the turn, if something that the call wanted to do caused that.
     pub(crate) fn interrupted(&self) -> Option<Failure> {
         self.used().interrupted.clone()
     }
 
-    /// Knows that a rule ends the turn, if it does.
+    /// Remembers that a rule ends the turn, if the failure says so.
     pub(super) fn know_interrupt(&self, failure: &Failure) {
         if failure.code == Kind::PolicyInterrupted {
             self.used().interrupted = Some(failure.clone());
         }
     }
 
-    /// Knows that a rule ends the turn because of a call that this call made.
+    /// Remembers that a rule ends the turn because of a nested call.
     pub(super) fn know_interrupt_of(&self, inner: &Self) {
         if let Some(failure) = inner.interrupted() {
             self.used().interrupted = Some(failure);

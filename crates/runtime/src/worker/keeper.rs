@@ -1,5 +1,5 @@
-//! Keeps a worker going: renews leases, takes work, tells people again what waits for them, passes on cancels, sweeps contents,
-//! notices agents that other processes keep.
+//! The background loops of a worker: renews leases, claims work, sends approval reminders, passes on cancellations,
+//! deletes unused contents, and loads agents that other processes stored.
 use super::watchdog::Watchdog;
 use super::{Inner, Runtime, Taking, lock};
 use crate::attachments::Swept;
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often an idle worker looks whether another process changed something.
+/// How often an idle worker checks for changes by other processes.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// How often a worker looks after its sessions at most, however short its lease is.
+/// The shortest pause between two checks, however short the lease is.
 const SHORTEST_LOOK: Duration = Duration::from_millis(1);
 
-/// Renews leases, takes work that is ready or due, and passes on cancels that came through other processes.
+/// Renews leases, claims work that is ready or due, and passes on cancellations from other processes.
 pub(super) async fn keep(inner: Arc<Inner>) {
     let mut stopping = inner.stopping.subscribe();
     let mut keeper = Keeper {
@@ -33,7 +33,7 @@ pub(super) async fn keep(inner: Arc<Inner>) {
             tracing::warn!(%error, "the worker could not look after its sessions; it tries again");
         }
         let now = inner.world.clock.now();
-        // A short lease is renewed more often than anything else is looked at.
+        // With a short lease, renewing it needs shorter pauses than anything else.
         let mut pause = (inner.world.limits.lease / 3).clamp(SHORTEST_LOOK, LOOK_AGAIN);
         if let Some(wake) = keeper.next_wake.filter(|wake| *wake > now) {
             pause = pause.min(now.until(wake));
@@ -47,7 +47,7 @@ pub(super) async fn keep(inner: Arc<Inner>) {
     }
 }
 
-/// Deletes contents that nothing refers to, now and then.
+/// Deletes unreferenced contents periodically.
 pub(super) async fn sweep(inner: Arc<Inner>) {
     let mut stopping = inner.stopping.subscribe();
     let runtime = Runtime::of_operator(inner);
@@ -67,7 +67,7 @@ pub(super) async fn sweep(inner: Arc<Inner>) {
     }
 }
 
-/// Lets agents that another process keeps in the database answer here.
+/// Loads agents that other processes store in the database.
 pub(super) async fn fit(inner: Arc<Inner>) {
     let mut stopping = inner.stopping.subscribe();
     let mut seen = None;
@@ -83,7 +83,7 @@ pub(super) async fn fit(inner: Arc<Inner>) {
     }
 }
 
-/// Looks only if another process changed something since, or nobody has looked since something was kept here.
+/// Checks the database if another process changed something, or if a change made here was not installed.
 async fn look_for_agents(inner: &Inner, seen: &mut Option<u64>) -> Result<(), Error> {
     let Some(fitting) = &inner.fitting else { return Ok(()) };
     let changes = inner.store.changes().await?;
@@ -94,16 +94,16 @@ async fn look_for_agents(inner: &Inner, seen: &mut Option<u64>) -> Result<(), Er
     Ok(())
 }
 
-/// Whether so much time has passed. A clock that was set back cannot tell, so it counts as passed.
+/// Returns whether this much time has passed. If the clock was set back, it counts as passed.
 fn has_passed(since: Millis, time: Duration, now: Millis) -> bool {
     now < since || since.after(time) <= now
 }
 
 struct Keeper {
-    /// The store's change number when it was last asked for.
+    /// The store's change number at the last check.
     changes: Option<u64>,
     renewed: Millis,
-    /// When work was last looked for; never looks at once.
+    /// When work was last looked for. `None` looks immediately.
     looked: Option<Millis>,
     next_wake: Option<Millis>,
     watchdog: Watchdog,
@@ -114,7 +114,7 @@ impl Keeper {
         let now = inner.world.clock.now();
         let third = inner.world.limits.lease / 3;
         if has_passed(self.renewed, third, now) {
-            // Where leases cannot be renewed, nothing is taken: it might be a session that is driven here.
+            // If leases cannot be renewed, claim nothing, because it might be a session that is driven here.
             self.renew(inner, now).await?;
             self.renewed = now;
         }
@@ -138,9 +138,9 @@ impl Keeper {
         }
     }
 
-    /// Whether there may be something to do. An idle worker finds out with one cheap look at the store.
+    /// Returns whether there may be work. An idle worker finds out with one cheap query.
     async fn must_look(&mut self, inner: &Inner, now: Millis, third: Duration) -> Result<bool, Error> {
-        // A dead worker changes nothing, so leases that may have been left are looked at now and then.
+        // The death of a worker changes nothing in the store, so abandoned leases are checked periodically.
         let long_ago = self.looked.is_none_or(|looked| has_passed(looked, third, now));
         let alone = inner.on_trial.load(Ordering::SeqCst);
         if long_ago || alone || self.next_wake.is_some_and(|wake| wake <= now) {
@@ -156,7 +156,7 @@ impl Keeper {
         Ok(true)
     }
 
-    /// Extends the leases of sessions that are driven. One that is gone is found by its next write.
+    /// Extends the leases of driven sessions. A lost lease is detected by its next write.
     async fn renew(&self, inner: &Inner, now: Millis) -> Result<(), Error> {
         if lock(&inner.driving).is_empty() {
             return Ok(());
@@ -166,7 +166,7 @@ impl Keeper {
     }
 }
 
-/// Tells those who are asked for an approval that it waits for them, where that is due.
+/// Sends the reminders for approvals that are due.
 async fn notify(inner: &Inner, now: Millis) -> Result<(), Error> {
     const AT_ONCE: usize = 64;
     let most = inner.world.limits.reminders_per_question;
@@ -189,7 +189,7 @@ async fn pass_on_cancels(inner: &Inner) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes what this worker has room for; says whether it took anything.
+/// Claims as much work as this worker has room for. Returns whether it claimed any.
 async fn take_work(inner: &Arc<Inner>, now: Millis) -> Result<bool, Error> {
     const AT_ONCE: usize = 64;
     let Some(taker) = inner.taker(now) else { return Ok(false) };
@@ -202,8 +202,8 @@ async fn take_work(inner: &Arc<Inner>, now: Millis) -> Result<bool, Error> {
     Ok(took)
 }
 
-/// Takes a suspect to run it alone, if one is due and this worker is old enough. A busy worker waits for a while before it asks its
-/// turns to pause: turns that are no suspects go first.
+/// Claims a suspect to run it alone, if one is due and this worker has run long enough. A busy worker waits before it
+/// pauses its turns, because turns that are not suspects go first.
 async fn take_suspect(inner: &Arc<Inner>, now: Millis) -> Result<(), Error> {
     if *inner.stopping.borrow() || inner.on_trial.load(Ordering::SeqCst) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! One turn under one lease: driven until it ends, holds still or is handed back.
+//! Drives one turn under one lease until it ends, parks or is handed back.
 use super::{Inner, Wish, trial};
 use crate::asking::backoff;
 use crate::catalogue::Caller;
@@ -25,10 +25,10 @@ use outlast_vocab::{Class, Error, Failure, Kind, Limits, Millis, OrgId, ReplayKe
 use std::sync::Arc;
 use tracing::Instrument;
 
-/// How often a turn is driven again under one lease after an error that may pass.
+/// How often a turn is driven under one lease after transient errors.
 const DRIVES_PER_LEASE: u32 = 5;
 
-/// Drives the turns of a session until there is none left or the lease is gone.
+/// Drives the turns of a session until none is left or the lease is lost.
 pub(super) async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: Wish) {
     loop {
         let lease = work.lease.clone();
@@ -48,7 +48,7 @@ pub(super) async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: W
                 wish = inner.begin(&work);
                 continue;
             }
-            // What it parked on may be the next thing to happen.
+            // Its deadline may be the next one that the keeper has to wake for.
             Ok(Driven::Parked) => inner.wake.notify_one(),
             Ok(Driven::Ended(_) | Driven::HandedBack | Driven::Again) => {}
             Err(error) if error.kind() == Kind::LeaseLost => {
@@ -62,14 +62,15 @@ pub(super) async fn drive_session(inner: Arc<Inner>, mut work: Work, mut wish: W
         let full = inner.room() == 0;
         inner.stop_driving(&lease);
         if full {
-            // Sessions may wait for the room that is free now.
+            // Sessions may wait for the free slot.
             inner.wake.notify_one();
         }
         return;
     }
 }
 
-/// What a turn that nobody left in the middle did until it was claimed, by its records, and since when.
+/// Returns the phase that a turn was in before it was claimed, and since when. Only for turns that no dead worker left
+/// behind.
 fn phase_before(records: &[Record]) -> Option<(Phase, Millis)> {
     let held_still = |record: &&Record| matches!(record.fact, Fact::Parked { .. } | Fact::Stuck { .. });
     match records.iter().rfind(held_still) {
@@ -79,22 +80,22 @@ fn phase_before(records: &[Record]) -> Option<(Phase, Millis)> {
 }
 
 async fn hand_back(inner: &Inner, lease: Lease) {
-    // If this fails too, the lease runs out by itself: leases without a driver are not renewed.
+    // If this fails too, the lease expires, because leases without a driver are not renewed.
     inner.world.clock.sleep(inner.world.limits.backoff_first).await;
     if let Err(error) = inner.store.hand_back(lease, inner.world.clock.now()).await {
         tracing::warn!(%error, "a session could not be handed back");
     }
 }
 
-/// What hooks look at once a turn is out of hand.
+/// The event that observer hooks are shown.
 enum Observed {
-    /// It met an error that it cannot pass.
+    /// It failed with an error that cannot be retried.
     Error(Failure),
-    /// It is over.
+    /// It ended.
     End(End),
 }
 
-/// What a drive of a turn needs to know beside its records.
+/// What a drive needs in addition to the records of the turn.
 #[derive(Clone, Copy)]
 struct TurnFacts {
     index: u32,
@@ -111,8 +112,8 @@ pub(super) struct Drive<'a> {
 }
 
 impl Drive<'_> {
-    /// Drives a turn until it ends, holds still or is handed back. Errors that may pass are met with another try from the
-    /// journal, those that a person has to look at with a stuck turn, those that cannot be helped with its end.
+    /// Drives a turn until it ends, parks or is handed back. After a transient error it is driven again from its
+    /// journal. If a person has to fix the error, the turn gets stuck. Any other error ends it.
     pub(super) async fn turn(&self, work: Work) -> Result<Driven, Error> {
         let Work { lease, index, head, parent, guard, trial, mut records, mut held, org, resumed } = work;
         let facts = TurnFacts { index, org, guard, alone: trial.is_some() };
@@ -214,7 +215,7 @@ impl Drive<'_> {
             None if outfit.keeps_labels() => {
                 let mut labels = self.labels(opening.parent).await?;
                 labels.extend(of_elsewhere(&input.before, &outfit.contracts));
-                // Replies that are taken over were written by a model that had read what hooks told it.
+                // Reused replies were written by a model that had read what hooks told it.
                 labels.extend(opening.history.reusable().labels(&outfit.package.hooks));
                 Some(labels)
             }
@@ -222,7 +223,7 @@ impl Drive<'_> {
         };
         let mut inherited = match &labels {
             Some(labels) => labels.clone(),
-            // It began when nobody asked for labels, and may have read anything since.
+            // It started without labels and may have read anything since.
             None if outfit.keeps_labels() => Labels::from_iter([Source::Before]),
             None => Labels::default(),
         };
@@ -242,14 +243,14 @@ impl Drive<'_> {
             index,
             lease: lease.fence.0,
             cancel: self.wish.cancel.clone(),
-            // A suspect that runs alone is not the one that makes room for it.
+            // A suspect that runs alone does not yield. The others do.
             stopping: if alone { &self.inner.stopping } else { &self.inner.yielding }.subscribe(),
         };
         let driven = drive(&turn, input, &mut host).await?;
         Ok(self.observed(Some(&outfit), lease, index, driven))
     }
 
-    /// The history of a turn from its records, with what it takes over from the turn that it retries.
+    /// Builds the history of a turn from its records and from the turn that it retries.
     async fn history(&self, records: Vec<Record>, index: u32) -> Result<History, Error> {
         let history = History::of(records)?;
         let Some(original) = history.accepted().and_then(|accepted| accepted.retry_of) else {
@@ -259,11 +260,11 @@ impl Drive<'_> {
         Ok(history.with_reusable(Reusable::of(&records, index)?))
     }
 
-    /// The untrusted sources of what was said up to a message.
+    /// Returns the untrusted sources of the conversation up to a message.
     async fn labels(&self, parent: Option<NodeRef>) -> Result<Labels, Error> {
         let Some(parent) = parent else { return Ok(Labels::default()) };
         let Inner { outfits, store, .. } = &**self.inner;
-        // The turn of the message has those of all turns before it in its first record.
+        // The first record of that turn has the labels of all turns before it.
         let before = store.history(parent, 1).await?;
         let Some(turn) = before.first().and_then(|turn| turn.records.first()).and_then(|record| record.turn)
         else {
@@ -273,7 +274,7 @@ impl Drive<'_> {
             return Ok(Labels::from_iter([Source::Before]));
         }
         let records = store.turn_records(turn).await?;
-        // What it read is judged by what it ran with: this agent may trust another tool of the same name.
+        // Use the contracts that the turn ran with, because this agent may trust a different tool of the same name.
         let package = records.iter().find_map(|record| match &record.fact {
             Fact::Started(started) => Some(started.package),
             _ => None,
@@ -286,7 +287,7 @@ impl Drive<'_> {
             Some(package) => outfits::read(store.as_ref(), package).await.ok(),
             None => None,
         };
-        // Where nobody knows what it ran with, nothing that it read is trusted.
+        // If it is unknown what the turn ran with, nothing that it read is trusted.
         let Some(Pinned { package, contracts }) = ran_with else {
             return Ok(of_turn(&records, Known::default()));
         };
@@ -294,7 +295,7 @@ impl Drive<'_> {
         Ok(of_turn(&records, Known { tools, hooks: &package.hooks }))
     }
 
-    /// Lets hooks look at a turn that is over.
+    /// Runs observer hooks if the turn has ended.
     fn observed(&self, outfit: Option<&Arc<Outfit>>, lease: &Lease, index: u32, driven: Driven) -> Driven {
         if let (Driven::Ended(end) | Driven::Next(end, _), Some(outfit)) = (&driven, outfit) {
             self.observe(outfit, lease, index, Observed::End(end.clone()));
@@ -302,7 +303,7 @@ impl Drive<'_> {
         driven
     }
 
-    /// Lets hooks look at what became of a turn. They hold nothing up.
+    /// Runs observer hooks in a separate task, so that they delay nothing.
     fn observe(&self, outfit: &Arc<Outfit>, lease: &Lease, index: u32, what: Observed) {
         if outfit.package.hooks.is_empty() {
             return;
@@ -320,7 +321,7 @@ impl Drive<'_> {
         });
     }
 
-    /// The outfit a turn runs under: the one it was accepted or begun with, else this worker's first.
+    /// Returns the agent that a turn was accepted or started with, or else the default agent.
     async fn outfit(&self, history: &History, org: OrgId) -> Result<Arc<Outfit>, Error> {
         let Inner { outfits, fitting, store, world, .. } = &**self.inner;
         let pinned = history.started().map(|started| started.package);
@@ -328,7 +329,7 @@ impl Drive<'_> {
         let reach = Reach::Org(org);
         let Some(fingerprint) = pinned else { return outfits.first(reach) };
         match (outfits.pinned(fingerprint, reach, store.as_ref(), world).await, fitting) {
-            // Another process may have kept the agent a moment ago.
+            // Another process may have just stored the agent.
             (Err(error), Some(fitting)) if error.kind() == Kind::PackageUnavailable => {
                 if let Err(error) = fitting.look().await {
                     tracing::warn!(%error, "agents in the database could not be looked at");
@@ -339,7 +340,7 @@ impl Drive<'_> {
         }
     }
 
-    /// Ends or parks a turn that met an error it cannot pass.
+    /// Ends or parks a turn after an error that cannot be retried.
     async fn give_up(
         &self,
         error: &Error,
@@ -350,7 +351,7 @@ impl Drive<'_> {
     ) -> Result<Driven, Error> {
         let effect = error.place().effect.map(tracing::field::display);
         tracing::error!(%error, effect, "the turn cannot go on as it is");
-        // The turn ends or parks here, also if what it retries cannot be read.
+        // End or park the turn even if the turn that it retries cannot be read.
         let history = match self.history(records.clone(), index).await {
             Ok(history) => history,
             Err(_) => History::of(records)?,

@@ -1,4 +1,4 @@
-//! Listens to triggers: what happens outside begins a turn, once (R15.1).
+//! Listens to triggers. Each external event starts one turn, exactly once.
 use super::{Input, Runtime};
 use crate::asking::jittered;
 use futures_util::FutureExt;
@@ -10,7 +10,7 @@ use outlast_vocab::{Class, Error, Kind};
 use std::panic::AssertUnwindSafe;
 
 impl Runtime {
-    /// Listens, for the one whom this handle serves, to the triggers that plug-ins have brought.
+    /// Starts listening to the triggers of all plug-ins, with the access of this handle.
     pub fn listen(&self) {
         for trigger in self.inner.world.plugins.triggers() {
             let ear = Ear { runtime: self.clone(), trigger: trigger.clone() };
@@ -49,7 +49,7 @@ impl Ear {
         }
     }
 
-    /// Takes the next occurrence from its source to its turn.
+    /// Takes the next occurrence from the source and starts its turn.
     async fn once(&self) -> Result<(), Error> {
         let source = &self.trigger.source;
         let occurrence = self.answered(source.next()).await?;
@@ -61,7 +61,7 @@ impl Ear {
         self.answered(source.settled(&id, came.as_ref().copied())).await
     }
 
-    /// Begins the turn of an occurrence, as often as it takes. What comes back as an error cannot pass.
+    /// Starts the turn of an occurrence, and retries transient errors. Returns only permanent errors.
     async fn begin(&self, occurrence: Occurrence) -> Result<TurnId, Error> {
         let mut tried = 0;
         loop {
@@ -84,7 +84,7 @@ impl Ear {
         Input { key, plugins, agent, files, ..Input::text(target, text) }
     }
 
-    /// What a source answers. A panic is an error of it.
+    /// Waits for an answer of the source. A panic is returned as an error.
     async fn answered<T>(&self, answer: Answer<'_, T>) -> Result<T, Error> {
         let panicked = |_| {
             let detail = format!("the source of the trigger `{}` panicked", self.trigger.name);

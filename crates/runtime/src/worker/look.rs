@@ -1,4 +1,4 @@
-//! What people look at beside sessions: everything that happens, why something does not, agents, how busy a worker is.
+//! Read-only queries of a worker: the feed of all sessions, why a turn waits, the agents and the load.
 use super::{Driving, Runtime, lock};
 use crate::durability::Durability;
 use crate::feed::Feed;
@@ -8,12 +8,12 @@ use outlast_ports::store::{FeedCursor, Target, TurnView, Writes};
 use outlast_vocab::record::Record;
 use outlast_vocab::{Error, Millis, SessionId, TurnId};
 
-/// How busy a worker is.
+/// The load of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Sessions that it drives now.
+    /// The number of sessions that it drives now.
     pub driven: usize,
-    /// Sessions that it could drive at the same time.
+    /// The number of sessions that it can drive at the same time.
     pub most: usize,
 }
 
@@ -24,30 +24,30 @@ pub struct Running {
     pub session: SessionId,
     /// The turn.
     pub turn: TurnId,
-    /// The agent that answers, once that is known.
+    /// The agent that answers, once it is known.
     pub agent: Option<String>,
-    /// Since when this worker drives it: it may have begun before, there or elsewhere.
+    /// When this worker began to drive it. The turn itself may have begun earlier, here or on another worker.
     pub since: Millis,
 }
 
 impl Runtime {
-    /// Follows all sessions that are shown, from a cursor.
+    /// Follows all visible sessions from a cursor.
     pub fn feed(&self, after: FeedCursor) -> Feed {
         let stores = (self.store.clone(), self.inner.store.clone());
         Feed::new(self.inner.world.clone(), stores, after)
     }
 
-    /// Why a session does not move: what its turn waits for, since when, who or what can move it (R14.6).
+    /// Explains why a session is not progressing: what its turn waits for, since when, and who or what can unblock it.
     pub async fn why(&self, session: SessionId) -> Result<Why, Error> {
         why::of_session(self.store.as_ref(), session).await
     }
 
-    /// The same of one turn, be it queued, under way or over.
+    /// Explains why a turn is not progressing. The turn may be queued, running or over.
     pub async fn why_turn(&self, turn: TurnId) -> Result<Why, Error> {
         why::of_turn(self.store.as_ref(), turn).await
     }
 
-    /// Opens a session without input. One that is there already under the key stays as it is.
+    /// Opens a session without an input. An existing session with this key stays as it is.
     pub async fn open_session(&self, key: Option<String>) -> Result<SessionId, Error> {
         let fresh = self.fresh_session();
         let target = key.map_or(Target::New(fresh), |key| Target::Key { key, fresh });
@@ -55,20 +55,21 @@ impl Runtime {
         self.store.open(target, self.now()).await
     }
 
-    /// What the durability of a turn with these records cost (R14.8).
+    /// Returns what the durability of a turn with these records cost.
     pub fn durability(&self, turn: &TurnView, records: &[Record]) -> Durability {
         let unsaid = self.inner.world.hub.unsaid.of(turn.id);
         let writes = turn.writes.map(|writes| Writes { waited: writes.waited + unsaid, ..writes });
         Durability::of(records, writes)
     }
 
-    /// The agents that answer whom this handle serves, by name: those of the program, and those of which its organisation has rows.
+    /// Returns the agents that callers of this handle may use, by name: those of the program, and those of its
+    /// organisation.
     pub fn agents(&self) -> Vec<AgentView> {
         self.inner.outfits.views(self.access.reach)
     }
 
-    /// The turns that this worker drives now, by their sessions, as far as they are shown. One that holds still is not among
-    /// them, nor one that another worker drives.
+    /// Returns the visible turns that this worker drives now, by session. Leaves out parked turns and turns driven by
+    /// other workers.
     pub fn running(&self) -> Vec<Running> {
         let driving = lock(&self.inner.driving);
         let shown = driving.iter().filter(|(_, driving)| self.access.reach.covers(driving.org));
@@ -79,7 +80,7 @@ impl Runtime {
         shown.map(running).collect()
     }
 
-    /// How busy this worker is.
+    /// Returns the load of this worker.
     pub fn load(&self) -> Load {
         Load { driven: lock(&self.inner.driving).len(), most: self.inner.world.limits.sessions_at_once }
     }

@@ -1,4 +1,4 @@
-//! Reads what a worker has measured, and hands it out now and then. A place that is down or hangs costs nobody time.
+//! Reads the metrics of a worker and exports them periodically. An exporter that is down or hangs delays no turn.
 use super::{Inner, lock};
 use crate::metrics::Standing;
 use futures_util::future::{Either, select};
@@ -7,7 +7,7 @@ use outlast_ports::store::Store;
 use outlast_vocab::{Error, Kind};
 use std::sync::Arc;
 
-/// What was counted, and how things stand as this store shows them.
+/// Returns the counters of the process and the gauges that this store shows.
 pub(super) async fn snapshot(inner: &Inner, store: &dyn Store) -> Result<Snapshot, Error> {
     let (load, sinks, status) = (store.load().await?, store.sinks().await?, store.status().await?);
     let leases = lock(&inner.driving).len();
@@ -16,7 +16,7 @@ pub(super) async fn snapshot(inner: &Inner, store: &dyn Store) -> Result<Snapsho
     Ok(inner.world.metrics.snapshot(&Standing { at, leases, load, down, sinks: &sinks, syncs: status.syncs }))
 }
 
-/// Hands measurements out until the worker stops, and then once more.
+/// Exports metrics until the worker stops, and then once more.
 pub(super) async fn hand_out(inner: Arc<Inner>, to: Arc<dyn MetricSink>) {
     let mut stopping = inner.stopping.subscribe();
     loop {

@@ -1,6 +1,8 @@
-//! Runs a suspect as the only turn of its worker: waits until the others have paused, says durably that it begins, and gives the
-//! worker back to the others once the suspect has made progress, ended, or outlived its window. Which turns are suspects is decided
-//! by the store (`outlast_ports::ledger`).
+//! Runs a suspect as the only turn of its worker.
+//!
+//! Waits until the other turns have paused and durably records the start of the trial. The other turns continue once
+//! the suspect has made progress, ended, or run for its whole window. The store decides which turns are suspects
+//! (`outlast_ports::ledger`).
 use super::leased::Drive;
 use super::{Inner, Wish};
 use crate::host::Driven;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often a worker looks whether its other turns have paused.
+/// How often a worker checks whether its other turns have paused.
 const LOOK_FOR_PAUSE: Duration = Duration::from_millis(100);
 
 /// Drives a turn, alone if it is a suspect.
@@ -32,7 +34,7 @@ pub(super) async fn run(inner: &Arc<Inner>, work: Work, wish: Wish) -> Result<Dr
         return Ok(Driven::HandedBack);
     }
     tracing::warn!(?window, "the suspect runs alone now");
-    // In one task with the turn: while the turn blocks its thread, the window does not end.
+    // In the same task as the turn, so that the window does not end while the turn blocks its thread.
     let driving = pin!(watched(inner, work, wish));
     match select(driving, inner.world.clock.sleep(window)).await {
         Either::Left((driven, _)) => driven,
@@ -46,7 +48,7 @@ pub(super) async fn run(inner: &Arc<Inner>, work: Work, wish: Wish) -> Result<Dr
     }
 }
 
-/// Drives a turn and notes for the watchdog when it is polled.
+/// Drives a turn and records for the watchdog when it is polled.
 async fn watched(inner: &Arc<Inner>, work: Work, wish: Wish) -> Result<Driven, Error> {
     let (poll, clock) = (wish.poll.clone(), inner.world.clock.clone());
     let drive = Drive { inner, wish };
@@ -58,7 +60,7 @@ async fn watched(inner: &Arc<Inner>, work: Work, wish: Wish) -> Result<Driven, E
     .await
 }
 
-/// Asks the other turns of this worker to pause, and waits for that. Says whether they have.
+/// Asks the other turns of this worker to pause and waits for them. Returns whether they have paused.
 async fn pause_others(inner: &Inner, lease: &Lease) -> Result<bool, Error> {
     let _yielding = Yielding::new(inner);
     let begun = inner.world.clock.elapsed();
@@ -74,7 +76,7 @@ async fn pause_others(inner: &Inner, lease: &Lease) -> Result<bool, Error> {
     }
 }
 
-/// Lets turns pause for as long as it is there.
+/// Asks turns to pause until it is dropped.
 struct Yielding<'a>(&'a Inner);
 
 impl<'a> Yielding<'a> {
@@ -86,12 +88,12 @@ impl<'a> Yielding<'a> {
 
 impl Drop for Yielding<'_> {
     fn drop(&mut self) {
-        // A worker that stops goes on asking.
+        // A stopping worker keeps asking.
         self.0.yielding.send_replace(*self.0.stopping.borrow());
     }
 }
 
-/// Says that the worker has a suspect for as long as it is there.
+/// Marks the worker as having a suspect until it is dropped.
 struct OnTrial<'a>(&'a Inner);
 
 impl<'a> OnTrial<'a> {
@@ -104,7 +106,7 @@ impl<'a> OnTrial<'a> {
 impl Drop for OnTrial<'_> {
     fn drop(&mut self) {
         self.0.on_trial.store(false, Ordering::SeqCst);
-        // Others may have waited for it.
+        // Other turns may have waited for it.
         self.0.wake.notify_one();
     }
 }

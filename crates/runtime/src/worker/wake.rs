@@ -1,7 +1,7 @@
-//! Wakes turns that wait for a provider, once the provider answers again.
+//! Wakes turns that wait for a provider once the provider answers again.
 //!
-//! They wake one after the other with a pause between them, so that a provider that has just come back is not overrun. If it fails
-//! again, the rest goes on waiting. A turn that is not woken here wakes at the deadline of its wait.
+//! Turns are woken one at a time with a pause in between, so that a provider that has just recovered is not overloaded.
+//! If it fails again, the rest keep waiting. A turn that is not woken here wakes at the deadline of its wait.
 use super::Inner;
 use outlast_ports::store::WaitingTurn;
 use outlast_vocab::wait::{Resolution, WaitKind};
@@ -41,10 +41,10 @@ async fn wake_all(inner: &Inner, provider: &str) -> Result<(), Error> {
             return Ok(());
         }
         let now = inner.world.clock.now();
-        // As if its deadline had passed: unlike somebody's wish to try now, this keeps to the provider's rate limit.
+        // Like a passed deadline: unlike a retry by an operator, this respects the provider's rate limit.
         match inner.store.resolve(turn, wait.key, Resolution::Timeout, now).await {
             Ok(_) => inner.wake.notify_one(),
-            // It woke by itself or ended a moment ago.
+            // It has just woken or ended.
             Err(error) if matches!(error.kind(), Kind::WaitNotFound | Kind::TurnNotFound) => {}
             Err(error) => return Err(error),
         }

@@ -1,5 +1,7 @@
-//! The watchdog: finds turns that block their threads. Such a turn cannot be cancelled, and its process has to be killed; the
-//! watchdog notes durably which turn it was, so that the next worker runs it alone.
+//! The watchdog: detects turns that block their threads.
+//!
+//! Such a turn cannot be cancelled, and its process has to be killed. The watchdog durably records which turn it was,
+//! so that the next worker runs it alone.
 use super::{Inner, lock};
 use outlast_ports::store::{Fence, Lease};
 use outlast_vocab::SessionId;
@@ -8,31 +10,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The most time that one look adds: a process that was stopped for an hour has not seen its turns block for an hour.
+/// The most time that one check adds. A process that was suspended for an hour has not seen its turns block for an
+/// hour.
 const MOST_PER_LOOK: Duration = Duration::from_secs(1);
 
-/// Since when a task is polled.
+/// Measures how long the current poll of a task lasts.
 #[derive(Debug, Default)]
 pub(super) struct PollTimer {
-    /// Microseconds plus one; 0 between polls.
+    /// When the poll began, in microseconds plus one. 0 between polls.
     since: AtomicU64,
 }
 
 impl PollTimer {
-    /// Notes that a poll begins; it ends when the guard is dropped.
+    /// Starts a poll, which ends when the guard is dropped.
     pub(super) fn begin(self: &Arc<Self>, now: Duration) -> Polled<'_> {
         let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX - 1);
         self.since.store(micros + 1, Ordering::Relaxed);
         Polled(self)
     }
 
-    /// When the poll that runs now began.
+    /// Returns when the current poll began.
     pub(super) fn since(&self) -> Option<Duration> {
         self.since.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_micros)
     }
 }
 
-/// A poll that runs.
+/// A running poll.
 pub(super) struct Polled<'a>(&'a PollTimer);
 
 impl Drop for Polled<'_> {
@@ -41,14 +44,14 @@ impl Drop for Polled<'_> {
     }
 }
 
-/// What the watchdog has seen of one poll.
+/// What the watchdog knows about one poll.
 struct Seen {
     since: Duration,
     blocked: Duration,
     reported: bool,
 }
 
-/// Looks at all turns of a worker again and again.
+/// Checks all turns of a worker periodically.
 pub(super) struct Watchdog {
     looked: Duration,
     seen: BTreeMap<(SessionId, Fence), Seen>,
@@ -81,7 +84,7 @@ impl Watchdog {
                 reported: false,
             });
             if seen.blocked >= inner.world.limits.turn_hang && !seen.reported {
-                // What could not be written is tried at the next look.
+                // A failed write is repeated at the next check.
                 seen.reported = report(inner, lease, seen.blocked).await;
             }
         }

@@ -1,5 +1,4 @@
-//! Several agents in one runtime, what sessions and turns say over them, and that a turn keeps what it began with (R10.1,
-//! R10.2).
+//! Several agents in one runtime, overlays of sessions and turns, and turns that keep the package they started with.
 use crate::common::*;
 use outlast_ports::Answer;
 use outlast_ports::memory::Memory;
@@ -18,7 +17,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A tool `look` that says whose it is, how it is described, and what its agent lets be reached and opened.
+/// A tool `look` that returns its owner, its description, and what its agent may reach and open.
 struct Owned(&'static str, String);
 
 impl Tool for Owned {
@@ -58,7 +57,7 @@ fn overlay(value: Value) -> Overlay {
     Overlay::from_json(value).unwrap()
 }
 
-/// The packages that the turns of the session began with, in order.
+/// Returns the packages that the turns of the session started with, in order.
 async fn packages(life: &Life) -> Vec<(Hash, Package)> {
     let mut packages = Vec::new();
     for fact in life.facts().await {
@@ -110,7 +109,7 @@ async fn two_agents_of_one_name_are_refused_at_start_up() {
     );
 }
 
-/// Decides nothing, and counts how often the version of a policy is wanted: once whenever a package is made.
+/// A policy engine that decides nothing and counts how often its version is read: once per resolved package.
 #[derive(Default)]
 struct Folds(AtomicUsize);
 
@@ -169,7 +168,7 @@ async fn editing_an_agent_never_changes_a_turn_that_runs_or_is_replayed() {
     let running = first.send("go").await;
     first.until("turn.parked").await;
     let queued = first.send("wait").await;
-    // While one turn runs and another waits, the agent is edited.
+    // Edit the agent while one turn is running and another is queued.
     let mut tools = toolbox(first.witness.clone(), false).unwrap();
     tools.add(Reworded(first.witness.clone())).unwrap();
     let package = Package { system: "Edited.".into(), ..package(&tools) };
@@ -185,7 +184,7 @@ async fn editing_an_agent_never_changes_a_turn_that_runs_or_is_replayed() {
         packages.into_iter().map(|(_, package)| package.system).collect()
     };
     assert_eq!(systems(packages(&first).await), ["Test.", "Test.", "Edited."]);
-    // Another process, which knows only the agent as it was, goes on with the edited turn as it began.
+    // Another process, which knows only the original agent, resumes the edited turn as it started.
     let witness = first.die(&memory).await;
     let second = live(Arc::new(memory), lines(), witness, 2).await;
     assert_eq!(second.end(after).await, End::Answered { text: "end".into() });
@@ -206,7 +205,7 @@ async fn a_turn_whose_agent_is_not_here_does_not_run_with_the_tools_of_another_o
     let turn = first.runtime.submit(to("clerk", "go")).await.unwrap().turn;
     first.until("turn.parked").await;
     let witness = first.die(&memory).await;
-    // The first agent has tools of the same names.
+    // The default agent has tools with the same names.
     let second = live(Arc::new(memory.clone()), lines(), witness, 2).await;
     second.until("turn.stuck").await;
     let stuck = second.facts().await.into_iter().rev().find_map(|fact| match fact {
@@ -248,7 +247,7 @@ async fn a_turn_goes_on_with_a_package_whose_contracts_are_a_sidecar() {
     assert_eq!(second.script.told.lock().unwrap()["huge"], large);
 }
 
-/// A tool that only has a name.
+/// A tool that has only a name.
 struct Named(&'static str, String);
 
 impl Tool for Named {

@@ -1,4 +1,4 @@
-//! Approvals of several people, and approvals for the rest of a session (R11.2).
+//! Approvals by several people, and approvals for the rest of a session.
 use crate::common::*;
 use crate::points;
 use crate::policy::{approvals, claimed, done, paid, question, rule, ruled, say, under};
@@ -40,12 +40,12 @@ fn twice() -> Vec<Line> {
     vec![call("pay", "7"), Line::Say("done"), call("pay", "8"), Line::Say("done")]
 }
 
-/// Whoever is asked about this says so in these names until nobody is asked any more.
+/// Answers every question with this verdict in each of these names, until it is dropped.
 async fn agree(life: &Life, names: &[&str], verdict: &Verdict) -> ! {
     loop {
         for question in approvals(life).pending(10, life.runtime.now()).await.unwrap() {
             for name in names {
-                // Another word may have decided it, or a death come in between.
+                // Another vote may have decided it, or the store may have crashed.
                 let _ = say(life, &question, name, verdict.clone()).await;
             }
         }
@@ -120,7 +120,7 @@ async fn what_was_approved_for_the_session_asks_nobody_again_there_and_the_recor
     assert_eq!(rulings[0].grant, None);
     let granted = rulings[1].grant.clone().unwrap();
     assert_eq!((granted.id, granted.by), (grants[0].id, vec!["ann".to_owned()]));
-    // Another session is another matter.
+    // The approval does not cover another session.
     let other = Input::text(Target::New(life.runtime.fresh_session()), "go");
     life.runtime.submit(other).await.unwrap();
     until_asked(&life).await;
@@ -151,7 +151,8 @@ async fn what_was_approved_for_the_session_is_asked_again_once_it_is_revoked() {
     assert_eq!(life.end(second).await, done());
 }
 
-/// Approves `stepped` for the session in one life; what the next life asks about it with another configuration.
+/// Approves `stepped` for the session, then restarts with another configuration. Returns how many questions are asked
+/// then.
 async fn asked_after(change: impl FnOnce(&mut Config)) -> usize {
     let lines = || vec![call("stepped", "7"), Line::Say("done"), call("stepped", "8"), Line::Say("done")];
     let rules = || ruled(vec![rule("money", "stepped", anybody())]);
@@ -219,7 +220,7 @@ async fn what_was_approved_for_the_session_covers_no_call_that_untrusted_text_ma
     let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
     let turn = life.send("go").await;
     let asked = question(&life).await;
-    // What `pay` gave is untrusted too, so the later calls have labels that this one has not.
+    // The result of `pay` is untrusted, so later calls have labels that this one does not have.
     assert!(asked.call.labels.is_empty());
     say(&life, &asked, "ann", Verdict::ApproveForSession).await.unwrap();
     let labelled = until_other(&life, &asked).await;
@@ -240,13 +241,13 @@ async fn until_other(life: &Life, than: &Question) -> Question {
     }
 }
 
-/// A store in which what is approved for sessions is revoked just before a write.
+/// A store in which session approvals are revoked just before a write.
 #[derive(Clone)]
 struct Revoking {
     memory: Memory,
-    /// Writes until then; none once it has happened.
+    /// Writes until the revocation. Negative afterwards.
     left: Arc<AtomicI64>,
-    /// Whether the call was claimed under the approval by then.
+    /// Whether the call was already claimed under the approval when it was revoked.
     was_claimed: Arc<std::sync::Mutex<Option<bool>>>,
 }
 
@@ -265,7 +266,7 @@ impl Revoking {
                 matches!(record.fact, Fact::Asked(_)) && text(&record.fact).contains("\"grant\"")
             }))
         };
-        // Everything in memory answers at once.
+        // The memory store answers immediately.
         let claimed = futures_util::FutureExt::now_or_never(revoked).expect("memory answers at once");
         *self.was_claimed.lock().unwrap() = Some(claimed.unwrap());
     }
@@ -331,8 +332,8 @@ async fn what_is_revoked_before_a_call_is_claimed_does_not_allow_it() {
     assert!(asked_again.contains(&true) && asked_again.contains(&false), "{asked_again:?}");
 }
 
-/// Two turns whose calls somebody has to approve, with a death at every write: each call runs at most once, and only with the
-/// approvals that it takes.
+/// Runs two turns whose calls need approval, with a crash at every write. Each call runs at most once, and only with
+/// the approvals that it needs.
 async fn survives(then: fn() -> Decision, names: &[&str], verdict: Verdict) {
     let keyed = |text: &str| Input { key: Some(text.into()), ..input(text) };
     let lines = || vec![call("book", "7"), Line::Say("done"), call("book", "8"), Line::Say("done")];
@@ -410,7 +411,7 @@ async fn who_votes_is_told_how_many_more_it_takes() {
     assert_eq!(voted, Voted::Counted { votes: 1, of: 2 });
 }
 
-/// Ann is reminded every ten minutes; bob may approve too after 25.
+/// Reminds ann every ten minutes. After 25 minutes, bob may approve too.
 fn reminding() -> Decision {
     let escalate = Escalation { after: Duration::from_mins(25), to: vec!["bob".to_owned()] };
     let (who, remind) = (vec!["ann".to_owned()], Some(Duration::from_mins(10)));
@@ -485,13 +486,13 @@ async fn no_reminder_is_repeated_or_lost_by_a_death_at_any_write() {
     assert!(deaths > 10, "died {deaths} times");
 }
 
-/// A turn until bob approves its call, after the third reminder.
+/// Drives a turn until bob approves its call, after the third reminder.
 async fn until_bob_approves(life: &Life, turn: TurnId) {
     let agreed = async {
         loop {
             for asked in approvals(life).pending(10, life.runtime.now()).await.unwrap() {
                 if asked.given.reminded == 3 {
-                    // A death may come in between.
+                    // The store may have crashed.
                     let _ = say(life, &asked, "bob", Verdict::Approve).await;
                 }
             }
@@ -504,7 +505,7 @@ async fn until_bob_approves(life: &Life, turn: TurnId) {
     }
 }
 
-/// A store that counts what is read of it.
+/// A store that counts reads.
 #[derive(Clone)]
 struct Counting {
     memory: Memory,
@@ -560,7 +561,7 @@ async fn looking_at_one_question_reads_no_other() {
     assert_eq!(reads, vec![reads[0]; 5]);
 }
 
-/// What a session waits for: the question that moves it, who may answer, and what is asked.
+/// Returns what unblocks a session: the question, who may answer it, and the call.
 async fn moved_by(life: &Life, turn: TurnId) -> (ApprovalId, Vec<String>, Option<(String, Value)>) {
     let session = life.runtime.store().turn(turn).await.unwrap().session;
     let Blocked { call, mover, .. } = life.runtime.why(session).await.unwrap().waits.remove(0);

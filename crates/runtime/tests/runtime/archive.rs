@@ -1,4 +1,4 @@
-//! A session becomes a file, and a file a session: whole or not at all, and nothing in it happens again.
+//! Export and import of sessions: complete or not at all, and nothing in an archive is performed again.
 use crate::common::*;
 use outlast_ports::memory::Memory;
 use outlast_ports::outbox::{Begins, Collect, Subscription};
@@ -36,7 +36,7 @@ pub(crate) async fn taken_in(
     import(store.as_ref(), &attachments(store), from, None, Millis(7)).await
 }
 
-/// A session that is over reads back to the byte, and its turns replay.
+/// Asserts that a finished session reads back byte for byte and that its turns replay.
 pub(crate) async fn reads_back(store: Arc<dyn Store>) {
     let text = exported(&store, SESSION).await;
     let other: Arc<dyn Store> = Arc::new(Memory::new());
@@ -49,7 +49,7 @@ pub(crate) async fn reads_back(store: Arc<dyn Store>) {
     assert_eq!(replayed.divergence(), None, "{replayed:#?}");
 }
 
-/// One turn with a call that keeps a value, and an attachment.
+/// Records one turn with a call that stores a value, and an attachment.
 async fn recorded() -> Arc<dyn Store> {
     let (memory, life) = fresh(vec![call("keep", ""), call("pay", "a"), Line::Say("done")]).await;
     let file = Upload::new("text/plain".to_owned().try_into().unwrap(), None, vec![7; 500_000]).unwrap();
@@ -65,7 +65,7 @@ fn lines(text: &str) -> Vec<Written> {
     text.lines().map(|line| seal.read(line).unwrap()).collect()
 }
 
-/// The same file without the proofs of the database that wrote it.
+/// Returns the archive without the signatures of the database that wrote it.
 pub(crate) fn unsigned(text: &str) -> String {
     let mut lines = lines(text);
     for line in &mut lines {
@@ -76,7 +76,7 @@ pub(crate) fn unsigned(text: &str) -> String {
     sealed(&lines)
 }
 
-/// A file in which something beside the records was changed, and the signature kept.
+/// Returns the archive with something other than the records changed, and the signature kept.
 pub(crate) fn tampered(text: &str) -> String {
     let mut lines = lines(text);
     for line in &mut lines {
@@ -346,7 +346,7 @@ async fn archives_of_every_released_format_are_imported_and_replayed_for_ever() 
         let imported = taken_in(text, &store).await.unwrap();
         store.verify(imported.session).await.unwrap();
         let replayed = replay(Cursor::new(text.as_bytes().to_vec()), None, &Limits::default()).await.unwrap();
-        // What it was forked from is there to be read, not to be played.
+        // Turns of the session that it was forked from are included to be read, not to be replayed.
         let turns = store.turns(imported.session, 0, 100).await.unwrap();
         assert_eq!(replayed.turns.len(), turns.len());
         assert_eq!(replayed.divergence(), None);

@@ -1,4 +1,4 @@
-//! What models are asked and shown besides the conversation: attachments, questions of tools, what was said before a cut.
+//! Requests to models beyond the conversation: attachments, model calls of tools, continued replies.
 use crate::common::*;
 use futures_util::stream;
 use outlast_ports::clock::Clock;
@@ -20,12 +20,12 @@ use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A model that says `one two three four ` and can go on behind any part of it; its first streams break off.
+/// A model that says `one two three four ` and can continue any prefix of it. Its first streams break off.
 struct Speaker {
     words: &'static [&'static str],
-    /// After how many words each stream breaks off; the later ones are whole.
+    /// After how many words each stream breaks off. Later streams are complete.
     cuts: Mutex<Vec<usize>>,
-    /// What it was told that it had said, call by call.
+    /// The prefix that it was asked to continue, call by call.
     told: Arc<Mutex<Vec<String>>>,
 }
 
@@ -69,7 +69,7 @@ async fn a_reply_that_broke_off_goes_on_behind_what_was_said_where_the_model_can
     let (accepted, mut events) = life.runtime.submit_watched(input("count")).await.unwrap();
     assert_eq!(life.end(accepted.turn).await, answered("one two three four "));
     assert_eq!(*told.lock().unwrap(), ["", "one two ", "one two three "]);
-    // Whoever listens ends with the same text: each attempt says all of it from its beginning.
+    // Subscribers end up with the same text, because each attempt repeats all of it.
     let mut heard = String::new();
     loop {
         match events.next().await.unwrap() {
@@ -121,7 +121,7 @@ pub(crate) async fn life_end(life: &Life, input: Input) -> End {
     life.end(turn).await
 }
 
-/// A provider whose cache broke.
+/// A provider whose cache fails.
 struct Changed;
 
 impl ModelProvider for Changed {
@@ -153,7 +153,7 @@ async fn who_watches_is_told_where_a_prompt_ceased_to_be_served_from_the_cache()
     assert_eq!(at, "message 3");
 }
 
-/// A stream that sends pings and nothing else.
+/// A stream that sends only pings.
 struct Pings;
 
 impl ModelProvider for Pings {
@@ -181,7 +181,7 @@ async fn a_stream_that_is_alive_and_brings_nothing_new_is_cut() {
     assert_eq!(failure.to_string(), "model.stalled: the stream brought nothing new for 300000 ms");
 }
 
-/// What was shown of attachments: how many bytes each had, or that it was missing.
+/// Records the attachments in requests: the size of each, or `None` if it was missing.
 #[derive(Default)]
 pub(crate) struct Viewer(pub(crate) Mutex<Vec<Option<usize>>>);
 
@@ -219,11 +219,11 @@ async fn an_attachment_reaches_the_model_with_its_bytes_and_a_missing_one_is_kno
     let files = vec![picture(b"a picture").into(), picture(b"another").into()];
     assert_eq!(life_end(&life, Input { files, ..input("what is this?") }).await, answered("seen"));
     assert_eq!(*shown.0.lock().unwrap(), [Some(9), Some(7)]);
-    // The next turn is shown it too. A reference whose bytes nobody has is shown as missing.
+    // The next turn includes it too. A reference without stored bytes is marked as missing.
     let gone = Part::Attachment { attachment: picture(b"never stored").attachment };
     assert_eq!(life_end(&life, Input { parts: vec![gone], ..input("") }).await, answered("seen"));
     assert_eq!(*shown.0.lock().unwrap(), [Some(9), Some(7), None]);
-    // Only the reference is in the journal.
+    // The journal stores only the reference.
     let Fact::Accepted(accepted) = &life.facts().await[1] else { panic!("an input") };
     assert_eq!(accepted.parts.len(), 3);
 }
@@ -256,7 +256,7 @@ struct Age {
     age: u32,
 }
 
-/// Asks the model twice, once for a type.
+/// Calls the model twice, once with an output type.
 struct Wonder;
 
 impl Tool for Wonder {
@@ -274,7 +274,7 @@ impl Tool for Wonder {
     }
 }
 
-/// Runs other tools.
+/// Calls other tools.
 struct Delegate;
 
 impl Tool for Delegate {
@@ -291,7 +291,7 @@ impl Tool for Delegate {
     }
 }
 
-/// Says the same word again and again.
+/// Returns the same word many times.
 struct Long;
 
 impl Tool for Long {
@@ -345,7 +345,7 @@ async fn tooled(lines: Vec<Line>) -> Life {
     live_with(Arc::new(Memory::new()), lines, witness, 1, change).await.unwrap()
 }
 
-/// Answers questions of tools, which come without tools; the conversation is played by the script.
+/// Answers the model calls of tools, which have no tools. The script plays the conversation.
 struct Answers(Arc<Script>, Arc<Mutex<Vec<String>>>);
 
 impl ModelProvider for Answers {
@@ -399,7 +399,7 @@ async fn a_tool_asks_a_model_outside_the_conversation_until_the_answer_fits_and_
     let first: Vec<String> = std::mem::take(&mut *asked.lock().unwrap());
     assert_eq!((first.len(), &first[..2]), (3, &["why?".to_owned(), "how old?".to_owned()][..]));
     assert!(first[2].contains("- expected JSON, got `three`"), "{}", first[2]);
-    // A question that was answered before a crash is not asked again.
+    // A model call that was answered before a crash is not repeated.
     for write in 0..count {
         let memory = Memory::new();
         let mortal = Mortal::new(memory.clone(), Death::After(write));
@@ -496,12 +496,12 @@ async fn a_result_too_large_to_be_shown_is_attached_and_read_on_by_its_handle() 
     let attached = store.attachments(SESSION, 10).await.unwrap();
     assert_eq!(attached.iter().map(|view| view.attachment.id.to_string()).collect::<Vec<_>>(), [id]);
     assert_eq!(store.blob(attached[0].attachment.content).await.unwrap().len(), 50_000);
-    // The journal has the beginning and the reference.
+    // The journal stores the beginning and the reference.
     let bytes: usize = life.facts().await.iter().map(|fact| fact.encode().len()).sum();
     assert!(bytes < 10_000, "{bytes}");
 }
 
-/// A provider that lets one request through and then asks for a pause of ten seconds.
+/// A provider that accepts one request and then asks for a pause of ten seconds.
 struct Busy {
     asked: Arc<Mutex<Vec<Millis>>>,
     clock: Arc<dyn Clock>,
@@ -542,8 +542,8 @@ async fn sessions_that_share_a_key_wait_together_when_one_is_turned_away() {
     for turn in turns {
         assert_eq!(life.end(turn).await, answered("done"));
     }
-    // One was let through, one was turned away; the other four did not even try until the provider was ready again, and then
-    // one after the other.
+    // One request was accepted and one was rejected. The other four waited until the provider was ready, then went out
+    // one at a time.
     let asked = heard.lock().unwrap().clone();
     assert_eq!(asked.len(), 7);
     let since: Vec<u64> =

@@ -1,4 +1,4 @@
-//! Budgets: reserved before an effect, settled after it, and never overspent, whoever dies (R11.5).
+//! Budgets: reserved before an effect, settled after it, and never overspent, even after crashes.
 use crate::common::*;
 use crate::policy::rule;
 use futures_util::{StreamExt, stream};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Tokens that are reserved for a reply here.
+/// Tokens reserved for a reply.
 const REPLY: u32 = 100;
 
 fn tokens(most: u64) -> Budget {
@@ -63,7 +63,7 @@ async fn agents(store: &dyn Store) -> PurseView {
         .expect("it was counted")
 }
 
-/// The budget that a turn had not enough of.
+/// Returns the budget that a turn ran out of.
 fn short(end: End) -> String {
     match end {
         End::OutOfBudget { budget, .. } => budget,
@@ -89,7 +89,7 @@ async fn what_a_turn_may_use_is_reserved_while_it_runs_and_what_it_used_is_booke
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("done"));
     let PurseView { spent, held, lost, .. } = agents(life.runtime.store().as_ref()).await;
-    // Two replies of five tokens and a call of a tool.
+    // Two replies of five tokens and one tool call.
     assert_eq!(spent, Amount { tokens: 10, calls: 3, ..Amount::ZERO });
     assert_eq!((held, lost), (Amount::ZERO, Amount::ZERO));
 }
@@ -100,7 +100,7 @@ async fn a_turn_that_needs_more_than_its_budget_ends_before_it_is_spent() {
     let turn = life.send("go").await;
     assert_eq!(short(life.end(turn).await), format!("tokens of {turn}"));
     assert_eq!(life.script.calls.load(Ordering::SeqCst), 0);
-    // Nothing of a turn that is over is left in the books.
+    // No reservation of an ended turn is left.
     assert!(books(life.runtime.store().as_ref()).await.iter().all(|purse| purse.held == Amount::ZERO));
 
     let calls = Budget { calls: Some(2), ..Budget::default() };
@@ -126,7 +126,7 @@ async fn a_turn_holds_still_where_its_budget_pauses_and_goes_on_when_it_is_raise
     let turn = life.send("go").await;
     life.until("turn.parked").await;
     assert_eq!(life.script.calls.load(Ordering::SeqCst), 0);
-    // Another process goes on with it.
+    // Another process resumes it.
     life.die(&memory).await;
     let lines = vec![call("put", "a"), Line::Say("done")];
     let life = live_with(Arc::new(memory.clone()), lines, Arc::default(), 2, with(of_agent(tokens(100))))
@@ -168,7 +168,7 @@ async fn a_batch_holds_still_for_a_budget_before_any_of_its_calls_runs() {
     assert_eq!(agents(life.runtime.store().as_ref()).await.spent.calls, 4);
 }
 
-/// What those who watch a turn are told of budgets.
+/// Returns the budget warnings that subscribers of a turn get.
 async fn warned(lines: Vec<Line>) -> Vec<String> {
     let low = Budget { warn_at: Percent::try_from(1).ok(), ..tokens(100_000) };
     let (_, life) = under(of_agent(low), lines).await;
@@ -274,7 +274,7 @@ async fn a_budget_adds_no_commit() {
     }
 }
 
-/// Costs a cent and works, or does not.
+/// A tool that costs a cent, and fails on request.
 struct Fax;
 
 impl Tool for Fax {
@@ -294,7 +294,7 @@ impl Tool for Fax {
     }
 }
 
-/// Has a fax sent.
+/// A tool that sends a fax through another tool.
 struct Clerk;
 
 impl Tool for Clerk {
@@ -338,7 +338,8 @@ async fn a_call_with_a_price_is_paid_from_the_budget_unless_it_fails() {
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("done"));
     let spent = agents(life.runtime.store().as_ref()).await.spent;
-    // One cent for the call that worked, and two replies of three and two tokens for a dollar and two a million.
+    // One cent for the call that worked, and two replies of three input and two output tokens, at one and two dollars
+    // per million.
     assert_eq!((spent.money.to_string().as_str(), spent.calls), ("0.010014", 4));
 }
 
@@ -352,8 +353,8 @@ async fn a_call_that_may_have_happened_costs_its_price_also_where_its_turn_is_se
     let turn = first.send("go").await;
     first.until("effect.asked").await;
     first.die(&memory).await;
-    // Every other life dies at its first write about the turn. Writes before that: the claim, and from the fourth life on the claim
-    // of the suspect and the beginning of its run alone.
+    // Each later process crashes at its first write about the turn. Before that come the claim and, from the fourth
+    // process, the claim of the suspect and the start of its trial.
     for number in 2..=u128::from(SUSPECT_DEATHS + SEALED_DEATHS) {
         let before = if number <= u128::from(SUSPECT_DEATHS) { 1 } else { 3 };
         let mortal = Mortal::new(memory.clone(), Death::Before(before));
@@ -393,7 +394,7 @@ async fn what_was_spent_is_what_it_cost_also_where_a_tool_calls_a_tool() {
     assert_eq!(cost(By::Tool).await, ["tool fax: $0.02"]);
     let booked = agents(store).await.spent.money;
     assert_eq!(cost(By::Agent).await, [format!("tester: ${booked}")]);
-    // There is one sum, wherever it is shown.
+    // All views show the same sum.
     let records = store.turn_records(turn).await.unwrap();
     assert_eq!(outlast_runtime::costs::of_turn(&records).1, booked);
     assert_eq!(store.session(SESSION).await.unwrap().cost, Some(booked));
@@ -578,7 +579,7 @@ async fn a_model_that_turns_a_call_away_gives_back_what_was_reserved() {
     }
 }
 
-/// Whoever counts: the conversation, a question of a tool and a summary say no more than is reserved.
+/// Replies in the conversation, of tools and for summaries are all limited to what is reserved.
 #[tokio::test(start_paused = true)]
 async fn every_reply_is_bounded_where_an_operator_counts() {
     let change = |config: &mut Config| {
@@ -598,7 +599,7 @@ async fn every_reply_is_bounded_where_an_operator_counts() {
     assert_eq!(bounds, vec![Some(8_192); asked.len()]);
 }
 
-/// A turn is replayed as it was asked, whether somebody counts by then or not.
+/// A turn replays its recorded requests, whether a budget is set by then or not.
 #[tokio::test(start_paused = true)]
 async fn a_turn_goes_on_after_a_budget_was_set_or_cleared_while_it_slept() {
     for (before, after) in [(Some(tokens(1 << 40)), None), (None, Some(tokens(1 << 40)))] {
@@ -628,13 +629,13 @@ async fn a_reply_of_which_nobody_says_what_it_used_counts_as_all_that_was_reserv
     assert_eq!((spent, held), (lost, Amount::ZERO));
 }
 
-/// A model that uses as much as it may of what is reserved, now and then, and counts what it really used, heard or not. Its
-/// replies take a while, so that deaths meet them.
+/// A model that sometimes uses all that is reserved, and counts its real usage, including that of lost replies. Its
+/// replies take a while, so that crashes interrupt them.
 #[derive(Clone)]
 struct Greedy {
     used: Arc<AtomicU64>,
     asked: Arc<AtomicU64>,
-    /// Whether it says what it used.
+    /// Whether it reports its usage.
     reports: bool,
 }
 
@@ -652,7 +653,7 @@ impl ModelProvider for Greedy {
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
         let number = self.asked.fetch_add(1, Ordering::SeqCst);
         let most = u64::from(request.call.options.tokens_most.expect("what is counted is bounded"));
-        // As a provider counts that reads a byte at a time, and its own words around it.
+        // Counts like a provider with one token per byte, plus some overhead.
         let messages = request.messages().map(|message| serde_json::to_vec(message).unwrap().len() + 8);
         let read = request.system.len() + messages.sum::<usize>();
         let reports = self.reports;
@@ -677,12 +678,12 @@ impl ModelProvider for Greedy {
     }
 }
 
-/// How a storm differs from others.
+/// The parameters of a crash test.
 struct Storm {
     greedy: Greedy,
-    /// Who says what may be used.
+    /// Where the budget is set.
     by: Says,
-    /// How many drive at the same time.
+    /// The number of concurrent workers.
     workers: u64,
     seeds: u64,
 }
@@ -693,7 +694,7 @@ enum Says {
     Operator,
 }
 
-/// Sixty-four sessions share a budget. Workers die again and again; what the model really used never goes over it.
+/// Sixty-four sessions share a budget while workers crash repeatedly. The real usage of the model never exceeds it.
 async fn never_overspends(storm: &Storm) {
     const MOST: u64 = 1_000_000;
     const REPLY: u32 = 4_000;
@@ -742,7 +743,7 @@ async fn never_overspends(storm: &Storm) {
         }
         let last = live_with(Arc::new(memory.clone()), vec![], Arc::default(), 99, change).await.unwrap();
         last.runtime.idle().await.unwrap();
-        // Turns whose workers died again and again are tried alone, one after the other.
+        // Turns whose workers died repeatedly run alone, one at a time.
         while memory.load().await.unwrap().held > 0 {
             tokio::time::sleep(Duration::from_secs(1)).await;
             last.runtime.idle().await.unwrap();
@@ -779,7 +780,7 @@ async fn sixty_four_turns_never_overspend_with_two_workers_at_once() {
     never_overspends(&Storm { greedy: Greedy::default(), by: Says::Agent, workers: 2, seeds: 4 }).await;
 }
 
-/// A turn with a model, a tool and a model dies at every write: what is booked is never less than what was used.
+/// A turn with two model calls and a tool call crashes at every write. The booked amount is never less than the usage.
 #[tokio::test(start_paused = true)]
 async fn a_turn_under_a_budget_that_dies_anywhere_books_no_less_than_it_used() {
     let lines = || vec![call("put", "a"), Line::Say("done")];
@@ -852,13 +853,13 @@ async fn a_budget_of_another_organisation_cannot_be_set() {
         let refused = handle.set_budget(purse, Some(tokens(1))).await.unwrap_err();
         assert_eq!(refused.kind(), expected);
     }
-    // An agent's name is its organisation's own.
+    // Agent names are local to an organisation.
     handle.set_budget(Purse::Agent("tester".to_owned()), Some(tokens(1))).await.unwrap();
     let next = life.send("more").await;
     assert_eq!(life.end(next).await, answered("nothing more to say"));
 }
 
-/// Whoever ends it: what was reserved does not outlive the turn.
+/// Reservations do not outlive their turn, even if a worker without budgets ends it.
 #[tokio::test(start_paused = true)]
 async fn nothing_stays_reserved_for_a_turn_that_ends_where_nothing_is_counted_any_more() {
     let (memory, first) =
@@ -866,7 +867,7 @@ async fn nothing_stays_reserved_for_a_turn_that_ends_where_nothing_is_counted_an
     let turn = first.send("go").await;
     first.until("turn.parked").await;
     let witness = first.die(&memory).await;
-    // A worker that has neither the agent's package nor its budget.
+    // This worker has neither the agent's package nor its budget.
     let other = |config: &mut Config| {
         config.package.tools.retain(|tool| tool.as_str() != "stepped");
         config.tools = vec![Arc::new(toolbox(Arc::default(), false).unwrap())];
@@ -902,9 +903,9 @@ async fn a_call_that_nobody_approved_uses_nothing_when_its_turn_is_cancelled() {
         assert_eq!(held, Amount::ZERO);
         (spent.calls, lost.calls)
     };
-    // The reply is one call; the tool was not called.
+    // Only the reply is a call. The tool was not called.
     assert_eq!(cancelled(call("pay", "7"), false).await, (1, 0));
-    // Its neighbour may have been, whatever came of it; another neighbour was.
+    // One of its neighbours may have been called, with any outcome. The other was.
     let line = Line::Call(vec![
         ("put", json!({ "text": "a" })),
         ("hangs", json!({ "text": "b" })),

@@ -1,4 +1,4 @@
-//! What the sender of an input brings with it: tools that it runs itself, and what was said elsewhere before.
+//! Client-side tools, and messages from outside the session that come with an input.
 use crate::common::*;
 use outlast_runtime::Input;
 use outlast_vocab::message::{Arguments, Message, Part, ToolResult, ToolUse};
@@ -27,7 +27,7 @@ fn lines() -> Vec<Line> {
     vec![Line::Call(calls), Line::Say("bring a coat")]
 }
 
-/// Answers the one thing that the turn waits for.
+/// Resolves the only wait of the turn.
 async fn answer(life: &Life, turn: TurnId) {
     let waits = life.runtime.store().session(SESSION).await.unwrap().waits;
     let [wait] = waits.as_slice() else { panic!("{waits:?}") };

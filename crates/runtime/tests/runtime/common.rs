@@ -1,4 +1,5 @@
-//! A small world for tests of the runtime: scripted model, counting tools, a store that dies on command, virtual time.
+//! Shared fixtures for the runtime tests: a scripted model, counting tools, a store that crashes on command, virtual
+//! time.
 use futures_util::stream;
 use outlast_ports::BoxFuture;
 use outlast_ports::clock::{Clock, Counted};
@@ -28,7 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Time as tokio's paused clock tells it: it moves on when nothing else can.
+/// A clock that follows tokio's paused time, which advances when all tasks are idle.
 pub(crate) struct PausedClock(tokio::time::Instant);
 
 impl PausedClock {
@@ -51,7 +52,7 @@ impl Clock for PausedClock {
     }
 }
 
-/// What the model does in one call: say something, or ask for tools.
+/// The behaviour of the model in one call.
 #[derive(Clone, Debug)]
 pub(crate) enum Line {
     Say(&'static str),
@@ -62,20 +63,20 @@ pub(crate) enum Line {
     Fail(Kind),
     /// Asks to come back in three seconds.
     Busy,
-    /// Fails like this the first time it is played in this process, then plays the next line of the same call.
+    /// The stream breaks off the first time it is played in this process. Later it is complete.
     Cut,
     Hang,
 }
 
-/// A model that plays one line per call. Which one is next depends on the messages alone.
+/// A model that plays one line per call. The number of assistant messages selects the line.
 pub(crate) struct Script {
     pub(crate) lines: Vec<Line>,
     pub(crate) calls: AtomicU64,
     pub(crate) cuts: AtomicU64,
     pub(crate) shown: Mutex<Vec<Vec<String>>>,
-    /// What the model was told of each tool in its last call.
+    /// The description of each tool in the last call.
     pub(crate) told: Mutex<BTreeMap<String, String>>,
-    /// What the model was told first, and how it was to generate, in each call.
+    /// The system prompt and the options of each call.
     pub(crate) asked: Mutex<Vec<(String, Generation)>>,
 }
 
@@ -87,7 +88,7 @@ impl Script {
     }
 }
 
-/// The provider face of a shared script.
+/// The [`ModelProvider`] of a shared script.
 pub(crate) struct Played(pub(crate) Arc<Script>);
 
 impl ModelProvider for Played {
@@ -151,7 +152,7 @@ impl ModelProvider for Played {
     }
 }
 
-/// Counts what tools really did, over all lives of the worker.
+/// Counts what tools really did, over all processes of a test.
 #[derive(Default)]
 pub(crate) struct Witness {
     pub(crate) did: Mutex<Vec<(String, CallId, u32)>>,
@@ -272,7 +273,7 @@ tools! {
     };
 }
 
-/// The stepped tool under another contract: what is told of it, what it takes and how often it is tried differ.
+/// The stepped tool under another contract, with a different description, schema and number of attempts.
 pub(crate) struct Reworded(pub(crate) Arc<Witness>);
 
 #[derive(Deserialize, JsonSchema)]
@@ -298,7 +299,7 @@ impl Tool for Reworded {
     }
 }
 
-/// The stepped tool with another promise.
+/// The stepped tool with another effect class.
 pub(crate) struct Unrepeatable(pub(crate) Arc<Witness>);
 
 impl Tool for Unrepeatable {
@@ -340,7 +341,7 @@ impl Tool for Booked {
     }
 }
 
-/// Tasks that die together, as those of a process do.
+/// Tasks that end together, like those of a process.
 #[derive(Default)]
 pub(crate) struct Mortals(Mutex<tokio::task::JoinSet<()>>);
 
@@ -350,7 +351,7 @@ impl Spawner for Mortals {
     }
 }
 
-/// One life of a worker on a store.
+/// One worker process on a store.
 pub(crate) struct Life {
     pub(crate) runtime: Runtime,
     pub(crate) script: Arc<Script>,
@@ -368,7 +369,7 @@ pub(crate) async fn live(
     live_with(store, lines, witness, number, |_| {}).await.unwrap()
 }
 
-/// All tools; the stepped one only if it is wanted.
+/// Returns all tools. The stepped one is optional.
 pub(crate) fn toolbox(witness: Arc<Witness>, stepped: bool) -> Result<Toolbox, Error> {
     let mut toolbox = Toolbox::new(Services::default());
     toolbox.add(Look(witness.clone()))?;
@@ -387,7 +388,7 @@ pub(crate) fn toolbox(witness: Arc<Witness>, stepped: bool) -> Result<Toolbox, E
     Ok(toolbox)
 }
 
-/// An agent with these tools.
+/// Returns an agent with these tools.
 pub(crate) fn package(toolbox: &Toolbox) -> Package {
     Package {
         tools: toolbox.manifests().into_iter().map(|manifest| manifest.name).collect(),
@@ -434,14 +435,14 @@ pub(crate) async fn live_with(
     Ok(Life { runtime, script, witness, worker, tasks })
 }
 
-/// A life on a fresh memory.
+/// Starts a worker on a fresh memory store.
 pub(crate) async fn fresh(lines: Vec<Line>) -> (Memory, Life) {
     let memory = Memory::new();
     let life = live(Arc::new(memory.clone()), lines, Arc::default(), 1).await;
     (memory, life)
 }
 
-/// A life on a fresh memory, whose turns wait so long for a provider that is down.
+/// Starts a worker on a fresh memory store, whose turns wait this long for a provider that is down.
 pub(crate) async fn impatient(lines: Vec<Line>, wait: Duration) -> Life {
     let change = |config: &mut Config| config.limits.provider_wait = wait;
     live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap()
@@ -468,7 +469,7 @@ impl Life {
         end.expect("a turn ends within a day").unwrap()
     }
 
-    /// Waits until a fact of this name is durable.
+    /// Waits until a fact with this name is durable.
     pub(crate) async fn until(&self, name: &str) {
         let mut events = self.runtime.events(SESSION, Seq(0));
         let seen = async {
@@ -493,12 +494,12 @@ impl Life {
         self.facts().await.iter().map(Fact::name).collect()
     }
 
-    /// What the model was shown in its last call.
+    /// Returns the messages of the last model call.
     pub(crate) fn last_shown(&self) -> Vec<String> {
         self.script.shown.lock().unwrap().last().cloned().unwrap_or_default()
     }
 
-    /// The death of the worker: everything it had in memory is gone, and the store knows that it is.
+    /// Kills the worker. Its memory is lost, and the store knows that the worker is dead.
     pub(crate) async fn die(self, memory: &Memory) -> Arc<Witness> {
         let mut tasks = std::mem::take(&mut *self.tasks.0.lock().unwrap());
         tasks.shutdown().await;
@@ -507,7 +508,7 @@ impl Life {
     }
 }
 
-/// Asks a model itself.
+/// A tool that calls a model.
 pub(crate) struct Wonder;
 
 impl Tool for Wonder {
@@ -523,7 +524,8 @@ impl Tool for Wonder {
     }
 }
 
-/// What is known of the script's model where it has a price: a dollar for a million tokens read, two for a million said.
+/// Returns the info of the script's model with prices: one dollar per million input tokens, two per million output
+/// tokens.
 pub(crate) fn priced(model: &ModelName) -> Option<ModelInfo> {
     let price = |dollars: &str| dollars.parse().unwrap();
     let per_million =

@@ -1,4 +1,4 @@
-//! What models cost, added up from the records.
+//! Model costs, summed from the records.
 use crate::common::*;
 use futures_util::stream;
 use outlast_ports::memory::Memory;
@@ -14,7 +14,7 @@ use outlast_vocab::stream::ModelEvent;
 use serde_json::json;
 use std::sync::Arc;
 
-/// Asks the tool, then answers; each reply reads 100 tokens and says 10. A dollar for a million read, two for a million said.
+/// Calls the tool, then answers. Each reply uses 100 input and 10 output tokens, at one and two dollars per million.
 struct Priced;
 
 impl ModelProvider for Priced {
@@ -35,7 +35,7 @@ impl ModelProvider for Priced {
     }
 }
 
-/// A worker with prices.
+/// Starts a worker whose model has prices.
 async fn priced_life() -> Life {
     let change = |config: &mut Config| {
         let mut toolbox = Toolbox::new(Services::default());
@@ -86,7 +86,7 @@ async fn sums_that_are_kept_are_those_of_the_whole_journal_and_no_record_is_read
         }
     }
     let before = sums.daily(By::Model);
-    // Where there is nothing to read, what was read before still counts.
+    // Reading an empty store keeps the sums so far.
     sums.read_on(&Memory::new()).await.unwrap();
     assert_eq!(sums.daily(By::Model), before);
     assert_eq!(sums.sessions_from(SESSION).into_iter().collect::<Vec<_>>(), [SESSION]);

@@ -1,4 +1,4 @@
-//! A turn that dies at any write ends as if it had not: for every write of every scenario, before it and after it.
+//! A turn that crashes at any write ends as if it had not. Each scenario crashes before and after each of its writes.
 use crate::common::*;
 use outlast_ports::memory::Memory;
 use outlast_runtime::{Config, Input, Retried, RetryPlace};
@@ -12,15 +12,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What happens in a scenario beside the turn itself.
+/// The external events of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outside {
     Nothing,
-    /// Somebody resolves the wait `k`.
+    /// The wait `k` is resolved.
     Resolves,
-    /// Somebody steers while the turn is parked, then resolves the wait `k`.
+    /// An input joins the parked turn, then the wait `k` is resolved.
     Steers,
-    /// Somebody cancels once the turn is parked.
+    /// The parked turn is cancelled.
     Cancels,
     /// A second input is queued.
     Queues,
@@ -28,14 +28,14 @@ enum Outside {
     WantsNumber,
     /// Hooks change everything they can.
     Hooks,
-    /// The same, and somebody resolves the wait `k`.
+    /// As `Hooks`, and the wait `k` is resolved.
     HooksAndResolves,
-    /// Somebody cancels the turn once it is parked, retries it, and resolves the wait `k` of the retry.
+    /// The parked turn is cancelled and retried, then the wait `k` of the retry is resolved.
     Retries,
 }
 
 impl Outside {
-    /// The agent as this is to happen to it.
+    /// Configures the agent for the scenario.
     fn prepare(self, config: &mut Config) {
         if [Self::Hooks, Self::HooksAndResolves].contains(&self) {
             let hooks = crate::hooks::all().into_iter().chain([crate::hooks::note()]);
@@ -87,7 +87,7 @@ fn scenarios() -> Vec<(&'static str, Outside, Vec<Line>)> {
     ]
 }
 
-/// What is left of a scenario in the end.
+/// The final state of a scenario.
 #[derive(Debug, PartialEq, Eq)]
 struct Left {
     ends: Vec<String>,
@@ -95,7 +95,7 @@ struct Left {
     count: Option<serde_json::Value>,
 }
 
-/// Plays a scenario to its end over as many lives as it takes; the first dies at `death`.
+/// Runs a scenario to its end over as many processes as needed. The first crashes at `death`.
 async fn play(outside: Outside, lines: &[Line], death: Death) -> (Left, Arc<Witness>, u64) {
     let memory = Memory::new();
     let witness: Arc<Witness> = Arc::default();
@@ -122,7 +122,7 @@ async fn play(outside: Outside, lines: &[Line], death: Death) -> (Left, Arc<Witn
     (left, witness, pulse.writes())
 }
 
-/// The outside world: idempotent, because whoever dies before an answer asks again.
+/// Performs the external events. They are idempotent, because a client repeats a request that got no answer.
 async fn act(life: &Life, outside: Outside) {
     let keyed = |key: &str, text: &str| Input { key: Some(key.into()), ..input(text) };
     let output = (outside == Outside::WantsNumber).then(|| json!({ "type": "number" }));
@@ -169,7 +169,7 @@ async fn resolve(life: &Life, turn: TurnId) {
     life.runtime.resolve(&key, Resolution::Ok(json!("resolved"))).await.unwrap();
 }
 
-/// Resolves the wait `k` of this turn once it waits, unless the turn is over.
+/// Resolves the wait `k` of this turn once it is parked, unless the turn has ended.
 async fn complete(life: &Life, turn: TurnId) {
     while life.runtime.store().turn(turn).await.unwrap().end.is_none() {
         let key = life.witness.keys.lock().unwrap().get("k").cloned();
@@ -203,8 +203,8 @@ async fn look(life: &Life) -> Left {
     Left { ends, transcript, count }
 }
 
-/// A message as it must read whether or not there was a crash: whether an at-most-once call is known to have happened
-/// is all that a crash may change.
+/// Returns a message in a form that a crash must not change. A crash may only change whether an at-most-once call is
+/// known to have happened.
 fn told(message: &Message) -> String {
     match message {
         Message::Tool { tool, result: ToolResult::Err(failure), .. }
@@ -252,7 +252,7 @@ async fn check_oracles(life: &Life, witness: &Witness) {
     assert_eq!(state.name(), "idle", "something is left running");
 }
 
-/// Crashes a scenario at each of its writes and compares with the uninterrupted run.
+/// Crashes a scenario at each of its writes and compares the result with the uninterrupted run.
 async fn crash_everywhere(name: &str, outside: Outside, lines: &[Line]) {
     let (whole, _, writes) = play(outside, lines, Death::Never).await;
     assert!(writes >= 2, "{name} writes");

@@ -1,4 +1,4 @@
-//! How the last turn of a session ended, and what is left of a reply that a cancel cuts short.
+//! How the last turn of a session ended, and the partial reply that a cancellation leaves.
 use crate::common::*;
 use futures_util::{StreamExt, stream};
 use outlast_ports::metrics::Readings;
@@ -31,7 +31,7 @@ async fn listed(life: &Life, last_end: &str) -> usize {
     page.sessions.len()
 }
 
-/// The metric of sessions whose last turn ended so.
+/// Returns the metric of sessions whose last turn ended this way.
 async fn measured(life: &Life, end: &str) -> f64 {
     let snapshot = life.runtime.metrics().await.unwrap();
     let family = snapshot.families.into_iter().find(|family| family.name == "outlast.sessions.last_end");
@@ -102,7 +102,7 @@ fn unknown_end_is_refused_with_the_known_ones() {
     );
 }
 
-/// A model with a price that says three words and then nothing more.
+/// A model with a price that says three words and then hangs.
 struct Slow;
 
 impl ModelProvider for Slow {
@@ -138,7 +138,7 @@ async fn slow_life(change: impl FnOnce(&mut Config)) -> Life {
     live_with(Arc::new(memory), Vec::new(), Arc::default(), 1, change).await.unwrap()
 }
 
-/// Sends an input and cancels its turn once the model has said three words.
+/// Sends an input and cancels its turn after the model has said three words.
 async fn cancel_in_the_middle(life: &Life) -> TurnId {
     let turn = life.send("what is it?").await;
     let mut events = life.runtime.events(SESSION, Seq(0));
@@ -175,7 +175,7 @@ async fn cancel_keeps_the_streamed_text() {
     let texts: Vec<String> = page.turns[0].1.iter().map(|said| said.message.text().into_owned()).collect();
     assert_eq!((page.turns[0].0.id, texts), (turn, vec!["what is it?".to_owned(), marked.to_owned()]));
     assert!(matches!(page.turns[0].1[1].message, Message::Assistant { .. }));
-    // The model is shown it, marked, with the next input.
+    // The next model call includes it, marked as interrupted.
     let next = life.send("and now?").await;
     assert_eq!(life.end(next).await, End::Answered { text: format!("what is it? | {marked} | and now?") });
     store.verify(SESSION).await.unwrap();
@@ -218,7 +218,7 @@ async fn call_that_never_went_out_costs_nothing() {
     let rejected = |config: &mut Config| config.package.budgets = budgets;
     let life = live_with(Arc::new(memory), vec![Line::Busy], Arc::default(), 1, rejected).await.unwrap();
     let turn = life.send("hi").await;
-    // The provider has turned the call away, and the turn waits for the next attempt.
+    // The provider has rejected the call, and the turn waits for the next attempt.
     while life.script.calls.load(std::sync::atomic::Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
     }

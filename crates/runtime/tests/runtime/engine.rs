@@ -1,4 +1,4 @@
-//! A policy engine in code: it decides beside the rules, and who fails forbids (R11.1).
+//! Policy engines in code: an engine decides in addition to the rules, and an engine that fails denies.
 use crate::common::*;
 use crate::points::{deny, doing, lines, rule, rulings};
 use futures_util::{StreamExt, stream};
@@ -22,7 +22,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What an engine does when it is asked at a point.
+/// The behaviour of an engine at a point.
 #[derive(Clone)]
 enum Does {
     Decides(Decision),
@@ -76,7 +76,7 @@ async fn under(at: Point, does: Does, rules: Vec<Rule>) -> (Life, End) {
     (life, end)
 }
 
-/// Why nothing happened: what the turn ended with, or what the model was told.
+/// Returns why nothing happened: the end of the turn, or the error that the model got.
 fn told(life: &Life, end: &End) -> String {
     match end {
         End::Failed { failure } => failure.to_string(),
@@ -154,7 +154,7 @@ fn asks(who: &[&str]) -> Decision {
     Decision::Ask(Ask { who: who.iter().map(|name| (*name).to_owned()).collect(), ..Ask::default() })
 }
 
-/// What waits for somebody.
+/// Waits for a question for approval.
 async fn asked(life: &Life) -> Question {
     loop {
         if let Some(asked) = life.runtime.approvals().pending(10, life.runtime.now()).await.unwrap().pop() {
@@ -164,7 +164,7 @@ async fn asked(life: &Life) -> Question {
     }
 }
 
-/// A life under rules for the tool and an engine of this version that decides there.
+/// Starts a worker with rules for the tool and an engine of this version.
 async fn begun(
     memory: &Memory,
     number: u128,
@@ -218,7 +218,7 @@ async fn what_an_engine_asks_can_be_approved_for_the_session_and_covers_what_it_
     };
     let lines = [once.clone(), once.clone(), once].concat();
     let life = live_with(Arc::new(memory), lines, witness, 1, change).await.unwrap();
-    // The second call comes after what the first one gave, which nobody trusts: that was not covered.
+    // The second call follows the untrusted result of the first, which the approval did not cover.
     for text in ["go", "again"] {
         let turn = life.send(text).await;
         let question = asked(&life).await;
@@ -272,7 +272,7 @@ async fn where_a_rule_and_an_engine_ask_it_takes_somebody_whom_both_hear() {
         assert_eq!(refused.kind(), Kind::ApprovalForbidden, "{at}");
         life.runtime.approve(question.id, yes("cfo")).await.unwrap();
         assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() }, "{at}");
-        // Nobody is both.
+        // No approver satisfies both.
         let rules = vec![rule(at, asks(&["ann"]))];
         let life = begun(&Memory::new(), 1, b"engine 1", (at, asks(&["cfo"])), rules).await;
         let turn = life.send("go").await;
@@ -290,7 +290,7 @@ async fn an_engine_that_asks_what_nobody_can_answer_forbids() {
     assert!(told.contains("policy.failed") && told.contains("`who` must name at least 2 people"), "{told}");
 }
 
-/// An engine that decides at some points, with what it was asked.
+/// An engine that decides at some points and records where it was asked.
 #[derive(Default)]
 struct Choosy {
     decides: Vec<Point>,
@@ -341,7 +341,7 @@ async fn an_engine_is_asked_where_it_decides_and_nowhere_else() {
     }
 }
 
-/// What is heard of a reply that says a word every second, and how many seconds after the turn began.
+/// Returns the live text of a reply with a word per second, each with the seconds since the turn began.
 async fn heard_under(engine: Arc<dyn PolicyEngine>) -> Vec<(u64, String)> {
     let change = |config: &mut Config| {
         config.models = vec![Arc::new(Slow)];
@@ -389,12 +389,12 @@ async fn words_are_heard_as_they_are_said_unless_the_engine_decides_at_output() 
     assert_eq!(live, [word(1, "all "), word(2, "is "), word(3, "well")]);
     let late = heard_under(Choosy::at(&[Point::Output])).await;
     assert_eq!(late, [word(4, "all is well")]);
-    // Who does not say where it decides, decides everywhere.
+    // An engine that does not say where it decides is asked everywhere.
     let silent = heard_under(Engine::new(Point::Tool, Does::Nothing)).await;
     assert_eq!(silent, [word(4, "all is well")]);
 }
 
-/// An engine that panics when it is asked where it decides.
+/// An engine that panics when asked where it decides.
 struct Clumsy;
 
 impl PolicyEngine for Clumsy {

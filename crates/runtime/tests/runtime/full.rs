@@ -1,4 +1,4 @@
-//! A full disk holds a turn up, and that is all it does.
+//! A full disk delays a turn and does nothing else.
 use crate::common::*;
 use outlast_ports::BoxFuture;
 use outlast_ports::memory::Memory;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A store with room for so many writes.
+/// A store that accepts this many writes.
 #[derive(Clone)]
 struct Narrow {
     inner: Memory,
@@ -66,10 +66,10 @@ async fn an_input_that_finds_no_room_is_refused_and_leaves_nothing() {
     assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
 }
 
-/// However long it takes and wherever it happens, what the turn has done by then is neither lost nor repeated.
+/// However long the disk is full, what the turn has done is neither lost nor repeated.
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_finds_no_room_holds_what_it_knows_and_goes_on_when_there_is_some() {
-    // Its input, its claim, its answer; from there on only the last reply is missing.
+    // The writes are its input, its claim and its answer. After those, only the last reply is missing.
     for writes in 1..=3 {
         let (room, life) = with_room_for(writes).await;
         let mut events = life.runtime.events(SESSION, Seq(0));
@@ -85,8 +85,8 @@ async fn a_turn_that_finds_no_room_holds_what_it_knows_and_goes_on_when_there_is
         };
         let told = tokio::time::timeout(Duration::from_mins(10), held).await.expect("it is held");
         assert_eq!(told, (turn, Kind::StoreFull));
-        // Longer than a lease, which cannot be renewed either: the worker must not take its own session for one that
-        // was left. It looks after sessions once a second, so the room comes between two looks.
+        // This is longer than a lease, which cannot be renewed either. The worker must not treat its own session as
+        // abandoned. It checks sessions once a second, so space becomes free between two checks.
         tokio::time::sleep(Duration::from_millis(600_500)).await;
         room.store(u64::MAX, Ordering::SeqCst);
         assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
@@ -96,10 +96,10 @@ async fn a_turn_that_finds_no_room_holds_what_it_knows_and_goes_on_when_there_is
     }
 }
 
-/// Who stops a turn that waits for room loses nothing of it: what it had noted is written first.
+/// A turn that is cancelled while the disk is full loses nothing. Its pending facts are written first.
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_is_cancelled_while_it_finds_no_room_has_its_beginning_and_its_end() {
-    // Two inputs and the end of the first turn: nothing is reserved yet for the second one.
+    // Two inputs and the end of the first turn fit. Nothing is reserved for the second one yet.
     let room = Arc::new(AtomicU64::new(3));
     let store = Narrow { inner: Memory::new(), room: room.clone() };
     let counted = |config: &mut outlast_runtime::Config| {

@@ -1,4 +1,4 @@
-//! Hooks: where they run, what they change, what becomes of what they change (R11.3).
+//! Hooks: where they run, what they change, and how their changes are recorded.
 use crate::common::*;
 use outlast_ports::hook::{
     AfterEnd, AfterModel, AfterTool, AtCheckpoint, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool,
@@ -22,7 +22,7 @@ use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A hook that does what this closure says.
+/// Creates a hook from a closure.
 pub(crate) fn hook<P: Point>(
     name: &str,
     run: impl Fn(P::Seen) -> Result<Option<P::Patch>, Error> + Send + Sync + 'static,
@@ -30,7 +30,7 @@ pub(crate) fn hook<P: Point>(
     HookAt::new::<P>(name, move |_: HookCall, seen: P::Seen| std::future::ready(run(seen))).unwrap()
 }
 
-/// A hook that never answers.
+/// Creates a hook that never answers.
 fn hanging<P: Point>(name: &str) -> HookAt {
     HookAt::new::<P>(name, |_: HookCall, _: P::Seen| std::future::pending()).unwrap()
 }
@@ -39,7 +39,7 @@ fn failing<P: Point>(name: &str) -> HookAt {
     hook::<P>(name, |_| Err(Error::new(Kind::ToolFailed, "the moon is full")))
 }
 
-/// The agent of a test with these hooks.
+/// Adds these hooks to the agent of a test.
 pub(crate) fn hooked(hooks: Vec<HookAt>) -> impl FnOnce(&mut Config) {
     move |config| {
         config.package.hooks = hooks.iter().map(|hook| hook.usage.clone()).collect();
@@ -75,7 +75,7 @@ fn failure(end: End) -> String {
     failure.to_string()
 }
 
-/// A hook at every point that can change something.
+/// Returns a hook for every point that can change something.
 pub(crate) fn all() -> Vec<HookAt> {
     vec![
         hook::<BeforeContext>("facts", |_| {
@@ -106,7 +106,7 @@ pub(crate) fn all() -> Vec<HookAt> {
     ]
 }
 
-/// A hook that tells the model something after its tools have run.
+/// Returns a hook that tells the model something after its tools have run.
 pub(crate) fn note() -> HookAt {
     hook::<AtCheckpoint>("note", |seen| {
         let messages = vec!["Mind the gap.".to_owned()];
@@ -129,7 +129,7 @@ async fn at_checkpoint_messages_join_the_turn_and_are_recorded_as_what_joined() 
     assert_eq!(joined, Some(vec![Told { by: "note".to_owned(), text: "Mind the gap.".to_owned() }]));
 }
 
-/// Lets another tool pay.
+/// A tool that pays through another tool.
 struct Relay;
 
 impl Tool for Relay {
@@ -159,7 +159,7 @@ async fn calls_that_tools_make_go_through_the_same_hooks() {
     let life = live_with(Arc::new(Memory::new()), lines, witness, 1, relayed).await.unwrap();
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("done -- signed"));
-    // Capped for the call that the model made, and masked for both.
+    // Capped for the call of the model, and masked for both calls.
     assert!(life.last_shown().contains(&"<<paid 100>>".to_owned()), "{:?}", life.last_shown());
     let changed = changes(&life).await.into_iter().filter(|changed| changed.hook.as_str() == "mask");
     let keys: Vec<String> = changed.map(|changed| changed.key.to_string()).collect();
@@ -228,7 +228,7 @@ async fn before_tool_changes_the_arguments_and_the_rules_judge_what_will_really_
     for (asked, hook, paid, told) in [
         ("ann", to("joe"), 1, "paid joe"),
         ("ann", to("eve"), 0, "error policy.denied: the rule `never-eve` forbids it: she is on the list"),
-        // The rule is for what runs, and that is another call.
+        // The rule applies to the changed call, which is a different one.
         ("eve", to("joe"), 1, "paid joe"),
     ] {
         let lines = vec![call("pay", asked), Line::Say("done")];
@@ -279,7 +279,7 @@ async fn what_a_hook_changes_of_a_call_is_written_with_its_claim() {
     let Command::ToolBatch(batch) = &asked.command else { panic!("a batch is claimed") };
     let BatchCall::Run(prepared) = &batch.calls[0] else { panic!("the call runs") };
     assert_eq!(prepared.arguments, json!({ "text": "100" }));
-    // Hooks commit nothing of their own: accepted; reply and claims; answers; reply and end.
+    // Hooks add no writes. There are four: input; reply and claims; answers; reply and end.
     assert_eq!(pulse.writes(), 4);
 }
 
@@ -330,7 +330,7 @@ async fn after_end_and_on_error_observe() {
     let (life, end) = end_of(vec![ended, failed], lines).await;
     assert!(matches!(end, End::Failed { .. }));
     life.runtime.shut_down(Duration::from_secs(1)).await;
-    // A call that was refused before it was made is an answer to the model and not a failure of anything.
+    // A call that was rejected before it ran is an answer to the model and not an error.
     assert_eq!(*seen.lock().unwrap(), ["tool.panicked", "model.rejected", "failed"]);
 }
 
@@ -407,7 +407,7 @@ async fn the_failure_of_a_hook_that_observes_is_ignored_where_that_is_said() {
     let hooks = vec![
         failing::<BeforeModel>("a").observing().on_failure(OnFailure::Ignore),
         hanging::<BeforeTool>("b").observing().on_failure(OnFailure::Ignore),
-        // A hook that observes changes nothing, whatever it answers.
+        // An observing hook changes nothing, whatever it returns.
         hook::<AfterModel>("c", |_| Ok(Some(ReplyPatch { text: "mine".into() })))
             .observing()
             .on_failure(OnFailure::Ignore),
@@ -503,7 +503,7 @@ async fn a_hook_does_not_run_again_for_what_is_recorded() {
     let witness = first.die(&memory).await;
     let second = live_with(Arc::new(memory.clone()), lines, witness, 2, counted()).await.unwrap();
     second.runtime.resolve(&key, Resolution::Ok(json!("here"))).await.unwrap();
-    // The request of the first call is compared with what is recorded, with the change of then.
+    // The request of the first call matches its record, with the change that was recorded then.
     assert_eq!(second.end(turn).await, answered("done"));
     assert_eq!(*runs.lock().unwrap(), ["turn/0/model/0", "turn/0/model/1"]);
 }

@@ -1,4 +1,4 @@
-//! The host that keeps nothing (R3.1).
+//! The in-memory host, which stores nothing.
 use crate::common::*;
 use outlast_ports::clock::Counted;
 use outlast_ports::service::Services;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A tool that finds that it did something else the last time.
+/// A tool whose second run diverges from the first.
 struct Parts;
 
 impl Tool for Parts {
@@ -110,7 +110,7 @@ async fn an_error_of_a_turn_names_the_organisation_the_effect_and_the_call() {
     assert_eq!(error.place(), At { effect, call, ..place });
 }
 
-/// A schema of a few kilobytes that takes 2^39 steps to validate against.
+/// Returns a schema of a few kilobytes that takes 2^39 steps to validate against.
 fn doubling() -> Value {
     let link = |level: usize| {
         let next = json!({ "$ref": format!("#/$defs/d{}", level + 1) });
@@ -121,7 +121,7 @@ fn doubling() -> Value {
     json!({ "$ref": "#/$defs/d0", "$defs": defs })
 }
 
-/// An earlier version took such inputs in, and they may still be stored.
+/// An earlier version accepted such inputs, and they may still be stored.
 #[tokio::test(start_paused = true)]
 async fn stored_turn_with_oversized_schema_fails() {
     let input = TurnInput { output: Some(doubling()), ..TurnInput::text("go") };

@@ -1,4 +1,4 @@
-//! Tests of the runtime as a whole, in one program: what turns do, and what is left when they die.
+//! Integration tests of the runtime, in one binary: what turns do, and what is left after a crash.
 mod agents;
 mod approvals;
 mod archive;

@@ -1,4 +1,4 @@
-//! What a worker counts, and who is given it (R14.4).
+//! The metrics of a worker and their export.
 use crate::common::*;
 use outlast_ports::Answer;
 use outlast_ports::memory::Memory;
@@ -18,7 +18,7 @@ fn readings<'a>(snapshot: &'a Snapshot, name: &str) -> &'a Readings {
         .readings
 }
 
-/// The values of a counter or a gauge, each with its labels.
+/// Returns the values of a counter or gauge, with their labels.
 fn numbers(snapshot: &Snapshot, name: &str) -> Vec<(String, f64)> {
     let (Readings::Counter(readings) | Readings::Gauge(readings)) = readings(snapshot, name) else {
         panic!("{name} is spread")
@@ -57,7 +57,7 @@ async fn a_worker_counts_its_turns_calls_tokens_and_writes() {
     assert_eq!(numbers(&snapshot, "outlast.sessions.ready"), of(&[("", 0.0)]));
     assert_eq!(count(&snapshot, "gen_ai.client.operation.duration"), 3);
     assert_eq!(count(&snapshot, "gen_ai.client.token.usage"), 6);
-    // Accepted; reply and claim; two more attempts; answer; reply and claim; answer; reply and end.
+    // Input; reply and claim; two more attempts; answer; reply and claim; answer; reply and end.
     assert_eq!(count(&snapshot, "outlast.commit.duration"), 8);
     let text = exposition(&snapshot);
     let told = "gen_ai_client_operation_duration_seconds_count{gen_ai_operation_name=\"chat\",\
@@ -84,7 +84,7 @@ async fn the_time_of_a_turn_is_told_by_its_phases() {
         .iter()
         .map(|Reading { labels, value }| (labels[0].1.as_str(), value.count(), value.sum().round()))
         .collect();
-    // One tool is given up after five seconds; the other sleeps for a minute, parked, and runs before and after.
+    // One tool times out after five seconds. The other sleeps for a minute, parked, and runs before and after that.
     assert_eq!(
         told,
         [
@@ -108,7 +108,7 @@ async fn what_a_worker_counts_is_for_the_operator() {
     life.die(&memory).await;
 }
 
-/// Keeps what it is given, or never comes back.
+/// An exporter that stores snapshots, or hangs.
 struct Given {
     took: Arc<Mutex<Vec<Snapshot>>>,
     hangs: bool,

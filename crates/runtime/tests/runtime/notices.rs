@@ -1,4 +1,4 @@
-//! Sinks are told whose approval a turn wants: each time once, wherever a process dies (R11.2, R14.5).
+//! Sinks are notified about pending approvals, exactly once per notice, even after crashes.
 use crate::common::*;
 use crate::policy::{approvals, rule, ruled, say};
 use outlast_ports::Answer;
@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What the other side was told, by the id of the delivery.
+/// The notices that the receiver got, by delivery id.
 #[derive(Default)]
 struct Told(Mutex<BTreeMap<DeliveryId, Vec<About>>>);
 
 impl Told {
-    /// What somebody knows who takes each id once, in words.
+    /// Returns the notices as text, with duplicate deliveries removed.
     fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = self.0.lock().unwrap().values().map(|told| word(&told[0])).collect();
         words.sort();
@@ -50,20 +50,20 @@ impl Sink for Ear {
     }
 }
 
-/// Ann is reminded after 20 seconds; bob may approve too after ten.
+/// Reminds ann after 20 seconds. After ten seconds, bob may approve too.
 fn reminding() -> Decision {
     let escalate = Escalation { after: Duration::from_secs(10), to: vec!["bob".to_owned()] };
     let (who, remind) = (vec!["ann".to_owned()], Some(Duration::from_secs(20)));
     Decision::Ask(Ask { who, remind, escalate: Some(Box::new(escalate)), ..Ask::default() })
 }
 
-/// A turn until bob approves its call, after the first reminder.
+/// Drives a turn until bob approves its call, after the first reminder.
 async fn until_bob_approves(life: &Life, turn: TurnId) {
     let agreed = async {
         loop {
             for asked in approvals(life).pending(10, life.runtime.now()).await.unwrap() {
                 if asked.given.reminded == 1 {
-                    // A death may come in between.
+                    // The store may have crashed.
                     let _ = say(life, &asked, "bob", Verdict::Approve).await;
                 }
             }

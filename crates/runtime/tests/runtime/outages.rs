@@ -23,19 +23,19 @@ use tokio::time::Instant;
 const MINUTE: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A provider with two models, each of which fails until a time.
+/// A provider with two models, each of which fails until a given time.
 #[derive(Clone)]
 struct Flaky {
     began: Instant,
-    /// Until when the models `one/big` and `two/small` fail, and how.
+    /// Until when the models `one/big` and `two/small` fail, and with which error.
     down: Arc<Mutex<[(Duration, Kind); 2]>>,
     asked_for: Option<Duration>,
-    /// When each call came, and for which model.
+    /// The time and model of each call.
     calls: Arc<Mutex<Vec<(Duration, ModelName)>>>,
 }
 
 impl Flaky {
-    /// The first model is down for so long.
+    /// Creates a provider whose first model is down for this long.
     fn down_for(time: Duration) -> Self {
         let down = [(time, Kind::ModelUnavailable), (Duration::ZERO, Kind::ModelUnavailable)];
         let (down, calls) = (Arc::new(Mutex::new(down)), Arc::default());
@@ -104,7 +104,7 @@ fn in_session(number: u128) -> Input {
     Input::text(Target::New(SessionId::from_u128(number)), "go")
 }
 
-/// How a turn ends within so much time.
+/// Returns how a turn ends within this time, or `None` if it does not.
 async fn end_within(life: &Life, turn: TurnId, time: Duration) -> Option<End> {
     tokio::time::timeout(time, life.runtime.outcome(turn)).await.ok().map(Result::unwrap)
 }
@@ -153,7 +153,7 @@ async fn patience_of_the_agent_and_of_the_input_count() {
     let overlay = Overlay { provider_wait_s: Some(60), ..Overlay::default() };
     let of_input = Input { overlays: vec![overlay], ..in_session(2) };
     let of_input = life.runtime.submit(of_input).await.unwrap().turn;
-    // What a wire says does not count where the agent says something.
+    // The setting of the input is ignored if the agent has one.
     let of_wire = Input { provider_wait_s: Some(5), ..in_session(3) };
     let of_wire = life.runtime.submit(of_wire).await.unwrap().turn;
     assert!(matches!(end_within(&life, of_input, 2 * MINUTE).await, Some(End::Failed { .. })));
@@ -209,7 +209,7 @@ async fn one_probe_goes_out_for_many_turns_and_they_wake_paced() {
     // A deadline that passes meanwhile may wake one more.
     let most = after.iter().map(|at| after.iter().filter(|other| *other == at).count()).max();
     assert!(most <= Some(2), "{after:?}");
-    // All of them woke with the probe, not at deadlines of their own.
+    // All of them woke after the probe, and not at their deadlines.
     assert!(after.last().unwrap().saturating_sub(after[0]) < MINUTE, "{after:?}");
 }
 
@@ -223,7 +223,7 @@ async fn restart_in_an_outage_sends_one_probe_for_all_waiting_turns() {
     }
     tokio::time::sleep(HOUR).await;
     life.die(&memory).await;
-    // Every deadline passes while no process runs.
+    // Every deadline passes while no process is running.
     tokio::time::sleep(50 * MINUTE).await;
     let before = provider.calls().len();
     let life = start_on(&memory, &provider, Limits::default(), 2).await;
@@ -281,7 +281,7 @@ fn with_fallback(config: &mut Config) {
     config.package.fallback_models = vec!["two/small".parse().unwrap()];
 }
 
-/// The models that the records of a session name.
+/// Returns the models that the records of a session name.
 async fn models(life: &Life) -> Vec<String> {
     let calls = life.facts().await.into_iter().filter_map(|fact| match fact {
         Fact::Performed(performed) => match performed.command {
@@ -308,7 +308,7 @@ async fn fallback_model_answers_at_once_while_the_first_is_down() {
     }
 }
 
-/// A turn whose answers never fit, of a model that answers while the first one is down. An input joins it after so much time.
+/// Runs a turn whose answers never match the schema, from the model that is up. An input joins it after this much time.
 async fn failed_with_joined_input(provider: &Flaky, after: Duration) -> (Life, TurnId) {
     let life = start_with(provider, |config| {
         with_fallback(config);
@@ -329,7 +329,7 @@ async fn failed_with_joined_input(provider: &Flaky, after: Duration) -> (Life, T
 async fn retry_names_the_fallback_model_that_answered() {
     let provider = Flaky::down_for(HOUR);
     provider.set(1, MINUTE, Kind::ModelUnavailable);
-    // The input joins behind the first reply, so that reply stays.
+    // The input joins after the first reply, so that reply stays.
     let (life, turn) = failed_with_joined_input(&provider, MINUTE / 2).await;
     tokio::time::sleep(2 * HOUR).await;
     life.runtime.retry_turn(turn, RetryPlace::SameHead).await.unwrap();
@@ -396,7 +396,7 @@ async fn answer_to_another_session_wakes_a_single_waiting_turn() {
     assert_eq!(end_within(&life, first, MINUTE).await, Some(answered("one/big answers")));
     provider.set(0, 4 * HOUR, Kind::ModelUnavailable);
     let turn = life.runtime.submit(in_session(1)).await.unwrap().turn;
-    // The pauses have grown to an hour; the provider comes back in the middle of one.
+    // The pauses have grown to an hour. The provider recovers during one.
     tokio::time::sleep(4 * HOUR + MINUTE).await;
     assert!(end_within(&life, turn, Duration::ZERO).await.is_none());
     let other = life.runtime.submit(in_session(2)).await.unwrap().turn;
@@ -424,7 +424,7 @@ async fn reply_of_a_fallback_model_is_replayed_after_a_crash() {
         provider.life(Limits::default())(config);
         with_fallback(config);
     };
-    // Dies at each write until the turn gets through.
+    // Crash at each write until the turn gets through.
     for death in 1..20_u64 {
         let mortal = Mortal::new(memory.clone(), Death::After(death));
         let pulse = mortal.pulse();
@@ -464,7 +464,7 @@ async fn tool_that_asks_a_model_waits_for_its_provider() {
     assert!(life.names().await.contains(&"turn.parked"));
 }
 
-/// A script whose provider is down for an hour for what tools ask.
+/// A script whose provider is down for an hour for the model calls of tools.
 struct Outage {
     script: Played,
     began: Instant,

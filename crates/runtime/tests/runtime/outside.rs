@@ -1,4 +1,5 @@
-//! Contents outside the database: put before they are referred to, deleted after, and lost in no order of the two (R12.4, F52).
+//! Attachment contents outside the database: uploaded before they are referenced, deleted after, and never lost in
+//! between.
 use crate::asks::{Viewer, Views, answered, life_end, picture, with_tools};
 use crate::common::*;
 use bytes::Bytes;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A machine with a database and a place for contents, both of which outlive any process on it.
+/// A machine with a database and a content store, both of which outlive its processes.
 struct Place {
     memory: Memory,
     contents: Arc<MemoryContents>,
@@ -39,7 +40,7 @@ impl Place {
         Self { memory: Memory::new(), contents, clock, lives: AtomicU64::new(0), viewer: Arc::default() }
     }
 
-    /// A process that looks at attachments, on this store.
+    /// Starts a process that reads attachments, on this store.
     async fn live_on(&self, store: Arc<dyn Store>, limits: Limits) -> Life {
         let number = u128::from(self.lives.fetch_add(1, Ordering::Relaxed) + 1);
         let change = |config: &mut Config| {
@@ -198,7 +199,7 @@ async fn content_outside_has_a_limit_of_its_own() {
     };
     let attachments = life.runtime.attachments();
     assert_eq!(refused(keep(b"sixths").await), Kind::LimitExceeded);
-    // What may lie outside need not fit into memory, or into what a tool reads at once.
+    // Contents outside the database need not fit into memory, nor into what a tool reads at once.
     let id = picture(b"fives").attachment.id;
     assert_eq!(refused(attachments.read(SESSION, id, 0..5).await), Kind::LimitExceeded);
     assert_eq!(attachments.read(SESSION, id, 1..4).await.unwrap(), b"ive");
@@ -243,7 +244,7 @@ async fn content_of_a_process_that_died_before_it_wrote_is_reclaimed_after_a_day
     let life = place.live().await;
     assert_eq!(life.runtime.sweep().await.unwrap(), Swept { looked_at: 1, deleted: 0 });
     assert_eq!(place.there().await.len(), 1);
-    // The worker looks every hour by itself.
+    // The worker sweeps every hour.
     tokio::time::sleep(Duration::from_hours(25)).await;
     assert_eq!(place.there().await, []);
 }
@@ -268,7 +269,7 @@ async fn content_goes_after_its_last_session_whoever_dies_while_it_is_deleted() 
         }
         life.die(&place.memory).await;
 
-        // What the dead began may still be under way for a moment; then it is finished, or taken back.
+        // An operation of the dead process may still be running for a moment. Then it is completed or rolled back.
         tokio::time::sleep(Limits::default().deletion_lasts).await;
         let life = place.live().await;
         if matches!(death, Death::After(0)) {
@@ -285,7 +286,7 @@ async fn content_goes_after_its_last_session_whoever_dies_while_it_is_deleted() 
     }
 }
 
-/// A place where every answer is long in coming, so that others get between.
+/// A content store with slow answers, so that other operations run in between.
 struct Slow {
     inner: Arc<MemoryContents>,
     dice: AtomicU64,
@@ -295,7 +296,7 @@ impl Slow {
     async fn dawdle(&self) {
         let roll = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let mixed = (roll ^ (roll >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32;
-        // Mostly hardly at all, sometimes long.
+        // Usually almost no delay, sometimes a long one.
         let turns = if mixed.is_multiple_of(3) { mixed % 60 } else { mixed % 4 };
         for _ in 0..turns {
             tokio::task::yield_now().await;
@@ -351,7 +352,7 @@ impl Contents for Slow {
     }
 }
 
-/// One who attaches the same few contents again and again, and deletes the sessions that did; the last one stays.
+/// Attaches the same few contents repeatedly and deletes the sessions with them, except for the last one.
 async fn attaches(runtime: &outlast_runtime::Runtime, who: u128) -> u32 {
     let mut refusals = 0;
     for round in 0..8 {
@@ -405,7 +406,7 @@ async fn no_order_of_puts_and_sweeps_loses_content_that_is_referred_to() {
                     deleted += swept.unwrap().deleted;
                     tokio::task::yield_now().await;
                 }
-                // Time passes only while everybody sleeps.
+                // Paused time advances only while all tasks sleep.
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             deleted

@@ -1,4 +1,4 @@
-//! Who drives a session: leases, fences, recovery, the poison guard (R4.4, R4.5, R4.12).
+//! Which worker drives a session: leases, fences, recovery and the crash guard.
 use crate::common::*;
 use outlast_ports::memory::Memory;
 use outlast_ports::store::{SessionState, Taker, Turns};
@@ -49,14 +49,14 @@ async fn a_worker_keeps_its_session_for_as_long_as_it_works_however_short_its_le
     tokio::time::sleep(Duration::from_millis(500)).await;
     let second = live_with(Arc::new(memory), lines(), first.witness.clone(), 2, short).await.unwrap();
     assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
-    // Whoever lost a session has left a claim that another took over.
+    // A lost session would leave a claim that another worker took over.
     assert!(!first.names().await.contains(&"effect.reclaimed"));
 }
 
 #[test]
 fn a_worker_with_a_lease_of_two_milliseconds_still_gets_to_work() {
     let (to_us, ended) = std::sync::mpsc::channel();
-    // In a thread of its own: a loop that never waits lets nothing else happen, not even a timeout.
+    // On a separate thread, because a loop that never awaits would also block the timeout.
     std::thread::spawn(move || {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let end = tokio.unwrap().block_on(async {
@@ -80,12 +80,13 @@ async fn a_worker_that_gets_its_lost_session_back_drives_it_until_it_is_done() {
         fresh(vec![call("hangs", "once"), call("hangs", "once more"), Line::Say("done")]).await;
     let turn = life.send("go").await;
     tokio::time::sleep(Duration::from_millis(10)).await;
-    // As if it had been stopped for an hour: another takes the session and gives it back before this one notices.
+    // As if this worker had been suspended for an hour: another claims the session and hands it back before this one
+    // notices.
     let later = life.runtime.now().after(Duration::from_hours(1));
     let other = Taker { worker: WorkerId::from_u128(2), until: later };
     let work = memory.claim(other, later, 1).await.unwrap().remove(0);
     memory.hand_back(work.lease, life.runtime.now()).await.unwrap();
-    // Its first drive ends five seconds in, when its tool does; the second one must not be forgotten with it.
+    // Its first drive ends after five seconds, when its tool does. That must not end the second drive.
     tokio::time::sleep(Duration::from_secs(2)).await;
     life.runtime.idle().await.unwrap();
     assert!(life.runtime.store().turn(turn).await.unwrap().end.is_some());
@@ -116,7 +117,7 @@ async fn a_worker_that_shuts_down_hands_a_session_back_whose_step_it_cannot_wait
     let begun = tokio::time::Instant::now();
     let second = live(Arc::new(memory), lines(), first.witness, 2).await;
     assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
-    // It did not wait for the lease to run out.
+    // It did not wait for the lease to expire.
     assert!(begun.elapsed() < Limits::default().lease);
     assert_eq!(second.witness.count("hangs"), 1);
 }
@@ -145,7 +146,7 @@ async fn a_turn_keeps_the_configuration_it_began_with() {
     assert_eq!(packages.len(), 1);
 }
 
-/// Parks a turn in a stepped tool, lets a worker with other tools find it, and mends that.
+/// Parks a turn in a stepped tool, restarts with other tools so that the turn gets stuck, and then fixes it.
 async fn stuck_with(tools: fn(&mut outlast_runtime::Config), want: Kind) -> String {
     let (memory, first) = fresh(vec![call("stepped", "x"), Line::Say("done")]).await;
     let turn = first.send("go").await;

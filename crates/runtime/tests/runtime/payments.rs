@@ -1,4 +1,4 @@
-//! Payments: reserved before the act, settled after it, released if it fails, and never made twice (R11.6).
+//! Payments: reserved before the action, settled after it, released if it fails, and never made twice.
 use crate::common::*;
 use outlast_ports::Answer;
 use outlast_ports::memory::Memory;
@@ -26,7 +26,7 @@ fn purse() -> Arc<Cashbox> {
     Arc::new(Cashbox::with(["10 EUR".parse().unwrap()]))
 }
 
-/// How much is left and how the payments stand.
+/// Returns the remaining money and the states of the payments.
 fn look(purse: &Cashbox) -> (String, Vec<&'static str>) {
     let left = purse.left("EUR".parse().unwrap()).unwrap().to_string();
     let standing = |(_, standing): &(Order, Standing)| match standing {
@@ -37,14 +37,14 @@ fn look(purse: &Cashbox) -> (String, Vec<&'static str>) {
     (left, purse.payments().iter().map(standing).collect())
 }
 
-/// What is bought in the world, and what is recorded of it.
+/// What was really bought, and the records of it.
 #[derive(Default)]
 struct Shop {
     bought: AtomicU32,
     recorded: Mutex<String>,
 }
 
-/// Buys something; what its text says happens to it.
+/// A tool that buys something. Its text selects what happens.
 struct Buy(Arc<Shop>, EffectClassOf);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Tool for Buy {
     }
 }
 
-/// Lets another tool buy.
+/// A tool that buys through another tool.
 struct Send;
 
 impl Tool for Send {
@@ -156,7 +156,7 @@ async fn a_payment_is_reserved_before_the_act_and_settled_after_it_and_every_ste
         panic!("asked, reserved, settled")
     };
     assert!(receipt.starts_with("receipt of pay_"), "{receipt}");
-    // The receipt and the credentials are no business of the model.
+    // The model sees neither the receipt nor the credentials.
     assert_eq!(life.last_shown().pop().unwrap(), "bought a cake");
 }
 
@@ -254,14 +254,14 @@ async fn a_worker_that_shuts_down_does_not_wait_for_an_authority_that_hangs() {
     let life = with(Arc::new(Silent), buy("a cake")).await;
     let turn = life.send("go").await;
     life.end(turn).await;
-    // By now the authority is told again, and hangs again.
+    // By now the authority has been called again, and hangs again.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let began = tokio::time::Instant::now();
     life.runtime.shut_down(Duration::from_hours(1)).await;
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
-/// Reserves nothing, and refuses to release what was never reserved.
+/// An authority that reserves nothing and rejects the release of what was never reserved.
 struct Strict;
 
 impl PaymentAuthority for Strict {
@@ -301,7 +301,7 @@ async fn a_tool_that_pays_is_refused_at_start_where_nobody_can() {
     );
 }
 
-/// Plays a purchase to its end over as many lives as it takes; the first dies at `death`.
+/// Runs a purchase to its end over as many processes as needed. The first crashes at `death`.
 async fn play(class: EffectClassOf, lines: &[Line], death: Death) -> (Arc<Cashbox>, Arc<Shop>, u64) {
     let (memory, purse, shop) = (Memory::new(), purse(), Arc::<Shop>::default());
     let mortal = Mortal::new(memory.clone(), death);
@@ -380,11 +380,11 @@ async fn an_act_that_must_not_repeat_is_paid_exactly_if_it_happened() {
     }
 }
 
-/// A purse whose authority does not take the end of a payment so many times.
+/// An authority that rejects the end of a payment this many times.
 struct Deaf {
     purse: Arc<Cashbox>,
     times: AtomicU32,
-    /// What it was told, and whether it took that.
+    /// The requests that it got, and whether it accepted them.
     heard: Mutex<Vec<(&'static str, PaymentId, bool)>>,
 }
 
@@ -400,7 +400,7 @@ impl Deaf {
         if hears { Ok(()) } else { Err(Error::new(Kind::PaymentUnavailable, "the bank is closed")) }
     }
 
-    /// What it was told of its only payment, and whether it took that.
+    /// Returns the requests for its only payment, and whether it accepted them.
     fn heard(&self) -> Vec<(&'static str, bool)> {
         let heard = self.heard.lock().unwrap();
         assert!(heard.iter().all(|(_, id, _)| *id == heard[0].1), "one payment has one key: {heard:?}");
@@ -432,7 +432,7 @@ impl PaymentAuthority for Deaf {
     }
 }
 
-/// Waits until the authority took the end of the payment.
+/// Waits until the authority has accepted the end of the payment.
 async fn concluded(life: &Life) -> PaymentState {
     let mut events = life.runtime.events(SESSION, Seq(0));
     loop {
@@ -490,11 +490,11 @@ async fn what_is_owed_is_listed_with_the_last_failure_and_pauses_grow_to_their_b
     assert!(pauses.last().is_some_and(|last| (3_590..=3_600).contains(last)), "{pauses:?}");
 }
 
-/// Buys something and never comes back; then somebody wants it to stop, and says how it went.
+/// Buys something with a tool that hangs, then cancels the turn and settles the call with this verdict.
 async fn lose(life: &Life, verdict: &Verdict) {
     let input = outlast_runtime::Input { key: Some("first".to_owned()), ..input("go") };
     let turn = life.runtime.submit(input).await.unwrap().turn;
-    // A call that a death cut off before it asked for money is over without it.
+    // A call that crashed before it requested money ends without a payment.
     tokio::select! {
         () = life.until("effect.payment") => drop(life.runtime.cancel(turn, "enough").await.unwrap()),
         _ = life.end(turn) => {}
@@ -535,7 +535,7 @@ async fn a_word_on_a_call_decides_its_payment_wherever_the_process_dies() {
         for at in 0..writes {
             for death in [Death::Before(at), Death::After(at)] {
                 let (_, end) = word_over_a_death(&verdict, death).await;
-                // Of what was only asked for nothing may be set aside; then there is nothing to pay.
+                // If the payment was only requested, nothing may be reserved. Then there is nothing to settle.
                 assert!(end == whole || end == ("10 EUR".to_owned(), vec![]), "{death:?}: {end:?}");
             }
         }

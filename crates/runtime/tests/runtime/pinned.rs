@@ -1,4 +1,4 @@
-//! A turn keeps what it began with: the package and the contracts of its tools.
+//! A turn keeps what it started with: the package and the contracts of its tools.
 use crate::common::*;
 use outlast_ports::memory::Memory;
 use outlast_ports::store::{Accept, Commit, Content, Inbox, MAIN, Taker, Target, Then, Turns};
@@ -28,13 +28,13 @@ async fn a_turn_in_flight_goes_on_with_the_contracts_it_began_with() {
     let second = live_with(Arc::new(memory), lines(), witness, 2, with_reworded).await.unwrap();
     assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
     assert_eq!(told_of_stepped(&second), "Works in steps.");
-    // The next turn begins under the contracts of now.
+    // The next turn starts with the current contracts.
     let next = second.send("more").await;
     assert_eq!(second.end(next).await, End::Answered { text: "again".into() });
     assert_eq!(told_of_stepped(&second), "Works in steps, and says so.");
 }
 
-/// A turn that was accepted, and perhaps begun, by a program that stored no contracts.
+/// Creates a turn that was accepted, and perhaps started, by a version that stored no contracts.
 async fn left_by_an_older_program(memory: &Memory, package: Vec<u8>, begun: bool) -> TurnId {
     let (turn, now) = (TurnId::from_u128(5), Millis(1_000));
     let taker = Taker { worker: WorkerId::from_u128(9), until: Millis(2_000) };
@@ -81,7 +81,7 @@ async fn a_turn_of_a_database_without_contracts_goes_on_with_those_of_now() {
         let turn = left_by_an_older_program(&memory, package.clone(), begun).await;
         let life = live(Arc::new(memory.clone()), vec![Line::Say("done")], Arc::default(), 1).await;
         assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
-        // One that had not begun is pinned to contracts from its beginning on.
+        // A turn that had not started is pinned to contracts when it starts.
         let started = life.facts().await.into_iter().find_map(|fact| match fact {
             Fact::Started(started) => Some(started.package),
             _ => None,

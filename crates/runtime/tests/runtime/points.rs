@@ -1,4 +1,5 @@
-//! What a policy decides besides calls: of turns, model calls, requests, secrets, programs, money and answers (R11.1).
+//! Policy decisions other than those about tool calls: turns, model calls, requests, secrets, programs, payments and
+//! answers.
 use crate::common::*;
 use outlast_ports::memory::Memory;
 use outlast_ports::payment::{Cashbox, PaymentDesk, Payments};
@@ -43,7 +44,7 @@ fn set(path: &str, value: Value) -> Decision {
     Decision::Modify { set: [(path.to_owned(), value)].into(), redact: Vec::new() }
 }
 
-/// Wants to do what its text names, and says that it could.
+/// A tool that tries the action that its text names, and reports if it was allowed.
 struct Doer(Arc<Witness>);
 
 impl Tool for Doer {
@@ -69,7 +70,7 @@ impl Tool for Doer {
             "model" => drop(models.ask("how?").await?),
             deed => {
                 let permitted = agent.permit(deed_of(deed)).await;
-                // A tool that does not care goes on.
+                // A tool that ignores the refusal continues.
                 if !args.text.ends_with(" anyway") {
                     permitted?;
                 }
@@ -94,7 +95,7 @@ fn deed_of(name: &str) -> Deed {
     }
 }
 
-/// Lets another tool do it.
+/// A tool that does it through another tool.
 struct Lets;
 
 impl Tool for Lets {
@@ -129,7 +130,7 @@ pub(crate) async fn under(rules: Vec<Rule>, lines: Vec<Line>) -> Life {
     live_with(Arc::new(Memory::new()), lines, witness.clone(), 1, doing(&witness, rules)).await.unwrap()
 }
 
-/// What a turn does in which the tool wants to do this, or nothing.
+/// Returns the lines of a turn in which a policy decides at this point.
 pub(crate) fn lines(at: Point) -> Vec<Line> {
     match at {
         Point::Turn | Point::Model | Point::Output => vec![Line::Say("done"), Line::Say("fine")],
@@ -236,7 +237,7 @@ async fn a_turn_a_model_call_a_payment_and_an_answer_wait_until_somebody_approve
         assert_eq!((question.call.tool.as_str(), &question.call.arguments), (at.name(), &facts));
         assert_eq!(life.witness.count("did"), 0);
         say(&life, &question, Verdict::Approve).await;
-        // A payment or an answer is asked about once; each model call is one of its own.
+        // A payment or an answer is asked about once. Each model call is a separate question.
         assert_eq!(life.end(turn).await, answered("done"), "{at}");
         assert_eq!(life.witness.count("did"), usize::from(at == Point::Payment));
         let asked: Vec<Point> = rulings(&life).await.into_iter().map(|ruled| ruled.at).collect();
@@ -261,7 +262,7 @@ async fn what_nobody_approves_does_not_happen() {
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("done"));
     assert_eq!(life.witness.count("did"), 0);
-    // An answer that nobody lets out goes back to the model, which is told so.
+    // An answer without an approval goes back to the model, with the reason.
     let done = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("done")]) };
     let rules = vec![Rule { tests: vec![done], ..rule(Point::Output, asks()) }];
     let life = under(rules, lines(Point::Output)).await;
@@ -285,7 +286,7 @@ async fn a_turn_and_a_model_call_that_are_deferred_go_on_after_their_pause() {
     }
 }
 
-/// Puts off for a minute what comes before 00:18, and has it judged again. The clock of tests begins shortly before 00:17.
+/// Defers by a minute until 00:18, then decides again. The test clock starts shortly before 00:17.
 fn not_early(at: Point) -> Rule {
     let hours = Some("00:00-00:18".parse().unwrap());
     let times = Times { zone: "UTC".to_owned(), days: Vec::new(), hours };
@@ -372,7 +373,7 @@ async fn a_tools_own_question_to_a_model_cannot_wait_and_can_be_denied() {
         let rules = vec![Rule { tests: vec![second.clone()], ..rule(Point::Model, then) }];
         let life = under(rules, vec![call("do", "model")]).await;
         let turn = life.send("go").await;
-        // The turn's next call is the second one too.
+        // The rule also matches the next model call of the turn.
         life.until("effect.answered").await;
         assert_eq!(life.witness.count("did"), 0);
         assert_eq!(life.script.shown.lock().unwrap().len(), 1);
@@ -444,7 +445,7 @@ async fn rules_see_the_facts_of_their_point() {
 
 #[tokio::test(start_paused = true)]
 async fn rules_are_for_agents_tools_and_times() {
-    // The clock of tests shows Thursday, 1 January 1970, a quarter past midnight in London, where it was one hour later.
+    // The test clock shows Thursday, 1 January 1970, a quarter past midnight UTC. London was one hour ahead then.
     let times = |days: &[Day], hours: &str| {
         Some(Times {
             zone: "Europe/London".to_owned(),
@@ -461,7 +462,7 @@ async fn rules_are_for_agents_tools_and_times() {
         (Rule { agent: Some("clerk".to_owned()), ..base() }, false),
         (Rule { tool: "do".to_owned(), ..base() }, true),
         (Rule { tool: "other".to_owned(), ..base() }, false),
-        // Nobody knows what the model costs, so it may be more.
+        // The price of the model is unknown, so the cost may exceed the limit.
         (Rule { cost_over: Some("5".parse().unwrap()), ..base() }, true),
     ] {
         let life = under(vec![rule.clone()], lines(Point::Egress)).await;
@@ -527,7 +528,7 @@ async fn what_is_decided_of_a_call_that_a_tool_makes_is_in_the_record_with_what_
             config.package.guard = Guard::Guarded;
             config.package.policy.rules[1].untrusted = Some(true);
         };
-        // What the first call gave is not trusted, so the second has its label.
+        // The result of the first call is untrusted, so the second call is labelled.
         let lines = vec![call("do", "process"), call("let", "egress"), Line::Say("done")];
         let life = live_with(Arc::new(Memory::new()), lines, witness, 1, change).await.unwrap();
         let turn = life.send("go").await;
@@ -551,7 +552,7 @@ async fn what_is_decided_of_a_call_that_a_tool_makes_is_in_the_record_with_what_
         let records = life.runtime.store().turn_records(turn).await.unwrap();
         let mut effects = outlast_runtime::timeline::of_turn(&records).effects.into_iter();
         let Some(effect) = effects.find(|effect| effect.key == key) else {
-            // A call that would have to wait leaves its ruling alone.
+            // A call that would have to wait leaves only its decision.
             assert_eq!(then.name(), "ask");
             continue;
         };
@@ -598,7 +599,7 @@ async fn what_waits_at_a_point_survives_a_death_at_every_write_and_happens_once(
     ];
     for (at, then) in cases {
         let done = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("done")]) };
-        // What is denied goes back to the model once.
+        // A denied answer goes back to the model once.
         let tests = if then.name() == "deny" { vec![done] } else { Vec::new() };
         let deaths = killed_at_every_write(&Rule { tests, ..rule(at, then.clone()) }).await;
         assert!(deaths > 4, "{at} {}: died {deaths} times", then.name());
@@ -657,10 +658,10 @@ async fn killed_at_every_write(decides: &Rule) -> u32 {
     deaths
 }
 
-/// Says yes to whatever is asked.
+/// Approves every question.
 async fn approves(life: &Life) -> End {
     loop {
-        // A store that dies answers nothing more.
+        // A crashed store no longer answers.
         for question in life.runtime.approvals().pending(10, life.runtime.now()).await.unwrap_or_default() {
             let approval = Approval::new("ann", Verdict::Approve);
             let _answered = life.runtime.approve(question.id, approval).await;

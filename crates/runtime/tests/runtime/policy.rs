@@ -1,4 +1,4 @@
-//! What a policy decides of calls, and what people decide when it asks them (R11.1, R11.2).
+//! Policy decisions about tool calls, and the approvals of people.
 use crate::common::*;
 use outlast_ports::memory::Memory;
 use outlast_ports::service::{Services, Timer};
@@ -82,7 +82,7 @@ pub(crate) async fn claimed(life: &Life) -> Vec<PreparedCall> {
     batches.flatten().filter_map(run).collect()
 }
 
-/// Wants somebody to be asked before it runs.
+/// A tool that requires an approval before it runs.
 struct Asking(Arc<Witness>);
 
 impl Tool for Asking {
@@ -98,7 +98,7 @@ impl Tool for Asking {
     }
 }
 
-/// A life with a tool that wants to be asked about, under these rules of its agent.
+/// Starts a worker with a tool that requires an approval, under these rules of its agent.
 async fn asked_about(rules: Vec<Rule>) -> Life {
     let witness: Arc<Witness> = Arc::default();
     let asking = witness.clone();
@@ -304,7 +304,7 @@ async fn an_approval_may_change_the_arguments_and_the_change_is_recorded_and_hel
     }
 }
 
-/// A tool whose calls are worked out beforehand.
+/// A tool whose calls are prepared before they run.
 struct Quoted(Arc<Witness>);
 
 impl Tool for Quoted {
@@ -344,7 +344,7 @@ async fn what_was_worked_out_for_a_call_is_worked_out_anew_when_it_is_edited() {
     assert_eq!(life.last_shown().pop().unwrap(), "quote for 3");
 }
 
-/// A rule for payments of exactly this, which one person is asked about.
+/// Returns a rule for payments with exactly this text, which asks one person.
 fn asks_about(id: &str, text: &str, who: &str) -> Rule {
     let tests = vec![Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!(text)]) }];
     let ask = Ask { who: vec![who.to_owned()], ..Ask::default() };
@@ -384,7 +384,7 @@ async fn a_yes_after_the_deadline_counts_no_more_though_no_worker_has_seen_that_
     assert_eq!(second.last_shown().pop().unwrap(), "error approval.denied: nobody approved it in time");
 }
 
-/// Every call that was refused before it could run.
+/// Returns every call that was rejected before it could run.
 async fn refused(life: &Life) -> Vec<RefusedCall> {
     let batches = life.facts().await.into_iter().filter_map(|fact| match fact {
         Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => Some(batch.calls),
@@ -423,7 +423,7 @@ async fn the_record_of_a_call_that_a_rule_refuses_has_the_rule_its_version_and_t
     }
 }
 
-/// Works something out for each call before it is claimed, and then sleeps.
+/// A tool that prepares each call before it is claimed, and then sleeps.
 struct Counted {
     prepared: Arc<AtomicUsize>,
     witness: Arc<Witness>,
@@ -481,12 +481,12 @@ fn outcome_of(step: StepOutcome) -> Option<Value> {
     }
 }
 
-/// Says in ann's name what every question is to be changed to.
+/// Edits the arguments of every question, in ann's name.
 async fn edits(life: &Life) -> ! {
     loop {
         for asked in approvals(life).pending(10, life.runtime.now()).await.unwrap_or_default() {
             let edit = Verdict::Edit { arguments: json!({ "text": "3" }) };
-            // Another word may have decided it, or a death come in between.
+            // Another vote may have decided it, or the store may have crashed.
             let _ = say(life, &asked, "ann", edit).await;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -544,7 +544,7 @@ async fn an_edited_call_survives_a_death_at_every_write_and_runs_with_what_was_w
     assert!(deaths > 6, "died {deaths} times");
 }
 
-/// A tool that looks at its calls as it is told to.
+/// A tool whose preparation behaves in the given way.
 struct Odd(&'static str);
 
 impl Tool for Odd {
@@ -645,7 +645,7 @@ async fn a_tool_that_is_defined_otherwise_by_now_asks_again() {
     life.die(&memory).await;
     let approval = Approval::new("ann", Verdict::Approve);
     Approvals::new(Arc::new(memory.clone())).decide(first.id, approval, first.since).await.unwrap();
-    // Deployed anew, the tool says something else of itself: what was approved is not what would run.
+    // After a deploy the tool has another description, so the approval does not match what would run.
     let witness: Arc<Witness> = Arc::default();
     let change = |config: &mut Config| {
         let mut tools = toolbox(Arc::default(), false).unwrap();
@@ -731,7 +731,7 @@ async fn a_sink_that_no_argument_can_be_is_refused_at_start_up() {
         (["/text"], true),
         (["text"], false),
         (["/to"], false),
-        // A text has nothing in it.
+        // A text has no members.
         (["/text/deep"], false),
         (["/items/*/to"], true),
         (["/items/0/to"], true),

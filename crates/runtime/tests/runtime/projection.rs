@@ -1,4 +1,4 @@
-//! Arguments that refer to what the session holds (R6.10).
+//! Attachment references in tool arguments.
 use crate::common::*;
 use outlast_ports::memory::Memory;
 use outlast_ports::service::{Attached, Attachments, Services};
@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// What reached the tools.
+/// What the tools received.
 type Seen = Arc<Mutex<Vec<String>>>;
 
 #[derive(Deserialize, JsonSchema)]
@@ -27,7 +27,7 @@ struct Things {
     deep: Value,
 }
 
-/// Takes large things.
+/// A tool that takes large arguments.
 struct Take(Seen);
 
 impl Tool for Take {
@@ -53,7 +53,7 @@ struct Picture {
     picture: Attached,
 }
 
-/// Wants the reference.
+/// A tool that takes the reference itself.
 struct Look(Seen);
 
 impl Tool for Look {
@@ -79,7 +79,7 @@ fn reference(file: &Upload) -> String {
     format!("attachment:{}", file.attachment.id)
 }
 
-/// What the model was told of each call, and what the tools saw.
+/// Returns the results that the model got, and what the tools received.
 async fn told(files: Vec<Upload>, calls: Vec<(&'static str, Value)>) -> (Vec<String>, Vec<String>, Life) {
     let seen = Seen::default();
     let change = |config: &mut Config| {
@@ -114,7 +114,7 @@ async fn an_argument_that_refers_to_an_attachment_is_what_is_in_it() {
     });
     let (_, seen, life) = told(vec![text, numbers.clone()], vec![("take", arguments.clone())]).await;
     assert_eq!(seen, ["a long text [1, 2] {\"a/b\":[[1,2],\"attachment:none\"]} prepared Some(Number(11))"]);
-    // The journal keeps the reference.
+    // The journal stores the reference.
     let claimed = life.facts().await.into_iter().find_map(|fact| match fact {
         Fact::Asked(asked) => match asked.command {
             Command::ToolBatch(batch) => Some(batch.calls[0].to_use().arguments),
@@ -123,7 +123,7 @@ async fn an_argument_that_refers_to_an_attachment_is_what_is_in_it() {
         _ => None,
     });
     assert_eq!(claimed, Some(outlast_vocab::message::Arguments::Json(arguments)));
-    // A text stays one where a text is wanted.
+    // Content stays text if the schema asks for text.
     let arguments = json!({ "text": reference(&numbers) });
     let (_, seen, _) = told(vec![numbers], vec![("take", arguments)]).await;
     assert_eq!(seen, ["[1, 2] [] null prepared Some(Number(6))"]);

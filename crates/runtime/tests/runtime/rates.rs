@@ -1,4 +1,4 @@
-//! Rates of outbound calls: never exceeded, however many processes there are and whoever dies (R11.7).
+//! Rate limits of tool calls: never exceeded, with several processes and after crashes.
 use crate::common::*;
 use outlast_ports::Answer;
 use outlast_ports::clock::Clock;
@@ -19,7 +19,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// When calls went out, by the clock that all processes of a test share.
+/// The times of outgoing calls, on a clock that all processes of a test share.
 #[derive(Clone)]
 struct Outside {
     clock: Arc<PausedClock>,
@@ -39,12 +39,12 @@ impl Outside {
         self.went.lock().unwrap().clone()
     }
 
-    /// Seconds between one call and the next.
+    /// Returns the seconds between consecutive calls.
     fn gaps(&self) -> Vec<u64> {
         self.went().windows(2).map(|pair| (pair[1] - pair[0]) / 1_000).collect()
     }
 
-    /// A world with tools that call outside, under these rates.
+    /// Configures tools that make outgoing calls, under these rate limits.
     fn under(&self, rates: Vec<Rate>) -> impl Fn(&mut Config) + use<> {
         let outside = self.clone();
         move |config| {
@@ -84,7 +84,7 @@ outbound! {
     Mail = About::new("mail", "Mails, at most once.");
 }
 
-/// Lets another tool call outside.
+/// A tool that makes an outgoing call through another tool.
 struct Forward;
 
 impl Tool for Forward {
@@ -103,7 +103,7 @@ impl Tool for Forward {
     }
 }
 
-/// Fails at first.
+/// A tool that fails at first.
 struct Shaky(Outside);
 
 impl Tool for Shaky {
@@ -162,7 +162,7 @@ fn answered() -> End {
     End::Answered { text: "done".to_owned() }
 }
 
-/// In no span of time do more calls go out than the rate and one burst let.
+/// Asserts that no span of time has more calls than the rate plus one burst.
 #[track_caller]
 fn assert_kept(went: &[u64], rate: &Rate) {
     let mut went = went.to_vec();
@@ -185,7 +185,7 @@ async fn calls_beyond_a_rate_wait_for_their_turn_and_the_record_says_so() {
     assert_eq!(life.end(turn).await, answered());
     assert_eq!(outside.gaps(), [0, 1, 1]);
     assert_eq!(paces(&life.facts().await), ["waits", "waits", "goes", "goes"]);
-    // Nothing that short parks.
+    // Such short waits do not park the turn.
     assert!(!life.names().await.contains(&"turn.parked"));
     let [RateView { taken, refused, burst, .. }] = &memory.rates(10).await.unwrap()[..] else {
         panic!("one rate was asked")
@@ -221,7 +221,7 @@ async fn a_rate_that_denies_tells_the_model_and_nothing_goes_out() {
     let shown = life.last_shown().join("\n");
     assert!(shown.contains("the rate `out` has no room for 30 s; ask again then"), "{shown}");
     assert_eq!(paces(&life.facts().await), ["refused"]);
-    // A line that is too long denies too.
+    // A queue that is too long also rejects the call.
     let short = WhenFull::Wait { most: Some(Duration::from_secs(10)) };
     let patient = Rate { when_full: short, ..rate("post", 10, Span::Minute) };
     let (memory, outside) = (Memory::new(), Outside::new());
@@ -263,8 +263,8 @@ async fn every_attempt_of_a_call_and_every_call_of_a_tool_by_a_tool_counts() {
     }
 }
 
-/// A turn dies at every write. A call that waited for its turn has not begun, so an at-most-once one still goes; what was taken
-/// for a call that died costs its place, and never gives one.
+/// A turn crashes at every write. A queued call has not begun, so an at-most-once call still goes out. A permit taken
+/// for a call that crashed is used up and never given back.
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_dies_anywhere_in_line_neither_loses_a_call_nor_exceeds_the_rate() {
     for tool in ["mail", "post"] {
@@ -373,7 +373,7 @@ async fn organisations_do_not_share_a_rate() {
     assert_eq!(memory.rates(10).await.unwrap().len(), 2);
 }
 
-/// A limiter elsewhere, which may be down.
+/// An external limiter, which may be down.
 #[derive(Default)]
 struct Elsewhere {
     local: LocalLimiter,
@@ -441,6 +441,6 @@ async fn a_turn_that_is_cancelled_in_line_ends_without_the_call() {
     life.runtime.cancel(turn, "enough").await.unwrap();
     assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
     assert_eq!(outside.went().len(), 1);
-    // It never began, so nobody has to find out whether it happened.
+    // It never began, so its outcome is not unknown.
     assert_eq!(memory.unknown(10).await.unwrap().len(), 0);
 }

@@ -1,4 +1,4 @@
-//! A turn that ended is retried as a new turn: what was answered is taken over, and nothing happens twice.
+//! A turn that ended is retried as a new turn. Answers are reused, and nothing happens twice.
 use crate::archive::{exported, taken_in, tampered, unsigned};
 use crate::common::*;
 use outlast_ports::memory::Memory;
@@ -35,7 +35,7 @@ async fn refused(life: &Life, turn: TurnId) -> Error {
     life.runtime.retry_turn(turn, RetryPlace::SameHead).await.unwrap_err()
 }
 
-/// A life whose first worker saw the turn fail, and whose second one has these lines.
+/// Lets a first worker run these turns, and returns a second worker with other lines.
 async fn after(first: Vec<Line>, second: Vec<Line>, texts: &[&str]) -> (Memory, Life, Vec<TurnId>) {
     let (memory, life) = fresh(first).await;
     let mut turns = Vec::new();
@@ -48,7 +48,7 @@ async fn after(first: Vec<Line>, second: Vec<Line>, texts: &[&str]) -> (Memory, 
     (memory, life, turns)
 }
 
-/// Messages of the main head, as a model reads them.
+/// Returns the messages of the main head, as a model reads them.
 async fn transcript(life: &Life, session: SessionId) -> Vec<String> {
     let store = life.runtime.store();
     let view = store.session(session).await.unwrap();
@@ -69,7 +69,7 @@ async fn retry_takes_over_replies_and_results() {
     let again = retry(&life, turns[0]).await;
     assert_eq!(life.end(again).await, answered("done"));
     assert_eq!((life.witness.count("pay"), life.witness.count("put")), (1, 1));
-    // Only the call that failed was asked again, with the input once.
+    // Only the failed call was repeated, and the input is included once.
     assert_eq!(life.script.calls.load(Ordering::SeqCst), 1);
     assert_eq!(life.last_shown(), ["go", "", "paid 5", "", "put a"]);
     assert_eq!(transcript(&life, SESSION).await, ["go", "", "paid 5", "", "put a", "done"]);
@@ -83,7 +83,7 @@ async fn retry_takes_over_replies_and_results() {
         )
     });
     assert_eq!(reused.count(), 2);
-    // What is taken over was paid for once.
+    // Reused replies are paid for once.
     let spent = costs::spent_by_turn(store.as_ref(), SESSION).await.unwrap();
     assert_eq!((spent[&turns[0]].replies, spent[&again].replies), (2, 1));
     store.verify(SESSION).await.unwrap();
@@ -118,7 +118,7 @@ async fn retry_never_repeats_a_call_of_unknown_outcome() {
     assert_eq!(life.end(again).await, answered("done"));
     assert_eq!(life.witness.count("hangs"), 1);
     assert!(life.last_shown()[2].starts_with("error tool.outcome_unknown"), "{:?}", life.last_shown());
-    // It is one call: one verdict settles it for both turns.
+    // It is one call, so one verdict settles it for both turns.
     let store = life.runtime.store();
     let unknown = store.unknown(10).await.unwrap();
     assert_eq!(unknown.len(), 2);
@@ -186,13 +186,13 @@ async fn interrupted_call_runs_again_under_the_same_id() {
     let lines = vec![call("stepped", "x"), Line::Say("done")];
     let (_memory, life) = fresh(lines).await;
     let turn = life.send("go").await;
-    // The call has done its first step and sleeps.
+    // The call has completed its first step and sleeps.
     life.until("turn.parked").await;
     life.runtime.cancel(turn, "enough").await.unwrap();
     life.end(turn).await;
     let again = retry(&life, turn).await;
     assert_eq!(life.end(again).await, answered("done"));
-    // The step that was done is not done again.
+    // The completed step is not repeated.
     assert_eq!((life.witness.count("step one"), life.witness.count("step two")), (1, 1));
     let ids: Vec<CallId> = life.witness.did.lock().unwrap().iter().map(|(_, id, _)| *id).collect();
     assert_eq!(ids[0], ids[1]);
@@ -211,7 +211,7 @@ async fn retry_again_gives_the_same_turn() {
     assert_eq!(retry_at(&life, turn, RetryPlace::SameHead).await, same);
     assert!(matches!(life.runtime.cancel(first, "enough").await.unwrap(), Cancelled::Requested));
     life.end(first).await;
-    // That one ended without an answer too: it is retried in turn.
+    // The retry ended without an answer too, so it is retried itself.
     let second = retry(&life, turn).await;
     assert_ne!(second, first);
     assert_eq!(life.runtime.store().turn(second).await.unwrap().retry_of, Some(first));
@@ -224,7 +224,7 @@ async fn retry_again_gives_the_same_turn() {
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     assert_eq!(life.end(second).await, answered("done"));
-    // An answer stands.
+    // A retry with an answer is final.
     assert_eq!(retry_at(&life, turn, RetryPlace::SameHead).await, (SESSION, second, true));
     assert_eq!(refused(&life, second).await.kind(), Kind::TurnNotRetryable);
     assert_eq!(transcript(&life, SESSION).await, ["go", "", "signed", "done"]);
@@ -319,7 +319,7 @@ async fn sealed_turn_is_retried() {
         tokio::task::yield_now().await;
     }
     let mut witness = life.die(&memory).await;
-    // Every worker dies as soon as it drives the turn, until the turn is sealed.
+    // Every worker crashes as soon as it drives the turn, until the turn is sealed.
     let mut end = None;
     for number in 2..20 {
         let life = live(Arc::new(memory.clone()), lines(), witness, number).await;

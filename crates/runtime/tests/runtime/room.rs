@@ -1,4 +1,4 @@
-//! Conversations that grow too long for their model (R4.10).
+//! Compaction of conversations that are too long for their model.
 use crate::common::*;
 use futures_util::stream;
 use outlast_ports::memory::Memory;
@@ -19,12 +19,12 @@ use std::sync::{Arc, Mutex};
 
 const WINDOW: usize = 8_000;
 
-/// A model with a small window. It repeats its input; `long` makes its answer long, `look TEXT` makes it call the tool
-/// first. Asked for a summary it says how many lines it was shown.
+/// A model with a small context window. It repeats its input. `long` makes its answer long, `look TEXT` makes it call
+/// the tool first. Its summaries say how many lines it was shown.
 struct Small {
-    /// What it was shown, call by call: bytes and texts.
+    /// The size and messages of each call.
     shown: Shown,
-    /// What it really takes, whatever it says of itself.
+    /// Its real context window, which may differ from the declared one.
     takes: usize,
 }
 
@@ -73,7 +73,7 @@ struct What {
     text: String,
 }
 
-/// Says a text five hundred times.
+/// A tool that repeats a text five hundred times.
 struct Often;
 
 impl Tool for Often {
@@ -140,11 +140,11 @@ async fn a_conversation_near_the_window_is_made_shorter_and_the_journal_stays_wh
     let (_, last) = shown.lock().unwrap().last().cloned().unwrap();
     assert!(last[0].starts_with("[What was said before, in shor"), "{last:?}");
     assert_eq!(last.last().unwrap(), "long 11");
-    // Between two compactions what was shown before stays where it was, so that a provider can cache it.
+    // Between two compactions the prompt only grows at the end, so that a provider can cache it.
     let calls = shown.lock().unwrap().clone();
     let grows = calls.windows(2).filter(|pair| pair[1].1.starts_with(&pair[0].1)).count();
     assert!(grows >= 12 - 1 - made.len(), "{grows} of {}", calls.len());
-    // Everything is still there for whoever reads the session.
+    // Readers of the session still get everything.
     let said = life.facts().await.iter().filter(|fact| matches!(fact, Fact::Accepted(_))).count();
     assert_eq!(said, 12);
 }
@@ -175,7 +175,7 @@ async fn a_model_that_takes_less_than_it_says_is_shown_less() {
         );
     }
     assert!(!compactions(&life).await.is_empty());
-    // One message that is too long by itself cannot be helped.
+    // A single message that is too long cannot be compacted.
     let End::Failed { failure } = say(&life, 9, &"x".repeat(5_000)).await else { panic!("it must fail") };
     assert_eq!(failure.code, Kind::ModelContextExceeded);
 }
@@ -211,7 +211,7 @@ async fn a_summary_is_a_model_call_that_a_policy_decides_about() {
         .collect();
     assert_eq!(ruled, summaries.map(|made| made.key.to_string()).collect::<Vec<_>>(), "{made:?}");
     assert!(!ruled.is_empty(), "{made:?}");
-    // What was summarised was read: its labels stay.
+    // The summarised text was read, so its labels stay.
     let labels = life.facts().await.into_iter().rev().find_map(|fact| match fact {
         Fact::Started(started) => started.labels,
         _ => None,
@@ -280,7 +280,7 @@ async fn play(life: &Life) {
     }
 }
 
-/// The inputs, replies and compactions of the session, without what a crash may add.
+/// Returns the inputs, replies and compactions of the session, without what a crash may add.
 async fn texts(life: &Life) -> Vec<String> {
     let told = life.facts().await.into_iter().filter_map(|fact| match fact {
         Fact::Accepted(accepted) => Some(outlast_vocab::message::text_of(&accepted.parts).into_owned()),

@@ -1,4 +1,4 @@
-//! What a model was shown can be put together again from the journal.
+//! The prompt of a recorded model call can be reconstructed from the journal.
 use crate::common::*;
 use crate::hooks::{all, hooked};
 use outlast_ports::memory::Memory;
@@ -8,7 +8,7 @@ use outlast_vocab::Kind;
 use outlast_vocab::effect::EffectKind;
 use std::sync::Arc;
 
-/// What each call was told first and shown, as the model saw it and as it is put together again.
+/// Returns the system prompt and messages of each call, as the model got them and as reconstructed.
 async fn both(lines: Vec<Line>, change: impl FnOnce(&mut Config)) -> [Vec<(String, Vec<String>)>; 2] {
     let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
     let store = life.runtime.store();

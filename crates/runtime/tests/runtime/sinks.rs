@@ -1,4 +1,4 @@
-//! Outputs reach their sinks: each of them, once for whoever knows its id, wherever a process dies (R14.5).
+//! Delivery of outputs to sinks: every output arrives, and its id makes duplicates detectable, even after crashes.
 use crate::common::*;
 use outlast_ports::memory::Memory;
 use outlast_ports::outbox::SinkView;
@@ -14,19 +14,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What a sink does with the attempts it gets.
+/// The behaviour of a sink.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Habit {
     Takes,
-    /// Fails like this for the first attempts.
+    /// Fails the first attempts with this error.
     Fails(Kind, u32),
-    /// Asks for this much time before it takes anything.
+    /// Asks for this much time before it accepts anything.
     AsksFor(Duration),
     Hangs,
     Panics,
 }
 
-/// What the other side saw: attempts in order, and what it took.
+/// The attempts that the receiver saw, in order, and what it accepted.
 #[derive(Default)]
 struct Seen {
     attempts: Mutex<Vec<(DeliveryId, u32, Millis)>>,
@@ -34,12 +34,12 @@ struct Seen {
 }
 
 impl Seen {
-    /// The ids it knows, as somebody who takes each id once has them.
+    /// Returns the ids that it accepted, without duplicates.
     fn ids(&self) -> BTreeSet<DeliveryId> {
         self.took.lock().unwrap().keys().copied().collect()
     }
 
-    /// How long it was between the attempts.
+    /// Returns the pauses between attempts.
     fn pauses(&self) -> Vec<Duration> {
         let attempts = self.attempts.lock().unwrap();
         attempts.windows(2).map(|pair| pair[0].2.until(pair[1].2)).collect()
@@ -85,7 +85,7 @@ async fn with_sinks(store: Arc<dyn Store>, number: u128, sinks: Vec<Outlet>) -> 
     live_with(store, lines, Arc::default(), number, |config: &mut Config| config.sinks = sinks).await.unwrap()
 }
 
-/// A life with one sink, and one turn that ended in it.
+/// Starts a worker with one sink and runs one turn.
 async fn one_turn(habit: Habit) -> (Life, Arc<Seen>) {
     let seen: Arc<Seen> = Arc::default();
     let life = with_sinks(Arc::new(Memory::new()), 1, vec![outlet("a", &seen, habit)]).await;
@@ -98,7 +98,7 @@ async fn view(life: &Life) -> SinkView {
     life.runtime.store().sinks().await.unwrap().remove(0)
 }
 
-/// Waits, in virtual time, until a sink has nothing that will ever be due.
+/// Waits, in virtual time, until no delivery of a sink is left that will be due.
 async fn settled(life: &Life) -> SinkView {
     loop {
         life.runtime.idle().await.unwrap();
@@ -110,12 +110,12 @@ async fn settled(life: &Life) -> SinkView {
     }
 }
 
-/// Plays two turns over as many lives as it takes; the first dies at `death`. Says how many writes it made.
+/// Runs two turns over as many processes as needed. The first crashes at `death`. Returns the number of its writes.
 async fn play(death: Death) -> u64 {
     let memory = Memory::new();
     let seen: Arc<Seen> = Arc::default();
     let sinks = || vec![outlet("a", &seen, Habit::Fails(Kind::DeliveryFailed, 1))];
-    // A worker that died before it could note the sink leaves its turns to the one that does.
+    // If a worker crashes before it can register the sink, the next one delivers its turns.
     let sinks = || sinks().into_iter().map(Outlet::from_the_beginning).collect::<Vec<_>>();
     let act = async |life: &Life| {
         for key in ["one", "two"] {
@@ -198,7 +198,7 @@ async fn an_output_that_cannot_be_taken_is_given_up_at_once_and_can_be_tried_aga
     assert_eq!(life.runtime.store().redeliver("a".to_owned(), None, now).await.unwrap(), 1);
     life.send("and now").await;
     let left = settled(&life).await;
-    // The second turn's output was refused the first time, too.
+    // The output of the second turn was rejected the first time, too.
     assert_eq!((left.delivered, left.dead, seen.ids().len()), (1, 1, 1));
 }
 
@@ -245,7 +245,7 @@ async fn two_workers_deliver_each_output_once() {
     assert_eq!((seen.ids().len(), seen.attempts.lock().unwrap().len()), (20, 20));
 }
 
-/// A store that counts how often it is asked.
+/// A store that counts requests.
 struct Counting {
     memory: Memory,
     asked: Arc<AtomicU64>,
@@ -279,7 +279,7 @@ impl Backend for Counting {
     }
 }
 
-/// How often a store is asked in a quarter of an hour in which nothing happens.
+/// Returns how often a store is queried in fifteen idle minutes.
 async fn asked_at_rest(sinks: Vec<Outlet>) -> u64 {
     let asked: Arc<AtomicU64> = Arc::default();
     let store = Counting { memory: Memory::new(), asked: asked.clone() };

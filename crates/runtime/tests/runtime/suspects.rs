@@ -1,4 +1,4 @@
-//! Turns whose workers die: suspects run alone, and only a turn that is shown to be the cause is sealed.
+//! Turns whose workers die: suspects run alone, and only a turn that is proven to be the cause is sealed.
 use crate::common::*;
 use futures_util::stream;
 use outlast_ports::BoxFuture;
@@ -21,13 +21,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// A model whose answer takes as many milliseconds as the input says, that is fatal to its worker where the input says `fatal`, and
-/// that answers `again N` after N calls of a tool.
+/// A model whose answer takes as many milliseconds as the input says. The input `fatal` kills its worker, and `again N`
+/// makes it answer after N tool calls.
 struct Deadly {
     clock: Arc<PausedClock>,
     kill: Arc<Notify>,
     running: Arc<AtomicUsize>,
-    /// The most calls that ran at the same time as one whose input says `lonely`.
+    /// The most calls that ran at the same time as one with the input `lonely`.
     beside: Arc<AtomicUsize>,
 }
 
@@ -38,7 +38,7 @@ impl Deadly {
     }
 }
 
-/// The provider face of it.
+/// The [`ModelProvider`] of a shared [`Deadly`].
 struct Face(Arc<Deadly>);
 
 struct Counted(Arc<AtomicUsize>);
@@ -99,7 +99,7 @@ impl ModelProvider for Face {
 
 use futures_util::StreamExt;
 
-/// One life with that model.
+/// Starts a worker with that model.
 async fn life(memory: &Memory, deadly: &Arc<Deadly>, number: u128) -> Life {
     let change = |config: &mut Config| {
         config.models = vec![Arc::new(Face(deadly.clone()))];
@@ -137,7 +137,7 @@ fn answered() -> End {
     End::Answered { text: "done".into() }
 }
 
-/// Random numbers, the same for the same seed.
+/// Pseudo-random numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -177,7 +177,7 @@ async fn only_the_fatal_turn_of_many_is_sealed() {
         let sealed = End::Sealed { claims, alone: SEALED_DEATHS, hung: false };
         assert_eq!(end, Some(if number == 20 { sealed } else { answered() }), "turn {number}");
     }
-    // The session of the sealed turn goes on.
+    // The session of the sealed turn accepts further inputs.
     let last = life(&memory, &deadly, 99).await;
     let input = Input::text(Target::Id(session(20)), "harmless");
     let next = last.runtime.submit(input).await.unwrap().turn;
@@ -294,7 +294,7 @@ async fn busy_worker_pauses_its_turns_for_a_suspect() {
     }
     let begun = last.runtime.now();
     all_ended(&memory, &[suspect]).await;
-    // They were asked to pause, which they do between two steps, and they go on afterwards.
+    // The others pause between two steps, and continue afterwards.
     let waited = begun.until(last.runtime.now());
     assert!(waited > Limits::default().suspect_wait && waited < Duration::from_mins(2), "{waited:?}");
     assert_eq!(ends(&memory, &busy).await, [const { None }; 4]);
@@ -305,7 +305,7 @@ async fn busy_worker_pauses_its_turns_for_a_suspect() {
     assert_eq!((paused.state, paused.deaths), (SessionState::Idle, 0));
 }
 
-/// Real time, put forward by hand.
+/// Real time plus a manual offset.
 struct SkewedClock {
     skew: AtomicU64,
     began: std::time::Instant,
@@ -321,7 +321,7 @@ impl Clock for SkewedClock {
     }
 }
 
-/// A model that blocks its thread until it is let go.
+/// A model that blocks its thread until it is released.
 struct Blocking(Arc<Mutex<()>>);
 
 impl ModelProvider for Blocking {
@@ -366,7 +366,7 @@ fn turn_that_blocks_its_thread_is_sealed_after_restart() {
         let turn = submit(&first, 0, "go").await;
         let view = async || memory.session(session(0)).await.unwrap();
         until(async || view().await.deaths == SUSPECT_DEATHS - 1).await;
-        // It cannot be stopped, and its session is not handed back.
+        // It cannot be stopped, so its session is not handed back.
         first.runtime.clone().shut_down(Duration::ZERO).await;
         assert_eq!(view().await.state, SessionState::Leased);
         memory.bury(first.worker);
@@ -378,7 +378,7 @@ fn turn_that_blocks_its_thread_is_sealed_after_restart() {
         assert_eq!(end, Some(End::Sealed { claims: SUSPECT_DEATHS, alone: 0, hung: true }));
         let metrics = format!("{:?}", second.runtime.metrics().await.unwrap().families);
         assert!(metrics.contains("outlast.turns.hung"));
-        // The worker drives others again.
+        // The worker drives other turns again.
         until(async || second.runtime.load().driven == 0).await;
     });
     drop(held);

@@ -1,5 +1,5 @@
-//! Agents that are made of what the database keeps: they answer from the next input on, nothing that cannot be run is kept, and a
-//! turn ends with what it began with (R10.2, R10.4).
+//! Agents loaded from the database. Changes apply from the next input, invalid ones are rejected, and a turn keeps the
+//! agent it started with.
 use crate::common::*;
 use crate::hooks::hook;
 use crate::policy::{done, paid, question, rule, say};
@@ -24,7 +24,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Makes an agent of what it says (`system`), what its harness says, and the tools that it `uses`, of which there is only `pay`.
+/// Builds an agent from its own `system`, that of its harness, and the tools that it `uses`. The only tool is `pay`.
 struct Sewn(Arc<Witness>);
 
 impl Tailor for Sewn {
@@ -76,7 +76,7 @@ fn sewn(name: &str, said: &[Value], witness: Arc<Witness>) -> Result<Agent, Erro
     Ok(Agent { package, tools: vec![tools], hooks })
 }
 
-/// The tool `pay` as a program, which the witness sees under its own name.
+/// The tool `pay` as a program. The witness records it under the name of the program.
 struct Runs {
     program: String,
     contract: Contract,
@@ -122,7 +122,7 @@ impl ToolProvider for Runs {
     }
 }
 
-/// A hook that is this program.
+/// Returns a hook that is this program.
 fn watches(program: &str) -> HookAt {
     let mut hook = hook::<BeforeTool>("watch", |_| Ok(None));
     hook.usage.made_of = Some(Hash::of(program.as_bytes()));
@@ -145,7 +145,7 @@ async fn life(lines: Vec<Line>) -> (Memory, Life) {
     (memory, life)
 }
 
-/// Keeps something as another process does: nobody here is told.
+/// Stores configuration as another process does, without a notification here.
 async fn keep(memory: &Memory, kind: ConfigKind, name: &str, body: Value) {
     memory.put_config(kind, name.to_owned(), body, Millis(1)).await.unwrap();
 }
@@ -167,7 +167,7 @@ impl Life {
         self.put(ConfigKind::Agent, name, body).await
     }
 
-    /// What the model is told first by this agent.
+    /// Returns the system prompt of this agent.
     async fn told_by(&self, agent: &str) -> String {
         let turn = self.runtime.submit(to(agent, "hi")).await.unwrap().turn;
         self.end(turn).await;
@@ -238,7 +238,7 @@ async fn a_call_that_waits_for_an_approval_runs_though_the_agent_has_lost_the_to
     let asked = question(&life).await;
     let queued = life.runtime.submit(to("clerk", "queued")).await.unwrap().turn;
     life.put_agent("clerk", json!({ "system": "Sell nothing." })).await.unwrap();
-    // The worker lets go of a turn that holds still, so it finds what the turn began with anew.
+    // The worker releases a parked turn, so it resolves the turn's package again.
     tokio::time::sleep(Duration::from_hours(1)).await;
     say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
     assert_eq!((life.end(waiting).await, life.witness.count("pay")), (done(), 1));
@@ -263,7 +263,7 @@ async fn a_call_that_is_approved_runs_the_program_that_it_was_approved_with_and_
     assert_eq!(life.end(waiting).await, done());
     let ran = || (life.witness.count("pay.sh"), life.witness.count("other.sh"));
     assert_eq!(ran(), (1, 0));
-    // What was approved for the session was the other program.
+    // The session approval was for the other program.
     let next = life.runtime.submit(to("clerk", "again")).await.unwrap().turn;
     let asked = loop {
         let waiting = life.runtime.approvals().of_turn(next).await.unwrap();
@@ -345,10 +345,10 @@ async fn what_another_process_keeps_is_noticed_and_what_cannot_be_made_of_it_lea
         answers,
     };
     assert_eq!(life.runtime.left_out(), [left_out(true)]);
-    // Whoever changes something else is not told of it; whoever mends it is rid of it.
+    // Other changes still succeed and leave it listed. A valid version of it removes it from the list.
     life.put_agent("judge", json!({ "system": "Judge well." })).await.unwrap();
     assert_eq!(life.runtime.left_out(), [left_out(true)]);
-    // A process that starts by now has no earlier one.
+    // A process that starts now has no earlier version of it.
     let second = life_on(&memory, vec![], Arc::default(), 2).await;
     assert_eq!(second.runtime.left_out(), [left_out(false)]);
     assert_eq!(second.told_by("judge").await, "Judge well.");
@@ -404,7 +404,7 @@ async fn an_agent_that_one_organisation_keeps_is_none_to_another() {
     };
     assert_eq!(refused("clerk").await, "agent.not_found: no agent is called `clerk` here; there are: tester");
     assert_eq!(refused("judge").await, refused("clerk").await.replace("clerk", "judge"));
-    // What names its package all the same, as an older program let it, is not driven with it.
+    // An older version could accept an input with this package. Its turn is not driven with it.
     let package = life.runtime.agents()[0].fingerprint;
     let accept = accept(target(), package, life.runtime.now());
     let turn = Arc::new(memory).serving(Access::to(acme)).accept(accept).await.unwrap().turn;
@@ -424,7 +424,7 @@ async fn an_agent_that_one_organisation_keeps_is_none_to_another() {
     assert_eq!(stuck, Failure::new(Kind::PackageUnavailable, why));
 }
 
-/// An input that names a package by its fingerprint.
+/// Returns an input that names a package by its fingerprint.
 fn accept(target: Target, package: Hash, now: Millis) -> Accept {
     Accept {
         target,
@@ -464,7 +464,7 @@ async fn an_agent_that_is_deleted_answers_no_more_and_its_turns_go_on_with_what_
     tokio::time::sleep(Duration::from_hours(1)).await;
     say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
     assert_eq!((life.end(waiting).await, life.witness.count("pay")), (done(), 1));
-    // It may come back.
+    // The agent can be created again.
     life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap();
     assert_eq!(life.told_by("clerk").await, "Sell.");
 }

@@ -1,7 +1,8 @@
-//! What containment costs honest work: a versioned set of tasks, each alone and with ten injections, behind a strict guard.
+//! The cost of containment for honest work: a versioned set of tasks, each alone and with ten injections, behind a
+//! strict guard.
 //!
-//! The model is obedient: after every untrusted text it makes the calls that the text asks for, and then goes on with its task. The
-//! table in `docs/guide/labels.md` has the numbers that this test counts.
+//! The model is obedient. After every untrusted text it makes the calls that the text asks for, and then continues its
+//! task. This test computes the numbers of the table in `docs/guide/labels.md`.
 use crate::common::*;
 use outlast_kernel::provenance::{SinksOf, TrustedText, provenance, sinks};
 use outlast_ports::Answer;
@@ -58,11 +59,11 @@ struct InjectedCall {
     arguments: Value,
 }
 
-/// The tools of a domain. They answer as a task says, and keep what ran.
+/// The tools of a domain. They answer as a task says, and record the calls that ran.
 struct Tools {
     contracts: BTreeMap<ToolName, Contract>,
     answers: Vec<(String, Value, Value)>,
-    /// What every untrusted result says besides.
+    /// The text that every untrusted result also contains.
     injected: String,
     ran: Mutex<Vec<(String, Value)>>,
 }
@@ -83,7 +84,7 @@ impl ToolProvider for Tools {
     fn execute<'a>(&'a self, call: &'a PreparedCall, _: Call, _: Arc<dyn CallScope>) -> Answer<'a, Ran> {
         let (tool, arguments) = (call.tool.to_string(), call.arguments.clone());
         let answer = self.answers.iter().find(|(name, args, _)| (name, args) == (&tool, &arguments));
-        // A tool that does not know an answer repeats what it was asked: the worst that a trusted one can do.
+        // A tool without a scripted answer repeats its arguments, which is the worst that a trusted tool can do.
         let answer =
             answer.map_or_else(|| json!({ "nothing for": arguments }), |(_, _, result)| result.clone());
         self.ran.lock().unwrap().push((tool, arguments));
@@ -110,12 +111,12 @@ impl TaskSet {
         self.domains[&task.domain].iter().find(|contract| contract.name.as_str() == tool).expect(tool)
     }
 
-    /// Whether a call of a tool can do something that matters.
+    /// Returns whether a tool has sinks.
     fn matters(&self, task: &Task, tool: &str) -> bool {
         sinks(self.contract(task, tool)) != SinksOf::Nothing
     }
 
-    /// Returns what ran when the task was done by a model that obeys an injection wherever it reads one.
+    /// Runs the task with a model that obeys every injection that it reads. Returns the calls that ran.
     async fn run(&self, task: &Task, injected: &[InjectedCall]) -> Vec<(String, Value)> {
         let ask = |tool: &str, arguments: &Value| {
             Line::Call(vec![(tool.to_owned().leak() as &'static str, arguments.clone())])
@@ -154,13 +155,13 @@ impl TaskSet {
     }
 }
 
-/// What was counted of one domain.
+/// The counts of one domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counted {
     tasks: usize,
-    /// Tasks that no sink call follows untrusted text in: those that labels of the conversation alone let pass.
+    /// Tasks in which no sink call follows untrusted text. Labels of the conversation alone let them pass.
     by_labels: usize,
-    /// Tasks that were done without a question.
+    /// Tasks that were completed without a question.
     by_values: usize,
     pairs: usize,
     injected: usize,
@@ -185,7 +186,7 @@ async fn honest_tasks_pass_and_injected_actions_do_not() {
             !provenance(contract, &step.arguments, &TrustedText::default()).is_empty()
         };
         of.by_labels += usize::from(!later.iter().any(has_sink));
-        // A call of a sink is not answered with text that anybody outside wrote.
+        // The result of a sink call does not contain text from outside.
         let reads = |step: &Step| !set.matters(task, &step.tool) || step.tool == "page_read";
         if !task.steps.iter().any(|step| reads(step) && !set.contract(task, &step.tool).trusted) {
             continue;

@@ -1,4 +1,4 @@
-//! What befell an effect is kept with it.
+//! The incidents of an effect are kept with it.
 use crate::common::*;
 use crate::points::{deny, lines, rule, under};
 use outlast_ports::memory::Memory;
@@ -75,7 +75,7 @@ async fn timeline(life: &Life, turn: TurnId) -> Timeline {
     of_turn(&life.runtime.store().turn_records(turn).await.unwrap())
 }
 
-/// The attempts that failed: number, how long it took, code.
+/// Returns the failed attempts: number, duration and error.
 fn failed(effect: &EffectView) -> Vec<(u32, Duration, Kind)> {
     let failed = effect.incidents.iter().filter_map(|incident| match &incident.what {
         Befell::Failed(failed) => Some(failed),
@@ -122,7 +122,7 @@ async fn attempts_that_stalled_are_kept_where_the_call_fails_in_the_end_and_span
     let Timeline { effects, .. } = timeline(&life, turn).await;
     let [call] = &effects[..] else { panic!("{effects:?}") };
     let Limits { model_attempts, model_stall, .. } = Limits::default();
-    // The last one is the outcome.
+    // The last attempt is the outcome.
     let stalled = (1..model_attempts).map(|attempt| (attempt, model_stall, Kind::ModelStalled));
     assert_eq!(failed(call), stalled.collect::<Vec<_>>());
     assert_eq!((call.attempts, call.state), (model_attempts, EffectState::Failed));
@@ -145,7 +145,7 @@ async fn attempts_before_a_turn_holds_still_are_written_with_its_parking_and_bel
     let numbers: Vec<u32> = failed(call).into_iter().map(|(attempt, ..)| attempt).collect();
     assert_eq!(numbers.len(), 3, "{numbers:?}");
     assert_eq!((call.state, call.waits.len()), (EffectState::Failed, 0));
-    // Every pause was waited for by holding still, and the call lasted over all of them.
+    // The turn was parked during every pause, and the call lasted over all of them.
     assert!(call.from.until(call.until.unwrap()) >= Duration::from_secs(3) * (attempts - 1));
 }
 
@@ -159,12 +159,12 @@ async fn attempts_of_a_call_that_was_cancelled_meanwhile_are_not_lost() {
     let Timeline { effects, .. } = timeline(&life, turn).await;
     let [call] = &effects[..] else { panic!("{effects:?}") };
     assert_eq!(failed(call), [(1, Limits::default().model_stall, Kind::ModelStalled)]);
-    // What it said before the cancel is kept, and it said nothing.
+    // The partial text before the cancellation is kept. It is empty here.
     let said = json!({ "interrupted": { "text": "" } });
     assert_eq!((call.state, &call.outcome), (EffectState::Failed, &Some(said)));
 }
 
-/// A turn whose model is never there, within these limits.
+/// Runs a turn whose model is always unavailable, within these limits.
 async fn never_there(limits: Limits) -> (Life, TurnId) {
     let limits = Limits { provider_wait: Duration::ZERO, ..limits };
     let lines = vec![Line::Fail(Kind::ModelUnavailable)];
@@ -185,7 +185,7 @@ async fn a_call_of_which_more_attempts_failed_than_a_record_tells_keeps_the_last
         _ => None,
     });
     let first = 40 - u32::try_from(ATTEMPTS_TOLD).unwrap();
-    // The last one is the outcome.
+    // The last attempt is the outcome.
     assert_eq!(told.unwrap().collect::<Vec<_>>(), (first + 1..40).collect::<Vec<_>>());
 }
 
@@ -255,7 +255,7 @@ async fn a_model_call_began_when_the_write_before_that_of_its_reply_was_made() {
     assert_eq!(Some(last.from), tool.until);
 }
 
-/// A turn of a tool whose first worker dies after its write of this number, as the second one leaves it.
+/// Runs a turn with a tool call whose first worker crashes at `death`. Returns the result of the second worker.
 async fn resumed_after(death: Death) -> (Life, Timeline, Vec<Record>) {
     let memory = Memory::new();
     let lines = || vec![call("put", "a"), Line::Say("done")];
@@ -284,7 +284,7 @@ async fn a_turn_that_another_worker_went_on_with_says_who_did_when_and_what_was_
         assert!(by.since <= life.runtime.now());
         assert_eq!(timeline.effects.iter().map(|effect| effect.replays).collect::<Vec<_>>(), replayed);
         assert_eq!(*count, replayed.iter().sum::<usize>());
-        // It is part of the first write, so it costs none.
+        // The resume is part of the first write, so it costs no extra one.
         let after = records.iter().find(|record| record.seq.0 == seq.0 + 1).unwrap();
         let resumed = records.iter().find(|record| record.seq == *seq).unwrap();
         assert_eq!(resumed.at, after.at, "{death:?}: {:?}", after.fact);
@@ -306,7 +306,7 @@ async fn going_on_in_the_middle_of_a_turn_costs_no_commit_of_its_own() {
     let pulse = store.pulse();
     let second = live(Arc::new(store), lines(), witness, 2).await;
     second.end(turn).await;
-    // The claim of the session; the last reply and the end.
+    // The claim of the session, then the last reply and the end.
     assert_eq!(pulse.writes(), 2);
     assert_eq!(
         second.names().await.iter().rev().take(3).collect::<Vec<_>>(),

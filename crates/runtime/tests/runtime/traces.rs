@@ -1,4 +1,4 @@
-//! The trace of a turn: one, with the same spans, wherever its process died (R14.4).
+//! The trace of a turn is one trace with the same spans, even after crashes.
 use crate::common::*;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A collector: everything that arrived, in order.
+/// A collector that stores all spans, in order.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<Span>>>);
 
-/// Sends what the real one sends, without a network.
+/// Exports like the real exporter, without a network.
 struct Sent {
     traces: Traces,
     to: Collector,
@@ -57,7 +57,7 @@ fn script() -> Vec<Line> {
     vec![call("stepped", "x"), Line::Call(batch), Line::Say("done with canary-b")]
 }
 
-/// Plays a turn to its end over as many lives as it takes; the first dies at `death`. Says what arrived.
+/// Runs a turn to its end over as many processes as needed. The first crashes at `death`. Returns the exported spans.
 async fn play(death: Death, settings: Settings, input: &Input) -> (Vec<Span>, u64) {
     let (memory, collector) = (Memory::new(), Collector::default());
     let witness: Arc<Witness> = Arc::default();
@@ -108,7 +108,7 @@ fn attribute<'a>(span: &'a Span, name: &str) -> Option<&'a str> {
     }
 }
 
-/// Each span with the path of names that leads to it.
+/// Returns the path of names to each span.
 fn paths(spans: &[Span]) -> BTreeSet<String> {
     let by_id: BTreeMap<&[u8], &Span> = spans.iter().map(|span| (span.span_id.as_slice(), span)).collect();
     let path = |span: &Span| {
@@ -123,7 +123,7 @@ fn paths(spans: &[Span]) -> BTreeSet<String> {
     spans.iter().map(path).collect()
 }
 
-/// What must hold of everything that arrived of one turn.
+/// Asserts the invariants of all spans of one turn.
 fn check(spans: &[Span], death: Death) {
     let traces: BTreeSet<&[u8]> = spans.iter().map(|span| span.trace_id.as_slice()).collect();
     assert_eq!(traces.len(), 1, "one trace: {death:?}");
@@ -152,7 +152,7 @@ fn check(spans: &[Span], death: Death) {
     let mut expected: BTreeSet<String> = expected.iter().map(|rest| format!("{root}{rest}")).collect();
     let mut paths = paths(&all);
     if death != Death::Never {
-        // It may be resolved before a second life comes to wait for it.
+        // It may be resolved before the second process waits for it.
         let waits = |path: &String| path.ends_with("wait outside completion");
         paths.retain(|path| !waits(path));
         expected.retain(|path| !waits(path));

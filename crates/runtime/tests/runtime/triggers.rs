@@ -1,4 +1,4 @@
-//! What happens outside begins one turn, wherever the process dies (R15.1).
+//! An external event starts exactly one turn, even after crashes.
 use crate::common::*;
 use outlast_ports::Answer;
 use outlast_ports::memory::Memory;
@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
-/// What happened outside and is not settled, in its order.
+/// The events that are not settled yet, in order.
 #[derive(Default)]
 struct Outside {
     queue: Mutex<VecDeque<&'static str>>,
-    /// How often each call goes wrong first.
+    /// How many calls fail first.
     faults: AtomicU32,
     settled: Mutex<Vec<(String, Result<TurnId, String>)>>,
     change: Notify,
@@ -101,7 +101,7 @@ async fn life(store: Arc<dyn outlast_ports::store::Store>, outside: &Arc<Outside
     life
 }
 
-/// The keys of the inputs of the session, in order.
+/// Returns the idempotency keys of the inputs of the session, in order.
 async fn keys(store: &dyn outlast_ports::store::Store) -> Vec<String> {
     let session = store.session_by_key("ann".to_owned()).await.unwrap();
     let records = store.records(session.id, outlast_vocab::record::Seq(0), 1_000).await.unwrap();

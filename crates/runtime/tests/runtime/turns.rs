@@ -1,4 +1,4 @@
-//! What a turn does, rule by rule, on the memory store and virtual time.
+//! The behaviour of turns, on the memory store and in virtual time.
 use crate::common::*;
 use expect_test::expect;
 use outlast_ports::store::{Cancelled, Store};

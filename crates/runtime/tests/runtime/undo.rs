@@ -1,4 +1,4 @@
-//! Turns that are aborted, and what is taken back then (R6.15).
+//! Aborted turns and the calls that undo their work.
 use crate::common::*;
 use outlast_ports::memory::Memory;
 use outlast_ports::service::{Completion, Services, Tools};
@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// What is booked in the world, and what was done to it in which order.
+/// The bookings in the outside world, and a log of changes to them.
 #[derive(Default)]
 struct Desk {
     booked: Mutex<Vec<String>>,
@@ -35,7 +35,7 @@ struct What {
     what: String,
 }
 
-/// Books; a booking is taken back by its number, which only the result has.
+/// A tool that books. A booking is undone by its number, which only the result contains.
 struct Book(Arc<Desk>);
 
 impl Tool for Book {
@@ -69,7 +69,7 @@ struct Number {
     number: String,
 }
 
-/// Takes a booking back.
+/// A tool that undoes a booking.
 struct Unbook(Arc<Desk>);
 
 impl Tool for Unbook {
@@ -93,7 +93,7 @@ impl Tool for Unbook {
     }
 }
 
-/// Orders with somebody who confirms later; the confirmation has the number.
+/// A tool that orders and is completed externally later. The completion contains the number.
 struct Order(Arc<Witness>);
 
 impl Tool for Order {
@@ -110,7 +110,7 @@ impl Tool for Order {
     }
 }
 
-/// Books a flight and a hotel, or neither.
+/// A tool that books a flight and a hotel, or neither.
 struct Trip(&'static str);
 
 impl Tool for Trip {
@@ -154,7 +154,7 @@ fn ask(tool: &'static str, what: &str) -> Line {
     Line::Call(vec![(tool, json!({ "what": what }))])
 }
 
-/// A turn that books and then waits for somebody.
+/// Returns the lines of a turn that books and then waits.
 fn story() -> Vec<Line> {
     vec![book(&["flight"]), book(&["hotel", "gift"]), call("wait", "x"), Line::Say("done")]
 }
@@ -178,7 +178,7 @@ async fn aborting_a_turn_takes_its_calls_back_newest_first() {
     assert_eq!(life.runtime.abort(turn, "enough").await.unwrap(), Cancelled::Requested);
     assert_eq!(life.end(turn).await, aborted(2, 0));
     assert_eq!(desk.log(), ["book flight", "book hotel", "book gift", "unbook N-hotel", "unbook N-flight"]);
-    // The model is shown that they are gone.
+    // The model sees that they are gone.
     let next = life.send("and now?").await;
     life.end(next).await;
     assert_eq!(life.last_shown().iter().filter(|shown| *shown == "gone").count(), 2);
@@ -192,7 +192,7 @@ async fn a_turn_that_is_only_cancelled_takes_nothing_back() {
     life.runtime.cancel(turn, "enough").await.unwrap();
     assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
     assert_eq!(desk.booked(), ["N-flight", "N-hotel", "N-gift"]);
-    // The first wish stands, and a turn that is over is not taken back.
+    // The first request wins, and a turn that has ended is not undone.
     assert!(matches!(life.runtime.abort(turn, "late").await.unwrap(), Cancelled::TooLate(_)));
 }
 
@@ -232,7 +232,7 @@ async fn a_tool_takes_back_what_the_tools_it_ran_did_as_a_group() {
     let turn = life.send("go").await;
     life.until("turn.parked").await;
     assert_eq!(desk.log(), ["book flight", "book hotel", "unbook N-hotel", "unbook N-flight"]);
-    // What was taken back is not taken back again.
+    // Calls that were undone are not undone again.
     life.runtime.abort(turn, "enough").await.unwrap();
     assert_eq!(life.end(turn).await, aborted(0, 0));
 }

@@ -1,4 +1,4 @@
-//! What the server says of itself: health, metrics, who asks, the pages of its errors.
+//! Routes about the server: health, metrics, the caller's identity, running turns, and pages of error codes.
 use crate::caller::{Caller, Operates, Reads};
 use crate::extract::{At, Word};
 use crate::metrics::Gauges;
@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(live))

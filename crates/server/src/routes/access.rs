@@ -1,4 +1,4 @@
-//! API keys of the caller's organisation, and the audit of what was done in it.
+//! API keys of the caller's organisation, and its audit.
 use crate::caller::{Administers, Caller};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Said};
@@ -20,7 +20,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(keys, create)).routes(routes!(revoke)).routes(routes!(audit))
 }

@@ -1,4 +1,4 @@
-//! Agents that answer here, and the configurations that are kept in the database, with every version they ever had.
+//! Agents of this server, and versioned configurations in the database.
 use crate::caller::{Caller, Operates, Reads};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Both, Said, Word};
@@ -22,10 +22,10 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Turns that are looked at for the one that names a package.
+/// The number of recent turns in which to look for a package.
 const TURNS: usize = 500;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(agents))
@@ -75,7 +75,7 @@ impl Agent {
 #[utoipa::path(get, path = "/v1/agents", tag = "agents", responses((status = 200, body = Page<Agent>), Problems),
     security(("key" = ["read"])))]
 async fn agents(caller: Caller<Reads>) -> Json<Page<Agent>> {
-    // As many as this server was started with.
+    // Not paginated: only agents that are loaded in this process.
     Json(Page::whole(caller.runtime.agents().iter().map(Agent::short).collect()))
 }
 
@@ -146,7 +146,7 @@ impl From<StoredConfig> for Stored {
 
 type Tagged = ([(HeaderName, String); 1], Json<Stored>);
 
-/// With the version as its tag, which `if-match` takes.
+/// Adds the version as the `etag`, which `if-match` accepts.
 fn tagged(config: StoredConfig, note: Option<String>) -> Tagged {
     let tag = format!("\"{}\"", config.version);
     ([(header::ETAG, tag)], Json(Stored { note, ..config.into() }))
@@ -190,11 +190,11 @@ fn is_it(left: &LeftOut, config: &StoredConfig) -> bool {
     config.kind == ConfigKind::Agent && config.name == left.name
 }
 
-/// What is said of an agent that cannot be made.
+/// Returns the note about an agent that cannot be created.
 fn said_of(left: &LeftOut) -> String {
     let LeftOut { failure, answers, .. } = left;
     let instead = if *answers { "the version before answers" } else { "it does not answer" };
-    // What is wrong with the machine is for the log (S23).
+    // Internal errors go only to the log.
     let why = if failure.code.status() < 500 { failure.to_string() } else { "the log says why".to_owned() };
     format!("it cannot be made here, and {instead}: {why}")
 }
@@ -247,7 +247,8 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The version that a request expects to be the last, where it expects one; 0 is none.
+/// Returns the version that the request expects as the current one, if it expects one. 0 means that no
+/// version may exist.
 async fn last(
     caller: &Caller<Operates>,
     headers: &HeaderMap,
@@ -268,7 +269,7 @@ async fn last(
     }
 }
 
-/// What whoever keeps something is told if it does not count here.
+/// Returns a note for the caller if the saved configuration has no effect on this server.
 fn note(kept: &Kept, org: OrgId, home: OrgId) -> Option<String> {
     let name = &kept.config.name;
     match kept.counts {
@@ -285,12 +286,12 @@ fn note(kept: &Kept, org: OrgId, home: OrgId) -> Option<String> {
     }
 }
 
-/// What must be there for a new version to be kept.
+/// The condition for saving a new version.
 enum Expected {
     Anything,
-    /// Any version.
+    /// Any version must exist.
     Some,
-    /// This version; 0 is none.
+    /// This version must be the current one. 0 means that no version may exist.
     Version(u32),
 }
 
@@ -360,7 +361,7 @@ async fn differ(
     Ok(Json(Difference { lines: difference::between(&one, &other) }))
 }
 
-/// What one version says.
+/// Returns the content of one version.
 async fn version(store: &Arc<dyn Store>, kind: ConfigKind, name: &str, version: u32) -> Result<Value, Error> {
     let below = version.saturating_add(1);
     let found = store.config_versions_before(kind, name.to_owned(), Some(below), 1).await?.items.pop();

@@ -1,4 +1,4 @@
-//! Sessions as files, over HTTP: written out piece by piece, taken in whole or not at all, and run again (R14.7).
+//! Sessions as files: streaming export, atomic import, and reruns.
 use crate::caller::{Caller, Operates, Reads, Runs};
 use crate::extract::{Asked, At, Said};
 use crate::problem::{Answer, Problem, Problems};
@@ -23,13 +23,13 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// How many records a file will have, for those who show how far it is.
+/// The header with the number of records in the file, for progress displays.
 const RECORDS: &str = "outlast-records";
 
-/// Bytes of a file that are written to the disk at once.
+/// The number of bytes that are written to disk at once.
 const PIECE: usize = 1 << 20;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(export)).routes(routes!(take_in)).routes(routes!(rerun))
 }
@@ -49,7 +49,7 @@ async fn export(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Res
         let mut export = export?;
         match export.piece().await {
             Ok(piece) => Some((Ok(piece?), Some(export))),
-            // The file ends before its last line, and whoever reads it sees that.
+            // The file ends without its last line, so readers can tell that it is incomplete.
             Err(error) => Some((Err(error), None)),
         }
     });
@@ -97,7 +97,7 @@ async fn take_in(
     let runtime = &caller.runtime;
     let file = kept(request.into_body()).await?;
     let (store, attachments, now) = (runtime.store().clone(), runtime.attachments(), runtime.now());
-    // A file is read as files are, so not where others wait.
+    // The import uses blocking file I/O, so it runs on a blocking thread.
     let here = tokio::runtime::Handle::current();
     let task = move || here.block_on(import(store.as_ref(), &attachments, file, key, now));
     let taken = tokio::task::spawn_blocking(task).await;
@@ -106,7 +106,8 @@ async fn take_in(
     Ok((StatusCode::CREATED, Json(TakenIn { session, closed, turns: totals.turns, records: totals.records })))
 }
 
-/// The body as a file without a name, which goes with its handle: what is checked twice must not lie in memory.
+/// Writes the body to an unnamed temporary file, which disappears with its handle. The import reads it twice,
+/// so it must not be held in memory.
 async fn kept(body: Body) -> Result<File, Error> {
     let failed = |cause: std::io::Error| {
         Error::new(Kind::IoFailed, format!("a temporary file cannot be written: {cause}")).because(cause)
@@ -159,16 +160,16 @@ pub(crate) struct Differently {
     run_at_most_once: bool,
 }
 
-/// How long a re-run may take.
+/// The time limit of a rerun.
 const RERUN: Duration = Duration::from_mins(10);
 
 impl Differently {
-    /// Whether calls are made that somebody else would feel.
+    /// Returns whether the rerun makes calls with external effects.
     fn is_live(&self) -> bool {
         self.live || self.run_at_most_once
     }
 
-    /// What is to be different, for the audit. What the model is told instead may be long, and private.
+    /// Summarises the changes for the audit. Leaves out the prompt, which may be long and private.
     fn in_short(&self) -> String {
         let said =
             |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name} `{value}`"));

@@ -1,4 +1,4 @@
-//! Attachments of a session: listed, and read as they are stored.
+//! Attachments of a session: lists and downloads.
 use crate::caller::{Caller, Reads};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Both};
@@ -21,7 +21,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(read))
 }
@@ -75,7 +75,7 @@ async fn list(
 async fn read(caller: Caller<Reads>, Both(session, id): Both<SessionId, AttachmentId>) -> Answer<Response> {
     let attachments = caller.runtime.attachments();
     let view = attachments.info(session, id).await?;
-    // The stream borrows from its attachments, so it is made where it is read.
+    // The stream borrows from `attachments`, so the task that reads it owns both.
     let pieces = stream::once(async move {
         let (sender, receiver) = tokio::sync::mpsc::channel(1);
         tokio::spawn(async move {
@@ -107,7 +107,8 @@ async fn read(caller: Caller<Reads>, Both(session, id): Both<SessionId, Attachme
     Ok(response)
 }
 
-/// A name as a header has it: nothing in it but letters and digits is itself, so it cannot be a path (S53).
+/// Encodes a file name for a header. Escapes everything except letters, digits, `.`, `-` and `_`, so it
+/// cannot be a path.
 fn encoded(name: &str) -> String {
     name.bytes().fold(String::new(), |mut out, byte| {
         match byte {

@@ -1,4 +1,4 @@
-//! What was used and what may be: cost, budgets and rates.
+//! Costs, budgets and rate limits.
 use crate::caller::{Caller, Operates, Reads};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Said};
@@ -25,7 +25,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(cost))
@@ -54,7 +54,7 @@ pub(crate) struct Find {
     cursor: Option<String>,
 }
 
-/// What is added up apart.
+/// The intervals by which costs can be split.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Per {
@@ -98,10 +98,10 @@ impl From<(Place, Spent)> for Spending {
     }
 }
 
-/// A place in the list of what was spent.
+/// The sort key of a cost row, and a position in the list.
 #[derive(Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
-    /// The session, where turns are listed session by session.
+    /// The session, if turns are listed by session.
     session: Option<SessionId>,
     day: Option<String>,
     name: String,
@@ -142,7 +142,7 @@ async fn cost(
     Ok(Json(Page { items: rows.into_iter().map(Spending::from).collect(), next }))
 }
 
-/// What was spent, in the order of the list.
+/// Returns the costs in the order of the list.
 fn rows(
     session: Option<SessionId>,
     per: Option<Per>,
@@ -157,7 +157,7 @@ fn rows(
     }
 }
 
-/// What turns cost, session by session, until there are more than one page has.
+/// Returns the costs of turns, session by session, until there are more than fit on a page.
 async fn turns(
     store: &dyn Store,
     sessions: BTreeSet<SessionId>,
@@ -168,7 +168,7 @@ async fn turns(
     let mut found = BTreeMap::new();
     for session in sessions {
         match costs::daily(store, Some(session), By::Turn).await {
-            // It was deleted meanwhile.
+            // The session was deleted meanwhile.
             Err(error) if error.kind() == Kind::SessionNotFound => {}
             daily => {
                 let rows = rows(Some(session), per, daily?).into_iter();
@@ -361,7 +361,8 @@ async fn clear(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The worker that sets it. What an organisation may use is the word of the operator: none can lift its own.
+/// Returns the worker handle that may set this budget. Only the operator may set the budget of an
+/// organisation, so that none can raise its own.
 fn who_sets(of: &Purse, caller: &Caller<Operates>, shared: &Shared) -> Result<Runtime, Error> {
     match of {
         Purse::Org(_) => {

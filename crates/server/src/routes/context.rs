@@ -1,4 +1,4 @@
-//! `/v1/sessions/{session}/context`: what a model would be shown now, and what each part of it takes (R4.10).
+//! `/v1/sessions/{session}/context`: the messages that a model would get now, and their size in tokens.
 use crate::caller::{Caller, Reads};
 use crate::extract::{Asked, At};
 use crate::problem::{Answer, Problems};
@@ -13,10 +13,10 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Letters of a message that are shown, unless all of it is asked for.
+/// The number of characters that are shown of a message by default.
 const LETTERS: usize = 200;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(show))
 }
@@ -59,7 +59,7 @@ pub(crate) struct Shown {
 }
 
 impl Context {
-    /// With so many letters of each message.
+    /// Converts a ledger, with at most `letters` characters of each message.
     fn of(ledger: &Ledger, letters: usize) -> Self {
         let mut parts: Vec<Share> =
             ledger.by_part().into_iter().map(|(who, tokens)| Share { who: who.to_owned(), tokens }).collect();

@@ -1,4 +1,4 @@
-//! What turns asked of the world: the timeline of effects.
+//! The effects of turns as a timeline, and the requests of model calls.
 use crate::caller::{Caller, Reads};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At};
@@ -24,7 +24,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(of_turn)).routes(routes!(request)).routes(routes!(of_session))
 }
@@ -242,7 +242,8 @@ impl From<CallView> for Call {
 async fn of_turn(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Page<Effect>>> {
     let records = caller.runtime.store().turn_records(turn).await?;
     let effects = timeline::of_turn(&records).effects.into_iter();
-    // `model_calls`, `tools_per_reply` and what a call may do (`nested_per_call`, `steps_per_call`) bound it.
+    // `model_calls`, `tools_per_reply` and the limits of a call (`nested_per_call`, `steps_per_call`) bound
+    // the length.
     Ok(Json(Page::whole(effects.map(|effect| Effect::new(turn, effect)).collect())))
 }
 
@@ -278,7 +279,7 @@ impl From<Shown> for ModelRequest {
     fn from(Shown { call, system, tools, mut messages }: Shown) -> Self {
         for message in &mut messages {
             if let Message::User { parts } | Message::Assistant { parts, .. } = message {
-                // What only its provider can read is for nobody else.
+                // Sealed parts are readable only for their provider.
                 parts.retain(|part| !matches!(part, Part::Sealed { .. }));
             }
         }

@@ -1,7 +1,8 @@
-//! Events: of one session with what happens right now, or of all sessions (R14.1, R14.2).
+//! Events of one session, including live events, or of all sessions.
 //!
-//! A reader that asks for `text/event-stream` gets a stream; any other gets a page, for which it may wait. The number of a
-//! durable event is its `id:`, so a reader that comes back with `Last-Event-ID` misses nothing and gets nothing twice.
+//! A client that accepts `text/event-stream` gets a stream. Any other client gets a page, and can wait for
+//! new events. The sequence number of a durable event is its SSE `id:`, so a client that reconnects with
+//! `Last-Event-ID` gets every event exactly once.
 use crate::caller::{Caller, Reads};
 use crate::extract::{Asked, At};
 use crate::follow::{Filter, Frame, Joined, Paged, Streamed};
@@ -26,7 +27,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(of_session)).routes(routes!(of_all))
 }
@@ -84,7 +85,7 @@ async fn of_session(
     Asked(find): Asked<Find>,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    // A stream that is open cannot answer that the session is not there.
+    // Check that the session exists first. An open stream could not report that.
     let view = caller.runtime.store().session(session).await?;
     let after = cursor(&find, &headers)?.unwrap_or(0);
     if !wants_stream(&headers) {
@@ -123,7 +124,7 @@ async fn of_all(
     stream(caller.runtime, &shared, Streamed::All(feed), find)
 }
 
-/// Where a reader goes on: where it was, or where it says.
+/// Returns the position to resume after: that of `last-event-id`, or else that of the query.
 fn cursor(find: &Find, headers: &HeaderMap) -> Result<Option<u64>, Error> {
     let Some(value) = headers.get("last-event-id") else { return Ok(find.after) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
@@ -163,16 +164,17 @@ async fn page(
     Ok(Json(page).into_response())
 }
 
-/// What a page is to have.
+/// The limits of a page.
 struct Wish {
     after: u64,
     limit: usize,
-    /// Events that are looked at for it, whether they were asked for or not.
+    /// The maximum number of events to examine, whether they match or not.
     looked_at: usize,
     patience: Duration,
 }
 
-/// What is there already, or comes within the time. A page that has looked at many events ends there, and says where to go on.
+/// Returns existing events, or waits for new ones until the timeout. If many events were examined, the page
+/// ends early with the position to continue from.
 async fn events(
     runtime: &Runtime,
     mut paged: Paged,

@@ -1,4 +1,4 @@
-//! `/v1/grants`: what was approved for the rest of sessions (R11.2).
+//! `/v1/grants`: approvals that apply to the rest of a session.
 use crate::caller::{Approves, Caller, Reads};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At};
@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(revoke))
 }

@@ -1,5 +1,7 @@
-//! `/mcp`: agents as tools and sessions as resources, over streamable HTTP. Who comes in is let in as everywhere else; what they
-//! may do there is decided by what they do: looking takes `read`, calling an agent `run`, approving `approve`.
+//! `/mcp`: agents as MCP tools and sessions as MCP resources, over streamable HTTP.
+//!
+//! Clients authenticate as for the API. Reading needs the scope `read`, calling an agent `run`, and approving
+//! `approve`.
 use crate::caller::{Caller, Reads};
 use crate::extract::whole;
 use crate::problem::{Answer, Problem, Problems};
@@ -15,7 +17,7 @@ use tracing::Span;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(say, listen, leave))
 }
@@ -37,7 +39,7 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 async fn say(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
     let (parts, body) = request.into_parts();
     let bytes = whole(&parts, body, &shared.limits).await?;
-    // The protocol's own reader lets members stand there twice.
+    // The protocol library accepts duplicate members.
     let message = strict::value(&bytes)?;
     if message["method"] == "initialize" {
         shared.mcp.make_room(caller.runtime.access()).await?;
@@ -74,7 +76,7 @@ async fn leave(caller: Caller<Reads>, State(shared): State<Shared>, request: Req
     answered(caller, &shared, request).await
 }
 
-/// An answer that may be a stream, counted as long as somebody reads it.
+/// Answers a request, possibly with a stream, which counts as open until the client stops reading.
 async fn counted(caller: Caller<Reads>, shared: &Shared, request: Request) -> Answer<Response> {
     let open = shared.streams.open(caller.runtime.access(), &shared.limits)?;
     let response = answered(caller, shared, request).await?;
@@ -89,7 +91,7 @@ async fn counted(caller: Caller<Reads>, shared: &Shared, request: Request) -> An
 async fn answered(caller: Caller<Reads>, shared: &Shared, request: Request) -> Answer<Response> {
     let mut response =
         shared.mcp.answer(Guest { runtime: caller.runtime, span: Span::current() }, request).await?;
-    // The protocol's own errors are words without a media type.
+    // Error responses of the protocol library are plain text without a content type.
     if response.status().is_client_error() {
         let words = HeaderValue::from_static("text/plain; charset=utf-8");
         response.headers_mut().entry(header::CONTENT_TYPE).or_insert(words);

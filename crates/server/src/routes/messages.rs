@@ -1,4 +1,4 @@
-//! `/v1/sessions/{session}/messages`: what was said, page by page (R12.7).
+//! `/v1/sessions/{session}/messages`: the messages of a session, page by page.
 use crate::caller::{Caller, Reads};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At};
@@ -18,10 +18,10 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Pages of messages that one search looks at.
+/// The maximum number of pages that one search reads.
 const SEARCHED: usize = 20;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(count))
 }
@@ -59,14 +59,14 @@ impl From<Said> for Message {
         if let Words::User { .. } | Words::Assistant { .. } = message
             && let Some(parts) = content.get_mut("parts").and_then(Value::as_array_mut)
         {
-            // What only its provider can read is for nobody else.
+            // Sealed parts are readable only for their provider.
             parts.retain(|part| part["type"] != "sealed");
         }
         Self { session, turn, seq, at, role, text, content }
     }
 }
 
-/// Who says messages.
+/// The roles of messages.
 const ROLES: [&str; 3] = ["user", "assistant", "tool"];
 
 /// Which messages.
@@ -87,14 +87,14 @@ pub(crate) struct Find {
     cursor: Option<String>,
 }
 
-/// Where a page goes on.
+/// The position at which a page continues.
 #[derive(Serialize, Deserialize)]
 struct Place {
-    /// Of which session.
+    /// The session of the cursor.
     of: SessionId,
-    /// The message that the part of the session ends with in which it goes on; the newest of the head without it.
+    /// The last message of the part of the session to read. Without it, the newest message of the head.
     until: Option<NodeRef>,
-    /// The oldest message that was given of that part: its record, and which one of it.
+    /// The oldest returned message of that part: its record, and its index in that record.
     before: Option<(NodeRef, usize)>,
 }
 
@@ -131,7 +131,7 @@ async fn list(
             messages::page(store, &session, head, until.map_or(Until::Newest, Until::Message)).await?;
         let mut said = placed(found.turns);
         if let Some(given) = before {
-            // What is not among these is older than all of them: the session has grown since.
+            // If the message is not on this page, it is older than all of it: the session has grown since.
             let at = said.iter().position(|said| said.place == given);
             said.truncate(at.unwrap_or(0));
             before = before.filter(|_| at.is_none());
@@ -142,7 +142,7 @@ async fn list(
             said.drain(..more);
         }
         let next = match (more.and(said.first()), found.before) {
-            // What has ended stays where it is, also when the head is rewound.
+            // A turn that has ended keeps its place, even if the head is rewound.
             (Some(oldest), _) if oldest.ended => goes_on(until.or(stands_at), Some(oldest.place)),
             (Some(oldest), _) => goes_on(until, Some(oldest.place)),
             (None, Some(older)) => goes_on(Some(older), before),
@@ -157,12 +157,12 @@ async fn list(
     Ok(Json(Page { items: Vec::new(), next: goes_on(until, before) }))
 }
 
-/// A message with its place.
+/// A message with its position.
 struct Placed {
     message: Message,
-    /// Its record, and which one of it.
+    /// Its record, and its index in that record.
     place: (NodeRef, usize),
-    /// Whether its turn is over.
+    /// Whether its turn has ended.
     ended: bool,
 }
 
@@ -182,7 +182,7 @@ fn placed(turns: Vec<(TurnView, Vec<Said>)>) -> Vec<Placed> {
     all
 }
 
-/// The place that a cursor stands for; the newest message without one.
+/// Returns the position of a cursor, or the newest message without one.
 fn place(cursor: Option<&str>, id: SessionId, cursors: &Cursors<'_>) -> Result<Place, Error> {
     let place: Option<Place> = page::behind(cursor, cursors)?;
     let place = place.unwrap_or(Place { of: id, until: None, before: None });

@@ -1,4 +1,5 @@
-//! `/v1/orgs`: the organisations of the database, for the one whose the server is.
+//! `/v1/orgs`: the organisations in the database. Only for the default organisation, which operates the
+//! server.
 use crate::caller::{Administers, Caller};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, Said};
@@ -15,10 +16,10 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Why others are refused.
+/// The start of the error message for other organisations.
 const WHOSE: &str = "organisations are the operator's";
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(orgs, create))
 }

@@ -1,4 +1,4 @@
-//! `/v1/search`: messages by their words, over all sessions that the caller sees or in one.
+//! `/v1/search`: full-text search of messages, in one session or in all that the caller may see.
 use crate::caller::{Caller, Reads};
 use crate::cursor::Cursors;
 use crate::extract::Asked;
@@ -17,7 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(search))
 }

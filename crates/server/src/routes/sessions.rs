@@ -1,4 +1,4 @@
-//! `/v1/sessions`: list, open, show, fork, rewind, delete.
+//! `/v1/sessions`: list, open, show, fork, rewind and delete sessions.
 use crate::caller::{Caller, Operates, Reads, Runs};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Said};
@@ -19,7 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(list, open))

@@ -1,4 +1,4 @@
-//! `/v1/sinks`: where outputs go, what waits, what was given up, and another try for it (R14.5).
+//! `/v1/sinks`: where outputs are delivered, and pending and failed deliveries, which can be retried.
 use crate::caller::{Caller, Operates};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Word};
@@ -15,10 +15,10 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Why others are refused.
+/// The start of the error message for other organisations.
 const WHOSE: &str = "outputs of every organisation go to the sinks";
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(sinks))
@@ -58,7 +58,7 @@ async fn sinks(caller: Caller<Operates>, State(shared): State<Shared>) -> Answer
         let place = outlet.map(|outlet| outlet.sink.place());
         Sink { name, place, since, behind, due, dead, delivered }
     };
-    // As many as configurations have ever named.
+    // Not paginated: there are only as many as configurations have ever named.
     Ok(Json(Page::whole(runtime.store().sinks().await?.into_iter().map(sink).collect())))
 }
 
@@ -158,7 +158,7 @@ async fn test(
     let tried = caller.operator(&shared, WHOSE)?.try_sink(&name).await;
     let (taken, answered) = match tried {
         Ok(answered) => (true, answered),
-        // What the other side does is what was asked for, and no failure of this server.
+        // The reaction of the receiver is the result of the test, not a failure of this server.
         Err(error)
             if matches!(error.kind(), Kind::DeliveryFailed | Kind::DeliveryGone | Kind::EgressDenied) =>
         {

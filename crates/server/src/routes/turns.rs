@@ -1,4 +1,4 @@
-//! Turns: list and show them, send inputs, stop them, let them try again.
+//! Turns: list and show them, send inputs, cancel and retry.
 use crate::caller::{Caller, Operates, Reads, Runs};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At, MaySay};
@@ -28,7 +28,7 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(list, send))
@@ -148,7 +148,7 @@ pub(crate) struct Kept {
 impl From<Durability> for Kept {
     fn from(Durability { records, bytes, writes }: Durability) -> Self {
         let (commits, waited) = writes.map(|writes| (writes.commits, writes.waited)).unzip();
-        // To the microsecond: more digits are not measured.
+        // Rounded to microseconds, the precision of the measurement.
         let waited_ms = waited.map(|waited| (waited.as_secs_f64() * 1e6).round() / 1e3);
         Self { records, bytes, commits, waited_ms }
     }
@@ -176,7 +176,7 @@ impl From<TurnView> for Turn {
     }
 }
 
-/// How a turn ended, flat.
+/// Returns how a turn ended, as a flat JSON object.
 pub(crate) fn said(end: &End) -> Value {
     let mut said = json!({ "how": end.name() });
     let tagged = serde_json::to_value(end).unwrap_or_default();
@@ -244,13 +244,13 @@ async fn show(
     At(turn): At<TurnId>,
     Asked(patience): Asked<Patience>,
 ) -> Answer<Json<WholeTurn>> {
-    // Whether it is there comes first; then there is something to wait for.
+    // Check that the turn exists before waiting for it.
     caller.runtime.store().turn(turn).await?;
     wait_for(&caller.runtime, turn, patience.time(&shared)?).await?;
     Ok(Json(whole(&caller.runtime, turn).await?))
 }
 
-/// Waits for a turn's end, but not for ever.
+/// Waits for the end of a turn, up to a timeout.
 async fn wait_for(runtime: &Runtime, turn: TurnId, patience: Duration) -> Result<Option<End>, Error> {
     if patience.is_zero() {
         return Ok(None);
@@ -340,7 +340,7 @@ async fn send(
     taken(&caller.runtime, input, patience.time(&shared)?).await
 }
 
-/// How the key of a session begins that an input with an idempotency key opened.
+/// The prefix of the session key for a session that an input with an idempotency key opened.
 const OPENED: &str = "idempotency/";
 
 /// Sends an input to the session with the `session_key` of its body, or to a new one. See
@@ -364,7 +364,7 @@ async fn send_anywhere(
     let fresh = caller.runtime.fresh_session();
     let target = match (incoming.session_key(), marks.key.as_deref()) {
         (Some(key), _) => Target::Key { key: key.to_owned(), fresh },
-        // The same request again goes to the session that the first one opened; there its turn is found.
+        // A repeated request goes to the session that the first one opened, and finds its turn there.
         (None, Some(key)) => Target::Key { key: format!("{OPENED}{key}"), fresh },
         (None, None) => Target::New(fresh),
     };

@@ -1,4 +1,4 @@
-//! `/v1/sessions/{session}/verify`: recomputes the hash chain of a session (R3.10).
+//! `/v1/sessions/{session}/verify`: recomputes the hash chain of a session.
 use crate::caller::{Caller, Reads};
 use crate::extract::At;
 use crate::problem::{Answer, Problems};
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(verify))
 }

@@ -1,4 +1,4 @@
-//! What turns wait for from outside: completions, approvals, calls of unknown outcome.
+//! What turns wait for from outside: completions, approvals, and calls with an unknown outcome.
 use crate::caller::{Approves, Caller, Operates, Reads, Runs};
 use crate::cursor::Cursors;
 use crate::extract::{Asked, At, Said};
@@ -24,7 +24,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(resolve))

@@ -1,4 +1,4 @@
-//! Why a session or a turn does not move (R14.6).
+//! Explains why a session or turn makes no progress.
 use crate::caller::{Caller, Reads};
 use crate::extract::At;
 use crate::problem::{Answer, Problems};
@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(of_session)).routes(routes!(of_turn))
 }

@@ -1,4 +1,4 @@
-//! Anthropic's wire: Messages and models, under `/anthropic/v1`.
+//! The Anthropic-compatible API: Messages and models, under `/anthropic/v1`.
 mod blocks;
 pub(crate) mod error;
 mod messages;
@@ -8,7 +8,7 @@ mod said;
 use crate::shared::Shared;
 use utoipa_axum::router::OpenApiRouter;
 
-/// These routes.
+/// Returns the routes of this API.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().merge(models::routes()).merge(messages::routes())
 }

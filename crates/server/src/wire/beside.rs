@@ -1,4 +1,5 @@
-//! What a request says beside results of calls. The turn goes on as it was asked, so what it was not asked with is refused.
+//! Parameters that a request repeats when it sends tool results. The turn continues with its original
+//! parameters, so different ones are rejected.
 use super::hearing::Past;
 use super::leg::Leg;
 use super::refusal::{Answer, Refusal};
@@ -7,7 +8,7 @@ use outlast_vocab::message::shown;
 use outlast_vocab::tool::ClientTool;
 use serde_json::{Map, Value};
 
-/// How a wire calls what wires call differently.
+/// The names of parameters, which differ between APIs.
 #[derive(Clone, Copy)]
 pub(crate) struct Names {
     pub(crate) input: &'static str,
@@ -15,7 +16,7 @@ pub(crate) struct Names {
     pub(crate) output: &'static str,
 }
 
-/// What was said. What was left away is as it was.
+/// The repeated parameters. Absent ones stay as they were.
 pub(crate) struct Beside<'a> {
     pub(crate) names: Names,
     pub(crate) agent: Option<&'a str>,
@@ -23,13 +24,13 @@ pub(crate) struct Beside<'a> {
     pub(crate) output: Option<&'a Value>,
     pub(crate) client_tools: &'a [ClientTool],
     pub(crate) metadata: Option<&'a Map<String, Value>>,
-    /// The response that ended with the calls.
+    /// The response that ended with the tool calls.
     pub(crate) previous: Option<Leg>,
     pub(crate) conversation: Option<SessionId>,
 }
 
 impl Beside<'_> {
-    /// Refuses what a turn that stopped at the end of this leg was not asked with.
+    /// Rejects parameters that differ from those of the turn, which paused at the end of segment `stopped`.
     pub(crate) fn check(&self, past: &Past, stopped: Leg) -> Answer<()> {
         if let Some(package) = &past.package {
             if let Some(agent) = self.agent.filter(|agent| *agent != package.agent) {

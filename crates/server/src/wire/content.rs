@@ -1,4 +1,4 @@
-//! What stands in a message: texts, and files that the request brings itself.
+//! Contents of messages: texts, and files that the request contains.
 use super::refusal::{Answer, Refusal};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,14 +7,14 @@ use outlast_ports::store::Upload;
 use outlast_vocab::Error;
 use outlast_vocab::message::{MediaType, shown};
 
-/// A piece of a message.
+/// A part of a message.
 pub(crate) enum Content {
     Text(String),
     File(Filed),
 }
 
 impl Content {
-    /// The text, where a wire has room for texts alone.
+    /// Returns the text. Fails for a file, for places where an API allows only text.
     pub(crate) fn into_text(self, place: &str) -> Answer<String> {
         match self {
             Self::Text(text) => Ok(text),
@@ -25,7 +25,7 @@ impl Content {
     }
 }
 
-/// A file of these base64 letters.
+/// Decodes a file from base64.
 pub(crate) fn file(media_type: &str, data: &str, name: Option<&str>, place: &str) -> Answer<Content> {
     let Ok(bytes) = STANDARD.decode(data) else {
         return Err(Refusal::wrong(place, "expected base64, got something else"));
@@ -40,13 +40,13 @@ fn uploaded(media_type: &str, bytes: Vec<u8>, name: Option<&str>, place: &str) -
     Upload::new(media_type, name, bytes).map(|upload| Content::File(upload.into())).map_err(about)
 }
 
-/// A file of this text.
+/// Creates a file from a text.
 pub(crate) fn text_file(media_type: &str, text: &str, name: Option<&str>, place: &str) -> Answer<Content> {
     let media_type = if media_type.is_empty() { "text/plain" } else { media_type };
     uploaded(media_type, text.as_bytes().to_vec(), name, place)
 }
 
-/// The file of a URL that holds it (`data:image/png;base64,…`). What lies elsewhere is not fetched.
+/// Decodes the file in a data URL (`data:image/png;base64,…`). Other URLs are not fetched.
 pub(crate) fn data_url(url: &str, name: Option<&str>, place: &str) -> Answer<Content> {
     let held = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
     let Some((media_type, data)) = held else {

@@ -1,4 +1,5 @@
-//! Items of a request as what was said: the conversation before, the new input, or results of the client's tools.
+//! Collects the items of a request: the previous conversation, the new input, or results of the client's
+//! tools.
 use crate::wire::content::Content;
 use crate::wire::leg::CallRef;
 use crate::wire::refusal::{Answer, Refusal};
@@ -9,25 +10,25 @@ use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Kind};
 use serde_json::Value;
 
-/// What a list of items says, in order.
+/// The items of a request, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Conversed {
-    /// What the model is told before everything, beside what its agent says.
+    /// Instructions to the model, which add to those of the agent.
     pub(crate) instructions: Vec<String>,
     said: Vec<Message>,
     files: Vec<Filed>,
 }
 
-/// What a request brings.
+/// What a request contains.
 pub(crate) enum Brought {
-    /// Something new, after what was said elsewhere, and the files that both refer to.
+    /// A new input, the conversation before it, and the files of both.
     Input { before: Vec<Message>, parts: Vec<Part>, files: Vec<Filed> },
-    /// Results of calls that this server asked for.
+    /// Results of calls that this server requested.
     Results(Vec<ClientResult>),
 }
 
 impl Conversed {
-    /// Somebody said something. Who is told what to do before anything is said tells the agent more.
+    /// Adds a message. System and developer messages before the conversation become instructions.
     pub(crate) fn say(&mut self, role: &str, content: Vec<Content>, place: &str) -> Answer<()> {
         let texts = |content: Vec<Content>| -> Answer<Vec<String>> {
             content.into_iter().map(|piece| piece.into_text(&format!("{place}.content"))).collect()
@@ -65,12 +66,12 @@ impl Conversed {
         }
     }
 
-    /// The model said nothing before it asked for tools.
+    /// Adds a reply of the model without text, which only calls tools.
     pub(crate) fn silent_reply(&mut self) {
         self.said.push(Message::Assistant { parts: Vec::new(), calls: Vec::new() });
     }
 
-    /// The model asked for a tool. Calls of one reply follow each other.
+    /// Adds a tool call of the model. Consecutive calls belong to one reply.
     pub(crate) fn call(&mut self, id: &str, tool: &str, arguments: &str, place: &str) -> Answer<()> {
         let about = |error: outlast_vocab::Error| Refusal::from(error).about(place);
         let (id, tool): (ModelCallId, ToolName) = (id.parse().map_err(about)?, tool.parse().map_err(about)?);
@@ -84,12 +85,12 @@ impl Conversed {
         Ok(())
     }
 
-    /// A tool gave this.
+    /// Adds the result of a tool call.
     pub(crate) fn result(&mut self, id: &str, result: Value, place: &str) -> Answer<()> {
         self.gave(id, ToolResult::Ok(result), place)
     }
 
-    /// A tool gave this, or failed.
+    /// Adds the result of a tool call, or its error.
     pub(crate) fn gave(&mut self, id: &str, result: ToolResult, place: &str) -> Answer<()> {
         let mut calls = self.said.iter().rev().filter_map(|message| match message {
             Message::Assistant { calls, .. } => Some(calls),
@@ -106,7 +107,7 @@ impl Conversed {
         Ok(())
     }
 
-    /// What was brought: what stands at the end.
+    /// Returns what the request contains. The last items decide.
     pub(crate) fn brought(self, place: &str) -> Answer<Brought> {
         let mut said = self.said;
         let new = said.iter().rev().take_while(|message| matches!(message, Message::Tool { .. })).count();
@@ -137,7 +138,7 @@ impl Conversed {
     }
 }
 
-/// The tool of a call that our own journal knows.
+/// Returns a placeholder for the tool of a call that the journal contains.
 fn tool_of_ours() -> Option<ToolName> {
     "client".parse().ok()
 }
@@ -160,7 +161,7 @@ fn result_of(message: Message, place: &str) -> Answer<ClientResult> {
     Ok(ClientResult { call: id, resolution })
 }
 
-/// A result whose call is not there.
+/// Returns a result without a matching call.
 fn orphan(said: &[Message]) -> Option<&ModelCallId> {
     let mut asked = Vec::new();
     for message in said {
@@ -173,7 +174,7 @@ fn orphan(said: &[Message]) -> Option<&ModelCallId> {
     None
 }
 
-/// What was said, with a result for every call: one that nobody answered is said to be so (R4.8).
+/// Completes a conversation: adds an error as the result of each unanswered call.
 fn whole(said: Vec<Message>) -> Vec<Message> {
     let mut all: Vec<Message> = Vec::new();
     let mut open: Vec<ToolUse> = Vec::new();

@@ -1,4 +1,4 @@
-//! Gathers what is told of a leg into its answer.
+//! Collects the events of a segment into its answer.
 use super::hearing::Hearing;
 use super::leg::Leg;
 use super::refusal::{Answer, Refusal};
@@ -7,10 +7,10 @@ use crate::shared::Shared;
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::{Error, Kind};
 
-/// What stands between the texts of an answer where a wire has room for one text only.
+/// The separator between the texts of an answer, for APIs with only one text.
 pub(crate) const BETWEEN_TEXTS: &str = "\n\n";
 
-/// An answer, as far as it was told.
+/// An answer, as far as it is known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) items: Vec<Item>,
@@ -20,16 +20,16 @@ pub(crate) struct Gathered {
 /// An item of an answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Item {
-    /// Text, and whether it is whole.
+    /// Text, and whether it is complete.
     Text { text: String, is_whole: bool },
-    /// A tool of the agent, and what it gave.
+    /// A call of one of the agent's own tools, and its result.
     Tool { asked: ToolAsked, result: Option<ToolResult> },
     /// A call for the client.
     Call(ClientCall),
 }
 
 impl Gathered {
-    /// All that was told.
+    /// Collects these events.
     pub(crate) fn of(told: &[Told]) -> Self {
         let mut gathered = Self::default();
         for told in told {
@@ -38,7 +38,7 @@ impl Gathered {
         gathered
     }
 
-    /// Adds what was told next.
+    /// Adds the next event.
     pub(crate) fn add(&mut self, told: &Told) {
         let item = self.items.get_mut(told.item);
         match (&told.what, item) {
@@ -55,8 +55,8 @@ impl Gathered {
         }
     }
 
-    /// Listens until the leg is over, but not for ever, nor longer than the server is there; says whether it is. Nobody is told
-    /// anything before, so nothing that may be void is heard.
+    /// Reads until the segment is over. Returns whether it is: reading also stops after a timeout and when
+    /// the server shuts down. Reads only durable events, so the answer contains no retracted text.
     pub(crate) async fn listen(&mut self, hearing: &mut Hearing, shared: &Shared) -> Result<bool, Error> {
         let over = async {
             while self.over.is_none() {
@@ -70,12 +70,13 @@ impl Gathered {
             biased;
             listened = over => listened.map(|()| true),
             () = tokio::time::sleep(shared.limits.wire_wait) => Ok(false),
-            // A connection that is cut off would be made again by its client, and the input would come a second time.
+            // Answer now. If the connection were cut off, the client would repeat its request, and the input
+            // would arrive twice.
             _ = stopping.wait_for(|stopping| *stopping) => Ok(false),
         }
     }
 
-    /// The whole answer of a leg. One that takes too long is an error, and goes on.
+    /// Returns the complete answer of a segment. Fails if it takes too long. The turn continues in that case.
     pub(crate) async fn whole(mut hearing: Hearing, leg: Leg, shared: &Shared) -> Answer<Self> {
         let mut gathered = Self::default();
         if !gathered.listen(&mut hearing, shared).await.map_err(|error| Refusal::from(error).late())? {
@@ -85,13 +86,13 @@ impl Gathered {
         Ok(gathered)
     }
 
-    /// All text, as one.
+    /// Returns all texts as one.
     pub(crate) fn text(&self) -> String {
         let texts: Vec<&str> = self.items.iter().filter_map(Item::text).collect();
         texts.join(BETWEEN_TEXTS)
     }
 
-    /// The calls for the client.
+    /// Returns the calls for the client.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &ClientCall> {
         self.items.iter().filter_map(|item| match item {
             Item::Call(call) => Some(call),

@@ -1,4 +1,4 @@
-//! Listens to a leg of a turn, from its beginning, be it over or not begun.
+//! Reads a segment of a turn from its start, whether it is finished, running or not started yet.
 use super::leg::Leg;
 use super::teller::Teller;
 use super::told::Told;
@@ -13,7 +13,7 @@ use outlast_vocab::record::Seq;
 use outlast_vocab::{Error, SessionId, TurnId};
 use std::collections::VecDeque;
 
-/// A reader of one leg.
+/// A reader of one segment.
 pub(crate) struct Hearing {
     events: Events,
     teller: Teller,
@@ -21,19 +21,19 @@ pub(crate) struct Hearing {
 }
 
 impl Hearing {
-    /// Over events that begin with the turn's input.
+    /// Reads from events that start with the turn's input.
     pub(crate) fn over(events: Events, leg: Leg, client: Vec<ToolName>) -> Self {
         Self { events, teller: Teller::new(leg, client), ready: VecDeque::new() }
     }
 
-    /// Of a turn that is there.
+    /// Reads a segment of an existing turn.
     pub(crate) async fn of(runtime: &Runtime, leg: Leg) -> Result<Self, Error> {
         let turn = runtime.store().turn(leg.turn).await?;
         let client = client_tools(runtime, leg.turn).await?;
         Ok(Self::over(from_its_input(runtime, &turn), leg, client))
     }
 
-    /// The next thing that is told; waits for one. Giving up on it loses nothing.
+    /// Returns the next event of the segment. Waits for one if necessary. Cancel safe: no event is lost.
     pub(crate) async fn next(&mut self) -> Result<Told, Error> {
         loop {
             if let Some(told) = self.ready.pop_front() {
@@ -44,7 +44,7 @@ impl Hearing {
         }
     }
 
-    /// The next thing that the journal tells; waits for one. What is only said is not heard.
+    /// Returns the next event that the journal contains. Waits for one if necessary. Ignores live events.
     pub(crate) async fn next_durable(&mut self) -> Result<Told, Error> {
         loop {
             if let Some(told) = self.ready.pop_front() {
@@ -58,13 +58,13 @@ impl Hearing {
     }
 }
 
-/// The events of a session from the input of a turn on.
+/// Returns the events of a session, starting with the input of a turn.
 pub(crate) fn from_its_input(runtime: &Runtime, turn: &TurnView) -> Events {
     let TurnView { session, span: (first, _), .. } = *turn;
     runtime.events(session, Seq(first.0.saturating_sub(1)))
 }
 
-/// The tools that the client of a turn runs.
+/// Returns the tools of a turn that its client runs.
 pub(crate) async fn client_tools(runtime: &Runtime, turn: TurnId) -> Result<Vec<ToolName>, Error> {
     Ok(names(package(runtime, turn).await?.as_ref()))
 }
@@ -74,22 +74,22 @@ fn names(package: Option<&Package>) -> Vec<ToolName> {
     tools.iter().map(|tool| tool.name.clone()).collect()
 }
 
-/// What a turn is answered with.
+/// Returns the package that a turn runs with.
 async fn package(runtime: &Runtime, turn: TurnId) -> Result<Option<Package>, Error> {
     Ok(outfits::of_turn(runtime.store().as_ref(), turn).await?.map(|pinned| pinned.package))
 }
 
-/// What the journal has of a leg.
+/// The recorded part of a segment.
 pub(crate) struct Past {
     pub(crate) session: SessionId,
-    /// What it is answered with.
+    /// The package that the turn runs with.
     pub(crate) package: Option<Package>,
     pub(crate) teller: Teller,
     pub(crate) told: Vec<Told>,
 }
 
 impl Past {
-    /// Reads it. A leg that its turn has not come to is none.
+    /// Reads the records of a segment. Returns `None` if the turn has not reached it.
     pub(crate) async fn of(runtime: &Runtime, leg: Leg) -> Result<Option<Self>, Error> {
         let session = runtime.store().turn(leg.turn).await?.session;
         let package = package(runtime, leg.turn).await?;

@@ -1,29 +1,29 @@
-//! Legs of turns, and calls of clients, under the ids that wires give them.
+//! Segments of turns and calls of client tools, and their ids in the compatible APIs.
 use outlast_vocab::record::Seq;
 use outlast_vocab::{Millis, TurnId};
 use std::fmt;
 
-/// A leg of a turn: from its input, or from the results of its client's tools, to the next calls for the client or to its end.
-/// A wire answers one leg to one request.
+/// A segment of a turn. It starts with the input, or with the results of the client's tools. It ends with the
+/// next calls for the client, or with the turn. Each request gets the answer of one segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leg {
     pub(crate) turn: TurnId,
-    /// Counted from 0.
+    /// The index in the turn, starting at 0.
     pub(crate) number: u32,
 }
 
 impl Leg {
-    /// The first leg of a turn.
+    /// Returns the first segment of a turn.
     pub(crate) fn first(turn: TurnId) -> Self {
         Self { turn, number: 0 }
     }
 
-    /// When its turn got its id, which says so itself: the same in every answer that tells of it.
+    /// Returns the time in the id of the turn, which is the same in every answer about it.
     pub(crate) fn made(&self) -> Millis {
         Millis(u64::try_from(self.turn.to_u128() >> 80).unwrap_or_default())
     }
 
-    /// The id that a wire knows it by.
+    /// Returns the id of this segment in a compatible API.
     pub(crate) fn id(&self, prefix: &str) -> String {
         let turn = self.turn.to_u128();
         match self.number {
@@ -32,7 +32,7 @@ impl Leg {
         }
     }
 
-    /// The leg of an id. There is one spelling.
+    /// Parses an id. Accepts only the exact spelling of [`Leg::id`].
     pub(crate) fn of(id: &str, prefix: &str) -> Option<Self> {
         let (turn, rest) = id.strip_prefix(prefix)?.split_at_checked(32)?;
         let turn = turn_of(turn)?;
@@ -49,7 +49,7 @@ fn turn_of(hex: &str) -> Option<TurnId> {
     format!("{}_{hex}", TurnId::NOUN.prefix).parse().ok()
 }
 
-/// A call that a client runs, by its place: the record that asked, and the call in it.
+/// A call that a client runs: the record that requested it, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CallRef {
     pub(crate) turn: TurnId,
@@ -58,7 +58,7 @@ pub(crate) struct CallRef {
 }
 
 impl CallRef {
-    /// The call of an id. There is one spelling.
+    /// Parses an id. Accepts only one spelling for each call.
     pub(crate) fn of(id: &str) -> Option<Self> {
         let (turn, rest) = id.strip_prefix("call_")?.split_at_checked(32)?;
         let (asked, child) = rest.strip_prefix('_')?.split_once('_')?;

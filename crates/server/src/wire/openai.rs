@@ -1,4 +1,4 @@
-//! OpenAI's wire: Chat Completions, Responses and what belongs to them, under `/openai/v1`.
+//! The OpenAI-compatible API: Chat Completions, Responses, conversations and models, under `/openai/v1`.
 mod chat;
 mod conversations;
 pub(crate) mod error;
@@ -12,7 +12,7 @@ mod voice;
 use crate::shared::Shared;
 use utoipa_axum::router::OpenApiRouter;
 
-/// These routes.
+/// Returns the routes of this API.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .merge(models::routes())

@@ -1,10 +1,11 @@
-//! Text in pieces whose ends depend on the text alone: whoever hears it, live or from the journal, early or late, in one
-//! connection or in five, gets the same pieces.
+//! Splits text into pieces whose ends depend only on the text. Every reader gets the same pieces: live or
+//! from the journal, early or late, in one connection or in several.
 
-/// Letters of a piece, at most.
+/// The maximum number of characters in a piece.
 const LETTERS: usize = 32;
 
-/// How much of a text its first piece is: a word with the space behind it. None if more of the text must be known.
+/// Returns the length of the first piece of a text: a word and the space after it. Returns `None` if more
+/// text is needed to decide.
 pub(crate) fn first(text: &str, is_whole: bool) -> Option<usize> {
     let mut after_space = false;
     for (count, (at, letter)) in text.char_indices().enumerate() {

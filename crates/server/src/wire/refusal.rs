@@ -1,4 +1,4 @@
-//! Errors of wires: an error of ours, in the shape of the API that was asked.
+//! Errors of the compatible APIs, in the format of the API that was called.
 use crate::around::REQUEST_ID;
 use crate::problem::{Cause, Failed, detail};
 use axum::Json;
@@ -10,10 +10,10 @@ use outlast_vocab::error::At;
 use outlast_vocab::{Error, Failure, Kind, TurnId};
 use serde_json::Value;
 
-/// How the paths of Anthropic's wire begin.
+/// The first path segment of the Anthropic-compatible API.
 const ANTHROPIC: &str = "anthropic";
 
-/// An error, the parameter that it is about, and how far the request had come.
+/// An error, the parameter that it is about, and how far the request got.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) error: Error,
@@ -21,14 +21,14 @@ pub(crate) struct Refusal {
     after: After,
 }
 
-/// How far a request had come before its error.
+/// How far a request got before its error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
-    /// It was not taken, and can be made again.
+    /// It was rejected and can be repeated.
     Nothing,
-    /// Its input was accepted: the same request again is another turn.
+    /// Its input was accepted. Repeating the request would start another turn.
     Acceptance,
-    /// Its turn failed. The statuses of errors are about requests, so a turn that failed has one of its own.
+    /// Its turn failed. Status codes of errors describe requests, so a failed turn gets a fixed status.
     Turn(TurnId),
 }
 
@@ -39,53 +39,54 @@ impl<E: Into<Error>> From<E> for Refusal {
 }
 
 impl Refusal {
-    /// A parameter that has not the form it must have.
+    /// Creates an error about an invalid parameter.
     pub(crate) fn wrong(param: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::from(Error::new(Kind::InputInvalid, detail)).about(param)
     }
 
-    /// A parameter that would change the answer and is not taken.
+    /// Creates an error about a parameter that would change the answer and is not supported.
     pub(crate) fn unsupported(param: impl Into<String>, why: impl std::fmt::Display) -> Self {
         let param = param.into();
         let error = Error::new(Kind::ParameterUnsupported, format!("`{param}` is not taken: {why}"));
         Self::from(error).about(param)
     }
 
-    /// A turn that somebody cancelled.
+    /// Creates an error about a cancelled turn.
     pub(crate) fn cancelled(turn: TurnId) -> Self {
         Self::from(Error::new(Kind::TurnCancelled, format!("somebody cancelled {turn}"))).late()
     }
 
-    /// A turn that failed.
+    /// Creates an error about a failed turn.
     pub(crate) fn failed(turn: TurnId, failure: &Failure) -> Self {
         let at = At { turn: Some(turn), ..At::default() };
         let error = Error::from(failure.clone()).at(at);
         Self { error, param: None, after: After::Turn(turn) }
     }
 
-    /// The same error, of a request whose input was accepted. Clients that make requests again by themselves are told not to.
+    /// Marks the error as one after the input was accepted. Tells clients not to repeat the request
+    /// automatically.
     #[must_use]
     pub(crate) fn late(self) -> Self {
         let after = if self.after == After::Nothing { After::Acceptance } else { self.after };
         Self { after, ..self }
     }
 
-    /// As a wire says it.
+    /// Returns the contents of the error response.
     pub(crate) fn complaint(&self) -> Complaint<'_> {
         complaint(&self.error, self.after, self.param.as_deref())
     }
 
-    /// The same error about this parameter.
+    /// Sets the parameter that the error is about.
     #[must_use]
     pub(crate) fn about(self, param: impl Into<String>) -> Self {
         Self { param: Some(param.into()), ..self }
     }
 }
 
-/// What a handler of a wire gives.
+/// The result of a handler of a compatible API.
 pub(crate) type Answer<T> = Result<T, Refusal>;
 
-/// What the error of a response does not say by itself.
+/// What an error response needs in addition to the error itself.
 #[derive(Clone)]
 struct More {
     param: Option<String>,
@@ -106,15 +107,15 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// An error as a wire says it.
+/// The contents of an error response.
 pub(crate) struct Complaint<'a> {
     pub(crate) status: StatusCode,
-    /// Whether a turn failed, and not the request.
+    /// Whether the turn failed, and not the request.
     pub(crate) of_turn: bool,
     pub(crate) code: &'static str,
     pub(crate) detail: String,
     pub(crate) param: Option<&'a str>,
-    /// The id of the request, where it is known.
+    /// The id of the request, if known.
     pub(crate) request: Option<&'a str>,
 }
 
@@ -123,7 +124,8 @@ fn complaint<'a>(error: &Error, after: After, param: Option<&'a str>) -> Complai
     let (status, detail) = match after {
         After::Turn(turn) => {
             let detail = format!("{turn} failed with {code}; GET /v1/turns/{turn} says more");
-            // Clients repeat a request that is answered with 409, 429 or 5xx, and the same request again is another turn.
+            // Clients repeat requests after 409, 429 and 5xx, and repeating this one would start another
+            // turn.
             (StatusCode::BAD_REQUEST, detail)
         }
         After::Nothing | After::Acceptance => {
@@ -136,8 +138,8 @@ fn complaint<'a>(error: &Error, after: After, param: Option<&'a str>) -> Complai
     Complaint { status, of_turn, code, detail, param, request: None }
 }
 
-/// Says the error of an answer in the shape of the wire that its path belongs to. It stands around everything, so that also who is
-/// turned away at the door or asks for a path that is not there is told so in words that its client knows.
+/// Middleware that converts errors to the format of the API that the path belongs to. It wraps everything
+/// else, so that it also converts errors of authentication and of unknown paths.
 pub(crate) async fn reshape(request: Request, next: Next) -> Response {
     let Some(wire) = wire_of(request.uri().path()) else { return next.run(request).await };
     let mut response = next.run(request).await;
@@ -152,21 +154,21 @@ pub(crate) async fn reshape(request: Request, next: Next) -> Response {
     }
 }
 
-/// Whether clients of a path bring their key as `x-api-key`.
+/// Returns whether clients of a path send their key as `x-api-key`.
 pub(crate) fn takes_x_api_key(path: &str) -> bool {
     path.split('/').nth(1) == Some(ANTHROPIC)
 }
 
-/// Whether a path belongs to a wire.
+/// Returns whether a path belongs to a compatible API.
 pub(crate) fn is_wire(path: &str) -> bool {
     wire_of(path).is_some()
 }
 
-/// What is said of a wire around its handlers.
+/// The properties of a compatible API that its middleware needs.
 struct Wire {
-    /// The shape of its errors.
+    /// The format of its errors.
     error: Shape,
-    /// Where its clients look for the id of a request, if not where ours do.
+    /// An additional header for the request id, if its clients expect one.
     request_id: Option<&'static str>,
 }
 

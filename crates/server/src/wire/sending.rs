@@ -1,4 +1,4 @@
-//! Sends what a request of a wire brings: a new input, or the results of tools that the client ran.
+//! Sends the content of a request: a new input, or the results of tools that the client ran.
 use super::beside::Beside;
 use super::hearing::{Hearing, Past};
 use super::leg::{CallRef, Leg};
@@ -10,23 +10,23 @@ use outlast_vocab::record::{Fact, NodeRef};
 use outlast_vocab::wait::{Resolution, WaitKind};
 use outlast_vocab::{Error, Kind, SessionId, TurnId};
 
-/// A leg that was sent on its way.
+/// A segment that was started, and its reader.
 pub(crate) struct Sent {
     pub(crate) leg: Leg,
     pub(crate) hearing: Hearing,
 }
 
-/// Where an input goes.
+/// Where a request wants its input to go.
 pub(crate) enum Place {
-    /// Into a session of its own.
+    /// To a new session.
     New,
-    /// Into this session.
+    /// To this session.
     Session(SessionId),
-    /// Behind the turn of this leg, be there others behind it or not.
+    /// After the turn of this segment, whether other turns follow it or not.
     After(Leg),
 }
 
-/// The session that an input goes to, and which of its turns it must become there.
+/// The session of an input, and the index that its turn must get there.
 pub(crate) struct Placed {
     pub(crate) target: Target,
     pub(crate) index: Option<u32>,
@@ -38,7 +38,7 @@ impl Placed {
     }
 }
 
-/// Where an input goes. The same request under the same idempotency key goes to the same session.
+/// Returns where an input goes. A repeated request with the same idempotency key goes to the same session.
 pub(crate) async fn placed(runtime: &Runtime, place: &Place, key: Option<&str>) -> Result<Placed, Error> {
     let fresh = runtime.fresh_session();
     match place {
@@ -55,7 +55,7 @@ pub(crate) async fn placed(runtime: &Runtime, place: &Place, key: Option<&str>) 
     }
 }
 
-/// Behind a turn: in its session if nothing else follows it, otherwise in a fork of it.
+/// Places an input after a turn: in its session if nothing follows it yet, otherwise in a fork.
 async fn after(runtime: &Runtime, turn: TurnId, key: Option<&str>) -> Result<Placed, Error> {
     let turn = runtime.store().turn(turn).await?;
     let session = runtime.store().session(turn.session).await?;
@@ -87,7 +87,7 @@ fn is_newest(session: &SessionView, turn: &TurnView) -> bool {
     turn.index + 1 == session.turns && (turn.state != TurnState::Ended || stands_there)
 }
 
-/// Whether the turn behind this one was accepted under this key: then the request came before.
+/// Returns whether the next turn was accepted under this key, so that this request is a repetition.
 async fn is_followed_under(runtime: &Runtime, turn: &TurnView, key: &str) -> Result<bool, Error> {
     let next = runtime.store().turns(turn.session, turn.index + 1, 1).await?;
     let Some(next) = next.first() else { return Ok(false) };
@@ -97,7 +97,7 @@ async fn is_followed_under(runtime: &Runtime, turn: &TurnView, key: &str) -> Res
     ))
 }
 
-/// Refuses an input for a session whose turn waits for the client: it would wait behind it for ever.
+/// Rejects an input for a session whose turn waits for the client. Both would wait forever.
 fn waits_for_no_client(session: &SessionView) -> Result<(), Error> {
     if !session.waits.iter().any(|wait| wait.kind == WaitKind::ClientTool) {
         return Ok(());
@@ -107,7 +107,7 @@ fn waits_for_no_client(session: &SessionView) -> Result<(), Error> {
     Err(Error::new(Kind::InputInvalid, detail))
 }
 
-/// Sends an input and listens to its first leg.
+/// Sends an input and reads its first segment.
 pub(crate) async fn send(runtime: &Runtime, input: Input) -> Result<Sent, Error> {
     let client = input.client_tools.iter().map(|tool| tool.name.clone()).collect();
     let (accepted, events) = runtime.submit_watched(input).await?;
@@ -120,13 +120,14 @@ pub(crate) async fn send(runtime: &Runtime, input: Input) -> Result<Sent, Error>
     Ok(Sent { leg, hearing })
 }
 
-/// What a client says of a call.
+/// The result of a call that a client ran.
 pub(crate) struct ClientResult {
     pub(crate) call: CallRef,
     pub(crate) resolution: Resolution,
 }
 
-/// Gives a turn the results that it waits for, and listens to the leg that they begin. The same results again begin the same leg.
+/// Resumes a turn with the results that it waits for, and reads the segment that they start. If the same
+/// results arrive again, reads the same segment.
 pub(crate) async fn go_on(runtime: &Runtime, results: &[ClientResult], beside: &Beside<'_>) -> Answer<Sent> {
     let about = |error: Error| Refusal::from(error).about(beside.names.input);
     let Some(ClientResult { call: first, .. }) = results.first() else {
@@ -143,7 +144,7 @@ pub(crate) async fn go_on(runtime: &Runtime, results: &[ClientResult], beside: &
     beside.check(&past, stopped)?;
     let leg = Leg { number: stopped.number.saturating_add(1), ..stopped };
     let pairs = paired(&past.teller.stops()[stop], results).map_err(about)?;
-    // The line is joined before the turn can go on, so nothing that is said is missed.
+    // Subscribe before the turn can resume, so that no event is missed.
     let hearing = Hearing::of(runtime, leg).await?;
     for (stopped, result) in pairs {
         resolve(runtime, first.turn, stopped, &result.resolution).await.map_err(about)?;
@@ -155,7 +156,7 @@ fn no_such_call(call: CallRef) -> Error {
     Error::new(Kind::WaitNotFound, format!("no call has the id `{call}`"))
 }
 
-/// Each call with its result. All of them are wanted at once: the model is asked when it has all.
+/// Pairs each call with its result. All results must arrive together, because the model needs all of them.
 fn paired<'a>(
     stop: &'a Stop,
     results: &'a [ClientResult],

@@ -1,7 +1,7 @@
-//! Streams a leg as server-sent events, in the words of a wire.
+//! Streams a segment as server-sent events, in the format of a compatible API.
 //!
-//! The body is pulled, as that of `sse`: a slow reader slows nobody. A stream that ends without its last event is a broken connection,
-//! never a body that looks whole; it can be read again.
+//! The body is pulled, as in `sse`, so a slow reader slows no one else. A stream that ends without its last
+//! event breaks the connection and never looks complete. The client can read it again.
 use super::hearing::Hearing;
 use super::refusal::{Answer, Complaint, Refusal};
 use super::told::{Told, What};
@@ -19,15 +19,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How a wire says what is told.
+/// Converts the events of a segment to the stream format of an API.
 pub(crate) trait Voice: Send + 'static {
-    /// What it says before anything is told.
+    /// Returns the events at the start of the stream.
     fn begins(&mut self) -> Answer<Vec<Line>>;
 
-    /// How it says this.
+    /// Converts one event of the segment.
     fn says(&mut self, told: &Told) -> Answer<Vec<Line>>;
 
-    /// The last thing that it says in a stream that cannot go on.
+    /// Returns the last event of a stream that failed.
     fn fails(&mut self, complaint: &Complaint<'_>) -> Line;
 }
 
@@ -38,24 +38,24 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// An event without a name.
+    /// Creates an event without a name.
     pub(crate) fn data(data: &Value) -> Self {
         Self { event: None, data: data.to_string() }
     }
 
-    /// An event with a name.
+    /// Creates an event with a name.
     pub(crate) fn named(event: &'static str, data: &Value) -> Self {
         Self { event: Some(event), data: data.to_string() }
     }
 
-    /// Text that is no JSON.
+    /// Creates an event with text that is not JSON.
     pub(crate) fn text(text: &str) -> Self {
         Self { event: None, data: text.to_owned() }
     }
 
     fn bytes(&self) -> String {
         let event = self.event.map(|event| format!("event: {event}\n")).unwrap_or_default();
-        // JSON has no line breaks of its own.
+        // Serialised JSON contains no line breaks.
         format!("{event}data: {}\n\n", self.data)
     }
 }
@@ -64,12 +64,12 @@ struct Running<V> {
     hearing: Hearing,
     voice: V,
     heartbeat: Duration,
-    /// When it says that it is alive, unless it says something else before.
+    /// When the next heartbeat is due, unless an event is sent before.
     alive_at: Instant,
     stopping: watch::Receiver<bool>,
     began: bool,
     over: bool,
-    /// Counts it as long as it is there.
+    /// Counts the stream as open until dropped.
     _open: Open,
 }
 
@@ -79,7 +79,7 @@ enum Happened {
     Told(Result<Told, Error>),
 }
 
-/// The stream as a response.
+/// Returns the stream as a response.
 pub(crate) fn response<V: Voice>(shared: &Shared, open: Open, hearing: Hearing, voice: V) -> Response {
     let running = Running {
         hearing,
@@ -99,13 +99,14 @@ pub(crate) fn response<V: Voice>(shared: &Shared, open: Open, hearing: Hearing, 
     let mut response = Body::from_stream(all).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // Proxies that gather answers would hold events up.
+    // Tells proxies not to buffer the stream.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
 
 impl<V: Voice> Running<V> {
-    /// The next bytes; none when the stream is over, and an error when the server stops before that.
+    /// Returns the next bytes, `None` at the end of the stream, or an error if the server stops before the
+    /// end.
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         if !std::mem::replace(&mut self.began, true) {
             let lines = self.voice.begins();
@@ -118,7 +119,7 @@ impl<V: Voice> Running<V> {
             let happened = tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
-                // Before what is told: what this wire has no word for is no sign of life.
+                // Checked before events, because events without an equivalent in this API produce no output.
                 () = tokio::time::sleep_until(self.alive_at) => Happened::Silence,
                 told = self.hearing.next() => Happened::Told(told),
             };

@@ -1,4 +1,5 @@
-//! Requests of clients that bring the whole conversation: what is new goes to the session that it was had in, or to a new one.
+//! Handles requests that contain the whole conversation. The new input goes to the session of the
+//! conversation, or to a new one.
 use super::beside::{Beside, Names};
 use super::conversed::Brought;
 use super::refusal::{Answer, Refusal};
@@ -14,28 +15,28 @@ use outlast_vocab::tool::ClientTool;
 use outlast_vocab::{Error, Kind};
 use serde_json::Value;
 
-/// How often a place for an input is looked for while others take it.
+/// How often to look for a place for an input if another request takes it.
 const TRIES: usize = 4;
 
-/// What such a request says beside its conversation.
+/// The parameters of such a request, without its conversation.
 pub(crate) struct Talk {
-    /// The wire it came over: sessions of one are not those of another.
+    /// The API of the request. Each API has separate sessions.
     pub(crate) wire: &'static str,
     pub(crate) agent: String,
-    /// What the model is told after what its agent says.
+    /// Instructions to the model, after those of the agent.
     pub(crate) instructions: Vec<String>,
-    /// A JSON Schema that the answer must fit.
+    /// A JSON Schema that the answer must match.
     pub(crate) output: Option<Value>,
-    /// Kept with the turn.
+    /// Stored with the turn.
     pub(crate) note: Option<Value>,
     pub(crate) client_tools: Vec<ClientTool>,
-    /// Seconds that the turn waits for a provider that is down, where its agent says nothing.
+    /// How many seconds the turn waits for a provider that is down, if the agent sets no limit.
     pub(crate) provider_wait_s: u32,
     pub(crate) names: Names,
 }
 
 impl Talk {
-    /// Sends what was brought, and listens to the leg that it begins.
+    /// Sends what the request contains, and reads the segment that it starts.
     pub(crate) async fn send(self, runtime: &Runtime, brought: Brought, marks: Marks) -> Answer<Sent> {
         let (before, parts, files) = match brought {
             Brought::Results(results) => return sending::go_on(runtime, &results, &self.beside()).await,
@@ -74,7 +75,7 @@ impl Talk {
                     target: Target::Id(session),
                     index: Some(turns),
                     before: Vec::new(),
-                    // What was said before has its files there.
+                    // The session already has the files of earlier messages.
                     files: input.files.iter().filter(|file| refers_to(parts, file)).cloned().collect(),
                     ..input.clone()
                 },
@@ -86,7 +87,8 @@ impl Talk {
                 Found::Another => break,
             };
             match sending::send(runtime, placed).await {
-                // Another request went on there, or began with the same words, a moment ago: theirs is not this conversation.
+                // Another request just continued that session or started with the same messages. It is
+                // another conversation.
                 Err(error) if error.kind() == Kind::SessionMoved => {}
                 sent => return sent.map_err(of_input),
             }
@@ -114,7 +116,7 @@ fn refers_to(parts: &[Part], file: &Filed) -> bool {
     parts.iter().any(|part| matches!(part, Part::Attachment { attachment } if attachment.id == id))
 }
 
-/// An error about what an input brings, with the parameter that said it.
+/// Adds to an error about an input the parameter that caused it.
 pub(crate) fn of_input(error: Error) -> Refusal {
     let param = match error.kind() {
         Kind::AgentNotFound => "model",

@@ -1,7 +1,8 @@
-//! Turns the events of a turn into what is told of one of its legs.
+//! Converts the events of a turn to the events of one of its segments.
 //!
-//! What is told depends on the journal alone: text is told while it is said, in pieces that the text decides, and a reply that
-//! becomes durable with another beginning than the one that was told is an error, because no wire can take text back (R5.5).
+//! The result depends only on the journal. Text is sent while the model writes it, in pieces whose ends
+//! depend only on the text. If the recorded reply differs from text that was already sent, that is an error,
+//! because none of the APIs can retract text.
 use super::leg::{CallRef, Leg};
 use super::pieces;
 use super::told::{ClientCall, How, Over, Told, ToolAsked, What};
@@ -16,30 +17,30 @@ use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey, TurnId};
 use serde_json::Value;
 
-/// Follows one turn and tells of one leg of it.
+/// Reads the events of one turn and returns the events of one segment.
 pub(crate) struct Teller {
     leg: Leg,
-    /// Tools that the client runs.
+    /// The tools that the client runs.
     client: Vec<ToolName>,
-    /// The leg that the turn is in.
+    /// The current segment of the turn.
     at: u32,
     items: usize,
     input: Input,
     began: Millis,
     usage: Usage,
-    /// The reply that is being said.
+    /// The partial reply.
     saying: Option<Saying>,
-    /// The last model call whose reply is durable.
+    /// The last model call with a recorded reply.
     replied: Option<ReplayKey>,
-    /// Why that reply ended.
+    /// The stop reason of that reply.
     stopped: Option<StopReason>,
-    /// The last point at which a rule does not let a reply be said, or not yet.
+    /// The last policy point at which a rule withheld a reply or made it wait.
     held_back: Option<ReplayKey>,
     batch: Vec<Call>,
     stops: Vec<Stop>,
 }
 
-/// What a turn was accepted with.
+/// The input of a turn.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Input {
     pub(crate) before: Vec<Message>,
@@ -48,7 +49,7 @@ pub(crate) struct Input {
     pub(crate) note: Option<Value>,
 }
 
-/// A place where a turn waits for its client.
+/// A point at which a turn waits for its client.
 #[derive(Clone, Debug)]
 pub(crate) struct Stop {
     pub(crate) calls: Vec<Stopped>,
@@ -58,18 +59,18 @@ pub(crate) struct Stop {
 #[derive(Clone, Debug)]
 pub(crate) struct Stopped {
     pub(crate) call: ClientCall,
-    /// The wait.
+    /// The key of the wait.
     pub(crate) wait: ReplayKey,
-    /// What the client said.
+    /// The result from the client.
     pub(crate) resolution: Option<Resolution>,
 }
 
 struct Saying {
     key: ReplayKey,
     attempt: u32,
-    /// What is known of the reply.
+    /// The text of the reply so far.
     said: String,
-    /// What was told of it.
+    /// The text that was already sent.
     told: String,
     item: usize,
 }
@@ -79,12 +80,12 @@ struct Call {
     key: ReplayKey,
     tool: ToolName,
     arguments: Value,
-    /// Its item, if a tool of the agent runs it.
+    /// The segment and item of a call of the agent's own tools.
     item: Option<(u32, usize)>,
 }
 
 impl Teller {
-    /// Tells of this leg of a turn whose client runs these tools.
+    /// Reads this segment of a turn whose client runs these tools.
     pub(crate) fn new(leg: Leg, client: Vec<ToolName>) -> Self {
         Self {
             leg,
@@ -103,29 +104,29 @@ impl Teller {
         }
     }
 
-    /// What the turn was accepted with.
+    /// Returns the input of the turn.
     pub(crate) fn input(&self) -> &Input {
         &self.input
     }
 
-    /// When the leg began.
+    /// Returns when the segment started.
     pub(crate) fn began(&self) -> Millis {
         self.began
     }
 
-    /// Where the turn waited for its client so far, in order.
+    /// Returns the points so far at which the turn waited for its client, in order.
     pub(crate) fn stops(&self) -> &[Stop] {
         &self.stops
     }
 
-    /// Whether the leg is there: its turn began it, or may at once.
+    /// Returns whether the turn has started this segment, or can start it at once.
     pub(crate) fn has_begun(&self) -> bool {
         let answered = |stop: &Stop| stop.calls.iter().all(|call| call.resolution.is_some());
         let before = usize::try_from(self.leg.number).unwrap_or(usize::MAX);
         before == 0 || self.stops.get(before - 1).is_some_and(answered)
     }
 
-    /// What an event tells.
+    /// Converts an event of the turn to events of the segment.
     pub(crate) fn hear(&mut self, event: &Event) -> Result<Vec<Told>, Error> {
         let mut told = Vec::new();
         match event {
@@ -177,12 +178,13 @@ impl Teller {
         Ok(())
     }
 
-    /// Whether text is told only once it is known to be the answer: one that does not fit its schema is sent back.
+    /// Returns whether text is sent only when it is the final answer. If there is a schema, a reply that does
+    /// not match it goes back to the model.
     fn tells_answer_alone(&self) -> bool {
         self.input.output.is_some()
     }
 
-    /// Whether a rule does not let the last reply be said. If somebody does, it is the answer in the end.
+    /// Returns whether a rule withholds the last reply. If it is approved later, it becomes the final answer.
     fn is_held_back(&self) -> bool {
         self.held_back.is_some() && self.held_back == self.replied.as_ref().map(ReplayKey::output)
     }
@@ -206,14 +208,14 @@ impl Teller {
         if *attempt > saying.attempt || *offset == 0 {
             (saying.attempt, saying.said) = (*attempt, String::new());
         }
-        // What was missed is in the record, once the reply is whole.
+        // Missed text is in the record once the reply is complete.
         if *offset == saying.said.len() {
             saying.said.push_str(text);
         }
         self.speak(false, told)
     }
 
-    /// Tells what is known of the reply and was not told yet, as far as its pieces are whole.
+    /// Sends the known text of the reply that was not sent yet, up to the last complete piece.
     fn speak(&mut self, is_whole: bool, told: &mut Vec<Told>) -> Result<(), Error> {
         let Some(mut saying) = self.saying.take() else { return Ok(()) };
         let common = saying.said.len().min(saying.told.len());
@@ -237,7 +239,7 @@ impl Teller {
         Ok(())
     }
 
-    /// A reply is durable: this is its text, whatever was heard of it.
+    /// Handles a recorded reply. Its text replaces the live text.
     fn reply(&mut self, key: &ReplayKey, reply: &Reply, told: &mut Vec<Told>) -> Result<(), Error> {
         self.usage = self.usage + reply.usage;
         (self.replied, self.stopped) = (Some(key.clone()), Some(reply.stop));
@@ -267,7 +269,7 @@ impl Teller {
     fn calls(&mut self, key: &ReplayKey, asked: Seq, batch: &[BatchCall], told: &mut Vec<Told>) -> Vec<Call> {
         let mut calls = Vec::new();
         for (index, call) in batch.iter().enumerate() {
-            // One that was refused is between the agent and its model.
+            // Rejected calls are not shown to the client.
             let BatchCall::Run(PreparedCall { model_id, tool, arguments, .. }) = call else { continue };
             let child = u32::try_from(index).unwrap_or(u32::MAX);
             let item = (!self.client.contains(tool)).then(|| {
@@ -300,14 +302,14 @@ impl Teller {
         }
     }
 
-    /// What a tool gave is told in the leg in which it was asked for, or not at all.
+    /// Sends the result of a tool, if the turn is still in the segment that called it.
     fn tool_ends(&self, (leg, item): (u32, usize), result: ToolResult, told: &mut Vec<Told>) {
         if leg == self.at {
             self.tell(told, item, What::ToolEnds(result));
         }
     }
 
-    /// The turn holds still. If it waits for its client, the leg is over, unless it was for the same calls before.
+    /// Handles a parked turn. If it waits for new calls of its client, the segment is over.
     fn parked(&mut self, waits: &[Wait], at: Millis, told: &mut Vec<Told>) {
         let known =
             |wait: &ReplayKey| self.stops.iter().flat_map(|stop| &stop.calls).any(|call| call.wait == *wait);
@@ -350,7 +352,7 @@ impl Teller {
         }
     }
 
-    /// A call of a tool of the agent that somebody outside finished.
+    /// Handles a call of one of the agent's own tools that was completed from outside.
     fn completed(&self, wait: &ReplayKey, resolution: &Resolution, told: &mut Vec<Told>) {
         let found = self.batch.iter().find(|call| call.key.completion() == *wait);
         let Some(item) = found.and_then(|call| call.item) else { return };
@@ -377,7 +379,7 @@ impl Teller {
 
     fn how(&self, end: &End) -> How {
         match end {
-            // A stream that broke has the same code, and no reply that says so.
+            // A broken stream has the same error code, but no reply with this stop reason.
             End::Failed { failure }
                 if failure.code == Kind::ModelCut && self.stopped == Some(StopReason::Length) =>
             {
@@ -413,7 +415,7 @@ fn how(end: &End) -> How {
     }
 }
 
-/// What a reader is told whose text is void.
+/// Returns the error for a reader whose text was retracted.
 pub(crate) fn retracted(turn: TurnId) -> Error {
     let detail = format!(
         "what was told of the reply in {turn} is not how it went on; throw it away and read the answer again from its beginning"

@@ -1,9 +1,9 @@
-//! Finds the session that the messages of a stateless client were said in.
+//! Finds the session that the messages of a stateless client belong to.
 //!
-//! A session that begins for such a client has a key made of everything that its first request said. A later request of the same
-//! conversation begins with the same messages, so the key can be made again, and what stands in the session tells whether it is the
-//! same conversation: then it goes on there. If not, or if its client has changed what was said, a new session begins with what the
-//! client says was said.
+//! The key of such a session is a fingerprint of everything in its first request. A later request of the
+//! conversation starts with the same messages, so the key can be computed again. If the messages in the
+//! session match those of the request, the conversation continues there. If not, or if the client has changed
+//! its messages, a new session starts with the messages of the request.
 use crate::wire::gather::Gathered;
 use crate::wire::hearing::client_tools;
 use crate::wire::leg::Leg;
@@ -17,13 +17,13 @@ use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Hash, Kind, SessionId, TurnId, canon};
 use serde_json::Value;
 
-/// Sessions that are looked at for one request.
+/// The maximum number of sessions that one request examines.
 const LOOKED_AT: usize = 8;
 
-/// Turns of a session that are held against the messages of a request.
+/// The maximum number of turns of a session that are compared with a request.
 const TURNS: usize = 1_000;
 
-/// A conversation as its client tells it, with the new input at its end.
+/// The conversation in a request, with the new input at its end.
 pub(crate) struct Thread<'a> {
     pub(crate) wire: &'static str,
     pub(crate) agent: &'a str,
@@ -33,13 +33,13 @@ pub(crate) struct Thread<'a> {
 }
 
 impl Thread<'_> {
-    /// The key of a session that began with the first messages of the conversation.
+    /// Returns the key of a session that started with these messages and this input.
     fn key(&self, said: &[Message], input: &str) -> String {
         let said: Vec<Heard> = said.iter().map(Heard::of).collect();
         format!("{}-chat/{}", self.wire, canon::fingerprint(&(self.agent, self.instructions, said, input)))
     }
 
-    /// The keys under which the conversation may have begun: with any input that was answered, the first one first.
+    /// Returns the keys under which the conversation may have started: one for each answered input, in order.
     fn keys(&self) -> Vec<String> {
         let mut keys = Vec::new();
         for (index, pair) in self.before.windows(2).enumerate() {
@@ -51,14 +51,14 @@ impl Thread<'_> {
     }
 }
 
-/// One message, as both sides of a wire know it.
+/// A message in a form that client and server can compare.
 #[derive(PartialEq, Eq, Debug, serde::Serialize)]
 struct Heard {
     who: &'static str,
     text: String,
-    /// The calls that the client was asked for.
+    /// The ids of the calls for the client.
     calls: Vec<String>,
-    /// The contents of its files.
+    /// The hashes of its files.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     files: Vec<Hash>,
 }
@@ -87,11 +87,11 @@ impl Heard {
 
 /// Where the new input of a conversation goes.
 pub(crate) enum Found {
-    /// Into the session that the conversation was had in, behind so many turns.
+    /// To the session of the conversation, after this many turns.
     Here { session: SessionId, turns: u32 },
-    /// Into a new one with this key, after what was said before.
+    /// To a new session with this key, after the previous messages.
     New(String),
-    /// Into a new one without a key, because another conversation began with the same words.
+    /// To a new session without a key, because another conversation started with the same messages.
     Another,
 }
 
@@ -99,7 +99,7 @@ pub(crate) enum Found {
 pub(crate) async fn find(runtime: &Runtime, thread: &Thread<'_>) -> Result<Found, Error> {
     let said: Vec<Heard> = thread.before.iter().map(Heard::of).collect();
     let keys = thread.keys();
-    // It mostly began with its first message, or was taken up not long ago.
+    // Most conversations started with their first message, or moved to a new session recently.
     let candidates = keys.first().into_iter().chain(keys.iter().skip(1).rev()).take(LOOKED_AT);
     for key in candidates {
         let Some(session) = by_key(runtime, key).await? else { continue };
@@ -121,7 +121,8 @@ async fn by_key(runtime: &Runtime, key: &str) -> Result<Option<SessionView>, Err
     }
 }
 
-/// What stands in a session, as its client knows it; nothing if its main head is not at its newest turn.
+/// Returns the messages of a session in comparable form. Returns `None` if its main head is not at its newest
+/// turn.
 async fn stands(runtime: &Runtime, session: &SessionView) -> Result<Option<Vec<Heard>>, Error> {
     let store = runtime.store();
     let turns = store.turns(session.id, 0, TURNS).await?;
@@ -139,7 +140,7 @@ async fn stands(runtime: &Runtime, session: &SessionView) -> Result<Option<Vec<H
     Ok(Some(heard))
 }
 
-/// What was said in a turn.
+/// Appends the messages of a turn.
 fn said_in(
     turn: TurnId,
     records: &[Record],

@@ -1,38 +1,38 @@
-//! What is told of a leg, in the words that all wires share.
+//! The events of a segment, independent of the API.
 use super::leg::CallRef;
 use outlast_vocab::effect::Usage;
 use outlast_vocab::message::{ToolName, ToolResult};
 use outlast_vocab::{Failure, Millis};
 use serde_json::Value;
 
-/// One thing that is told of a leg, and of which item of its answer.
+/// An event of a segment, and the item of the answer that it is about.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Told {
-    /// Counted from 0 in the leg. The end of the leg has the number that the next item would have.
+    /// The index in the segment, starting at 0. [`What::Over`] has the index that the next item would have.
     pub(crate) item: usize,
     pub(crate) what: What,
 }
 
-/// What is told.
+/// The kinds of events.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum What {
-    /// The model begins to speak.
+    /// A text starts.
     TextBegins,
-    /// A piece of what it says.
+    /// A piece of the text.
     Text(String),
-    /// It has said this.
+    /// The text is complete.
     TextEnds(String),
-    /// A tool of the agent was asked for.
+    /// One of the agent's own tools was called.
     ToolBegins(ToolAsked),
-    /// It gave this.
+    /// The result of that call.
     ToolEnds(ToolResult),
-    /// The client has to run a tool.
+    /// A call for the client.
     Call(ClientCall),
-    /// The leg is over.
+    /// The segment is over.
     Over(Over),
 }
 
-/// A call of a tool of the agent.
+/// A call of one of the agent's own tools.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ToolAsked {
     pub(crate) tool: ToolName,
@@ -47,16 +47,16 @@ pub(crate) struct ClientCall {
     pub(crate) arguments: Value,
 }
 
-/// The end of a leg.
+/// The end of a segment.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Over {
     pub(crate) how: How,
-    /// Tokens of the leg.
+    /// The tokens that the segment used.
     pub(crate) usage: Usage,
     pub(crate) at: Millis,
 }
 
-/// How a leg ended.
+/// How a segment ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum How {
     /// With an answer.
@@ -67,8 +67,8 @@ pub(crate) enum How {
     Refused,
     /// The model ran out of tokens.
     Length,
-    /// Somebody cancelled the turn.
+    /// The turn was cancelled.
     Cancelled,
-    /// It failed.
+    /// The turn failed.
     Failed(Failure),
 }

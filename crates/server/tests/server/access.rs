@@ -1,20 +1,20 @@
-//! Who sees what: every route of the document, asked by those who may not (G29, S29, S35).
+//! Access control: calls every route of the OpenAPI document as callers that lack access.
 use crate::client::{Answer, Request};
 use crate::stage::Stage;
 use outlast::vocab::access::{Scope, Scopes};
 use outlast::vocab::package::Pinned;
 use serde_json::{Value, json};
 
-/// A route of the document.
+/// A route of the OpenAPI document.
 struct Operation {
     method: String,
     path: String,
-    /// The scope it takes; none if anybody may ask.
+    /// The scope that it requires, or `None` if it is public.
     scope: Option<Scope>,
     has_body: bool,
 }
 
-/// Every route of the document: one that is new cannot be forgotten here.
+/// Returns every route of the OpenAPI document, so that new routes are covered automatically.
 fn operations() -> Vec<Operation> {
     let document = serde_json::to_value(outlast_server::document()).unwrap();
     let mut all = Vec::new();
@@ -29,7 +29,7 @@ fn operations() -> Vec<Operation> {
     all
 }
 
-/// What stands in a path for each of its names.
+/// Values for the parameters of paths.
 struct Ids {
     session: String,
     turn: String,
@@ -39,7 +39,7 @@ struct Ids {
     api_key: String,
     call: String,
     grant: String,
-    /// The fingerprint of the package that a turn ran under.
+    /// The fingerprint of the package of a turn.
     package: String,
 }
 
@@ -49,7 +49,7 @@ impl Ids {
         [session, turn, approval, completion, attachment, api_key, call, grant, package]
     }
 
-    /// Those of nobody.
+    /// Returns ids of the same kinds that do not exist.
     fn unknown(like: &Self) -> Self {
         let none = |id: &str| format!("{}_{}", id.split('_').next().unwrap(), "7".repeat(32));
         Self {
@@ -90,7 +90,7 @@ impl Ids {
             Some("diff") => "?from=1&to=2",
             Some("request") => "?key=turn/0/model/0",
             Some("search") => "?q=hello",
-            // Without a place, events are told from now on, and there would be none.
+            // Without `after`, the page would start now and be empty.
             Some("events") => "?after=0",
             _ => "",
         };
@@ -98,17 +98,17 @@ impl Ids {
     }
 }
 
-/// A turn as OpenAI's wire knows it.
+/// Returns the OpenAI response id of a turn.
 fn response(turn: &str) -> String {
     turn.replace("trn_", "resp_")
 }
 
-/// A session as OpenAI's wire knows it.
+/// Returns the OpenAI conversation id of a session.
 fn conversation(session: &str) -> String {
     session.replace("ses_", "conv_")
 }
 
-/// A good body for a route.
+/// Returns a valid body for a route.
 fn body(operation: &Operation) -> Value {
     let path = operation.path.as_str();
     match path.rsplit('/').next().unwrap() {
@@ -139,17 +139,18 @@ fn request(stage: &Stage, operation: &Operation, ids: &Ids) -> Request {
     if operation.has_body { request.json(&body(operation)) } else { request }
 }
 
-/// What acme tells its agent, and nobody else.
+/// The system prompt of acme's agent, which other organisations must not see.
 const SECRET: &str = "Sell what nobody knows of.";
 
-/// What there is in acme, as its own key makes it.
+/// Creates data in acme with its own key.
 async fn acme(stage: &Stage, key: &str) -> Ids {
     let send = |path: &'static str, body: Value| async move {
         stage.request("POST", path).key(key).json(&body).send().await.ok()
     };
     let form = "--x\r\ncontent-disposition: form-data; name=\"input\"\r\n\r\n{\"text\": \"pay joe\"}\r\n\
         --x\r\ncontent-disposition: form-data; name=\"f\"; filename=\"f\"\r\ncontent-type: text/plain\r\n\r\nx\r\n--x--\r\n";
-    // Approved for the session, and stopped in the middle of a call: a grant, and a call that nobody knows of.
+    // Approves a call for the session, and cancels a turn during a call: creates a grant and a call with an
+    // unknown outcome.
     send("/v1/turns", json!({ "text": "pay ann", "session_key": "granting" })).await;
     let granting = loop {
         let pending = stage.request("GET", "/v1/approvals").key(key).send().await.ok();
@@ -200,7 +201,7 @@ async fn acme(stage: &Stage, key: &str) -> Ids {
     }
 }
 
-/// What an answer says, without the ids of the question.
+/// Returns the status and body of an answer, without the ids of the request.
 fn shape(answer: &Answer, ids: &Ids) -> (u16, String) {
     let said = ids.all().iter().fold(answer.body.clone(), |said, id| said.replace(id.as_str(), "ID"));
     let said = said.replace(&response(&ids.turn), "ID").replace(&conversation(&ids.session), "ID");
@@ -223,7 +224,7 @@ async fn every_route_answers_for_ids_of_another_organisation_as_for_ids_that_wer
             || operation.path.contains("{name}")
             || operation.path.contains("{model}")
         {
-            // Lists and names: nothing of acme is in what bolt sees.
+            // Lists and names: bolt must see nothing of acme.
             for id in ids.all() {
                 assert!(!id.is_empty() && !theirs.body.contains(id.as_str()), "{what}: {}", theirs.body);
             }
@@ -240,21 +241,21 @@ async fn every_route_answers_for_ids_of_another_organisation_as_for_ids_that_wer
     stage.stop().await;
 }
 
-/// Whether a route is about every organisation, and so for the keys of the one that runs the server.
+/// Returns whether a route covers every organisation, so that only keys of the operator may use it.
 fn is_for_operators(operation: &Operation) -> bool {
     let path = operation.path.as_str();
     path == "/metrics" || path == "/v1/orgs" || path.starts_with("/v1/sinks")
 }
 
 #[tokio::test]
-async fn ids_in_queries_and_bodies_are_no_better_than_ids_in_paths_s35() {
+async fn ids_in_queries_and_bodies_are_no_better_than_ids_in_paths() {
     let stage = Stage::keyed().await;
     let ids = acme(&stage, &stage.key("acme", "admin").await).await;
     let bolt = stage.key("bolt", "admin").await;
     let unknown = Ids::unknown(&ids);
     let mine = stage.request("POST", "/v1/sessions").key(&bolt).json(&json!({})).send().await.ok();
     let mine = mine["id"].as_str().unwrap().to_owned();
-    // The first call of the turn, as the wires know it.
+    // The first call of the turn, as the compatible APIs name it.
     let call = |ids: &Ids| format!("{}_4_0", ids.turn.replace("trn_", "call_"));
     let said = |ids: &Ids| {
         let (session, turn) = (&ids.session, &ids.turn);
@@ -322,7 +323,8 @@ async fn ids_in_queries_and_bodies_are_no_better_than_ids_in_paths_s35() {
             (status, said.replace(&call(ids), "ID"))
         };
         if method == "GET" && theirs_told.status == 200 {
-            // Where a page of events goes on tells how many there are, of everybody.
+            // The `next` of an event page depends on the number of events of all organisations, so only the
+            // items are compared.
             assert_eq!(theirs_told.json()["items"], json!([]), "{theirs}");
             assert_eq!(nobodys_told.json()["items"], json!([]), "{theirs}");
             continue;
@@ -334,7 +336,7 @@ async fn ids_in_queries_and_bodies_are_no_better_than_ids_in_paths_s35() {
 }
 
 #[tokio::test]
-async fn every_route_takes_the_scope_that_the_document_names_and_no_less_s29() {
+async fn every_route_takes_the_scope_that_the_document_names_and_no_less() {
     let stage = Stage::keyed().await;
     let ids = Ids::unknown(&acme(&stage, &stage.key("acme", "admin").await).await);
     for scope in Scope::ALL {
@@ -360,7 +362,7 @@ async fn every_route_takes_the_scope_that_the_document_names_and_no_less_s29() {
 }
 
 #[tokio::test]
-async fn no_route_that_takes_a_key_is_answered_without_a_good_one_s30() {
+async fn no_route_that_takes_a_key_is_answered_without_a_good_one() {
     let stage = Stage::keyed().await;
     let ids = Ids::unknown(&acme(&stage, &stage.key("acme", "admin").await).await);
     let good = stage.key("bolt", "admin").await;
@@ -384,7 +386,7 @@ async fn no_route_that_takes_a_key_is_answered_without_a_good_one_s30() {
             assert_eq!((answer.status, answer.code().as_str()), (401, "key.invalid"), "{what}");
             assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{what}");
         }
-        // Clients of one wire bring their key so; nobody else does.
+        // Only the Anthropic-compatible API accepts this header.
         let elsewhere = plain.clone().header("x-api-key", &good).send().await;
         assert_eq!(
             elsewhere.status == 401,
@@ -414,7 +416,7 @@ async fn the_operator_makes_the_first_key_of_an_organisation_and_nobody_else_doe
     }
     let nowhere = issue(&operator, &json!("nobody")).await;
     assert_eq!((nowhere.status, nowhere.code().as_str()), (404, "org.not_found"));
-    // Whether an organisation is there is nobody else's business.
+    // Other organisations cannot learn whether an organisation exists.
     for org in ["acme", "nobody"] {
         let refused = issue(&bolt, &json!(org)).await;
         assert_eq!((refused.status, refused.code().as_str()), (403, "access.denied"));

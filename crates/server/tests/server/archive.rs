@@ -1,4 +1,4 @@
-//! Sessions as files over HTTP (R14.7).
+//! Export, import and rerun of sessions over HTTP.
 use crate::stage::{Stage, agent};
 use outlast_server::rerun::{Again, Rerunner};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ async fn a_server_that_knows_no_agents_to_run_sessions_again_says_so() {
     assert_eq!(stage.post(&path, &json!({})).await.code(), "route.not_found");
 }
 
-/// A server that says what it would run again, and for whom.
+/// A server whose rerun function reports what it would run, and for which organisation.
 async fn rerunning() -> (Stage, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let by: Rerunner = Arc::new(|again: Again| {

@@ -1,8 +1,8 @@
-//! Ways around the key that do not lead in (S30).
+//! Attempts to bypass the API key.
 use crate::stage::Stage;
 use serde_json::{Value, json};
 
-/// Spellings that some readers take for `/v1/sessions`.
+/// Spellings that some parsers treat as `/v1/sessions`.
 const SPELLINGS: [&str; 30] = [
     "/v1/sessions",
     "//v1/sessions",
@@ -36,7 +36,7 @@ const SPELLINGS: [&str; 30] = [
     "/v1/sessions?/health/live",
 ];
 
-/// Headers that some servers believe.
+/// Headers that some servers trust.
 const BELIEVED: [(&str, &str); 14] = [
     ("x-forwarded-for", "127.0.0.1"),
     ("x-forwarded-host", "localhost"),
@@ -55,7 +55,7 @@ const BELIEVED: [(&str, &str); 14] = [
 ];
 
 #[tokio::test]
-async fn no_spelling_of_a_path_leads_around_the_key_s30() {
+async fn no_spelling_of_a_path_leads_around_the_key() {
     let stage = Stage::keyed().await;
     let key = stage.key("acme", "admin").await;
     let opened = stage.request("POST", "/v1/sessions").key(&key).json(&json!({})).send().await.ok();
@@ -67,7 +67,7 @@ async fn no_spelling_of_a_path_leads_around_the_key_s30() {
             assert!(!answer.body.contains(id), "{method} {path}: {answer:?}");
         }
     }
-    // The one that is right is only right with the key.
+    // The correct address works only with the key.
     let whole = format!("http://{}/v1/sessions", stage.address);
     assert_eq!(stage.request("GET", &whole).send().await.status, 401);
     assert_eq!(stage.request("GET", &whole).key(&key).send().await.status, 200);
@@ -75,7 +75,7 @@ async fn no_spelling_of_a_path_leads_around_the_key_s30() {
 }
 
 #[tokio::test]
-async fn no_header_stands_for_a_key_s30() {
+async fn no_header_stands_for_a_key() {
     let stage = Stage::keyed().await;
     let good = stage.key("acme", "admin").await;
     let ask = || stage.request("GET", "/v1/sessions");
@@ -115,7 +115,7 @@ async fn no_header_stands_for_a_key_s30() {
 }
 
 #[tokio::test]
-async fn a_request_has_the_method_of_its_line_whatever_else_it_says_s30() {
+async fn a_request_has_the_method_of_its_line_whatever_else_it_says() {
     let stage = Stage::keyed().await;
     let (admin, reads) = (stage.key("acme", "admin").await, stage.key("acme", "read").await);
     let opened = stage.request("POST", "/v1/sessions").key(&admin).json(&json!({})).send().await.ok();

@@ -1,4 +1,4 @@
-//! A small HTTP client that sends exactly what a test says.
+//! A small HTTP client that sends exactly what a test specifies.
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -23,7 +23,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|cause| panic!("{cause}: {}", self.body))
     }
 
-    /// The code of the problem that it tells of, in our shape or in that of another provider.
+    /// Returns the error code, from a problem or from an error in the format of another provider.
     #[track_caller]
     pub(crate) fn code(&self) -> String {
         if let Some(code) = self.json()["error"]["code"].as_str() {
@@ -33,7 +33,7 @@ impl Answer {
         self.json()["code"].as_str().unwrap().to_owned()
     }
 
-    /// The result in the answer to an MCP client: JSON, or the last event of a stream.
+    /// Returns the result in the answer to an MCP client: JSON, or the last event of a stream.
     #[track_caller]
     pub(crate) fn mcp(&self) -> Value {
         let said = self.body.lines().rev().find_map(|line| line.strip_prefix("data: ")).unwrap_or(&self.body);
@@ -48,7 +48,7 @@ impl Answer {
     }
 }
 
-/// A request to be sent.
+/// A request that is not sent yet.
 #[derive(Clone)]
 pub(crate) struct Request {
     address: SocketAddr,
@@ -70,7 +70,7 @@ impl Request {
         self
     }
 
-    /// Adds a header beside those of its name.
+    /// Adds a header and keeps others with the same name.
     pub(crate) fn again(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
@@ -100,12 +100,12 @@ impl Request {
         }
         head += "\r\n";
         stream.write_all(head.as_bytes()).unwrap();
-        // A server that refuses before it has read everything may close; its answer is there all the same.
+        // A server that rejects the request early may close the connection. Its answer still arrives.
         let _ = stream.write_all(&self.body);
         BufReader::new(stream)
     }
 
-    /// Sends it and reads the whole answer, on a thread of its own.
+    /// Sends the request and reads the complete answer, on a blocking thread.
     pub(crate) async fn send(self) -> Answer {
         let request = self.header("connection", "close");
         let (method, path) = (request.method.clone(), request.path.clone());
@@ -114,7 +114,7 @@ impl Request {
         answer
     }
 
-    /// Sends it and gives the stream of its answer.
+    /// Sends the request and returns the stream of its answer.
     pub(crate) async fn stream(self) -> Stream {
         let request = self.header("accept", "text/event-stream");
         tokio::task::spawn_blocking(move || {
@@ -128,14 +128,14 @@ impl Request {
     }
 }
 
-/// A file that is being sent, of which nothing but its head was read.
+/// A download of which only the head was read.
 pub(crate) struct Download {
     reader: BufReader<TcpStream>,
     headers: Vec<(String, String)>,
 }
 
 impl Request {
-    /// Sends it and reads the head of its answer.
+    /// Sends the request and reads the head of its answer.
     pub(crate) async fn download(self) -> Download {
         let request = self.header("connection", "close");
         tokio::task::spawn_blocking(move || {
@@ -150,13 +150,14 @@ impl Request {
 }
 
 impl Download {
-    /// Reads until the server ends it: how many bytes came, and whether those are all of the file.
+    /// Reads until the server closes the connection. Returns the number of bytes, and whether the file is
+    /// complete.
     pub(crate) async fn rest(mut self) -> (usize, bool) {
         let read = move || {
             let announced = self.headers.iter().find(|(name, _)| name == "content-length");
             let announced: Option<usize> = announced.map(|(_, value)| value.parse().unwrap());
             let mut all = Vec::new();
-            // A connection that breaks off is what is looked for.
+            // Tests expect the connection to break, so errors are fine.
             let _ = self.reader.read_to_end(&mut all);
             (all.len(), announced.map_or(all.ends_with(b"\r\n0\r\n\r\n"), |bytes| all.len() == bytes))
         };
@@ -164,7 +165,7 @@ impl Download {
     }
 }
 
-/// Every answer that any test gets has a status that the document tells of.
+/// Checks that the OpenAPI document lists the status of an answer. Runs for every answer of every test.
 fn check_told(method: &str, path: &str, answer: &Answer) {
     static DOCUMENT: LazyLock<Value> =
         LazyLock::new(|| serde_json::to_value(outlast_server::document()).unwrap());
@@ -174,15 +175,15 @@ fn check_told(method: &str, path: &str, answer: &Answer) {
         let same = |(named, word): (&&str, &&str)| named == word || named.starts_with('{');
         route.len() == path.len() && route.iter().zip(&path).all(same)
     };
-    // A route without names in that place counts for more than one with.
+    // Prefer the route with the fewest parameters.
     let routes = DOCUMENT["paths"].as_object().unwrap();
     let route =
         routes.iter().filter(|(route, _)| fits(route)).min_by_key(|(route, _)| route.matches('{').count());
-    // A method that is spelt otherwise is another one, which no route has.
+    // Methods are case-sensitive: another spelling is a method that no route has.
     let spelt = method.to_lowercase();
     let known = |item: &'static Value| item.get(&spelt).filter(|_| *method == spelt.to_uppercase());
     let Some((route, Some(operation))) = route.map(|(route, item)| (route, known(item))) else { return };
-    // A head that cannot be read is answered before there is a route.
+    // A rejected head is answered before routing.
     if answer.header("x-request-id").is_none() {
         return;
     }
@@ -190,7 +191,7 @@ fn check_told(method: &str, path: &str, answer: &Answer) {
     assert!(told.is_some(), "{method} {route} does not tell of this: {answer:?}");
 }
 
-/// A stream of events as it comes in.
+/// An open event stream.
 pub(crate) struct Stream {
     reader: BufReader<TcpStream>,
     rest: String,
@@ -205,7 +206,7 @@ pub(crate) struct Event {
 }
 
 impl Stream {
-    /// Reads events until one is the last that is wanted.
+    /// Reads events up to and including the first for which `last` returns true.
     pub(crate) async fn until(
         mut self,
         last: impl Fn(&Event) -> bool + Send + 'static,
@@ -225,7 +226,7 @@ impl Stream {
         .unwrap()
     }
 
-    /// Every byte until the server ends it, comments and all.
+    /// Reads every byte until the server ends the stream, including comments.
     pub(crate) async fn raw(mut self) -> String {
         let read = move || {
             while let Some(chunk) = chunk(&mut self.reader) {
@@ -274,7 +275,7 @@ fn head(reader: &mut impl BufRead) -> (u16, Vec<(String, String)>) {
     }
 }
 
-/// The next chunk of a body; none at its end.
+/// Returns the next chunk of a body, or `None` at its end.
 fn chunk(reader: &mut impl BufRead) -> Option<Vec<u8>> {
     let mut line = String::new();
     if reader.read_line(&mut line).ok()? == 0 {

@@ -1,7 +1,8 @@
-//! The official conformance suite of MCP, against the server that everybody gets.
+//! Runs the official MCP conformance suite against the server.
 //!
-//! Its scenarios want tools, resources and prompts of certain names. A program brings them beside its agents, as any program may:
-//! the transport, the door, the lists and who is asked are ours. Nothing is expected to fail.
+//! Its scenarios need tools, resources and prompts with certain names. The test program adds them to its
+//! agents, as any program can. Transport, authentication, lists and elicitation are those of the server. No
+//! scenario is expected to fail.
 #![expect(deprecated, reason = "the revision that the suite speaks has logging and sampling")]
 use outlast::prelude::*;
 use outlast::vocab::access::Access;
@@ -24,14 +25,14 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::sync::oneshot;
 
-/// A red pixel, and a moment of silence.
+/// A red pixel and a short silence.
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/iZk9HQAAAABJRU5ErkJggg==";
 const WAV: &str = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAAAAA==";
 
-/// What the suite wants to find.
+/// The tools, resources and prompts that the suite expects.
 struct Wanted {
-    /// Whether clients may subscribe to resources, as revisions before the newest have it.
+    /// Whether clients may subscribe to resources, as in revisions before the newest.
     subscribes: bool,
 }
 
@@ -39,7 +40,8 @@ fn read<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value).map_err(|cause| ErrorData::internal_error(cause.to_string(), None))
 }
 
-/// A result that is the last word on its request, as the newest revision says it; clients of others are not told so.
+/// Converts a final result. The newest revision marks it as complete; clients of older revisions do not see
+/// the mark.
 fn done<T: DeserializeOwned>(mut value: Value) -> Result<T, ErrorData> {
     value["resultType"] = "complete".into();
     read(value)
@@ -49,7 +51,7 @@ fn texts(text: &str) -> Value {
     json!({ "content": [{ "type": "text", "text": text }] })
 }
 
-/// Tools of the newest revision that take nothing: they are answered in rounds, or say what they must not do.
+/// Tools of the newest revision without parameters. They answer in rounds, or check rules of the revision.
 const NEWER: [&str; 11] = [
     "test_input_required_result_elicitation",
     "test_input_required_result_sampling",
@@ -64,7 +66,7 @@ const NEWER: [&str; 11] = [
     "test_logging_tool",
 ];
 
-/// What is asked of the client, as the newest revision asks it.
+/// Returns a request to the client, in the format of the newest revision.
 fn asks(key: &str) -> Value {
     let form = |message: &str, name: &str, kind: &str| {
         let schema =
@@ -86,7 +88,7 @@ fn asks(key: &str) -> Value {
     }
 }
 
-/// What a tool or a prompt asks for, round by round.
+/// Returns what a tool or prompt requests, round by round.
 fn rounds(name: &str) -> &'static [&'static [&'static str]] {
     match name {
         "test_input_required_result_elicitation" | "test_streaming_elicitation" => &[&["user_name"]],
@@ -101,7 +103,7 @@ fn rounds(name: &str) -> &'static [&'static [&'static str]] {
     }
 }
 
-/// The next round, or what the client said in the last one.
+/// Returns the next round, or the answers of the client after the last one.
 fn round(
     name: &str,
     responses: Option<&InputResponses>,
@@ -156,7 +158,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
     [old.to_vec(), newer].concat()
 }
 
-/// The form of a question, by the tool that asks it.
+/// Returns the schema of a tool's question.
 fn form(tool: &str) -> Value {
     let text = |description: &str| json!({ "type": "string", "description": description });
     match tool {
@@ -201,7 +203,7 @@ fn form(tool: &str) -> Value {
 }
 
 impl Wanted {
-    /// Asks the user behind the client, and says what came of it.
+    /// Asks the user of the client and returns the outcome.
     async fn ask(
         &self,
         request: &CallToolRequestParams,
@@ -216,7 +218,7 @@ impl Wanted {
         Ok(texts(&format!("Elicitation completed: action={action}, content={}", json!(answer.content))))
     }
 
-    /// Lets the client's model speak.
+    /// Requests a reply from the client's model.
     async fn sample(
         &self,
         request: &CallToolRequestParams,
@@ -488,7 +490,7 @@ fn need(folder: &str) -> PathBuf {
     suite
 }
 
-/// Runs a suite, which must say these words: one that ran nothing would succeed, too.
+/// Runs a suite. Its output must contain `says`, because a suite that runs nothing would also succeed.
 async fn check(wanted: Wanted, suite: &str, scenarios: &[&str], says: &str) {
     let outlast = Outlast::ephemeral().start().await.unwrap();
     let ann = Access::to(outlast::OrgId::DEFAULT).by("person:ann".parse().unwrap());
@@ -518,8 +520,8 @@ async fn the_conformance_suite_of_mcp_passes() {
     check(wanted, "mcp-conformance", &["--suite", "all"], "Total: 46 passed, 0 failed").await;
 }
 
-/// Everything that the revision requires. What the suite runs besides and does not score is for extensions that we do not have, and
-/// for what its own reference does not pass yet.
+/// Runs everything that the revision requires. The suite also runs unscored scenarios: those of extensions
+/// that this server does not have, and those that its own reference implementation does not pass yet.
 #[tokio::test]
 async fn the_conformance_suite_of_mcp_passes_for_the_newest_revision() {
     let wanted = Wanted { subscribes: false };

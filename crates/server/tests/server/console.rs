@@ -1,4 +1,4 @@
-//! The console beside the API.
+//! The console next to the API.
 use crate::stage::Stage;
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What was spent, as the API tells it.
+//! Costs over HTTP.
 use crate::stage::Stage;
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What does not come in: other names, other sites, bodies that are too large, too deep or too slow.
+//! Rejected requests: wrong host names, other origins, and bodies that are too large, too deep or too slow.
 use crate::stage::Stage;
 use outlast::Outlast;
 use outlast::vocab::access::Access;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
-async fn a_request_by_another_name_or_from_another_site_does_nothing_s33() {
+async fn a_request_by_another_name_or_from_another_site_does_nothing() {
     let stage = Stage::new().await;
     let body = json!({ "text": "hello" });
     let send = || stage.request("POST", "/v1/turns").json(&body);
@@ -31,7 +31,7 @@ async fn a_request_by_another_name_or_from_another_site_does_nothing_s33() {
 }
 
 #[tokio::test]
-async fn a_request_by_a_name_that_a_proxy_passes_on_needs_a_key_s32() {
+async fn a_request_by_a_name_that_a_proxy_passes_on_needs_a_key() {
     let name = "agents.example.com";
     let door = |door: outlast_server::Door| {
         let hosts = [door.hosts.clone(), vec![name.to_owned()]].concat();
@@ -56,7 +56,8 @@ async fn a_request_by_a_name_that_a_proxy_passes_on_needs_a_key_s32() {
             assert_eq!(refused.status, 401, "{host}{path}: {refused:?}");
             assert!(!refused.body.contains("person:ann"), "{host}{path}: {refused:?}");
         }
-        // Where nobody needs a key, clients of other providers may bring any.
+        // Clients of other providers may send any key only if no key is required, which is not so under this
+        // host name.
         let any = ask("GET", "/openai/v1/models", host).key("sk-any").send().await;
         assert_eq!(any.status, 401, "{host}: {any:?}");
         assert_eq!(ask("GET", "/health/live", host).send().await.status, 200);
@@ -93,7 +94,7 @@ async fn a_site_that_is_let_in_is_answered_with_its_name() {
 }
 
 #[tokio::test]
-async fn a_site_that_is_let_in_may_send_what_clients_of_every_api_send_s33() {
+async fn a_site_that_is_let_in_may_send_what_clients_of_every_api_send() {
     let site = "https://console.example";
     let door = |door| outlast_server::Door { origins: vec![site.to_owned()], ..door };
     let stage = Stage::with(door, ServerLimits::default()).await;
@@ -131,7 +132,7 @@ async fn a_site_that_is_let_in_may_send_what_clients_of_every_api_send_s33() {
 }
 
 #[tokio::test]
-async fn bodies_with_too_many_members_huge_numbers_or_long_ids_are_refused_s41() {
+async fn bodies_with_too_many_members_huge_numbers_or_long_ids_are_refused() {
     let stage = Stage::new().await;
     let send = |body: String| stage.request("POST", "/v1/turns").bytes("application/json", body).send();
     let members = |count: usize| {
@@ -172,7 +173,7 @@ async fn bodies_with_too_many_members_huge_numbers_or_long_ids_are_refused_s41()
 }
 
 #[tokio::test]
-async fn bodies_that_are_too_large_too_deep_or_ambiguous_are_refused_s41() {
+async fn bodies_that_are_too_large_too_deep_or_ambiguous_are_refused() {
     let limits = ServerLimits { body_bytes: 1_000, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let send = |body: String| stage.request("POST", "/v1/turns").bytes("application/json", body).send();
@@ -258,7 +259,7 @@ async fn who_was_let_in_before_the_server_stops_is_answered() {
     let address = stage.address;
     let request = format!("GET /health/live HTTP/1.1\r\nhost: {address}\r\n\r\n");
     let mut silent = tokio::net::TcpStream::connect(address).await.unwrap();
-    // Connections are accepted in their order: one that is answered came after the one that said nothing yet.
+    // Connections are accepted in order. When this one has an answer, the silent one was accepted, too.
     let mut idle = tokio::net::TcpStream::connect(address).await.unwrap();
     idle.write_all(request.as_bytes()).await.unwrap();
     assert_eq!(idle.read_u8().await.unwrap(), b'H');
@@ -284,7 +285,7 @@ async fn who_says_nothing_does_not_hold_a_server_up_that_stops() {
 }
 
 #[tokio::test]
-async fn an_address_that_others_reach_is_not_served_without_keys_s32() {
+async fn an_address_that_others_reach_is_not_served_without_keys() {
     let outlast = Outlast::ephemeral().start().await.unwrap();
     let bind = || Server::bind(outlast.runtime(), "0.0.0.0:0".parse().unwrap(), Access::operator());
     let refused = bind().await.err().unwrap();
@@ -338,7 +339,7 @@ async fn a_problem_names_its_request_and_what_it_is_about() {
     assert_eq!(members(&problem), [None, some(turn), None, some("abc-1")]);
     let problem = ask("/v1/nothing").await.json();
     assert_eq!(members(&problem), [None, None, None, some("abc-1")]);
-    // Clients of other providers are told in their shape.
+    // Errors of the compatible APIs keep their format.
     let refused = ask("/openai/v1/responses/none").await.json();
     assert_eq!(refused.as_object().unwrap().keys().collect::<Vec<_>>(), ["error"]);
     stage.stop().await;

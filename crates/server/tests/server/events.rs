@@ -1,4 +1,4 @@
-//! Events over HTTP: no gap and no repeat, however often a reader comes back (R14.2, G23).
+//! Events over HTTP: no gaps and no duplicates, however often a reader reconnects.
 use crate::client::Event;
 use crate::stage::Stage;
 use outlast::prelude::*;
@@ -246,7 +246,7 @@ async fn calls_that_a_wire_has_no_word_for_do_not_keep_its_stream_silent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_key_loses_its_open_streams_s28() {
+async fn a_revoked_key_loses_its_open_streams() {
     let stage = Stage::keyed().await;
     let (admin, key) = (stage.key("acme", "admin").await, stage.key("acme", "run").await);
     let made = stage.request("POST", "/v1/sessions").key(&key).json(&json!({})).send().await.ok();
@@ -283,7 +283,7 @@ async fn a_revoked_key_loses_its_open_streams_s28() {
         tokio::time::timeout(Duration::from_secs(10), reading).await.expect("the stream ends").unwrap();
     }
     assert!(revoked.elapsed() < Duration::from_millis(2_500), "{:?}", revoked.elapsed());
-    // What it waited for is not told either.
+    // The waiting request is rejected, too.
     assert_eq!(waits.await.unwrap().status, 401);
     let said = stage.request("POST", "/v1/turns").key(&admin).json(&json!({ "text": "hello" })).send().await;
     assert_eq!(others.until(ended).await.0[0].data["turn"], said.ok()["turn"]);
@@ -291,7 +291,7 @@ async fn a_revoked_key_loses_its_open_streams_s28() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_key_loses_its_running_downloads_s28() {
+async fn a_revoked_key_loses_its_running_downloads() {
     let stage = Stage::keyed().await;
     let (admin, key) = (stage.key("acme", "admin").await, stage.key("acme", "run").await);
     let large = "x".repeat(30 << 20);
@@ -310,7 +310,7 @@ async fn a_revoked_key_loses_its_running_downloads_s28() {
 
     let id = key.strip_prefix("olk_").unwrap().split_at(32).0;
     stage.request("DELETE", &format!("/v1/keys/key_{id}")).key(&admin).send().await.ok();
-    // All that a key holds open ends at once.
+    // Everything that the key holds open ends at once.
     stream.raw().await;
     for download in downloads {
         let (came, whole) = download.rest().await;
@@ -320,7 +320,7 @@ async fn a_revoked_key_loses_its_running_downloads_s28() {
 }
 
 #[tokio::test]
-async fn a_caller_has_so_many_streams_and_no_more_s42() {
+async fn a_caller_has_so_many_streams_and_no_more() {
     let limits = ServerLimits { streams_per_caller: 2, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let open = || stage.request("GET", "/v1/events").stream();
@@ -333,7 +333,7 @@ async fn a_caller_has_so_many_streams_and_no_more_s42() {
 }
 
 #[tokio::test]
-async fn a_caller_that_waits_for_much_at_once_leaves_room_to_others_s42() {
+async fn a_caller_that_waits_for_much_at_once_leaves_room_to_others() {
     let limits = ServerLimits { requests_per_caller: 2, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let key = stage.key("default", "read").await;

@@ -1,4 +1,4 @@
-//! What is put into the database answers from the next input on (R10.2, R10.4).
+//! Configurations in the database: saved changes apply from the next input.
 use crate::stage::{Stage, agent, pay};
 use outlast::Outlast;
 use outlast::configs::{ConfigKind, Configs, StoredConfig};
@@ -10,7 +10,8 @@ use outlast_vocab::{Error, Millis};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Makes an agent of what it and its harness say. One that `pays` has the tool for it, and asks before it does.
+/// An agent factory. Builds an agent from its configuration and its harness. If one of them has `pays`, the
+/// agent has the tool `pay` and asks before it pays.
 struct Sewn;
 
 impl Tailor for Sewn {
@@ -60,7 +61,7 @@ impl Stage {
         self.request("PUT", &format!("/v1/configs/{what}")).json(&body).send().await
     }
 
-    /// What this agent is told first when it answers.
+    /// Returns the system prompt of an agent's next turn.
     async fn told(&self, agent: &str) -> Value {
         let said = json!({ "agent": agent, "text": "hello" });
         let turn = self.post("/v1/turns?wait=20", &said).await.ok()["turn"].clone();
@@ -212,7 +213,7 @@ async fn an_agent_that_is_deleted_answers_no_more_and_keeps_its_versions() {
     assert_eq!((&versions["items"][0]["version"], versions["items"][0].get("body")), (&json!(2), None));
     let differ = stage.get("/v1/configs/agent/clerk/diff?from=1&to=2").await;
     assert_eq!(differ.json()["detail"], "the agent `clerk` was deleted with version 2");
-    // Only if there is none: and there is none.
+    // The condition holds, because the agent was deleted.
     let again = stage.request("PUT", "/v1/configs/agent/clerk").json(&json!({ "system": "Sell again." }));
     assert_eq!(again.header("if-none-match", "*").send().await.header("etag"), Some("\"3\""));
     assert_eq!(stage.told("clerk").await, "Sell again.");

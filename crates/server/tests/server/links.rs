@@ -1,4 +1,4 @@
-//! Links that decide a question for approval (R11.2, S36, S46).
+//! Approval links.
 use crate::client::Answer;
 use crate::stage::{Stage, agent};
 use outlast::OrgId;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-/// Passes on what it is told.
+/// A sink that passes on its outputs.
 struct Ear(mpsc::UnboundedSender<Output>);
 
 impl Sink for Ear {
@@ -31,7 +31,7 @@ impl Sink for Ear {
     }
 }
 
-/// A server that others may not enter without a key, whose agent asks before it pays; and what its sink is told.
+/// A server that requires a key and whose agent asks before it pays, with the outputs of its sink.
 struct Asked {
     stage: Stage,
     told: mpsc::UnboundedReceiver<Output>,
@@ -57,7 +57,7 @@ impl Asked {
         Self { stage, told, _dir: dir }
     }
 
-    /// Has the agent ask, and gives the links of those who are asked.
+    /// Makes the agent ask, and returns the links for the approvers.
     async fn asked(&mut self) -> Vec<Links> {
         let key = self.stage.key("default", "run").await;
         let body = json!({ "session_key": "s", "text": "pay" });
@@ -77,7 +77,7 @@ impl Asked {
         request.bytes("application/x-www-form-urlencoded", form.as_bytes()).send().await
     }
 
-    /// What the turn came to, in a word.
+    /// Returns how the turn ended.
     async fn end(&self) -> Value {
         let key = self.stage.key("default", "run").await;
         let page = self.stage.request("GET", "/v1/sessions?limit=1").key(&key).send().await.ok();
@@ -103,7 +103,7 @@ impl Asked {
     }
 }
 
-/// The page of an error, and the code that it shows.
+/// Checks the status and the code of an error page.
 #[track_caller]
 fn refused(answer: &Answer, status: u16, code: &str) {
     assert_eq!(answer.status, status, "{answer:?}");
@@ -135,7 +135,7 @@ async fn a_link_shows_exactly_what_is_asked_and_only_its_button_decides() {
     assert_eq!(asked.audit().await, []);
     assert_eq!(asked.send("POST", &links.approve).await.status, 200);
     assert_eq!(asked.end().await, json!({ "how": "answered", "text": "paid 5" }));
-    // Where anybody may approve, the sink that got the link answers for who does.
+    // If anyone may approve, the vote is recorded in the name of the sink that got the link.
     assert_eq!(asked.audit().await, [("approval.approve".to_owned(), "service:chat".to_owned())]);
 }
 
@@ -214,7 +214,7 @@ async fn what_is_altered_expired_or_an_agents_opens_nothing() {
             refused(&asked.send(method, &link).await, status, code);
         }
     }
-    // Somebody who is not asked cannot decide, whoever signed the link.
+    // A person who is not an approver cannot decide, even with a validly signed link.
     let eve = ApprovalLink { by: "person:eve".parse().unwrap(), says: Says::Deny, ..mine };
     refused(&asked.send("POST", &signed(&eve)).await, 403, "approval.forbidden");
     assert_eq!(asked.audit().await, []);
@@ -223,7 +223,7 @@ async fn what_is_altered_expired_or_an_agents_opens_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_other_sites_cannot_press_the_button_s33() {
+async fn pages_of_other_sites_cannot_press_the_button() {
     let mut asked = Asked::new(Ask::default()).await;
     let links = asked.asked().await.remove(0);
     let path = links.approve.strip_prefix("https://agents.example").unwrap();

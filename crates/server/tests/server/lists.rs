@@ -1,4 +1,4 @@
-//! Every list of the document is read to its end, page by page.
+//! Pagination: reads every list of the OpenAPI document to its end.
 use crate::stage::{self, Stage};
 use outlast::sink::{Outlet, Output, Sink};
 use outlast::vocab::rate::{Rate, Span};
@@ -6,7 +6,7 @@ use outlast::vocab::{Error, Kind};
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
 
-/// Takes nothing, for good.
+/// A sink that rejects everything permanently.
 struct Wall;
 
 impl Sink for Wall {
@@ -19,7 +19,7 @@ impl Sink for Wall {
     }
 }
 
-/// Waits until everything that is to be delivered was given up.
+/// Waits until all deliveries were given up.
 async fn given_up(stage: &Stage) {
     loop {
         let sinks = stage.get("/v1/sinks").await.ok();
@@ -31,10 +31,10 @@ async fn given_up(stage: &Stage) {
     }
 }
 
-/// Three of everything that is listed.
+/// Creates three of everything that is listed.
 async fn furnished(stage: &Stage) -> String {
     for name in ["ann", "bob", "cid"] {
-        // Approved for the session: a grant, and a call under every rate.
+        // Approving for the session creates a grant, and the call counts against every rate.
         stage.park(name, "pay joe").await;
         let pending = stage.get("/v1/approvals").await.ok();
         let path = format!("/v1/approvals/{}", pending["items"][0]["id"].as_str().unwrap());
@@ -64,7 +64,7 @@ async fn furnished(stage: &Stage) -> String {
     session
 }
 
-/// Every list of the document that has pages with a `next`.
+/// Returns every list of the OpenAPI document with a `next` cursor.
 fn lists() -> Vec<String> {
     let document = serde_json::to_value(outlast_server::document()).unwrap();
     let paths = document["paths"].as_object().unwrap().iter();
@@ -73,7 +73,7 @@ fn lists() -> Vec<String> {
         let get = &item["get"];
         let names: Vec<&str> =
             get["parameters"].as_array().into_iter().flatten().filter_map(|of| of["name"].as_str()).collect();
-        // Events go on with a number, and the wires as their providers do.
+        // Events continue from a number, and the compatible APIs paginate like their providers.
         if !names.contains(&"limit") || path.ends_with("/events") || !path.starts_with("/v1/") {
             continue;
         }
@@ -119,7 +119,7 @@ async fn every_list_of_the_document_is_walked_to_its_end_one_entry_at_a_time() {
         let whole = whole["items"].as_array().unwrap().clone();
         assert!(whole.len() >= 3, "{list}: {whole:?}");
         let mut walked = walked(&stage, &path).await;
-        // Pages of messages begin with the newest.
+        // Pages of messages start with the newest.
         if list.ends_with("/messages") {
             walked.reverse();
         }
@@ -153,7 +153,7 @@ async fn what_is_said_between_two_pages_of_messages_hides_nothing_of_the_next_an
     let session = stage.park("ann", "pay joe").await["session"].as_str().unwrap().to_owned();
     let path = format!("/v1/sessions/{session}/messages?limit=1");
     let said = |page: &Value| page["items"][0]["text"].as_str().unwrap().to_owned();
-    // Its turn is not over.
+    // The turn has not ended.
     let first = stage.get(&path).await.ok();
     let all = stage.get(&format!("/v1/sessions/{session}/messages")).await.ok()["items"].clone();
     assert_eq!(first["items"][0], all[3]);
@@ -165,7 +165,7 @@ async fn what_is_said_between_two_pages_of_messages_hides_nothing_of_the_next_an
     assert_eq!(said(&second), "pay joe");
     let third = stage.get(&on(&second)).await.ok();
     assert_eq!(said(&third), "Reply to hello.");
-    // The head goes back behind what is read.
+    // Rewind the head to before the messages that were read.
     let rewind = json!({ "to": all[0]["seq"] });
     stage.post(&format!("/v1/sessions/{session}/rewind"), &rewind).await.ok();
     let last = stage.get(&on(&third)).await.ok();

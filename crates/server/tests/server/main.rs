@@ -1,4 +1,4 @@
-//! The server over real sockets, on a real file.
+//! Tests of the server over real sockets, with a database file.
 mod access;
 mod archive;
 mod bypass;

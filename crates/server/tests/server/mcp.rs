@@ -1,5 +1,5 @@
-//! Sessions of MCP clients: whose they are, and how many (S35, S41, S42). What clients do in them is tried with the official SDK
-//! (`crates/cli/tests/cli/mcp_server.rs`).
+//! Sessions of MCP clients: ownership and limits. `crates/cli/tests/cli/mcp_server.rs` tests with the
+//! official SDK what clients do in them.
 use crate::client::{Answer, Request};
 use crate::stage::{Stage, agent};
 use outlast::prelude::*;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The revision in which every request says all that is to be known of its client.
+/// The revision in which every request contains all information about its client.
 const NEWEST: &str = "2026-07-28";
 
 fn hello() -> Value {
@@ -26,12 +26,12 @@ fn post(stage: &Stage, body: &Value) -> Request {
     stage.request("POST", "/mcp").json(body).header("accept", "application/json, text/event-stream")
 }
 
-/// What the agent answers to a call with these arguments, by a client whose person can be asked.
+/// Calls the agent with these arguments, as a client that supports elicitation, and returns the result.
 async fn called(stage: &Stage, arguments: &Value) -> Value {
     call_with(stage, arguments, &json!({})).send().await.mcp()
 }
 
-/// The same as a request, with more of `_meta`.
+/// Returns the same call as a request, with additional `_meta`.
 fn call_with(stage: &Stage, arguments: &Value, meta: &Value) -> Request {
     let mut meta = meta.clone();
     meta["io.modelcontextprotocol/protocolVersion"] = json!(NEWEST);
@@ -42,12 +42,12 @@ fn call_with(stage: &Stage, arguments: &Value, meta: &Value) -> Request {
     request.header("mcp-method", "tools/call").header("mcp-name", "assistant")
 }
 
-/// The text of a result.
+/// Returns the text of a result.
 fn text(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap()
 }
 
-/// A model that is never asked.
+/// A model that is never called.
 fn silent() -> Rehearsal {
     let script: Script = "any\nsay Nothing.".parse().unwrap();
     Rehearsal::scripted(script, Arc::new(SystemClock))
@@ -58,7 +58,7 @@ fn session(answer: &Answer) -> String {
 }
 
 #[tokio::test]
-async fn a_session_of_the_protocol_is_for_whoever_opened_it_s35() {
+async fn a_session_of_the_protocol_is_for_whoever_opened_it() {
     let stage = Stage::keyed().await;
     let (acme, bolt) = (stage.key("acme", "admin").await, stage.key("bolt", "admin").await);
     let opened = session(&post(&stage, &hello()).key(&acme).send().await);
@@ -79,14 +79,14 @@ async fn a_session_of_the_protocol_is_for_whoever_opened_it_s35() {
 }
 
 #[tokio::test]
-async fn there_are_so_many_sessions_of_the_protocol_and_no_more_s42() {
+async fn there_are_so_many_sessions_of_the_protocol_and_no_more() {
     let limits = ServerLimits { mcp_sessions: 2, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let first = session(&post(&stage, &hello()).send().await);
     assert_eq!(post(&stage, &hello()).send().await.status, 200);
     let refused = post(&stage, &hello()).send().await;
     assert_eq!((refused.status, refused.code().as_str()), (503, "server.busy"));
-    // Who opens none is not held up.
+    // Requests that open no session are not limited.
     let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
     assert!(![429, 503].contains(&post(&stage, &ping).send().await.status));
     let left = stage.request("DELETE", "/mcp").header("mcp-session-id", &first).send().await;
@@ -96,7 +96,7 @@ async fn there_are_so_many_sessions_of_the_protocol_and_no_more_s42() {
 }
 
 #[tokio::test]
-async fn a_caller_has_so_many_sessions_of_the_protocol_and_leaves_some_to_others_s42() {
+async fn a_caller_has_so_many_sessions_of_the_protocol_and_leaves_some_to_others() {
     let limits = ServerLimits { mcp_sessions_per_caller: 1, ..ServerLimits::default() };
     let stage = Stage::keyed_with(limits).await;
     let (acme, bolt) = (stage.key("acme", "admin").await, stage.key("bolt", "admin").await);
@@ -109,7 +109,7 @@ async fn a_caller_has_so_many_sessions_of_the_protocol_and_leaves_some_to_others
 }
 
 #[tokio::test]
-async fn an_answer_that_may_be_a_stream_counts_as_one_s42() {
+async fn an_answer_that_may_be_a_stream_counts_as_one() {
     let limits = ServerLimits { streams_per_caller: 1, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let stream = stage.request("GET", "/v1/events").stream().await;
@@ -120,7 +120,7 @@ async fn an_answer_that_may_be_a_stream_counts_as_one_s42() {
 }
 
 #[tokio::test]
-async fn messages_of_mcp_clients_are_held_to_the_limits_of_bodies_s41() {
+async fn messages_of_mcp_clients_are_held_to_the_limits_of_bodies() {
     let limits = ServerLimits { body_bytes: 1_000, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "x".repeat(2_000) });

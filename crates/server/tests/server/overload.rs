@@ -1,4 +1,4 @@
-//! More than the server can do: it says so, keeps what it took, and does not grow (G22).
+//! Overload: the server rejects excess requests, keeps what it accepted, and does not grow.
 use crate::stage::{Stage, agent};
 use outlast::vocab::Limits;
 use outlast::vocab::record::End;
@@ -12,20 +12,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Clients; ten times as many as there are connections.
+/// The number of clients, ten times the number of connections.
 const CLIENTS: usize = 320;
 
-/// What a large body has beside its few words.
+/// The size of a padded body.
 const PADDING: usize = 1 << 20;
 
-/// Memory of this process, in bytes.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// The status and the body of an answer; none if the connection was closed without one.
+/// Returns the status and body of an answer, or 0 if the connection was closed without one.
 fn post(address: SocketAddr, body: &[u8]) -> std::io::Result<(u16, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
@@ -35,7 +35,7 @@ fn post(address: SocketAddr, body: &[u8]) -> std::io::Result<(u16, String)> {
         body.len()
     );
     stream.write_all(head.as_bytes())?;
-    // Who is turned away is told so before everything was sent.
+    // A rejected client gets its answer before the whole body is sent, so writing may fail.
     let _ = stream.write_all(body);
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer);
@@ -44,7 +44,7 @@ fn post(address: SocketAddr, body: &[u8]) -> std::io::Result<(u16, String)> {
     Ok((status.unwrap_or(0), body))
 }
 
-/// What clients were told.
+/// The answers that clients got.
 #[derive(Default)]
 struct Told {
     statuses: BTreeMap<(u16, String), usize>,
@@ -69,7 +69,7 @@ fn client(number: usize, address: SocketAddr, until: Instant, told: &Mutex<Told>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_ten_times_the_load_what_is_too_much_is_refused_and_nothing_that_was_taken_is_lost_g22() {
+async fn at_ten_times_the_load_what_is_too_much_is_refused_and_nothing_that_was_taken_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Limits { queued_inputs: 4, ..Limits::default() };
     let builder = agent(&dir.path().join("outlast.db")).limits(queue);
@@ -116,16 +116,16 @@ async fn at_ten_times_the_load_what_is_too_much_is_refused_and_nothing_that_was_
         let end = stage.outlast.runtime().outcome(*turn).await.unwrap();
         assert!(matches!(end, End::Answered { .. }), "{turn}: {end:?}");
     }
-    // The clients have a quarter of that for their own bodies.
+    // A quarter of this limit is for the bodies of the clients, which run in this process.
     let grown = most.load(Ordering::SeqCst).saturating_sub(before) >> 20;
     assert!(grown < 256, "{grown} MiB, {statuses:?}");
-    // Whoever comes later finds the server as it was.
+    // Afterwards, the server works as before.
     assert_eq!(stage.say("later", "hello").await["end"]["how"], "answered");
     stage.stop().await;
 }
 
 #[tokio::test]
-async fn an_input_too_many_for_a_session_is_told_to_come_again_and_nothing_of_it_is_kept_g22() {
+async fn an_input_too_many_for_a_session_is_told_to_come_again_and_nothing_of_it_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Limits { queued_inputs: 2, ..Limits::default() };
     let builder = agent(&dir.path().join("outlast.db")).limits(queue);
@@ -143,7 +143,7 @@ async fn an_input_too_many_for_a_session_is_told_to_come_again_and_nothing_of_it
 }
 
 #[tokio::test]
-async fn a_connection_too_many_is_told_to_come_again_and_the_others_are_answered_g22() {
+async fn a_connection_too_many_is_told_to_come_again_and_the_others_are_answered() {
     let limits = ServerLimits { connections: 2, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let waits = || tokio::spawn(stage.request("GET", "/v1/events?wait=3").send());
@@ -164,7 +164,7 @@ async fn a_connection_too_many_is_told_to_come_again_and_the_others_are_answered
     stage.stop().await;
 }
 
-/// Connects, and sends this much of a request.
+/// Connects, and sends part of a request.
 fn connected(address: SocketAddr, sent: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -174,7 +174,8 @@ fn connected(address: SocketAddr, sent: &[u8]) -> TcpStream {
 
 #[tokio::test]
 async fn idle_connections_make_room_for_new_clients() {
-    // Idle connections would be closed only after an hour, and a busy machine may need more than a second to close one.
+    // Timeouts must not close the idle connections, so theirs is an hour. A busy machine may need more than a
+    // second to close one.
     let limits = ServerLimits {
         connections: 8,
         connection_wait: Duration::from_secs(20),
@@ -184,7 +185,7 @@ async fn idle_connections_make_room_for_new_clients() {
     let stage = Stage::with(|door| door, limits).await;
     let address = stage.address;
     let whole = format!("GET /health/live HTTP/1.1\r\nhost: {address}\r\n\r\n").into_bytes();
-    // Some say nothing, some stop within a head, some were answered and are kept alive.
+    // Some send nothing, some send part of a head, and some were answered and kept alive.
     let mut kept: Vec<TcpStream> = Vec::new();
     for number in 0..24 {
         let sent = match number % 3 {
@@ -199,7 +200,7 @@ async fn idle_connections_make_room_for_new_clients() {
         assert_eq!(stage.get("/v1/sessions").await.status, 200);
     }
     assert!(began.elapsed() < Duration::from_secs(20), "took {:?}", began.elapsed());
-    // The one that has been idle for longest was closed.
+    // The longest idle connection was closed.
     assert_eq!(kept[0].read(&mut [0; 1]).unwrap(), 0);
     stage.stop().await;
 }
@@ -242,7 +243,7 @@ async fn ambiguous_requests_are_refused() {
         let alone = ask(request.clone()).await.unwrap();
         assert!(alone.starts_with(&format!("HTTP/1.1 {status} ")), "{alone}");
         assert!(alone.contains(detail), "{alone}");
-        // Behind other requests, those are answered first.
+        // Requests before it are answered first.
         let behind = ask(format!("{live}{live}{request}")).await.unwrap();
         let statuses: Vec<&str> = behind.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
         assert_eq!(statuses, ["200", "200", &status.to_string()], "{behind}");
@@ -251,7 +252,7 @@ async fn ambiguous_requests_are_refused() {
 }
 
 #[tokio::test]
-async fn a_request_too_many_is_told_to_come_again_and_whether_the_server_is_alive_is_told_always_g22() {
+async fn a_request_too_many_is_told_to_come_again_and_whether_the_server_is_alive_is_told_always() {
     let limits = ServerLimits { requests_at_once: 1, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let waiting = tokio::spawn(stage.request("GET", "/v1/events?wait=2").send());

@@ -1,4 +1,4 @@
-//! How many requests a key may send, and what answers say of it (S31, S42).
+//! Rate limits of keys, and the headers that report them.
 use crate::stage::Stage;
 use outlast_vocab::limits::ServerLimits;
 use std::num::NonZeroU32;
@@ -20,7 +20,7 @@ async fn a_key_that_sends_too_much_is_told_when_to_come_again_and_others_are_not
     let pause: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=30).contains(&pause), "{pause}");
     assert!(refused.header("ratelimit").unwrap().starts_with("\"requests\";r=0;"));
-    // Who comes without a key has a quota of their own.
+    // Callers without a key have a separate quota.
     assert_eq!(stage.get("/v1/sessions").await.status, 200);
 }
 
@@ -31,7 +31,7 @@ async fn a_server_without_a_quota_says_nothing_of_one() {
     assert_eq!((answer.header("ratelimit"), answer.header("ratelimit-policy")), (None, None));
 }
 
-/// Keys that open nothing, each for a reason of its own.
+/// Returns four keys that are invalid for different reasons.
 async fn wrong_keys(stage: &Stage) -> [String; 4] {
     let good = stage.key("acme", "read").await;
     let (id, secret) = good.split_at("olk_".len() + 32);
@@ -44,7 +44,7 @@ async fn wrong_keys(stage: &Stage) -> [String; 4] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_tries_many_keys_is_told_to_wait_and_good_ones_come_in_all_the_same_s31() {
+async fn an_address_that_tries_many_keys_is_told_to_wait_and_good_ones_come_in_all_the_same() {
     let limits =
         ServerLimits { wrong_keys_per_minute: NonZeroU32::new(8).unwrap(), ..ServerLimits::default() };
     let stage = Stage::with(|door| outlast_server::Door { without_key: None, ..door }, limits).await;
@@ -65,13 +65,13 @@ async fn an_address_that_tries_many_keys_is_told_to_wait_and_good_ones_come_in_a
         assert!((1..=8).contains(&pause), "{pause}");
     }
     assert_eq!(ask(&good).await.status, 200);
-    // Who brings no key guesses nothing.
+    // A request without a key is not an attempt to guess one.
     assert_eq!(stage.get("/v1/sessions").await.status, 401);
     stage.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_long_the_answer_takes_does_not_tell_whether_a_key_is_there_s31() {
+async fn how_long_the_answer_takes_does_not_tell_whether_a_key_is_there() {
     let stage = Stage::keyed().await;
     let [known, unknown, ..] = wrong_keys(&stage).await;
     let (mut of_known, mut of_unknown) = (Vec::new(), Vec::new());

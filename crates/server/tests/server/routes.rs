@@ -1,4 +1,4 @@
-//! Each route does what it says.
+//! Tests of single routes.
 use crate::stage::{Stage, agent};
 use expect_test::expect_file;
 use outlast::vocab::policy::{Ask, Decision, Point, Policy, Rule};
@@ -30,7 +30,8 @@ fn operations_have_names_of_their_own_and_every_answer_is_described() {
     }
 }
 
-/// Two types of one name would be one in the document, and one of two answers would be told wrongly.
+/// Types with the same name would share one schema in the OpenAPI document, so one of their routes would be
+/// wrong.
 #[test]
 fn types_of_the_document_have_names_of_their_own() {
     fn sources(dir: &Path, found: &mut Vec<String>) {

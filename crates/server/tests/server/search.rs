@@ -1,4 +1,4 @@
-//! Messages by their words, what a model is shown, and what sessions and questions cost.
+//! Full-text search, the context of a model, and the costs of sessions and approvals.
 use crate::stage::Stage;
 use serde_json::{Value, json};
 
@@ -31,14 +31,14 @@ async fn messages_are_found_by_their_words_in_all_sessions_or_in_one() {
     let first = stage.get("/v1/search?q=invoice&limit=3").await.ok();
     let next = format!("/v1/search?q=invoice&limit=3&cursor={}", first["next"].as_str().unwrap());
     assert_eq!(excerpts(&stage.get(&next).await.ok()), ["user: the invoice of Bern"]);
-    // What the index would take for a command is words.
+    // Operators of the search index are plain words here.
     assert_eq!(excerpts(&stage.get("/v1/search?q=invoice+OR+nothing").await.ok()), [""; 0]);
     assert_eq!(stage.get("/v1/search?q=%22%2A").await.code(), "input.invalid");
     assert_eq!(stage.get("/v1/search").await.code(), "input.invalid");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_finds_messages_of_another_organisation_s35() {
+async fn nobody_finds_messages_of_another_organisation() {
     let stage = Stage::keyed().await;
     let (ours, theirs) = (stage.key("acme", "run").await, stage.key("other", "run").await);
     let body = json!({ "session_key": "s", "text": "a canary" });

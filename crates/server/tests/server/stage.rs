@@ -1,4 +1,4 @@
-//! A server on a file, with an agent that has something of everything.
+//! A test server on a database file, with an agent that covers all features.
 use crate::client::{Answer, Request};
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
@@ -46,7 +46,7 @@ async fn hang() -> Result<String, Error> {
     std::future::pending().await
 }
 
-/// A server that runs.
+/// A running server.
 pub(crate) struct Stage {
     pub(crate) outlast: Outlast,
     pub(crate) address: SocketAddr,
@@ -56,17 +56,17 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// On a fresh file. Who comes without a key is `person:ann` of the default organisation.
+    /// Starts on a new file. Callers without a key are `person:ann` of the default organisation.
     pub(crate) async fn new() -> Self {
         Self::with(|door| door, ServerLimits::default()).await
     }
 
-    /// With keys alone, of which any number may be wrong.
+    /// Requires keys, with no limit on invalid ones.
     pub(crate) async fn keyed() -> Self {
         Self::keyed_with(ServerLimits::default()).await
     }
 
-    /// The same with these limits.
+    /// Like [`Stage::keyed`], with these limits.
     pub(crate) async fn keyed_with(limits: ServerLimits) -> Self {
         let limits = ServerLimits { wrong_keys_per_minute: NonZeroU32::MAX, ..limits };
         let dir = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ impl Stage {
         Self { dir: Some(dir), ..Self::built(builder, door, limits).await }
     }
 
-    /// Stops a turn in the middle of a call, so that nobody knows how that went.
+    /// Cancels a turn during a call, so that the outcome of the call is unknown.
     pub(crate) async fn lose_a_call(&self, key: Option<&str>) {
         let request = |method: &str, path: &str| {
             let request = self.request(method, path);
@@ -98,12 +98,12 @@ impl Stage {
         Self { dir: Some(dir), ..Self::on(&path, door, limits).await }
     }
 
-    /// On a file that may be there.
+    /// Starts on a file that may exist.
     pub(crate) async fn on(path: &Path, door: impl FnOnce(Door) -> Door, limits: ServerLimits) -> Self {
         Self::built(agent(path), door, limits).await
     }
 
-    /// With a runtime that is built like this.
+    /// Starts with this runtime.
     pub(crate) async fn built(
         builder: outlast::Builder,
         door: impl FnOnce(Door) -> Door,
@@ -112,7 +112,7 @@ impl Stage {
         Self::serving(builder, |server| server.door(door).limits(limits)).await
     }
 
-    /// With a server that is set up like this.
+    /// Starts with a server that `set_up` configures.
     pub(crate) async fn serving(builder: outlast::Builder, set_up: impl FnOnce(Server) -> Server) -> Self {
         let outlast = builder.start().await.unwrap();
         let ann = Access::to(outlast::OrgId::DEFAULT).by("person:ann".parse().unwrap());
@@ -127,7 +127,7 @@ impl Stage {
         self.dir.as_ref().map(|dir| dir.path().join("outlast.db")).unwrap_or_default()
     }
 
-    /// Stops the server and its worker, and gives back what keeps the file.
+    /// Stops the server and its worker. Returns the directory of the file.
     pub(crate) async fn stop(self) -> Option<TempDir> {
         let Self { outlast, stop, task, dir, .. } = self;
         drop(stop);
@@ -148,12 +148,12 @@ impl Stage {
         self.request("POST", path).json(body).send().await
     }
 
-    /// Sends an input to the session with a key and waits for its end; gives the receipt.
+    /// Sends an input to the session with this key, waits for the end of the turn, and returns the receipt.
     pub(crate) async fn say(&self, session: &str, text: &str) -> Value {
         self.post("/v1/turns?wait=20", &json!({ "session_key": session, "text": text })).await.ok()
     }
 
-    /// Sends an input that does not end by itself, and waits until its session holds still.
+    /// Sends an input whose turn waits, and returns when its session is parked.
     pub(crate) async fn park(&self, session: &str, text: &str) -> Value {
         let receipt = self.post("/v1/turns", &json!({ "session_key": session, "text": text })).await.ok();
         let path = format!("/v1/sessions/{}", receipt["session"].as_str().unwrap());
@@ -166,7 +166,7 @@ impl Stage {
         }
     }
 
-    /// A key with these scopes, in an organisation.
+    /// Creates a key with these scopes in an organisation.
     pub(crate) async fn key(&self, org: &str, scopes: &str) -> String {
         let operator = self.outlast.operator();
         let runtime = operator.runtime();
@@ -179,12 +179,12 @@ impl Stage {
     }
 }
 
-/// The same with a tool that comes to no end.
+/// Returns the agent of the tests, with a tool that never ends.
 pub(crate) fn with_hang(path: &Path) -> outlast::Builder {
     agent(path).tool(hang)
 }
 
-/// The agent of the tests, on a file.
+/// Returns the agent of the tests, on a file.
 pub(crate) fn agent(path: &Path) -> outlast::Builder {
     let script: Script = SCRIPT.parse().unwrap();
     let ask = Decision::Ask(Ask::default());

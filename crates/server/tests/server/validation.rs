@@ -1,4 +1,4 @@
-//! Schemas of callers that would take too long are refused with the input.
+//! Schemas from callers that would take too long to validate against are rejected with the input.
 use crate::stage::Stage;
 use serde_json::{Map, Value, json};
 

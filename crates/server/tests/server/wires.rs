@@ -1,4 +1,4 @@
-//! What wires of other providers share; their official clients are played in `cli/tests`.
+//! Behaviour that all compatible APIs share. `cli/tests` runs the official clients.
 use crate::stage::{Stage, agent};
 use outlast_ports::hook::{AfterModel, HookAt, Point};
 use outlast_vocab::hook::{HookCall, ReplyPatch};
@@ -11,7 +11,7 @@ async fn a_client_that_cannot_come_without_a_key_may_send_any_where_nobody_needs
     let stage = Stage::new().await;
     let models = |key: &str| stage.request("GET", "/openai/v1/models").key(key).send();
     assert_eq!(models("none").await.ok()["data"][0]["id"], "assistant");
-    // One that looks like ours has to be one, and our own API takes nothing else.
+    // A key with our prefix must be valid, and the native API accepts no other keys.
     assert_eq!(models("olk_7").await.status, 401);
     assert_eq!(stage.request("GET", "/v1/agents").key("none").send().await.status, 401);
     stage.stop().await;
@@ -112,7 +112,7 @@ async fn wire_request_fails_when_its_provider_stays_down() {
         let answer = stage.post(path, &body).await;
         assert_eq!((answer.status, answer.header("x-should-retry")), (400, Some("false")), "{path}");
     }
-    // A turn of our own API waits for its provider.
+    // A turn of the native API waits for its provider.
     let turn = stage.post("/v1/turns", &json!({ "session_key": "ann", "text": "down" })).await.json();
     let why = loop {
         let why = stage.get(&format!("/v1/turns/{}/why", text(&turn["turn"]))).await.ok();

@@ -1,4 +1,5 @@
-//! How a value looks in a column, and back. What does not fit back is damage.
+//! Converts values to columns and back. A column that cannot be converted back means that the database is
+//! corrupt.
 use outlast_ports::filed::Lies;
 use outlast_ports::orgs::Org;
 use outlast_ports::rate::RateView;
@@ -25,33 +26,33 @@ use serde::de::DeserializeOwned;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// An id: 16 bytes that sort as the id does.
+/// Encodes an id: 16 bytes in the same order as the id.
 pub(super) fn id(raw: u128) -> [u8; 16] {
     raw.to_be_bytes()
 }
 
-/// A count or a time. Columns end at 2⁶³ − 1, which is later than any time and more than any count that comes true, but
-/// "no limit" and "never" are said with larger numbers.
+/// Encodes a count or a time. Columns end at 2⁶³ − 1, which is larger than any real count or time. Larger
+/// numbers mean "no limit" or "never".
 pub(super) fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A time that something took, in microseconds.
+/// Encodes a duration, in microseconds.
 pub(super) fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// A number of rows.
+/// Encodes a number of rows.
 pub(super) fn limit(rows: usize) -> i64 {
     i64::try_from(rows).unwrap_or(i64::MAX)
 }
 
-/// The two columns of a record's address.
+/// Encodes the position of a record, as two columns.
 pub(super) fn node(node: Option<Node>) -> (Option<i64>, Option<i64>) {
     (node.map(|node| node.session.0), node.map(|node| whole(node.seq.0)))
 }
 
-/// The state of a session. The schema's indexes and the statements name these numbers.
+/// Encodes the state of a session. The schema's indexes and the statements contain these numbers.
 pub(super) fn session_state(state: SessionState) -> i64 {
     match state {
         SessionState::Idle => 0,
@@ -62,7 +63,7 @@ pub(super) fn session_state(state: SessionState) -> i64 {
     }
 }
 
-/// Whether a session is on trial. The schema's index and the statements name these numbers.
+/// Encodes the trial state of a session. The schema's index and the statements contain these numbers.
 pub(super) fn trial(trial: Trial) -> i64 {
     match trial {
         Trial::No => 0,
@@ -72,7 +73,7 @@ pub(super) fn trial(trial: Trial) -> i64 {
     }
 }
 
-/// The state of a turn. The schema's indexes and the statements name these numbers.
+/// Encodes the state of a turn. The schema's indexes and the statements contain these numbers.
 pub(super) fn turn_state(state: TurnState) -> i64 {
     match state {
         TurnState::Queued => 0,
@@ -81,12 +82,12 @@ pub(super) fn turn_state(state: TurnState) -> i64 {
     }
 }
 
-/// Whose the messages of a session are, as the index of words has it.
+/// Returns the owner of a session's messages, as in the full-text index.
 pub(super) fn place(session: &SessionRow) -> String {
     crate::schema::place(session.org.to_u128(), session.no.0)
 }
 
-/// How an input is delivered.
+/// Encodes how an input is delivered.
 pub(super) fn delivery(delivery: Delivery) -> i64 {
     match delivery {
         Delivery::Next => 0,
@@ -177,7 +178,7 @@ macro_rules! key {
     };
 }
 
-/// The columns of what was done, in the order that [`read_act`] takes them.
+/// The columns of an audit entry, in the order that [`read_act`] takes them.
 macro_rules! act {
     ($rest:literal) => {
         concat!("SELECT no, at, org, principal, act, subject, detail FROM audit ", $rest)
@@ -213,7 +214,8 @@ pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow> {
     })
 }
 
-/// How the last turn of a session ended. An end that this program does not know is none: another program wrote it.
+/// Reads how the last turn of a session ended. Returns `None` for an end that only another version of the
+/// program knows.
 fn read_last_ended(row: &Row<'_>, at: usize) -> Result<Option<LastEnded>> {
     let (turn, end) = (row.get::<_, Option<i64>>(at)?, row.get::<_, Option<String>>(at + 1)?);
     let end = end.as_deref().and_then(EndKind::from_name);
@@ -341,7 +343,7 @@ pub(super) fn read_outgoing(row: &Row<'_>) -> Result<DeliveryRow> {
     })
 }
 
-/// Everything of a purse.
+/// The columns of a budget account.
 macro_rules! purse {
     ($rest:literal) => {
         concat!("SELECT name, budget, spent, held, lost, standing, org, brought FROM purses ", $rest)
@@ -369,7 +371,7 @@ pub(super) fn read_purse(row: &Row<'_>) -> Result<PurseRow> {
     })
 }
 
-/// Everything of a rate.
+/// The columns of a rate limit.
 macro_rules! rate {
     ($rest:literal) => {
         concat!(
@@ -407,7 +409,7 @@ pub(super) fn read_vote(row: &Row<'_>) -> Result<VoteRow> {
     Ok(VoteRow { turn: TurnNo(row.get(0)?), key: read_json(row, 1)?, vote })
 }
 
-/// Everything of a question whose people are told again.
+/// The columns of an approval notice.
 macro_rules! notice {
     ($rest:literal) => {
         concat!("SELECT turn, key, since, ask, reminded, escalated, due_at FROM notices ", $rest)
@@ -426,7 +428,7 @@ pub(super) fn read_notice(row: &Row<'_>) -> Result<NoticeRow> {
     })
 }
 
-/// Everything of a payment that is owed.
+/// The columns of a payment that its authority has not accepted.
 macro_rules! owed {
     ($rest:literal) => {
         concat!("SELECT turn, payment, since, attempts, due_at, failure FROM owed ", $rest)
@@ -445,7 +447,7 @@ pub(super) fn read_owed(row: &Row<'_>) -> Result<OwedRow> {
     })
 }
 
-/// Everything of an approval for the rest of a session.
+/// The columns of a grant.
 macro_rules! grant {
     ($rest:literal) => {
         concat!("SELECT id, session, form, tool, rule, labels, granters, at FROM grants ", $rest)
@@ -466,7 +468,7 @@ pub(super) fn read_grant(row: &Row<'_>) -> Result<GrantRow> {
     })
 }
 
-/// The kind of a wait, as its JSON spells it.
+/// Returns the name of a wait kind in JSON.
 pub(super) fn wait_kind(kind: WaitKind) -> String {
     match serde_json::to_value(kind) {
         Ok(serde_json::Value::String(kind)) => kind,
@@ -504,7 +506,7 @@ pub(super) fn read_act(row: &Row<'_>) -> Result<AuditRow> {
     })
 }
 
-/// A value that is kept as the text it is written as.
+/// Reads a value that is stored in its text form.
 fn read_word<T: FromStr<Err = Error>>(row: &Row<'_>, column: usize) -> Result<T> {
     let text = row.get_ref(column)?.as_str()?;
     text.parse()
@@ -538,14 +540,14 @@ pub(super) fn read_hash(row: &Row<'_>, column: usize) -> Result<Hash> {
     row.get(column).map(Hash::from_bytes)
 }
 
-/// The address of a record in this column and the next.
+/// Reads the position of a record from this column and the next.
 pub(super) fn read_node(row: &Row<'_>, column: usize) -> Result<Option<Node>> {
     let session: Option<i64> = row.get(column)?;
     let seq = read_perhaps(row, column + 1)?;
     Ok(session.zip(seq).map(|(session, seq)| Node { session: SessionNo(session), seq: Seq(seq) }))
 }
 
-/// A value that is kept as JSON.
+/// Reads a value that is stored as JSON.
 pub(super) fn read_json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> Result<T> {
     let text = row.get_ref(column)?.as_str()?;
     serde_json::from_str(text)

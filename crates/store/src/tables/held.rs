@@ -1,16 +1,16 @@
-//! Rows of sessions and turns as they stand in the tables, so that the writer need not read what it just wrote.
+//! A cache of session and turn rows, so that the writer does not read what it has just written.
 //!
-//! They hold inside one connection as long as nobody else writes the file and nothing that it wrote is undone; the
-//! writer empties them when either happens.
+//! The rows are valid on one connection, as long as no other process writes the file and no write is rolled
+//! back. The writer clears the cache when either happens.
 use outlast_ports::rows::{SessionNo, SessionRow, TurnNo, TurnRow};
 use outlast_vocab::SessionId;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Rows that are held of each kind; beyond that all are let go, and those that are still in use come back.
+/// The most rows of each kind. When the cache is full, it is cleared, and rows in use are read again.
 const MOST: usize = 1_024;
 
-/// The rows that a writer holds.
+/// The cache of a writer.
 #[derive(Default)]
 pub(crate) struct Held {
     rows: RefCell<Kept>,
@@ -24,28 +24,28 @@ struct Kept {
 }
 
 impl Held {
-    /// Lets go of everything.
+    /// Clears the cache.
     pub(crate) fn clear(&self) {
         *self.rows.borrow_mut() = Kept::default();
     }
 
-    /// A session, if it is held.
+    /// Returns a cached session.
     pub(super) fn session(&self, no: SessionNo) -> Option<SessionRow> {
         self.rows.borrow().sessions.get(&no).cloned()
     }
 
-    /// A session by its id, if it is held.
+    /// Returns a cached session by its id.
     pub(super) fn session_by_id(&self, id: SessionId) -> Option<SessionRow> {
         let rows = self.rows.borrow();
         rows.sessions.get(rows.numbers.get(&id)?).cloned()
     }
 
-    /// A turn, if it is held.
+    /// Returns a cached turn.
     pub(super) fn turn(&self, no: TurnNo) -> Option<TurnRow> {
         self.rows.borrow().turns.get(&no).cloned()
     }
 
-    /// Holds a session as it was just read or written.
+    /// Caches a session that was just read or written.
     pub(super) fn put_session(&self, row: &SessionRow) {
         let mut rows = self.rows.borrow_mut();
         if rows.sessions.len() >= MOST {
@@ -56,7 +56,8 @@ impl Held {
         rows.sessions.insert(row.no, row.clone());
     }
 
-    /// Holds a turn as it was just read or written. One that has ended will hardly be asked for again.
+    /// Caches a turn that was just read or written. An ended turn is removed, because it is rarely read
+    /// again.
     pub(super) fn put_turn(&self, row: &TurnRow) {
         let mut rows = self.rows.borrow_mut();
         if row.ended.is_some() {

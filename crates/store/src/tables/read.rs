@@ -1,4 +1,4 @@
-//! Reads rows.
+//! Reads rows: the implementation of `ReadRows`.
 use super::column::{self, id, limit, whole};
 use super::{Held, Tables};
 use crate::error::failure;
@@ -24,7 +24,7 @@ use outlast_vocab::{Error, Hash, Millis};
 use rusqlite::{MAIN_DB, Row, params};
 use std::ops::Range;
 
-// A state stands in its statement, because only then SQLite sees that an index over that state serves it.
+// The state is a literal in each statement, because SQLite uses a partial index only then.
 pub(super) const BY_KEY: &str = column::session!("WHERE org = ?1 AND key = ?2");
 pub(super) const SESSIONS_OF: &str = column::session!("WHERE org = ?1 AND no < ?2 ORDER BY no DESC LIMIT ?3");
 const IDLE: &str = column::session!("WHERE state = 0 AND no > ?1 ORDER BY no LIMIT ?2");
@@ -51,7 +51,7 @@ pub(super) const DELIVERIES_TAKEN: &str = column::outgoing!(
 );
 pub(super) const NEXT_DELIVERY: &str =
     "SELECT due_at FROM deliveries WHERE sink = ?1 AND due_at IS NOT NULL ORDER BY due_at LIMIT 1";
-// Nothing before the first line that can be of a time is looked at, and nothing at all where none can.
+// Starts at the first row that can have the requested time, and reads nothing if there is no such row.
 pub(super) const AUDIT: &str = column::act!(
     "WHERE no > max(?1, coalesce((SELECT no - 1 FROM audit WHERE reached >= ?2 ORDER BY reached, no LIMIT 1),
                                  9223372036854775807))
@@ -64,7 +64,7 @@ pub(super) const AUDIT_OF: &str = column::act!(
      AND at >= ?2 ORDER BY no LIMIT ?3"
 );
 
-// What a list is read behind is its first key, or what is before every key there can be.
+// A list starts after its cursor, or after a value before every possible key.
 pub(super) const UNKNOWN: &str =
     column::claim!("WHERE unknown = 1 AND (since, call) > (?1, ?2) ORDER BY since, call LIMIT ?3");
 pub(super) const UNKNOWN_OF: &str = column::claim!(
@@ -91,12 +91,12 @@ pub(super) const ORGS: &str = column::org!("WHERE name > ?1 ORDER BY name LIMIT 
 pub(super) const KEYS: &str = column::key!("WHERE id > ?1 ORDER BY id LIMIT ?2");
 pub(super) const KEYS_OF: &str = column::key!("WHERE org = ?3 AND id > ?1 ORDER BY id LIMIT ?2");
 
-/// The bytes of an id that a list is read behind.
+/// Returns the bytes of the id after which a list starts.
 fn behind(after: Option<u128>) -> Vec<u8> {
     after.map(|after| id(after).to_vec()).unwrap_or_default()
 }
 
-/// Whose messages are looked for, as the index has it.
+/// Returns the owners whose messages are searched, as in the index.
 fn whose(of: Reach, session: Option<SessionNo>) -> impl Iterator<Item = String> {
     let org = match of {
         Reach::Org(org) => Some(format!("o{:032x}", org.to_u128())),
@@ -105,7 +105,7 @@ fn whose(of: Reach, session: Option<SessionNo>) -> impl Iterator<Item = String> 
     org.into_iter().chain(session.map(|SessionNo(no)| format!("s{no}")))
 }
 
-/// What is looked for, in the language of the index. Words have no letter that means something in it.
+/// Returns the search query in the syntax of the index. Words contain no character with a special meaning.
 fn matching(of: Reach, session: Option<SessionNo>, wanted: &Wanted) -> String {
     let whose = whose(of, session).map(|whose| format!("place : \"{whose}\""));
     let words: Vec<String> = wanted.words().iter().map(|word| format!("\"{word}\"")).collect();
@@ -261,7 +261,7 @@ impl ReadRows for Tables<'_> {
     ) -> Result<Vec<(u64, RecordRow)>, Error> {
         let before = whole(before.min(LATEST.0));
         let mut found = Vec::new();
-        // What is not in the index yet is newer than all that is.
+        // Messages that are not indexed yet are newer than all indexed ones.
         let heard = "SELECT pos, place, words FROM heard WHERE pos < ?1 ORDER BY pos DESC";
         let heard = self.all(heard, [before], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         let heard = heard.into_iter().filter(|(_, place, words): &(i64, String, String)| {
@@ -394,7 +394,7 @@ impl ReadRows for Tables<'_> {
                 let org = behind(from.map(OrgId::to_u128));
                 self.all(PURSES, params![org, name, limit(most)], column::read_purse)
             }
-            // Every name of an organisation comes before those of the next.
+            // All names of an organisation come before those of the next.
             (Reach::Org(org), Some(from)) if from > org => Ok(Vec::new()),
             (Reach::Org(org), from) => {
                 let name = if from == Some(org) { name } else { "" };
@@ -415,7 +415,7 @@ impl ReadRows for Tables<'_> {
                 let org = behind(from.map(OrgId::to_u128));
                 self.all(RATES, params![org, name, limit(most)], column::read_rate)
             }
-            // Every name of an organisation comes before those of the next.
+            // All names of an organisation come before those of the next.
             (Reach::Org(org), Some(from)) if from > org => Ok(Vec::new()),
             (Reach::Org(org), from) => {
                 let name = if from == Some(org) { name } else { "" };
@@ -562,7 +562,7 @@ impl ReadRows for Tables<'_> {
         after: Option<&str>,
         most: usize,
     ) -> Result<Vec<ConfigRow>, Error> {
-        // From name to name, past all versions but the last.
+        // Goes from name to name and skips all versions but the last.
         let mut found: Vec<ConfigRow> = Vec::new();
         while found.len() < most {
             let last = found.last().map_or(after.unwrap_or_default(), |config| config.name.as_str());

@@ -1,4 +1,4 @@
-//! Rows that only the tables themselves can show: what is left, what is refused, what is searched.
+//! Tests of the tables themselves: rows that stay, rows that are refused, and query plans.
 use super::{Tables, read};
 use crate::Sqlite;
 use crate::error::failure;
@@ -92,7 +92,7 @@ async fn a_full_disk_refuses_a_write_as_a_whole_and_takes_it_when_there_is_room(
     assert_eq!(count(&store, "sessions").await, written);
     assert_eq!(count(&store, "turns").await, written);
     assert_eq!(count(&store, "heads").await, written);
-    // What needs no room goes on.
+    // Operations that need no space continue to work.
     assert_eq!(store.verify(first.session).await.unwrap(), 3);
     limit_pages(&store, 1_000).await;
     store.accept(input(&"long ".repeat(400))).await.unwrap();
@@ -208,7 +208,7 @@ async fn sessions_at_rest_cost_nothing_to_look_past() {
     }
 }
 
-/// How SQLite finds the rows of a statement, step by step.
+/// Returns SQLite's query plan of a statement, step by step.
 async fn plan(store: &Sqlite, sql: &'static str) -> Vec<String> {
     let explained = store.submit(move |tables| {
         let parameters = (1..=9).rev().find(|no| sql.contains(&format!("?{no}"))).unwrap_or(0);
@@ -251,7 +251,7 @@ async fn a_page_of_a_list_reads_no_row_before_it_and_none_of_others() {
         (read::KEYS, "SEARCH api_keys USING PRIMARY KEY (id>?)"),
         (read::KEYS_OF, "SEARCH api_keys USING INDEX api_keys_org (org=? AND id>?)"),
     ] {
-        // One step: nothing is sorted, so nothing is read but the page.
+        // A single step: nothing is sorted, so only the page is read.
         assert_eq!(plan(&store, sql).await, [expected], "{sql}");
     }
 }

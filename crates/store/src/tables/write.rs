@@ -1,4 +1,4 @@
-//! Writes rows. What never changes in a session or a turn is written once, when it is added.
+//! Writes rows: the implementation of `Rows`. Columns that never change are written once, by the insert.
 use super::column::{self, id, whole};
 use super::{Held, Tables};
 use outlast_ports::filed::{Lies, Sweeps};
@@ -22,7 +22,8 @@ use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
 use rusqlite::params;
 use serde::Serialize;
 
-/// Records until the words of messages go into their index: one message at a time costs ten times as much.
+/// The number of records after which the words of messages are indexed. Indexing one message at a time costs
+/// ten times as much.
 const WORDS_WAIT: u64 = 512;
 
 impl Rows for Tables<'_> {
@@ -97,7 +98,7 @@ impl Rows for Tables<'_> {
     }
 
     fn delete_session(&mut self, no: SessionNo) -> Result<(), Error> {
-        // Children before what they refer to, and what is counted before those who count.
+        // Children before their parents, and counted rows before the rows that count them.
         for sql in [
             "DELETE FROM waits WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
             "DELETE FROM resolutions WHERE turn IN (SELECT no FROM turns WHERE session = ?1)",
@@ -245,7 +246,7 @@ impl Rows for Tables<'_> {
         let position = "SELECT pos FROM records WHERE session = ?1 AND seq = ?2";
         let position = self.one(position, params![session.no.0, whole(seq.0)], |row| row.get::<_, i64>(0))?;
         if self.run("DELETE FROM heard WHERE pos = ?1", [position])? == 0 {
-            // The index keeps no text, so it is told what to take out.
+            // The index stores no text, so a deletion must contain the words.
             self.run(
                 "INSERT INTO said (said, rowid, place, words) VALUES ('delete', ?1, ?2, ?3)",
                 params![position, column::place(session), words],

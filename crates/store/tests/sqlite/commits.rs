@@ -1,4 +1,4 @@
-//! Group commit: units that are ready together share one transaction and its sync, and nothing else.
+//! Tests of group commit: units that are ready together share one transaction and its sync, and nothing else.
 use crate::place::{NOW, Place, fresh, open_session, opened, sessions};
 use outlast_ports::ledger;
 use outlast_ports::rows::Rows;
@@ -11,13 +11,13 @@ use std::task::Poll;
 
 type Unit = Box<dyn FnOnce(&mut dyn Rows) -> Result<(), Error> + Send>;
 
-/// Commits and units so far.
+/// Returns the commits and units so far.
 fn written(store: &Sqlite) -> (u64, u64) {
     let stats = store.stats();
     (stats.commits, stats.units)
 }
 
-/// Holds the writer, queues these units behind it, lets it go, and gives back what each of them got.
+/// Blocks the writer, queues these units, unblocks it, and returns the result of each unit.
 async fn together(store: &Sqlite, units: Vec<Unit>) -> Vec<Result<(), Error>> {
     let (go, gate) = mpsc::channel::<()>();
     let (says, begun) = mpsc::channel();
@@ -28,7 +28,7 @@ async fn together(store: &Sqlite, units: Vec<Unit>) -> Vec<Result<(), Error>> {
     });
     std::future::poll_fn(|cx| {
         assert!(held.as_mut().poll(cx).is_pending());
-        // Whatever is queued before the writer has begun may share the transaction that it begins.
+        // Units that are queued before the writer has started may share its transaction.
         begun.recv().expect("the writer begins");
         Poll::Ready(())
     })
@@ -58,7 +58,7 @@ async fn writers_that_are_ready_together_share_one_sync() {
     for got in together(&store, units).await {
         got.unwrap();
     }
-    // The unit that held the writer changed nothing, so it cost nothing.
+    // The blocking unit changed nothing, so it cost no sync.
     assert_eq!(written(&store), (1, 65));
     assert_eq!(sessions(&store).await, 64);
 }

@@ -1,4 +1,4 @@
-//! Every rule that a store keeps to, on a real file with real syncs.
+//! Runs the conformance suite of stores on a real file with real syncs.
 use crate::place::Place;
 use outlast_ports::conformance::{Fixture, SharedFixture};
 use outlast_ports::store::Store;

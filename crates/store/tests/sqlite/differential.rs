@@ -1,6 +1,7 @@
-//! The same random operations on SQLite and in memory give the same answers.
+//! Differential tests: the same random operations on SQLite and in memory give the same answers.
 //!
-//! `OUTLAST_SEEDS=FROM..TO cargo test -p outlast-store --test sqlite differential` runs other seeds than the usual ones.
+//! `OUTLAST_SEEDS=FROM..TO cargo test -p outlast-store --test sqlite differential` runs other seeds than the
+//! default ones.
 use crate::place::Place;
 use outlast_ports::conformance::{Fixture, differential};
 use outlast_ports::memory::Memory;
@@ -26,7 +27,7 @@ impl Fixture for InMemory {
     }
 }
 
-/// One file that is open several times, as several processes would have it. Each operation goes through the next one.
+/// One file that is open several times, as by several processes. Each operation uses the next handle.
 struct OnDisk {
     // Before the place, so that the file is closed before it is removed.
     handles: Vec<Sqlite>,
@@ -37,7 +38,7 @@ struct OnDisk {
 impl OnDisk {
     fn open(times: usize) -> Self {
         let place = Place::new();
-        // What is compared does not depend on when the disk is told to sync.
+        // The comparison does not depend on when the disk syncs.
         let options = Options { unsafe_durability: true, ..Options::default() };
         let open = || Sqlite::open_with(&place.path(), options).expect("the database opens");
         let handles = (0..times).map(|_| open()).collect();

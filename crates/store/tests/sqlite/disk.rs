@@ -1,4 +1,4 @@
-//! A disk that fails: the store stops, and a fresh start finds everything that was acknowledged.
+//! Tests a failing disk: the store stops, and a fresh start finds every acknowledged write.
 use crate::place::{NOW, Place, accept, open_session, sessions};
 use outlast_ports::store::{Inbox, Journal, Queries, Target};
 use outlast_store::Sqlite;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const CHILD: &str = "OUTLAST_TEST_DISK";
 
-/// What the child does: writes until the disk fails, then looks at what is left.
+/// Runs in the child process: writes until the disk fails, then checks what is left.
 async fn write_until_it_fails() {
     let store = Sqlite::open("outlast.db".as_ref()).unwrap();
     let mut acknowledged = Vec::new();
@@ -19,7 +19,7 @@ async fn write_until_it_fails() {
         }
     };
     assert_eq!(error.kind(), Kind::StoreFailed);
-    // The next write would fit, but nobody knows what the disk kept.
+    // The next write would fit, but the state of the disk is unknown.
     let later = store.open(Target::New(SessionId::from_u128(1)), NOW).await;
     let later = later.unwrap_err();
     assert_eq!(later.kind(), Kind::StoreFailed);
@@ -34,7 +34,7 @@ async fn a_store_whose_disk_fails_stops_and_has_lost_nothing_when_it_starts_agai
         return write_until_it_fails().await;
     }
     let place = Place::new();
-    // A limit on the size of a file makes every write beyond it fail, as a failing disk does.
+    // A file size limit makes every write beyond it fail, like a failing disk.
     let mut child = Command::new("sh");
     child.args(["-c", "trap '' XFSZ; ulimit -f 4000; exec \"$0\" --exact \"$1\""]);
     child.arg(std::env::current_exe().unwrap());

@@ -1,4 +1,4 @@
-//! What opening a file comes to: made, brought up to date, or refused without a change.
+//! Tests of opening a file: it is created, migrated, or refused without a change.
 use crate::place::{Place, accept, open_session, sessions};
 use outlast_ports::store::{Content, Durability, Journal, Queries};
 use outlast_store::{Options, Sqlite};
@@ -12,7 +12,7 @@ fn refused(path: &Path) -> Error {
     Sqlite::open(path).err().expect("the file is refused")
 }
 
-/// Asserts that a file is refused with this kind and message, and stays as it is.
+/// Asserts that a file is refused with this kind and message, and does not change.
 fn check_refused(place: &Place, kind: Kind, message: &str) {
     let before = place.files();
     let error = refused(&place.path());
@@ -231,7 +231,7 @@ fn processes_that_open_a_new_file_at_once_all_succeed() {
     }
 }
 
-/// The same test, run again by a user for whom rights count: the administrator may write everywhere.
+/// Runs itself again as an unprivileged user, because root may write everywhere.
 #[cfg(unix)]
 #[test]
 fn a_file_or_directory_without_the_right_to_write_is_refused_as_read_only() {

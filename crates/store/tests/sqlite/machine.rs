@@ -1,4 +1,4 @@
-//! The store without a thread of its own: it writes when it is told to.
+//! Tests of the store without a writer thread: it writes only when it is told to.
 use crate::place::{Place, fresh, opened, sessions};
 use outlast_ports::BoxFuture;
 use outlast_ports::store::Backend;
@@ -7,13 +7,13 @@ use outlast_vocab::{Error, SessionId};
 use std::sync::Arc;
 use std::task::Poll;
 
-/// The system's own disk, under the name that SQLite has for it.
+/// Opens a store on the default VFS of the system.
 fn open(place: &Place) -> (Sqlite, HandWriter) {
     let (disk, path, options) = ("unix".to_owned(), place.path(), Options::default());
     Sqlite::open_on(Machine { disk, path, options, is_dead: Arc::new(|_| false) }).unwrap()
 }
 
-/// A write that was asked for and waits.
+/// Returns a write that was submitted and waits.
 async fn asked(store: &Sqlite) -> BoxFuture<'_, Result<(), Error>> {
     let mut write = store.write(opened(SessionId::from_u128(fresh())));
     std::future::poll_fn(|cx| {

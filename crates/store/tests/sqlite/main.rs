@@ -1,4 +1,4 @@
-//! The store on SQLite, on real files with real syncs.
+//! Tests of the SQLite store, on real files with real syncs.
 mod commits;
 mod conformance;
 mod differential;

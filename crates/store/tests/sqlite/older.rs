@@ -1,4 +1,4 @@
-//! Databases of older schemas are opened, and what they left is finished (R3.16).
+//! Tests that databases of older schemas open and their open turns can be finished.
 use crate::place::Place;
 use outlast_ports::orgs::Orgs;
 use outlast_ports::outbox::{Attempt, Begins, Collect, Outbox, Subscription};
@@ -50,7 +50,7 @@ async fn finish(fixture: &Path, schema: u32) {
     assert_eq!((turn.state, turn.end), (TurnState::Ended, Some(End::Answered { text: "hello".to_owned() })));
     let counts = schema >= COUNTS;
     assert_eq!(turn.writes.map(|writes| writes.commits), counts.then_some(2));
-    // How the last turn ended is filled in for databases that did not know it.
+    // The migration fills in how the last turn ended.
     let last = LastTurn { id: turn.id, end: LastEnd::Ended(EndKind::Answered) };
     assert_eq!(ended.last_turn, Some(last), "schema {schema}");
     assert_eq!(store.value(ended.id, "note".to_owned()).await.unwrap(), Some(json!({ "kept": true })));
@@ -69,7 +69,7 @@ async fn finish(fixture: &Path, schema: u32) {
     let store = Arc::new(store);
     visit(&store).await;
 
-    // The lease of the turn in flight is over; both turns are claimed and ended.
+    // The lease of the in-flight turn has expired. Both turns are claimed and ended.
     let taker = Taker { worker: WorkerId::from_u128(2), until: Millis(WRITTEN + 90_000) };
     let now = Millis(WRITTEN + 20_000);
     let works = store.claim(taker, now, 10).await.unwrap();
@@ -83,7 +83,7 @@ async fn finish(fixture: &Path, schema: u32) {
         let commit = Commit::new(work.lease, now, facts, then);
         let turn = commit.lease.turn;
         assert!(matches!(store.commit(commit).await.unwrap().after, After::Ended));
-        // What began before anybody counted is not counted half.
+        // A turn that started before writes were counted has no count.
         let writes = store.turn(turn).await.unwrap().writes;
         assert_eq!(writes.map(|writes| writes.commits > 2), counts.then_some(true));
         store.verify(session).await.unwrap();
@@ -96,7 +96,8 @@ async fn finish(fixture: &Path, schema: u32) {
     assert_eq!(unknown.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["send"]);
 }
 
-/// Everything belongs to the default organisation, where nobody else was known; others have what is theirs.
+/// Checks that existing data belongs to the default organisation, and that other organisations see only their
+/// own.
 async fn visit(store: &Arc<Sqlite>) {
     for org in store.orgs().await.unwrap() {
         let handle = store.clone().serving(Access::to(org.id));
@@ -107,7 +108,7 @@ async fn visit(store: &Arc<Sqlite>) {
     assert_eq!(store.session_by_key("parked".to_owned()).await.unwrap().org, OrgId::DEFAULT);
 }
 
-/// Delivers what waits, in databases that know sinks.
+/// Delivers waiting outputs, in databases that have sinks.
 async fn deliver(store: &Sqlite) {
     for sink in store.sinks().await.unwrap() {
         assert_eq!((sink.name.as_str(), sink.due, sink.dead), ("audit", 1, 0));
@@ -123,7 +124,7 @@ async fn deliver(store: &Sqlite) {
     }
 }
 
-/// Takes over a call that was claimed by a worker that is gone, and says that nobody knows its outcome.
+/// Takes over a call of a dead worker, and records that its outcome is unknown.
 fn lost(record: &Record) -> Vec<Fact> {
     let Fact::Asked(_) = record.fact else { return vec![] };
     let claim = ClaimRef { asked: record.seq, child: 0 };

@@ -1,4 +1,4 @@
-//! What the tests of the store share: a database in a directory of its own, and the shortest units of work.
+//! Shared helpers for tests: a database in a temporary directory, and the smallest units of work.
 use outlast_ports::ledger;
 use outlast_ports::rows::{ReadRows, Rows};
 use outlast_ports::store::{Accept, Accepted, Backend, Inbox, MAIN, Queries, Taker, Target};
@@ -41,14 +41,14 @@ impl Place {
         Sqlite::open_with(&self.path(), options).expect("the database opens")
     }
 
-    /// Shows that a worker is dead: a lock file that nobody holds is what it leaves.
+    /// Marks a worker as dead by creating its lock file without a lock.
     pub(crate) fn bury(&self, worker: WorkerId) {
         let folder = self.folder().join("outlast.db-workers");
         fs::create_dir_all(&folder).expect("the directory can be made");
         fs::write(folder.join(worker.to_string()), "").expect("the file can be made");
     }
 
-    /// Every file with its bytes.
+    /// Returns every file with its content.
     pub(crate) fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let found = fs::read_dir(self.folder()).expect("the directory is there").flatten();
         let files = found.filter(|file| file.path().is_file());
@@ -60,13 +60,13 @@ impl Place {
     }
 }
 
-/// A number that no id of this program or of its children has yet.
+/// Returns a number that no id of this program or its children uses yet.
 pub(crate) fn fresh() -> u128 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     u128::from(std::process::id()) << 64 | u128::from(LAST.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
-/// A unit that adds one session.
+/// Returns a unit that adds one session.
 pub(crate) fn opened(id: SessionId) -> impl FnOnce(&mut dyn Rows) -> Result<(), Error> + Send + 'static {
     move |rows| ledger::open(rows, Target::New(id), NOW).map(|_| ())
 }
@@ -78,12 +78,12 @@ pub(crate) async fn open_session(store: &Sqlite) -> SessionId {
     id
 }
 
-/// How many sessions a store has.
+/// Returns the number of sessions in a store.
 pub(crate) async fn sessions(store: &Sqlite) -> usize {
     store.sessions(None, usize::MAX).await.expect("sessions can be listed").len()
 }
 
-/// An input in a session of its own, taken by a worker at once if one is named.
+/// Accepts an input in a new session. If a worker is given, it takes the turn at once.
 pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>) -> Result<Accepted, Error> {
     store
         .accept(Accept {
@@ -111,7 +111,7 @@ pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>)
         .await
 }
 
-/// Whether the store has evidence that a worker is dead.
+/// Returns whether the store has evidence that a worker is dead.
 pub(crate) async fn is_dead(store: &Sqlite, worker: WorkerId) -> bool {
     store.read(move |rows: &dyn ReadRows| Ok(rows.is_dead(worker))).await.expect("a reader answers")
 }

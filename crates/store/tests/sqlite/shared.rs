@@ -1,4 +1,4 @@
-//! Two holders of one file: they see each other's work, and each can tell that the other worked.
+//! Tests of two stores on one file: they see each other's writes, and each detects that the other wrote.
 use crate::place::{Place, open_session, sessions};
 use outlast_ports::store::Queries;
 use outlast_store::{Options, Sqlite};

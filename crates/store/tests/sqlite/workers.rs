@@ -1,4 +1,4 @@
-//! Who is dead: only evidence counts.
+//! Tests of the detection of dead workers.
 use crate::place::{Place, accept, fresh, is_dead};
 use outlast_ports::store::{Taker, Turns};
 use outlast_vocab::{Kind, Millis, WorkerId};
@@ -21,7 +21,7 @@ impl Other {
         Self(child)
     }
 
-    /// What the child does instead of the test.
+    /// Runs in the child process instead of the test.
     async fn be(worker: &str) -> ! {
         let worker = worker.parse().unwrap();
         let options = outlast_store::Options { worker: Some(worker), ..outlast_store::Options::default() };
@@ -65,7 +65,7 @@ async fn a_killed_worker_is_found_dead_at_once_and_its_session_is_taken() {
     assert_eq!(store.claim(taker, Millis(2_000), 10).await.unwrap().len(), 0);
     other.kill();
     assert!(is_dead(&store, worker).await);
-    // What was found once is found again, by everybody, until the sessions are taken.
+    // The evidence stays for every observer until the sessions are taken.
     assert!(is_dead(&store, worker).await);
     assert!(is_dead(&place.open(), worker).await);
     assert_eq!(store.claim(taker, Millis(2_000), 10).await.unwrap().len(), 1);
@@ -131,7 +131,7 @@ async fn a_worker_that_ends_with_a_lease_is_dead_and_one_without_leaves_nothing(
     drop(store);
     assert!(is_dead(&watcher, left).await);
 
-    // The next worker keeps the evidence while it is needed, the one after sweeps it away.
+    // The next worker keeps the evidence while it is needed, and the one after that removes it.
     let heir = WorkerId::from_u128(fresh());
     let store = place.open_as(heir);
     assert!(lock(left).exists());

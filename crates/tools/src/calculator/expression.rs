@@ -1,4 +1,4 @@
-//! Reads an expression and works it out on the way.
+//! Parses and evaluates an expression in one pass.
 //!
 //! ```text
 //! sum     = product (("+" | "-") product)*
@@ -7,19 +7,19 @@
 //! power   = atom ("^" signed)?
 //! atom    = digits ("." digits)? | "." digits | "(" sum ")"
 //! ```
-//! So `-2 ^ 2` is -4 and `2 ^ 3 ^ 2` is 512, as in mathematics.
+//! For example, `-2 ^ 2` is -4 and `2 ^ 3 ^ 2` is 512, as in mathematics.
 use super::number::{Number, Trouble};
 use outlast_ports::tool::failed;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind, limits};
 
-/// The longest expression in bytes.
+/// The maximum length of an expression in bytes.
 const EXPRESSION_BYTES: usize = 1_000;
 
-/// How deep parentheses, signs and powers may be nested.
+/// The maximum nesting of parentheses, signs and powers.
 const DEPTH_MOST: usize = 64;
 
-/// The value of an expression.
+/// Evaluates an expression.
 pub(super) fn evaluate(text: &str) -> Result<Number, Error> {
     limits::check("expression_bytes", text.len(), EXPRESSION_BYTES)?;
     let mut reader = Reader { text, at: 0, depth: 0 };
@@ -117,7 +117,7 @@ impl Reader<'_> {
         Number::from_digits(&spelled, decimals).map_err(|trouble| self.trouble(trouble, at))
     }
 
-    /// Reads the operator and its right side, then does it.
+    /// Parses an operator and its right operand, and applies the operator.
     fn apply(
         &mut self,
         left: Number,
@@ -138,7 +138,7 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    /// The next character that is no space, which is skipped.
+    /// Skips spaces and returns the next character without consuming it.
     fn peek(&mut self) -> Option<char> {
         let rest = self.text[self.at..].trim_start();
         self.at = self.text.len() - rest.len();

@@ -1,10 +1,10 @@
-//! Exact numbers: fractions of 128-bit integers. What does not fit is refused, never rounded.
+//! Exact numbers: fractions of 128-bit integers. A result that does not fit is an error and is never rounded.
 use std::fmt;
 
-/// Digits that are shown of a number that goes on for ever, counted from the first that is not zero.
+/// The number of significant digits to show of an infinite decimal.
 const DIGITS_SHOWN: usize = 20;
 
-/// Powers beyond this are refused before they are tried.
+/// The largest exponent. Larger ones are rejected without computing the power.
 const EXPONENT_MOST: i128 = 10_000;
 
 /// A fraction in lowest terms; the denominator is positive.
@@ -43,7 +43,7 @@ impl Number {
         Ok(Self { numerator, denominator: fits((denominator / common).checked_mul(sign))? })
     }
 
-    /// The number that these digits spell, the last `decimals` of them after the point.
+    /// Parses digits, of which the last `decimals` are after the point.
     pub(super) fn from_digits(digits: &str, decimals: usize) -> Result<Self> {
         let numerator = fits(digits.parse().ok())?;
         let decimals = fits(u32::try_from(decimals).ok())?;
@@ -68,7 +68,7 @@ impl Number {
     }
 
     pub(super) fn multiply(self, other: Self) -> Result<Self> {
-        // Crosswise first, so that a product that fits is not refused for its halves.
+        // Reduce crosswise first, so that an intermediate product does not overflow if the result fits.
         let left = Self::new(self.numerator, other.denominator)?;
         let right = Self::new(other.numerator, self.denominator)?;
         let numerator = fits(left.numerator.checked_mul(right.numerator))?;
@@ -82,7 +82,7 @@ impl Number {
         self.multiply(Self::new(other.denominator, other.numerator)?)
     }
 
-    /// What is left of a division; it has the sign of the left side.
+    /// Returns the remainder of a division, with the sign of the left operand.
     pub(super) fn remainder(self, other: Self) -> Result<Self> {
         let quotient = self.divide(other)?;
         let whole = Self { numerator: quotient.numerator / quotient.denominator, denominator: 1 };
@@ -99,7 +99,7 @@ impl Number {
         }
         let base = if times < 0 { Self::ONE.divide(self)? } else { self };
         let times = u32::try_from(times.unsigned_abs()).expect("the bound of exponents fits");
-        // In lowest terms a power is, too.
+        // A power of a fraction in lowest terms is in lowest terms.
         let numerator = fits(base.numerator.checked_pow(times))?;
         Ok(Self { numerator, denominator: fits(base.denominator.checked_pow(times))? })
     }
@@ -135,7 +135,8 @@ impl fmt::Display for Number {
     }
 }
 
-/// The quotient and remainder of ten times `rest`, which alone may not fit: built up from doublings, 10 = 2 * (2 * 2 + 1).
+/// Returns the quotient and remainder of ten times `rest`. The product may overflow, so it is built from doublings: 10
+/// = 2 * (2 * 2 + 1).
 fn next_digit(rest: u128, denominator: u128) -> (u8, u128) {
     let reduce = |digit: u8, left: u128| match left.checked_sub(denominator) {
         Some(less) => (digit + 1, less),

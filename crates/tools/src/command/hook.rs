@@ -1,4 +1,4 @@
-//! Programs as hooks: what they see on standard input, what they change on standard output, both as JSON.
+//! Programs as hooks. They read the event as JSON on standard input and print a change as JSON on standard output.
 use super::{Finished, Program, SESSION, TURN};
 use outlast_ports::Answer;
 use outlast_ports::environment::without_variables;
@@ -12,7 +12,7 @@ use outlast_vocab::{Error, Kind};
 use serde::Serialize;
 use serde_json::Value;
 
-/// A program as a hook of this point.
+/// Creates a hook of this point that runs a program.
 pub fn hook(name: &str, point: HookPoint, program: Program) -> Result<HookAt, Error> {
     let program = Hooked(program);
     match point {
@@ -28,10 +28,10 @@ pub fn hook(name: &str, point: HookPoint, program: Program) -> Result<HookAt, Er
     }
 }
 
-/// A program that runs at some point.
+/// A program that runs as a hook.
 struct Hooked(Program);
 
-/// What it reads.
+/// The JSON that the program reads.
 #[derive(Serialize)]
 struct Told<'a, S> {
     #[serde(flatten)]
@@ -51,8 +51,8 @@ impl<P: Point> Hook<P> for Hooked {
     }
 }
 
-/// What a program changes; nothing if it prints nothing, `null` or `{}`. Errors quote it without the values of the variables that it
-/// was passed.
+/// Parses the change that a program prints; `None` if it prints nothing, `null` or `{}`. Error texts redact the values
+/// of the variables that it was passed.
 fn patch<P: Point>(finished: &Finished, passed_on: &[String]) -> Result<Option<P::Patch>, Error> {
     let Finished { status, printed, complained } = finished;
     let failed = |detail| Error::new(Kind::HookFailed, detail);
@@ -67,7 +67,7 @@ fn patch<P: Point>(finished: &Finished, passed_on: &[String]) -> Result<Option<P
     let expected = |cause: serde_json::Error| {
         let point = P::POINT;
         let text = without_variables(text.trim(), passed_on);
-        // It quotes what was printed too.
+        // The parser's message quotes the output too.
         let cause = without_variables(&cause.to_string(), passed_on);
         let text = shown(&text);
         failed(format!("expected a change of {point} as JSON on standard output, got `{text}`: {cause}"))
@@ -151,7 +151,7 @@ mod tests {
     #[tokio::test]
     async fn secrets_that_a_hook_prints_are_redacted() {
         let dir = TempDir::new().unwrap();
-        // Cargo sets this variable for every test; it stands for a secret.
+        // Cargo sets this variable for every test; here it plays the role of a secret.
         let printed = script("echo \"{\\\"$CARGO_PKG_NAME\\\": 1}\"", &dir);
         let program = Program { passed_on: vec!["CARGO_PKG_NAME".to_owned()], ..printed.0 };
         let error = Hook::<BeforeTool>::run(&Hooked(program), call(), seen()).await.unwrap_err();

@@ -1,4 +1,5 @@
-//! Runs a program to its end: text in, text out, bounded, and gone with everything it started when nobody waits for it.
+//! Runs a program to its end with bounded output. If the caller stops waiting, the program and its child processes are
+//! killed.
 use outlast_ports::environment::without_variables;
 use outlast_vocab::policy::Deed;
 use outlast_vocab::{Error, Kind};
@@ -9,48 +10,49 @@ use std::process::{ExitStatus, Stdio};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-/// The most that a program may print, in bytes.
+/// The maximum size of a program's output in bytes.
 pub const OUTPUT_BYTES: usize = 1 << 20;
 
-/// How much of its complaints is kept, in bytes: the end of them.
+/// How much of the end of standard error is kept, in bytes.
 const COMPLAINT_BYTES: usize = 4 << 10;
 
-/// What a program finds in its environment without being given it. Secrets of the agent are not among it.
+/// The environment variables that every program inherits. They contain no secrets of the agent.
 const INHERITED: &[&str] = &["PATH", "HOME", "LANG", "TZ", "TMPDIR"];
 
-/// A program with its arguments and the directory it works in. No shell reads them.
+/// A program with its arguments and working directory. It is started without a shell.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What is started, found on the path unless it has a slash.
+    /// The program, searched on `PATH` unless it contains a slash.
     pub program: OsString,
-    /// What it is passed.
+    /// Its arguments.
     pub args: Vec<OsString>,
-    /// Where it works.
+    /// Its working directory.
     pub dir: PathBuf,
-    /// Variables of our environment that it finds in its own, beside a few that every program needs.
+    /// Environment variables that are passed to it, in addition to the few that every program inherits.
     pub passed_on: Vec<String>,
 }
 
-/// A program that has ended.
+/// The result of a program that has ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// How.
+    /// The exit status.
     pub status: ExitStatus,
-    /// What it printed.
+    /// Its standard output.
     pub printed: Vec<u8>,
-    /// What it complained about last, on standard error.
+    /// The end of its standard error.
     pub complained: String,
 }
 
 impl Program {
-    /// Runs it with this on standard input and these variables in its environment. It has ended when its process has
-    /// and nothing it started holds its output open; under a guardian, what it started ends with it. Dropping the future kills
-    /// all of them.
+    /// Runs the program with this standard input and these additional environment variables.
+    ///
+    /// The program has ended when its process has exited and none of its child processes holds its output open. Under a
+    /// guardian, its child processes end with it. Dropping the future kills all of them.
     pub async fn run(&self, input: Vec<u8>, variables: &[(&str, String)]) -> Result<Finished, Error> {
         let mut group = self.start(variables)?;
         let (stdin, stdout, stderr) = group.pipes();
         let fed = async {
-            // A program need not read what it is given.
+            // A program need not read its input.
             if let Some(mut stdin) = stdin {
                 let _fed = stdin.write_all(&input).await;
             }
@@ -70,7 +72,7 @@ impl Program {
         Ok(Finished { status, printed, complained })
     }
 
-    /// What running it means to a policy: the program, and the variables of ours that it finds.
+    /// Returns the policy actions of running it: the program and the variables that it is passed.
     pub(crate) fn deeds(&self) -> impl Iterator<Item = Deed> {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
         let (program, args) = (text(&self.program), self.args.iter().map(text).collect());
@@ -114,12 +116,13 @@ pub(crate) struct Group {
     held_by: HeldBy,
 }
 
-/// What holds the processes of a group together.
+/// The mechanism that ends the processes of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeldBy {
-    /// A guardian, which ends them when the reader of its standard error goes away. It must not be killed itself.
+    /// A guardian, which ends them when the reader of its standard error goes away. The guardian itself must not be
+    /// killed.
     Guardian,
-    /// The process group; whoever leaves it stays.
+    /// The process group. A process that leaves the group is not ended.
     ProcessGroup,
 }
 
@@ -130,12 +133,12 @@ type Pipes = (
 );
 
 impl Group {
-    /// The group of a process that leads one.
+    /// Creates the group of a process that is its group leader.
     fn of(leader: Child) -> Self {
         Self { leader, held_by: HeldBy::ProcessGroup }
     }
 
-    /// What a guardian watches over.
+    /// Creates the group of the processes under a guardian.
     pub(crate) fn guarded(guardian: Child) -> Self {
         Self { leader: guardian, held_by: HeldBy::Guardian }
     }
@@ -149,7 +152,7 @@ impl Group {
         (self.leader.stdin.take(), self.leader.stdout.take(), self.leader.stderr.take())
     }
 
-    /// How its process ended. Waited for last: until then its number stands for its group.
+    /// Waits for the process to exit. Call it last, because the process id then no longer identifies the group.
     pub(crate) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
         self.leader.wait().await
     }
@@ -157,20 +160,20 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A guardian sees that its standard error, which goes with this call, has no reader any more.
+        // The guardian notices that its standard error, which closes with this call, has no reader.
         if self.held_by == HeldBy::Guardian {
             return;
         }
-        // Without a number it has been waited for, and the number may be somebody else's by now.
+        // Without an id, the process has been reaped, and its id may belong to another process.
         let number = self.leader.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         if let Some(number) = number {
-            // Only a group that is gone already cannot be killed.
+            // Killing fails only if the group is already gone.
             let _killed = kill_process_group(number, Signal::KILL);
         }
     }
 }
 
-/// Everything that is printed, up to the bound.
+/// Reads the whole output, up to the limit.
 async fn all(from: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
@@ -186,11 +189,11 @@ async fn all(from: Option<impl AsyncRead + Unpin>) -> Result<Vec<u8>, Error> {
 /// The end of a text.
 pub(crate) struct Tail {
     pub(crate) text: String,
-    /// Whether there was more before it.
+    /// Whether earlier text was dropped.
     pub(crate) cut: bool,
 }
 
-/// The end of what is printed, however much it is.
+/// Reads output of any length and keeps the end of it.
 pub(crate) async fn end(from: Option<impl AsyncRead + Unpin>, most: usize) -> Result<Tail, Error> {
     let (mut kept, mut cut) = (Vec::new(), false);
     if let Some(mut from) = from {

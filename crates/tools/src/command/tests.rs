@@ -1,4 +1,4 @@
-//! Real programs, as calls of tools.
+//! Runs real programs as tool calls.
 use super::*;
 use crate::trial::Scope;
 use expect_test::{Expect, expect};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A tool that is this shell script.
+/// Returns a tool that runs this shell script.
 fn tool(name: &str, script: &str, dir: &Path) -> (Contract, Program) {
     let contract =
         Contract::new(name.parse().unwrap(), "Does what its script says.", json!({"type": "object"}));
@@ -26,7 +26,7 @@ fn commands((contract, program): (Contract, Program)) -> Commands {
     commands
 }
 
-/// Runs a call of the only tool.
+/// Calls the only tool.
 async fn call(commands: &Commands, arguments: Value) -> Result<Value, Error> {
     let (id, session, turn) = (CallId::from_u128(1), SessionId::from_u128(2), TurnId::from_u128(3));
     let tool = commands.manifests()[0].name.clone();
@@ -93,7 +93,7 @@ async fn a_program_that_fails_is_told_with_the_end_of_its_complaints() {
 #[tokio::test]
 async fn secrets_in_complaints_are_redacted() {
     let dir = TempDir::new().unwrap();
-    // Cargo sets this variable for every test; it stands for a secret.
+    // Cargo sets this variable for every test; here it plays the role of a secret.
     let script = "echo \"wrong key $CARGO_PKG_NAME in $PWD\" >&2; exit 1";
     let (contract, program) = tool("echoes", script, dir.path());
     let given = Program { passed_on: vec!["CARGO_PKG_NAME".to_owned()], ..program };
@@ -105,7 +105,7 @@ async fn secrets_in_complaints_are_redacted() {
 #[tokio::test]
 async fn secrets_in_printed_text_are_redacted() {
     let dir = TempDir::new().unwrap();
-    // Cargo sets this variable for every test; it stands for a secret.
+    // Cargo sets this variable for every test; here it plays the role of a secret.
     let (contract, program) = tool("prints", "echo \"wrong key $CARGO_PKG_NAME\"", dir.path());
     let given = Program { passed_on: vec!["CARGO_PKG_NAME".to_owned()], ..program };
     let error = call(&commands((contract, given)), json!({})).await.unwrap_err();
@@ -138,7 +138,7 @@ async fn a_program_sees_its_key_and_only_what_it_was_given_of_our_environment() 
     let known = ["HOME", "LANG", "PATH", "TMPDIR", "TZ", KEY, ATTEMPT, SESSION, TURN];
     assert!(bare.split_whitespace().all(|name| known.contains(&name)), "{bare}");
     assert!([KEY, ATTEMPT, SESSION, TURN, "PATH"].iter().all(|name| bare.contains(name)), "{bare}");
-    // Cargo sets this one for every test; a program gets it only when it is named.
+    // Cargo sets this variable for every test. A program only gets it if it is passed on.
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
     let given = Program { passed_on: vec!["CARGO_MANIFEST_DIR".to_owned()], ..program };
     let given = call(&commands((contract, given)), json!({})).await.unwrap();
@@ -166,11 +166,11 @@ async fn a_program_need_not_read_what_it_is_given() {
     assert_eq!(call(&deaf, much).await.unwrap(), json!(1));
 }
 
-/// Whether a process that wrote its number to this file is there.
+/// Returns whether the process that wrote its id to this file is alive.
 fn is_alive(file: &Path) -> bool {
     let number = std::fs::read_to_string(file).unwrap();
     if let Ok(state) = std::fs::read_to_string(format!("/proc/{}/stat", number.trim())) {
-        // What nobody has waited for is dead all the same.
+        // A zombie is dead too.
         return !state.contains(") Z ");
     }
     std::process::Command::new("kill").args(["-0", number.trim()]).output().unwrap().status.success()
@@ -192,7 +192,7 @@ async fn a_call_that_is_dropped_kills_the_program_and_what_it_started() {
         () = begun => {}
     }
     let since = Instant::now();
-    // The system takes a moment to let them go.
+    // The system needs a moment to remove them.
     while is_alive(&started) || is_alive(&dir.path().join("child")) {
         assert!(since.elapsed() < Duration::from_secs(20), "they are still there");
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -1,36 +1,36 @@
-//! Which part of the network an address belongs to.
+//! Classifies IP addresses by the part of the network they belong to.
 //!
-//! Addresses that carry another one inside (IPv4 in IPv6, NAT64) are judged by the one inside; tunnels whose other end
-//! nobody can know (6to4, Teredo, ISATAP) are not public. What no registry has given out is reserved, not public.
+//! An address that embeds another one (IPv4 in IPv6, NAT64) is classified by the embedded one. Tunnels with an unknown
+//! other end (6to4, Teredo, ISATAP) are not public. Unassigned addresses are reserved, not public.
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A part of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Reachable for everybody.
+    /// Publicly reachable.
     Public,
     /// This machine.
     Loopback,
-    /// A network of one's own: `10/8`, `172.16/12`, `192.168/16`.
+    /// A private network: `10/8`, `172.16/12`, `192.168/16`.
     Private,
-    /// Shared by the customers of a carrier: `100.64/10`.
+    /// Carrier-grade NAT: `100.64/10`.
     Shared,
-    /// A network of one's own in IPv6: `fc00::/7`.
+    /// A private IPv6 network: `fc00::/7`.
     UniqueLocal,
-    /// This link only. Clouds answer here with the machine's own secrets.
+    /// The local link. Cloud metadata services, which serve the machine's secrets, are here.
     LinkLocal,
-    /// No address of anybody: `0/8` and `::`.
+    /// Not an address of a host: `0/8` and `::`.
     Unspecified,
-    /// Many at once, or all.
+    /// Multicast or broadcast.
     Multicast,
-    /// A tunnel, whose other end may be anywhere.
+    /// A tunnel with an unknown other end.
     Tunnel,
-    /// For documents, tests, protocols, or for nobody yet.
+    /// For documentation, tests or protocols, or unassigned.
     Reserved,
 }
 
 impl Scope {
-    /// Where an address belongs.
+    /// Classifies an address.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => of_v4(address),
@@ -38,7 +38,7 @@ impl Scope {
         }
     }
 
-    /// How it is said to people.
+    /// Returns the name for error messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Public => "public",
@@ -54,7 +54,7 @@ impl Scope {
         }
     }
 
-    /// Whether a host that was named as private may be there. The rest is nobody's network.
+    /// Returns whether a host that is listed as private may have such an address. The remaining parts belong to no one.
     pub(super) const fn is_somebodys(self) -> bool {
         matches!(self, Self::Public | Self::Loopback | Self::Private | Self::Shared | Self::UniqueLocal)
     }
@@ -66,7 +66,7 @@ fn of_v4(address: Ipv4Addr) -> Scope {
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Scope::Private,
         [100, 64..=127, ..] => Scope::Shared,
         [127, ..] => Scope::Loopback,
-        // The second is where one cloud keeps what others keep at the first.
+        // The second is the metadata service of one cloud provider (Azure).
         [169, 254, ..] | [168, 63, 129, 16] => Scope::LinkLocal,
         [192, 88, 99, _] => Scope::Tunnel,
         [224..=239, ..] | [255, 255, 255, 255] => Scope::Multicast,
@@ -81,12 +81,12 @@ fn of_v6(address: Ipv6Addr) -> Scope {
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 0] => Scope::Unspecified,
         [0, 0, 0, 0, 0, 0, 0, 1] => Scope::Loopback,
-        // Mapped, translated and NAT64: the address inside is the one that is reached.
+        // Mapped, translated and NAT64: connections go to the embedded address.
         [0, 0, 0, 0, 0, 0xffff, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => of_v4(v4(high, low)),
         [0xfc00..=0xfdff, ..] => Scope::UniqueLocal,
-        // Site-local has been given up, and is still routed here and there.
+        // Site-local is deprecated but still routed in places.
         [0xfe80..=0xfeff, ..] => Scope::LinkLocal,
         [0xff00..=0xffff, ..] => Scope::Multicast,
         [0x2002, ..] | [0x2001, 0, ..] | [_, _, _, _, 0 | 0x200, 0x5efe, _, _] => Scope::Tunnel,

@@ -1,4 +1,5 @@
-//! What comes back, undone and bounded: bytes are counted after decoding, and a bomb is cut while it grows.
+//! Decodes and bounds a response body. The limit applies to decoded bytes, so a decompression bomb is cut while it
+//! grows.
 use super::Caps;
 use flate2::write::{MultiGzDecoder, ZlibDecoder};
 use outlast_ports::tool::failed;
@@ -6,10 +7,10 @@ use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
 use std::io::{self, Write};
 
-/// Bytes that may become anything: a short page of blanks is no bomb.
+/// Bodies up to this size are exempt from the ratio. A short page of blanks is not a bomb.
 const SMALL: usize = 1 << 10;
 
-/// A body on its way in.
+/// A body while it is received.
 pub(super) struct Body {
     decoder: Decoder,
     received: usize,
@@ -22,16 +23,16 @@ enum Decoder {
     Zlib(ZlibDecoder<Kept>),
 }
 
-/// Whether more is wanted.
+/// Whether to read more.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     GoOn,
-    /// The bound is reached; the rest is not read.
+    /// The limit is reached; the rest is not read.
     Full,
 }
 
 impl Body {
-    /// A body that is encoded like this.
+    /// Creates a body with this content encoding.
     pub(super) fn new(encoding: Option<&str>, caps: Caps) -> Result<Self, Error> {
         let kept = Kept { bytes: Vec::new(), most: caps.bytes };
         let decoder = match encoding.map(str::trim).map(str::to_ascii_lowercase).as_deref() {
@@ -48,7 +49,7 @@ impl Body {
         Ok(Self { decoder, received: 0, caps })
     }
 
-    /// Takes a piece.
+    /// Decodes a chunk.
     pub(super) fn take(&mut self, piece: &[u8]) -> Result<Taken, Error> {
         self.received += piece.len();
         let written = match &mut self.decoder {
@@ -73,7 +74,7 @@ impl Body {
         }
     }
 
-    /// All of it, as far as it was wanted.
+    /// Finishes decoding and returns the body.
     pub(super) fn finish(self) -> Result<Vec<u8>, Error> {
         let kept = match self.decoder {
             Decoder::Plain(kept) => kept,
@@ -83,7 +84,7 @@ impl Body {
         Ok(kept.bytes)
     }
 
-    /// What is there when the rest is not wanted.
+    /// Returns what was decoded so far, if the rest is not needed.
     pub(super) fn cut(mut self) -> Vec<u8> {
         std::mem::take(match &mut self.decoder {
             Decoder::Plain(kept) => &mut kept.bytes,
@@ -109,7 +110,7 @@ fn undecodable(cause: io::Error) -> Error {
     Error::new(Kind::EgressUnreachable, format!("the answer cannot be decoded: {cause}")).because(cause)
 }
 
-/// Keeps bytes up to a bound.
+/// A buffer with a maximum size.
 struct Kept {
     bytes: Vec<u8>,
     most: usize,

@@ -1,4 +1,4 @@
-//! Looks names up, once per connection: what was checked is what is connected to.
+//! Resolves names once per connection, so that the connection goes to the checked addresses.
 use super::rules::Rules;
 use outlast_ports::Answer;
 use outlast_vocab::message::shown;
@@ -7,13 +7,13 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Finds the addresses of a name.
+/// Resolves names to addresses.
 pub trait Lookup: Send + Sync + 'static {
-    /// All addresses of a name, in the order they should be tried.
+    /// Returns all addresses of a name, in the order in which to try them.
     fn addresses<'a>(&'a self, name: &'a str) -> Answer<'a, Vec<IpAddr>>;
 }
 
-/// Asks the operating system.
+/// Uses the resolver of the operating system.
 pub struct SystemLookup;
 
 impl Lookup for SystemLookup {
@@ -28,7 +28,7 @@ impl Lookup for SystemLookup {
     }
 }
 
-/// The only look-up of the client: it gives nothing that was not checked.
+/// The only resolver of the client. It returns checked addresses only.
 pub(super) struct Checked {
     pub(super) rules: Arc<Rules>,
     pub(super) lookup: Arc<dyn Lookup>,
@@ -45,7 +45,7 @@ impl Resolve for Checked {
                 return Err(Error::new(Kind::EgressUnreachable, detail).into());
             }
             rules.check_addresses(name, &addresses)?;
-            // Port 0 stands for the one in the URL.
+            // Port 0 means the port of the URL.
             let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, 0));
             Ok(Box::new(addresses) as Addrs)
         })

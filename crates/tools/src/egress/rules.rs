@@ -1,8 +1,8 @@
-//! Which addresses a tool may ask for.
+//! Rules for the URLs that a tool may request.
 //!
-//! A URL is read once, as browsers read it, and the same parsed value is what is connected to: there is no second reading
-//! that could understand it otherwise. `0x7f.1`, `2130706433`, `127.1`, full-width digits and a dot at the end are spellings
-//! of addresses and become those before anything is decided.
+//! A URL is parsed once, in the way that browsers parse it, and the parsed value is used for the connection. No second
+//! parser can interpret it differently. `0x7f.1`, `2130706433`, `127.1`, full-width digits and a trailing dot are
+//! normalised before the rules apply.
 use super::address::Scope;
 use outlast_ports::tool::failed;
 use outlast_vocab::message::shown;
@@ -13,43 +13,43 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use url::{Host, Url};
 
-/// The longest URL in bytes.
+/// The maximum length of a URL in bytes.
 pub const URL_BYTES: usize = 8 << 10;
 
-/// In which networks a host may be.
+/// The networks in which a host may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// The public one.
+    /// The public network.
     Public,
-    /// Also private ones, and this machine.
+    /// Also private networks and this machine.
     Any,
 }
 
-/// What may be reached.
+/// The allowed targets of requests.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// Hosts that may be reached; everything public when absent.
+    /// The allowed hosts; all public hosts if absent.
     allow: Option<Vec<HostRule>>,
-    /// Hosts that may be reached although they are not public.
+    /// Hosts that are allowed although they are not public.
     private: Vec<HostRule>,
-    /// Lists that every host must be in besides.
+    /// Further lists, each of which must contain the host.
     within: Vec<Vec<HostRule>>,
 }
 
 impl Rules {
-    /// Every public host, on the usual ports.
+    /// Allows every public host on the usual ports.
     pub fn public() -> Self {
         Self::default()
     }
 
-    /// Only these hosts, and those that are named as private.
+    /// Allows only these hosts, plus those listed as private.
     #[must_use]
     pub fn only(mut self, hosts: impl IntoIterator<Item = HostRule>) -> Self {
         self.allow.get_or_insert_default().extend(hosts);
         self
     }
 
-    /// These hosts too, on these ports, although they are not public. Each is named exactly.
+    /// Also allows these hosts on these ports although they are not public. Each must be named exactly.
     pub fn and_private(mut self, hosts: impl IntoIterator<Item = HostRule>) -> Result<Self, Error> {
         for host in hosts {
             if !matches!(host.who, Who::Exactly(_)) {
@@ -61,7 +61,8 @@ impl Rules {
         Ok(self)
     }
 
-    /// Only what is also within this network. A list that does not parse lets nothing be reached: it is an error.
+    /// Restricts the rules to this network. A list that does not parse is an error, so that nothing is allowed by
+    /// accident.
     pub fn within(mut self, network: &Reach) -> Result<Self, Error> {
         for list in network.lists() {
             self.within.push(list.iter().map(|host| host.parse()).collect::<Result<_, Error>>()?);
@@ -69,7 +70,7 @@ impl Rules {
         Ok(self)
     }
 
-    /// Only the host of this URL, on its port. In which network it may be is said with it.
+    /// Allows only the host and port of this URL, in the given network.
     pub fn for_url(url: &str, network: Network) -> Result<Self, Error> {
         let refused = || {
             let detail = format!("expected a URL like `https://example.com/mcp`, got `{}`", shown(url));
@@ -87,7 +88,7 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Reads a URL and decides whether it may be asked for, as far as that can be decided without looking its host up.
+    /// Parses a URL and checks everything that can be checked before its host is resolved.
     pub fn check(&self, text: &str) -> Result<Url, Error> {
         limits::check("url_bytes", text.len(), URL_BYTES)?;
         let url = Url::parse(text).map_err(|cause| {
@@ -98,7 +99,7 @@ impl Rules {
         self.check_url(url)
     }
 
-    /// The same for a URL that was read before.
+    /// Checks a parsed URL.
     fn check_url(&self, mut url: Url) -> Result<Url, Error> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(denied(&url, "only `https:` and `http:` are"));
@@ -117,8 +118,7 @@ impl Rules {
         }
         let listed: Vec<&HostRule> = self.private.iter().filter(|rule| rule.names(&host)).collect();
         if !listed.is_empty() {
-            // A host that is named as private is reached where it was named, and nowhere else: otherwise one port that
-            // was granted would grant all the others.
+            // A private host is only allowed on its listed ports. Otherwise one allowed port would allow all others.
             if listed.iter().any(|rule| rule.port.fits(&url, port)) {
                 return Ok(url);
             }
@@ -139,7 +139,7 @@ impl Rules {
         }
     }
 
-    /// Decides on a redirect: it is checked like any other URL, and must not leave encryption.
+    /// Checks a redirect like any other URL. It must not lead from HTTPS to HTTP.
     pub(super) fn redirect(&self, from: &Url, location: &[u8]) -> Result<Url, Error> {
         limits::check("url_bytes", location.len(), URL_BYTES)?;
         let next = std::str::from_utf8(location).ok().and_then(|location| from.join(location).ok());
@@ -151,8 +151,8 @@ impl Rules {
         self.check_url(next)
     }
 
-    /// Decides on the addresses that a name stands for. One that may not be reached denies all: which of them is connected
-    /// to is up to whoever answers for the name.
+    /// Checks the addresses of a name. One forbidden address denies all of them, because the owner of the name controls
+    /// which one is connected to.
     pub(super) fn check_addresses(&self, name: &str, addresses: &[IpAddr]) -> Result<(), Error> {
         let host = Host::Domain(name.to_owned());
         let is_private = self.private.iter().any(|rule| rule.names(&host));
@@ -162,7 +162,7 @@ impl Rules {
         });
         match refused {
             None => Ok(()),
-            // The address itself is not told: it would show how a network is built.
+            // The error omits the address, which would reveal the structure of the network.
             Some(scope) => Err(Error::new(
                 Kind::EgressDenied,
                 format!("`{}` leads to an address that is {}", shown(name), scope.name()),
@@ -171,7 +171,7 @@ impl Rules {
     }
 }
 
-/// The host without the dot that may end a name, and the port.
+/// Returns the host without a trailing dot, and the port.
 fn destination(url: &mut Url) -> Result<(Host, u16), Error> {
     if let Some(Host::Domain(name)) = url.host()
         && let Some(bare) = name.strip_suffix('.')
@@ -188,7 +188,7 @@ fn destination(url: &mut Url) -> Result<(Host, u16), Error> {
     Ok((host, port))
 }
 
-/// Whether it is an address, or a name that somebody could look up.
+/// Returns whether this is an address or a valid host name.
 fn is_host(host: &Host) -> bool {
     match host {
         Host::Domain(name) => name.split('.').all(|label| (1..=63).contains(&label.len())),
@@ -208,7 +208,7 @@ fn denied(url: &Url, why: &str) -> Error {
     Error::new(Kind::EgressDenied, format!("`{}` is not reached: {why}", shown(&without_secrets(url))))
 }
 
-/// The URL as people are told it: without name, password and query, which may hold secrets.
+/// Returns the URL for messages, without user name, password and query, which may contain secrets.
 pub(super) fn without_secrets(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     match url.host_str() {
@@ -217,8 +217,8 @@ pub(super) fn without_secrets(url: &Url) -> String {
     }
 }
 
-/// A host that may be reached: `example.com`, `*.example.com` (what is below it), `*` (any); with `:8080` or `:*` on
-/// another port than the usual one.
+/// An allowed host: `example.com`, `*.example.com` (its subdomains) or `*` (any). A suffix `:8080` or `:*` allows other
+/// ports than the usual one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRule {
     who: Who,
@@ -275,7 +275,7 @@ impl FromStr for HostRule {
             Error::new(Kind::ConfigInvalid, detail)
         };
         let (host, port) = match text.rsplit_once(':') {
-            // The last group of an IPv6 address is no port.
+            // The last group of an IPv6 address is not a port.
             Some((host, _)) if host.starts_with('[') && !host.ends_with(']') => (text, Port::Usual),
             Some((host, "*")) => (host, Port::Any),
             Some((host, port)) => (host, Port::This(port.parse().map_err(|_| refused())?)),

@@ -1,4 +1,4 @@
-//! Egress against real servers on this machine, and names whose addresses change with every look-up.
+//! Tests egress against real local servers, and against names whose addresses change with every lookup.
 mod places;
 mod redirects;
 mod replies;

@@ -1,10 +1,10 @@
-//! The text of a page: what a reader sees, a line per block. No parser: it never fails, and marks that are written wrong
-//! cost some text at most.
+//! Extracts the visible text of a page, one line per block. This is not a parser: it never fails, and malformed tags
+//! lose at most some text.
 
-/// Elements whose content nobody reads.
+/// Elements whose content is invisible.
 const HIDDEN: &[&str] = &["script", "style", "template", "noscript", "svg"];
 
-/// Elements that begin and end a line.
+/// Elements that start and end a line.
 const BLOCKS: &[&str] = &[
     "address",
     "article",
@@ -42,10 +42,10 @@ const BLOCKS: &[&str] = &[
     "ul",
 ];
 
-/// The longest name of a character, `&CounterClockwiseContourIntegral;` among them.
+/// The maximum length of a character reference, such as `&CounterClockwiseContourIntegral;`.
 const REFERENCE_BYTES: usize = 34;
 
-/// The text of an HTML page.
+/// Returns the text of an HTML page.
 pub(super) fn text(html: &str) -> String {
     let mut page = Page::default();
     let mut rest = html;
@@ -79,7 +79,7 @@ enum Mark {
 }
 
 impl Mark {
-    /// The mark at the beginning of a text, and what comes after it.
+    /// Parses the tag at the start of a text. Returns it with the rest of the text.
     fn read(text: &str) -> Option<(Self, &str)> {
         if let Some(comment) = text.strip_prefix("<!--") {
             return Some((Self::Comment, comment.split_once("-->").map_or("", |(_, after)| after)));
@@ -101,7 +101,7 @@ impl Mark {
     }
 }
 
-/// What comes after a mark; `>` inside quotes does not end it.
+/// Returns the text after a tag. A `>` inside quotes does not end the tag.
 fn end_of_mark(inside: &str) -> &str {
     let mut quote = None;
     for (at, byte) in inside.bytes().enumerate() {
@@ -115,7 +115,7 @@ fn end_of_mark(inside: &str) -> &str {
     ""
 }
 
-/// What comes after the end of an element.
+/// Returns the text after the closing tag of an element.
 fn past<'a>(name: &str, mut text: &'a str) -> &'a str {
     while let Some((_, after)) = text.split_once("</") {
         match after.split_at_checked(name.len()) {
@@ -126,7 +126,7 @@ fn past<'a>(name: &str, mut text: &'a str) -> &'a str {
     ""
 }
 
-/// Text on its way: blanks are joined, lines without a word are left out.
+/// Collects text, joins whitespace and drops empty lines.
 #[derive(Default)]
 struct Page {
     text: String,
@@ -166,7 +166,7 @@ impl Page {
     }
 }
 
-/// Text with its character references undone.
+/// Replaces character references in a text.
 fn characters(text: &str) -> String {
     let mut undone = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,7 +1,7 @@
 //! Opens files below a directory without following symbolic links.
 //!
-//! A path is resolved and opened in one step: by the kernel (`openat2`), or, where the kernel lacks that call, name by name with
-//! `O_NOFOLLOW`. A link that somebody swaps in at any moment is refused; it never redirects the operation.
+//! A path is resolved and opened in one step: by the kernel (`openat2`), or name by name with `O_NOFOLLOW` if the
+//! kernel lacks that call. A link that another process swaps in is refused and never redirects the operation.
 #[cfg(target_os = "linux")]
 use rustix::fs::ResolveFlags;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-/// How a directory is opened that is only needed to reach what is below it.
+/// The flags for opening a directory that is only needed to reach something below it.
 #[cfg(target_os = "linux")]
 const REACH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 #[cfg(not(target_os = "linux"))]
@@ -24,14 +24,14 @@ const REACH: OFlags = OFlags::DIRECTORY.union(OFlags::CLOEXEC);
 const RESOLVE: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
-/// Attempts of the kernel's resolution when directories are renamed at the same moment.
+/// The number of attempts of the kernel's resolution while directories are being renamed.
 #[cfg(target_os = "linux")]
 const RESOLVE_ATTEMPTS: usize = 16;
 
-/// Who resolves a path.
+/// The method of resolving a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resolver {
-    /// The kernel, as far as it can.
+    /// The kernel, falling back to walking if it refuses.
     #[cfg(target_os = "linux")]
     Kernel,
     /// This program, name by name.
@@ -39,7 +39,7 @@ pub(super) enum Resolver {
 }
 
 impl Resolver {
-    /// The kernel, if it can.
+    /// Returns the kernel's resolution if it is available.
     pub(super) fn of_this_machine() -> Self {
         #[cfg(target_os = "linux")]
         if openat(CWD, "/", REACH, Mode::empty())
@@ -52,20 +52,20 @@ impl Resolver {
     }
 }
 
-/// A directory that is held open. Names are looked up in it, wherever it has been moved to.
+/// An open directory. Names are resolved in it even after it was moved.
 #[derive(Debug)]
 pub(super) struct Directory {
     fd: OwnedFd,
     resolver: Resolver,
 }
 
-/// A name in a directory.
+/// An entry of a directory.
 pub(super) struct DirectoryEntry {
     pub(super) name: Vec<u8>,
     pub(super) kind: FileType,
 }
 
-/// What is known of a file before it is opened.
+/// The metadata of a file before it is opened.
 pub(super) struct FileStat {
     pub(super) kind: FileType,
     /// The permission bits, without set-user-ID and the like.
@@ -73,7 +73,7 @@ pub(super) struct FileStat {
 }
 
 impl Directory {
-    /// Opens the directory at an absolute path that contains no link.
+    /// Opens the directory at an absolute path without links.
     pub(super) fn at(path: &Path, resolver: Resolver) -> io::Result<Self> {
         let root = openat(CWD, "/", REACH, Mode::empty())?;
         let fd = open(&root, path.strip_prefix("/").unwrap_or(path), REACH, Mode::empty(), resolver)?;
@@ -86,13 +86,13 @@ impl Directory {
         Ok(Self { fd, resolver: self.resolver })
     }
 
-    /// Opens what is called so for reading, whatever it is. Pipes and devices do not block.
+    /// Opens an entry of any kind for reading. Pipes and devices do not block.
     pub(super) fn file(&self, name: impl AsRef<Path>) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         self.open(name.as_ref(), flags, Mode::empty()).map(File::from)
     }
 
-    /// Creates a file whose name is not taken.
+    /// Creates a file. Fails if the name exists.
     pub(super) fn create(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         self.open(Path::new(name), flags, Mode::from_raw_mode(0o666)).map(File::from)
@@ -103,7 +103,7 @@ impl Directory {
         Ok(mkdirat(&self.fd, name, Mode::from_raw_mode(0o777))?)
     }
 
-    /// Renames what is called `from`. A link that is called `to` is replaced, not followed.
+    /// Renames an entry. If `to` is a link, it is replaced, not followed.
     pub(super) fn rename(&self, from: &str, to: &OsStr) -> io::Result<()> {
         Ok(renameat(&self.fd, from, &self.fd, to)?)
     }
@@ -113,14 +113,14 @@ impl Directory {
         Ok(unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
-    /// What is called so; a link is not followed.
+    /// Returns the metadata of an entry without following a link.
     pub(super) fn stat(&self, name: impl AsRef<Path>) -> io::Result<FileStat> {
         let found = statat(&self.fd, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)?;
         let mode = Mode::from_raw_mode(found.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO);
         Ok(FileStat { kind: FileType::from_raw_mode(found.st_mode), mode })
     }
 
-    /// The names in this directory, in no order.
+    /// Returns the entries of this directory in no particular order.
     pub(super) fn entries(&self) -> io::Result<Vec<DirectoryEntry>> {
         let readable =
             self.open(Path::new(""), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -131,7 +131,7 @@ impl Directory {
             if name == b"." || name == b".." {
                 continue;
             }
-            // Some file systems do not say what an entry is.
+            // Some file systems do not report the kind of an entry.
             let kind = match entry.file_type() {
                 FileType::Unknown => {
                     self.stat(OsStr::from_bytes(&name)).map_or(FileType::Unknown, |found| found.kind)
@@ -143,7 +143,7 @@ impl Directory {
         Ok(entries)
     }
 
-    /// Makes changes of names durable.
+    /// Makes renames and removals durable.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file("")?.sync_all()
     }
@@ -153,8 +153,10 @@ impl Directory {
     }
 }
 
-/// Opens a file that a person names, without following a link on the way to it: somebody who can write to its directory could have
-/// placed one. The streams of this process are links by nature and are followed: `/dev/stdin`, `/dev/fd/N` and `/proc/self/fd/N`.
+/// Opens a file that a person names, without following links on its path. Anyone who can write to its directory could
+/// have placed a link.
+///
+/// The streams of this process are links by nature and are followed: `/dev/stdin`, `/dev/fd/N` and `/proc/self/fd/N`.
 ///
 /// # Errors
 ///
@@ -170,7 +172,7 @@ pub fn open_without_links(path: &Path) -> io::Result<File> {
     Ok(open(&root, below, flags, Mode::empty(), Resolver::of_this_machine()).map(File::from)?)
 }
 
-/// Whether a path names a stream that this process has open. A shell passes such a path for `<(command)`.
+/// Returns whether a path names a stream that this process has open. A shell passes such a path for `<(command)`.
 fn is_own_stream(path: &Path) -> bool {
     let Some(path) = path.to_str() else { return false };
     let number = ["/dev/fd/", "/proc/self/fd/"].into_iter().find_map(|dir| path.strip_prefix(dir));
@@ -178,12 +180,12 @@ fn is_own_stream(path: &Path) -> bool {
     path == "/dev/stdin" || number.is_some_and(is_number)
 }
 
-/// Whether an operation failed because a part of its path is a link.
+/// Returns whether an operation failed because a part of its path is a link.
 pub fn is_link_refusal(cause: &io::Error) -> bool {
     cause.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
-/// Opens what is below a directory; an empty path is the directory itself.
+/// Opens a path below a directory. An empty path is the directory itself.
 fn open(
     dir: &OwnedFd,
     path: &Path,
@@ -199,12 +201,12 @@ fn open(
     }
 }
 
-/// Lets the kernel resolve a path.
+/// Resolves a path with the kernel.
 #[cfg(target_os = "linux")]
 fn resolve(dir: &OwnedFd, path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
     for _ in 0..RESOLVE_ATTEMPTS {
         match rustix::fs::openat2(dir, path, flags, mode, RESOLVE) {
-            // The call is missing, or a filter refuses it. If the file itself is refused, the walk says so.
+            // The call is missing or blocked by a filter. If the file itself is refused, the walk reports it.
             Err(Errno::NOSYS | Errno::PERM) => return walk(dir, path, flags, mode),
             Err(Errno::AGAIN | Errno::INTR) => {}
             other => return other,
@@ -213,7 +215,7 @@ fn resolve(dir: &OwnedFd, path: &Path, flags: OFlags, mode: Mode) -> rustix::io:
     Err(Errno::AGAIN)
 }
 
-/// Opens a path name by name, none of which may be a link.
+/// Opens a path name by name and refuses links.
 fn walk(dir: &OwnedFd, path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
     let mut names: Vec<&OsStr> = path
         .components()
@@ -233,7 +235,7 @@ fn walk(dir: &OwnedFd, path: &Path, flags: OFlags, mode: Mode) -> rustix::io::Re
 
 fn open_name(dir: &OwnedFd, name: &OsStr, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
     openat(dir.as_fd(), name, flags | OFlags::NOFOLLOW, mode).map_err(|cause| {
-        // A link where a directory is wanted is reported as no directory.
+        // A link in place of a directory is reported as `ENOTDIR`.
         let is_link = || {
             statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
                 .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
@@ -284,7 +286,7 @@ mod tests {
         let through = |name: &str| PathBuf::from(format!("/dev/..{}/{name}", place.display()));
         assert!(open_without_links(&through("secret")).is_ok());
         assert!(is_link_refusal(&open_without_links(&through("link")).unwrap_err()));
-        // Everybody may write there, where it is.
+        // A world-writable directory, if it exists.
         if let Ok(shared) = tempfile::tempdir_in("/dev/shm") {
             symlink(place.join("secret"), shared.path().join("link")).unwrap();
             let refused = open_without_links(&shared.path().join("link")).unwrap_err();

@@ -1,8 +1,8 @@
-//! `file_edit`: replaces a text in a file by another.
+//! `file_edit`: replaces a text in a file.
 //!
-//! The text must be there once, so that nobody has to guess which place was meant. What the file was and will be is
-//! recorded before it is touched: an edit that was interrupted is found done, done now, or refused because somebody else
-//! changed the file, and never done twice.
+//! The text must occur exactly once, so that the place is unambiguous. The hashes of the old and the new content are
+//! recorded before the file is written. After an interruption, the edit is found done, is done now, or is refused
+//! because the file changed otherwise. It is never done twice.
 use super::root::FileRoot;
 use super::{in_order, not_blank};
 use outlast_ports::service::{Service, Steps};
@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// Replaces a text in a file.
+/// The tool that replaces a text in a file.
 pub struct FileEdit;
 
 /// What the model passes.
@@ -31,7 +31,7 @@ pub struct EditArgs {
     all: bool,
 }
 
-/// An edit that was worked out.
+/// A prepared edit.
 #[derive(Serialize, Deserialize)]
 struct Plan {
     before: Hash,
@@ -173,8 +173,8 @@ mod tests {
         let trial = Trial::with_files(dir.path());
         fs::write(&place, "tea").unwrap();
         let mut log = trial.show("file_edit", arguments.clone());
-        // The plan is recorded, so this is the same call after a crash: before its write, after it, and after somebody
-        // else's.
+        // The plan is recorded, so this is the same call after a crash: before its write, after it, and after another
+        // write.
         for text in ["tea", "green tea", "coffee"] {
             fs::write(&place, text).unwrap();
             log += &trial.again("file_edit", arguments.clone());

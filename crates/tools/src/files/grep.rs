@@ -1,7 +1,7 @@
 //! `file_grep`: finds lines in files by a pattern.
 //!
-//! Matching takes time that is linear in the text. The lines that are given, the files that are looked through, the size of a pattern
-//! and the work of one search are bounded.
+//! Matching takes linear time. The result lines, the searched files, the size of a pattern and the work of one search
+//! are bounded.
 use super::root::FileRoot;
 use super::{in_order, not_blank};
 use outlast_ports::service::Service;
@@ -17,26 +17,28 @@ use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The most lines that are given.
+/// The maximum number of result lines.
 pub const GREP_LINES: usize = 200;
 
-/// The most files that are looked through.
+/// The maximum number of searched files.
 pub const GREP_FILES: usize = 10_000;
 
-/// Bytes of a pattern or of a glob.
+/// The maximum length of a pattern or glob in bytes.
 pub const GREP_PATTERN_BYTES: usize = 4 << 10;
 
-/// The work of one search. A byte that is matched counts once, and once more for every 64 characters, classes and groups of the pattern
-/// with its repetitions written out. The largest file can be searched with any pattern.
+/// The maximum work of one search.
+///
+/// Matching a byte costs one unit, plus one for every 64 characters, classes and groups of the pattern with its
+/// repetitions expanded. The largest file can be searched with any pattern.
 pub const GREP_WORK: u64 = 256 << 20;
 
-/// The size of a pattern that counts as one more pass over the text.
+/// The pattern size that costs one more unit per byte.
 const WORK_SIZE: u64 = 64;
 
-/// How much of a line is given, in characters.
+/// The maximum number of characters of a result line.
 const LINE_CHARS: usize = 300;
 
-/// Finds lines.
+/// The tool that finds lines.
 pub struct FileGrep;
 
 /// What the model passes.
@@ -54,7 +56,7 @@ pub struct GrepArgs {
     ignore_case: bool,
 }
 
-/// A line that fits.
+/// A matching line.
 #[derive(Debug, Serialize)]
 struct Found {
     path: String,
@@ -77,7 +79,7 @@ impl Tool for FileGrep {
         let glob = args.glob.as_deref().map(Glob::new).transpose()?;
         let search = Search { root, pattern, glob, stopped: Arc::default() };
         let _stop = StopOnDrop(search.stopped.clone());
-        // Reading and matching thousands of files would hold up other turns.
+        // On the async threads, reading and matching thousands of files would delay other turns.
         let searched = tokio::task::spawn_blocking(move || search.run(&args.path.unwrap_or_default()));
         let (found, more) =
             searched.await.map_err(|cause| failed(format!("the search ended early: {cause}")))??;
@@ -85,7 +87,7 @@ impl Tool for FileGrep {
     }
 }
 
-/// A search through files, on a thread for such work.
+/// A search through files, which runs on a blocking thread.
 struct Search {
     root: Service<FileRoot>,
     pattern: Pattern,
@@ -93,13 +95,13 @@ struct Search {
     stopped: Arc<AtomicBool>,
 }
 
-/// The work that a search has left.
+/// The remaining work of a search.
 struct WorkBudget(u64);
 
 impl WorkBudget {
-    /// Spends the work of matching a text. Returns whether there was enough left.
+    /// Spends the work of matching a text. Returns whether enough was left.
     fn spend(&mut self, pattern: &Pattern, text: &str) -> bool {
-        // An empty line takes time too.
+        // An empty line costs time too.
         let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX).saturating_add(1);
         let left = self.0.checked_sub(bytes.saturating_mul(pattern.work_per_byte));
         self.0 = left.unwrap_or(0);
@@ -107,7 +109,7 @@ impl WorkBudget {
     }
 }
 
-/// Stops a search that nobody waits for any more.
+/// Stops a search when its caller stops waiting.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -117,7 +119,7 @@ impl Drop for StopOnDrop {
 }
 
 impl Search {
-    /// Returns the lines that fit, and whether there are more.
+    /// Returns the matching lines, and whether there are more.
     fn run(&self, below: &str) -> Result<(Vec<Found>, bool), Error> {
         let files = self.root.files_below(below, GREP_FILES)?;
         let (mut found, mut budget) = (Vec::new(), WorkBudget(GREP_WORK));
@@ -130,7 +132,7 @@ impl Search {
                     continue;
                 }
             }
-            // What is no text, or too large, or gone meanwhile, has no lines.
+            // Skip files that are not text, too large, or gone.
             let Ok(text) = self.root.read(&path) else { continue };
             for (number, line) in text.lines().enumerate() {
                 if self.stopped.load(Ordering::Relaxed) || !budget.spend(&self.pattern, line) {
@@ -150,7 +152,7 @@ impl Search {
     }
 }
 
-/// Refuses an argument that is empty or too long.
+/// Rejects an argument that is empty or too long.
 fn bounded(what: &str, text: &str) -> Result<(), Error> {
     not_blank(what, text)?;
     if text.len() > GREP_PATTERN_BYTES {
@@ -160,7 +162,7 @@ fn bounded(what: &str, text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// A regular expression with what it costs to match.
+/// A regular expression and its matching cost.
 struct Pattern {
     regex: Regex,
     work_per_byte: u64,
@@ -172,13 +174,13 @@ impl Pattern {
             let detail = format!("expected a regular expression, got `{}`: {why}", shown(pattern));
             Error::new(Kind::ToolArgsInvalid, detail)
         })?;
-        // An expression of unknown size is taken for a large one.
+        // A pattern of unknown size is treated as large.
         let size = expanded_size(pattern).unwrap_or(PATTERN_SIZE);
         Ok(Self { regex, work_per_byte: 1 + size / WORK_SIZE })
     }
 }
 
-/// A pattern for paths: `*` and `?` within a name, `**` across names. Without a slash it is for the name alone.
+/// A glob for paths: `*` and `?` within a name, `**` across names. Without a slash it matches the file name alone.
 struct Glob {
     pattern: Pattern,
     for_name: bool,
@@ -311,13 +313,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let trial = Trial::with_files(dir.path());
         let long = "x".repeat(super::GREP_PATTERN_BYTES + 1);
-        let log =
+        let logged =
             [found(&trial, json!({"pattern": long})), found(&trial, json!({"pattern": "x", "glob": long}))];
         expect![[r"
             tool.args_invalid: expected a pattern of at most 4096 bytes, got 4097
             tool.args_invalid: expected a glob of at most 4096 bytes, got 4097
         "]]
-        .assert_eq(&log.concat());
+        .assert_eq(&logged.concat());
         let whole = &long[1..];
         assert!(trial.call("file_grep", json!({"pattern": whole, "glob": whole})).is_ok());
     }

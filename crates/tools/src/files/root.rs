@@ -1,10 +1,10 @@
-//! A directory that file tools cannot leave.
+//! A directory that confines the file tools.
 //!
-//! A path is relative and has no `..`. It is opened below the directory in one step that follows no symbolic link ([`beneath`]), and what
-//! was opened is what is checked and used. Whoever swaps links in and out of the directory meanwhile redirects nothing.
+//! Paths are relative and contain no `..`. A path is opened below the directory in one step that follows no symbolic
+//! link ([`beneath`]). The checks apply to the opened file, so swapping links in the directory redirects nothing.
 //!
-//! Databases lie in such directories too, our own among them: they and what lies beside them for them are left alone, and so is
-//! whatever the agent itself is made of.
+//! Databases, including our own, can be in such a directory. Tools cannot touch databases, the files that belong to
+//! them, or the files that define the agent.
 //!
 //! [`beneath`]: super::beneath
 use super::beneath::{Directory, FileStat, Resolver, is_link_refusal};
@@ -18,22 +18,22 @@ use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-/// The largest file that is read or written, in bytes.
+/// The maximum size of a file in bytes, for reading and writing.
 pub const FILE_BYTES: usize = 1 << 20;
 
-/// The longest path in bytes.
+/// The maximum length of a path in bytes.
 pub const PATH_BYTES: usize = 1_024;
 
-/// The most names that are listed of one directory.
+/// The maximum number of names listed per directory.
 pub const LISTED_MOST: usize = 1_000;
 
-/// What a file is called until it is whole; such names are not listed.
+/// The prefix of temporary files. Such names are not listed.
 const UNFINISHED: &str = ".outlast-";
 
-/// How a database of SQLite begins.
+/// The first bytes of an SQLite database.
 const DATABASE: &[u8] = b"SQLite format 3\0";
 
-/// The directory below which file tools work.
+/// The directory that confines the file tools.
 #[derive(Debug)]
 pub struct FileRoot {
     dir: PathBuf,
@@ -43,37 +43,37 @@ pub struct FileRoot {
     resolver: Resolver,
 }
 
-/// Whether tools see names that begin with a dot, like `.env`.
+/// Whether tools see names that start with a dot, such as `.env`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DotFiles {
     Shown,
     Hidden,
 }
 
-/// The names in a directory, in order, as far as they are listed.
+/// The sorted names in a directory, up to the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Listing {
     pub(super) names: BTreeSet<String>,
     pub(super) left_out: usize,
 }
 
-/// Files below a directory.
+/// The files below a directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Files {
     pub(super) paths: Vec<String>,
-    /// Whether there are more.
+    /// Whether some were left out.
     pub(super) left_out: bool,
 }
 
-/// A place below the root whose directory is open.
+/// A path below the root whose parent directory is open.
 struct Located<'a> {
     dir: Directory,
-    /// The name in that directory; none for the root itself.
+    /// The name in that directory; `None` for the root itself.
     name: Option<&'a OsStr>,
 }
 
 impl FileRoot {
-    /// A root at this directory, which must exist.
+    /// Opens a root at this directory, which must exist.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let root = path.canonicalize().and_then(|root| fs::read_dir(&root).map(|_| root));
@@ -85,28 +85,28 @@ impl FileRoot {
         Ok(Self { dir, kept_out: Vec::new(), read_only: Vec::new(), dot_files: DotFiles::Shown, resolver })
     }
 
-    /// Keeps tools away from these files and from what is below them, should they lie in the directory.
+    /// Denies tools these paths and everything below them.
     #[must_use]
     pub fn keeping_out(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
         self.kept_out.extend(paths.into_iter().map(real));
         self
     }
 
-    /// Lets tools read these files and what is below them, but not write them.
+    /// Lets tools read these paths and everything below them, but not write them.
     #[must_use]
     pub fn read_only(mut self, paths: impl IntoIterator<Item = PathBuf>) -> Self {
         self.read_only.extend(paths.into_iter().map(real));
         self
     }
 
-    /// Hides files and directories whose names begin with a dot, like `.env` and `.git`.
+    /// Hides files and directories whose names start with a dot, such as `.env` and `.git`.
     #[must_use]
     pub fn hiding_dot_files(mut self) -> Self {
         self.dot_files = DotFiles::Hidden;
         self
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.dir
     }
@@ -128,8 +128,8 @@ impl FileRoot {
         String::from_utf8(bytes).map_err(|_| failed(format!("`{}` is not UTF-8 text", shown(path))))
     }
 
-    /// Writes a file so that a crash leaves the old text or the new. `call` names the file until it is whole, so an
-    /// interrupted call leaves nothing that its next attempt does not replace.
+    /// Writes a file atomically: after a crash it has the old text or the new text. The temporary file is named after
+    /// `call`, so the next attempt of an interrupted call replaces it.
     pub(super) fn write(&self, path: &str, content: &str, call: CallId) -> Result<(), Error> {
         limits::check("file_bytes", content.len(), FILE_BYTES)?;
         let (dir, name) = self.place_for(path)?;
@@ -146,7 +146,7 @@ impl FileRoot {
         }
         let unfinished = format!("{UNFINISHED}{call}");
         let write = || {
-            // What an interrupted attempt left, or what somebody placed there to be written through.
+            // Left by an interrupted attempt, or planted so that the write goes through it.
             match dir.remove(&unfinished) {
                 Err(cause) if cause.kind() != ErrorKind::NotFound => return Err(cause),
                 _ => {}
@@ -161,7 +161,7 @@ impl FileRoot {
             dir.sync()
         };
         write().map_err(|cause| {
-            // Best effort: the write's own error is the one to report.
+            // Best effort: report the error of the write instead.
             drop(dir.remove(&unfinished));
             trouble(path, cause)
         })
@@ -187,7 +187,7 @@ impl FileRoot {
         Ok(listing)
     }
 
-    /// The files below a directory, by path, in order, as far as they are wanted. Links are not followed.
+    /// Returns the sorted paths of the files below a directory, up to the limit. Links are not followed.
     pub(super) fn files_below(&self, path: &str, most: usize) -> Result<Files, Error> {
         let mut files = Files { paths: Vec::new(), left_out: false };
         let top: PathBuf = parts(path)?.into_iter().collect();
@@ -203,10 +203,10 @@ impl FileRoot {
         let root = self.top().map_err(|cause| trouble(path, cause))?;
         let mut open = vec![(top, Some(first))];
         while let Some((place, dir)) = open.pop() {
-            // A directory that cannot be read, or has become a link, has no files for us.
+            // Skip a directory that cannot be read or has become a link.
             let dir = dir.map_or_else(|| root.directory(&place), Ok);
             let Ok(mut entries) = dir.and_then(|dir| dir.entries()) else { continue };
-            // The last is taken first.
+            // The stack pops the last one first.
             entries.sort_by(|one, other| other.name.cmp(&one.name));
             for entry in entries {
                 let Ok(name) = std::str::from_utf8(&entry.name) else { continue };
@@ -229,7 +229,7 @@ impl FileRoot {
         Ok(files)
     }
 
-    /// The root itself, as it is now.
+    /// Opens the root itself.
     fn top(&self) -> io::Result<Directory> {
         Directory::at(&self.dir, self.resolver)
     }
@@ -243,7 +243,7 @@ impl FileRoot {
         }
     }
 
-    /// Opens the directory that something is in, and refuses what tools are kept away from.
+    /// Opens the parent directory of a path, and rejects paths that are denied to tools.
     fn locate<'a>(&self, path: &'a str) -> Result<Located<'a>, Error> {
         let mut names = parts(path)?;
         let name = names.pop();
@@ -261,7 +261,7 @@ impl FileRoot {
         Ok(Located { dir, name })
     }
 
-    /// Refuses what tools are kept away from. No part of `place` is a link, so it says where the file really is.
+    /// Rejects paths that are denied to tools. No part of `place` is a link, so it is the real location of the file.
     fn let_in(&self, path: &str, dir: &Directory, name: &OsStr, place: &Path) -> Result<(), Error> {
         if self.hides(name.as_encoded_bytes()) {
             let detail =
@@ -276,7 +276,7 @@ impl FileRoot {
         self.dot_files == DotFiles::Hidden && name.starts_with(b".")
     }
 
-    /// The directory a file is to be in, made if it is not there, and the file's name.
+    /// Returns the parent directory of a file, which is created if missing, and the file's name.
     fn place_for<'a>(&self, path: &'a str) -> Result<(Directory, &'a OsStr), Error> {
         let mut names = parts(path)?;
         let name = names.pop().ok_or_else(|| not_a_path(path))?;
@@ -309,7 +309,7 @@ impl FileRoot {
     }
 }
 
-/// The path without links. What is not there yet is found by its directory.
+/// Resolves links in a path. If the file does not exist yet, resolves its directory.
 fn real(path: PathBuf) -> PathBuf {
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Ok(real), ..) => real,
@@ -318,7 +318,7 @@ fn real(path: PathBuf) -> PathBuf {
     }
 }
 
-/// Whether a file is a database, or lies beside one for it: its log, its locks.
+/// Returns whether a file is a database or belongs to one, such as its log or locks.
 fn is_of_a_database(dir: &Directory, name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     let beside = name.match_indices('-').map(|(end, _)| &name[..end]);
@@ -326,7 +326,7 @@ fn is_of_a_database(dir: &Directory, name: &OsStr) -> bool {
 }
 
 fn is_database(dir: &Directory, name: &str) -> bool {
-    // A pipe or a device is not even opened.
+    // Pipes and devices are not even opened.
     let is_file = !name.is_empty() && dir.stat(name).is_ok_and(|found| found.kind == FileType::RegularFile);
     let mut begins = [0; DATABASE.len()];
     is_file && dir.file(name).and_then(|mut file| file.read_exact(&mut begins)).is_ok() && begins == DATABASE
@@ -336,7 +336,7 @@ fn not_for_tools(path: &str) -> Error {
     failed(format!("`{}` is not for tools: Outlast itself lives on it, or another program", shown(path)))
 }
 
-/// The names a path is made of; none for the root itself.
+/// Splits a path into names. The root itself has no names.
 fn parts(path: &str) -> Result<Vec<&OsStr>, Error> {
     limits::check("path_bytes", path.len(), PATH_BYTES)?;
     let part = |component| match component {
@@ -355,7 +355,7 @@ fn not_a_path(path: &str) -> Error {
     Error::new(Kind::ToolArgsInvalid, detail)
 }
 
-/// Refuses directories, links, pipes and devices: reading a pipe would never end.
+/// Rejects directories, links, pipes and devices. Reading a pipe might never end.
 fn regular(path: &str, kind: FileType) -> Result<(), Error> {
     let what = match kind {
         FileType::RegularFile => return Ok(()),
@@ -703,7 +703,7 @@ mod tests {
         let done = AtomicBool::new(false);
         let leaks = std::thread::scope(|scope| {
             scope.spawn(|| {
-                // The directory and the link change places, as a command of the shell can make them.
+                // Swap the directory and the link, as a shell command could.
                 while !done.load(Ordering::Relaxed) {
                     let (one, other) = (inside.join("dir"), inside.join("parked"));
                     rustix::fs::renameat_with(CWD, &one, CWD, &other, RenameFlags::EXCHANGE).unwrap();

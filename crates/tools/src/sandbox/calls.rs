@@ -1,7 +1,7 @@
-//! Calls of the kernel that a command is refused.
+//! The system calls that a sandboxed command is refused.
 //!
-//! A list of what is refused, not of what is allowed: commands are whatever a system has, and a list of what they all need
-//! would be wrong tomorrow. What matters is out of reach on several ways.
+//! This is a deny-list, not an allow-list. Commands are arbitrary programs of the system, and a list of everything they
+//! need would soon be outdated. The critical resources are also protected in other ways.
 use super::Isolation;
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -9,8 +9,8 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
-/// Network; looking into other processes; mounts, namespaces and modules; clocks and names of the machine; keys of the
-/// kernel; and leaving the process group, by which a command is ended.
+/// Network; inspecting other processes; mounts, namespaces and modules; clocks and names of the machine; kernel keys;
+/// and leaving the process group, by which a command is ended.
 const REFUSED: &[i64] = &[
     libc::SYS_socket,
     libc::SYS_connect,
@@ -80,7 +80,7 @@ const REFUSED: &[i64] = &[
     libc::SYS_kexec_file_load,
 ];
 
-/// Calls that signal processes.
+/// Calls that send signals.
 const SIGNALLING: &[i64] = &[
     libc::SYS_kill,
     libc::SYS_tkill,
@@ -90,7 +90,7 @@ const SIGNALLING: &[i64] = &[
     libc::SYS_pidfd_send_signal,
 ];
 
-/// Calls of every architecture that have no name in `libc` yet.
+/// Calls on every architecture that have no name in `libc` yet.
 const SYS_FCHMODAT2: i64 = 452;
 const SYS_SETXATTRAT: i64 = 463;
 const SYS_REMOVEXATTRAT: i64 = 466;
@@ -155,32 +155,32 @@ const OF_A_PROCESS: &[i64] = &[
     libc::SYS_move_pages,
 ];
 
-/// Which processes a command may signal.
+/// The processes that a command may signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signals {
-    /// Those behind the same walls; somebody else sees to that.
+    /// Those in the same sandbox. Another mechanism enforces this.
     Kept,
     /// None.
     None,
 }
 
-/// Flags with which a new process would get a namespace of its own.
+/// Flags that put a new process into its own namespace.
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
 
-/// The same calls in the other numbering that some kernels of this architecture know.
+/// The same calls in the alternative numbering (x32) of some kernels.
 #[cfg(target_arch = "x86_64")]
 const OTHER_NUMBERS: i64 = 0x4000_0000;
 
 /// The set-user-ID and set-group-ID bits of a file's mode.
 const SET_ID: [u64; 2] = [0o4000, 0o2000];
 
-/// The flags by which `open` creates a file, and so looks at the mode.
+/// The flags with which `open` creates a file and uses the mode.
 const CREATES: [u64; 2] = [
     0o100,        // O_CREAT
     0o20_000_000, // O_TMPFILE, without O_DIRECTORY
 ];
 
-/// Requests of `ioctl` that put text into somebody's terminal, or change the flags of a file.
+/// Requests of `ioctl` that inject input into a terminal or change the flags of a file.
 const REQUESTS: [u64; 5] = [
     0x5412,      // TIOCSTI
     0x541c,      // TIOCLINUX
@@ -189,22 +189,22 @@ const REQUESTS: [u64; 5] = [
     0x401c_5820, // FS_IOC_FSSETXATTR
 ];
 
-/// Requests of `ioctl` and `fcntl` that have the kernel send signals to any process.
+/// Requests of `ioctl` and `fcntl` that make the kernel send signals to any process.
 const OWNER_REQUESTS: [u64; 2] = [0x8901, 0x8902];
 const OWNER_COMMANDS: [u64; 3] = [8, 10, 15]; // F_SETOWN, F_SETSIG, F_SETOWN_EX
 
-/// Refuses the calls to this process and all it becomes and starts.
+/// Refuses these calls to this process and all its descendants.
 pub(super) fn refuse(signals: Signals, isolation: Isolation) -> Result<(), String> {
     let refused = refused(signals, isolation).map_err(|cause| cause.to_string())?;
     install(refused, libc::EPERM)?;
-    // What they ask for is in memory and cannot be looked at. Who is told that there is no such call uses the older one.
+    // Their arguments are in memory and cannot be inspected. With `ENOSYS`, programs fall back to the older calls.
     let hidden = [libc::SYS_clone3, libc::SYS_openat2];
     install(hidden.into_iter().map(|call| (call, Vec::new())).collect(), libc::ENOSYS)
 }
 
 type Refused = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// The calls that are refused, with the arguments that they are refused for; without any, they are refused altogether.
+/// Returns the refused calls with the refused arguments. A call without arguments is refused entirely.
 fn refused(signals: Signals, isolation: Isolation) -> Result<Refused, BackendError> {
     let whole = |calls: &[i64]| calls.iter().map(|call| (*call, Vec::new())).collect::<Refused>();
     let mut refused = whole(REFUSED);
@@ -220,7 +220,7 @@ fn refused(signals: Signals, isolation: Isolation) -> Result<Refused, BackendErr
     if isolation == Isolation::Filter {
         refused.append(&mut whole(METADATA));
         refused.append(&mut whole(SHARED_MEMORY));
-        // A file that is open may be given the time of now, as `touch` does.
+        // An open file may get the current time, as `touch` does.
         let named_or_timed =
             [1, 2].map(|argument| rule(vec![condition(argument, Width::Pointer, SeccompCmpOp::Ne, 0)?]));
         refused.insert(libc::SYS_utimensat, named_or_timed.into_iter().collect::<Result<_, _>>()?);
@@ -234,13 +234,14 @@ fn refused(signals: Signals, isolation: Isolation) -> Result<Refused, BackendErr
     Ok(refused)
 }
 
-/// Flags of a new process with which it would get a namespace of its own.
+/// Returns rules for the flags that put a new process into its own namespace.
 fn namespaces() -> Result<Vec<SeccompRule>, BackendError> {
     let flags = (0..64).map(|bit| 1u64 << bit).filter(|flag| NEW_NAMESPACES & flag != 0);
     flags.map(|flag| rule(vec![masked(0, flag)?])).collect()
 }
 
-/// Every way to give a file the set-user-ID or set-group-ID bit: whoever runs it later would be its owner.
+/// Returns rules for every way to set the set-user-ID or set-group-ID bit. A later user of such a file would run it as
+/// its owner.
 fn set_id() -> Result<Refused, BackendError> {
     let mode = |argument| {
         SET_ID.iter().map(move |bit| rule(vec![masked(argument, *bit)?])).collect::<Result<Vec<_>, _>>()
@@ -267,23 +268,23 @@ fn set_id() -> Result<Refused, BackendError> {
     Ok(refused)
 }
 
-/// An argument that is one of these numbers.
+/// Matches an argument that is one of these numbers.
 fn one_of(argument: u8, values: &[u64]) -> Result<Vec<SeccompRule>, BackendError> {
     let is = |value: &u64| rule(vec![condition(argument, Width::Number, SeccompCmpOp::Eq, *value)?]);
     values.iter().map(is).collect()
 }
 
-/// An argument that is another number than this.
+/// Matches an argument that differs from this number.
 fn other_than(argument: u8, value: u64) -> Result<SeccompRule, BackendError> {
     rule(vec![condition(argument, Width::Number, SeccompCmpOp::Ne, value)?])
 }
 
-/// An argument that has all these bits.
+/// Matches an argument that has all these bits.
 fn masked(argument: u8, bits: u64) -> Result<SeccompCondition, BackendError> {
     condition(argument, Width::Pointer, SeccompCmpOp::MaskedEq(bits), bits)
 }
 
-/// How much of an argument the kernel looks at.
+/// The part of an argument that the kernel uses.
 #[derive(Clone, Copy)]
 enum Width {
     Number,

@@ -1,17 +1,18 @@
 //! The guardian of one program, and the first process of its PID namespace.
 //!
-//! The guardian's protocol is what every process has:
+//! The guardian uses only standard process features:
 //!
-//! - It inherits the program's standard input, output and error. The program gets the first two as they are, and a pipe of its own
-//!   for standard error, from which the guardian copies.
-//! - It watches the other end of standard error. When its reader goes away, whether it hung up, was killed or crashed, the guardian
-//!   ends the program and everything the program started. Standard output may be closed before: a program can then still say on
-//!   standard error what went wrong. The program cannot hold that pipe open: it never has it, and the guardian is not dumpable, so
-//!   that `/proc` does not show its descriptors.
-//! - When the program ends, everything it started is ended too, and the guardian ends in the same way: with the same exit code, or
-//!   by the same signal.
+//! - It inherits standard input, output and error. It passes the first two to the program. The program gets a separate
+//!   pipe for standard error, which the guardian copies.
+//! - It watches the reader of standard error. When the reader closes it, is killed or crashes, the guardian ends the
+//!   program and everything the program started. Standard output may be closed earlier, so that a program can still
+//!   report an error on standard error.
+//! - The program cannot hold that pipe open. It never has it, and the guardian is not dumpable, so `/proc` does not
+//!   show its descriptors.
+//! - When the program ends, everything it started is ended too. The guardian then ends in the same way: with the same
+//!   exit code or by the same signal.
 //!
-//! It writes nothing of its own, except the reason why there is no program.
+//! The guardian writes no output, except the reason if the program could not be started.
 use super::namespaces;
 use super::tree::Tree;
 use super::{COMPLAINT, Isolation, NOT_STARTED, Role, Spec};
@@ -31,30 +32,30 @@ use std::process::{ChildStderr, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// How often ended processes are collected whose parents are gone.
+/// How often to reap ended processes without a parent.
 const COLLECT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// How often it is looked whether the program ended, where the kernel does not tell.
+/// How often to check whether the program ended, if the kernel has no pidfd.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// How long the guardian waits for more of standard error after everything that could write to it was ended. A process that could not
-/// be ended may still hold the pipe.
+/// The timeout for more of standard error after all its writers were ended. A process that could not be ended may still
+/// hold the pipe.
 const COPY_LAST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Bytes of standard error that are copied at once.
 const COPY_BYTES: usize = 16 << 10;
 
-/// How long the first process of a namespace waits when there is nothing to collect.
+/// How long the first process of a namespace waits if there is nothing to reap.
 const IDLE: Duration = Duration::from_millis(50);
 
-/// How the watch over a program came to its end.
+/// The end of watching a program.
 enum Watched {
     Ended(ExitStatus),
-    /// Nobody reads its standard error any more.
+    /// The reader of standard error is gone.
     Abandoned,
 }
 
-/// Runs a program and ends in the same way. Returns only if there is no program, with the reason.
+/// Runs a program and ends in the same way. Returns only if the program could not be started, with the reason.
 pub(super) fn run(spec: &Spec, program: &OsStr, args: &[OsString]) -> Result<Infallible, String> {
     let refused = |what: &str, cause: &dyn std::fmt::Display| format!("{what}: {cause}");
     set_child_subreaper(Some(getpid())).map_err(|cause| refused(NOT_STARTED, &cause))?;
@@ -100,7 +101,7 @@ pub(super) fn run(spec: &Spec, program: &OsStr, args: &[OsString]) -> Result<Inf
     }
 }
 
-/// This program again, which goes behind the walls and becomes the other one.
+/// Returns a command that starts this program, which then enters the sandbox and becomes the other one.
 fn walled(spec: &Spec, program: &OsStr, args: &[OsString]) -> Command {
     let text = serde_json::to_string(spec).expect("it was read from text");
     let mut command = Role::Program.command();
@@ -108,25 +109,26 @@ fn walled(spec: &Spec, program: &OsStr, args: &[OsString]) -> Command {
     command
 }
 
-/// Keeps the descriptors and the memory of this process from processes of the same user. What it starts may be looked at again.
+/// Hides the descriptors and the memory of this process from other processes of the same user. Child processes are
+/// visible again.
 fn hide() {
     let _hidden = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
-/// Without these capabilities root cannot look into processes that do not want it, such as the one that started this.
+/// Drops the capabilities with which root could inspect protected processes, such as the one that started this.
 fn keep_from_tracing() {
     for capability in [CapabilitySet::SYS_PTRACE, CapabilitySet::PERFMON, CapabilitySet::SYS_ADMIN] {
-        // Whoever is not root has none of them to begin with.
+        // A user other than root has none of them.
         let _dropped = remove_capability_from_bounding_set(capability);
     }
 }
 
-/// The standard error of the program, until it is closed. A process that made a PID namespace can start no thread, so it is copied
-/// between two looks at the program.
+/// The program's standard error until it is closed. [`watch`] copies it, because a process that created a PID namespace
+/// cannot start threads.
 struct Complaints(Option<ChildStderr>);
 
 impl Complaints {
-    /// Copies what is there. An error means that nobody reads it any more.
+    /// Copies the bytes that are ready. An error means that the reader is gone.
     fn copy(&mut self) -> io::Result<()> {
         let Some(from) = &mut self.0 else { return Ok(()) };
         let mut space = [0; COPY_BYTES];
@@ -138,7 +140,7 @@ impl Complaints {
         io::stderr().write_all(&space[..read])
     }
 
-    /// Copies the rest after everything that could write was ended.
+    /// Copies the rest after all writers were ended.
     fn copy_rest(&mut self) {
         while let Some(from) = &self.0 {
             let mut fds = [PollFd::new(from, PollFlags::IN)];
@@ -150,13 +152,13 @@ impl Complaints {
     }
 }
 
-/// Waits for the program's end, or for the end of whoever reads its standard error.
+/// Waits until the program ends or the reader of its standard error goes away.
 fn watch(program: Pid, complaints: &mut Complaints) -> Watched {
     let stderr = std::io::stderr();
     let ended: Option<OwnedFd> = pidfd_open(program, PidfdFlags::empty()).ok();
     let timeout = if ended.is_some() { COLLECT } else { LOOK };
     loop {
-        // Nothing is asked of the pipe: errors are always told, and a pipe without a reader is one.
+        // No events are requested, because errors are always reported, and a pipe without a reader is an error.
         let mut fds = vec![PollFd::from_borrowed_fd(stderr.as_fd(), PollFlags::empty())];
         fds.extend(complaints.0.as_ref().map(|complaints| PollFd::new(complaints, PollFlags::IN)));
         fds.extend(ended.as_ref().map(|ended| PollFd::new(ended, PollFlags::IN)));
@@ -178,19 +180,19 @@ fn watch(program: Pid, complaints: &mut Complaints) -> Watched {
     }
 }
 
-/// Ends this process as that one ended.
+/// Ends this process in the same way.
 fn end_like(status: ExitStatus) -> ! {
     if let Some(signal) = status.signal() {
         if let Some(named) = Signal::from_named_raw(signal) {
             let _killed = kill_process(getpid(), named);
         }
-        // A signal that this process ignores, as shells tell it.
+        // This process ignores the signal, so use the exit code that shells use.
         std::process::exit(128 + signal);
     }
     std::process::exit(status.code().unwrap_or(super::REFUSED))
 }
 
-/// Is the first process of a PID namespace until its guardian closes its standard input, or is gone.
+/// Runs as the first process of a PID namespace until its guardian closes its standard input or is gone.
 pub(super) fn init() -> Result<Infallible, String> {
     thread::Builder::new()
         .name("collect".to_owned())

@@ -1,10 +1,11 @@
-//! Namespaces of one program: users, mounts, processes, shared memory.
+//! The namespaces of one program: users, mounts, processes and shared memory.
 //!
-//! All files are mounted read-only but those that the program may write, so it cannot change the metadata of others: permissions,
-//! owners, times, attributes. Its own files are mounted without set-user-ID and devices. Processes outside have no number inside, so
-//! they cannot be named; shared memory and message queues of the system are empty ones.
+//! All files are mounted read-only except those that the program may write. It therefore cannot change the metadata of
+//! others: permissions, owners, times and attributes. Its own files are mounted without set-user-ID and devices.
+//! Outside processes have no id inside, so they cannot be addressed. The system's shared memory and message queues are
+//! replaced with empty ones.
 //!
-//! Root makes them directly, anybody else inside a user namespace, which some systems forbid.
+//! Root creates the namespaces directly. Other users need a user namespace, which some systems forbid.
 use super::{COMPLAINT, Role};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind_recursive, mount_change, mount_remount};
@@ -17,7 +18,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// Moves this process into namespaces of its own. Processes that it starts are in a new PID namespace; it is not.
+/// Moves this process into its own namespaces. Its child processes are in a new PID namespace; the process itself is
+/// not.
 pub(super) fn enter(write: &[PathBuf]) -> Result<(), String> {
     let here = std::env::current_dir();
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
@@ -42,14 +44,14 @@ pub(super) fn enter(write: &[PathBuf]) -> Result<(), String> {
             .map_err(|cause| format!("{} cannot be mounted: {cause}", path.display()))?;
     }
     protect(&write)?;
-    // The directory as it is mounted now. One that is not to be reached any more stays as it was, read-only.
+    // Re-enter the directory through the new mount. If that fails, the old one stays, read-only.
     if let Ok(here) = here {
         let _changed = std::env::set_current_dir(here);
     }
     Ok(())
 }
 
-/// Tries everything in this process, which is there for nothing else.
+/// Tries everything in this process, which was started only for this.
 pub(super) fn probe() -> Result<Infallible, String> {
     enter(&[std::env::temp_dir()])?;
     let mut first = Role::Init.command();
@@ -63,7 +65,7 @@ fn unshare(flags: UnshareFlags) -> Result<(), String> {
     rustix::thread::unshare(flags).map_err(|cause| format!("the kernel gives no namespaces: {cause}"))
 }
 
-/// Makes every mount read-only, but for those of the program, which get neither set-user-ID nor devices.
+/// Makes every mount read-only except the program's own, which get neither set-user-ID nor devices.
 fn protect(write: &[PathBuf]) -> Result<(), String> {
     let mounts =
         fs::read("/proc/self/mountinfo").map_err(|cause| format!("mounts cannot be listed: {cause}"))?;
@@ -72,7 +74,7 @@ fn protect(write: &[PathBuf]) -> Result<(), String> {
         let own = write.iter().any(|path| place.starts_with(path));
         let more = if own { MountFlags::NOSUID | MountFlags::NODEV } else { MountFlags::RDONLY };
         match mount_remount(&place, MountFlags::BIND | flags | more, "") {
-            // Nothing leads there: it is below another mount, was removed, or this user may not go there.
+            // The mount is not reachable: it is hidden by another mount, was removed, or this user may not access it.
             Ok(()) | Err(Errno::NOENT | Errno::ACCESS | Errno::INVAL | Errno::NOTDIR) => {}
             Err(cause) => return Err(format!("{} cannot be made read-only: {cause}", place.display())),
         }
@@ -80,7 +82,7 @@ fn protect(write: &[PathBuf]) -> Result<(), String> {
     Ok(())
 }
 
-/// Where a line of `mountinfo` says that something is mounted, and how.
+/// Parses the mount point and options of a line of `mountinfo`.
 fn mount(line: &[u8]) -> Option<(PathBuf, MountFlags)> {
     let mut words = line.split(|byte| *byte == b' ').skip(4);
     let (place, options) = (words.next()?, words.next()?);
@@ -101,7 +103,7 @@ fn mount(line: &[u8]) -> Option<(PathBuf, MountFlags)> {
     Some((Path::new(OsStr::from_bytes(&unescaped(place))).to_owned(), flags))
 }
 
-/// A path of `mountinfo`, in which some characters are three octal digits behind a backslash.
+/// Unescapes a path of `mountinfo`, which writes some characters as a backslash and three octal digits.
 fn unescaped(place: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(place.len());
     let mut rest = place;

@@ -1,8 +1,8 @@
-//! Everything that a program started, and how all of it is ended.
+//! The process tree of a program, and how to end all of it.
 //!
-//! A guardian is the subreaper of its program: whatever loses its parent becomes the guardian's child, so nothing leaves the tree.
-//! In a PID namespace the kernel ends all processes at once; in a control group likewise. Without either, descendants are killed
-//! until none is left.
+//! A guardian is the subreaper of its program. A process that loses its parent becomes the guardian's child, so none
+//! leaves the tree. With a PID namespace or a control group, the kernel ends all processes at once. Otherwise,
+//! descendants are killed until none is left.
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 use std::cell::Cell;
@@ -13,32 +13,32 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::time::Duration;
 
-/// The longest pause between two attempts to kill what is left.
+/// The longest pause between two attempts to kill the rest.
 const PAUSE_MOST: Duration = Duration::from_millis(100);
 
-/// How often children are killed before all descendants are looked for.
+/// How often to kill children before searching for all descendants.
 const CHASES: usize = 1_000;
 
-/// What holds the processes of a program together.
+/// The mechanism that holds the processes of a program together.
 pub(super) enum Tree {
-    /// A PID namespace, by its first process.
+    /// A PID namespace, held by its first process.
     Namespace(Child),
     /// A control group.
     Cgroup(Cgroup),
-    /// Nothing but their descent.
+    /// Only their ancestry.
     Descendants,
 }
 
 impl Tree {
-    /// A control group where one can be made.
+    /// Creates a control group if possible.
     pub(super) fn new() -> Self {
         Cgroup::create().ok().flatten().map_or(Self::Descendants, Self::Cgroup)
     }
 
-    /// Does this with the calling process as a member, so that what it starts is born as one.
+    /// Calls `start` with the calling process as a member, so that its child processes are members too.
     pub(super) fn inside<T>(&self, start: impl FnOnce() -> T) -> T {
         let Self::Cgroup(cgroup) = self else { return start() };
-        // A group that cannot be entered is an empty one; descendants are killed one by one then.
+        // If the group cannot be entered it stays empty, and descendants are killed one by one.
         let entered = cgroup.enter();
         let started = start();
         if entered.is_ok() {
@@ -47,7 +47,7 @@ impl Tree {
         started
     }
 
-    /// Kills everything that is left, and waits until it is gone.
+    /// Kills all remaining processes and waits until they are gone.
     pub(super) fn end(self) {
         match self {
             Self::Namespace(mut init) => {
@@ -65,7 +65,7 @@ impl Tree {
     }
 }
 
-/// Kills all descendants of this process until there are none. Those of another user that may not be killed are left.
+/// Kills all descendants of this process until none is left. Descendants of another user that may not be killed remain.
 fn kill_descendants() {
     let mut pause = Duration::from_millis(1);
     loop {
@@ -79,7 +79,7 @@ fn kill_descendants() {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
-                // No child is left, and so no descendant.
+                // No child is left, so there is no descendant either.
                 Err(_) => return,
             }
         }
@@ -91,8 +91,8 @@ fn kill_descendants() {
     }
 }
 
-/// Kills the children of this process, quickly and often: a chain of processes that fork and end at once changes its number faster
-/// than all of `/proc` can be read, and each link is a child of this process when the one before it has ended.
+/// Kills the children of this process in a quick loop. A chain of processes that fork and exit changes faster than
+/// `/proc` can be read in full. Each link becomes a child of this process when the one before it exits.
 fn chase_children() {
     for _ in 0..CHASES {
         let children = children();
@@ -106,7 +106,7 @@ fn chase_children() {
     }
 }
 
-/// The children of this process, where the kernel lists them.
+/// Returns the children of this process, if the kernel lists them.
 fn children() -> Vec<Pid> {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
@@ -114,7 +114,7 @@ fn children() -> Vec<Pid> {
     lists.flat_map(ids).filter_map(Pid::from_raw).collect()
 }
 
-/// The processes below this one.
+/// Returns the descendants of this process.
 fn descendants() -> Vec<Pid> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -134,21 +134,21 @@ fn descendants() -> Vec<Pid> {
     found
 }
 
-/// The parent's id in `/proc/ID/stat`: the second word behind the name, which may itself contain anything.
+/// Parses the parent's id from `/proc/ID/stat`: the second word after the name, which may contain any characters.
 fn parent(stat: &str) -> Option<i32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// A control group (version 2) of its own, which is removed with this value.
+/// A control group (version 2), which is removed when this is dropped.
 pub(super) struct Cgroup {
     place: PathBuf,
     above: PathBuf,
-    /// Whether this process is still inside, and would be killed with the group.
+    /// Whether this process is still a member and would be killed with the group.
     is_member: Cell<bool>,
 }
 
 impl Cgroup {
-    /// Makes a group below the one of this process. Nothing, if groups are not there or cannot be killed at once.
+    /// Creates a group below that of this process. Returns `None` if groups are missing or cannot be killed at once.
     pub(super) fn create() -> io::Result<Option<Self>> {
         let own = fs::read_to_string("/proc/self/cgroup")?;
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
@@ -168,7 +168,7 @@ impl Cgroup {
     }
 
     fn kill(&self) {
-        // Descendants are killed one by one where this process could not leave.
+        // If this process could not leave, descendants are killed one by one.
         if !self.is_member.get() {
             let _killed = fs::write(self.place.join("cgroup.kill"), "1");
         }
@@ -181,12 +181,12 @@ impl Drop for Cgroup {
     }
 }
 
-/// The directory of this process's group.
+/// Returns the directory of this process's group.
 fn own_group(own: &str, mounts: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
     let words: Vec<&str> = mount.split(' ').collect();
-    // A mount that shows only a part of the hierarchy does not say where this group is in it.
+    // A partial mount of the hierarchy does not show where this group is.
     (words.get(3) == Some(&"/")).then(|| PathBuf::from(words[4]).join(path))
 }
 

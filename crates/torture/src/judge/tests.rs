@@ -1,4 +1,4 @@
-//! The judge is judged: each test puts one lie into a story that is true without it.
+//! Tests of the judge: each test plants one error in a story that is otherwise correct.
 mod story;
 
 use super::*;
@@ -9,7 +9,7 @@ use outlast::{SessionId, TurnId};
 use serde_json::json;
 use story::{JOINED, MAIN, Story, busy, calls, completion, done, executed, kept, performed, receipt};
 
-/// What the judge says once something is not as it was. Ids read without their zeros.
+/// Checks the judge's findings after a change to the evidence. Ids are shown without zeros.
 #[track_caller]
 fn check(change: impl FnOnce(&mut Evidence), want: &[&str]) {
     let mut evidence = kept();
@@ -20,7 +20,7 @@ fn check(change: impl FnOnce(&mut Evidence), want: &[&str]) {
     assert_eq!(said, want);
 }
 
-/// The same, with another first session.
+/// Like [`check`], but changes the first session.
 #[track_caller]
 fn check_story(change: impl FnOnce(&mut Story), want: &[&str]) {
     check(
@@ -313,7 +313,7 @@ fn a_step_that_ran_again_after_the_next_one_had_begun_is_repeated() {
     check(
         |evidence| {
             let [_, _, walk, ..] = calls();
-            // As if `home` had been begun before `right` was durable.
+            // As if `home` had started before `right` was durable.
             evidence.executions.push(executed(&walk, Some("home"), 1));
         },
         &["Repeated: step `right` of cal_0d ran again after `home` had begun"],

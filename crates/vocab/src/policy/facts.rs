@@ -1,4 +1,4 @@
-//! What a policy is asked about: the facts of a point, and the circumstances.
+//! The input of a policy decision: the facts of a point, and the circumstances.
 use super::{LocalTime, Point};
 use crate::cost::Cost;
 use crate::id::OrgId;
@@ -8,40 +8,40 @@ use crate::payment::Order;
 use serde_json::{Number, Value, json};
 use std::collections::BTreeMap;
 
-/// What is about to happen.
+/// An action that is about to happen.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'f> {
-    /// Where it would happen.
+    /// The point at which it would happen.
     pub at: Point,
-    /// The tool whose call it is of, where a tool is called.
+    /// The tool, if the action belongs to a tool call.
     pub tool: Option<&'f ToolName>,
-    /// What rules look into: the arguments of a call, or the facts of the point ([`Point::facts`]).
+    /// The value that rules test: the arguments of a call, or the facts of the point ([`Point::facts`]).
     pub value: &'f Value,
-    /// The untrusted sources that may have asked for it.
+    /// The untrusted sources that may have caused it.
     pub labels: &'f Labels,
-    /// Where the values of the sink arguments of a call come from.
+    /// The origins of the sink arguments of a call.
     pub provenance: &'f Provenance,
-    /// What is true of the turn.
+    /// The state of the turn.
     pub around: &'f Circumstances,
 }
 
-/// What is true of a turn when something is about to happen in it.
+/// The state of a turn when an action is about to happen in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Circumstances {
     /// The agent.
     pub agent: String,
-    /// Whose session it is; nobody knows where nothing is kept.
+    /// The organisation of the session. Unknown on a host that stores nothing.
     pub org: Option<OrgId>,
-    /// What the turn has cost so far; nobody knows if a price was not known.
+    /// The cost of the turn so far. Unknown if a price was unknown.
     pub spent: Option<Cost>,
-    /// What the clock shows, by time zone.
+    /// The local time, by time zone.
     pub times: BTreeMap<String, LocalTime>,
 }
 
-/// Something that a running tool is about to do, which a policy has a say in.
+/// An action of a running tool that a policy decides about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// It sends a request out.
+    /// The tool sends a request.
     Egress {
         /// `https` or `http`.
         scheme: String,
@@ -54,26 +54,26 @@ pub enum Deed {
         /// The path, without the query.
         path: String,
     },
-    /// It is given a secret.
+    /// The tool receives a secret.
     Secret {
-        /// The variable that holds it.
+        /// The environment variable that holds it.
         name: String,
     },
-    /// It starts a program.
+    /// The tool starts a program.
     Process {
         /// The program.
         program: String,
-        /// What it is passed.
+        /// The arguments of the program.
         args: Vec<String>,
-        /// Whether it runs behind walls.
+        /// Whether it runs in a sandbox.
         sandboxed: bool,
     },
-    /// It sets money aside.
+    /// The tool reserves money.
     Payment(Order),
 }
 
 impl Deed {
-    /// Where a policy decides about it.
+    /// Returns the point at which a policy decides about it.
     pub const fn point(&self) -> Point {
         match self {
             Self::Egress { .. } => Point::Egress,
@@ -83,7 +83,7 @@ impl Deed {
         }
     }
 
-    /// What rules see of it.
+    /// Returns the facts that rules see.
     pub fn facts(&self) -> Value {
         match self {
             Self::Egress { scheme, host, port, method, path } => {

@@ -1,4 +1,4 @@
-//! Where a policy decides, what it can decide there, and what its rules see there (R11.1).
+//! The points at which a policy decides, with the possible decisions and the visible facts of each.
 use super::{Decision, Resume, Rule};
 use crate::label::Source;
 use crate::{Error, Kind};
@@ -6,30 +6,30 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
-/// A place in a turn where a policy is asked.
+/// A point of a turn at which a policy decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
-    /// Before a call of a tool is claimed.
+    /// Before a tool call is claimed.
     #[default]
     Tool,
-    /// Before a turn begins its work.
+    /// Before a turn starts.
     Turn,
-    /// Before a model is asked.
+    /// Before a model call.
     Model,
-    /// Before a tool sends a request out.
+    /// Before a tool sends a request.
     Egress,
-    /// Before a tool is given a secret.
+    /// Before a tool receives a secret.
     Secret,
     /// Before a tool starts a program.
     Process,
-    /// Before a tool sets money aside.
+    /// Before a tool reserves money.
     Payment,
     /// Before an answer completes its turn.
     Output,
 }
 
-/// The names of decisions, as rules say them.
+/// The names of decisions in rules.
 const ALLOW: &str = "allow";
 const DENY: &str = "deny";
 const ASK: &str = "ask";
@@ -38,7 +38,7 @@ const INTERRUPT: &str = "interrupt";
 const DEFER: &str = "defer";
 
 impl Point {
-    /// Every point.
+    /// All points.
     pub const ALL: [Self; 8] = [
         Self::Tool,
         Self::Turn,
@@ -50,7 +50,7 @@ impl Point {
         Self::Output,
     ];
 
-    /// How rules say it.
+    /// Returns the name in rules.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tool => "tool",
@@ -64,7 +64,7 @@ impl Point {
         }
     }
 
-    /// What can be decided here, by name.
+    /// Returns the names of the decisions that are possible here.
     pub const fn decisions(self) -> &'static [&'static str] {
         match self {
             Self::Tool => &[ALLOW, DENY, ASK, MODIFY, INTERRUPT, DEFER],
@@ -76,8 +76,8 @@ impl Point {
         }
     }
 
-    /// The facts that rules see here, as JSON pointers; what is below one of them is seen too. A call's arguments are its
-    /// tool's own.
+    /// Returns the facts that rules see here, as JSON pointers. Rules also see everything below them. The
+    /// arguments of a call depend on its tool.
     pub const fn facts(self) -> &'static [&'static str] {
         match self {
             Self::Tool => &[""],
@@ -91,12 +91,12 @@ impl Point {
         }
     }
 
-    /// Whether it belongs to a call of a tool.
+    /// Returns whether the point belongs to a tool call.
     pub const fn is_of_a_call(self) -> bool {
         !matches!(self, Self::Turn | Self::Model | Self::Output)
     }
 
-    /// Why something cannot be decided here, and what to do instead.
+    /// Returns why a decision is not possible here, and the alternative.
     const fn instead(self, decision: &str) -> &'static str {
         match (self, decision.as_bytes()) {
             (Self::Egress | Self::Secret | Self::Process, b"ask" | b"defer" | b"modify") => {
@@ -115,17 +115,17 @@ impl fmt::Display for Point {
     }
 }
 
-/// What a rule can change about a model call.
+/// The token limit of a model call, which a rule can change.
 pub const TOKENS_MOST: &str = "/options/tokens_most";
-/// What a rule can change about a model call.
+/// The temperature of a model call, which a rule can change.
 pub const TEMPERATURE: &str = "/options/temperature_milli";
-/// What a rule can change about a model call.
+/// The variant of a model call, which a rule can change.
 pub const VARIANT: &str = "/options/variant";
-/// What a rule can change about an answer.
+/// The text of an answer, which a rule can change.
 pub const TEXT: &str = "/text";
 
 impl Decision {
-    /// How rules say it.
+    /// Returns the name in rules.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Allow => ALLOW,
@@ -137,7 +137,7 @@ impl Decision {
         }
     }
 
-    /// Why it was decided, where that is said.
+    /// Returns the reason for the decision, if it has one.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Deny { reason } | Self::Interrupt { reason } => Some(reason),
@@ -146,7 +146,7 @@ impl Decision {
         }
     }
 
-    /// Refuses a decision that makes no sense at a point.
+    /// Returns an error if the decision is not possible at a point.
     pub fn check_at(&self, at: Point) -> Result<(), String> {
         let (name, possible) = (self.name(), at.decisions());
         if !possible.contains(&name) {
@@ -172,7 +172,7 @@ impl Decision {
     }
 }
 
-/// Refuses a change that is none of what can be changed at a point.
+/// Returns an error if a rule cannot set this value at a point.
 fn settable(at: Point, path: &str, value: &Value) -> Result<(), String> {
     let (fits, expected) = match (at, path) {
         (Point::Model, TOKENS_MOST | TEMPERATURE) => {
@@ -191,7 +191,7 @@ fn settable(at: Point, path: &str, value: &Value) -> Result<(), String> {
 }
 
 impl Rule {
-    /// Refuses a rule that makes no sense where it stands.
+    /// Returns an error if the rule is invalid at its point.
     pub fn check(&self) -> Result<(), Error> {
         self.fault().map_or(Ok(()), |fault| {
             Err(Error::new(Kind::ConfigInvalid, format!("rule `{}`: {fault}", self.id)))

@@ -1,27 +1,28 @@
-//! When a rule is for: days and hours in a time zone. What the clock shows there is found out by whoever has a clock.
+//! The times at which a rule applies: days and hours in a time zone. Does not know the clock; the caller
+//! supplies the local time.
 use crate::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// Minutes of a day.
+/// Minutes in a day.
 const DAY: u16 = 24 * 60;
 
-/// Some hours of some days in one time zone.
+/// Hours of days in one time zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Times {
     /// The time zone, like `Europe/Berlin`.
     pub zone: String,
-    /// The days; every day if none is named.
+    /// The days. Every day if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub days: Vec<Day>,
-    /// The hours; the whole day without them.
+    /// The hours. The whole day if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hours: Option<Hours>,
 }
 
 impl Times {
-    /// Whether it is such a time. Hours after midnight belong to the day on which they began.
+    /// Returns whether a time is included. Hours after midnight belong to the day on which they began.
     pub fn contain(&self, now: LocalTime) -> bool {
         let (day, open) = match self.hours {
             None => (now.day, true),
@@ -33,7 +34,7 @@ impl Times {
     }
 }
 
-/// What a clock shows in one time zone.
+/// The local time in a time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalTime {
     /// The day of the week.
@@ -63,7 +64,7 @@ pub enum Day {
 }
 
 impl Day {
-    /// The days of a week.
+    /// All days of the week.
     pub const ALL: [Self; 7] = [Self::Mon, Self::Tue, Self::Wed, Self::Thu, Self::Fri, Self::Sat, Self::Sun];
 
     fn before(self) -> Self {
@@ -71,7 +72,7 @@ impl Day {
     }
 }
 
-/// From when to when, written like `09:00-17:30`. `22:00-06:00` goes over midnight.
+/// A range of hours, written like `09:00-17:30`. `22:00-06:00` spans midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Hours {
@@ -94,7 +95,7 @@ impl FromStr for Hours {
     }
 }
 
-/// Minutes since midnight; the end of a day is `24:00`.
+/// Parses minutes since midnight. The end of a day is `24:00`.
 fn minute(text: &str) -> Option<u16> {
     let two_digits = |part: &str| {
         let digits = part.len() == 2 && part.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,5 @@
-//! Canonical JSON: the examples of RFC 8785, where ours differs from it on purpose, and what holds for every value.
+//! Tests of canonical JSON: the examples of RFC 8785, the deliberate differences, and properties of every
+//! value.
 use crate::pieces::json_value;
 use outlast_vocab::canon;
 use proptest::prelude::*;
@@ -10,7 +11,7 @@ fn check(json: &str, canonical: &str) {
     assert_eq!(canon::to_string(&value), canonical);
 }
 
-/// The bits of a double and how the RFC spells it (its appendix B).
+/// The bits of a double and its form in appendix B of the RFC.
 const DOUBLES: &[(u64, &str)] = &[
     (0x0000_0000_0000_0000, "0"),
     (0x8000_0000_0000_0000, "0"),
@@ -88,7 +89,7 @@ fn members_are_sorted_as_in_the_example_of_the_rfc() {
 
 #[test]
 fn unlike_in_the_rfc_an_integer_of_64_bits_is_exact() {
-    // The RFC folds each of these pairs into one double.
+    // The RFC converts each of these pairs to one double.
     check("[9007199254740992, 9007199254740993]", "[9007199254740992,9007199254740993]");
     check("[18446744073709551614, 18446744073709551615]", "[18446744073709551614,18446744073709551615]");
     check("[-9223372036854775807, -9223372036854775808]", "[-9223372036854775807,-9223372036854775808]");
@@ -96,7 +97,7 @@ fn unlike_in_the_rfc_an_integer_of_64_bits_is_exact() {
 
 #[test]
 fn a_larger_integer_is_a_double_from_the_moment_it_is_read() {
-    // Whoever gets the value gets the double, so two of these that share a spelling are the same call.
+    // A reader of the value gets the double, so two of these with the same form are the same call.
     check("[18446744073709551616, 18446744073709551617]", "[18446744073709552000,18446744073709552000]");
     check("295147905179352825856", "295147905179352830000");
 }
@@ -108,7 +109,7 @@ fn a_double_beyond_two_to_the_53_may_be_spelled_like_an_integer_nearby() {
     check("9223372036854775808", "9223372036854775808");
 }
 
-/// The value as JSON text whose members stand in falling instead of rising order.
+/// Returns the value as JSON text with its members in descending order.
 fn backwards(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("[{}]", items.iter().map(backwards).collect::<Vec<_>>().join(",")),
@@ -122,7 +123,7 @@ fn backwards(value: &Value) -> String {
     }
 }
 
-/// Whether two values are the same; integers exactly, and a double the same as the integer that it is.
+/// Returns whether two values are equal: integers exactly, and a double equal to the integer with its value.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) if one.is_f64() || other.is_f64() => {

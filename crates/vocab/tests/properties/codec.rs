@@ -1,4 +1,5 @@
-//! The record codec: what is written reads back, what is damaged is an error or another fact, and the chain sees it.
+//! Tests of the record codec: bodies read back as written, damaged bodies are an error or another fact, and
+//! the chain detects damage.
 use crate::facts::fact;
 use outlast_vocab::record::{Fact, Seq, chain};
 use outlast_vocab::{Hash, Millis, TurnId};
@@ -18,7 +19,7 @@ proptest! {
         let mut damaged = fact.encode();
         let at = at % damaged.len();
         damaged[at] ^= 1 << (at % 8);
-        // What still reads has one meaning: it is written and read again without a change.
+        // A damaged body that still decodes has one meaning: encoding and decoding it again changes nothing.
         if let Ok(read) = Fact::decode(&damaged) {
             prop_assert_eq!(Fact::decode(&read.encode()).unwrap(), read);
         }
@@ -37,7 +38,7 @@ proptest! {
         let mut changed = body.clone();
         changed[at % body.len()] ^= change;
         prop_assert_ne!(chain(&before, seq, turn, now, &changed), link);
-        // A byte that is missing or one that is too many is a change too.
+        // A missing or additional byte is a change too.
         changed.clone_from(&body);
         changed.remove(at % body.len());
         prop_assert_ne!(chain(&before, seq, turn, now, &changed), link);

@@ -1,4 +1,4 @@
-//! Any effect with its outcome.
+//! Generates any effect with its outcome.
 use crate::pieces::{
     failure, hash, json_value, key, parts, perhaps_json, resolution, result, seq, tool_use, turn,
 };
@@ -19,7 +19,7 @@ use proptest::collection::vec;
 use proptest::option::of as option;
 use proptest::prelude::*;
 
-/// A request of any kind with an answer of the same kind.
+/// Generates a request of any kind with an answer of the same kind.
 pub(super) fn asked_and_answered() -> impl Strategy<Value = (Command, Outcome)> {
     let millis = || any::<u64>().prop_map(Millis);
     prop_oneof![

@@ -1,4 +1,4 @@
-//! Any fact that can be written.
+//! Generates any fact that can be written.
 use crate::effects::{asked_and_answered, batch_call, tool_outcome};
 use crate::pieces::{
     claim, failure, hash, json_value, key, node, parts, perhaps_json, resolution, result, tool_use, turn,

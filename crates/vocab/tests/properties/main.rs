@@ -1,5 +1,5 @@
-//! What must hold for every value: canonical JSON has one spelling, a record reads back as it was written, and scopes
-//! only ever narrow.
+//! Property tests: canonical JSON has one form per value, records read back as written, and scopes only
+//! narrow.
 mod canonical;
 mod codec;
 mod effects;

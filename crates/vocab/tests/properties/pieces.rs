@@ -1,4 +1,4 @@
-//! The pieces that facts are made of.
+//! Generators for the parts of facts.
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::{Arguments, Attachment, MediaType, Part, ToolResult, ToolUse};
 use outlast_vocab::record::{ClaimRef, NodeRef, Seq};
@@ -28,7 +28,7 @@ pub(crate) fn json_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A value that may be absent. `null` is the same as none.
+/// Generates a value that may be absent. `null` means absent.
 pub(super) fn perhaps_json() -> impl Strategy<Value = Option<Value>> {
     option(json_value()).prop_map(|value| value.filter(|value| !value.is_null()))
 }

@@ -1,4 +1,5 @@
-//! Scopes are a lattice: what two have in common and what either may do are scopes again, and nothing is gained on the way.
+//! Tests that scopes form a lattice: unions and intersections are scopes again, and no operation adds
+//! permissions.
 use outlast_vocab::OrgId;
 use outlast_vocab::access::{Access, Reach, Scope, Scopes};
 use proptest::prelude::*;
@@ -8,7 +9,7 @@ fn scopes() -> impl Strategy<Value = Scopes> {
     subsequence(Scope::ALL.to_vec(), 0..=Scope::ALL.len()).prop_map(|some| some.into_iter().collect())
 }
 
-/// Whether whoever has a scope has those it stands above.
+/// Returns whether the set contains every scope that its scopes include.
 fn is_closed(scopes: Scopes) -> bool {
     let had = Scope::ALL.into_iter().filter(|scope| scopes.allow(*scope));
     had.into_iter().all(|scope| Scopes::from(scope).is_within(scopes))

@@ -1,5 +1,5 @@
-//! `outlast agents audit`: what each tool of an agent reads and changes, what happens after untrusted text was read, and what the
-//! configuration lacks.
+//! `outlast agents audit`: shows what each tool of an agent reads and changes, how untrusted text affects its
+//! calls, and which settings are missing.
 use crate::terminal;
 use outlast::vocab::label::Guard;
 use outlast::vocab::package::{Package, Pinned};
@@ -10,33 +10,33 @@ use outlast_kernel::provenance::{SinksOf, sinks};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// What was found of an agent.
+/// The audit of an agent.
 #[derive(Serialize)]
 struct Audit<'a> {
     agent: &'a str,
     guard: Guard,
     tools: Vec<ToolAudit<'a>>,
-    /// What the configuration lacks that is of no single tool.
+    /// Missing settings of the agent as a whole.
     lacks: Vec<String>,
 }
 
-/// What was found of a tool.
+/// The audit of a tool.
 #[derive(Serialize)]
 struct ToolAudit<'a> {
     tool: &'a str,
-    /// Whether what it returns is trusted.
+    /// Whether its results are trusted.
     reads: &'static str,
     /// What a call changes.
     changes: &'static str,
     /// Whether its arguments leave the machine.
     egress: bool,
-    /// What matters of a call.
+    /// Which parts of a call are checked for untrusted text.
     sinks: SinksShown<'a>,
-    /// What happens to a call after untrusted text was read.
+    /// What happens to a call after the agent read untrusted text.
     after_untrusted: String,
-    /// Rules that decide about such calls before the guard does.
+    /// Rules that decide such calls before the guard does.
     rules: Vec<&'a str>,
-    /// What its configuration lacks.
+    /// Missing settings of the tool.
     lacks: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ enum SinksShown<'a> {
     Arguments(&'a [String]),
 }
 
-/// Prints what is found.
+/// Prints the audit of an agent.
 pub(super) fn print(pinned: &Pinned, json: bool) {
     let audit = audit(&pinned.package, pinned.contracts.as_deref().unwrap_or_default());
     if json {

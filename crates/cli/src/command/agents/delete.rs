@@ -1,4 +1,4 @@
-//! `outlast agents delete`: nothing is made of it any more; its versions stay.
+//! `outlast agents delete`: deletes an agent, harness or capability. Its versions stay in the database.
 use crate::agent::staff::Staff;
 use crate::data::Data;
 use crate::desk::Desk;
@@ -36,7 +36,7 @@ impl Delete {
         Ok(())
     }
 
-    /// Refuses to take away what an agent stands on, as a server does.
+    /// Refuses to delete a configuration that an agent needs. A server checks the same.
     async fn check(&self, written: Staff, store: &dyn Store) -> Result<(), Error> {
         let mut kept = Vec::new();
         for kind in ConfigKind::ALL {

@@ -1,4 +1,4 @@
-//! `outlast agents import`: takes agents from elsewhere into the database, or writes them into a file.
+//! `outlast agents import`: imports agents and skills into the database, or writes them to a file.
 use crate::agent::skills::{self, Skill};
 use crate::agent::staff::{Kept, kept_of};
 use crate::data::Data;
@@ -24,17 +24,16 @@ pub(super) struct Import {
     to: Option<PathBuf>,
 }
 
-/// What was found.
+/// The kinds of files that can be imported.
 enum Found {
-    /// Instructions, as an agent of this name.
+    /// Instructions, imported as an agent with this name.
     Instructions(String, Kept),
     Skills(Vec<Skill>),
-    /// Tables that are layers already.
+    /// Tables of a configuration.
     Tables(Vec<Kept>),
 }
 
 impl Import {
-    /// Does it.
     pub(super) async fn run(&self, data: &Data) -> Result<(), Error> {
         let found = self.found()?;
         for (path, why) in found.left_out() {
@@ -72,7 +71,7 @@ impl Import {
         Ok(Found::Instructions(name.clone(), Kept { kind: ConfigKind::Agent, name, body }))
     }
 
-    /// Puts tables at the end of a file. Texts stay in their files; the tables name them.
+    /// Appends tables to a file. The tables refer to text files by path.
     fn write(&self, file: &Path, found: &Found) -> Result<(), Error> {
         let failed = |cause: std::io::Error| {
             Error::new(Kind::IoFailed, format!("{} cannot be written: {cause}", file.display()))
@@ -106,7 +105,7 @@ impl Import {
         let read = crate::config::document::Document::read(file, "configuration")
             .and_then(|document| crate::agent::staff::Staff::of(Some(document)));
         if let Err(error) = read {
-            // What was there read well, or was not there.
+            // The old content was valid, or the file did not exist.
             let restored =
                 if before.is_empty() { std::fs::remove_file(file) } else { std::fs::write(file, before) };
             restored.map_err(failed)?;

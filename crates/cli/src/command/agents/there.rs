@@ -1,4 +1,4 @@
-//! `outlast agents` of a server: those that answer there.
+//! `outlast agents --server`: shows the agents of a server.
 use super::{What, audit, differ, print_difference};
 use crate::agent::is_file;
 use crate::data::Data;
@@ -11,7 +11,7 @@ use outlast::{Error, Kind, TurnId};
 use outlast_client::{Agent, Client};
 use serde_json::{Value, json};
 
-/// What the table of a server says of where an agent is.
+/// The source of an agent in the table.
 const THERE: &str = "the server";
 
 pub(super) async fn run(what: &What, client: &Client, data: &Data) -> Result<(), Error> {
@@ -63,12 +63,12 @@ fn show(pinned: &Pinned) {
     terminal::say(&format!("tools {}", tools.join(", ")));
 }
 
-/// A name, and the version of it that is meant.
+/// Splits `NAME@VERSION` into the name and the version.
 fn versioned(which: &str) -> (&str, Option<&str>) {
     which.rsplit_once('@').map_or((which, None), |(name, version)| (name, Some(version)))
 }
 
-/// What a version in the database of the server says; the last one says, where none is meant.
+/// Returns the content of a version in the server's database. Without a version, returns the newest.
 fn said<'v>(versions: &'v [StoredConfig], name: &str, version: Option<&str>) -> Result<&'v Value, Error> {
     let is_meant =
         |stored: &&StoredConfig| version.is_none_or(|version| stored.version.to_string() == version);
@@ -81,7 +81,7 @@ fn said<'v>(versions: &'v [StoredConfig], name: &str, version: Option<&str>) -> 
     Ok(&found.body)
 }
 
-/// The package of an agent of the server or of a turn, or the one with a fingerprint.
+/// Returns the package of an agent or a turn, or the package with a fingerprint.
 async fn pinned(client: &Client, which: &str) -> Result<Pinned, Error> {
     if let Ok(turn) = which.parse::<TurnId>() {
         return client.package(turn).await;

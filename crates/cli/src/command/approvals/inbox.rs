@@ -1,7 +1,7 @@
-//! The inbox on a terminal: every call that waits for an approval, with all that somebody needs to decide it.
+//! The approval inbox on a terminal: every waiting call, with all details that the decision needs.
 //!
-//! What a key does is done to the question that is shown. If that one is decided or changed elsewhere, nothing is selected any
-//! more, so no key ever decides a question that nobody looked at.
+//! Keys apply to the question on the screen. If it is decided or changed elsewhere, nothing is selected. So a
+//! key never decides a question that the person has not seen.
 mod editor;
 mod view;
 
@@ -19,10 +19,10 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, Ke
 use std::io;
 use std::time::Duration;
 
-/// How long a key is waited for before the questions are looked at again.
+/// How long to wait for a key before the questions are read again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Shows the inbox until somebody leaves it.
+/// Shows the inbox until the user leaves it.
 pub(super) async fn run(desk: Desk, by: String) -> Result<(), Error> {
     let clerk = Clerk { desk, by };
     let mut state = State::default();
@@ -38,27 +38,27 @@ fn no_terminal(cause: &io::Error) -> Error {
     Error::new(Kind::IoFailed, format!("the terminal cannot be used: {cause}; try `outlast approvals list`"))
 }
 
-/// Where decisions are made, and in whose name.
+/// Records decisions in the name of a person.
 struct Clerk {
     desk: Desk,
     by: String,
 }
 
-/// What is on the screen.
+/// The state of the screen.
 #[derive(Default)]
 struct State {
     questions: Vec<Pending>,
-    /// The question that is shown whole.
+    /// The question that is shown in full.
     selected: Option<ApprovalId>,
-    /// Lines of it that are scrolled away.
+    /// The number of lines by which it is scrolled.
     scrolled: u16,
     mode: Mode,
-    /// What the last key came to.
+    /// The result of the last key.
     told: String,
     costs: Option<Costs>,
 }
 
-/// What the turn and the session of a question have cost.
+/// The cost of a question's turn and session.
 struct Costs {
     of: (SessionId, TurnId),
     turn: Cost,
@@ -67,16 +67,15 @@ struct Costs {
 
 #[derive(Debug, Default, PartialEq, Eq)]
 enum Mode {
-    /// Looking at questions.
     #[default]
     Looking,
-    /// Typing why one is denied.
+    /// Typing the reason for a denial.
     Denying(String),
-    /// Reading what keys do.
+    /// Reading the list of keys.
     Helping,
 }
 
-/// What a key asks for.
+/// The action that a key requests.
 #[derive(Debug, PartialEq, Eq)]
 enum Wish {
     Nothing,
@@ -105,7 +104,7 @@ impl Clerk {
         }
     }
 
-    /// Reads the questions anew.
+    /// Reads the questions again.
     async fn look(&self, state: &mut State) -> Result<(), Error> {
         state.take(self.desk.pending().await?);
         let Some(of) = state.shown().map(|question| (question.session, question.turn)) else {
@@ -120,7 +119,7 @@ impl Clerk {
         Ok(())
     }
 
-    /// Says something to the question that is shown, and what that came to.
+    /// Votes on the shown question, and returns a description of the result.
     async fn say(&self, state: &State, verdict: Verdict) -> String {
         let Some(question) = state.shown() else { return String::new() };
         match self.desk.decide(question.id, &self.by, verdict).await {
@@ -129,7 +128,7 @@ impl Clerk {
         }
     }
 
-    /// Lets somebody change the arguments in their editor, and approves what they leave there.
+    /// Opens the arguments in the user's editor, and approves the edited version.
     async fn edit(&self, terminal: &mut DefaultTerminal, state: &State) -> Result<String, Error> {
         let Some(question) = state.shown() else { return Ok(String::new()) };
         ratatui::restore();
@@ -147,7 +146,7 @@ impl Clerk {
     }
 }
 
-/// The next key, if one comes soon.
+/// Returns the next key, or `None` after [`LOOK_AGAIN`].
 async fn next_key() -> Result<Option<KeyEvent>, Error> {
     let read = || -> io::Result<Option<KeyEvent>> {
         if !event::poll(LOOK_AGAIN)? {
@@ -163,7 +162,7 @@ async fn next_key() -> Result<Option<KeyEvent>, Error> {
 }
 
 impl State {
-    /// Takes over what waits now. A question that is not there any more is not shown any more.
+    /// Replaces the questions. Clears the selection if its question is gone.
     fn take(&mut self, questions: Vec<Pending>) {
         self.questions = questions;
         if self.selected.is_some() && self.shown().is_none() {
@@ -182,7 +181,7 @@ impl State {
         self.at().map(|at| &self.questions[at])
     }
 
-    /// Goes so many questions on.
+    /// Moves the selection by `by` questions.
     fn go(&mut self, by: isize) {
         let last = self.questions.len().saturating_sub(1);
         let at = self.at().map_or(0, |at| at.saturating_add_signed(by).min(last));
@@ -190,7 +189,7 @@ impl State {
         self.scrolled = 0;
     }
 
-    /// What a key does.
+    /// Handles a key and returns the requested action.
     fn press(&mut self, key: KeyEvent) -> Wish {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if key.code == KeyCode::Char('c') { Wish::Leave } else { Wish::Nothing };
@@ -240,7 +239,7 @@ impl State {
     }
 }
 
-/// A text as it may be shown on a terminal that draws what it is given: on one line, nothing hidden.
+/// Returns the text on one line, with hidden characters made visible. Ratatui draws text as it is.
 fn plain(text: &str) -> String {
     visible(text).replace(['\n', '\t'], " ")
 }

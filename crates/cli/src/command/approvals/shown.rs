@@ -1,4 +1,4 @@
-//! Questions and what is approved for sessions, as they are printed.
+//! Formats questions for approval and grants for sessions, as text and JSON.
 use crate::words;
 use outlast::store::Resolved;
 use outlast::vocab::approval::Given;
@@ -9,7 +9,7 @@ use outlast::votes::{Vote, Voted};
 use outlast_client::{Granted, Pending};
 use serde_json::{Value, json};
 
-/// A question with everything that somebody needs to decide it.
+/// Formats a question with all details that the decision needs.
 pub(super) fn question(question: &Pending) -> String {
     let Pending { id, session, turn, tool, arguments, since, .. } = question;
     let mut lines = vec![id.to_string(), format!("  {tool} {}", canon::to_string(arguments))];
@@ -34,7 +34,7 @@ pub(super) fn question(question: &Pending) -> String {
     lines.join("\n")
 }
 
-/// The rule, whom it wants, and until when.
+/// Formats the rule, who may approve, and the deadline.
 pub(super) fn wanted(question: &Pending) -> String {
     let Pending { rule, ask, until, .. } = question;
     let rule = rule.as_ref().map(RuleId::as_str).unwrap_or_default();
@@ -51,7 +51,7 @@ fn who(ask: &Ask, given: Given) -> String {
     }
 }
 
-/// What those who may approve were told since it was asked, if they were told anything.
+/// Formats the reminders and the escalation that approvers received, if any.
 pub(super) fn notices(question: &Pending) -> Option<String> {
     let Given { reminded, escalated } = question.given;
     let reminders = (reminded > 0).then(|| words::count(reminded as usize, "reminder", "reminders"));
@@ -60,7 +60,7 @@ pub(super) fn notices(question: &Pending) -> Option<String> {
     (!told.is_empty()).then(|| told.join(", "))
 }
 
-/// Who has approved so far.
+/// Formats the approvals so far.
 pub(super) fn votes(question: &Pending) -> String {
     let said = |vote: &Vote| match vote.verdict {
         Verdict::Edit { .. } => format!("{} with a change", vote.by),
@@ -71,7 +71,7 @@ pub(super) fn votes(question: &Pending) -> String {
     format!("{} of {} approvals: {}", question.votes.len(), question.ask.needed(), names.join(", "))
 }
 
-/// The same as JSON.
+/// Returns a question as JSON.
 pub(super) fn question_json(question: &Pending) -> Value {
     let Pending { id, session, turn, tool, arguments, original, ask, votes, given, since, .. } = question;
     let Pending { labels, provenance, rule, preview, until, .. } = question;
@@ -85,7 +85,7 @@ pub(super) fn question_json(question: &Pending) -> Value {
     })
 }
 
-/// What became of a word, as JSON.
+/// Returns the result of a vote as JSON.
 pub(super) fn voted_json(voted: &Voted) -> Value {
     match voted {
         Voted::Counted { votes, of } => json!({ "decided": false, "votes": votes, "of": of }),
@@ -95,7 +95,7 @@ pub(super) fn voted_json(voted: &Voted) -> Value {
     }
 }
 
-/// What is approved for the rest of a session.
+/// Formats an approval for the rest of a session.
 pub(super) fn grant(grant: &Granted) -> String {
     let Granted { id, session, tool, rule, labels, by, at } = grant;
     let labels = if labels.is_empty() {
@@ -110,7 +110,7 @@ pub(super) fn grant(grant: &Granted) -> String {
     )
 }
 
-/// The same as JSON.
+/// Returns a grant as JSON.
 pub(super) fn grant_json(grant: &Granted) -> Value {
     let Granted { id, session, tool, rule, labels, by, at } = grant;
     json!({ "id": id, "session": session, "tool": tool, "rule": rule, "labels": labels, "by": by, "at": at })

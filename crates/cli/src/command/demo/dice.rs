@@ -1,16 +1,16 @@
-//! Chance that can be repeated: the same seed throws the same numbers.
+//! A seeded random number generator, so that a demo can be repeated.
 
-/// A seeded generator (`SplitMix64`). Good enough to choose where to kill, and nothing else.
+/// A `SplitMix64` generator. Good enough to choose where to kill, and for nothing else.
 #[derive(Debug)]
 pub(super) struct Dice(u64);
 
 impl Dice {
-    /// Dice that fall as this seed says.
+    /// Creates a generator from a seed.
     pub(super) fn of(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -19,7 +19,7 @@ impl Dice {
         (z ^ (z >> 31)) % bound
     }
 
-    /// So many different numbers below `bound`.
+    /// Returns `many` distinct numbers below `bound`.
     pub(super) fn distinct(&mut self, many: usize, bound: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..bound).collect();
         let mut drawn = Vec::with_capacity(many);

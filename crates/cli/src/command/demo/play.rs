@@ -1,4 +1,4 @@
-//! Watches the worker, kills it, starts it again, and acts as the person outside.
+//! Runs the demo: starts the worker, kills it, restarts it, and answers its question.
 use super::dice::Dice;
 use super::progress::{Order, Progress, Step};
 use super::report;
@@ -18,31 +18,31 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// The session of the demo.
+/// The key of the demo's session.
 pub(super) const SESSION: &str = "demo";
 
 const INPUT: &str = "Order a birthday cake with candles for Ann, and have it brought to the party.";
 
-/// Effects that the script has; each can be killed once.
+/// The number of effects in the script. Each can be killed once.
 const STEPS: usize = 12;
 
-/// Kills that are planned at least. One or two may come to nothing if the machine is very slow.
+/// The minimum number of planned kills. On a very slow machine, one or two may not happen.
 const KILLS: usize = 6;
 
-/// A kill comes this long after its effect began, or earlier: always before the effect is over.
+/// The maximum delay of a kill after its effect started, in milliseconds. It is shorter than any effect.
 const DELAY_MOST: u64 = 160;
 
-/// A worker that says nothing for so long is broken.
+/// A worker that prints nothing for this long is broken.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What came of it all.
+/// The result of a demo.
 pub(super) struct Outcome {
     pub(super) dir: PathBuf,
     pub(super) kills: usize,
     pub(super) end: End,
 }
 
-/// Plays the demo and checks its promises.
+/// Runs the demo and checks its promises.
 pub(super) fn play(dir: Option<PathBuf>, seed: Option<u64>) -> Result<(), Error> {
     let seed = seed.unwrap_or_else(|| u64::from(random()));
     let dir = make_dir(dir)?;
@@ -76,15 +76,15 @@ fn make_dir(dir: Option<PathBuf>) -> Result<PathBuf, Error> {
     Ok(dir)
 }
 
-/// Everything the watcher knows.
+/// The state of a demo.
 struct Theatre {
     program: PathBuf,
     dir: PathBuf,
     dice: Dice,
     screen: Screen,
-    /// Which effects are still to be killed, by the order in which they first began.
+    /// The effects to kill, by the order in which they first started.
     doomed: BTreeSet<usize>,
-    /// The effects that have begun, in that order.
+    /// The keys of the effects that started, in order.
     begun: Vec<String>,
     resolved: bool,
     kills: usize,
@@ -109,7 +109,7 @@ impl Theatre {
         })
     }
 
-    /// The life of one process. It ends with the turn, or is killed.
+    /// Runs one process until its turn ends or it is killed.
     fn process(&mut self) -> Result<Option<End>, Error> {
         let process = Process::start(&self.program, &self.dir)?;
         self.screen.started(process.child.id());
@@ -151,7 +151,7 @@ impl Theatre {
         }
     }
 
-    /// Whether an effect is to be killed now.
+    /// Returns whether to kill the process at this effect.
     fn is_doomed(&mut self, step: &Step) -> bool {
         let known = self.begun.iter().position(|key| *key == step.key);
         let place = known.unwrap_or_else(|| {
@@ -166,7 +166,7 @@ impl Theatre {
         let killed = child.kill().and_then(|()| child.wait());
         killed
             .map_err(|cause| Error::new(Kind::IoFailed, format!("the worker cannot be killed: {cause}")))?;
-        // What it said before it died.
+        // Show the lines that it printed before it died.
         for progress in lines {
             self.screen.show(&progress);
         }
@@ -175,7 +175,7 @@ impl Theatre {
         Ok(())
     }
 
-    /// Completes the pending call from a process that has nothing to do with the worker.
+    /// Completes the pending call from a separate process.
     fn resolve(&mut self, keys: &[String]) -> Result<(), Error> {
         self.resolved = true;
         for key in keys {
@@ -196,7 +196,7 @@ impl Theatre {
     }
 }
 
-/// A worker that runs.
+/// A running worker.
 struct Process {
     child: Child,
     lines: Receiver<Progress>,
@@ -221,7 +221,7 @@ impl Process {
         let (to_us, lines) = mpsc::channel();
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                // The last line of a killed process may be cut.
+                // The last line of a killed process may be incomplete.
                 let Ok(progress) = serde_json::from_str(&line) else { continue };
                 if to_us.send(progress).is_err() {
                     return;
@@ -231,13 +231,13 @@ impl Process {
         Ok(Self { child, lines })
     }
 
-    /// Waits for its end; says how it went.
+    /// Waits for its exit and returns its status.
     fn end(mut self) -> String {
         self.child.wait().map_or_else(|cause| cause.to_string(), |status| status.to_string())
     }
 
     fn kill(mut self) -> String {
-        // If it is gone already, all the better.
+        // It may already have exited.
         let _ = self.child.kill();
         self.end()
     }

@@ -1,9 +1,9 @@
-//! The lines from the worker to whoever watches it.
+//! The messages between the demo and its worker, one JSON line each.
 use outlast::TurnId;
 use outlast::vocab::record::End;
 use serde::{Deserialize, Serialize};
 
-/// Something that just happened in the worker.
+/// An event in the worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Progress {
@@ -11,39 +11,36 @@ pub(super) enum Progress {
     Accepted {
         /// Its idempotency key.
         key: String,
-        /// The turn it is.
+        /// Its turn.
         turn: TurnId,
-        /// Whether it was accepted before.
+        /// Whether it was already accepted.
         duplicate: bool,
     },
     /// An effect was answered from the journal.
     Replayed(Step),
-    /// A call was found begun and not answered.
+    /// A call was started by an earlier process and has no outcome.
     Interrupted(Step),
-    /// An effect begins to be performed.
+    /// An effect starts.
     Begun {
-        /// Which.
+        /// The effect.
         step: Step,
-        /// Which attempt.
         attempt: u32,
     },
     /// The outcome of an effect is durable.
     Answered {
-        /// Which.
         step: Step,
-        /// What it is, in words.
+        /// The outcome, as text.
         outcome: String,
     },
-    /// The turn holds still.
+    /// The turn is parked.
     Parked {
-        /// The completion keys of what it waits for.
+        /// The completion keys of its waits.
         keys: Vec<String>,
     },
-    /// The turn is over.
+    /// The turn ended.
     Ended {
-        /// Which.
+        /// The turn.
         turn: TurnId,
-        /// How.
         end: End,
     },
 }
@@ -53,7 +50,7 @@ pub(super) enum Progress {
 pub(super) struct Step {
     /// Its replay key.
     pub(super) key: String,
-    /// What a person calls it.
+    /// Its name for display.
     pub(super) name: String,
 }
 
@@ -64,6 +61,5 @@ pub(super) struct Order {
     pub(super) session: String,
     /// The idempotency key of the input.
     pub(super) key: String,
-    /// What it says.
     pub(super) text: String,
 }

@@ -1,4 +1,4 @@
-//! Holds what was promised against what the witness saw.
+//! Compares what the witness saw with what Outlast promises.
 use super::play::{Outcome, SESSION};
 use super::tools::{ACTIONS, Action};
 use super::witness::{self, Seen};
@@ -12,10 +12,10 @@ use outlast::vocab::tool::EffectClass;
 use outlast::{Error, Kind, Limits};
 use std::collections::BTreeMap;
 
-/// Kills that the demo shows at least.
+/// The minimum number of kills of a demo.
 const KILLS_LEAST: usize = 5;
 
-/// Prints the answer and the table; a broken promise is an error.
+/// Prints the answer and the table. A broken promise is an error.
 pub(super) async fn report(outcome: &Outcome) -> Result<(), Error> {
     let store = Sqlite::open(&outcome.dir.join(DATABASE))?;
     let session = store.session_by_key(SESSION.to_owned()).await?;
@@ -67,7 +67,7 @@ pub(super) async fn report(outcome: &Outcome) -> Result<(), Error> {
     Err(Error::new(Kind::Internal, format!("a promise was broken: {}", broken.join("; "))))
 }
 
-/// How often each tool was called, as the journal has it.
+/// Counts the calls of each tool in the journal.
 async fn calls(store: &Sqlite, session: &SessionView) -> Result<BTreeMap<String, usize>, Error> {
     let mut calls = BTreeMap::new();
     for turn in store.turns(session.id, 0, session.turns as usize).await? {
@@ -115,7 +115,7 @@ async fn unknown(store: &Sqlite, outcome: &Outcome) -> Result<(), Error> {
     Ok(())
 }
 
-/// This program on the demo's database, as it was called.
+/// Returns the command line of this program with the demo's database.
 fn program(outcome: &Outcome) -> String {
     let name = std::env::args().next().unwrap_or_else(|| "outlast".to_owned());
     format!("{name} --data {}", outcome.dir.join(DATABASE).display())

@@ -1,36 +1,36 @@
-//! Shows the worker's progress to a person.
+//! Prints the worker's progress.
 use super::progress::{Progress, Step};
 use crate::terminal::{Ink, Line};
 use std::collections::BTreeSet;
 
-/// What a person has seen so far.
+/// What was printed so far.
 #[derive(Debug, Default)]
 pub(super) struct Screen {
     processes: usize,
-    /// Effects that were answered from the journal; they share a line.
+    /// Effects that were answered from the journal. They share a line.
     replayed: Vec<String>,
-    /// Effects that have begun before.
+    /// Effects that started earlier.
     begun: BTreeSet<String>,
 }
 
 impl Screen {
-    /// A process has started.
+    /// Prints that a process started.
     pub(super) fn started(&mut self, pid: u32) {
         self.processes += 1;
         let number = format!("process {}", self.processes);
         Line::new().ink(Ink::Bold, &number).ink(Ink::Faint, &format!(" (pid {pid})")).say();
     }
 
-    /// The process was killed.
+    /// Prints that the process was killed.
     pub(super) fn killed(&mut self, during: &str) {
         self.tell_replayed();
         Line::new().ink(Ink::Bad, "  SIGKILL     ").text(&format!("during {during}")).say();
     }
 
-    /// Something happened in the process.
+    /// Prints an event of the process.
     pub(super) fn show(&mut self, progress: &Progress) {
         if let Progress::Replayed(Step { name, .. }) = progress {
-            // Arguments were shown when it ran.
+            // The arguments were shown when it ran.
             self.replayed.push(name.split(" {").next().unwrap_or_default().to_owned());
             return;
         }

@@ -1,24 +1,23 @@
-//! The actions of the demo. Each acts some way into its run, so a kill may fall before the act or after it.
+//! The tools of the demo. Each acts during its run, so a kill may come before or after the action.
 use super::witness::{Sighting, Witness};
 use outlast::prelude::*;
 use outlast::vocab::tool::EffectClass;
 use serde_json::json;
 use std::time::Duration;
 
-/// How long an action takes at full length.
+/// How long an action takes at full pace.
 const TAKES: Duration = Duration::from_millis(240);
 
-/// One action: what it is called and what may happen to it when it is interrupted.
+/// One action, with its effect class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Action {
     pub(super) name: &'static str,
     description: &'static str,
     pub(super) class: EffectClass,
-    /// Whether somebody outside has to finish it.
+    /// Whether a person has to complete it.
     waits: bool,
 }
 
-/// All actions.
 pub(super) const ACTIONS: [Action; 4] = [
     Action { name: "look_up", description: "Looks up a price", class: EffectClass::Pure, waits: false },
     Action { name: "reserve", description: "Reserves things", class: EffectClass::Idempotent, waits: false },
@@ -26,12 +25,12 @@ pub(super) const ACTIONS: [Action; 4] = [
     Action { name: "pay", description: "Pays", class: EffectClass::AtMostOnce, waits: false },
 ];
 
-/// How long things take, in percent of what a person can watch.
+/// The duration of actions, in percent of the default.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace(pub(super) u32);
 
 impl Pace {
-    /// This time at this pace.
+    /// Scales a duration.
     pub(super) fn of(self, time: Duration) -> Duration {
         time * self.0 / 100
     }
@@ -76,7 +75,7 @@ impl Tool for Action {
         let id = call.id.to_string();
         match self.name {
             "look_up" => done(json!({ "what": args.what, "euros": args.what.len() })),
-            // The same key gives the same number, as whoever keeps reservations would do.
+            // The same key gets the same number, as a real reservation service would do.
             _ => done(json!({ "number": id[id.len() - 6..].to_owned() })),
         }
     }

@@ -1,4 +1,4 @@
-//! Counts what really happened, outside of the journal: one line per execution, on disk before the tool goes on.
+//! Counts executions outside of the journal. Each is one line, synced to disk before the tool continues.
 use outlast::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -9,28 +9,26 @@ use std::path::Path;
 /// One execution of an action.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Sighting {
-    /// The action.
     pub(super) tool: String,
-    /// The call, which is its idempotency key.
+    /// The call id, which is the idempotency key.
     pub(super) call: String,
-    /// Which attempt it was.
     pub(super) attempt: u32,
-    /// The process that did it.
+    /// The process that executed it.
     pub(super) pid: u32,
 }
 
-/// Writes sightings down.
+/// Writes executions to a file.
 #[derive(Debug)]
 pub(super) struct Witness(File);
 
 impl Witness {
-    /// The witness whose file this is.
+    /// Opens the file for appending.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         let file = OpenOptions::new().append(true).create(true).open(path);
         file.map(Self).map_err(|cause| failed(path, "opened", &cause))
     }
 
-    /// Writes one line in one write, and waits for the disk.
+    /// Writes one line with a single write, and syncs it.
     pub(super) fn saw(&self, sighting: &Sighting) -> Result<(), Error> {
         let mut line = serde_json::to_vec(sighting).expect("a sighting is plain data");
         line.push(b'\n');
@@ -39,21 +37,21 @@ impl Witness {
     }
 }
 
-/// How often an action was executed, and under how many keys.
+/// The executions of one action.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Executions by key.
+    /// The number of executions by call id.
     pub(super) by_call: BTreeMap<String, usize>,
 }
 
 impl Seen {
-    /// Executions of all keys.
+    /// Returns the number of executions of all calls.
     pub(super) fn executions(&self) -> usize {
         self.by_call.values().sum()
     }
 }
 
-/// What was seen, by action.
+/// Reads the executions of each action.
 pub(super) fn read(path: &Path) -> Result<BTreeMap<String, Seen>, Error> {
     let text = fs::read_to_string(path).map_err(|cause| failed(path, "read", &cause))?;
     let mut seen: BTreeMap<String, Seen> = BTreeMap::new();

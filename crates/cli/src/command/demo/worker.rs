@@ -1,7 +1,7 @@
-//! The process that is killed: drives turns on an SQLite file and tells its progress in lines.
+//! The process that is killed: drives turns on an SQLite file and prints its progress as lines.
 //!
-//! It takes inputs as lines of JSON on standard input. Every worker gets all of them again; the idempotency key makes
-//! that harmless. It ends when all their turns have.
+//! It reads inputs as JSON lines from standard input. Every worker gets all inputs again, and the idempotency
+//! key makes that harmless. It exits when all their turns have ended.
 use super::progress::{Order, Progress, Step};
 use super::tools::{ACTIONS, Pace};
 use super::witness::Witness;
@@ -26,14 +26,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// The database within the directory.
+/// The file name of the database.
 pub(super) const DATABASE: &str = "outlast.db";
-/// The witness within the directory.
+/// The file name of the witness.
 pub(super) const WITNESS: &str = "witness.log";
 
 const SCRIPT: &str = include_str!("script.txt");
 
-/// How long the model takes for a word at full length.
+/// How long the model takes for a word at full pace.
 const WORD: Duration = Duration::from_millis(30);
 
 /// What is played and how fast.
@@ -48,14 +48,14 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    /// Drives the inputs to their ends.
+    /// Drives all inputs until their turns end.
     pub(super) async fn work(self, dir: &Path) -> Result<(), Error> {
         let orders = orders()?;
         let database = dir.join(DATABASE);
         let sessions = open_sessions(&database, &orders).await?;
         let outlast = self.start(&database, &dir.join(WITNESS)).await?;
-        // Nothing was driven yet: on this one thread, what was spawned begins when we wait for the first time. So every
-        // live event is heard.
+        // Nothing runs yet: on this single thread, spawned tasks start at the first await. So no live event
+        // is missed.
         let (to_us, mut ended) = mpsc::unbounded_channel();
         let mut watchers = tokio::task::JoinSet::new();
         for (id, past) in sessions.values() {
@@ -112,7 +112,7 @@ fn orders() -> Result<Vec<Order>, Error> {
         .collect()
 }
 
-/// Opens the sessions before the worker starts, to know their ids and what is in the past.
+/// Opens the sessions before the worker starts, to get their ids and their last records.
 async fn open_sessions(
     database: &Path,
     orders: &[Order],
@@ -129,11 +129,11 @@ async fn open_sessions(
     Ok(sessions)
 }
 
-/// Tells what happens in one session.
+/// Prints the events of one session.
 struct Watcher {
     outlast: Outlast,
     session: SessionId,
-    /// What stands up to here happened in another process.
+    /// Records up to here were written by another process.
     past: Seq,
     ended: mpsc::UnboundedSender<TurnId>,
     names: BTreeMap<ReplayKey, String>,
@@ -207,7 +207,7 @@ impl Watcher {
                 still.then_some(Progress::Parked { keys })
             }
             (Fact::Ended { end }, Some(turn)) => {
-                // Whoever waits for it is done with the others if it is gone.
+                // If the receiver is gone, all other turns have ended.
                 let _ = self.ended.send(turn);
                 Some(Progress::Ended { turn, end: end.clone() })
             }

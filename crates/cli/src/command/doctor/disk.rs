@@ -1,4 +1,4 @@
-//! What the disk under the database can do.
+//! Measures the free space and the sync time of the disk under the database.
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 const SYNCS: usize = 100;
 const BYTES: usize = 1 << 10;
 
-/// Room and speed.
+/// Free space and sync time of a disk.
 pub(super) struct Disk {
     pub(super) free: u64,
     pub(super) total: u64,
-    /// Half of the syncs were faster.
+    /// The median time of a sync.
     pub(super) p50: Duration,
-    /// One in a hundred was slower.
+    /// The 99th percentile of the time of a sync.
     pub(super) p99: Duration,
 }
 
 impl Disk {
-    /// Measures where the database lives, with a file of its own that is removed again.
+    /// Measures the disk of this directory. Writes a temporary file and removes it.
     pub(super) fn measure(folder: &Path) -> io::Result<Self> {
         let room = rustix::fs::statvfs(folder)?;
         let path = folder.join(format!(".outlast-doctor-{}", std::process::id()));
         let syncs = time_syncs(&path);
-        // Whether it could be made or not: nothing of it is to stay.
+        // Remove the file, even if the measurement failed.
         let _ = fs::remove_file(&path);
         let mut syncs = syncs?;
         syncs.sort_unstable();

@@ -1,8 +1,8 @@
-//! Which protections from programs that tools start are active on this machine.
+//! Reports which sandbox protections are active on this machine.
 use super::fact;
 use outlast::tools::sandbox::{LandlockReach, Protections, protections};
 
-/// Reports each protection, and what stands in where one is missing.
+/// Reports each protection, and the fallback if it is missing.
 pub(super) fn report() {
     let Protections { landlock, namespaces, not_dumpable, cgroup } = protections();
     let told = match landlock {

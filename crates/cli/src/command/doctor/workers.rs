@@ -1,4 +1,4 @@
-//! Which workers live: each holds a lock on a file of its own as long as its process does.
+//! Reports which workers are alive. A worker locks a file as long as its process lives.
 use super::fact;
 use outlast::Error;
 use outlast::sqlite::Sqlite;
@@ -6,16 +6,16 @@ use outlast::store::Backend;
 use outlast::vocab::WorkerId;
 use std::path::Path;
 
-/// Reports the workers of a database; says how many live.
+/// Reports the workers of a database and returns the number of living ones.
 pub(super) async fn look(path: &Path, store: &Sqlite) -> Result<usize, Error> {
     let mut folder = path.as_os_str().to_owned();
     folder.push("-workers");
-    // A database that nobody worked on has no such folder.
+    // The directory does not exist before the first worker starts.
     let found = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let workers: Vec<WorkerId> =
         found.filter_map(|file| file.file_name().to_str().and_then(|name| name.parse().ok())).collect();
     let all = workers.len();
-    // As a write: a worker that just starts makes its file and locks it under the write lock, and must not be disturbed.
+    // Use a write transaction: a starting worker creates and locks its file under the write lock.
     let dead =
         store.write(move |rows| Ok(workers.iter().filter(|worker| rows.is_dead(**worker)).count())).await?;
     let living = all - dead;

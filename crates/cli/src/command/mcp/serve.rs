@@ -1,4 +1,4 @@
-//! `outlast mcp serve`: the agents here as tools of the MCP client that started this program.
+//! `outlast mcp serve`: offers the agents here as tools to the MCP client that started this program.
 use crate::agent::{Agent, Play};
 use crate::data::{Data, who};
 use clap::Args;
@@ -19,7 +19,6 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data, agent: Option<String>) -> Result<(), Error> {
         let Self { scope, play } = self;
         let outlast = Agent::named(agent, play).start(data).await?;

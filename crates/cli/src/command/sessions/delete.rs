@@ -1,4 +1,4 @@
-//! `outlast sessions delete`.
+//! `outlast sessions delete`: deletes a session after a confirmation.
 use crate::data::Data;
 use crate::terminal;
 use crate::words::count;
@@ -19,7 +19,6 @@ pub(crate) struct Delete {
 }
 
 impl Delete {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let desk = data.desk().await?;
         let session = desk.find(&self.session).await?;
@@ -37,7 +36,7 @@ impl Delete {
     }
 }
 
-/// Asks the person at the terminal.
+/// Asks for a confirmation on the terminal.
 fn is_meant(session: &SessionView) -> Result<bool, Error> {
     if !io::stdin().is_terminal() {
         let detail = "nobody is there to ask whether the session may be deleted; `--yes` says so";

@@ -1,4 +1,4 @@
-//! `outlast sessions export`.
+//! `outlast sessions export`: writes a session to an archive file.
 use crate::data::Data;
 use crate::desk::Desk;
 use crate::private_file;
@@ -28,7 +28,6 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let desk = data.desk().await?;
         let session = desk.find(&self.session).await?.id;
@@ -50,16 +49,16 @@ impl Export {
     }
 }
 
-/// Where a file comes from.
+/// The source of an archive.
 enum Source {
-    /// From the database.
+    /// A database file.
     Here(Box<Written>),
-    /// From a server.
+    /// A server.
     There { file: Exported, lines: Lines },
 }
 
 impl Source {
-    /// The next piece of the file. Nothing once the file is whole.
+    /// Returns the next piece of the archive, or `None` at its end.
     async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
         match self {
             Self::Here(export) => Ok(export.piece().await?.map(Bytes::from)),
@@ -71,7 +70,7 @@ impl Source {
         }
     }
 
-    /// How many records the file has so far, and how many it will have.
+    /// Returns how many records were exported, and how many there are.
     fn progress(&self) -> (u64, u64) {
         match self {
             Self::Here(export) => export.progress(),
@@ -80,16 +79,16 @@ impl Source {
     }
 }
 
-/// Counts the records of a file that comes in pieces.
+/// Counts the records of an archive that arrives in pieces.
 #[derive(Default)]
 struct Lines {
-    /// How the line begins that is not over.
+    /// The start of the current line.
     begun: Vec<u8>,
     records: u64,
 }
 
 impl Lines {
-    /// As much of a line as tells what it is: it begins with a sum.
+    /// The number of bytes that contain the kind of a line. A line starts with a checksum.
     const TOLD: usize = 96;
 
     fn count(&mut self, piece: &[u8]) {
@@ -105,7 +104,7 @@ impl Lines {
     }
 }
 
-/// Writes a file that has its name only once it is whole.
+/// Writes the archive under a temporary name, and renames it when it is complete.
 async fn to_file(export: Source, path: &Path) -> Result<(), Error> {
     if path.exists() {
         let detail = format!("{} is there already; name another file or remove it", path.display());
@@ -114,7 +113,8 @@ async fn to_file(export: Source, path: &Path) -> Result<(), Error> {
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
-    // An earlier export may have left such a file, or somebody else a link of this name. If it cannot be removed, the next line fails.
+    // An earlier export may have left such a file, or another user may have placed a link here. If it cannot
+    // be removed, `create` fails.
     let _removed = std::fs::remove_file(&partial);
     let mut file = private_file::create(&partial).map_err(|cause| unwritten(&partial, cause))?;
     let written = write(export, &mut file, &partial).await;
@@ -123,7 +123,7 @@ async fn to_file(export: Source, path: &Path) -> Result<(), Error> {
         synced.map_err(|cause| unwritten(path, cause))
     });
     if named.is_err() {
-        // What is left is of no use; whether it can be removed changes nothing.
+        // Clean up as far as possible. The original error is returned.
         let _ = std::fs::remove_file(&partial);
     }
     named

@@ -1,4 +1,4 @@
-//! `outlast sessions fork`.
+//! `outlast sessions fork`: branches a session at a message.
 use crate::data::Data;
 use crate::terminal;
 use clap::Args;
@@ -23,7 +23,6 @@ pub(crate) struct Fork {
 }
 
 impl Fork {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let desk = data.desk().await?;
         let from = desk.find(&self.session).await?.id;

@@ -1,4 +1,4 @@
-//! `outlast sessions import`.
+//! `outlast sessions import`: imports a session from an archive file.
 use crate::archived::Archive;
 use crate::data::Data;
 use crate::providers::Configuration;
@@ -18,7 +18,7 @@ use serde_json::json;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-/// Bytes that are sent at once.
+/// The number of bytes per piece of an upload.
 const PIECE: usize = 64 << 10;
 
 /// Takes a session in from a file. None of its turns is driven; those that were not over are closed.
@@ -34,7 +34,6 @@ pub(crate) struct Import {
 }
 
 impl Import {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let archive = Archive::open(&self.file)?.watched();
         let imported = match data.client()? {
@@ -59,7 +58,7 @@ impl Import {
         }
         Ok(())
     }
-    /// Into a file.
+    /// Imports into a database file.
     async fn here(&self, data: &Data, archive: Archive) -> Result<TakenIn, Error> {
         let store = data.made().await?;
         let contents = data.contents(data.operator()?.as_ref(), &self.configuration).await?;
@@ -71,7 +70,7 @@ impl Import {
     }
 }
 
-/// The file on its way to a server, a piece at a time.
+/// Returns the archive as a stream of pieces for an upload.
 fn pieces(archive: Archive) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
     stream::try_unfold(archive, |mut archive| async move {
         let mut piece = vec![0; PIECE];

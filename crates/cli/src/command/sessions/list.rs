@@ -1,4 +1,4 @@
-//! `outlast sessions list`.
+//! `outlast sessions list`: lists the newest sessions that match a filter.
 use crate::data::Data;
 use crate::desk::Desk;
 use crate::terminal;
@@ -11,10 +11,10 @@ use outlast::vocab::record::EndKind;
 use outlast::vocab::wait::Wait;
 use serde_json::{Value, json};
 
-/// Sessions that are listed when nobody says how many.
+/// The default number of listed sessions.
 pub(super) const MOST: usize = 50;
 
-/// Letters of a title before it is cut.
+/// The maximum length of a title, in characters.
 const TITLE_LETTERS: usize = 60;
 
 /// Lists sessions, newest first.
@@ -49,7 +49,6 @@ enum State {
 }
 
 impl List {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let state = self.state.map(|state| match state {
             State::Idle => SessionState::Idle,
@@ -68,7 +67,7 @@ pub(super) async fn newest(data: &Data) -> Result<(), Error> {
     found(&data.desk().await?, &Filter::default(), MOST, data.json).await
 }
 
-/// Prints so many of the newest sessions as a table.
+/// Prints a table of the newest `limit` sessions.
 pub(crate) async fn list(desk: &Desk, limit: usize) -> Result<(), Error> {
     table(desk.sessions(&Filter::default(), limit).await?);
     Ok(())
@@ -88,7 +87,7 @@ async fn found(desk: &Desk, filter: &Filter, limit: usize, json: bool) -> Result
     Ok(())
 }
 
-/// A session as JSON.
+/// Returns a session as JSON.
 pub(crate) fn session_json(session: &SessionView) -> Value {
     let SessionView { id, org, key, state, created, updated, turns, last, heads, forked_from, .. } = session;
     let SessionView { active, worker, waits, wake_at, deaths, last_turn, .. } = session;
@@ -102,7 +101,7 @@ pub(crate) fn session_json(session: &SessionView) -> Value {
     })
 }
 
-/// The state of a session: with the provider that it waits for, or how its last turn ended unless it was answered.
+/// Formats the state of a session, with the provider that it waits for, or the end of its last turn unless that was answered.
 fn state(session: &SessionView) -> String {
     let state = session.state.name();
     let provider = |wait: &Wait| {

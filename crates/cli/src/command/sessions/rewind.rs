@@ -1,4 +1,4 @@
-//! `outlast sessions rewind`.
+//! `outlast sessions rewind`: moves a head back to an earlier message.
 use crate::data::Data;
 use crate::terminal;
 use clap::Args;
@@ -21,7 +21,6 @@ pub(crate) struct Rewind {
 }
 
 impl Rewind {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let desk = data.desk().await?;
         let session = desk.find(&self.session).await?.id;

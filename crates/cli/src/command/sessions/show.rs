@@ -1,4 +1,4 @@
-//! `outlast sessions show`: messages with their numbers, state, waits, heads.
+//! `outlast sessions show`: prints the messages of a session with their numbers, its state, waits and heads.
 use super::{session_json, tree};
 use crate::data::Data;
 use crate::desk::Desk;
@@ -14,10 +14,10 @@ use outlast::{Error, Kind, Limits, SessionId};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Bytes of records that are shown without `--all`.
+/// The maximum size of the shown records without `--all`, in bytes.
 const SHOWN_BYTES: usize = 256 << 10;
 
-/// As wide as a message's number.
+/// The width of a message number.
 const INDENT: &str = "      ";
 
 /// Shows a session.
@@ -37,7 +37,6 @@ pub(crate) struct Show {
 }
 
 impl Show {
-    /// Does it.
     pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
         let desk = data.desk().await?;
         let session = desk.find(&self.session).await?;
@@ -90,16 +89,16 @@ impl Show {
     }
 }
 
-/// One thing that is shown of a session.
+/// An item of a printed session.
 #[derive(Clone, Copy)]
 enum Said<'a> {
-    /// A turn begins, in the session that is looked at.
+    /// The start of a turn. The id is the session that is shown.
     Turn(&'a TurnView, SessionId),
-    /// Somebody says something, in a record.
+    /// A message: its record, author and text.
     Message(&'a Record, &'a str, &'a str),
 }
 
-/// How it is printed.
+/// Prints an item.
 type Say = fn(Said<'_>);
 
 fn message_line(said: Said<'_>) {
@@ -113,7 +112,7 @@ fn message_line(said: Said<'_>) {
     }
 }
 
-/// A text whose further lines are indented; empty ones stay empty.
+/// Indents all lines after the first. Empty lines stay empty.
 fn indented(text: &str) -> String {
     text.replace('\n', &format!("\n{INDENT}")).replace(&format!("\n{INDENT}\n"), "\n\n")
 }
@@ -140,7 +139,7 @@ fn turn_json(turn: &TurnView) -> Value {
     })
 }
 
-/// Every turn, a line each: the tree for programs.
+/// Prints every turn as one JSON line, so that programs can build the tree.
 async fn turns(desk: &Desk, session: &SessionView) -> Result<(), Error> {
     for turn in desk.turns(session.id, 0, session.turns as usize).await? {
         terminal::json(&turn_json(&turn));
@@ -148,7 +147,7 @@ async fn turns(desk: &Desk, session: &SessionView) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is known of a session beside its messages.
+/// Prints the details of a session, without its messages.
 async fn about(desk: &Desk, session: &SessionView) -> Result<(), Error> {
     let key = session.key.as_ref().map(|key| format!(" `{key}`")).unwrap_or_default();
     let turns = words::count(session.turns as usize, "turn", "turns");
@@ -179,7 +178,7 @@ async fn about(desk: &Desk, session: &SessionView) -> Result<(), Error> {
     Ok(())
 }
 
-/// Prints a turn's id and how it stands.
+/// Prints the id and the state of a turn.
 fn turn(turn: &TurnView, session: SessionId) {
     let state = match (&turn.end, turn.state) {
         (Some(End::Answered { .. }), _) => "answered".to_owned(),
@@ -187,14 +186,15 @@ fn turn(turn: &TurnView, session: SessionId) {
         (None, TurnState::Queued) => "waits for the turn before it".to_owned(),
         (None, _) => "under way".to_owned(),
     };
-    // The numbers of messages that a fork shares count in the session they were said in.
+    // The message numbers of an inherited turn belong to the original session.
     let place = if turn.session == session { String::new() } else { format!(", in {}", turn.session) };
     let retry = turn.retry_of.map(|original| format!(", retry of {original}")).unwrap_or_default();
     Line::new().ink(Ink::Faint, &format!("{} {state}{place}{retry}", turn.id)).say();
 }
 
-/// Prints the messages of one turn up to `cut`, each with the number that fork and rewind take. Results of calls that were
-/// asked for before the cut belong to the branch, however late they came.
+/// Prints the messages of a turn up to `cut`, with the numbers that fork and rewind accept.
+///
+/// Results of calls that were made before the cut belong to the branch, even if they are recorded after it.
 fn messages(records: &[Record], cut: Seq, say: Say) {
     let mut tools: BTreeMap<(Seq, u32), String> = BTreeMap::new();
     for record in records {
@@ -215,7 +215,7 @@ fn messages(records: &[Record], cut: Seq, say: Say) {
     }
 }
 
-/// Who says what with a fact, if it is a message.
+/// Returns the author and text of a fact, if it is a message.
 fn message<'a>(fact: &Fact, tools: &'a BTreeMap<(Seq, u32), String>) -> Option<(&'a str, String)> {
     let tool = |asked, child| tools.get(&(asked, child)).map_or("tool", String::as_str);
     Some(match fact {

@@ -1,4 +1,4 @@
-//! Draws the turns of a session as a tree, with its heads.
+//! Prints the turns of a session as a tree, with its heads.
 use crate::desk::Desk;
 use crate::terminal;
 use crate::words;
@@ -8,7 +8,6 @@ use outlast::{Error, TurnId};
 use outlast_kernel::tree::{Branch, Tree};
 use std::collections::BTreeMap;
 
-/// Draws the tree.
 pub(super) async fn draw(desk: &Desk, session: &SessionView) -> Result<(), Error> {
     let turns = desk.turns(session.id, 0, session.turns as usize).await?;
     let mut lines = BTreeMap::new();
@@ -42,12 +41,12 @@ async fn label(desk: &Desk, session: &SessionView, turn: &TurnView) -> Result<St
 struct Drawing<'a> {
     tree: &'a Tree,
     lines: &'a BTreeMap<TurnId, String>,
-    /// Turns that may still be drawn: damaged data can have cycles, a drawing must not.
+    /// The number of turns that may still be printed. Corrupt data can contain cycles.
     left: usize,
 }
 
 impl Drawing<'_> {
-    /// Draws what follows a turn. A straight line stays at its indent, however long it is; only branches go deeper.
+    /// Prints the turns that follow a turn. Only branches increase the indentation.
     fn below(&mut self, parent: Option<&Branch>, indent: &str) {
         let mut children = self.tree.children(parent);
         while let [child] = children[..] {

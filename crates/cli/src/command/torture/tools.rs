@@ -1,4 +1,4 @@
-//! Tools of every class. Each acts somewhere within its time, so a kill may fall before the act or after it.
+//! Tools of every effect class. Each acts during its run, so a kill may come before or after the action.
 use super::witness::{Execution, Witness};
 use outlast::Builder;
 use outlast::prelude::*;
@@ -9,10 +9,10 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the walker sleeps between its steps: long enough to park.
+/// How long `walk` sleeps between its steps: long enough to park.
 const REST: Duration = Duration::from_millis(30);
 
-/// Gives all of them to an agent.
+/// Adds all tools to an agent.
 pub(super) fn add(builder: Builder, witness: &Arc<Witness>) -> Builder {
     let simple =
         [("look", EffectClass::Pure), ("reserve", EffectClass::Idempotent), ("pay", EffectClass::AtMostOnce)];
@@ -38,7 +38,7 @@ struct What {
 }
 
 impl What {
-    /// Half of the time it takes.
+    /// Waits for half of the duration.
     async fn half(&self) {
         if let Some(ms) = self.ms {
             tokio::time::sleep(Duration::from_millis(ms) / 2).await;
@@ -58,13 +58,13 @@ impl What {
     }
 }
 
-/// A number that is the same for the same call, as whoever keeps reservations would give it.
+/// Returns the same number for the same call, as a real reservation service would do.
 fn number(call: CallId) -> String {
     let id = call.to_string();
     id[id.len() - 6..].to_owned()
 }
 
-/// A tool that acts once and is done.
+/// A tool that acts once.
 struct Simple {
     name: &'static str,
     class: EffectClass,
@@ -93,7 +93,7 @@ impl Tool for Simple {
     }
 }
 
-/// An at-most-once tool that can be asked whether it acted.
+/// An at-most-once tool with a probe.
 struct Book(Arc<Witness>);
 
 impl Tool for Book {
@@ -120,7 +120,7 @@ impl Tool for Book {
     }
 }
 
-/// A tool that somebody outside has to finish.
+/// A tool that is completed from outside.
 struct Ask(Arc<Witness>);
 
 impl Tool for Ask {
@@ -138,7 +138,7 @@ impl Tool for Ask {
     }
 }
 
-/// A tool with two durable steps, a rest, and a third.
+/// A tool with two durable steps, a sleep, and a third step.
 struct Walk(Arc<Witness>);
 
 impl Tool for Walk {
@@ -162,7 +162,7 @@ impl Tool for Walk {
     }
 }
 
-/// A tool that counts its own calls among the values of the session.
+/// A tool that counts its calls in a session value.
 struct Count(Arc<Witness>);
 
 impl Tool for Count {

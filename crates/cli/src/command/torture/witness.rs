@@ -1,7 +1,7 @@
-//! The way to the witness: one connection per report, one line there and one line back.
+//! The client of the witness: one connection per report, one line in each direction.
 //!
-//! The other side is `outlast-torture`; what the lines look like is repeated there on purpose, because the witness must
-//! not depend on the program that it watches.
+//! The server is in `outlast-torture`. It defines the lines again on purpose, because the witness must not
+//! depend on the program that it watches.
 use outlast::prelude::*;
 use outlast::vocab::{CallId, Hash};
 use outlast::{Error, Kind};
@@ -9,13 +9,13 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-/// Something to tell the witness.
+/// A report to the witness.
 #[derive(Serialize)]
 #[serde(crate = "outlast::serde", rename_all = "snake_case")]
 enum Report<'a> {
-    /// A tool acts, now.
+    /// A tool acts now.
     Executed(&'a Execution),
-    /// An interrupted call: did it happen? If not, it must not happen from here on.
+    /// Asks whether an interrupted call happened. If not, it must not happen later.
     Probed { call: CallId },
 }
 
@@ -23,48 +23,45 @@ enum Report<'a> {
 #[derive(Serialize)]
 #[serde(crate = "outlast::serde")]
 pub(super) struct Execution {
-    /// The tool.
     pub(super) tool: &'static str,
-    /// The call, which is its idempotency key.
+    /// The call id, which is the idempotency key.
     pub(super) call: CallId,
-    /// The durable step within the call, where it is one.
+    /// The durable step within the call, if any.
     pub(super) step: Option<&'static str>,
-    /// Which attempt it is.
     pub(super) attempt: u32,
-    /// The process.
     pub(super) pid: u32,
     /// The fingerprint of the arguments.
     pub(super) arguments: Hash,
-    /// What finishes the call from outside, where somebody has to.
+    /// The completion key, if the call is completed from outside.
     pub(super) completion: Option<String>,
 }
 
-/// What the witness says.
+/// The answer of the witness.
 #[derive(Deserialize, PartialEq, Eq)]
 #[serde(crate = "outlast::serde", rename_all = "snake_case")]
 enum Answer {
-    /// The execution counts.
+    /// The execution was counted.
     Counted,
-    /// The call was called off before; it must not act.
+    /// The call was revoked earlier and must not act.
     CalledOff,
     /// The call happened.
     Happened,
-    /// The call did not happen, and is called off.
+    /// The call did not happen, and is now revoked.
     DidNotHappen,
 }
 
-/// The witness, as a tool reaches it.
+/// A client of the witness.
 pub(super) struct Witness {
     socket: PathBuf,
 }
 
 impl Witness {
-    /// The witness that listens here.
+    /// Creates a client for the witness at this socket.
     pub(super) fn at(socket: PathBuf) -> Self {
         Self { socket }
     }
 
-    /// Acts: what the witness counts is what happened.
+    /// Performs the action: the witness counts it.
     pub(super) async fn act(&self, execution: &Execution) -> Result<(), Error> {
         match self.tell(&Report::Executed(execution)).await? {
             Answer::Counted => Ok(()),
@@ -72,7 +69,8 @@ impl Witness {
         }
     }
 
-    /// Whether a call happened. One that did not is called off, so that a process that was only stopped cannot do it later.
+    /// Returns whether a call happened. If not, the witness revokes it, so that a stopped process cannot
+    /// perform it later.
     pub(super) async fn happened(&self, call: CallId) -> Result<bool, Error> {
         Ok(self.tell(&Report::Probed { call }).await? == Answer::Happened)
     }

@@ -1,4 +1,4 @@
-//! One session with its text as it is said, and what its tools do.
+//! One session with its streaming text and its tool calls.
 use crate::desk::Desk;
 use crate::prose::Spoken;
 use crate::words;
@@ -13,22 +13,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a file is looked at.
+/// How often a database file is read.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Lines that are kept; what is older can be read with `outlast sessions show`.
+/// The maximum number of lines. `outlast sessions show` prints older ones.
 const KEPT: usize = 2_000;
 
-/// Who says a line.
+/// The author of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Voice {
     Person,
     Model,
-    /// What tools do, and what becomes of the turn.
+    /// Tool calls and changes of the turn.
     Work,
 }
 
-/// What is shown of a session.
+/// The text of a session.
 pub(super) struct Live {
     pub(super) session: SessionId,
     pub(super) lines: Vec<(Voice, String)>,
@@ -37,17 +37,17 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Nothing yet.
+    /// Creates an empty text.
     pub(super) fn of(session: SessionId) -> Self {
         Self { session, lines: Vec::new(), spoken: None, tools: BTreeMap::new() }
     }
 
-    /// The reply that is being given.
+    /// Returns the reply that is being streamed.
     pub(super) fn spoken(&self) -> Option<&str> {
         self.spoken.as_ref().map(Spoken::said).filter(|said| !said.is_empty())
     }
 
-    /// Takes an event in.
+    /// Applies an event.
     pub(super) fn take(&mut self, event: &Event) {
         match event {
             Event::Durable(record) => self.became_true(record),
@@ -121,15 +121,16 @@ impl Live {
     }
 }
 
-/// Where the events of a session come from. A file tells only what is durable: what is said right now is known to the
-/// process that drives the turn.
+/// The source of a session's events.
+///
+/// A database file has only durable events. Live text is known only to the process that drives the turn.
 pub(super) enum Feed {
     File { store: Arc<dyn Store>, session: SessionId, after: Seq },
     Server(Box<Following>),
 }
 
 impl Feed {
-    /// The events of a session from its beginning.
+    /// Returns the events of a session from its start.
     pub(super) fn of(desk: &Desk, session: SessionId) -> Self {
         match desk {
             Desk::File(store) => Self::File { store: store.clone(), session, after: Seq(0) },
@@ -137,7 +138,7 @@ impl Feed {
         }
     }
 
-    /// What happens next; waits for it. Giving up on it loses nothing.
+    /// Waits for the next events. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Vec<Event>, Error> {
         match self {
             Self::File { store, session, after } => loop {

@@ -1,4 +1,4 @@
-//! How sessions stand: those that run or wait, and those that ended while somebody watched.
+//! The state of all sessions that run or wait, and of those that ended since the command started.
 use crate::desk::Desk;
 use crate::words;
 use outlast::runtime::costs;
@@ -14,34 +14,33 @@ use outlast::{Error, Kind, SessionId, TurnId};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// Sessions of each state that are shown.
+/// The maximum number of sessions per state.
 const SHOWN: usize = 50;
 
-/// What is known of one session.
+/// The state of one session.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) session: SessionId,
     pub(super) key: Option<String>,
-    /// `idle`, `ready`, `running` or `parked`.
+    /// `idle`, `ready`, `running`, `parked` or `held`.
     pub(super) state: &'static str,
-    /// The turn that is driven or parked, or else the last one.
+    /// The active turn, or else the last one.
     pub(super) turn: Option<TurnId>,
-    /// Who answers it.
+    /// The agent of the turn.
     pub(super) agent: Option<String>,
-    /// What it does or waits for.
+    /// The current activity or wait of the turn.
     pub(super) doing: String,
-    /// Tokens that the turn took.
+    /// The tokens that the turn used.
     pub(super) tokens: u64,
-    /// What it cost.
+    /// The cost of the turn.
     pub(super) cost: Cost,
-    /// What was said last.
+    /// The last message.
     pub(super) words: String,
-    /// When it last changed.
     pub(super) updated: Millis,
 }
 
 impl Row {
-    /// One of which nothing is known but its name.
+    /// Creates a row with only a session id.
     #[cfg(test)]
     pub(super) fn known(session: SessionId) -> Self {
         Self {
@@ -89,7 +88,7 @@ impl Row {
     }
 }
 
-/// What a turn does or waits for, in a few words.
+/// Describes briefly what a turn does or waits for.
 fn doing(why: &Why) -> String {
     match &why.standing {
         Standing::Driven { doing, .. } => doing.clone(),
@@ -114,7 +113,7 @@ fn doing(why: &Why) -> String {
     }
 }
 
-/// What was said last in a turn, by the model or to it.
+/// Returns the last message of a turn, from the user or the model.
 fn last_words(records: &[Record]) -> String {
     let said = records.iter().rev().find_map(|record| match &record.fact {
         Fact::Performed(Performed { outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), .. }) => {
@@ -127,15 +126,15 @@ fn last_words(records: &[Record]) -> String {
     said.unwrap_or_default()
 }
 
-/// The sessions that are watched, those that changed last first.
+/// The watched sessions, most recently changed first. Idle sessions come last.
 pub(super) struct Rows {
     rows: Vec<Row>,
-    /// How far the feed of all sessions was read.
+    /// The position in the feed of all sessions.
     after: u64,
 }
 
 impl Rows {
-    /// Those that run or wait now.
+    /// Reads the sessions that run or wait now.
     pub(super) async fn of(desk: &Desk) -> Result<Self, Error> {
         let mut rows = Self { rows: Vec::new(), after: desk.feed_end().await? };
         for state in [SessionState::Leased, SessionState::Ready, SessionState::Parked, SessionState::Held] {
@@ -148,7 +147,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// Looks at what changed since; gives the sessions of which something did.
+    /// Reads the changes since the last call, and returns the changed sessions.
     pub(super) async fn look(&mut self, desk: &Desk) -> Result<BTreeSet<SessionId>, Error> {
         let (after, changed) = desk.changed(self.after).await?;
         for session in &changed {
@@ -165,12 +164,10 @@ impl Rows {
         Ok(changed)
     }
 
-    /// All of them.
     pub(super) fn all(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter()
     }
 
-    /// One of them.
     pub(super) fn find(&self, session: SessionId) -> Option<&Row> {
         self.rows.iter().find(|row| row.session == session)
     }

@@ -1,4 +1,4 @@
-//! Draws what is watched.
+//! Draws the screen of `outlast watch`.
 use super::Screen;
 use super::live::{Live, Voice};
 use super::rows::Row;
@@ -13,7 +13,7 @@ use ratatui::widgets::{Block, Cell, Paragraph, Table, TableState};
 const KEYS: &str = "j k go · enter opens · q leaves";
 const KEYS_OPEN: &str = "j k scroll · esc goes back · q leaves";
 
-/// Draws the list of sessions, or the one that is open.
+/// Draws the list of sessions, or the open session.
 pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
     let parts = [Constraint::Min(3), Constraint::Length(1), Constraint::Length(1)];
     let [main, told, keys] = Layout::vertical(parts).areas(frame.area());
@@ -55,7 +55,7 @@ fn list(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
 
 fn row(row: &Row) -> ratatui::widgets::Row<'static> {
     let Row { session, key, state, agent, doing, tokens, cost, words, .. } = row;
-    // Of an id the end tells sessions apart.
+    // The end of an id distinguishes sessions.
     let id = session.to_string();
     let name = key.clone().unwrap_or_else(|| format!("…{}", &id[id.len().saturating_sub(12)..]));
     let cells = [
@@ -77,13 +77,13 @@ fn session(frame: &mut Frame<'_>, area: Rect, live: &Live, back: u16) {
     let said = live.lines.iter().map(|(voice, text)| (*voice, text.as_str()));
     let lines: Vec<Line<'static>> =
         said.chain(spoken).flat_map(|(voice, text)| spelled(voice, text, inside.width)).collect();
-    // The end is shown, unless somebody scrolls back.
+    // Show the end, unless the user scrolled back.
     let hidden = lines.len().saturating_sub(inside.height.into()).saturating_sub(back.into());
     frame.render_widget(block, area);
     frame.render_widget(Paragraph::new(lines.into_iter().skip(hidden).collect::<Vec<_>>()), inside);
 }
 
-/// What somebody says, on lines of this width.
+/// Wraps a message to this width.
 fn spelled(voice: Voice, text: &str, width: u16) -> Vec<Line<'static>> {
     let (name, style) = match voice {
         Voice::Person => ("you> ", Style::new().add_modifier(Modifier::BOLD)),
@@ -95,7 +95,7 @@ fn spelled(voice: Voice, text: &str, width: u16) -> Vec<Line<'static>> {
     lines.map(|line| Line::styled(line, style)).collect()
 }
 
-/// A line cut where it would be too wide.
+/// Splits a line into parts that fit the width.
 fn folded(line: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
@@ -113,7 +113,7 @@ fn folded(line: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A text as it may be drawn: on one line, nothing hidden.
+/// Returns the text on one line, with hidden characters made visible.
 fn plain(text: &str) -> String {
     visible(text).replace(['\n', '\t'], " ")
 }
@@ -130,7 +130,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    /// What is on a screen of this size, without what is blank at the ends of lines.
+    /// Draws to a test screen and returns its lines without trailing blanks.
     fn drawn(screen: &Screen, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, screen)).unwrap();

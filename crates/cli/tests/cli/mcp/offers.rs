@@ -1,4 +1,4 @@
-//! What a server offers beside tools, to a model and to a person.
+//! Tests of a server's resources and prompts, for a model and for a person.
 use super::{accept, plain, play};
 use expect_test::expect;
 

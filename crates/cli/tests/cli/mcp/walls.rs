@@ -1,10 +1,10 @@
-//! A server that is started as a process behind walls.
+//! Tests of an MCP server that runs in a sandbox.
 use super::{accept, plain, play};
 use crate::place::Place;
 use expect_test::expect;
 
 #[test]
-fn a_server_behind_walls_reaches_only_what_it_is_given_s11() {
+fn a_server_behind_walls_reaches_only_what_it_is_given() {
     let place =
         plain("tries", "sandbox = true\nread = [\"plain.py\", \"shown\"]\nwrite = [\"own\"]\nenv = []\n");
     std::fs::create_dir(place.path().join("shown")).unwrap();

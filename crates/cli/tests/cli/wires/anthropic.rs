@@ -1,4 +1,4 @@
-//! Anthropic's wire, spoken to by its official clients.
+//! Tests of Anthropic's endpoint with its official clients.
 use super::{
     SCRIPT, Server, is_fine, key, killed_in_the_middle, need, script, stopped_in_the_middle, with, wrong,
 };
@@ -17,7 +17,7 @@ fn node(mode: &str) -> Command {
     command
 }
 
-/// Where this wire is, beside the other.
+/// Returns the address of this endpoint.
 fn here(url: &str) -> String {
     url.replace("/openai/v1", "/anthropic")
 }

@@ -1,4 +1,4 @@
-//! What a store is asked, as data, and what it says.
+//! Requests to a store as data, and the store's answers.
 use crate::conformance::Fixture;
 use crate::filed::Condemn;
 use crate::outbox::{Attempt, Collect, Subscription};
@@ -18,7 +18,7 @@ use outlast_vocab::{Error, Failure, Hash, Kind, Millis, ReplayKey};
 use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
 
-/// One question to a store.
+/// One request to a store.
 #[derive(Clone, Debug)]
 pub(super) enum Ask {
     Accept(Accept),
@@ -38,11 +38,11 @@ pub(super) enum Ask {
     Rewind(SessionId, String, Option<Seq>, Millis),
     Delete(SessionId, Millis),
     Settle(CallId, Verdict, Millis),
-    /// The worker is shown to be dead.
+    /// Marks the worker as dead.
     Bury(WorkerId),
     Records(SessionId, Seq, usize),
     TurnRecords(TurnId),
-    /// The feed after so many records. Cursors are a store's own, so they are not compared.
+    /// Reads the feed after this many records. Cursors differ between stores, so they are not compared.
     Feed(usize, usize),
     History(NodeRef, usize),
     Joinable(SessionId),
@@ -81,25 +81,25 @@ pub(super) enum Ask {
     Rates(usize),
     Value(SessionId, String),
     ValueNames(SessionId, String, usize),
-    /// Whether the secret is the same when it is asked for again; it is another one in every store.
+    /// Checks that the secret is the same on a second read. Every store has a different secret.
     Secret,
 }
 
-/// What a store said.
+/// The answer of a store.
 pub(super) struct Answer {
-    /// What was asked for, in one word.
+    /// The name of the operation.
     pub(super) name: &'static str,
     /// `ok`, or the code of the error.
     pub(super) how: &'static str,
-    /// The answer in full.
+    /// The full answer as text.
     pub(super) said: String,
-    /// What may be driven since.
+    /// The leases that the answer granted.
     pub(super) leases: Vec<Lease>,
-    /// Where the facts of the write stand.
+    /// The positions of the records that were written.
     pub(super) written: Option<(SessionId, Vec<Place>)>,
-    /// Whether the turn goes on under the lease of the write.
+    /// Whether the turn continues under the lease of the write.
     pub(super) goes_on: bool,
-    /// Outputs that were taken.
+    /// The outputs that were collected.
     pub(super) told: Vec<(TurnId, Moment)>,
 }
 
@@ -127,19 +127,19 @@ impl Answer {
         }
     }
 
-    /// Whether the answer is one that no store may give, whatever it is asked.
+    /// Returns whether no store may ever give this answer.
     pub(super) fn is_broken(&self) -> bool {
         let broken = [Kind::Internal, Kind::StoreCorrupt, Kind::StoreFailed, Kind::RecordCorrupt];
         self.how == PANICKED || broken.iter().any(|kind| kind.code() == self.how)
     }
 }
 
-/// How a question is answered that is not refused.
+/// The result of a request that succeeds.
 pub(super) const OK: &str = "ok";
 
 const PANICKED: &str = "panicked";
 
-/// Asks a store all of this at the same moment, in this order.
+/// Sends all requests to a store concurrently, in this order.
 pub(super) fn put(on: &dyn Fixture, asks: &[Ask]) -> Vec<Answer> {
     let mut answers = Vec::new();
     on.run(Box::pin(async {
@@ -225,7 +225,7 @@ async fn answer(on: &dyn Fixture, store: &dyn Store, ask: Ask) -> Answer {
     }
 }
 
-/// What only reads.
+/// Sends a read-only request.
 async fn look(store: &dyn Store, ask: Ask) -> Answer {
     match ask {
         Ask::Records(session, after, limit) => {
@@ -286,7 +286,7 @@ async fn look(store: &dyn Store, ask: Ask) -> Answer {
     }
 }
 
-/// All entries of a list: so many of them, and what is behind them. Keys are a store's own, so they are not compared.
+/// Reads a page of this size, and everything after it. Keys differ between stores, so they are not compared.
 async fn walked<'a, T, K>(
     limit: usize,
     page: impl Fn(Option<K>, usize) -> crate::Answer<'a, Page<T, K>>,
@@ -298,7 +298,7 @@ async fn walked<'a, T, K>(
     Ok(items)
 }
 
-/// Messages with these words, without their positions; they must fall.
+/// Returns the messages with these words, without positions. Checks that the positions decrease.
 async fn find(
     store: &dyn Store,
     wanted: Wanted,
@@ -310,7 +310,7 @@ async fn find(
     Ok(found.into_iter().map(|found| (found.session, found.seq, found.text)).collect())
 }
 
-/// The feed behind its first records, without cursors; they must rise.
+/// Returns the feed after its first records, without cursors. Checks that the cursors increase.
 async fn feed(store: &dyn Store, skip: usize, limit: usize) -> Result<impl Debug, Error> {
     let before = store.feed(FeedCursor(0), skip).await?;
     let after = before.last().map_or(FeedCursor(0), |record| record.cursor);

@@ -1,4 +1,4 @@
-//! Draws the writes of a worker: what a turn would write, what a worker that lost its lease would write, and nonsense.
+//! Draws the writes of a worker: valid writes of a turn, writes after a lost lease, and invalid writes.
 use super::dice::Dice;
 use super::known::{Claim, Known};
 use super::things::{
@@ -21,7 +21,7 @@ use outlast_vocab::{Failure, Kind, ReplayKey, TurnId};
 use serde_json::json;
 use std::time::Duration;
 
-/// A write under a lease, if there was ever one.
+/// Draws a write under a lease, if any lease was ever granted.
 pub(super) fn draw(known: &mut Known, dice: &mut Dice) -> Option<Commit> {
     let lease = lease(known, dice)?;
     let facts = dice.some(3, |dice| facts(known, lease.session, dice)).concat();
@@ -41,7 +41,7 @@ pub(super) fn draw(known: &mut Known, dice: &mut Dice) -> Option<Commit> {
     })
 }
 
-/// What becomes of what was said of a reply: mostly nothing.
+/// Draws a change to the partial reply. Most writes have no change.
 fn partial(dice: &mut Dice) -> Partial {
     match dice.below(10) {
         0 => Partial::Forget,
@@ -53,7 +53,7 @@ fn partial(dice: &mut Dice) -> Partial {
     }
 }
 
-/// A lease that was given out, mostly a recent one; now and then with something in it that is not true.
+/// Draws a granted lease, mostly a recent one. Sometimes a field of it is wrong.
 pub(super) fn lease(known: &Known, dice: &mut Dice) -> Option<Lease> {
     let mut lease = dice.mostly(&known.leases, &known.lost_leases)?;
     match dice.below(40) {
@@ -104,7 +104,7 @@ fn value(known: &Known, dice: &mut Dice) -> ValueWrite {
     ValueWrite { name: value_name(dice), value }
 }
 
-/// What a turn would write next, as one step of it.
+/// Draws the next facts of a turn.
 fn facts(known: &mut Known, session: SessionId, dice: &mut Dice) -> Vec<Fact> {
     let open = known.claims.iter().any(|claim| claim.session == session);
     if !open || dice.percent(50) {
@@ -112,7 +112,7 @@ fn facts(known: &mut Known, session: SessionId, dice: &mut Dice) -> Vec<Fact> {
     }
     let claim = claim(known, session, dice);
     let answered = answered(claim, outcome(known, dice));
-    // Who took the turn over takes its calls over first.
+    // A worker that took the turn over takes over its calls first.
     if dice.percent(50) { vec![reclaimed(claim), answered] } else { vec![answered] }
 }
 
@@ -148,7 +148,8 @@ fn fact(known: &mut Known, session: SessionId, dice: &mut Dice) -> Fact {
     }
 }
 
-/// Facts from which nothing else follows. What only the store may say is refused, which is a rule of its own.
+/// Draws a fact without consequences. Facts that only the store may write are not drawn; a separate rule checks that
+/// they are refused.
 fn remark(known: &Known, dice: &mut Dice) -> Fact {
     if dice.percent(50) {
         return Fact::Stuck { failure: Failure::new(Kind::PackageUnavailable, text(known, dice)) };
@@ -162,7 +163,7 @@ fn batch(known: &mut Known, dice: &mut Dice) -> Fact {
     if dice.percent(80) {
         return asked(&calls);
     }
-    // A refused call has a place in its batch, but is no claim.
+    // A refused call has an index in its batch, but no claim.
     let PreparedCall { model_id, tool, .. } = fresh_call(known);
     let failure = Failure::new(Kind::ToolUnknown, "no tool has this name");
     let refused = BatchCall::Refused(RefusedCall::new(model_id, tool, failure));
@@ -176,7 +177,7 @@ fn fresh_call(known: &mut Known) -> PreparedCall {
     PreparedCall { id: CallId::from_u128(number), model_id, ..call("pay") }
 }
 
-/// A call of the session, mostly a recent one, or none at all.
+/// Draws a call of the session, mostly a recent one, or one that does not exist.
 fn claim(known: &Known, session: SessionId, dice: &mut Dice) -> ClaimRef {
     let none = ClaimRef { asked: Seq(dice.one_of(&[0, 1, u64::MAX])), child: 0 };
     let of = |claims: &[Claim]| -> Vec<ClaimRef> {
@@ -186,7 +187,7 @@ fn claim(known: &Known, session: SessionId, dice: &mut Dice) -> ClaimRef {
     if dice.percent(5) { none } else { claim.unwrap_or(none) }
 }
 
-/// An input that waits or waited for the session, mostly a recent one, or any turn.
+/// Draws a queued input of the session, mostly a recent one, or any turn.
 fn input(known: &Known, session: SessionId, dice: &mut Dice) -> TurnId {
     let any = turn(known, dice);
     let queued = known.queued.iter().filter(|(of, _)| *of == session);

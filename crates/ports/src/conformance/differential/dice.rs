@@ -1,4 +1,4 @@
-//! Random numbers that are the same for the same seed, in every version and on every machine.
+//! Deterministic random numbers: the same seed gives the same numbers in every version and on every machine.
 
 /// A stream of numbers from a seed (`SplitMix64`).
 pub(super) struct Dice(u64);
@@ -16,41 +16,41 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from 0 up to and without `end`; 0 where that is nothing.
+    /// Returns a number from 0 up to `end`, exclusive, or 0 if `end` is 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.number() % end.max(1)
     }
 
-    /// True so many times out of a hundred.
+    /// Returns `true` this many times out of a hundred.
     pub(super) fn percent(&mut self, times: u64) -> bool {
         self.below(100) < times
     }
 
-    /// One of these.
+    /// Returns one of these.
     pub(super) fn one_of<T: Clone>(&mut self, things: &[T]) -> T {
         self.perhaps(things).expect("there is something to choose from")
     }
 
-    /// One of these, if there are any.
+    /// Returns one of these, if there are any.
     pub(super) fn perhaps<T: Clone>(&mut self, things: &[T]) -> Option<T> {
         let at = self.below(things.len() as u64);
         things.get(usize::try_from(at).unwrap_or(usize::MAX)).cloned()
     }
 
-    /// Mostly one of the last few of these: what was made a moment ago is what most is done with, and it stays the same
-    /// choice when operations long before it are left out.
+    /// Returns mostly one of the last few of these. Most operations use recent things, and the choice stays the same if
+    /// much earlier operations are removed.
     pub(super) fn recent<T: Clone>(&mut self, things: &[T]) -> Option<T> {
         let few = if self.percent(85) { 4 } else { things.len() };
         self.perhaps(&things[things.len().saturating_sub(few)..])
     }
 
-    /// Mostly one of the likely ones, the last few of them first; otherwise one of the others.
+    /// Returns mostly one of the likely things, preferring recent ones, and otherwise one of the others.
     pub(super) fn mostly<T: Clone>(&mut self, likely: &[T], others: &[T]) -> Option<T> {
         let (first, second) = if self.percent(85) { (likely, others) } else { (others, likely) };
         self.recent(first).or_else(|| self.recent(second))
     }
 
-    /// Up to `most` things.
+    /// Returns up to `most` things.
     pub(super) fn some<T>(&mut self, most: u64, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
         (0..self.below(most + 1)).map(|_| make(self)).collect()
     }

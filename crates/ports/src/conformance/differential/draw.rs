@@ -1,4 +1,4 @@
-//! Draws what to ask next: mostly what a worker or a client would ask now, and every now and then what they should not.
+//! Draws the next requests: mostly valid requests of workers and clients, and sometimes invalid ones.
 use super::ask::Ask;
 use super::commit;
 use super::dice::Dice;
@@ -25,7 +25,7 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The next operation: one ask, or several writes at the same moment.
+/// Draws the next operation: one request, or several simultaneous writes.
 pub(super) fn asks(known: &mut Known, dice: &mut Dice) -> Vec<Ask> {
     if dice.percent(50) {
         known.now = Millis(known.now.0 + dice.below(known.mood.pace));
@@ -38,23 +38,23 @@ pub(super) fn asks(known: &mut Known, dice: &mut Dice) -> Vec<Ask> {
     }
 }
 
-/// Claims at later and later times, by somebody who keeps what he gets.
+/// Claims at later and later times, by a worker that keeps its leases.
 pub(super) fn claims_until_nothing_is_left(known: &Known) -> impl Iterator<Item = Ask> + use<> {
     let taker = Taker { worker: WorkerId::from_u128(2), until: Millis(u64::MAX) };
     let now = known.now.0;
-    // Far enough apart that several become due in between.
+    // The steps are so large that several leases expire in between.
     (0..=LONGEST / 500).map(move |step| Ask::Claim(taker, Millis(now + step * 500), ALL))
 }
 
-/// A way to draw one ask.
+/// Draws one request.
 type Draw = fn(&mut Known, &mut Dice) -> Ask;
 
-/// The writes, and how often each is drawn when a run has no mood.
+/// The writes with their weights. A mood multiplies the weights.
 pub(super) const WRITES: &[(u64, Draw)] = &[
     (22, |known, dice| Ask::Accept(accept(known, dice))),
     (32, |known, dice| match commit::draw(known, dice) {
         Some(commit) => Ask::Commit(commit),
-        // Without a lease there is nothing to write, so an input is what comes first.
+        // Without a lease, nothing can be committed, so an input is needed first.
         None => Ask::Accept(accept(known, dice)),
     }),
     (2, |known, dice| {
@@ -108,7 +108,7 @@ fn write(known: &mut Known, dice: &mut Dice) -> Ask {
 }
 
 fn renew(known: &mut Known, dice: &mut Dice) -> Ask {
-    // Mostly by somebody who has something to renew.
+    // Mostly by a worker that has a lease.
     let holder = dice.recent(&known.leases).filter(|_| dice.percent(80)).map(|lease| lease.worker);
     let taker = taker(known, dice);
     Ask::Renew(Taker { worker: holder.unwrap_or(taker.worker), ..taker })
@@ -120,7 +120,7 @@ fn condemn(known: &mut Known, dice: &mut Dice) -> Ask {
     if dice.percent(20) { Ask::Acquit(condemn) } else { Ask::Condemn(condemn) }
 }
 
-/// What somebody does who delivers outputs.
+/// Draws a request of a worker that delivers outputs.
 fn deliver(known: &mut Known, dice: &mut Dice) -> Ask {
     let name = sink(dice);
     match dice.below(10) {
@@ -243,7 +243,7 @@ fn accept(known: &mut Known, dice: &mut Dice) -> Accept {
 
 fn target(known: &mut Known, dice: &mut Dice) -> Target {
     let fresh = SessionId::from_u128(known.fresh());
-    // An id that is taken may be offered as a new one.
+    // A new session may be requested with an id that is taken.
     let fresh = if dice.percent(85) { fresh } else { session(known, dice) };
     match dice.below(10) {
         0..=1 => Target::New(fresh),
@@ -267,7 +267,7 @@ fn fork(known: &mut Known, dice: &mut Dice) -> Fork {
 
 fn bury(known: &mut Known, dice: &mut Dice) -> Ask {
     let dead = worker(known, dice);
-    // The dead may still turn up, but somebody has to go on.
+    // A dead worker may still send requests, but a new one must continue the work.
     let fresh = known.fresh();
     known.workers.push(WorkerId::from_u128(fresh));
     Ask::Bury(dead)

@@ -1,4 +1,4 @@
-//! What is known by now: the ids that were used, and what the stores gave out.
+//! What a run knows: the ids that it used, and what the stores returned.
 use super::ask::{Answer, Ask, OK};
 use super::mood::Mood;
 use crate::sink::Moment;
@@ -8,7 +8,8 @@ use outlast_vocab::id::{CallId, SessionId, TurnId, WorkerId};
 use outlast_vocab::record::{Answered, ClaimRef, Fact, NodeRef, Seq};
 use outlast_vocab::{Kind, Millis};
 
-/// Everything that a later operation may name. What is over by then stays known: naming it is a case of its own.
+/// Everything that a later operation may refer to. Ended things stay known, because references to them are a separate
+/// case.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) mood: Mood,
@@ -17,20 +18,20 @@ pub(super) struct Known {
     pub(super) sessions: Vec<SessionId>,
     pub(super) turns: Vec<TurnId>,
     pub(super) nodes: Vec<NodeRef>,
-    /// Inputs that waited when they came.
+    /// Inputs that were queued on arrival.
     pub(super) queued: Vec<(SessionId, TurnId)>,
     pub(super) leases: Vec<Lease>,
     pub(super) lost_leases: Vec<Lease>,
     pub(super) claims: Vec<Claim>,
     pub(super) settled_claims: Vec<Claim>,
-    /// Calls whose outcome nobody knew at some time.
+    /// Calls whose outcome was unknown at some time.
     pub(super) unknown: Vec<CallId>,
-    /// Outputs that somebody took.
+    /// Outputs that a worker collected.
     pub(super) told: Vec<(TurnId, Moment)>,
     last: u128,
 }
 
-/// A call that was asked for.
+/// A requested call.
 #[derive(Clone, Copy)]
 pub(super) struct Claim {
     pub(super) session: SessionId,
@@ -39,19 +40,19 @@ pub(super) struct Claim {
 }
 
 impl Known {
-    /// What is known before anything was asked.
+    /// The knowledge before the first request.
     pub(super) fn new(mood: Mood) -> Self {
         let workers = (1..=3).map(WorkerId::from_u128).collect();
         Self { mood, now: Millis(1_000), workers, last: 1_000, ..Self::default() }
     }
 
-    /// A number that no id has yet.
+    /// Returns a number that no id has yet.
     pub(super) fn fresh(&mut self) -> u128 {
         self.last += 1;
         self.last
     }
 
-    /// Takes in what an ask brought up, and what the store said to it.
+    /// Records the ids in a request, and the store's answer to it.
     pub(super) fn learn(&mut self, ask: &Ask, answer: Answer) {
         let Answer { how, leases, written, goes_on, told, .. } = answer;
         self.told.extend(told);
@@ -67,7 +68,7 @@ impl Known {
         if how == OK {
             self.learn_names(ask, written.as_ref());
         }
-        // Not every record is a message; which is, a store has to know.
+        // Not every record is a message. The store must know which ones are.
         if let Some((session, places)) = written {
             self.nodes.extend(places.into_iter().map(|place| NodeRef { session, seq: place.seq }));
         }

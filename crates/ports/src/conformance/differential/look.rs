@@ -1,4 +1,4 @@
-//! Everything that can be read of a store, as text.
+//! Reads all data of a store as text.
 use super::ask::{Ask, put};
 use super::known::Known;
 use super::things::BLOBS;
@@ -7,12 +7,12 @@ use crate::conformance::scene::{ALL, Scene};
 use outlast_vocab::{Error, Hash};
 use std::fmt::Write;
 
-/// What a store shows of itself by now, or the error that it should not give.
+/// Returns the current data of a store, or an error that it must not give.
 pub(super) fn at(on: &dyn Fixture, known: &Known) -> Result<String, String> {
     let mut looked = Ok(String::new());
     on.run(Box::pin(async { looked = picture(&on.into()).await }));
     let mut text = looked.map_err(|error| error.to_string())?;
-    // What is not there is not found, so these may be errors.
+    // These may be errors, because missing objects are not found.
     let turns = known.turns.iter().copied();
     let asks: Vec<Ask> = turns
         .flat_map(|turn| [Ask::Turn(turn), Ask::TurnRecords(turn), Ask::CancelReason(turn)])
@@ -34,7 +34,7 @@ pub(super) fn at(on: &dyn Fixture, known: &Known) -> Result<String, String> {
     Ok(text)
 }
 
-/// What every healthy store can say.
+/// Returns the data that every healthy store can read.
 async fn picture(s: &Scene<'_>) -> Result<String, Error> {
     let mut text = s.picture().await?;
     for session in s.sessions(None, ALL).await? {

@@ -1,28 +1,28 @@
-//! What a run is mostly about.
+//! The emphasis of a run.
 //!
-//! Where everything is equally likely, what takes many of a kind hardly ever comes about: ten turns that park, or ten
-//! calls of unknown outcome. So each run draws first what it does often and what it never does.
+//! If all operations are equally likely, situations that need many of a kind are rare, such as ten parked turns or ten
+//! calls of unknown outcome. Each run therefore first draws what it does often and what it never does.
 use super::dice::Dice;
 use super::draw::WRITES;
 
-/// How likely things are in one run.
+/// The probabilities of one run.
 #[derive(Default)]
 pub(super) struct Mood {
     /// The weight of each write.
     pub(super) writes: Vec<u64>,
-    /// Milliseconds that may pass before an operation.
+    /// The maximum number of milliseconds between two operations.
     pub(super) pace: u64,
-    /// How many of a hundred writes of a turn park it.
+    /// The percentage of a turn's writes that park it.
     pub(super) parks: u64,
-    /// How many of a hundred outcomes are unknown.
+    /// The percentage of outcomes that are unknown.
     pub(super) unknown: u64,
-    /// How many of a hundred texts are long.
+    /// The percentage of texts that are long.
     pub(super) long: u64,
 }
 
 impl Mood {
     pub(super) fn draw(dice: &mut Dice) -> Self {
-        // Without the first two, inputs and commits, there would be nothing to look at.
+        // The first two writes, inputs and commits, are always possible. Without them, there would be no data.
         let weight =
             |(n, (usual, _)): (usize, &(u64, _))| usual * if n < 2 { 1 } else { dice.one_of(&[0, 1, 1, 3]) };
         Self {

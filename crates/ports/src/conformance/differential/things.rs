@@ -1,4 +1,4 @@
-//! The things that asks are made of: names, times and texts, mostly such as are known.
+//! Draws the parts of requests: names, times and texts, mostly known ones.
 use super::dice::Dice;
 use super::known::Known;
 use crate::budget::{Hold, IfHeld, Metering, Price, Settlement, Wish};
@@ -23,9 +23,9 @@ pub(super) const INPUT_KEYS: &[&str] = &["k1", "k2", "K2", ""];
 pub(super) const WAITS: &[&str] = &["a", "b", "c"];
 pub(super) const VALUES: &[&str] = &["a", "a/b", "a/c", "A", "ä", "%", "a%"];
 pub(super) const PREFIXES: &[&str] = &["", "a", "a/", "%", "zz"];
-/// Texts that do not fit into a row, as a word and how often it is said.
+/// Texts that do not fit into a row, as a word and its number of repetitions.
 pub(super) const LONG: &[(&str, usize)] = &[("long ", 4_000), ("länger ", 5_000)];
-/// The longest time that is waited for, unless it is for ever.
+/// The longest finite time in milliseconds that a wait or lease lasts.
 pub(super) const LONGEST: u64 = 5_000;
 pub(super) const LIMITS: &[usize] = &[0, 1, 2, 5, ALL];
 /// Content that inputs and facts may refer to.
@@ -66,7 +66,7 @@ pub(super) fn taker(known: &Known, dice: &mut Dice) -> Taker {
     Taker { worker: worker(known, dice), until }
 }
 
-/// A time that has just passed, comes soon, or never.
+/// Draws a time: just passed, soon, or never.
 pub(super) fn later(known: &Known, dice: &mut Dice) -> Millis {
     let now = known.now.0;
     match dice.below(10) {
@@ -111,7 +111,7 @@ pub(super) fn verdict(known: &Known, dice: &mut Dice) -> Verdict {
     }
 }
 
-/// A few words; seldom more than fits into a row, and then one of these.
+/// Draws a short text, or rarely one of [`LONG`].
 pub(super) fn text(known: &Known, dice: &mut Dice) -> String {
     if dice.percent(known.mood.long) {
         let (word, times) = dice.one_of(LONG);
@@ -120,7 +120,7 @@ pub(super) fn text(known: &Known, dice: &mut Dice) -> String {
     dice.one_of(&["hi", "ho", "", "\0", "\"quoted\\\"", "zwölf 🦀"]).to_owned()
 }
 
-/// The same with long texts cut short.
+/// Shortens the long texts in a text.
 pub(super) fn abridged(text: &str) -> String {
     LONG.iter().fold(text.to_owned(), |text, (word, times)| {
         text.replace(&word.repeat(*times), &format!("{word}({times} times)"))
@@ -132,7 +132,8 @@ pub(super) fn upload(dice: &mut Dice) -> Upload {
     Upload::new(media_type, None, dice.one_of(&BLOBS[..2])).expect("it has bytes")
 }
 
-/// An attachment on its way; one outside was put before the first sweep, or after the first few.
+/// Draws an attachment to upload. Content outside the database was stored before the first sweep or after the first
+/// few.
 pub(super) fn filed(dice: &mut Dice) -> Filed {
     let Upload { attachment, bytes } = upload(dice);
     match dice.below(3) {
@@ -145,7 +146,7 @@ pub(super) fn filed(dice: &mut Dice) -> Filed {
     }
 }
 
-/// Contents that may lie outside.
+/// Draws contents that may be stored outside the database.
 pub(super) fn contents(dice: &mut Dice) -> Vec<Hash> {
     dice.some(2, |dice| upload(dice).attachment.content)
 }
@@ -154,7 +155,7 @@ pub(super) fn blob(dice: &mut Dice) -> Vec<u8> {
     dice.one_of(BLOBS).to_vec()
 }
 
-/// What a write does to the books: effects of a few places, which begin, end and are left.
+/// Draws the budget changes of a write: effects at a few positions that start, end or are abandoned.
 pub(super) fn metering(dice: &mut Dice) -> Metering {
     let key = |dice: &mut Dice| ReplayKey::turn(0).model(dice.one_of(&[0, 1]));
     let settled = |dice: &mut Dice| Settlement {
@@ -183,7 +184,7 @@ pub(super) fn metering(dice: &mut Dice) -> Metering {
     }
 }
 
-/// A call that wants to go out, by one of two rates or both.
+/// Draws a call that waits for admission, under one of two rates or both.
 pub(super) fn want(dice: &mut Dice) -> Want {
     let rate = |name: &str, dice: &mut Dice| {
         let (name, calls) = (name.parse().expect("a rate's name"), dice.one_of(&[1, 3, 60]));

@@ -1,4 +1,4 @@
-//! Every method of a store, asked for one set of ids.
+//! Calls every method of a store with one set of ids.
 use crate::BoxFuture;
 use crate::archive::{Import, NotedRerun, RecordPage};
 use crate::configs::ConfigKind;
@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One id of everything that has ids.
+/// One id of every kind of object.
 #[derive(Clone, Debug)]
 pub(super) struct Ids {
     pub session: SessionId,
@@ -48,7 +48,7 @@ pub(super) struct Ids {
 }
 
 impl Ids {
-    /// The text without any of these ids, so that answers about different ids can be compared.
+    /// Removes these ids from a text, so that answers about different ids can be compared.
     fn blanked(&self, text: &str) -> String {
         let ids = [
             self.session.to_string(),
@@ -99,7 +99,7 @@ type Asking = fn(Arc<dyn Store>, Ids) -> BoxFuture<'static, Result<String, Error
 
 macro_rules! asks {
     ($($name:ident => |$store:ident, $ids:ident| $call:expr;)*) => {
-        /// Every method with how it is asked.
+        /// All methods, with the code that calls each.
         const ASKS: &[(&str, Asking)] = &[$(
             (stringify!($name), |$store, $ids| Box::pin(async move {
                 $call.await.map(|answer| format!("{answer:?}"))
@@ -230,7 +230,7 @@ asks! {
     audit => |s, _ids| s.audit(AuditRange { after: 0, since: Millis(0), limit: ALL });
 }
 
-/// What each method answers about these ids.
+/// Returns the answer of each method for these ids.
 pub(super) async fn answers(store: &Arc<dyn Store>, ids: &Ids) -> Vec<String> {
     let mut answers = Vec::new();
     for (name, ask) in ASKS {
@@ -241,12 +241,12 @@ pub(super) async fn answers(store: &Arc<dyn Store>, ids: &Ids) -> Vec<String> {
     answers
 }
 
-/// The methods that are asked.
+/// Returns the names of the methods that are called.
 pub(super) fn asked() -> BTreeSet<&'static str> {
     ASKS.iter().map(|(name, _)| *name).collect()
 }
 
-/// The methods that a store has, as its facets are written.
+/// Returns the names of all methods of a store, taken from the source of its traits.
 pub(super) fn methods() -> BTreeSet<&'static str> {
     let sources = [
         include_str!("../../store.rs"),
@@ -264,7 +264,7 @@ pub(super) fn methods() -> BTreeSet<&'static str> {
     sources.into_iter().flat_map(facets).collect()
 }
 
-/// The methods of the traits in a file that are facets of a store.
+/// Returns the methods of the store traits in a source file.
 fn facets(source: &'static str) -> Vec<&'static str> {
     let traits = source.split("\npub trait ").skip(1);
     let facets =

@@ -1,46 +1,46 @@
-//! Finds out what a user asks for, as far as a handful of rules goes.
+//! Recognises a user's requests with a handful of rules.
 use super::said::Said;
 use outlast_vocab::message::{ToolName, shown};
 use serde_json::{Value, json};
 
-/// The most asks that one message is searched for.
+/// The maximum number of requests found in one message.
 const ASKS_MOST: usize = 16;
 
-/// One thing a user wants.
+/// One request of a user.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ask {
-    /// Something a tool does.
+    /// A request for a tool.
     Use {
         /// The tool.
         tool: String,
-        /// What it is passed.
+        /// Its arguments.
         arguments: Value,
     },
-    /// What was remembered under a name, if that is what they mean: every question sounds like this.
+    /// A remembered value, if one has this name. Any question may mean this.
     Recall {
         /// The name.
         name: String,
         /// The question.
         asked: String,
     },
-    /// To be greeted.
+    /// A greeting.
     Greeting,
-    /// To be thanked back.
+    /// Thanks.
     Thanks,
-    /// To hear what can be asked.
+    /// A request for help.
     Help,
-    /// Something no rule is for.
+    /// A request that no rule matches.
     Unclear(String),
 }
 
-/// Everything a message asks for, in its order.
+/// Returns the requests in a message, in order.
 pub(super) fn asks(text: &str) -> Vec<Ask> {
     let low = text.to_ascii_lowercase();
     let asks: Vec<Ask> = clauses(Said { text, low: &low }.trim()).into_iter().map(understand).collect();
     if asks.is_empty() { vec![Ask::Help] } else { asks }
 }
 
-/// Words that say nothing about what is wanted.
+/// Words that do not affect the meaning.
 const COURTESY: [&str; 16] = [
     "please ",
     "can you ",
@@ -60,7 +60,8 @@ const COURTESY: [&str; 16] = [
     "just ",
 ];
 
-/// What an ask begins with. "and" joins two asks only if one of these follows, so that "add 2 and 3" stays one.
+/// The words that a request starts with. "and" separates two requests only if one of these follows, so "add 2 and 3" is
+/// one.
 const OPENERS: [&str; 33] = [
     "what",
     "who is",
@@ -97,7 +98,7 @@ const OPENERS: [&str; 33] = [
     "tell me ",
 ];
 
-/// Cuts a message where one ask ends and the next begins. Quotes and braces keep together what is in them.
+/// Splits a message into requests. Quoted text and braces are kept together.
 fn clauses(said: Said<'_>) -> Vec<Said<'_>> {
     let mut clauses = Vec::new();
     let (mut start, mut quoted, mut depth) = (0, false, 0_usize);
@@ -129,7 +130,7 @@ fn clauses(said: Said<'_>) -> Vec<Said<'_>> {
     clauses.take(ASKS_MOST).collect()
 }
 
-/// What follows a joining word, if an ask follows.
+/// Returns the text after a joining word, if a request follows.
 fn joined(low: &str) -> Option<&str> {
     let joints = [", and then ", " and then ", ", then ", ", and ", " and ", " then ", ", "];
     let next = joints.iter().find_map(|joint| low.strip_prefix(joint))?;
@@ -141,7 +142,7 @@ fn opens(said: Said<'_>) -> bool {
     OPENERS.iter().any(|opener| low.starts_with(opener))
 }
 
-/// A clause without courtesies and punctuation around it, and without a greeting that an ask follows.
+/// Removes courtesies and punctuation from a clause, and a greeting before a request.
 fn bare(clause: Said<'_>) -> Said<'_> {
     let clause = clause.trim().without_end(&["?", "!", ".", ",", ":", " please"]);
     let greeted = clause.after(&["hi ", "hello ", "hey "]).filter(|rest| opens(*rest));
@@ -206,7 +207,7 @@ fn recall_all(said: Said<'_>) -> Option<Ask> {
     phrases.iter().any(|phrase| said.low.contains(phrase)).then(|| using("value_list", json!({})))?
 }
 
-/// The name under which something is remembered: the same for "the tea" and "tea".
+/// Returns the name of a remembered value. "the tea" and "tea" have the same name.
 fn subject(said: Said<'_>) -> String {
     said.without(&["the ", "what ", "that "]).low.trim_matches(['"', '`']).to_owned()
 }
@@ -255,7 +256,7 @@ fn list_files(said: Said<'_>) -> Option<Ask> {
     using("file_list", if folder.is_empty() { json!({}) } else { json!({"path": folder}) })
 }
 
-/// A path: quoted, announced by the word "file", or one word that looks like a path.
+/// Parses a path: quoted, after the word "file", or a word that looks like a path.
 fn file(said: Said<'_>) -> Option<String> {
     let said = said.without(&["the "]);
     let announced = said.after(&["file called ", "file named ", "file "]).or_else(|| {
@@ -309,14 +310,14 @@ fn dictated(said: Said<'_>) -> Option<String> {
     pair("divide ", " by ").map(|(one, other)| format!("{one} / {other}"))
 }
 
-/// A number, or an expression in parentheses.
+/// Parses a number or an expression in parentheses.
 fn operand(low: &str) -> Option<String> {
     let expression = in_signs(low.trim())?;
     let bare = expression.trim_start_matches('-').chars().all(|c| c.is_ascii_digit() || c == '.');
     Some(if bare { expression } else { format!("({expression})") })
 }
 
-/// "calculate …", "what is …" with something that can be calculated, or just that.
+/// Parses "calculate …", "what is …" with an expression, or only an expression.
 fn spelled(said: Said<'_>) -> Option<String> {
     if let Some(rest) = said.after(&["calculate ", "compute ", "evaluate "]) {
         return Some(in_signs(rest.low).unwrap_or_else(|| rest.text.to_owned()));
@@ -327,7 +328,7 @@ fn spelled(said: Said<'_>) -> Option<String> {
     }
 }
 
-/// The expression with its words as signs, if it is made of numbers and signs only.
+/// Replaces words with operators, if the text then consists of numbers and operators only.
 fn in_signs(low: &str) -> Option<String> {
     let words = [
         (" plus ", " + "),

@@ -1,29 +1,29 @@
-//! Tells a tool's result in a sentence.
+//! Describes a tool's result in a sentence.
 use outlast_vocab::message::{Arguments, ToolName, ToolResult};
 use outlast_vocab::{Failure, Kind};
 use serde_json::Value;
 
-/// The most remembered names that are looked up at once.
+/// The maximum number of remembered names to look up at once.
 const LOOKED_UP_MOST: usize = 8;
 
-/// The most characters of a result that are told.
+/// The maximum number of characters of a result to show.
 const TOLD_CHARS: usize = 1_000;
 
-/// What comes of a result.
+/// The report of a result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Report {
     /// A sentence.
     Told(String),
-    /// These names have to be looked up before there is something to tell.
+    /// These names must be looked up first.
     LookUp {
         /// The names.
         names: Vec<String>,
-        /// How many more there are.
+        /// The number of further names.
         left_out: usize,
     },
 }
 
-/// What a tool's result means for the user. `arguments` are what it was called with, as far as they are known.
+/// Describes a tool's result to the user. `arguments` are the arguments of the call, if known.
 pub(super) fn report(tool: &ToolName, arguments: Option<&Arguments>, result: &ToolResult) -> Report {
     let value = match result {
         ToolResult::Ok(value) => value,
@@ -92,7 +92,7 @@ fn recalled(name: &str, value: &Value) -> String {
     }
 }
 
-/// What the user calls "my" is "your" to them.
+/// Changes "my" to "your" in the name of a value.
 fn yours(name: &str) -> String {
     name.strip_prefix("my ").map_or_else(|| name.to_owned(), |rest| format!("your {rest}"))
 }

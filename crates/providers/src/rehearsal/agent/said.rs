@@ -1,14 +1,15 @@
-//! A piece of what a user said, to be matched without regard to case and cut without losing it.
+//! A piece of user text that is matched without regard to case and sliced with its original case.
 
-/// How often [`Said::without`] looks again. Without a bound, a long run of such words would be read anew at each.
+/// The maximum number of prefixes that [`Said::without`] removes. Without it, a long run of prefixes would take
+/// quadratic time.
 const AGAIN_MOST: usize = 8;
 
-/// A text and the same text in lower case. ASCII only, so both have the same length and can be cut alike.
+/// A text and its lower-case form. Only ASCII is changed, so both have the same length and can be sliced alike.
 #[derive(Clone, Copy)]
 pub(super) struct Said<'a> {
-    /// As it was written.
+    /// The original text.
     pub(super) text: &'a str,
-    /// In lower case.
+    /// The text in lower case.
     pub(super) low: &'a str,
 }
 
@@ -27,18 +28,18 @@ impl<'a> Said<'a> {
         self.to(end).from(start)
     }
 
-    /// What follows the first of these beginnings that fits.
+    /// Returns the text after the first matching prefix.
     pub(super) fn after(self, beginnings: &[&str]) -> Option<Self> {
         let beginning = beginnings.iter().find(|beginning| self.low.starts_with(**beginning))?;
         Some(self.from(beginning.len()).trim())
     }
 
-    /// Without these beginnings, one after the other.
+    /// Removes these prefixes repeatedly.
     pub(super) fn without(self, beginnings: &[&str]) -> Self {
         (0..AGAIN_MOST).fold(self, |said, _| said.after(beginnings).unwrap_or(said))
     }
 
-    /// Without these ends, one after the other.
+    /// Removes these suffixes repeatedly.
     pub(super) fn without_end(mut self, ends: &[&str]) -> Self {
         while let Some(rest) = ends.iter().find_map(|end| self.low.strip_suffix(end)) {
             self = self.to(rest.len()).trim();
@@ -46,13 +47,13 @@ impl<'a> Said<'a> {
         self
     }
 
-    /// What stands before and after the first of these words, and never nothing.
+    /// Splits the text at the first of these words. Neither side is empty.
     pub(super) fn around(self, words: &[&str]) -> Option<(Self, Self)> {
         let found = words.iter().filter_map(|word| Some((self.low.find(word)?, word.len())));
         self.cut(found.min())
     }
 
-    /// What stands before and after the last of these words, and never nothing.
+    /// Splits the text at the last of these words. Neither side is empty.
     pub(super) fn around_last(self, words: &[&str]) -> Option<(Self, Self)> {
         let found = words.iter().filter_map(|word| Some((self.low.rfind(word)?, word.len())));
         self.cut(found.max())
@@ -64,13 +65,13 @@ impl<'a> Said<'a> {
         (!before.low.is_empty() && !after.low.is_empty()).then_some((before, after))
     }
 
-    /// What stands between quotes, if it is quoted as a whole.
+    /// Returns the text inside quotes, if the whole text is quoted.
     pub(super) fn quoted(self) -> Option<&'a str> {
         let inside = |quote| self.text.strip_prefix(quote)?.strip_suffix(quote);
         inside('"').or_else(|| inside('`'))
     }
 
-    /// As it was written, without quotes around it.
+    /// Returns the original text without surrounding quotes.
     pub(super) fn plain(self) -> String {
         self.quoted().unwrap_or(self.text).to_owned()
     }

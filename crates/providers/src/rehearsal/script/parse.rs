@@ -1,4 +1,4 @@
-//! Reads a script, line by line. An error names the line, what was expected there and what was found.
+//! Parses a script line by line. An error names the line, what was expected and what was found.
 use super::template::{Template, check_json};
 use super::{Act, Fault, Line, SCRIPT_BYTES, Script, Section, Times};
 use outlast_vocab::effect::StopReason;
@@ -11,7 +11,7 @@ use std::time::Duration;
 const WORDS: &str =
     "turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length";
 
-/// Reads a whole script.
+/// Parses a whole script.
 pub(super) fn script(text: &str) -> Result<Script, Error> {
     if text.len() > SCRIPT_BYTES {
         return Err(invalid(format!("expected at most {SCRIPT_BYTES} bytes, found more")));
@@ -46,15 +46,15 @@ struct Parser {
     open: Option<Open>,
 }
 
-/// The section that is being read.
+/// The section that is being parsed.
 struct Open {
     input: Input,
     section: Section,
-    /// The line that began its last reply.
+    /// The line that started its last reply.
     reply_at: usize,
 }
 
-/// For which input a section is.
+/// The input that a section is for.
 enum Input {
     Next,
     Containing(String),
@@ -62,7 +62,7 @@ enum Input {
 }
 
 impl Parser {
-    /// Takes a line, or gives the section that it begins.
+    /// Parses a line. If it starts a section, returns the section's input.
     fn line(&mut self, number: usize, line: &str) -> Result<Option<Input>, String> {
         let (word, rest) = first_word(line);
         match word {
@@ -148,7 +148,7 @@ impl Act {
     }
 }
 
-/// What one line does: one thing, or two for a refusal.
+/// Parses the action of a line: one, or two for a refusal.
 fn acts(number: usize, word: &str, rest: &str) -> Result<[Option<Act>; 2], String> {
     let act = match word {
         "say" => Act::Say(Template::parse(rest)?),
@@ -203,7 +203,7 @@ fn json(tool: &ToolName, text: &str) -> Result<Value, String> {
         Ok(value @ Value::Object(_)) => check_json(&value).map(|()| value),
         Ok(_) => Err(expected),
         Err(cause) => {
-            // The JSON is one line of many; its own line number would mislead.
+            // The JSON is one line of the script, so the parser's own line number would mislead.
             let (cause, column) = (cause.to_string(), cause.column());
             let what = cause.split(" at line ").next().unwrap_or_default();
             Err(format!("{expected} ({what} at column {column} of the arguments)"))

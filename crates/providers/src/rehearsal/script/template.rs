@@ -1,15 +1,15 @@
-//! Placeholders: where a script's line takes up the input or what a tool gave.
+//! Placeholders in a script for the input and the results of tools.
 use outlast_ports::model::ModelRequest;
 use outlast_vocab::message::{Message, ToolName, ToolResult, shown};
 use outlast_vocab::{Error, Kind};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// What a script can see of a request.
+/// The part of a request that a script can see.
 pub(super) struct Scene<'a> {
     /// The last input.
     pub(super) input: &'a Message,
-    /// Replies since then.
+    /// The number of replies since then.
     pub(super) replies: usize,
     turn: &'a [Message],
 }
@@ -61,7 +61,7 @@ enum Which {
 }
 
 impl Template {
-    /// Reads a text; the error says what was expected and what was found.
+    /// Parses a text. The error says what was expected and what was found.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -81,7 +81,7 @@ impl Template {
         Ok(Self(pieces))
     }
 
-    /// Puts a line break before it.
+    /// Prepends a line break.
     pub(super) fn on_a_new_line(mut self) -> Self {
         match self.0.first_mut() {
             Some(Piece::Text(text)) => text.insert(0, '\n'),
@@ -90,7 +90,7 @@ impl Template {
         self
     }
 
-    /// Goes on with another.
+    /// Appends another template.
     pub(super) fn append(&mut self, other: Self) {
         for piece in other.0 {
             match (self.0.last_mut(), piece) {
@@ -100,7 +100,7 @@ impl Template {
         }
     }
 
-    /// The text with everything in its place; the error says what the session has not.
+    /// Fills in all placeholders. The error names what the session lacks.
     pub(super) fn fill<'a>(&'a self, scene: &Scene<'a>) -> Result<Cow<'a, str>, String> {
         if let [piece] = self.0.as_slice() {
             return piece.fill(scene);
@@ -195,7 +195,7 @@ pub(super) fn check_json(value: &Value) -> Result<(), String> {
     }
 }
 
-/// The value with everything in its place. A string that is one result becomes that result.
+/// Fills in all placeholders of a JSON value. A string that is a single result becomes that result.
 pub(super) fn fill_json(value: &Value, scene: &Scene<'_>) -> Result<Value, String> {
     match value {
         Value::String(text) if text.contains("{{") => {

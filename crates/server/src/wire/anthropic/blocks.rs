@@ -1,4 +1,4 @@
-//! An answer as Anthropic's clients know it: blocks, whole or as events.
+//! Answers in Anthropic's format: content blocks, as a whole or as stream events.
 use super::error;
 use crate::wire::gather::{Gathered, Item};
 use crate::wire::leg::Leg;
@@ -9,17 +9,17 @@ use outlast_vocab::TurnId;
 use outlast_vocab::effect::Usage;
 use serde_json::{Value, json};
 
-/// How the ids of messages begin.
+/// The prefix of message ids.
 const MESSAGE: &str = "msg_";
 
-/// What a message says that does not depend on what came of it.
+/// The fields of a message that do not depend on its outcome.
 pub(super) struct Head {
     pub(super) leg: Leg,
     pub(super) model: String,
 }
 
 impl Head {
-    /// A message with this content.
+    /// Returns a message with this content.
     fn message(&self, content: &[Value], reason: Option<&str>, used: &Usage) -> Value {
         json!({
             "id": self.leg.id(MESSAGE), "type": "message", "role": "assistant", "model": self.model, "content": content,
@@ -27,7 +27,7 @@ impl Head {
         })
     }
 
-    /// The whole message.
+    /// Returns the complete message.
     pub(super) fn whole(&self, gathered: &Gathered) -> Answer<Value> {
         let Some(over) = &gathered.over else { return Ok(Value::Null) };
         let block = |item: &Item| match item {
@@ -35,7 +35,7 @@ impl Head {
                 Some(json!({ "type": "text", "text": text, "citations": null }))
             }
             Item::Call(call) => Some(tool_use(call, &call.arguments)),
-            // A tool of the agent is its own business.
+            // Calls of the agent's own tools are not shown to the client.
             Item::Text { .. } | Item::Tool { .. } => None,
         };
         let content: Vec<Value> = gathered.items.iter().filter_map(block).collect();
@@ -55,7 +55,7 @@ fn usage(usage: &Usage) -> Value {
     })
 }
 
-/// Why a message ends; an error if it has no reason that this wire knows.
+/// Returns the stop reason of a message. Fails if the API has none for this end.
 fn reason(how: &How, turn: TurnId) -> Answer<&'static str> {
     match how {
         How::Answered => Ok("end_turn"),
@@ -67,10 +67,10 @@ fn reason(how: &How, turn: TurnId) -> Answer<&'static str> {
     }
 }
 
-/// Says what is told of a leg as events.
+/// Converts the events of a segment to stream events.
 pub(super) struct Blocks {
     head: Head,
-    /// The block that is said, or comes next.
+    /// The index of the current or next block.
     index: usize,
 }
 

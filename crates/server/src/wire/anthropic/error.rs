@@ -1,4 +1,4 @@
-//! Errors as Anthropic's clients know them, with our code.
+//! Errors in Anthropic's format, with the code of Outlast.
 use crate::problem::everywhere;
 use crate::wire::refusal::Complaint;
 use serde::Serialize;
@@ -37,7 +37,7 @@ pub(crate) struct AnthropicErrorBody {
     code: String,
 }
 
-/// The body of an error.
+/// Returns the body of an error response.
 pub(crate) fn body(complaint: &Complaint<'_>) -> Value {
     let Complaint { status, of_turn, code, detail, param, request } = complaint;
     let error = AnthropicErrorBody {
@@ -61,7 +61,7 @@ fn kind(status: u16) -> &'static str {
     }
 }
 
-/// The errors of every route of this wire, for the document.
+/// The error responses of every route of this API, for the OpenAPI document.
 pub(crate) struct AnthropicErrors;
 
 impl IntoResponses for AnthropicErrors {

@@ -1,6 +1,6 @@
-//! Messages: an API whose client brings the whole conversation with every request.
+//! The Messages API. Its clients send the whole conversation with every request.
 //!
-//! The conversation goes on in the session that it was had in, as that of Chat Completions does ([`crate::wire::talk`]).
+//! The conversation continues in its session, as with Chat Completions ([`crate::wire::talk`]).
 use super::blocks::{Blocks, Head};
 use super::error::AnthropicErrors;
 use super::said;
@@ -31,13 +31,13 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// Why most parameters are not taken.
+/// Why most parameters are rejected.
 const AGENT_DECIDES: &str = "the model behind this name is an agent, whose configuration says it";
 
-/// Parameters that change nothing of an answer of ours.
+/// Parameters that do not change an answer.
 const HARMLESS: &[&str] = &["metadata", "service_tier", "inference_geo", "cache_control"];
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(create))
 }
@@ -104,7 +104,7 @@ async fn create(
 }
 
 impl CreateMessage {
-    /// Refuses what would change the answer and is not taken.
+    /// Rejects parameters that would change the answer and are not supported.
     fn check(&self) -> Answer<()> {
         if self.max_tokens == 0 {
             return Err(Refusal::wrong("max_tokens", "expected at least 1, got 0"));
@@ -165,7 +165,7 @@ impl CreateMessage {
         Ok(tools)
     }
 
-    /// The JSON Schema that the answer must fit.
+    /// Returns the JSON Schema that the answer must match.
     fn output(&self) -> Answer<Option<Value>> {
         let Some(config) = &self.output_config else { return Ok(None) };
         let other = config.iter().find(|(name, value)| *name != "format" && !value.is_null());
@@ -184,7 +184,7 @@ impl CreateMessage {
     }
 }
 
-/// Whether it says what would be so without it.
+/// Returns whether the value of a parameter is its default.
 fn is_usual(name: &str, value: &Value) -> bool {
     match name {
         "temperature" | "top_p" => value.as_f64().is_some_and(|value| (value - 1.0).abs() < f64::EPSILON),

@@ -1,4 +1,4 @@
-//! What the `messages` and the `system` of a request say.
+//! Parses the `messages` and the `system` prompt of a request.
 use crate::wire::content::{Content, file, text_file};
 use crate::wire::conversed::Conversed;
 use crate::wire::gather::BETWEEN_TEXTS;
@@ -7,7 +7,7 @@ use outlast_vocab::message::{ToolResult, shown};
 use outlast_vocab::{Failure, Kind};
 use serde_json::{Map, Value};
 
-/// Reads one message.
+/// Parses one message.
 pub(crate) fn message(message: &Map<String, Value>, place: &str, into: &mut Conversed) -> Answer<()> {
     let place = format!("{place}.content");
     let content = message.get("content").unwrap_or(&Value::Null);
@@ -21,7 +21,7 @@ pub(crate) fn message(message: &Map<String, Value>, place: &str, into: &mut Conv
     }
 }
 
-/// What the model is told before everything, beside what its agent says.
+/// Parses the system prompt, which adds to that of the agent.
 pub(crate) fn system(system: &Value) -> Answer<Vec<String>> {
     match system {
         Value::Null => Ok(Vec::new()),
@@ -32,7 +32,7 @@ pub(crate) fn system(system: &Value) -> Answer<Vec<String>> {
     }
 }
 
-/// A text, or blocks that are text.
+/// Parses a text, or blocks that are all text.
 fn text(content: &Value, place: &str) -> Answer<String> {
     let mut all = String::new();
     for (block, place) in blocks(content, place)? {
@@ -41,7 +41,7 @@ fn text(content: &Value, place: &str) -> Answer<String> {
     Ok(all)
 }
 
-/// The blocks of a content, each with its place. A text alone is one block.
+/// Returns the blocks of a content, each with its path. A plain text is one block.
 fn blocks<'a>(content: &'a Value, place: &str) -> Answer<Vec<(&'a Value, String)>> {
     match content {
         Value::String(_) => Ok(vec![(content, place.to_owned())]),
@@ -66,7 +66,7 @@ fn unknown(block: &Value, place: &str) -> Refusal {
     Refusal::unsupported(format!("{place}.type"), why)
 }
 
-/// Results of tools come before what else is said.
+/// Parses a message of the user. Its tool results come before the rest of its content.
 fn user(content: &Value, place: &str, into: &mut Conversed) -> Answer<()> {
     let (mut said, mut results) = (Vec::new(), 0);
     for (block, place) in blocks(content, place)? {
@@ -80,7 +80,7 @@ fn user(content: &Value, place: &str, into: &mut Conversed) -> Answer<()> {
     if said.is_empty() && results > 0 { Ok(()) } else { into.say("user", said, place) }
 }
 
-/// A text, an image or a document.
+/// Parses a text, an image or a document.
 fn piece(block: &Value, place: &str) -> Answer<Content> {
     if !matches!(kind(block), "image" | "document") {
         return text_of(block, place).map(|text| Content::Text(text.to_owned()));
@@ -89,7 +89,7 @@ fn piece(block: &Value, place: &str) -> Answer<Content> {
     let member = |name: &str| source[name].as_str().unwrap_or_default();
     match member("type") {
         "base64" => file(member("media_type"), member("data"), name, &format!("{place}.source")),
-        // A document is a document in every form: its text is not what the user typed.
+        // A text document stays a file, because the user did not type its text.
         "text" => text_file(member("media_type"), member("data"), name, &format!("{place}.source")),
         other => {
             let why = format!("only what the request holds itself is, and this is `{}`", shown(other));
@@ -114,7 +114,7 @@ fn assistant(content: &Value, place: &str, into: &mut Conversed) -> Answer<()> {
     for (block, place) in blocks(content, place)? {
         match kind(block) {
             "tool_use" => calls.push((block, place)),
-            // What a model thought is not said.
+            // Reasoning is not part of the conversation.
             "thinking" | "redacted_thinking" => {}
             _ => texts.push(text_of(block, &place)?),
         }
@@ -122,7 +122,7 @@ fn assistant(content: &Value, place: &str, into: &mut Conversed) -> Answer<()> {
     if texts.is_empty() && !calls.is_empty() {
         into.silent_reply();
     } else {
-        // As an answer of ours, whose texts stand in blocks of their own.
+        // Join the text blocks, because our own answers have one block for each text.
         into.say("assistant", vec![Content::Text(texts.join(BETWEEN_TEXTS))], place)?;
     }
     for (call, place) in calls {

@@ -1,7 +1,7 @@
-//! Chat Completions: an API whose client brings the whole conversation with every request.
+//! Chat Completions. Its clients send the whole conversation with every request.
 //!
-//! The conversation goes on in the session that it was had in, if its messages are what stands there; otherwise a new session begins
-//! with them ([`crate::wire::talk`]).
+//! If the messages match a session, the conversation continues there. Otherwise, a new session starts with
+//! them ([`crate::wire::talk`]).
 use super::error::{self, OpenAiErrors};
 use super::object::seconds;
 use super::params::{check_choice, check_rest, format, function, read};
@@ -36,10 +36,10 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// How the ids of completions begin.
+/// The prefix of completion ids.
 const COMPLETION: &str = "chatcmpl-";
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(create))
 }
@@ -195,7 +195,7 @@ fn says_nothing(said: &[Content]) -> bool {
     said.iter().all(|piece| matches!(piece, Content::Text(text) if text.is_empty()))
 }
 
-/// What a completion says that does not depend on what came of it.
+/// The fields of a completion that do not depend on its outcome.
 struct Completion {
     leg: Leg,
     model: String,
@@ -229,7 +229,7 @@ impl Completion {
     }
 }
 
-/// Why a completion ends; an error if it has none that this wire knows.
+/// Returns the finish reason of a completion. Fails if the API has none for this end.
 fn reason(how: &How, turn: TurnId) -> Answer<&'static str> {
     match how {
         How::Answered => Ok("stop"),
@@ -258,7 +258,7 @@ fn usage(usage: &Usage) -> Value {
     })
 }
 
-/// Says what is told of a leg as chunks.
+/// Converts the events of a segment to chunks.
 struct Chunks {
     completion: Completion,
     tells_usage: bool,

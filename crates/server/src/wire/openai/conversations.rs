@@ -1,4 +1,4 @@
-//! Conversations: each is a session.
+//! Conversations. Each is a session.
 use super::error::OpenAiErrors;
 use super::object::{Asked as Response, conversation_id, input_items, seconds};
 use super::params::read;
@@ -22,7 +22,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(create)).routes(routes!(show, delete)).routes(routes!(items))
 }
@@ -79,7 +79,7 @@ async fn found(runtime: &Runtime, id: SessionId) -> Result<SessionView, Error> {
     runtime.store().session(id).await.map_err(|error| named(error, id))
 }
 
-/// An error in the words of this wire.
+/// Converts an error to one about a conversation.
 fn named(error: Error, id: SessionId) -> Error {
     if error.kind() == Kind::SessionNotFound { no_conversation(&conversation_id(id)) } else { error }
 }
@@ -151,7 +151,7 @@ async fn items(
     Ok(Json(list(items, limit)))
 }
 
-/// Goes through the turns of a session from one of its ends.
+/// Iterates over the turns of a session, from either end.
 struct Walk {
     next: Option<u32>,
     newest_first: bool,
@@ -165,13 +165,13 @@ impl Walk {
     }
 }
 
-/// The turn that an item belongs to, as its id says.
+/// Returns the turn in the id of an item.
 fn turn_of(item: &str) -> Option<TurnId> {
     let hex = item.split('_').nth(1)?;
     format!("{}_{hex}", TurnId::NOUN.prefix).parse().ok()
 }
 
-/// What was said in a turn, over all its legs.
+/// Returns the items of a turn, of all its segments.
 async fn items_of(runtime: &Runtime, turn: TurnId) -> Result<Vec<Value>, Error> {
     let (mut items, mut leg) = (Vec::new(), Leg::first(turn));
     while let Some(past) = Past::of(runtime, leg).await? {

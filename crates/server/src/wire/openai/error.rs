@@ -1,4 +1,4 @@
-//! Errors as OpenAI's clients know them, with our code.
+//! Errors in OpenAI's format, with the code of Outlast.
 use crate::problem::everywhere;
 use crate::wire::refusal::Complaint;
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub(crate) struct OpenAiErrorBody {
     code: String,
 }
 
-/// The body of an error.
+/// Returns the body of an error response.
 pub(crate) fn body(complaint: &Complaint<'_>) -> Value {
     let Complaint { status, of_turn, code, detail, param, .. } = complaint;
     let error = OpenAiErrorBody {
@@ -52,7 +52,7 @@ fn kind(status: u16) -> &'static str {
     }
 }
 
-/// The errors of every route of this wire, for the document.
+/// The error responses of every route of this API, for the OpenAPI document.
 pub(crate) struct OpenAiErrors;
 
 impl IntoResponses for OpenAiErrors {

@@ -1,4 +1,4 @@
-//! Models: each agent is one.
+//! The models of this API. Each agent is one.
 use super::error::OpenAiErrors;
 use crate::caller::{Caller, Reads};
 use crate::extract::{At, Word};
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(show))
 }

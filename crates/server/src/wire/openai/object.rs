@@ -1,4 +1,4 @@
-//! A response as an object: what was asked for, and what came of it so far.
+//! A response as a JSON object: the parameters of the request, and the output so far.
 use crate::wire::gather::{Gathered, Item};
 use crate::wire::hearing::Past;
 use crate::wire::leg::Leg;
@@ -10,28 +10,28 @@ use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Kind, Millis, SessionId};
 use serde_json::{Map, Value, json};
 
-/// How the ids of responses begin.
+/// The prefix of response ids.
 pub(crate) const RESPONSE: &str = "resp_";
-/// How the ids of conversations begin.
+/// The prefix of conversation ids.
 pub(crate) const CONVERSATION: &str = "conv_";
 
-/// The id under which this wire knows a session.
+/// Returns the conversation id of a session.
 pub(crate) fn conversation_id(session: SessionId) -> String {
     format!("{CONVERSATION}{:032x}", session.to_u128())
 }
 
-/// What a response says that does not depend on what came of it.
+/// The fields of a response that do not depend on its outcome.
 #[derive(Clone)]
 pub(crate) struct Asked {
     pub(crate) leg: Leg,
     pub(crate) session: SessionId,
     pub(crate) began: Millis,
-    /// What the request said, as the note of the turn has it.
+    /// The parameters of the request, from the note of the turn.
     pub(crate) note: Map<String, Value>,
 }
 
 impl Asked {
-    /// As the journal has it.
+    /// Reads the fields from the journal.
     pub(crate) fn of(leg: Leg, past: &Past) -> Self {
         let mut note = match &past.teller.input().note {
             Some(Value::Object(note)) => note.clone(),
@@ -43,7 +43,7 @@ impl Asked {
         Self { leg, session: past.session, began: past.teller.began(), note }
     }
 
-    /// The response.
+    /// Returns the response.
     pub(crate) fn response(&self, gathered: &Gathered) -> Value {
         let said = |name: &str| self.note.get(name).cloned().unwrap_or(Value::Null);
         let or = |name: &str, usual: Value| self.note.get(name).cloned().unwrap_or(usual);
@@ -83,7 +83,7 @@ impl Asked {
         response
     }
 
-    /// The id of an item.
+    /// Returns the id of an item.
     pub(crate) fn item_id(&self, kind: &str, item: usize) -> String {
         let Leg { turn, number } = self.leg;
         format!("{kind}_{:032x}_{number}_{item}", turn.to_u128())
@@ -93,7 +93,7 @@ impl Asked {
         gathered.items.iter().enumerate().map(|(index, item)| self.item(index, item)).collect()
     }
 
-    /// An item of the output.
+    /// Returns an item of the output.
     pub(crate) fn item(&self, index: usize, item: &Item) -> Value {
         match item {
             Item::Text { text, is_whole } => json!({
@@ -141,12 +141,12 @@ fn said(failure: &Failure) -> Value {
     json!({ "type": "mcp_tool_execution_error", "content": [{ "type": "text", "text": failure.to_string() }] })
 }
 
-/// A part of a message.
+/// Returns the content part for a text.
 pub(crate) fn part(text: &str) -> Value {
     json!({ "type": "output_text", "text": text, "annotations": [], "logprobs": [] })
 }
 
-/// Whole seconds since 1970.
+/// Converts a time to whole seconds since 1970.
 pub(crate) fn seconds(at: Millis) -> u64 {
     at.0 / 1_000
 }
@@ -188,7 +188,7 @@ fn usage(usage: &Usage) -> Value {
     })
 }
 
-/// The items of the input that began a leg.
+/// Returns the input items of a segment.
 pub(crate) fn input_items(asked: &Asked, past: &Past) -> Vec<Value> {
     let before = usize::try_from(asked.leg.number).unwrap_or(usize::MAX);
     if before > 0 {
@@ -234,7 +234,7 @@ fn input_part(part: &Part) -> Option<Value> {
     }
 }
 
-/// A message of the conversation as items.
+/// Converts a message of the conversation to items.
 fn message_items(asked: &Asked, message: &Message, items: &mut Vec<Value>) {
     let id = |items: &Vec<Value>| asked.item_id("in", items.len());
     match message {

@@ -1,4 +1,5 @@
-//! Parameters of requests: read with the place of what is wrong, and none left away that would change the answer.
+//! Parses parameters of requests. Errors name the parameter, and parameters that would change the answer are
+//! never ignored.
 use crate::wire::refusal::{Answer, Refusal};
 use outlast_vocab::message::{ToolName, shown};
 use outlast_vocab::tool::ClientTool;
@@ -6,10 +7,10 @@ use outlast_vocab::{Error, Kind};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-/// Why most parameters are not taken.
+/// Why most parameters are rejected.
 const AGENT_DECIDES: &str = "the model behind this name is an agent, whose configuration says it";
 
-/// Parameters that change nothing of an answer of ours.
+/// Parameters that do not change an answer.
 const HARMLESS: &[&str] = &[
     "user",
     "store",
@@ -23,7 +24,7 @@ const HARMLESS: &[&str] = &[
     "stream_options",
 ];
 
-/// Reads a body. The error names the parameter.
+/// Parses a body. The error names the parameter.
 pub(crate) fn read<T: DeserializeOwned>(body: Value) -> Answer<T> {
     serde_path_to_error::deserialize(body).map_err(|cause| {
         let (place, cause) = (cause.path().to_string(), cause.inner().to_string());
@@ -35,12 +36,12 @@ pub(crate) fn read<T: DeserializeOwned>(body: Value) -> Answer<T> {
     })
 }
 
-/// The parameter that is not there, of an error that says so.
+/// Returns the missing parameter that an error is about.
 fn missing(cause: &str) -> Option<&str> {
     cause.strip_prefix("missing field `")?.strip_suffix('`')
 }
 
-/// Refuses parameters that nobody has read, unless they change nothing.
+/// Rejects unknown parameters, unless they change nothing.
 pub(crate) fn check_rest(rest: &Map<String, Value>) -> Answer<()> {
     for (name, value) in rest {
         let says_nothing = value.is_null() || HARMLESS.contains(&name.as_str()) || is_usual(name, value);
@@ -51,7 +52,7 @@ pub(crate) fn check_rest(rest: &Map<String, Value>) -> Answer<()> {
     Ok(())
 }
 
-/// Whether it says what would be so without it.
+/// Returns whether the value of a parameter is its default.
 fn is_usual(name: &str, value: &Value) -> bool {
     let is = |number: f64| value.as_f64().is_some_and(|value| (value - number).abs() < f64::EPSILON);
     match name {
@@ -65,7 +66,7 @@ fn is_usual(name: &str, value: &Value) -> bool {
     }
 }
 
-/// Refuses what a caller says of how tools are chosen, unless it is what happens anyway.
+/// Rejects settings of how tools are chosen, unless they match the default behaviour.
 pub(crate) fn check_choice(choice: Option<&Value>, parallel: Option<bool>, has_tools: bool) -> Answer<()> {
     if let Some(choice) = choice.filter(|choice| !choice.is_null() && **choice != json!("auto")) {
         let why =
@@ -78,7 +79,7 @@ pub(crate) fn check_choice(choice: Option<&Value>, parallel: Option<bool>, has_t
     Ok(())
 }
 
-/// A function that the client runs.
+/// Parses a function that the client runs.
 pub(crate) fn function(function: &Map<String, Value>, place: &str) -> Answer<ClientTool> {
     let name = function.get("name").and_then(Value::as_str).unwrap_or_default();
     let name: ToolName = name
@@ -92,7 +93,7 @@ pub(crate) fn function(function: &Map<String, Value>, place: &str) -> Answer<Cli
     Ok(ClientTool { name, description, input })
 }
 
-/// The JSON Schema that an answer must fit, of a format with the members of `json_schema` at `schema`.
+/// Returns the JSON Schema that an answer must match. `schema` finds it in a format of type `json_schema`.
 pub(crate) fn format(
     format: &Value,
     schema: impl FnOnce(&Value) -> Value,

@@ -1,4 +1,4 @@
-//! The Responses API: a response is a leg of a durable turn, a conversation is a session.
+//! The Responses API: a response is a segment of a durable turn, and a conversation is a session.
 use super::error::OpenAiErrors;
 
 use super::object::{Asked as Response, CONVERSATION, RESPONSE, input_items};
@@ -35,13 +35,13 @@ use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-/// How often a place for an input is looked for while others take it.
+/// How often to look for a place for an input if another request takes it.
 const TRIES: usize = 4;
 
-/// Why a turn stops that somebody cancels here.
+/// The cancellation reason of turns that are cancelled here.
 const CANCELLED: &str = "cancelled over the Responses API";
 
-/// These routes.
+/// Returns the routes of this module.
 pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new()
         .routes(routes!(create))
@@ -103,7 +103,7 @@ fn no_response(id: &str) -> Error {
     Error::new(Kind::TurnNotFound, format!("no response has the id `{}`", shown(id)))
 }
 
-/// The session of a conversation's id.
+/// Returns the session of a conversation id.
 pub(crate) fn session_of(id: &str) -> Option<SessionId> {
     let hex = id.strip_prefix(CONVERSATION)?;
     format!("{}_{hex}", SessionId::NOUN.prefix).parse().ok()
@@ -195,7 +195,7 @@ impl CreateResponse {
             client_tools,
             agent: self.model,
             overlays,
-            // Who asks for a response in the background comes back for it, however late.
+            // Clients fetch background responses later, so those wait for the provider without this limit.
             provider_wait_s: (self.background != Some(true)).then(|| limits.wire_provider_wait_s()),
             files,
             ..Input::text(Target::New(runtime.fresh_session()), "")
@@ -205,14 +205,14 @@ impl CreateResponse {
             let placed = sending::placed(runtime, &place, input.key.as_deref()).await;
             let Placed { target, index } = placed.map_err(|error| not_there(error, param))?;
             match sending::send(runtime, Input { target, index, ..input.clone() }).await {
-                // Another response went behind the same one a moment ago, so this one goes into a fork.
+                // Another response was just added after the same one, so this one goes to a fork.
                 Err(error) if error.kind() == Kind::SessionMoved && tries < TRIES => tries += 1,
                 sent => return sent.map_err(of_input),
             }
         }
     }
 
-    /// What is said again with the response.
+    /// Returns the parameters that the response repeats.
     fn note(&self) -> Value {
         let mut note = Map::new();
         let mut keep = |name: &str, value: Option<Value>| {
@@ -230,7 +230,7 @@ impl CreateResponse {
         Value::Object(note)
     }
 
-    /// Where the input goes, and which parameter says so.
+    /// Returns where the input goes, and the name of the parameter that determines it.
     fn place(&self) -> Answer<(Place, &'static str)> {
         let conversation = match self.conversation.as_ref() {
             None | Some(Value::Null) => None,
@@ -282,7 +282,7 @@ impl CreateResponse {
     }
 }
 
-/// An error about what a parameter names.
+/// Adds to an error the parameter that it is about.
 fn not_there(error: Error, param: &'static str) -> Refusal {
     Refusal::from(error).about(param)
 }
@@ -343,7 +343,7 @@ async fn cancel(
 ) -> Answer<Json<Value>> {
     past(&caller.runtime, leg).await?;
     caller.runtime.cancel(leg.turn, CANCELLED).await?;
-    // It stops at its next step; who asks too early is told that it is still under way.
+    // The turn stops at its next step. After the timeout, the response is still in progress.
     let _ = tokio::time::timeout(shared.limits.wait_most, caller.runtime.outcome(leg.turn)).await;
     let past = past(&caller.runtime, leg).await?;
     Ok(Json(Response::of(leg, &past).response(&Gathered::of(&past.told))))
@@ -363,7 +363,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Whether the newest item comes first.
+    /// Returns whether the newest item comes first.
     pub(crate) fn newest_first(&self) -> Answer<bool> {
         match self.order.as_deref() {
             Some("asc") => Ok(false),
@@ -375,12 +375,12 @@ impl Page {
         }
     }
 
-    /// How many items it has at most.
+    /// Returns the maximum number of items.
     pub(crate) fn limit(&self, shared: &Shared) -> Answer<usize> {
         Ok(crate::page::size(self.limit, &shared.limits)?)
     }
 
-    /// A list of this wire, of all items in their order.
+    /// Returns a page of these items, which are in order, as a list object.
     fn of(self, mut items: Vec<Value>, shared: &Shared) -> Answer<Value> {
         if self.newest_first()? {
             items.reverse();
@@ -396,12 +396,12 @@ impl Page {
     }
 }
 
-/// An error about an item that nothing stands behind.
+/// Returns the error for an unknown item in `after`.
 pub(crate) fn no_item(id: &str) -> Refusal {
     Refusal::wrong("after", format!("no item has the id `{}`", shown(id)))
 }
 
-/// A list with the first of these items, at most so many.
+/// Returns a list object with the first `limit` items.
 pub(crate) fn list(items: Vec<Value>, limit: usize) -> Value {
     let (has_more, data): (bool, Vec<Value>) = (items.len() > limit, items.into_iter().take(limit).collect());
     let id = |item: Option<&Value>| item.map_or(Value::Null, |item| item["id"].clone());

@@ -1,11 +1,11 @@
-//! What the `input` of the Responses API says.
+//! Parses the `input` of the Responses API.
 use crate::wire::content::{Content, data_url};
 use crate::wire::conversed::Conversed;
 use crate::wire::refusal::{Answer, Refusal};
 use outlast_vocab::message::shown;
 use serde_json::{Map, Value};
 
-/// Reads the `input` of a request: a text, or a list of items.
+/// Parses the `input` of a request: a text, or a list of items.
 pub(crate) fn input(input: &Value, into: &mut Conversed) -> Answer<()> {
     match input {
         Value::String(text) => into.say("user", vec![Content::Text(text.clone())], "input"),
@@ -37,12 +37,12 @@ fn read(item: &Map<String, Value>, place: &str, into: &mut Conversed) -> Answer<
             let output = text(output, &format!("{place}.output"))?;
             into.result(member("call_id"), Value::String(output), &format!("{place}.call_id"))
         }
-        // A tool of the agent, as an answer of ours told of it.
+        // A call of one of the agent's own tools, as it appears in our answers.
         "mcp_call" => {
             into.call(member("id"), member("name"), member("arguments"), place)?;
             into.result(member("id"), Value::String(member("output").to_owned()), place)
         }
-        // What a model thought is not said.
+        // Reasoning is not part of the conversation.
         "reasoning" => Ok(()),
         other => {
             let why = format!("items of the type `{}` are not known here", shown(other));
@@ -51,13 +51,13 @@ fn read(item: &Map<String, Value>, place: &str, into: &mut Conversed) -> Answer<
     }
 }
 
-/// A text, or a list of parts that are text, as one.
+/// Parses a text, or a list of text parts, and concatenates them.
 pub(crate) fn text(content: &Value, place: &str) -> Answer<String> {
     let texts = said(content, place)?.into_iter().map(|piece| piece.into_text(place));
     texts.collect::<Answer<Vec<String>>>().map(|texts| texts.concat())
 }
 
-/// A text, or a list of parts.
+/// Parses a text, or a list of parts.
 pub(crate) fn said(content: &Value, place: &str) -> Answer<Vec<Content>> {
     match content {
         Value::String(text) => Ok(vec![Content::Text(text.clone())]),
@@ -68,7 +68,7 @@ pub(crate) fn said(content: &Value, place: &str) -> Answer<Vec<Content>> {
     }
 }
 
-/// A part of either API: Chat Completions say `image_url` and `file`, Responses `input_image` and `input_file`.
+/// Parses a part. Chat Completions has `image_url` and `file`, Responses has `input_image` and `input_file`.
 fn piece(part: &Value, place: &str) -> Answer<Content> {
     let kind = part["type"].as_str().unwrap_or_default();
     let member = |of: &Value, name: &str| of[name].as_str().map(ToOwned::to_owned);

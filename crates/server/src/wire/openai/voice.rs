@@ -1,7 +1,8 @@
-//! The events of a response.
+//! The stream events of a response.
 //!
-//! Their numbers grow, and each covers the text that was told up to it: a reader that comes back with the number of its last event
-//! goes on behind it if what it has is how the answer begins, and is told so if it is not (R5.5).
+//! The numbers of events increase, and each contains a checksum of the text up to it. A reader that
+//! reconnects with the number of its last event continues after it. If its text differs from the start of the
+//! answer, it gets an error.
 use super::object::{Asked, part};
 use crate::wire::gather::{Gathered, Item};
 use crate::wire::refusal::{Answer, Complaint};
@@ -11,17 +12,18 @@ use crate::wire::told::{How, Told, What};
 use outlast_vocab::Error;
 use serde_json::{Value, json};
 
-/// Bits of a number that cover the text. The rest counts, within what JSON can say exactly.
+/// The bits of a number that hold the checksum of the text. The rest count events, within the integers that
+/// JSON represents exactly.
 const COVER: u32 = 20;
 
-/// Says what is told of a leg as events of the Responses API.
+/// Converts the events of a segment to events of the Responses API.
 pub(crate) struct Events {
     asked: Asked,
     gathered: Gathered,
     numbers: Numbers,
 }
 
-/// Numbers events and leaves those away that the reader has.
+/// Numbers events and drops those that the reader already has.
 struct Numbers {
     next: u64,
     cover: u64,
@@ -29,9 +31,10 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// The number of the next event; none if the reader has it.
+    /// Returns the number of the next event, or `None` if the reader already has it. Fails if the reader got
+    /// other text.
     fn number(&mut self, text: Option<&str>) -> Result<Option<u64>, ()> {
-        // FNV-1a: no secret, only the sign of a text that went another way.
+        // FNV-1a. It needs no secret: it only detects text that took another course.
         for byte in text.unwrap_or_default().bytes() {
             self.cover = (self.cover ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
@@ -44,14 +47,14 @@ impl Numbers {
         }
     }
 
-    /// Nothing was told, nothing is covered.
+    /// Returns the checksum of the text so far. It is 0 if there was no text.
     fn sign(&self) -> u64 {
         (self.cover ^ (self.cover >> 32) ^ (self.cover >> COVER)) & ((1 << COVER) - 1)
     }
 }
 
 impl Events {
-    /// Those of this response, behind the one with this number.
+    /// Creates the events of this response, after the one with the number `after`.
     pub(crate) fn new(asked: Asked, after: Option<u64>) -> Self {
         Self { asked, gathered: Gathered::default(), numbers: Numbers { next: 0, cover: 0, after } }
     }
@@ -159,7 +162,7 @@ impl Voice for Events {
             What::Over(over) => {
                 let event = match over.how {
                     How::Answered | How::ForClient => "response.completed",
-                    // The wire has no event of its own for what was cancelled; the response says that it was.
+                    // The API has no event for cancellation. The response itself has the status.
                     How::Refused | How::Length | How::Cancelled => "response.incomplete",
                     How::Failed(_) => "response.failed",
                 };

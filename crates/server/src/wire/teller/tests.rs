@@ -1,4 +1,4 @@
-//! What is told of turns, from journals that are written by hand.
+//! Segment events of turns, from handwritten journals.
 use super::*;
 use outlast_vocab::Hash;
 use outlast_vocab::effect::{StopReason, ToolBatch};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 const TURN: TurnId = TurnId::from_u128(1);
 
-/// Events of a turn, as a test writes them.
+/// Builds the events of a turn.
 #[derive(Default)]
 struct Journal {
     seq: u64,
@@ -55,7 +55,7 @@ impl Journal {
         self.fact(Fact::Performed(Performed::new(ReplayKey::turn(0).model(call), command, outcome)))
     }
 
-    /// A reply for which the model had not enough tokens.
+    /// A reply that the token limit cut off.
     fn short_reply(self, call: u32, text: &str) -> Self {
         let mut journal = self.reply(call, text, &[]);
         let Some(Event::Durable(record)) = journal.events.last_mut() else { unreachable!("it was written") };
@@ -104,7 +104,7 @@ impl Journal {
         Ok(told)
     }
 
-    /// The same without what happened live.
+    /// Removes the live events.
     fn durable(mut self) -> Self {
         self.events.retain(|event| matches!(event, Event::Durable(_)));
         self

@@ -1,4 +1,4 @@
-//! Names and what they stand for: one look-up, all answers checked, the connection goes where was checked.
+//! Name resolution: one lookup, all addresses checked, and the connection goes to a checked address.
 use super::stage::{Names, Server, egress, get, line, ok};
 use expect_test::expect;
 use std::io::Read;
@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::process::Command;
 
 #[test]
-fn a_name_that_turns_bad_after_the_check_is_not_looked_up_again_s14() {
+fn a_name_that_turns_bad_after_the_check_is_not_looked_up_again() {
     let good = Server::says(ok("good"));
     let bad = Server::at(&format!("127.0.0.2:{}", good.port()), {
         let answer = ok("bad");
@@ -18,7 +18,7 @@ fn a_name_that_turns_bad_after_the_check_is_not_looked_up_again_s14() {
     assert_eq!(line(&got), "200 good\n");
     assert_eq!(names.asked(), ["flip.test"]);
     assert_eq!(bad.asked(), [""; 0]);
-    // The name is kept in the request.
+    // The request keeps the name.
     assert!(
         good.asked()[0].contains(&format!("\r\nhost: flip.test:{}\r\n", good.port())),
         "{:?}",
@@ -27,7 +27,7 @@ fn a_name_that_turns_bad_after_the_check_is_not_looked_up_again_s14() {
 }
 
 #[test]
-fn a_name_that_stands_for_anything_but_public_addresses_is_denied_s15() {
+fn a_name_that_stands_for_anything_but_public_addresses_is_denied() {
     let names = Names::of(&[
         ("public.test", &["10.0.0.1"]),
         ("mixed.test", &["93.184.216.34 10.0.0.1"]),
@@ -110,7 +110,7 @@ fn tls_is_asked_for_under_the_name_and_not_the_address() {
 }
 
 #[test]
-fn proxies_of_the_environment_do_not_exist_s17() {
+fn proxies_of_the_environment_do_not_exist() {
     const CHILD: &str = "OUTLAST_TEST_BEHIND_PROXY";
     if let Ok(port) = std::env::var(CHILD) {
         let names = Names::of(&[("direct.test", &["127.0.0.1"])]);
@@ -121,7 +121,7 @@ fn proxies_of_the_environment_do_not_exist_s17() {
     let (direct, proxy) = (Server::says(ok("direct")), Server::says(ok("proxy")));
     let proxy_url = format!("http://{}", proxy.address);
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "egress::tests::places::proxies_of_the_environment_do_not_exist_s17"]);
+    child.args(["--exact", "egress::tests::places::proxies_of_the_environment_do_not_exist"]);
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
         child.env(name, &proxy_url);
     }

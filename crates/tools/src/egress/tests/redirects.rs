@@ -1,4 +1,4 @@
-//! Redirects: each is a new decision.
+//! Each redirect is checked like a new URL.
 use super::super::Rules;
 use super::stage::{Names, Server, egress, get, get_with, line, moved, ok};
 use expect_test::expect;
@@ -7,7 +7,7 @@ use std::io::Write;
 use url::Url;
 
 #[test]
-fn a_redirect_into_the_private_is_denied_s16() {
+fn a_redirect_into_the_private_is_denied() {
     let inside = Server::says(ok("secret"));
     let places = [
         "http://10.0.0.1/".to_owned(),
@@ -49,7 +49,7 @@ fn a_redirect_into_the_private_is_denied_s16() {
 }
 
 #[test]
-fn a_redirect_does_not_leave_encryption_s16() {
+fn a_redirect_does_not_leave_encryption() {
     let from = Url::parse("https://example.com/a/b").unwrap();
     let places =
         ["http://example.com/", "https://example.org/x", "/c", "c", "?d", "//example.net", "http:/e"];
@@ -69,7 +69,7 @@ fn a_redirect_does_not_leave_encryption_s16() {
 }
 
 #[test]
-fn more_than_five_redirects_are_not_followed_s16() {
+fn more_than_five_redirects_are_not_followed() {
     let server = Server::start(|request, stream| {
         let number: u32 = request[5..].split(' ').next().unwrap().parse().unwrap();
         let answer = if number == 0 { ok("there") } else { moved(&format!("/{}", number - 1)) };
@@ -88,7 +88,7 @@ fn more_than_five_redirects_are_not_followed_s16() {
 }
 
 #[test]
-fn credentials_stay_with_the_host_they_were_given_for_s16() {
+fn credentials_stay_with_the_host_they_were_given_for() {
     let second = Server::says(ok("end"));
     let to_second = moved(&format!("http://second.test:{}/", second.port()));
     let first = Server::start(move |request, stream| {

@@ -1,4 +1,4 @@
-//! What comes back is bounded, whatever the other side does.
+//! Responses are bounded, even from a malicious server.
 use super::super::{Caps, Fetched};
 use super::stage::{Names, Server, capped, get, line};
 use expect_test::expect;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-/// Small bounds, so that the tests are quick.
+/// Small limits, so that the tests are quick.
 const CAPS: Caps = Caps {
     bytes: 64 << 10,
     ratio: 20,
@@ -70,7 +70,7 @@ fn an_encoded_answer_is_decoded() {
 }
 
 #[test]
-fn a_bomb_is_cut_while_it_grows_s19() {
+fn a_bomb_is_cut_while_it_grows() {
     // A hundred megabytes in a hundred kilobytes.
     let bomb = gzip(&vec![0; 100 << 20]);
     assert!(bomb.len() < 128 << 10, "{}", bomb.len());
@@ -78,13 +78,13 @@ fn a_bomb_is_cut_while_it_grows_s19() {
         shown(&Server::says(encoded("gzip", &bomb[..1_500]))),
         "limit.exceeded: decoded_ratio is limited to 20, but 1500 bytes became 65536 already\n"
     );
-    // With so many bytes that the ratio is in order, the size ends it.
+    // With enough received bytes the ratio is fine, and the size limit applies.
     let fetched = got(&Server::says(encoded("gzip", &bomb))).unwrap();
     assert_eq!((fetched.body.len(), fetched.cut), (CAPS.bytes, true));
 }
 
 #[test]
-fn an_answer_without_end_is_cut_at_the_bound_s19() {
+fn an_answer_without_end_is_cut_at_the_bound() {
     let sent = Arc::new(AtomicUsize::new(0));
     let counted = sent.clone();
     let server = Server::start(move |_, stream| {
@@ -98,12 +98,12 @@ fn an_answer_without_end_is_cut_at_the_bound_s19() {
     });
     let fetched = got(&server).unwrap();
     assert_eq!((fetched.body.len(), fetched.cut), (CAPS.bytes, true));
-    // What lies in the buffers of the system was sent and not read.
+    // Bytes in the system's buffers were sent but not read.
     assert!(sent.load(SeqCst) < 16 << 20, "{} bytes were taken", sent.load(SeqCst));
 }
 
 #[test]
-fn a_length_that_is_announced_is_not_made_room_for_s19() {
+fn a_length_that_is_announced_is_not_made_room_for() {
     let server = Server::says(b"HTTP/1.1 200 OK\r\ncontent-length: 10737418240\r\n\r\nfirst".to_vec());
     assert_eq!(
         shown(&server),
@@ -112,7 +112,7 @@ fn a_length_that_is_announced_is_not_made_room_for_s19() {
 }
 
 #[test]
-fn a_slow_answer_is_given_up_s19() {
+fn a_slow_answer_is_given_up() {
     fn drip(stream: &mut TcpStream, pause: Duration) {
         let mut sent = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n");
         while sent.is_ok() {

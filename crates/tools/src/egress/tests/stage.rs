@@ -1,4 +1,4 @@
-//! Servers that play what they are told, and names that stand for what they are told.
+//! Scripted servers and scripted name resolution.
 use super::super::{Caps, Egress, Fetched, HostRule, Lookup, Rules};
 use outlast_ports::Answer;
 use outlast_vocab::{Error, Kind};
@@ -9,14 +9,14 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// A server on a free port. Its threads end with the connections that they serve.
+/// A server on a free port. Its threads end with their connections.
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
-    /// Answers every request, given as text, by writing to the connection.
+    /// Starts a server. The function receives each request as text and writes the response to the connection.
     pub(super) fn start(play: impl Fn(&str, &mut TcpStream) + Send + Sync + 'static) -> Self {
         Self::at("127.0.0.1:0", play)
     }
@@ -39,7 +39,7 @@ impl Server {
         Self { address, asked }
     }
 
-    /// A server that answers every request with these bytes.
+    /// Starts a server that answers every request with these bytes.
     pub(super) fn says(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::start(move |_, stream| drop(stream.write_all(&answer)))
@@ -49,7 +49,7 @@ impl Server {
         self.address.port()
     }
 
-    /// The requests so far.
+    /// Returns the requests received so far.
     pub(super) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
@@ -67,18 +67,18 @@ fn request(stream: &mut TcpStream) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// An answer with this body.
+/// Returns a response with this body.
 pub(super) fn ok(body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n{body}", body.len())
         .into()
 }
 
-/// An answer that leads elsewhere.
+/// Returns a redirect.
 pub(super) fn moved(to: &str) -> Vec<u8> {
     format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n").into()
 }
 
-/// Names, each with what it stands for at its first look-up, its second, and so on; the last stays.
+/// Names with the addresses of their first lookup, second lookup, and so on. The last addresses repeat.
 #[derive(Default)]
 pub(super) struct Names {
     addresses: BTreeMap<&'static str, Vec<Vec<IpAddr>>>,
@@ -92,7 +92,7 @@ impl Names {
         Arc::new(Self { addresses: addresses.collect(), asked: Mutex::default() })
     }
 
-    /// The names that were looked up so far.
+    /// Returns the names looked up so far.
     pub(super) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
@@ -110,7 +110,7 @@ impl Lookup for Names {
     }
 }
 
-/// A way out that may reach these, although they are on this machine.
+/// Creates a client that may reach these hosts although they are local.
 pub(super) fn egress(names: &Arc<Names>, private: &[String]) -> Egress {
     capped(names, private, Caps::default())
 }
@@ -120,7 +120,7 @@ pub(super) fn capped(names: &Arc<Names>, private: &[String], caps: Caps) -> Egre
     Egress::with(Rules::public().and_private(private).unwrap(), caps, names.clone()).unwrap()
 }
 
-/// Gets a URL without headers.
+/// Sends a GET request without headers.
 pub(super) fn get(egress: &Egress, url: &str) -> Result<Fetched, Error> {
     get_with(egress, url, HeaderMap::new())
 }
@@ -130,7 +130,7 @@ pub(super) fn get_with(egress: &Egress, url: &str, headers: HeaderMap) -> Result
     runtime.block_on(egress.get(url, headers))
 }
 
-/// What came, in a line.
+/// Formats a result as one line.
 pub(super) fn line(got: &Result<Fetched, Error>) -> String {
     match got {
         Ok(fetched) => format!("{} {}\n", fetched.status, String::from_utf8_lossy(&fetched.body)),

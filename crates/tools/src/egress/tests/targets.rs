@@ -1,4 +1,4 @@
-//! What a URL means, and whether it may be asked for, before anything is looked up.
+//! Parses and checks URLs, without name resolution.
 use super::super::{HostRule, Network, Rules, Scope};
 use expect_test::{Expect, expect};
 
@@ -14,7 +14,7 @@ fn hosts(names: &[&str]) -> Vec<HostRule> {
     names.iter().map(|name| name.parse().unwrap()).collect()
 }
 
-/// Where addresses belong, with both ends of every network.
+/// The expected classes of addresses, with both ends of every network.
 const ADDRESSES: &str = "\
 0.0.0.0 is nobody's
 0.0.0.1 is nobody's
@@ -107,7 +107,7 @@ ff02::1 is for many at once
 ";
 
 #[test]
-fn nothing_but_public_addresses_is_reached_s12() {
+fn nothing_but_public_addresses_is_reached() {
     for line in ADDRESSES.lines() {
         let (address, expected) = line.split_once(" is ").unwrap();
         let scope = Scope::of(address.parse().unwrap());
@@ -119,7 +119,7 @@ fn nothing_but_public_addresses_is_reached_s12() {
 }
 
 #[test]
-fn an_address_is_the_same_in_every_spelling_s13() {
+fn an_address_is_the_same_in_every_spelling() {
     check(
         &Rules::public(),
         &[

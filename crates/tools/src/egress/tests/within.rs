@@ -1,4 +1,4 @@
-//! The network of an agent narrows every way out (R10.1).
+//! The network access of an agent restricts every client.
 use crate::egress::{HostRule, Rules};
 use expect_test::expect;
 use outlast_vocab::overlay::Reach;

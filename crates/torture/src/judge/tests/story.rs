@@ -1,4 +1,4 @@
-//! A made-up journal in which everything happens that may, and the witness and the ledger that fit it.
+//! A made-up journal in which everything allowed happens, with a matching witness and ledger.
 use super::*;
 use crate::worker::Receipt;
 use outlast::store::SessionView;
@@ -21,10 +21,10 @@ pub(super) const MAIN: TurnId = TurnId::from_u128(1);
 pub(super) const JOINED: TurnId = TurnId::from_u128(2);
 /// A turn that was stopped.
 pub(super) const STOPPED: TurnId = TurnId::from_u128(3);
-/// A turn whose question nobody answers.
+/// A turn whose question is never answered.
 pub(super) const UNANSWERED: TurnId = TurnId::from_u128(4);
 
-/// A session while it is made up.
+/// A session under construction.
 pub(super) struct Story {
     pub(super) view: SessionView,
     pub(super) records: Vec<Record>,
@@ -84,7 +84,7 @@ impl Story {
         self.add(turn, Fact::Started(Started { kernel: 1, package, head, parent: None, labels: None }));
     }
 
-    /// Asks for these tools together.
+    /// Adds a batch of tool calls.
     pub(super) fn ask(&mut self, turn: TurnId, calls: &[PreparedCall]) -> Seq {
         let calls = calls.iter().cloned().map(BatchCall::Run).collect();
         self.add(turn, Fact::Asked(Asked { key: batch(), command: ToolBatch { calls }.into() }))
@@ -150,7 +150,7 @@ pub(super) fn performed(key: ReplayKey, command: impl Into<Command>, outcome: im
     Fact::Performed(Performed::new(key, command, outcome))
 }
 
-/// The calls of the turn that does everything.
+/// Returns the calls of the turn that does everything.
 pub(super) fn calls() -> [PreparedCall; 6] {
     [
         call(11, "pay", EffectClass::AtMostOnce),
@@ -162,7 +162,7 @@ pub(super) fn calls() -> [PreparedCall; 6] {
     ]
 }
 
-/// A session in which everything happens that may.
+/// Returns a session in which everything allowed happens.
 pub(super) fn busy() -> Story {
     let mut story = Story::new(91, SessionState::Idle);
     story.accept(MAIN, "k1");
@@ -204,7 +204,7 @@ pub(super) fn busy() -> Story {
     story
 }
 
-/// A session whose only turn waits for somebody who never comes.
+/// Returns a session whose only turn waits for an answer that never comes.
 pub(super) fn patient() -> Story {
     let mut story = Story::new(92, SessionState::Parked);
     story.accept(UNANSWERED, "k4");
@@ -223,7 +223,7 @@ pub(super) fn receipt(turn: TurnId, key: &str, seq: u64) -> Entry {
     Entry::Accepted(Receipt { key: key.into(), turn: turn.to_string(), seq, hash })
 }
 
-/// What is known when every promise was kept.
+/// Returns the evidence if every promise was kept.
 pub(super) fn kept() -> Evidence {
     let [pay, _, walk, ask, count, lost_pay] = calls();
     Evidence {

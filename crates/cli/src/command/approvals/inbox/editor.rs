@@ -1,4 +1,4 @@
-//! Arguments in somebody's own editor.
+//! Edits the arguments of a call in the user's editor.
 use outlast::clock::{Clock, Entropy};
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::{Error, Kind, SessionId};
@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What somebody made of these arguments; nothing if they left them as they are.
+/// Opens the arguments in an editor. Returns the edited version, or `None` if nothing changed.
 pub(super) fn edit(arguments: &Value) -> Result<Option<Value>, Error> {
     let file = Draft::new(arguments)?;
     let mut named = ["VISUAL", "EDITOR"].into_iter().filter_map(|name| env::var(name).ok());
@@ -39,7 +39,7 @@ fn read(path: &Path) -> Result<Value, Error> {
     })
 }
 
-/// A file with arguments that only its owner can read. It is gone with this.
+/// A temporary file with arguments that only its owner can read. Dropping it deletes the file.
 struct Draft(PathBuf);
 
 impl Draft {
@@ -63,7 +63,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // It may be gone already; that is what is wanted.
+        // The file may already be gone.
         let _ = fs::remove_file(&self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! How the inbox looks.
+//! Draws the inbox.
 use super::super::shown;
 use super::{Costs, Mode, State, plain};
 use crate::words;
@@ -27,7 +27,6 @@ q  leave
 
 Any key closes this.";
 
-/// Draws everything.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State, by: &str) {
     let [top, middle, told, keys] = Layout::vertical([
         Constraint::Length(1),
@@ -78,7 +77,7 @@ fn detail(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_widget(shown.block(Block::bordered().title(title)), area);
 }
 
-/// Everything that somebody needs to decide it, the arguments first.
+/// Returns all details that the decision needs, arguments first.
 fn text_of(question: &Pending, costs: Option<&Costs>) -> Text<'static> {
     let Pending { session, turn, tool, arguments, original, since, until, .. } = question;
     let mut lines = vec![entry("tool", tool.as_str()), entry("arguments", &canon::to_string(arguments))];
