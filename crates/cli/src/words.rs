@@ -136,7 +136,8 @@ pub(crate) fn wait(turn: TurnId, key: &str, wait: &Wait) -> String {
     }
     if wait.kind == WaitKind::Provider {
         let name = wait.key.awaited_provider().map(|name| format!(" `{name}`")).unwrap_or_default();
-        return format!("waits for its model provider{name}{until}\n  now: outlast retry {turn}");
+        let next = until.replace(" until ", "; next attempt at ");
+        return format!("waits for its model provider{name}{next}\n  now: outlast retry {turn}");
     }
     if wait.kind == WaitKind::Approval {
         let id = question_id(turn, &wait.key);

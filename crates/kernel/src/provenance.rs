@@ -704,7 +704,7 @@ mod tests {
             });
             let is_injected = sinks_of != 0 || !leaves.into_iter().all(whole);
             // A name that a closed schema does not allow is refused before any policy decides.
-            prop_assert!(!(passes && is_injected) || form == 4 && sinks_of == 0, "{arguments} after {user}: {found}");
+            prop_assert!(!(passes && is_injected) || form == 4 && [0, 3].contains(&sinks_of), "{arguments} after {user}: {found}");
             if sinks_of == 0 && !is_injected && form < 3 {
                 prop_assert!(passes, "{arguments} after {user}: {found}");
             }

@@ -284,7 +284,7 @@ impl<'a> Original<'a> {
                 None => return self.again_if_safe(key, call),
             },
             (Some(ToolOutcome::Done(ToolResult::Err(failure))), _)
-                if !was_read && self.is_no_answer(call, claim, &failure) =>
+                if !was_read && self.is_no_answer(key, call, claim, &failure) =>
             {
                 return self.again_if_safe(key, call);
             }
@@ -294,13 +294,22 @@ impl<'a> Original<'a> {
     }
 
     /// Returns whether an error says only that the turn ended before the call was done.
-    fn is_no_answer(&self, call: &PreparedCall, claim: Option<ClaimRef>, failure: &Failure) -> bool {
+    fn is_no_answer(
+        &self,
+        key: &ReplayKey,
+        call: &PreparedCall,
+        claim: Option<ClaimRef>,
+        failure: &Failure,
+    ) -> bool {
         let may_repeat = call.class.may_repeat();
+        let never_ran = || !self.history.has_waited_within(key) && self.steps(key).next().is_none();
         match failure.code {
             // Only calls that did not happen have this error. Older journals use `ToolCancelled` also for
             // calls that never started, and a tool that was stopped may return it after it acted.
             Kind::ToolInterrupted => true,
-            Kind::ToolCancelled | Kind::BudgetExceeded | Kind::PolicyInterrupted => may_repeat,
+            // A tool that ran does not return this error.
+            Kind::BudgetExceeded => may_repeat || never_ran(),
+            Kind::ToolCancelled | Kind::PolicyInterrupted => may_repeat,
             _ => {
                 let answered = claim.and_then(|claim| self.answered(claim));
                 may_repeat && self.cancelled.is_some() && answered > self.cancelled

@@ -335,15 +335,18 @@ impl<'a> Asking<'a> {
         'a: 'r,
     {
         let World { health, limits, clock, .. } = self.world;
+        let now = clock.now();
+        // A turn that may not wait any longer calls the provider once more before it fails.
+        let is_last = self.past.down_since.unwrap_or(now).after(self.patience) <= now;
         let request = CallRequest {
             provider: provider_of(&request.call.model),
             model: &request.call.model,
             session: self.caller.session,
             waited: self.past.provider_waits,
-            is_due: self.past.forced || self.past.recovered,
+            is_due: self.past.forced || self.past.recovered || is_last,
         };
-        match health.admit(request, limits, clock.now()) {
-            Err(blocked) if self.tier == Tier::Durable => Err(blocked),
+        match health.admit(request, limits, now) {
+            Err(blocked) if self.tier == Tier::Durable && !is_last => Err(blocked),
             permit => Ok(permit.ok()),
         }
     }

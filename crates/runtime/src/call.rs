@@ -102,8 +102,8 @@ async fn attempts(
             Err(error) if error.kind() == Kind::JournalDiverged => {
                 return Err(error.at(At { call: Some(id), ..turn.at_effect(&scope.key) }));
             }
-            // `ToolInterrupted` means that the call did not happen. A tool that ran cannot claim that.
-            Err(error) if error.kind() == Kind::ToolInterrupted => {
+            // These errors mean that the call did not happen. A tool that ran cannot claim that.
+            Err(error) if matches!(error.kind(), Kind::ToolInterrupted | Kind::BudgetExceeded) => {
                 Error::new(Kind::ToolFailed, error.detail())
             }
             Err(error) => error,

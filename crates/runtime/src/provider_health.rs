@@ -112,7 +112,8 @@ impl ProviderHealth {
     ) -> Result<Permit<'a>, Blocked> {
         let mut providers = self.lock();
         let state = providers.entry(request.provider.to_owned()).or_default();
-        if request.waited > 0 && !state.has_answered && state.outage.is_none() {
+        let waited_elsewhere = request.waited > 0 && !state.failed_sessions.contains(&request.session);
+        if waited_elsewhere && !state.has_answered && state.outage.is_none() {
             // The turn waited in an earlier process, perhaps with many others, so its call is the probe.
             state.outage = Some(Outage::begin(request.model, request.waited, now));
         }
@@ -414,6 +415,16 @@ mod tests {
         assert!(provider.admit_as(waited(2), 0).is_err());
         // The pauses continue to grow from where they were.
         assert_eq!(provider.fail(probe, 0), Some(16_100));
+    }
+
+    #[test]
+    fn one_session_alone_makes_no_outage() {
+        let provider = Provider::new();
+        for waited in 0..5 {
+            let permit = provider.admit_as(CallRequest { waited, ..provider.request(1) }, 0).unwrap();
+            assert_eq!(provider.fail(permit, 0), None);
+        }
+        assert!(provider.health.outages().is_empty());
     }
 
     #[test]

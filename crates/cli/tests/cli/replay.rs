@@ -26,6 +26,20 @@ fn recorded() -> Place {
 }
 
 #[test]
+fn signed_import_is_retryable() {
+    let place = Place::with_script("error model.rejected no");
+    assert!(!place.output(&["run", "go", "--session", "z", "--script", "script.txt"]).status.success());
+    assert!(place.output(&["sessions", "export", "z", "-o", "z.jsonl"]).status.success());
+    assert!(place.output(&["sessions", "delete", "z", "--yes"]).status.success());
+    assert!(place.output(&["sessions", "import", "z.jsonl"]).status.success());
+    let file = std::fs::read_to_string(place.path().join("z.jsonl")).unwrap();
+    let turn = &file[file.find("trn_").unwrap()..][..36];
+    place.set_script("say Here.");
+    let retried = place.output(&["retry", turn, "--script", "script.txt"]);
+    assert!(place.show(&retried).contains("Here."), "{}", place.show(&retried));
+}
+
+#[test]
 fn exports_are_private() {
     use std::os::unix::fs::PermissionsExt;
     let place = recorded();

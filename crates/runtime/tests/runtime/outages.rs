@@ -377,6 +377,22 @@ async fn fallback_that_rejects_the_call_does_not_end_the_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn impatient_turn_calls_its_provider_before_it_fails() {
+    let provider = Flaky::down_for(6 * HOUR);
+    let life = start(&provider, Limits::default()).await;
+    for session in [1, 2] {
+        life.runtime.submit(in_session(session)).await.unwrap();
+    }
+    // The next probe is up to an hour away when the provider comes back.
+    tokio::time::sleep(5 * HOUR).await;
+    provider.set(0, Duration::ZERO, Kind::ModelUnavailable);
+    let overlay = Overlay { provider_wait_s: Some(0), ..Overlay::default() };
+    let impatient = Input { overlays: vec![overlay], ..in_session(3) };
+    let turn = life.runtime.submit(impatient).await.unwrap().turn;
+    assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("one/big answers")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn time_spent_stuck_does_not_count_as_patience() {
     let provider = Flaky::down_for(HOUR);
     provider.set(0, 1_000 * HOUR, Kind::ModelUnauthorized);

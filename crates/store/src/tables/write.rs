@@ -71,7 +71,7 @@ impl Rows for Tables<'_> {
         self.run(
             "UPDATE sessions SET updated = ?2, state = ?3, fence = ?4, worker = ?5, lease_until = ?6, wake_at = ?7,
              last_seq = ?8, last_hash = ?9, turns = ?10, active = ?11, queued = ?12, deaths = ?13, cost = ?14,
-             deaths_alone = ?15, trial = ?16, last_turn = ?17, last_end = ?18 WHERE no = ?1",
+             deaths_alone = ?15, trial = ?16, last_turn = ?17, last_end = ?18, foreign_seq = ?19 WHERE no = ?1",
             params![
                 row.no.0,
                 whole(row.updated.0),
@@ -91,6 +91,7 @@ impl Rows for Tables<'_> {
                 column::trial(row.guard.trial),
                 row.last_ended.map(|last| last.turn.0),
                 row.last_ended.map(|last| last.end.name()),
+                whole(row.foreign.0),
             ],
         )?;
         self.hold(|held| held.put_session(row));
