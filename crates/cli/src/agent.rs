@@ -49,29 +49,30 @@ const REHEARSED: [&str; 2] = [RULES, "rehearsal/obedient"];
 /// The agent of a command that drives turns.
 #[derive(Args, Clone)]
 pub(crate) struct Agent {
-    /// The agent: its name in the configuration or in the database, or a TOML file; an assistant with the built-in tools without it
+    /// Agent to use: a name in the configuration or the database, or a TOML file; default: an assistant with the
+    /// built-in tools
     #[arg(id = "agent", long, value_name = "NAME|FILE", conflicts_with = "files")]
     who: Option<String>,
     #[command(flatten)]
     pub(crate) play: Play,
 }
 
-/// What else is said of the agent.
+/// Other settings of the agent.
 #[derive(Args, Clone)]
 pub(crate) struct Play {
-    /// A layer over the agent, as a TOML file with the fields of an agent
+    /// TOML file with an overlay for the agent, with the fields of an agent
     #[arg(long, value_name = "FILE", requires = "agent")]
     overlay: Option<PathBuf>,
-    /// The model that answers, like `openai/gpt-5`; the script's own, the agent's, or `rehearsal/agent`
+    /// Model to use, like `openai/gpt-5`; default: the model of the script, of the agent, or `rehearsal/agent`
     #[arg(long, value_name = "NAME")]
     model: Option<ModelName>,
-    /// How long turns wait for a model provider that is down before they fail; the agent's own time, or 86400
+    /// How long turns wait for a model provider that is down before they fail; default: the agent's setting, or 86400
     #[arg(long, value_name = "SECONDS")]
     provider_wait: Option<u32>,
-    /// Let the rehearsal model play this script
+    /// Script for the rehearsal model
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// The directory that file tools may see
+    /// Directory that file tools may access
     #[arg(long, value_name = "DIR", default_value = ".")]
     files: PathBuf,
     #[command(flatten)]

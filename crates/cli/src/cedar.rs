@@ -6,16 +6,16 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// Cedar policies, which decide beside the rules of every agent. Paths are from where the file is.
+/// Cedar policies, evaluated in addition to the rules of every agent. Paths are relative to this file.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[cedar]")]
 pub(crate) struct CedarTable {
-    /// The policies.
+    /// The file with the policies.
     policies: PathBuf,
-    /// What they know of principals and resources, as JSON.
+    /// The file with principals and resources, as JSON.
     entities: Option<PathBuf>,
-    /// A schema that policies and requests are held against.
+    /// A schema that policies and requests must match.
     schema: Option<PathBuf>,
 }
 

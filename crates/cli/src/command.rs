@@ -48,80 +48,83 @@ use std::future::Future;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What the binary can do.
+/// The commands of the binary.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Show what this is for: a turn whose process is killed again and again, and nothing happens twice
+    /// Run a demo: the process of a turn is killed repeatedly, and nothing happens twice
     Demo(demo::Demo),
     /// Send one input and stream the answer
     Run(run::Run),
-    /// Talk in the terminal
+    /// Chat with an agent in the terminal
     Chat(chat::Chat),
-    /// List and show agents, say how two differ, find mistakes, and import AGENTS.md and Agent Skills
+    /// List, show, compare, validate and delete agents; import AGENTS.md and Agent Skills
     Agents(agents::Agents),
     /// Check a configuration, or print its schema
     Config(config::Config),
     /// List, show, fork, rewind, delete, export or import sessions
     Sessions(sessions::Sessions),
-    /// Find messages by their words
+    /// Search messages by words
     Search(search::Search),
-    /// Print what happened in a session
+    /// Print the events of a session
     Events(events::Told),
-    /// Show what a model would be shown of a session, and what each part takes
+    /// Show the context that a model would receive for a session, and the tokens of each part
     Context(context::Context),
-    /// List what a session has attached, or save it
+    /// List the attachments of a session, or save one
     Attachments(attachments::Attachments),
-    /// Finish a call or an event that a turn waits for
+    /// Complete a call or an event that a turn waits for
     Resolve(resolve::Resolve),
-    /// Ask a turn to stop
+    /// Cancel a turn
     Cancel(cancel::Cancel),
     Approvals(approvals::Approvals),
     Budgets(budgets::Budgets),
     Rates(rates::Rates),
     Cost(cost::Cost),
-    /// Let a stuck turn try again
+    /// Retry a turn that is stuck, waits for a model provider, or has ended without an answer
+    ///
+    /// A turn that is stuck or waits for its provider continues at once. A turn that failed, was cancelled, was
+    /// sealed or ran out of budget is retried as a new turn with the same input and agent.
     Retry(retry::Retry),
-    /// Drive whatever is unfinished
+    /// Run unfinished turns
     Work(work::Work),
-    /// Serve the HTTP API, and drive whatever is unfinished
+    /// Serve the HTTP API, and run unfinished turns
     Serve(serve::Serve),
-    /// Say why a session or a turn does not move: what it waits for, since when, and what moves it
+    /// Explain why a session or a turn does not continue: what it waits for, since when, and how to resolve it
     Why(why::Why),
     /// Show running sessions live
     Watch(watch::Watch),
-    /// List calls whose outcome nobody knows, and say how they went
+    /// List calls with an unknown outcome, and settle them
     Unknown(unknown::Unknown),
-    /// List where outputs go, what waits and what was given up, and try that again
+    /// List sinks with their pending and dead deliveries, test a sink, and retry deliveries
     Sinks(sinks::Sinks),
-    /// List organisations, or make one
+    /// List organisations, or create one
     Orgs(orgs::Orgs),
-    /// List, make, check and revoke the API keys of an organisation
+    /// List, create, check and revoke the API keys of an organisation
     Keys(keys::Keys),
-    /// Print who did what: stopped turns, approved, settled, deleted, made keys
+    /// Print the audit log: who cancelled turns, decided approvals, settled calls, deleted, or created keys
     Audit(audit::Audit),
-    /// Recompute the hash chain of sessions
+    /// Recompute and check the hash chains of sessions
     Verify(verify::Verify),
-    /// Replay recorded sessions without anything outside, as a regression test
+    /// Replay recorded sessions offline, as a regression test
     Replay(replay::Replay),
     /// Run recorded sessions again with another model, prompt or tool set, and compare
     Rerun(rerun::Rerun),
-    /// Try an agent: play a script, kill it at every effect, and see what does not hold
+    /// Test an agent with a script, optionally with a crash at every effect, and check the results
     Test(test::Test),
-    /// Add, list, test and accept the MCP servers of an agent; read their resources and prompts
+    /// Add, list, test and accept the MCP servers of an agent; read their resources and prompts; serve agents over MCP
     Mcp(mcp::Mcp),
-    /// List the providers of models, and whether each answers
+    /// List the model providers, and whether each answers
     Models(models::Models),
-    /// List the tools of an agent, show one, or say what a call would do
+    /// List the tools of an agent, show one, or preview a call
     Tools(tools::Tools),
     /// Explain an error code
     Explain(explain::Explain),
-    /// Look at the database, the disk and the workers, and say what is wrong
+    /// Check the database, the disk and the workers, and report problems
     Doctor(doctor::Doctor),
-    /// Print what a shell needs to complete commands and flags
+    /// Print a completion script for a shell
     Completions(completions::Completions),
-    /// Print the page of the manual, or write one for every command
+    /// Print the manual page, or write one for every command
     Man(man::Man),
-    /// Be the process that is tortured
+    /// Run the worker process of a torture test
     #[cfg(unix)]
     #[command(hide = true)]
     TortureWorker(torture::TortureWorker),

@@ -18,19 +18,20 @@ use std::env;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Which database or server, whose part of it, what an acknowledged write of this process survives, and how it is printed.
+/// Global flags: the database or server, the organisation, durability, and the output format.
 #[derive(Args)]
 pub(crate) struct Data {
-    /// Ask this server instead of a file: `https://agents.example.com`. Its API key is `$OUTLAST_KEY`, or in `--key-file`
+    /// Use this server instead of a database file: `https://agents.example.com`. The API key comes from `$OUTLAST_KEY`
+    /// or `--key-file`
     #[arg(long, global = true, env = "OUTLAST_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
-    /// The file with the API key for the server
+    /// File with the API key for the server
     #[arg(long, global = true, env = "OUTLAST_KEY_FILE", value_name = "FILE")]
     key_file: Option<PathBuf>,
-    /// Print what is found as JSON, a line for each
+    /// Print results as JSON, one line each
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// The database file
+    /// Database file
     #[arg(
         long = "data",
         global = true,
@@ -39,13 +40,14 @@ pub(crate) struct Data {
         default_value = "./outlast.db"
     )]
     pub(crate) path: PathBuf,
-    /// Where the contents of attachments lie: `file:///path` or `s3://bucket/prefix`; in the database without it
+    /// Where attachments are stored: `file:///path` or `s3://bucket/prefix`; default: `store` of `[attachments]` in the
+    /// configuration, or the database
     #[arg(long, global = true, env = "OUTLAST_ATTACHMENTS", value_name = "URL")]
     attachments: Option<String>,
-    /// Give up durability against power loss for speed
+    /// Write faster, but a power loss may lose the latest writes
     #[arg(long, global = true)]
     pub(crate) unsafe_durability: bool,
-    /// Whose sessions are meant, by the organisation's name or id; `default` without it
+    /// Organisation to work in, by name or id; default: `default`
     #[arg(long, global = true, env = "OUTLAST_ORG", value_name = "ORG")]
     pub(crate) org: Option<String>,
 }

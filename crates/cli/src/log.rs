@@ -9,13 +9,13 @@ use tracing_subscriber::{Layer, fmt, registry};
 /// The target of our crates. Other crates may log what they send, including keys, so their output is dropped.
 const OURS: &str = "outlast";
 
-/// Whether the program says what goes on inside it, and how much.
+/// The logging flags.
 #[derive(Args)]
 pub(crate) struct Log {
-    /// Say on standard error what goes on inside: as text, or as JSON with a line for each thing
+    /// Write logs to standard error, as text or as JSON lines; default: no logs
     #[arg(long = "log", global = true, env = "OUTLAST_LOG", value_name = "FORMAT", value_enum)]
     format: Option<Format>,
-    /// How much of that is said
+    /// Level of the messages to log
     #[arg(
         long = "log-level",
         global = true,

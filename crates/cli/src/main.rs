@@ -38,7 +38,7 @@ use clap::Parser;
 use command::Command;
 use std::process::ExitCode;
 
-/// A durable agent runtime: a turn that was accepted is not lost, whatever happens to the process.
+/// A durable agent runtime: an accepted turn is never lost, even if its process is killed.
 #[derive(Parser)]
 #[command(name = "outlast", version, propagate_version = true)]
 struct Cli {

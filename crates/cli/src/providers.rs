@@ -17,21 +17,21 @@ use std::path::{Path, PathBuf};
 /// The default configuration file, which is optional.
 pub(crate) const FILE: &str = "outlast.toml";
 
-/// Which configuration is read.
+/// The configuration file to read.
 #[derive(Args, Clone)]
 pub(crate) struct Configuration {
-    /// The file that configures agents, providers of models, the store of attachments, telemetry and sinks; `./outlast.toml` if it is
-    /// there
+    /// Configuration file for agents, model providers, the attachment store, telemetry and sinks; default:
+    /// `./outlast.toml`, if it exists
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
 }
 
-/// Where the contents of attachments lie.
+/// Where attachments are stored.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[attachments]")]
 pub(crate) struct AttachmentsTable {
-    /// `file:///path` or `s3://bucket/prefix`; `--attachments` counts more.
+    /// `file:///path` or `s3://bucket/prefix`; `--attachments` overrides it.
     store: String,
 }
 

@@ -20,40 +20,40 @@ struct FileTable {
     server: ServerTable,
 }
 
-/// Where outputs go: one of `webhook`, `file` and `command`.
+/// Where outputs are delivered: one of `webhook`, `file` and `command`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[[sinks]]")]
 pub(crate) struct SinkTable {
-    /// What it is called.
+    /// The name of the sink.
     name: String,
-    /// An address that is posted to, or the variable that holds it.
+    /// The address for POST requests, or the environment variable that contains it.
     webhook: Option<Place>,
-    /// The variable that holds the secret which signs what is sent.
+    /// The environment variable that contains the signing secret.
     #[serde(default, deserialize_with = "secret")]
     secret: Option<Variable>,
-    /// The webhook may be on this machine or in a private network.
+    /// Allows a webhook on this machine or in a private network.
     #[serde(default)]
     private: bool,
-    /// A file that gets a line for each output.
+    /// A file that receives one line per output.
     file: Option<PathBuf>,
-    /// A program that is started for each output, and what it is passed.
+    /// A program that runs for each output, and its arguments.
     command: Option<Vec<String>>,
-    /// Variables of our environment that the program may see.
+    /// Environment variables that the program may see.
     #[serde(default)]
     env: Vec<String>,
-    /// What it is told of, like `approval.requested`; of the ends of turns without it.
+    /// The events to deliver, like `approval.requested`; default: `turn.ended`.
     on: Option<Vec<String>>,
-    /// Questions for approval come with links that decide them, on the server at `url` of `[server]`.
+    /// Adds links that decide an approval, on the server at `url` of `[server]`.
     #[serde(default)]
     links: bool,
-    /// Which ends of turns it gets; all without it.
+    /// The outcomes of turns to deliver; default: all.
     ends: Option<Vec<String>>,
-    /// Whether a new sink begins with what ends from now on, or with the first turn there is.
+    /// Where a new sink starts: `now` (default) with the next turn that ends, `beginning` with the first turn.
     from: Option<From>,
 }
 
-/// An address as it stands there, or the variable that holds it: an address may be a secret.
+/// An address, or the environment variable that contains it, because an address may be a secret.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected an address, or `{ env = \"VARIABLE\" }`, the variable that holds it")]
 enum Place {
@@ -64,7 +64,7 @@ enum Place {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Variable {
-    /// The variable.
+    /// The name of the environment variable.
     env: String,
 }
 

@@ -6,24 +6,24 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Where traces and metrics go, and what of them.
+/// Where to send traces and metrics, and what they contain.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[telemetry]")]
 pub(crate) struct TelemetryTable {
-    /// A collector that takes OTLP over HTTP, like `http://localhost:4318`.
+    /// A collector that accepts OTLP over HTTP, like `http://localhost:4318`.
     endpoint: String,
-    /// Headers of every request, each with the variable that holds its value.
+    /// Headers of every request, each with the environment variable that contains its value.
     #[serde(default)]
     headers: BTreeMap<String, Header>,
-    /// Whether inputs, replies, arguments and results go out too; they do not without it.
+    /// Whether to send inputs, replies, arguments and results too; default: `false`.
     #[serde(default)]
     content: bool,
-    /// The share of traces that is sent, from 0 to 1; all without it.
+    /// The fraction of traces to send, from 0 to 1; default: all.
     share: Option<f64>,
-    /// What this program is called; `outlast` without it.
+    /// The service name; default: `outlast`.
     service: Option<String>,
-    /// How often metrics are sent, in seconds; 60 without it.
+    /// Interval of metrics in seconds; default: 60.
     metrics_every_s: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct TelemetryTable {
     expecting = "expected `{ env = \"VARIABLE\" }`, the variable that holds the value"
 )]
 struct Header {
-    /// The variable.
+    /// The name of the environment variable.
     env: String,
 }
 

@@ -2,7 +2,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// How a provider is spoken to.
+/// The API of a model provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Api {
@@ -16,7 +16,7 @@ pub enum Api {
     Anthropic,
     /// Google Gemini.
     Gemini,
-    /// Chat Completions as other servers speak them: llama.cpp, Ollama, vLLM, `LiteLLM`.
+    /// The Chat Completions API of other servers: llama.cpp, Ollama, vLLM, `LiteLLM`.
     #[serde(rename = "openai-compatible")]
     OpenAiCompatible,
 }

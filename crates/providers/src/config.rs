@@ -91,35 +91,35 @@ struct FileTable {
     providers: BTreeMap<String, Spanned<ProviderTable>>,
 }
 
-/// A provider of models.
+/// A model provider.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[providers.NAME]")]
 pub struct ProviderTable {
-    /// Which API it speaks.
+    /// The API of the provider.
     kind: Api,
-    /// The address of the server; the API's own without it.
+    /// The address of the server; default: the address of the API's vendor.
     base_url: Option<String>,
-    /// The variable that holds the key, as `{ env = "VARIABLE" }`; the API's usual one without it.
+    /// The environment variable that contains the key, as `{ env = "VARIABLE" }`; default: the API's usual variable.
     #[serde(default, deserialize_with = "key_table")]
     api_key: Option<KeyTable>,
-    /// Whether its models go on behind the beginning of their own reply.
+    /// Whether its models can continue a partial reply.
     goes_on: Option<bool>,
-    /// Requests that its key allows in a minute, over all models.
+    /// Requests per minute that its key allows, over all models.
     requests_per_minute: Option<NonZeroU32>,
-    /// Tokens that its key allows in a minute, over all models.
+    /// Tokens per minute that its key allows, over all models.
     tokens_per_minute: Option<NonZeroU64>,
-    /// What is known of its models, by name.
+    /// Properties of its models, by name.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, Row>")]
     models: BTreeMap<String, Spanned<Row>>,
 }
 
-/// Where a key is. A key itself does not belong into a file.
+/// The location of a key. Do not write the key itself into a file.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields)]
 struct KeyTable {
-    /// The variable that holds the key.
+    /// The environment variable that contains the key.
     env: String,
 }
 

@@ -14,19 +14,19 @@ pub(crate) const TOKEN_BYTES: usize = 3;
 /// The context window of an unknown model in tokens.
 const WINDOW_TOKENS: u32 = 32_000;
 
-/// A row of the table.
+/// The properties of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ModelTable", title = "[providers.NAME.models.MODEL]")]
 pub(crate) struct Row {
-    /// Tokens the model can be shown.
+    /// The size of the context window in tokens.
     pub(crate) window_tokens: Option<u32>,
-    /// What they cost, in dollars per million tokens.
+    /// Prices in dollars per million tokens.
     #[schemars(schema_with = "price")]
     pub(crate) price: Option<PerMillion>,
-    /// Whether the model thinks before it answers.
+    /// Whether the model reasons before it answers.
     pub(crate) thinks: Option<bool>,
-    /// Whether it goes on behind the beginning of its own reply.
+    /// Whether the model can continue a partial reply.
     pub(crate) goes_on: Option<bool>,
 }
 

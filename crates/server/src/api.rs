@@ -23,28 +23,28 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 
-/// What the document says beside its routes.
+/// The parts of the OpenAPI document that are not routes.
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "Outlast",
-        description = "Sessions and turns of durable agents. Times are milliseconds since 1970; ids have a prefix that says what they are. Errors are RFC 9457 problems with a stable `code`, whose page is at their `type`."
+        description = "The API for sessions and turns of durable agents. Times are Unix timestamps in milliseconds. The prefix of an id names its type. Errors are RFC 9457 problems with a stable `code`; their `type` is the path of a page that explains them."
     ),
     components(schemas(Problem, OpenAiError, AnthropicError)),
     modifiers(&Key),
     tags(
-        (name = "sessions", description = "What outlives processes: opened, looked at, forked, rewound."),
-        (name = "turns", description = "One input and everything done to answer it."),
-        (name = "events", description = "What happens, as a stream or page by page."),
-        (name = "waits", description = "What turns wait for from outside: completions, approvals, calls of unknown outcome."),
-        (name = "agents", description = "Who answers, and the configurations in the database."),
-        (name = "books", description = "What was used, and what may be."),
-        (name = "sinks", description = "Where outputs go, what waits, and what was given up. For keys of the default organisation, whose the server is."),
-        (name = "mcp", description = "Agents as tools of MCP clients."),
-        (name = "access", description = "API keys, and who did what."),
-        (name = "openai", description = "OpenAI's wire over the same sessions: each agent is a model, each answer a durable turn."),
-        (name = "anthropic", description = "Anthropic's wire over the same sessions."),
-        (name = "about", description = "What the server says of itself.")
+        (name = "sessions", description = "Durable conversations. Create, read, fork, rewind and delete them."),
+        (name = "turns", description = "An input and everything that is done to answer it."),
+        (name = "events", description = "Events of sessions, as a stream or in pages."),
+        (name = "waits", description = "External actions that turns wait for: completions, approvals, and calls with an unknown outcome."),
+        (name = "agents", description = "Agents of the server, and configurations in the database."),
+        (name = "books", description = "Costs, budgets and rate limits."),
+        (name = "sinks", description = "Destinations of outputs, with pending and failed deliveries. Requires a key of the default organisation, which operates the server."),
+        (name = "mcp", description = "Agents as tools for MCP clients."),
+        (name = "access", description = "Organisations, API keys and the audit log."),
+        (name = "openai", description = "An OpenAI-compatible API for the same sessions. Each agent is a model, and each response is a durable turn."),
+        (name = "anthropic", description = "An Anthropic-compatible API for the same sessions. Each agent is a model."),
+        (name = "about", description = "Health, metrics and other information about the server.")
     )
 )]
 struct Head;
@@ -55,7 +55,7 @@ impl Modify for Key {
     fn modify(&self, document: &mut Document) {
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("olk_…");
         let scheme = scheme.description(Some(
-            "An API key. Each route names the scope it takes. A server on the loopback interface asks for none where a request names `localhost`, `127.0.0.1` or `[::1]`.",
+            "An API key. Each operation lists the scope that it requires. A server on the loopback interface requires no key if the host of the request is `localhost`, `127.0.0.1` or `[::1]`.",
         ));
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("key", SecurityScheme::Http(scheme.build()));

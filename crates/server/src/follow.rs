@@ -18,31 +18,34 @@ use utoipa::ToSchema;
 /// The number of turns whose agent a reader caches.
 const REMEMBERED: usize = 1_024;
 
-/// An event. Readers ignore what they do not know.
+/// An event of a session. Clients must ignore fields and event types that they do not know.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Frame {
-    /// The form of this frame.
+    /// The version of the event format.
     v: u8,
-    /// The session.
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
-    /// The number of its record in the session, without gaps; what happens right now has none.
+    /// The sequence number of the event's record in the session, without gaps. Absent for `live` and `missed`
+    /// events.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     seq: Option<Seq>,
-    /// The turn.
+    /// The id of the turn. Absent if the event belongs to no turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     turn: Option<TurnId>,
-    /// When it became durable.
+    /// When the event became durable, as a Unix timestamp in milliseconds. Absent for `live` and `missed`
+    /// events.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     at: Option<Millis>,
-    /// What it is: `turn.accepted`, `effect.performed`, …; `live` for what happens right now; `missed` if the reader was too
-    /// slow for that.
+    /// The type of the event: `turn.accepted`, `effect.performed`, … `live` is an event that is not stored,
+    /// such as text while it is generated. `missed` means that the client was too slow and missed live
+    /// events.
     #[serde(rename = "type")]
     name: &'static str,
-    /// Its content.
+    /// The content of the event. Its fields depend on the type.
     #[schema(value_type = Object)]
     data: Value,
 }

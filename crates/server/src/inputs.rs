@@ -32,29 +32,34 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Incoming {
-    /// What it says.
+    /// The text of the input.
     #[schema(example = "what time is it?")]
     text: String,
-    /// The key of the session it is for, where the path names none; opened if it is not there.
+    /// The key of the session. The session is created if it does not exist. Not allowed if the path names a
+    /// session.
     session_key: Option<String>,
-    /// The agent that is to answer; the server's first one without it.
+    /// The name of the agent that answers. Defaults to the server's default agent.
     agent: Option<String>,
-    /// What it says over that agent, for its turn alone: `system`, `model`, `models`, `provider_wait_s`, `model_calls`, `documents`,
-    /// `network`, `guard`, `rules` and `rates`, in the form that a package has. It can tell the model more and let less happen.
+    /// Settings that are added to the agent's for this turn only: `system`, `model`, `models`,
+    /// `provider_wait_s`, `model_calls`, `documents`, `network`, `guard`, `rules` and `rates`, in the format
+    /// of a package. They can give the model more instructions and restrict what it may do, but never permit
+    /// more.
     #[schema(value_type = Option<Object>)]
     overlay: Option<Value>,
-    /// The head it is for; the main one without it.
+    /// The head of the session that the input continues. Defaults to the main head.
     head: Option<String>,
-    /// A JSON Schema that the answer must fit. One that does not is sent back to the model.
+    /// A JSON Schema that the answer must match. An answer that does not match is sent back to the model.
     #[schema(value_type = Option<Object>)]
     schema: Option<Value>,
-    /// What it does when a turn is under way: `next` starts the next turn, `join` joins the one that runs.
+    /// How the input is delivered while a turn is running: `next` starts the next turn, `join` adds the input
+    /// to the running turn. Defaults to `next`.
     #[schema(value_type = Option<String>, example = "next")]
     delivery: Option<Delivery>,
-    /// Attachments of the session to show again, by id.
+    /// Ids of attachments of the session to show to the model again. Only allowed if the path names the
+    /// session.
     #[schema(value_type = Vec<String>)]
     attachments: Vec<AttachmentId>,
-    /// What it carries for plug-ins, by name.
+    /// Data for plug-ins, by plug-in name.
     #[schema(value_type = Object)]
     plugins: BTreeMap<PluginName, Value>,
     #[serde(skip)]

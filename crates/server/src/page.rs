@@ -14,9 +14,9 @@ const USUAL: usize = 50;
 /// One page of a list.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Page<T> {
-    /// The entries.
+    /// The items of this page.
     pub(crate) items: Vec<T>,
-    /// Where the next page begins; absent if there is none.
+    /// The `cursor` of the next page. Absent on the last page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) next: Option<String>,
 }
@@ -34,15 +34,15 @@ impl<T> Page<T> {
     }
 }
 
-/// How many, and from where.
+/// Pagination parameters.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Most {
-    /// How many at most.
+    /// The maximum number of items to return.
     #[param(minimum = 1, maximum = 500)]
     pub(crate) limit: Option<usize>,
-    /// The `next` of the page before.
+    /// The `next` value of the previous page. Defaults to the first page.
     pub(crate) cursor: Option<String>,
 }
 

@@ -22,42 +22,44 @@ pub(crate) const COME_AGAIN: &str = "1";
 /// The media type of problems.
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// What went wrong.
+/// An error, as an RFC 9457 problem.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Problem {
-    /// The page that explains it, on this server.
+    /// The path of the page that explains the error, on this server.
     #[serde(rename = "type")]
     #[schema(example = "/errors/session.not_found")]
     page: String,
-    /// The code, for people who read only this.
+    /// A short title: the error code.
     title: &'static str,
-    /// The HTTP status.
+    /// The HTTP status code.
     #[schema(example = 404)]
     status: u16,
-    /// What was expected and what was found.
+    /// An explanation of this occurrence: what was expected, and what was found.
     detail: String,
-    /// The stable code: the same in every version.
+    /// The error code. It is the same in every version.
     #[schema(example = "session.not_found")]
     code: &'static str,
-    /// What a caller can do next: `retry`, `park`, `reject` or `bug`.
+    /// How to react: `retry` the same request with backoff, `park` until a person or a deployment fixes the
+    /// cause, `reject` the request as invalid, or report a `bug` in Outlast.
     #[schema(example = "reject")]
     class: &'static str,
-    /// The rule that decided, where one did.
+    /// The policy rule that caused the error. Absent if no rule did.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<String>,
-    /// The session it is about, where that is known.
+    /// The id of the session that the error is about. Absent if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     session: Option<SessionId>,
-    /// The turn.
+    /// The id of the turn that the error is about. Absent if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     turn: Option<TurnId>,
-    /// The call of a tool.
+    /// The id of the tool call that the error is about. Absent if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     call: Option<CallId>,
-    /// The request that was answered so, as `x-request-id` and the log of the server have it.
+    /// The id of the request, as in the `x-request-id` header and in the server's log. Absent if the request
+    /// was rejected before routing.
     #[serde(skip_serializing_if = "Option::is_none")]
     request: Option<String>,
 }
@@ -185,12 +187,12 @@ pub(crate) fn everywhere(
     content_type: &str,
 ) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
     let said = [
-        ("400", "A value of the request does not have the form it must have."),
-        ("403", "The key does not allow it, or the request comes from another site."),
-        (WITHIN, "Something went wrong within the server; its log says more."),
+        ("400", "A value in the request is invalid."),
+        ("403", "The API key does not permit this, or the request comes from another origin."),
+        (WITHIN, "An internal error occurred. The server's log has the details."),
         (
             "503",
-            "The server does as much at once as it may, or its database takes nothing now; `retry-after` says when to come again.",
+            "The server is at capacity, or its database accepts no writes. `retry-after` says when to retry.",
         ),
     ];
     let response = |text: &str| {
@@ -204,22 +206,22 @@ pub(crate) fn everywhere(
 const WITHIN: &str = "500";
 
 const SECURED: [(&str, &str); 2] = [
-    ("401", "No API key, or one that counts no more."),
-    ("429", "The caller asks for too much at once, or too often; `retry-after` says when to come again."),
+    ("401", "The API key is missing, invalid, expired or revoked."),
+    ("429", "Too many requests per minute, or at the same time. `retry-after` says when to retry."),
 ];
-const NAMED: [(&str, &str); 1] = [("404", "It is not there, or belongs to another organisation.")];
-const BOUNDED: [(&str, &str); 1] = [("413", "It is more than the server takes.")];
-const BODIED: [(&str, &str); 1] = [("415", "The body is not of a media type that is taken.")];
+const NAMED: [(&str, &str); 1] = [("404", "It does not exist, or belongs to another organisation.")];
+const BOUNDED: [(&str, &str); 1] = [("413", "The request exceeds a limit of the server.")];
+const BODIED: [(&str, &str); 1] = [("415", "The media type of the body is not supported.")];
 const WRITES: [(&str, &str); 2] =
-    [("409", "It does not fit what is there by now."), ("507", "The disk is full.")];
+    [("409", "The request conflicts with the current state."), ("507", "The disk is full.")];
 /// Errors of compatible APIs, whose answers are turns and report how those failed.
 const ANSWERS: [(&str, &str); 6] = [
-    ("402", "A budget is used up."),
-    ("408", "What the turn waited for did not come in time."),
-    ("422", "The answer does not fit the schema that was asked for."),
-    ("424", "The turn waits for somebody."),
+    ("402", "A budget is exhausted."),
+    ("408", "The turn waited for something external, which timed out."),
+    ("422", "The answer does not match the requested schema."),
+    ("424", "The turn has not ended in time, for example because it waits for a person."),
     ("502", "The model or a tool failed."),
-    ("504", "The model or a tool took too long."),
+    ("504", "The model or a tool timed out."),
 ];
 
 /// Adds to each route the error statuses that it can return, with the schema of its other errors.

@@ -6,42 +6,42 @@ use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// What each turn, each session and all turns together may use.
+/// Budgets of each turn, of each session, and of all turns together.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[agents.NAME.budget]")]
 pub(super) struct BudgetTable {
-    /// Tokens that one reply may have.
+    /// Tokens reserved for one reply, and its limit; default: 8192.
     reply_tokens: Option<NonZeroU32>,
-    /// What one turn may use.
+    /// Limits of one turn.
     turn: Option<BoundsTable>,
-    /// What one session may use.
+    /// Limits of one session.
     session: Option<BoundsTable>,
-    /// What all turns of the agent may use.
+    /// Limits of all turns of the agent together.
     agent: Option<BoundsTable>,
 }
 
-/// What may be used; one bound at least.
+/// A budget. It needs at least one limit.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[agents.NAME.budget.turn]")]
 struct BoundsTable {
-    /// Tokens.
+    /// Maximum number of tokens.
     tokens: Option<u64>,
-    /// Dollars, like `2.50`.
+    /// Maximum cost in dollars, like `2.50`.
     #[schemars(with = "Option<String>")]
     money: Option<Cost>,
-    /// Calls of models and tools.
+    /// Maximum number of model and tool calls.
     calls: Option<u64>,
-    /// Seconds of work.
+    /// Maximum running time in seconds, without time spent waiting.
     time_s: Option<u64>,
-    /// Percent at which it is told that little is left.
+    /// Percentage at which a warning is sent.
     #[schemars(with = "Option<u8>", range(min = 1, max = 100))]
     warn_at: Option<Percent>,
-    /// Percent at which turns wait until somebody raises it.
+    /// Percentage at which turns pause until the budget is raised.
     #[schemars(with = "Option<u8>", range(min = 1, max = 100))]
     pause_at: Option<Percent>,
-    /// After which time it begins anew; not for a turn.
+    /// Period after which the usage resets, in UTC; not for a turn.
     #[schemars(with = "Option<String>", extend("enum" = [Period::Day, Period::Month]))]
     per: Option<Period>,
 }

@@ -52,43 +52,42 @@ pub(crate) struct AgentFile {
     documents: Vec<PathBuf>,
 }
 
-/// An agent, or a harness that agents and other harnesses stand on.
+/// An agent, or a harness that agents and other harnesses inherit from.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[agents.NAME]")]
 pub(crate) struct AgentTable {
-    /// What the agent is called. In a file of its own it must be there; in `outlast.toml` the table's name is the name.
+    /// The name of the agent. Required in a file with one agent; in `outlast.toml`, the table's name is used.
     pub(super) name: Option<String>,
-    /// The harness it stands on.
+    /// The harness that the agent inherits from.
     pub(super) parent: Option<String>,
-    /// Capabilities that it switches on.
+    /// Capabilities to switch on.
     #[serde(default)]
     pub(super) capabilities: Vec<String>,
-    /// What the model is told before the first message. Parts of all layers join, the root's first.
+    /// The system prompt. The parts of all layers are joined, root first.
     pub(super) system: Option<String>,
-    /// The model that answers, like `openai/gpt-5`; `--model` counts more.
+    /// The model, like `openai/gpt-5`; `--model` overrides it.
     #[schemars(with = "Option<String>")]
     pub(super) model: Option<ModelName>,
-    /// The models that answer, each where those before it cannot: `["openai/gpt-5", "anthropic/claude-sonnet-4-5"]`. It stands in the place of
-    /// `model`.
+    /// Models in order of preference: `["openai/gpt-5", "anthropic/claude-sonnet-4-5"]`. Replaces `model`.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub(super) models: Vec<ModelName>,
-    /// Seconds that a turn waits for a provider that is down before it fails; 24 hours when absent.
+    /// Seconds that a turn waits for a provider that is down before it fails; default: 86400 (24 hours).
     pub(super) provider_wait_s: Option<u32>,
-    /// Model calls in one turn.
+    /// Maximum model calls per turn; default: 50.
     pub(super) model_calls: Option<NonZeroU32>,
     /// Groups of built-in tools.
     #[serde(default)]
     pub(super) builtin: Vec<Group>,
-    /// The directory that file tools see, below the one the agent works in.
+    /// The directory for file tools, inside the agent's working directory.
     pub(super) files: Option<PathBuf>,
-    /// Hosts that may be reached. Layers over this one can only let less be reached; an empty list lets nothing be.
+    /// Allowed hosts. Later layers can only restrict them further; an empty list blocks all hosts.
     #[schemars(with = "Option<Vec<String>>")]
     pub(super) network: Option<Vec<HostRule>>,
-    /// What `fetch` may reach; the table alone switches it on.
+    /// Hosts that `fetch` may reach; the table alone enables the tool.
     pub(super) fetch: Option<FetchTable>,
-    /// Lets the model run commands in `files`, behind walls.
+    /// Lets the model run commands in `files`, in a sandbox.
     pub(super) shell: Option<ShellTable>,
     /// MCP servers, by name.
     #[serde(default)]
@@ -99,16 +98,16 @@ pub(crate) struct AgentTable {
     /// Tools that are programs.
     #[serde(default)]
     pub(super) tools: Vec<ToolTable>,
-    /// What its calls may do. Rules of all layers join, the root's first, and the first that fits decides.
+    /// Rules for its calls. The rules of all layers are joined, root first; the first match decides.
     #[serde(default, skip_serializing)]
     pub(super) rules: Vec<RuleTable>,
-    /// How often its calls may go out. Rates of all layers join, and every one that fits a call counts.
+    /// Rate limits for its calls. The rates of all layers are joined; every match applies.
     #[serde(default, skip_serializing)]
     pub(super) rates: Vec<RateTable>,
-    /// What becomes of calls that untrusted text may have asked for: `open`, `guarded` or `strict`.
+    /// How to handle calls that untrusted text may have caused: `open` (default), `guarded` or `strict`.
     #[schemars(with = "Option<String>", extend("enum" = [Guard::Open, Guard::Guarded, Guard::Strict]))]
     pub(super) guard: Option<Guard>,
-    /// What its turns may use.
+    /// Budgets of its turns.
     pub(super) budget: Option<BudgetTable>,
     /// Programs that run at points of its turns.
     #[serde(default)]
@@ -119,18 +118,18 @@ pub(crate) struct AgentTable {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a text, or `{ file = \"./notes.md\" }`")]
 pub(crate) enum DocumentTable {
-    /// As it stands here.
+    /// The text itself.
     Text(String),
-    /// From a file.
+    /// A file with the text.
     File(DocumentFile),
 }
 
-/// A file that holds a text.
+/// A file with a text.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[agents.NAME.documents.PATH]")]
 pub(crate) struct DocumentFile {
-    /// The file, from where this is written.
+    /// The file with the text, relative to this configuration.
     pub(super) file: PathBuf,
 }
 
@@ -147,15 +146,15 @@ pub(crate) enum Group {
     Fetch,
 }
 
-/// What `fetch` may reach.
+/// Hosts that `fetch` may reach.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[agents.NAME.fetch]")]
 pub(crate) struct FetchTable {
-    /// Hosts that may be reached; every public one without it.
+    /// Allowed hosts; default: every public host.
     #[schemars(with = "Option<Vec<String>>")]
     allow: Option<Vec<HostRule>>,
-    /// Hosts that may be reached although they are not public.
+    /// Hosts that are allowed although they are not public.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     private: Vec<HostRule>,
@@ -171,20 +170,20 @@ impl FetchTable {
     }
 }
 
-/// How commands run.
+/// Settings of the `shell` tool.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[agents.NAME.shell]")]
 pub(crate) struct ShellTable {
-    /// Seconds that a command may take.
+    /// Timeout of a command in seconds.
     deadline_s: Option<NonZeroU32>,
-    /// Places besides `files` that commands may read.
+    /// Paths outside `files` that commands may read.
     #[serde(default)]
     read: Vec<PathBuf>,
-    /// Variables of our environment that commands may see.
+    /// Environment variables that commands may see.
     #[serde(default)]
     env: Vec<String>,
-    /// Go on where the kernel has no Landlock.
+    /// Starts the agent even if the kernel has no Landlock.
     #[serde(default)]
     without_landlock: bool,
 }
@@ -210,59 +209,59 @@ impl ShellTable {
 #[schemars(title = "[agents.NAME.mcp.SERVER]")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a key of the configuration")]
 pub(crate) struct McpTable {
-    /// The program and what it is passed.
+    /// The program and its arguments.
     pub(super) command: Option<Vec<String>>,
-    /// Where it is, if it is spoken to over HTTP.
+    /// The address of a server over HTTP.
     url: Option<String>,
-    /// Variables of our environment that the program may see.
+    /// Environment variables that the program may see.
     #[serde(default)]
     env: Vec<String>,
-    /// The variable that holds the token for the `url`.
+    /// The environment variable that contains the token for the `url`.
     bearer: Option<String>,
-    /// The `url` may be on this machine or in a private network.
+    /// Allows a `url` on this machine or in a private network.
     #[serde(default)]
     private: bool,
-    /// Runs the program behind walls.
+    /// Runs the program in a sandbox.
     #[serde(default)]
     sandbox: bool,
-    /// Places that it may read behind walls.
+    /// Paths that the program may read in the sandbox.
     #[serde(default)]
     read: Vec<PathBuf>,
-    /// Places that it may write behind walls.
+    /// Paths that the program may write in the sandbox.
     #[serde(default)]
     write: Vec<PathBuf>,
-    /// Only these of its tools.
+    /// The tools of the server to enable; default: all accepted tools.
     only: Option<Vec<String>>,
-    /// What may happen to an interrupted call, by tool.
+    /// How to handle an interrupted call, by tool.
     #[serde(default)]
     classes: BTreeMap<String, Class>,
-    /// Believes what it says of its tools.
+    /// Believes the server's annotations of its tools.
     #[serde(default)]
     trust_annotations: bool,
-    /// Trusts the text of the definitions that were accepted. Otherwise it is untrusted text that the model has read.
+    /// Trusts the text of the accepted definitions. By default it is untrusted text.
     #[serde(default)]
     trust_definitions: bool,
-    /// What matters of calls, and what of results can be trusted, by tool.
+    /// Data flow through its tools: sensitive arguments and trusted results, by tool.
     #[serde(default)]
     tools: BTreeMap<String, McpToolTable>,
-    /// Whether it may ask the user.
+    /// Whether the server may ask the user; default: `true`.
     elicitation: Option<bool>,
-    /// Seconds that a call may take.
+    /// Timeout of a call in seconds; default: 120.
     deadline_s: Option<NonZeroU32>,
 }
 
-/// What data flows through a tool of an MCP server.
+/// Data flow through a tool of an MCP server.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[agents.NAME.mcp.SERVER.tools.TOOL]")]
 pub(crate) struct McpToolTable {
-    /// JSON pointers to the arguments that matter: who, what, how much, where; or `"call"` if its mere execution matters.
+    /// JSON pointers to sensitive arguments (who, what, how much, where), or `"call"` if the call itself is sensitive.
     #[schemars(schema_with = "sinks_schema")]
     sinks: Option<Sinks>,
-    /// Whether its results and its definition can be trusted: nobody outside has a say in them.
+    /// Whether its results and its definition can be trusted: no outsider can influence them.
     #[serde(default)]
     trusted: bool,
-    /// Whether its arguments leave this machine, so that a call can carry data out.
+    /// Whether its arguments leave this machine, so that a call can leak data.
     #[serde(default)]
     egress: bool,
 }
@@ -371,43 +370,43 @@ fn guarded(_: &OsStr, _: &[OsString]) -> Option<(OsString, Vec<OsString>)> {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[[agents.NAME.tools]]")]
 pub(crate) struct ToolTable {
-    /// What the model calls it.
+    /// The name that the model sees.
     #[schemars(with = "String")]
     pub(super) name: ToolName,
-    /// What the model is told it does.
+    /// The description that the model sees.
     description: String,
-    /// What may happen to an interrupted call.
+    /// How to handle an interrupted call: `at_most_once` (default), `idempotent` or `pure`.
     #[serde(default)]
     class: Class,
-    /// The program and what it is passed, as a list; no shell reads it.
+    /// The program and its arguments, as a list; no shell interprets it.
     pub(super) command: Vec<String>,
-    /// JSON Schema of the arguments; any object without it.
+    /// JSON Schema of the arguments; default: any object.
     input: Option<Map<String, Value>>,
-    /// Seconds that one attempt may take.
+    /// Timeout of one attempt in seconds; default: 120.
     deadline_s: Option<NonZeroU32>,
-    /// Attempts in all, if the program says that nothing happened.
+    /// Maximum number of attempts if the program reports that nothing happened.
     attempts: Option<NonZeroU32>,
-    /// The tool that takes a call back.
+    /// The tool that undoes a call.
     #[schemars(with = "Option<String>")]
     undo: Option<ToolName>,
-    /// Dollars that a call costs, like `0.05`.
+    /// Dollars that a successful call costs, like `0.05`.
     #[schemars(with = "Option<String>")]
     price: Option<Cost>,
-    /// Whether what it gives may be trusted: nobody outside has a say in it.
+    /// Whether its output can be trusted: no outsider can influence it.
     #[serde(default)]
     trusted: bool,
-    /// JSON pointers to the arguments that matter: who, what, how much, where; or `"call"` if its mere execution matters.
+    /// JSON pointers to sensitive arguments (who, what, how much, where), or `"call"` if the call itself is sensitive.
     #[schemars(schema_with = "sinks_schema")]
     sinks: Option<Sinks>,
-    /// Whether its arguments leave this machine, so that a call can carry data out.
+    /// Whether its arguments leave this machine, so that a call can leak data.
     #[serde(default)]
     egress: bool,
-    /// Variables of our environment that the program may see.
+    /// Environment variables that the program may see.
     #[serde(default)]
     env: Vec<String>,
 }
 
-/// What a program may promise. It cannot take part in the session's transactions.
+/// The effect class of a tool: how to handle an interrupted call. A program cannot be transactional.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Class {

@@ -16,25 +16,25 @@ use std::time::Duration;
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[[agents.NAME.hooks]]")]
 pub(crate) struct HookTable {
-    /// What it is called.
+    /// The name of the hook.
     #[schemars(with = "String")]
     pub(super) name: HookName,
-    /// Where it runs.
+    /// The point where it runs.
     #[schemars(with = "String", extend("enum" = HookPoint::ALL))]
     pub(super) point: HookPoint,
-    /// The program and what it is passed.
+    /// The program and its arguments.
     pub(super) command: Vec<String>,
-    /// Seconds that it may take.
+    /// Timeout in seconds; default: 10.
     deadline_s: Option<NonZeroU32>,
-    /// Whether it only looks.
+    /// Whether it only observes and changes nothing; default: `true` at `after_end` and `on_error`, else `false`.
     observe: Option<bool>,
-    /// What happens when it fails.
+    /// What happens if it fails; default: `ignore` at `after_end` and `on_error`, else `fail`.
     #[schemars(with = "Option<String>", extend("enum" = [OnFailure::Fail, OnFailure::Ignore]))]
     on_failure: Option<OnFailure>,
-    /// Whether nobody outside has a say in what it tells the model.
+    /// Whether the text that it gives the model can be trusted: no outsider can influence it.
     #[serde(default)]
     trusted: bool,
-    /// Variables of our environment that the program may see.
+    /// Environment variables that the program may see.
     #[serde(default)]
     env: Vec<String>,
 }

@@ -99,26 +99,26 @@ pub(super) fn document_files(document: &Document) -> Result<Vec<PathBuf>, Error>
     Ok(files)
 }
 
-/// A bundle that agents switch on.
+/// A bundle of prompt, tools, MCP servers, documents and rules that agents switch on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[capabilities.NAME]")]
 pub(crate) struct CapabilityTable {
-    /// What it is for, in a sentence.
+    /// Its purpose, in one sentence.
     #[serde(default)]
     description: String,
-    /// What must be there for it.
+    /// Its requirements.
     #[serde(default)]
     needs: NeedsTable,
-    /// What the model is told of it.
+    /// Text added to the system prompt.
     system: Option<String>,
     /// Groups of built-in tools.
     #[serde(default)]
     builtin: Vec<Group>,
-    /// Hosts that may be reached; it can only let less be reached.
+    /// Allowed hosts; it can only restrict the agent further.
     #[schemars(with = "Option<Vec<String>>")]
     network: Option<Vec<HostRule>>,
-    /// What `fetch` may reach; the table alone switches it on.
+    /// Hosts that `fetch` may reach; the table alone enables the tool.
     fetch: Option<FetchTable>,
     /// MCP servers, by name.
     #[serde(default)]
@@ -129,10 +129,10 @@ pub(crate) struct CapabilityTable {
     /// Tools that are programs.
     #[serde(default)]
     tools: Vec<ToolTable>,
-    /// What calls may do.
+    /// Rules for calls.
     #[serde(default, skip_serializing)]
     rules: Vec<RuleTable>,
-    /// How often calls may go out.
+    /// Rate limits for calls.
     #[serde(default, skip_serializing)]
     rates: Vec<RateTable>,
     /// Programs that run at points of turns.
@@ -140,21 +140,21 @@ pub(crate) struct CapabilityTable {
     hooks: Vec<HookTable>,
 }
 
-/// What must be there for a capability; what is missing is an error at the start.
+/// The requirements of a capability. A missing one is an error at startup.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[capabilities.NAME.needs]")]
 struct NeedsTable {
-    /// Other capabilities, which are switched on with it.
+    /// Other capabilities, which are switched on before this one.
     #[serde(default)]
     capabilities: Vec<String>,
-    /// Settings that the agent has to have, like `files`.
+    /// Settings that the agent must have, like `files`.
     #[serde(default)]
     settings: Vec<String>,
-    /// Variables of the environment.
+    /// Environment variables that must be set.
     #[serde(default)]
     env: Vec<String>,
-    /// Programs that can be run.
+    /// Programs that must be installed.
     #[serde(default)]
     programs: Vec<String>,
 }

@@ -8,29 +8,29 @@ use serde::Deserialize;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// How often calls may go out. Rates of one name are shared by all agents of an organisation.
+/// A rate limit for calls. All agents of an organisation share rates of the same name.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[[rates]]")]
 pub(crate) struct RateTable {
-    /// What it is called in records and messages.
+    /// The name in records and messages.
     #[schemars(with = "String")]
     name: RateName,
-    /// Which tools it is for, `*` stands for anything; every tool without it.
+    /// The tools that it applies to; `*` matches anything; default: every tool.
     tool: Option<String>,
-    /// How many calls.
+    /// The number of calls.
     calls: NonZeroU32,
-    /// In which time: `second`, `minute`, `hour` or `day`.
+    /// The period: `second`, `minute`, `hour` or `day`.
     #[schemars(with = "String", extend("enum" = [Span::Second, Span::Minute, Span::Hour, Span::Day]))]
     per: Span,
-    /// How many may go out at once; 1 without it.
+    /// How many calls may start at once; default: 1.
     burst: Option<NonZeroU32>,
-    /// What becomes of a call that it has no room for: it waits, or is denied.
+    /// How to handle a call over the limit: it waits (`wait`, default) or fails (`deny`).
     #[serde(default)]
     when_full: Full,
-    /// Seconds that a call waits at most; it is denied if that is not enough.
+    /// Maximum seconds that a call waits; a call that would wait longer is denied. Default: 3600.
     wait_s: Option<NonZeroU32>,
-    /// What becomes of a call while the limiter does not answer: `closed` or `open`.
+    /// How to handle a call if an external limiter does not answer: `closed` (default) denies it, `open` lets it run.
     #[serde(default)]
     #[schemars(with = "String", extend("enum" = [WhenDown::Closed, WhenDown::Open]))]
     when_down: WhenDown,

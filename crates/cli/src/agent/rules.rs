@@ -13,73 +13,73 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// One rule. What belongs to another decision is an error.
+/// A rule. A field that belongs to another decision is an error.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[[agents.NAME.rules]]")]
 pub(super) struct RuleTable {
-    /// What it is called in records and messages.
+    /// The name in records and messages.
     #[schemars(with = "String")]
     name: RuleId,
-    /// Where it decides; at calls of tools without it.
+    /// The point where it decides; default: `tool`.
     #[serde(default)]
     at: At,
-    /// Which tools it is for, `*` stands for anything; every tool without it.
+    /// The tools that it applies to; `*` matches anything; default: every tool.
     tool: Option<String>,
-    /// What must be true of the arguments, or of the facts of its point, all of it.
+    /// Conditions on the arguments, or on the facts of its point; all must be true.
     #[serde(default, rename = "where")]
     tests: Vec<TestTable>,
-    /// Only calls that untrusted text may have asked for, or only others.
+    /// `true`: only calls that untrusted text may have caused; `false`: only other calls.
     untrusted: Option<bool>,
-    /// Only what text of one of these sources may have asked for, like `tool:fetch` or `attachment`; `*` stands for anything.
+    /// Only calls that text from one of these sources may have caused, like `tool:fetch`; `*` matches anything.
     labels: Option<Vec<String>>,
-    /// Only calls whose sink values all appear in trusted text (`trusted`), or only others (`untrusted`).
+    /// `trusted`: only calls whose sink values all appear in trusted text; `untrusted`: only other calls.
     provenance: Option<ProvenanceTable>,
-    /// Which agents it is for, `*` stands for anything.
+    /// The agents that it applies to; `*` matches anything.
     agent: Option<String>,
-    /// Whose sessions it is for, like `org_…`.
+    /// The organisation whose sessions it applies to, by id: `org_…`.
     #[schemars(with = "Option<String>")]
     org: Option<OrgId>,
-    /// It is for turns whose models have cost more dollars than this so far, like `"0.50"`.
+    /// Only turns whose model calls have cost more than this many dollars so far, like `"0.50"`.
     #[schemars(with = "Option<String>")]
     cost_over: Option<Cost>,
-    /// It is for these days of the week; every day without it.
+    /// Only on these days of the week; default: every day.
     days: Option<Vec<WeekDay>>,
-    /// It is for these hours, like `09:00-17:30`; `22:00-06:00` goes over midnight.
+    /// Only at these hours, like `09:00-17:30`; `22:00-06:00` spans midnight.
     #[schemars(with = "Option<String>")]
     hours: Option<Hours>,
-    /// The time zone of `days` and `hours`, like `Europe/Berlin`; UTC without it.
+    /// The time zone of `days` and `hours`, like `Europe/Berlin`; default: UTC.
     zone: Option<String>,
-    /// What it decides.
+    /// The decision.
     then: Then,
-    /// Why, for `deny`, `interrupt` and `ask`.
+    /// The reason, for `deny`, `interrupt` and `ask`.
     reason: Option<String>,
-    /// Who may approve, for `ask`; anybody without it.
+    /// Who may approve, for `ask`; default: anyone.
     who: Option<Vec<String>>,
-    /// Seconds after which silence is a no, for `ask`.
+    /// Seconds after which an unanswered request is denied, for `ask`.
     expires_s: Option<NonZeroU32>,
-    /// How many of them have to approve, for `ask`; one without it.
+    /// How many approvals are needed, for `ask`; default: 1.
     approvals: Option<NonZeroU32>,
-    /// Whether somebody may approve for the rest of a session, for `ask`; they may without it.
+    /// Whether approvers may approve for the rest of a session, for `ask`; default: `true`.
     session: Option<bool>,
-    /// Seconds after which they are reminded, again and again, for `ask`.
+    /// Interval of reminders to the approvers in seconds, for `ask`.
     remind_s: Option<NonZeroU32>,
-    /// Seconds after which those in `escalate_to` may approve too, for `ask`.
+    /// Seconds after which the people in `escalate_to` may approve too, for `ask`.
     escalate_s: Option<NonZeroU32>,
-    /// Who may approve too after `escalate_s`, for `ask`.
+    /// Who may also approve after `escalate_s`, for `ask`.
     escalate_to: Option<Vec<String>>,
-    /// Arguments that are set, by JSON pointer, for `modify`.
+    /// Arguments to set, by JSON pointer, for `modify`.
     set: Option<BTreeMap<String, Value>>,
-    /// What is replaced in an answer, for `modify` at `output`.
+    /// Text to replace in an answer, for `modify` at `output`.
     redact: Option<Vec<RedactionTable>>,
     /// Seconds that the call waits, for `defer`.
     pause_s: Option<NonZeroU32>,
-    /// What becomes of it then, for `defer` at `turn` and `model`: it goes on (`go`, without it), or rules `judge` it again.
+    /// What follows the pause, for `defer` at `turn` and `model`: continue (`go`, default) or evaluate again (`judge`).
     #[schemars(with = "Option<String>", extend("enum" = [Resume::Go, Resume::Judge]))]
     resume: Option<Resume>,
 }
 
-/// Where a rule decides.
+/// The point where a rule decides.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
@@ -123,14 +123,14 @@ enum WeekDay {
     Sun,
 }
 
-/// What is replaced wherever it stands in an answer.
+/// Text to replace in an answer, at every occurrence.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[[agents.NAME.rules.redact]]")]
 struct RedactionTable {
     /// A regular expression.
     pattern: String,
-    /// What stands there instead, as it is.
+    /// The replacement, inserted literally.
     with: String,
 }
 
@@ -145,26 +145,26 @@ enum Then {
     Defer,
 }
 
-/// What must be true of an argument: one comparison.
+/// A condition on an argument: a path and one comparison.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[[agents.NAME.rules.where]]")]
 struct TestTable {
     /// JSON pointer to the argument or the fact, like `/euros`.
     path: String,
-    /// It is this.
+    /// Equals this value.
     is: Option<Value>,
-    /// It is one of these.
+    /// Equals one of these values.
     one_of: Option<Vec<Value>>,
-    /// It is none of these.
+    /// Equals none of these values.
     none_of: Option<Vec<Value>>,
-    /// It is a larger number.
+    /// Is a number greater than this.
     over: Option<Number>,
-    /// It is a smaller number.
+    /// Is a number less than this.
     under: Option<Number>,
-    /// It is a text like this, where `*` stands for anything.
+    /// Is a string that matches this pattern; `*` matches anything.
     like: Option<String>,
-    /// It is a text unlike this.
+    /// Is a string that does not match this pattern.
     unlike: Option<String>,
 }
 
@@ -175,7 +175,7 @@ struct TestTable {
 enum ProvenanceTable {
     /// Every sink value appears in trusted text.
     Trusted,
-    /// A sink value does not, or the call itself is the sink.
+    /// A sink value does not appear in trusted text, or the call itself is the sink.
     Untrusted,
 }
 

@@ -27,7 +27,7 @@ const LETTERS: usize = 100;
 /// The model of an agent that names none.
 const RULES: &str = "rehearsal/agent";
 
-/// Lists and shows agents, compares two, and finds mistakes.
+/// Lists, shows, compares, validates, imports and deletes agents.
 #[derive(Args)]
 pub(crate) struct Agents {
     #[command(subcommand)]
@@ -38,37 +38,37 @@ pub(crate) struct Agents {
 
 #[derive(Subcommand)]
 enum What {
-    /// List the agents of the configuration and of the database
+    /// List the agents of the configuration and the database
     List,
-    /// Show what an agent comes to, and where each value comes from
+    /// Show the resolved agent, and the layer that set each value
     Show {
-        /// The agent: its name, or a file
+        /// Name of the agent, or its file
         agent: String,
     },
-    /// Say how two agents differ; each is a name, a version in the database (`NAME@2`), a file, a turn, or the fingerprint of
-    /// a package that turns ran under
+    /// Compare two agents; each is a name, a version in the database (`NAME@2`), a file, a turn, or the fingerprint of
+    /// a package
     Diff {
-        /// The one
+        /// First agent
         a: String,
-        /// The other
+        /// Second agent
         b: String,
     },
-    /// Say for each tool of an agent what it reads and changes, what happens after untrusted text was read, and what the
+    /// Audit each tool of an agent: what it reads and changes, what happens after untrusted text was read, and what the
     /// configuration lacks
     Audit {
-        /// The agent: its name, or a file
+        /// Name of the agent, or its file
         agent: String,
     },
-    /// Make every agent, and say what is wrong with those that cannot be made
+    /// Build every agent, and report errors
     Validate,
     /// List the versions of an agent in the database
     History {
-        /// The agent
+        /// Name of the agent
         name: String,
     },
-    /// Take agents and capabilities from AGENTS.md, Agent Skills or TOML, into the database or a file
+    /// Import agents and capabilities from AGENTS.md, Agent Skills or TOML, into the database or a file
     Import(import::Import),
-    /// Delete an agent, a harness or a capability from the database; its versions stay, and so does what its turns run under
+    /// Delete an agent, a harness or a capability from the database; its versions and the packages of its turns stay
     Delete(delete::Delete),
 }
 

@@ -17,12 +17,12 @@ use outlast::votes::Voted;
 use serde::Deserialize;
 use std::io::{self, IsTerminal};
 
-/// Shows calls that wait for an approval and lets somebody decide them, or decides one.
+/// Show calls that wait for an approval, and approve or deny them.
 #[derive(Args)]
 pub(crate) struct Approvals {
     #[command(subcommand)]
     what: Option<What>,
-    /// Print a list, also on a terminal
+    /// Print a list instead of the inbox on a terminal
     #[arg(long = "list")]
     plain: bool,
     #[command(flatten)]
@@ -31,26 +31,26 @@ pub(crate) struct Approvals {
 
 #[derive(Subcommand)]
 enum What {
-    /// List them
+    /// List the calls that wait for an approval
     List,
-    /// Let one run, exactly as it is shown
+    /// Approve a call, exactly as it is shown
     Approve(Approve),
-    /// Do not let one run; the model is told why
+    /// Deny a call; the model receives the reason
     Deny(Deny),
-    /// List what is approved for the rest of sessions
+    /// List approvals for the rest of sessions (grants)
     Grants,
-    /// Ask again from the next call on
+    /// Revoke a grant; the next call needs an approval again
     Revoke(Revoke),
 }
 
 #[derive(Args)]
 struct Approve {
-    /// Which
+    /// Id of the approval
     approval: ApprovalId,
-    /// Let it run with these arguments instead
+    /// Approve the call with these arguments instead
     #[arg(long, value_name = "JSON", conflicts_with = "session")]
     arguments: Option<String>,
-    /// Let calls like it run for the rest of the session too
+    /// Also approve similar calls for the rest of the session
     #[arg(long)]
     session: bool,
     #[command(flatten)]
@@ -59,9 +59,9 @@ struct Approve {
 
 #[derive(Args)]
 struct Deny {
-    /// Which
+    /// Id of the approval
     approval: ApprovalId,
-    /// Why
+    /// Reason for the denial
     #[arg(long)]
     reason: String,
     #[command(flatten)]
@@ -70,16 +70,16 @@ struct Deny {
 
 #[derive(Args)]
 struct Revoke {
-    /// Which
+    /// Id of the grant
     grant: GrantId,
     #[command(flatten)]
     who: Who,
 }
 
-/// Who decides.
+/// The person who decides.
 #[derive(Args)]
 struct Who {
-    /// In whose name; the user's name if nobody is named
+    /// Name of the person who decides; default: the name of the user
     #[arg(
         long = "by",
         value_name = "NAME",

@@ -24,22 +24,22 @@ use std::time::Duration;
 use tokio::fs::{self, File};
 use tokio::io::AsyncWriteExt;
 
-/// Lists the attachments of a session, saves one, or deletes contents that nothing refers to.
+/// Lists the attachments of a session, saves one, or deletes unused content.
 #[derive(Args)]
 pub(crate) struct Attachments {
-    /// The session, by id or key
+    /// Session, by id or key
     #[arg(required_unless_present = "sweep")]
     session: Option<String>,
-    /// Save this one instead
+    /// Save this attachment instead of listing all
     #[arg(long, value_name = "ID", requires = "to")]
     save: Option<String>,
-    /// Where to save it; a file that is there is not overwritten
+    /// File to save the attachment to; an existing file is not overwritten
     #[arg(long, value_name = "FILE", requires = "save")]
     to: Option<PathBuf>,
-    /// Delete contents outside the database that nothing refers to; workers do so every hour
+    /// Delete unused content outside the database; workers do this every hour
     #[arg(long, conflicts_with_all = ["session", "save"])]
     sweep: bool,
-    /// Leave contents alone that were put within so many seconds; a day without it
+    /// Keep unused content that was stored within this time; default: 86400 (a day)
     #[arg(long, value_name = "SECONDS", requires = "sweep")]
     grace: Option<u64>,
     #[command(flatten)]

@@ -13,19 +13,19 @@ use outlast_ports::rows::AuditRow;
 use serde_json::json;
 use std::num::NonZeroUsize;
 
-/// Prints who did what, the oldest first; over every organisation unless `--org` names one.
+/// Prints the audit log, oldest first, for all organisations unless `--org` names one.
 #[derive(Args)]
 pub(crate) struct Audit {
-    /// Begin there: how long ago (`2h`), a day or a time
+    /// Start at this time: a duration ago (`2h`), a day or a time
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
-    /// Begin after this number
+    /// Start after the entry with this number
     #[arg(long, value_name = "N", default_value_t = 0)]
     after: u64,
-    /// How many at most
+    /// Maximum number of entries; default: all
     #[arg(long, value_name = "NUMBER")]
     limit: Option<NonZeroUsize>,
-    /// Print every act as a line of JSON
+    /// Print each entry as a line of JSON
     #[arg(long)]
     json: bool,
 }

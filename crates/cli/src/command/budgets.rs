@@ -10,7 +10,7 @@ use outlast::{Error, Kind};
 use serde_json::json;
 use std::time::Duration;
 
-/// List budgets with what was used of them, or set one
+/// List budgets with their use, or set one
 #[derive(Args)]
 pub(crate) struct Budgets {
     #[command(subcommand)]
@@ -19,38 +19,38 @@ pub(crate) struct Budgets {
 
 #[derive(Subcommand)]
 enum What {
-    /// Set a budget in place of what its agent says; turns that wait for it go on
+    /// Set a budget, overriding the limit of its agent; turns paused by it continue
     Set(Set),
-    /// Go back to what its agent says
+    /// Reset a budget to the limit of its agent
     Clear {
-        /// `agent:NAME`, or the id of a turn, session or organisation
+        /// Whose budget: `agent:NAME`, or the id of a turn, session or organisation
         of: Purse,
     },
 }
 
 #[derive(Args)]
 struct Set {
-    /// `agent:NAME`, or the id of a turn, session or organisation
+    /// Whose budget: `agent:NAME`, or the id of a turn, session or organisation
     of: Purse,
-    /// Tokens that models read and say
+    /// Maximum number of input and output tokens
     #[arg(long)]
     tokens: Option<u64>,
-    /// Dollars, like `2.50`
+    /// Maximum cost in dollars, like `2.50`
     #[arg(long)]
     money: Option<Cost>,
-    /// Calls of models and tools
+    /// Maximum number of model and tool calls
     #[arg(long)]
     calls: Option<u64>,
-    /// Seconds in which turns are driven
+    /// Maximum running time of turns in seconds
     #[arg(long)]
     time_s: Option<u64>,
-    /// Say so from this percentage on
+    /// Percentage at which a warning is sent
     #[arg(long, value_name = "PERCENT")]
     warn_at: Option<Percent>,
-    /// Hold turns still from this percentage on, until it is raised
+    /// Percentage at which turns pause until the budget is raised
     #[arg(long, value_name = "PERCENT")]
     pause_at: Option<Percent>,
-    /// Begin anew every day or month, in UTC
+    /// Period after which the usage resets, in UTC; default: never
     #[arg(long, value_enum)]
     per: Option<Every>,
 }

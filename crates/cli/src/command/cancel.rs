@@ -8,15 +8,15 @@ use outlast::store::Cancelled;
 use outlast::{Error, TurnId};
 use serde_json::json;
 
-/// Asks a turn to stop. The wish is durable, and never hits another turn.
+/// Cancels a turn. The request is durable, and never affects another turn.
 #[derive(Args)]
 pub(crate) struct Cancel {
-    /// The turn
+    /// Id of the turn
     turn: String,
-    /// Why, for whoever reads it later
+    /// Reason to record
     #[arg(long, default_value = "cancelled by an operator")]
     reason: String,
-    /// Also take back what it did, the newest first, where its tools can
+    /// Also undo its calls, newest first, if their tools support it
     #[arg(long)]
     undo: bool,
 }

@@ -41,10 +41,10 @@ const HELP: &str = "\
 A line that ends with \\ goes on in the next one. Ctrl-C cancels the answer that is being given.
 When the agent asks something, the next line is the answer; a number chooses an option.";
 
-/// Talks in the terminal.
+/// Chats with an agent in the terminal.
 #[derive(Args)]
 pub(crate) struct Chat {
-    /// The session, by id or by a key of your own; a new one without it
+    /// Session, by id or by a key that you choose; default: a new session
     session: Option<String>,
     #[command(flatten)]
     agent: Agent,

@@ -4,10 +4,10 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use outlast::{Error, Kind};
 
-/// Prints the script that lets a shell complete commands and flags.
+/// Prints a completion script for a shell.
 #[derive(Args)]
 pub(crate) struct Completions {
-    /// The shell
+    /// Shell to print the script for
     #[arg(value_enum)]
     shell: Shell,
 }

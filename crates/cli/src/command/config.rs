@@ -30,12 +30,12 @@ pub(crate) struct Config {
 
 #[derive(Subcommand)]
 enum What {
-    /// Say what is wrong with a configuration or an agent's file, each with its file and line
+    /// Check a configuration or an agent file, and report each error with its file and line
     ///
-    /// Of a table that cannot be read the first mistake is told, and what does not hold is told once everything can be read: check
-    /// again after mending. A warning is no mistake.
+    /// If a table cannot be read, only its first error is reported. Errors in values appear once every table can be
+    /// read, so fix the errors and check again. A warning is not an error.
     Check {
-        /// The file: a configuration, or an agent; `./outlast.toml` without it
+        /// Configuration or agent file; default: `./outlast.toml`
         file: Option<PathBuf>,
     },
     /// Print the JSON Schema of `outlast.toml`

@@ -8,15 +8,15 @@ use outlast::vocab::effect::Usage;
 use outlast_client::{Context as Shown, Share};
 use serde_json::json;
 
-/// Shows what a model would be shown of a session.
+/// Shows the context that a model would receive for a session.
 #[derive(Args)]
 pub(crate) struct Context {
-    /// The session, by id or key
+    /// Session, by id or key
     session: String,
-    /// The head to look at
+    /// Head whose context is shown
     #[arg(long, value_name = "NAME", default_value = MAIN)]
     head: String,
-    /// Print it as JSON
+    /// Print the output as JSON
     #[arg(long)]
     json: bool,
 }

@@ -9,16 +9,16 @@ use outlast::vocab::cost::Cost as Money;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// Adds up what models and tools cost.
+/// Sum up the cost of models and tools.
 #[derive(Args)]
 pub(crate) struct Cost {
-    /// What is added up together
+    /// How to group the costs
     #[arg(long, value_enum, default_value_t = By::Model)]
     by: By,
-    /// Only this session, by id or key
+    /// Count only this session, by id or key
     #[arg(long)]
     session: Option<String>,
-    /// Print it as JSON
+    /// Print the output as JSON
     #[arg(long)]
     json: bool,
 }
@@ -31,9 +31,9 @@ enum By {
     Agent,
     /// Each model
     Model,
-    /// The conversation, its summaries, and each tool that asks models itself
+    /// The conversation, its summaries, and each tool that calls models
     Source,
-    /// Each tool that asks models itself, or has a price
+    /// Each tool that calls models or has a price
     Tool,
     /// Each day, in UTC
     Day,

@@ -19,16 +19,16 @@ use outlast::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Shows what durability means.
+/// Demonstrates durability.
 #[derive(Args)]
 pub(crate) struct Demo {
-    /// Choose where to kill like the run that printed this number
+    /// Seed that repeats the kills of the run that printed it
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Keep everything in this directory, which must be new or empty
+    /// Directory for the files of the demo, which must be new or empty
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Be the process that is killed
+    /// Run as the process that is killed
     #[arg(long, hide = true, value_name = "DIR", conflicts_with_all = ["seed", "dir"])]
     worker: Option<PathBuf>,
     #[command(flatten)]

@@ -32,7 +32,7 @@ const LONG_LOG: u64 = 256 << 20;
 /// The free space that SQLite and a few long turns need.
 const LITTLE_ROOM: u64 = 64 << 20;
 
-/// Looks at everything.
+/// Checks the database, the disk, the workers and the configuration.
 #[derive(Args)]
 pub(crate) struct Doctor {
     #[command(flatten)]

@@ -13,18 +13,18 @@ use std::time::Duration;
 /// How often a follower checks for records of other processes.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Prints what happened in a session.
+/// Prints the events of a session.
 #[derive(Args)]
 pub(crate) struct Told {
-    /// The session, by id or key
+    /// Session, by id or key
     session: String,
-    /// Go on printing what happens
+    /// Keep printing new events
     #[arg(long)]
     follow: bool,
-    /// Begin after this event
+    /// Start after the event with this number
     #[arg(long, value_name = "N", default_value_t = 0)]
     after: u64,
-    /// Print every event as a line of JSON
+    /// Print each event as a line of JSON
     #[arg(long)]
     json: bool,
 }

@@ -4,10 +4,10 @@ use clap::Args;
 use outlast::{Error, Kind};
 use serde_json::json;
 
-/// Explains an error code; without one, lists them.
+/// Explains an error code, or lists all codes.
 #[derive(Args)]
 pub(crate) struct Explain {
-    /// The code, like `lease.lost`
+    /// Error code, like `lease.lost`; default: list all codes
     code: Option<String>,
 }
 

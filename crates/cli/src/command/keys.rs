@@ -16,7 +16,7 @@ use outlast_client::{Key, NewKey, Whoami};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Lists, makes, checks and revokes API keys.
+/// Lists, creates, checks and revokes API keys.
 #[derive(Args)]
 pub(crate) struct Keys {
     #[command(subcommand)]
@@ -25,30 +25,30 @@ pub(crate) struct Keys {
 
 #[derive(Subcommand)]
 enum What {
-    /// List them; of none the secret is known
+    /// List the keys, without their secrets
     List,
-    /// Make one and print it, once
+    /// Create a key and print it once
     Create(Create),
-    /// Say what a key on standard input opens
+    /// Print what the key on standard input gives access to
     Check,
-    /// End the life of one at once
+    /// Revoke a key at once
     Revoke {
-        /// The key's id
+        /// Id of the key
         key: KeyId,
     },
 }
 
 #[derive(Args)]
 struct Create {
-    /// In whose name it acts
+    /// Name that the key acts under
     name: String,
-    /// What it may do: read, run, approve, operate or admin; may be given several times
+    /// Scope of the key: read, run, approve, operate or admin; repeatable
     #[arg(long = "scope", value_name = "SCOPE", default_value = "run")]
     scopes: Vec<Scope>,
-    /// It acts for a person and not for a program
+    /// The key acts for a person, not for a program
     #[arg(long)]
     person: bool,
-    /// How long it counts, like `90d`; for ever without it
+    /// How long the key is valid, like `90d`; default: forever
     #[arg(long, value_name = "SPAN")]
     expires: Option<String>,
 }

@@ -5,10 +5,11 @@ use clap_mangen::Man as Page;
 use outlast::{Error, Kind};
 use std::path::{Path, PathBuf};
 
-/// Prints the page of `outlast`, or writes a page for every command.
+/// Prints the manual page of `outlast`, or writes a page for every command.
 #[derive(Args)]
 pub(crate) struct Man {
-    /// Write a page for every command into this folder, which is made if it is not there: `outlast.1`, `outlast-run.1`, …
+    /// Write a page for every command into this directory, which is created if it is missing: `outlast.1`,
+    /// `outlast-run.1`, …
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
 }

@@ -20,10 +20,11 @@ const LETTERS: usize = 100;
 /// The default agent file.
 const USUAL: &str = "agent.toml";
 
-/// Adds, lists, tests and accepts MCP servers; reads their resources and prompts. Serves the agents here to MCP clients.
+/// Adds, lists, tests and accepts MCP servers, reads their resources and prompts, and serves agents to MCP clients.
 #[derive(Args)]
 pub(crate) struct Mcp {
-    /// The agent, as a TOML file; `agent.toml` without it. What is served also has a name in the configuration or in the database
+    /// Agent, as a TOML file; default: `agent.toml`. `mcp serve` also accepts the name of an agent in the configuration
+    /// or the database
     #[arg(long, value_name = "FILE", global = true)]
     agent: Option<String>,
     #[command(subcommand)]
@@ -32,41 +33,41 @@ pub(crate) struct Mcp {
 
 #[derive(Subcommand)]
 enum What {
-    /// Write a server into the agent's file, and accept what it offers
+    /// Add a server to the agent's file, and accept its tools
     Add(Add),
-    /// List the servers, and how much was accepted of each
+    /// List the servers, and how many tools of each were accepted
     List,
-    /// Connect to a server and show what it offers, and what differs from what was accepted
+    /// Connect to a server, and show what it offers and what changed since it was accepted
     Test {
-        /// The server
+        /// Name of the server
         name: String,
     },
-    /// Accept what a server says of its tools now
+    /// Accept the current tool definitions of a server
     Accept {
-        /// The server
+        /// Name of the server
         name: String,
     },
     /// Print a resource of a server
     Read {
-        /// The server
+        /// Name of the server
         name: String,
-        /// The address of the resource, as `outlast mcp test` lists it
+        /// Address of the resource, as `outlast mcp test` lists it
         uri: String,
-        /// Where to save it, as it is; a file that is there is not overwritten
+        /// File to save the resource to, unchanged; an existing file is not overwritten
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
     },
-    /// Print the messages of a prompt of a server
+    /// Print the messages of a server's prompt
     Prompt {
-        /// The server
+        /// Name of the server
         name: String,
-        /// The prompt, as `outlast mcp test` lists it
+        /// Name of the prompt, as `outlast mcp test` lists it
         prompt: String,
-        /// What it takes
+        /// Arguments of the prompt
         #[arg(value_name = "KEY=VALUE", value_parser = argument)]
         arguments: Vec<(String, String)>,
     },
-    /// Serve the agents here to the MCP client that started this, on standard input and output
+    /// Serve agents over standard input and output, to the MCP client that started this command
     Serve(serve::Serve),
 }
 
@@ -77,15 +78,15 @@ fn argument(word: &str) -> Result<(String, String), String> {
 
 #[derive(Args)]
 struct Add {
-    /// What to call it; the first part of its tools' names
+    /// Name of the server; the model sees its tools as `NAME.tool`
     name: String,
-    /// Where it is, if it is spoken to over HTTP
+    /// Address of a server over HTTP
     #[arg(long, value_name = "URL", conflicts_with = "command", required_unless_present = "command")]
     url: Option<String>,
-    /// It may be on this machine or in a private network
+    /// Allow an address on this machine or in a private network
     #[arg(long, requires = "url")]
     private: bool,
-    /// The program and what it is passed, after `--`
+    /// Program that runs the server, and its arguments, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }

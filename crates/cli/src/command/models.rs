@@ -13,12 +13,12 @@ use std::time::Duration;
 /// Asks every provider for its models.
 #[derive(Args)]
 pub(crate) struct Models {
-    /// List the models of this provider, a line each
+    /// List the models of this provider, one per line; default: list the providers
     provider: Option<String>,
-    /// Print a line of JSON per provider
+    /// Print one line of JSON per provider
     #[arg(long)]
     json: bool,
-    /// How long a provider may take to answer
+    /// Time limit for the answer of a provider
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     patience: u32,
     #[command(flatten)]

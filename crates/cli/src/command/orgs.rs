@@ -10,7 +10,7 @@ use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::vocab::message::Name;
 use outlast::{Error, OrgId};
 
-/// Lists organisations, or makes one.
+/// Lists organisations, or creates one.
 #[derive(Args)]
 pub(crate) struct Orgs {
     #[command(subcommand)]
@@ -19,11 +19,11 @@ pub(crate) struct Orgs {
 
 #[derive(Subcommand)]
 enum What {
-    /// List them
+    /// List the organisations
     List,
-    /// Make one
+    /// Create an organisation
     Create {
-        /// What it is called
+        /// Name of the organisation
         name: Name,
     },
 }

@@ -10,10 +10,10 @@ use outlast::runtime::system::SystemClock;
 use outlast::vocab::Millis;
 use serde_json::json;
 
-/// List rates of outbound calls with their room
+/// List rate limits with their remaining calls
 #[derive(Args)]
 pub(crate) struct Rates {
-    /// Print them as JSON
+    /// Print the rate limits as JSON
     #[arg(long)]
     json: bool,
 }

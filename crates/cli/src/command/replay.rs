@@ -11,15 +11,15 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Replays recorded sessions offline: as they were recorded, or with an agent as it is now.
+/// Replays recorded sessions offline, with the recorded agent or with a current one.
 #[derive(Args)]
 pub(crate) struct Replay {
-    /// The files that `outlast sessions export` wrote; `-` is standard input
+    /// Files from `outlast sessions export`; `-` reads standard input
     #[arg(required = true, value_name = "FILE")]
     recordings: Vec<PathBuf>,
     #[command(flatten)]
     agent: Agent,
-    /// Print a line of JSON for each file
+    /// Print one line of JSON per file
     #[arg(long)]
     json: bool,
 }

@@ -21,28 +21,28 @@ use std::path::{Path, PathBuf};
 /// The maximum length of an answer or a call, in characters.
 const LETTERS: usize = 100;
 
-/// Runs recorded sessions again, in memory: nothing is written to the database, but a line of the audit where calls are real.
+/// Runs recorded sessions again, in memory. Writes only to the audit log, and only if calls are real.
 #[derive(Args)]
 pub(crate) struct Rerun {
-    /// Sessions, by id or key, or files that `outlast sessions export` wrote
+    /// Sessions by id or key, or files from `outlast sessions export`
     #[arg(required = true, value_name = "SESSION|FILE")]
     sessions: Vec<String>,
-    /// From where: a turn, counted from 0 or by id, or an effect by its path; the beginning without it
+    /// Where to start: a turn by number from 0 or by id, or an effect by its path; default: the beginning
     #[arg(long, value_name = "TURN|EFFECT", value_parser = point)]
     from: Option<String>,
-    /// What the model is told in place of the agent's prompt
+    /// System prompt to use instead of the agent's
     #[arg(long, value_name = "TEXT", conflicts_with = "system")]
     prompt: Option<String>,
-    /// The same, from a file
+    /// File with the system prompt to use instead of the agent's
     #[arg(long, value_name = "FILE")]
     system: Option<PathBuf>,
-    /// Make calls that may be repeated anew, even where the recording has an answer
+    /// Make repeatable calls again, even if the recording has an answer
     #[arg(long)]
     live: bool,
-    /// Make calls that must happen at most once, where the recording has no answer. They are real
+    /// Make at-most-once calls for real if the recording has no answer
     #[arg(long)]
     run_at_most_once: bool,
-    /// Print a line of JSON for each session
+    /// Print one line of JSON per session
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -11,32 +11,32 @@ use outlast::vocab::wait::{CompletionKey, Resolution};
 use outlast::{Error, Kind};
 use serde_json::json;
 
-/// Finishes a call or an event that a turn waits for.
+/// Completes a call or an event that a turn waits for.
 #[derive(Args)]
 pub(crate) struct Resolve {
-    /// The completion key
+    /// Completion key, as `outlast why` shows it
     key: String,
     #[command(flatten)]
     how: How,
 }
 
-/// How it ended.
+/// The outcome.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct How {
-    /// With this value
+    /// Complete with this value
     #[arg(long, value_name = "JSON")]
     ok: Option<String>,
-    /// With this text, as the answer to a question
+    /// Complete with this text, as the answer to a question
     #[arg(long, value_name = "ANSWER")]
     text: Option<String>,
-    /// With an error
+    /// Complete with an error
     #[arg(long, value_name = "MESSAGE")]
     error: Option<String>,
-    /// Nobody came in time
+    /// Complete as timed out
     #[arg(long)]
     timeout: bool,
-    /// It was called off
+    /// Complete as cancelled
     #[arg(long)]
     cancelled: bool,
 }

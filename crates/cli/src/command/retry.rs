@@ -8,12 +8,12 @@ use clap::Args;
 use outlast::runtime::worker::RetryPlace;
 use outlast::{Error, TurnId};
 
-/// Retries a turn: lets a stuck one go on, or retries one that failed, was cancelled or sealed, as a new turn.
+/// Retries a turn that is stuck, waits for a model provider, or has ended without an answer.
 #[derive(Args)]
 pub(crate) struct Retry {
-    /// The turn
+    /// Id of the turn
     turn: String,
-    /// Retry a turn that ended in a new session that branches off before it
+    /// Retry an ended turn in a new session that is forked before it, for example if later turns follow it
     #[arg(long)]
     fork: bool,
     #[command(flatten)]

@@ -16,30 +16,30 @@ use std::path::PathBuf;
 /// Sends one input and follows its turn.
 #[derive(Args)]
 pub(crate) struct Run {
-    /// What to say; `-` reads it from standard input
+    /// Text of the input; `-` reads it from standard input
     text: String,
-    /// The session to say it in, by id or by a key of your own; a new one without it
+    /// Session, by id or by a key that you choose; default: a new session
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
-    /// An idempotency key: the same key in the same session is the same turn
+    /// Idempotency key: the same key in the same session is the same turn
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// The head of the session to say it on
+    /// Head of the session to continue
     #[arg(long, value_name = "NAME", default_value = MAIN)]
     head: String,
-    /// A file to show the model: an image, a PDF, a text; may be given several times
+    /// File to attach: an image, a PDF, a text; repeatable
     #[arg(long, value_name = "FILE")]
     attach: Vec<PathBuf>,
-    /// A JSON Schema that the answer must fit, as a file; an answer that does not is sent back to the model
+    /// File with a JSON Schema that the answer must match; an answer that does not match is sent back to the model
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
-    /// The span that causes this, as W3C Trace Context writes it; the turn's trace goes on below it
+    /// Parent span of the turn's trace, in W3C Trace Context format
     #[arg(long, env = "TRACEPARENT", value_name = "TRACEPARENT")]
     traceparent: Option<String>,
-    /// Print every event as a line of JSON
+    /// Print each event as a line of JSON
     #[arg(long)]
     json: bool,
-    /// Stay when the turn waits for somebody outside
+    /// Keep waiting if the turn waits for something outside, like an approval
     #[arg(long)]
     wait: bool,
     #[command(flatten)]

@@ -7,19 +7,19 @@ use outlast::Error;
 use outlast::vocab::words::EXCERPT;
 use outlast_client::Hit;
 
-/// Finds inputs and replies that have all of these words, the newest first.
+/// Finds inputs and replies that contain all of the words, newest first.
 #[derive(Args)]
 pub(crate) struct Search {
-    /// The words; the last one may be the beginning of a word
+    /// Words to find; the last one also matches as a prefix
     #[arg(required = true, value_name = "WORD")]
     words: Vec<String>,
-    /// Only in this session, by id or key
+    /// Search only in this session, by id or key
     #[arg(long)]
     session: Option<String>,
-    /// How many at most
+    /// Maximum number of messages
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     limit: usize,
-    /// Print a line of JSON for each
+    /// Print one line of JSON per message
     #[arg(long)]
     json: bool,
 }

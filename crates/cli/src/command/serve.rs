@@ -25,10 +25,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// The open file limit that a server requests: more than its maximum number of connections.
 const FILES: u64 = 65_536;
 
-/// Serves the HTTP API and drives turns, until SIGTERM or Ctrl-C.
+/// Serves the HTTP API and runs turns, until SIGTERM or Ctrl-C.
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// Where to listen; an address that other machines reach takes API keys (`outlast keys create`)
+    /// Address to listen on; an address that other machines can reach requires API keys (`outlast keys create`)
     #[arg(
         long,
         env = "OUTLAST_LISTEN",
@@ -37,17 +37,17 @@ pub(crate) struct Serve {
         value_parser = address
     )]
     listen: SocketAddr,
-    /// Take the place of the server of this database that listens there, without refusing a connection; it stops once this one
-    /// answers
+    /// Take over from the running server with the same address and database, without refusing a connection; it stops
+    /// once this one answers
     #[arg(long)]
     take_over: bool,
-    /// Let nobody in without an API key, not even from this machine
+    /// Require an API key, even from this machine
     #[arg(long)]
     require_key: bool,
-    /// A name that the server also answers to, as a proxy passes it on; may be given several times
+    /// Additional host name to accept, as a proxy passes it on; repeatable
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
-    /// A site whose pages may ask, like `https://console.example.com`; may be given several times
+    /// Origin whose pages may send requests, like `https://console.example.com`; repeatable
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
     #[command(flatten)]

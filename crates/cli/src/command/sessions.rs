@@ -14,7 +14,7 @@ use outlast::Error;
 
 pub(crate) use list::{list, session_json};
 
-/// Looks at sessions and shapes them; lists them if nothing else is said.
+/// Manages sessions. Lists them if no subcommand is given.
 #[derive(Args)]
 pub(crate) struct Sessions {
     #[command(subcommand)]
@@ -25,17 +25,17 @@ pub(crate) struct Sessions {
 enum What {
     /// List sessions, newest first
     List(list::List),
-    /// Show a session's messages, its state and what it waits for
+    /// Show the messages and the state of a session, and what it waits for
     Show(show::Show),
-    /// Branch a session at a message; nothing is copied
+    /// Fork a session at a message, without copying it
     Fork(fork::Fork),
-    /// Move a head back to a message; nothing is lost
+    /// Move a head back to a message; later messages are kept
     Rewind(rewind::Rewind),
-    /// Delete a session and everything only it uses
+    /// Delete a session and everything that only it uses
     Delete(delete::Delete),
-    /// Make one file of a session, to keep, to move or to replay
+    /// Export a session to a file, to archive, move or replay it
     Export(export::Export),
-    /// Take a session in from such a file
+    /// Import a session from an exported file
     Import(import::Import),
 }
 

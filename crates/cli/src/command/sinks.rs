@@ -16,7 +16,7 @@ use outlast_client::Sink;
 /// The place of a sink that only another process has configured.
 const ELSEWHERE: &str = "not configured here";
 
-/// Lists the sinks, shows what one has not taken yet, tries that again, or tries a webhook out.
+/// Lists the sinks, shows and retries undelivered outputs, or tests a webhook.
 #[derive(Args)]
 pub(crate) struct Sinks {
     #[command(subcommand)]
@@ -27,23 +27,23 @@ pub(crate) struct Sinks {
 
 #[derive(Subcommand)]
 enum What {
-    /// List them
+    /// List the sinks
     List,
-    /// Show what a sink has not taken yet, the oldest first
+    /// Show the undelivered outputs of a sink, oldest first
     Show {
-        /// The sink
+        /// Name of the sink
         name: String,
     },
-    /// Deliver again what was given up; a worker does so
+    /// Retry dead deliveries; a worker delivers them
     Retry {
-        /// The sink
+        /// Name of the sink
         name: String,
-        /// Only this delivery, which may also be waiting for its next attempt
+        /// Retry only this delivery, even if it is not dead but waits for its next attempt
         delivery: Option<String>,
     },
-    /// Send one signed message of the type `outlast.test` to a webhook, and say what it answers
+    /// Send a signed message of type `outlast.test` to a webhook, and print the response
     Test {
-        /// The sink
+        /// Name of the sink
         name: String,
     },
 }

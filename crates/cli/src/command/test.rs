@@ -12,32 +12,32 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Plays a script with an agent and checks what is left, without a crash or with one at every effect.
+/// Plays a script with an agent and checks the result, without a crash or with one at every effect.
 #[derive(Args)]
 pub(crate) struct Test {
-    /// The agent, as a TOML file
+    /// Agent, as a TOML file
     agent: PathBuf,
-    /// The script that its model plays
+    /// Script for the model
     script: PathBuf,
-    /// Kill the agent before and after each write and while each tool runs, and let another process go on
+    /// Kill the agent before and after each write and while each tool runs, and let another process finish
     #[arg(long)]
     kill_every_effect: bool,
-    /// Kill the process that goes on at each of its effects too
+    /// Also kill the second process at each of its effects
     #[arg(long, requires = "kill_every_effect", conflicts_with = "points")]
     twice: bool,
-    /// Kill only here, as a report names it: `3:after`; may be given several times
+    /// Kill only at this point, as a report names it: `3:after`; repeatable
     #[arg(long = "point", value_name = "POINT")]
     points: Vec<Crash>,
-    /// What to say to the agent; several inputs are sent one after the other
+    /// Input for the agent; repeatable, inputs are sent one after the other
     #[arg(long = "input", value_name = "TEXT", default_value = "go")]
     inputs: Vec<String>,
-    /// A command that reads what happened as JSON and fails if it must not; words are parted by spaces
+    /// Command that reads the run as JSON from standard input, and fails if the run is wrong; split at spaces
     #[arg(long, value_name = "COMMAND")]
     invariant: Option<String>,
-    /// How long one process may take
+    /// Time limit of one process
     #[arg(long, value_name = "SECONDS", default_value = "30")]
     patience: u32,
-    /// Keep the databases of broken runs below this directory
+    /// Directory to keep the databases of broken runs in
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Print the report as JSON

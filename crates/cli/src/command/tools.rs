@@ -9,15 +9,15 @@ use outlast::vocab::tool::Contract;
 use outlast::{Error, Kind, Outlast};
 use outlast_client::Client;
 
-/// Lists the tools of an agent, shows one, or says what a call would do.
+/// Lists the tools of an agent, shows one, or previews a call.
 #[derive(Args)]
 pub(crate) struct Tools {
-    /// Only this one, with all that is known of it
+    /// Show only this tool, with all details
     name: Option<ToolName>,
-    /// Say what a call with these arguments would do, without doing it
+    /// Preview a call with these arguments, without making it
     #[arg(long, value_name = "JSON", requires = "name")]
     preview: Option<String>,
-    /// Print it as JSON
+    /// Print the output as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -37,13 +37,13 @@ const WAIT_IN_MEMORY: Duration = Duration::from_millis(10);
 /// How long tools may continue after a cancel.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Drives turns until it is killed.
+/// Runs turns until it is killed.
 #[derive(Args)]
 pub(crate) struct TortureWorker {
-    /// The socket of the witness
+    /// Socket of the witness
     #[arg(long, value_name = "SOCKET")]
     witness: PathBuf,
-    /// How long this worker may be silent before another takes its sessions
+    /// Lease: how long this worker may be silent before another takes its sessions
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     lease_ms: u64,
 }

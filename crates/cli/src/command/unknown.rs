@@ -11,7 +11,7 @@ use outlast::vocab::record::Verdict;
 use outlast_client::Unknown as Call;
 use serde_json::json;
 
-/// Lists calls whose outcome nobody knows, or says how one went.
+/// Lists calls with an unknown outcome, or settles one.
 #[derive(Args)]
 pub(crate) struct Unknown {
     #[command(subcommand)]
@@ -20,28 +20,28 @@ pub(crate) struct Unknown {
 
 #[derive(Subcommand)]
 enum What {
-    /// List them
+    /// List the calls with an unknown outcome
     List,
-    /// Say how one went; the session shows it from then on
+    /// Record the outcome of a call; the session shows it afterwards
     Settle(Settle),
 }
 
 #[derive(Args)]
 struct Settle {
-    /// The call
+    /// Id of the call
     call: String,
     #[command(flatten)]
     verdict: How,
 }
 
-/// What was found out.
+/// The outcome of the call.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct How {
-    /// It happened, with this result
+    /// The call happened, with this result
     #[arg(long, value_name = "JSON")]
     happened: Option<String>,
-    /// It did not happen
+    /// The call did not happen
     #[arg(long)]
     did_not_happen: bool,
 }

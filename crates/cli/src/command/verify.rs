@@ -7,10 +7,10 @@ use clap::Args;
 use outlast::{Error, SessionId};
 use serde_json::json;
 
-/// Recomputes the hash chain, so that no changed, removed or reordered record passes.
+/// Recomputes the hash chain, to detect changed, removed or reordered records.
 #[derive(Args)]
 pub(crate) struct Verify {
-    /// The session, by id or key; all of them without it
+    /// Session, by id or key; default: all sessions
     session: Option<String>,
 }
 

@@ -38,7 +38,7 @@ const LETTERS: usize = 60;
 /// Shows sessions that run, wait or have just ended, until `q` or Ctrl-C.
 #[derive(Args)]
 pub(crate) struct Watch {
-    /// Print how they stand now, a line each, and leave
+    /// Print the current state, one line per session, and exit
     #[arg(long)]
     once: bool,
 }

@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 /// The maximum length of arguments in a line, in characters.
 const LETTERS: usize = 100;
 
-/// Says why something does not move.
+/// Explains why a session or a turn does not continue.
 #[derive(Args)]
 pub(crate) struct Why {
-    /// The session, by id or key, or a turn by its id
+    /// Session by id or key, or turn by id
     what: String,
-    /// Print it as JSON
+    /// Print the output as JSON
     #[arg(long)]
     json: bool,
 }

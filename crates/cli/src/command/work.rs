@@ -15,10 +15,10 @@ use std::time::Duration;
 /// How often the feed is read.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Drives whatever is unfinished: until nothing can be driven now, or for ever.
+/// Runs unfinished turns until none can continue now, or until Ctrl-C.
 #[derive(Args)]
 pub(crate) struct Work {
-    /// Go on until Ctrl-C
+    /// Keep running until Ctrl-C
     #[arg(long)]
     follow: bool,
     #[command(flatten)]

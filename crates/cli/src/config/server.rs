@@ -5,16 +5,16 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::num::NonZeroU32;
 
-/// What the server is told.
+/// Settings of `outlast serve`.
 #[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[server]")]
 pub(crate) struct ServerTable {
-    /// Where people reach it, like `https://agents.example.com`; links that decide questions for approval lead there.
+    /// The public address of the server, like `https://agents.example.com`; approval links point to it.
     pub(crate) url: Option<String>,
-    /// Requests that each key may send in a minute, and all who come without one together; as many as they like without it.
+    /// Requests per minute for each API key, and for all requests without a key together; default: no limit.
     pub(crate) requests_per_minute: Option<NonZeroU32>,
-    /// Keys that open nothing that one address may send in a minute before it is told to wait; 60 without it.
+    /// Invalid API keys per minute that one address may send before it must wait; default: 60.
     pub(crate) wrong_keys_per_minute: Option<NonZeroU32>,
 }
 

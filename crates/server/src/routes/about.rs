@@ -26,31 +26,34 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(page))
 }
 
-/// How the server is.
+/// The health of the server.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Health {
     /// `live`, `ready` or `stopping`.
     state: &'static str,
-    /// What an acknowledged write survives.
+    /// What an acknowledged write survives. Only present if the server is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     durability: Option<&'static str>,
-    /// The version of the database's schema.
+    /// The schema version of the database. Only present if the server is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     schema: Option<u32>,
-    /// How many agents cannot be made of what the database has of them; `/v1/configs/agent` says why.
+    /// The number of agents in the database that cannot be loaded. `GET /v1/configs/agent` returns the
+    /// reasons. Absent if all agents were loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     agents_left_out: Option<usize>,
 }
 
-/// Whether the process answers.
+/// Returns whether the process responds.
 #[utoipa::path(get, path = "/health/live", tag = "about", responses((status = 200, body = Health)))]
 async fn live() -> Json<Health> {
     Json(Health { state: "live", durability: None, schema: None, agents_left_out: None })
 }
 
-/// Whether the server takes requests: its database answers, and it does not shut down.
+/// Returns whether the server accepts requests.
+///
+/// The server is ready if its database responds and it is not shutting down.
 #[utoipa::path(get, path = "/health/ready", tag = "about",
-    responses((status = 200, body = Health), Problems, (status = 503, description = "It does not.",
+    responses((status = 200, body = Health), Problems, (status = 503, description = "The server does not accept requests.",
         content((Health = "application/json"), (Problem = "application/problem+json")))))]
 async fn ready(State(shared): State<Shared>) -> Answer<(StatusCode, Json<Health>)> {
     if *shared.stopping.borrow() {
@@ -64,7 +67,10 @@ async fn ready(State(shared): State<Shared>) -> Answer<(StatusCode, Json<Health>
     Ok((StatusCode::OK, Json(Health { state: "ready", durability, schema, agents_left_out })))
 }
 
-/// Counts of requests and streams, and how busy the worker is, in the text form of Prometheus.
+/// Returns metrics in the Prometheus text format.
+///
+/// The metrics include request and stream counts and the load of the worker. Requires a key of the default
+/// organisation.
 #[utoipa::path(get, path = "/metrics", tag = "about",
     responses((status = 200, body = String, content_type = "text/plain"), Problems), security(("key" = ["operate"])))]
 async fn metrics(caller: Caller<Operates>, State(shared): State<Shared>) -> Answer<impl IntoResponse> {
@@ -78,21 +84,21 @@ async fn metrics(caller: Caller<Operates>, State(shared): State<Shared>) -> Answ
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
 }
 
-/// Who asks.
+/// The identity of the caller.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Whoami {
-    /// The organisation.
+    /// The id of the caller's organisation.
     #[schema(value_type = String)]
     org: OrgId,
-    /// What that is called.
+    /// The name of the organisation.
     name: String,
-    /// In whose name things are done.
+    /// The person or service that the caller acts for.
     by: String,
-    /// What may be done, with commas between.
+    /// The scopes of the caller, separated by commas.
     scopes: String,
 }
 
-/// Whose key it is, and what it may do.
+/// Returns the owner and the scopes of the caller's API key.
 #[utoipa::path(get, path = "/v1/whoami", tag = "about", responses((status = 200, body = Whoami), Problems),
     security(("key" = ["read"])))]
 async fn whoami(caller: Caller<Reads>) -> Answer<Json<Whoami>> {
@@ -102,24 +108,26 @@ async fn whoami(caller: Caller<Reads>) -> Answer<Json<Whoami>> {
     Ok(Json(Whoami { org: org.id, name: org.name.to_string(), by, scopes }))
 }
 
-/// A turn that the server drives now.
+/// A turn that this process is running.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Running {
-    /// Its session.
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
-    /// The turn.
+    /// The id of the turn.
     #[schema(value_type = String)]
     turn: TurnId,
-    /// The agent that answers, once that is known.
+    /// The name of the agent. Absent until it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<String>,
-    /// Since when this process drives it, in milliseconds since 1970.
+    /// When this process started to run the turn, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     since: Millis,
 }
 
-/// The turns that this process drives now. One that waits for something is not among them, nor one that another process drives.
+/// Returns the turns that this process is running.
+///
+/// The list does not include turns that are waiting, or turns that another process runs.
 #[utoipa::path(get, path = "/v1/running", tag = "about", responses((status = 200, body = Vec<Running>), Problems),
     security(("key" = ["read"])))]
 async fn running(caller: Caller<Reads>) -> Answer<Json<Vec<Running>>> {
@@ -130,7 +138,9 @@ async fn running(caller: Caller<Reads>) -> Answer<Json<Vec<Running>>> {
     Ok(Json(caller.runtime.running().into_iter().map(shown).collect()))
 }
 
-/// The page of an error: what happened, why, what to do.
+/// Returns the page of an error code.
+///
+/// The page explains what happened, why, and how to fix it.
 #[utoipa::path(get, path = "/errors/{code}", tag = "about", params(("code" = String, Path)),
     responses((status = 200, body = String, content_type = "text/markdown"), Problems))]
 async fn page(At(Word(code)): At<Word>) -> Answer<impl IntoResponse> {

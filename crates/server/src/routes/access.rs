@@ -25,25 +25,27 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(keys, create)).routes(routes!(revoke)).routes(routes!(audit))
 }
 
-/// An API key; of none the secret is known.
+/// An API key, without its secret.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Key {
+    /// The id of the key.
     #[schema(value_type = String)]
     id: KeyId,
-    /// The organisation it opens.
+    /// The id of the organisation that the key gives access to.
     #[schema(value_type = String)]
     org: OrgId,
-    /// In whose name it acts.
+    /// The person or service that the key acts for.
     by: String,
-    /// What it may do, with commas between.
+    /// The scopes of the key, separated by commas.
     scopes: String,
+    /// When the key was created, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     created: Millis,
-    /// From when on it counts no more.
+    /// When the key expires, as a Unix timestamp in milliseconds. Absent if it never expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     expires: Option<Millis>,
-    /// Since when it counts no more because somebody said so.
+    /// When the key was revoked, as a Unix timestamp in milliseconds. Absent if it is not revoked.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     revoked: Option<Millis>,
@@ -55,7 +57,7 @@ impl From<KeyView> for Key {
     }
 }
 
-/// The API keys of the organisation, by age.
+/// Returns the API keys of the organisation, oldest first.
 #[utoipa::path(get, path = "/v1/keys", tag = "access", params(Most),
     responses((status = 200, body = Page<Key>), Problems), security(("key" = ["admin"])))]
 async fn keys(
@@ -68,33 +70,37 @@ async fn keys(
     Ok(Json(Page::of(caller.runtime.store().keys_after(after, limit).await?, &cursors)))
 }
 
-/// A key to be made.
+/// An API key to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewKey {
-    /// In whose name it acts: `service:ci` or `person:ann`.
+    /// The person or service that the key acts for, such as `service:ci` or `person:ann`.
     #[schema(value_type = String, example = "service:ci")]
     by: Principal,
-    /// What it may do: `read`, `run`, `approve`, `operate`, `admin`, with commas between.
+    /// The scopes of the key, separated by commas: `read`, `run`, `approve`, `operate` or `admin`.
     #[schema(value_type = String, example = "run,approve")]
     scopes: Scopes,
-    /// Seconds for which it counts; for ever without it.
+    /// The lifetime of the key in seconds. If absent, the key never expires.
     expires_in_s: Option<u64>,
-    /// The organisation it opens, by name or id; the caller's own without it. For keys of the default one.
+    /// The name or id of the organisation that the key gives access to. Defaults to the caller's
+    /// organisation. Naming another one requires a key of the default organisation.
     #[schema(example = "acme")]
     org: Option<String>,
 }
 
-/// A key that was just made.
+/// A new API key.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Made {
+    /// The id of the key.
     #[schema(value_type = String)]
     id: KeyId,
-    /// The key itself. It is shown this once and kept nowhere.
+    /// The secret key. This response is the only place where it is shown.
     key: String,
 }
 
-/// Makes an API key, with no more scopes than the caller has.
+/// Create an API key.
+///
+/// The key cannot have scopes that the caller does not have.
 #[utoipa::path(post, path = "/v1/keys", tag = "access", request_body = NewKey,
     responses((status = 201, body = Made), Problems), security(("key" = ["admin"])))]
 async fn create(
@@ -115,45 +121,47 @@ async fn create(
     Ok((StatusCode::CREATED, Json(Made { id: key.id, key: key.reveal() })))
 }
 
-/// Ends the life of an API key at once.
+/// Revoke an API key, effective immediately.
 #[utoipa::path(delete, path = "/v1/keys/{key}", tag = "access", params(("key" = String, Path)),
     responses((status = 200, body = Key), Problems), security(("key" = ["admin"])))]
 async fn revoke(caller: Caller<Administers>, At(key): At<KeyId>) -> Answer<Json<Key>> {
     Ok(Json(caller.runtime.store().revoke_key(key, caller.runtime.now()).await?.into()))
 }
 
-/// Which part of the audit.
+/// Parameters that select a part of the audit log.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Range {
-    /// After this number.
+    /// Return entries after the entry with this number.
     after: Option<u64>,
-    /// Not before this time, in milliseconds since 1970.
+    /// Return entries from this time, as a Unix timestamp in milliseconds.
     since: Option<u64>,
-    /// How many at most.
+    /// The maximum number of items to return. Defaults to 50.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
-    /// The `next` of the page before; counts for more than `after`.
+    /// The `next` value of the previous page. Takes precedence over `after`.
     cursor: Option<String>,
 }
 
-/// What somebody did.
+/// An entry of the audit log.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Deed {
-    /// Its number, which `after` takes.
+    /// The number of the entry, for `after`.
     no: u64,
+    /// When the action happened, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     at: Millis,
-    /// In which organisation.
+    /// The id of the organisation.
     #[schema(value_type = String)]
     org: OrgId,
-    /// Who.
+    /// The person or service that acted.
     by: String,
-    /// What: `turn.cancel`, `approval.approve`, `session.delete`, …
+    /// The action: `turn.cancel`, `approval.approve`, `session.delete`, …
     act: String,
-    /// To what.
+    /// The object of the action.
     subject: String,
+    /// Details of the action.
     detail: String,
 }
 
@@ -163,7 +171,7 @@ impl From<AuditRow> for Deed {
     }
 }
 
-/// Who did what, in order.
+/// Returns the audit log, oldest entry first.
 #[utoipa::path(get, path = "/v1/audit", tag = "access", params(Range),
     responses((status = 200, body = Page<Deed>), Problems), security(("key" = ["admin"])))]
 async fn audit(

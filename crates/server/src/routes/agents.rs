@@ -37,21 +37,21 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(differ))
 }
 
-/// An agent that answers here.
+/// An agent of this server.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Agent {
-    /// What it is called.
+    /// The name of the agent.
     name: String,
-    /// Whether it answers when an input names none.
+    /// Whether this is the default agent, which answers inputs that name no agent.
     first: bool,
-    /// The fingerprint of its package.
+    /// The fingerprint of the agent's package.
     #[schema(value_type = String)]
     fingerprint: Hash,
-    /// The model that it asks.
+    /// The name of the model that the agent uses.
     model: String,
-    /// Its tools.
+    /// The names of the agent's tools.
     tools: Vec<String>,
-    /// The whole package, with the contracts of its tools.
+    /// The agent's package, with the contracts of its tools. Absent in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     package: Option<Value>,
@@ -71,7 +71,7 @@ impl Agent {
     }
 }
 
-/// The agents that answer here.
+/// Returns the agents of this server.
 #[utoipa::path(get, path = "/v1/agents", tag = "agents", responses((status = 200, body = Page<Agent>), Problems),
     security(("key" = ["read"])))]
 async fn agents(caller: Caller<Reads>) -> Json<Page<Agent>> {
@@ -79,7 +79,7 @@ async fn agents(caller: Caller<Reads>) -> Json<Page<Agent>> {
     Json(Page::whole(caller.runtime.agents().iter().map(Agent::short).collect()))
 }
 
-/// One of them, with its package.
+/// Returns an agent with its package.
 #[utoipa::path(get, path = "/v1/agents/{name}", tag = "agents", params(("name" = String, Path)),
     responses((status = 200, body = Agent), Problems), security(("key" = ["read"])))]
 async fn agent(caller: Caller<Reads>, At(Word(name)): At<Word>) -> Answer<Json<Agent>> {
@@ -91,8 +91,10 @@ async fn agent(caller: Caller<Reads>, At(Word(name)): At<Word>) -> Answer<Json<A
     Ok(Json(Agent { package, ..Agent::short(view) }))
 }
 
-/// A package by its fingerprint, with the contracts of its tools: one that an agent has that answers here, or that one of the newest
-/// turns of the organisation runs or ran under. That of an older turn is found by the turn.
+/// Returns a package by its fingerprint, with the contracts of its tools.
+///
+/// Finds the packages of the agents on this server and of the newest turns of the organisation. For the
+/// package of an older turn, use `GET /v1/turns/{turn}/package`.
 #[utoipa::path(get, path = "/v1/packages/{fingerprint}", tag = "agents", params(("fingerprint" = String, Path)),
     responses((status = 200, body = Object), Problems), security(("key" = ["read"])))]
 async fn by_fingerprint(caller: Caller<Reads>, At(fingerprint): At<Hash>) -> Answer<Json<Pinned>> {
@@ -113,25 +115,27 @@ async fn by_fingerprint(caller: Caller<Reads>, At(fingerprint): At<Hash>) -> Ans
     Ok(Json(found.ok_or_else(gone)?))
 }
 
-/// One version of an agent, a harness or a capability in the database.
+/// A version of an agent, a harness or a capability in the database.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Stored {
     /// `agent`, `harness` or `capability`.
     kind: &'static str,
+    /// The name of the configuration.
     name: String,
-    /// Which version, counted from 1.
+    /// The version number, counted from 1.
     version: u32,
-    /// The fingerprint of what it says.
+    /// The fingerprint of the content.
     #[schema(value_type = String)]
     fingerprint: Hash,
-    /// Since when.
+    /// When this version was saved, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     at: Millis,
-    /// What it says: the fields of an agent's file. Absent where it was deleted.
+    /// The content, with the fields of an agent file. Absent if this version is a deletion.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     body: Option<Value>,
-    /// What whoever keeps it may not expect.
+    /// A note about an unexpected effect, for example that the configuration is not used on this server.
+    /// Absent if there is nothing to note.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
@@ -152,7 +156,9 @@ fn tagged(config: StoredConfig, note: Option<String>) -> Tagged {
     ([(header::ETAG, tag)], Json(Stored { note, ..config.into() }))
 }
 
-/// The agents, harnesses or capabilities in the database, by name. They are what agents are made of.
+/// Returns the agents, harnesses or capabilities in the database, by name.
+///
+/// Agents are built from these configurations. The list has the latest version of each.
 #[utoipa::path(get, path = "/v1/configs/{kind}", tag = "agents", params(("kind" = String, Path), Most),
     responses((status = 200, body = Page<Stored>), Problems), security(("key" = ["read"])))]
 async fn configs(
@@ -174,10 +180,12 @@ async fn configs(
     Ok(Json(Page::of(outlast_ports::page::Page { items, next }, &cursors)))
 }
 
-/// The last version. The header `etag` is what `if-match` takes.
+/// Returns the latest version of a configuration.
+///
+/// Pass the `etag` response header in `if-match` to update or delete this version.
 #[utoipa::path(get, path = "/v1/configs/{kind}/{name}", tag = "agents",
     params(("kind" = String, Path), ("name" = String, Path)),
-    responses((status = 200, body = Stored, headers(("etag" = String, description = "Its version."))), Problems), security(("key" = ["read"])))]
+    responses((status = 200, body = Stored, headers(("etag" = String, description = "The version of the configuration."))), Problems), security(("key" = ["read"])))]
 async fn config(caller: Caller<Reads>, Both(kind, Word(name)): Both<ConfigKind, Word>) -> Answer<Tagged> {
     let found = caller.runtime.store().config(kind, name.clone()).await?;
     let found = found.ok_or_else(|| missing(kind, &name))?;
@@ -203,15 +211,18 @@ fn missing(kind: ConfigKind, name: &str) -> Error {
     Error::new(Kind::AgentNotFound, format!("no {kind} in the database is called `{name}`"))
 }
 
-/// Keeps a new version. One that says the same as the last is not new. Agents that are made of it answer from the next input on, on a
-/// server that is started for its organisation; a version that would break one of them is refused.
+/// Save a new version of a configuration.
+///
+/// If the content is the same as in the latest version, no new version is created. On a server that was
+/// started for the organisation, agents that use the configuration are updated from the next input. A version
+/// that would break one of them is rejected.
 #[utoipa::path(put, path = "/v1/configs/{kind}/{name}", tag = "agents",
     params(("kind" = String, Path), ("name" = String, Path),
-        ("if-match" = Option<String>, Header, description = "The `etag` of the version to replace, or `*` for any that is there; without it there may be none."),
-        ("if-none-match" = Option<String>, Header, description = "`*`: only if there is none yet.")),
+        ("if-match" = Option<String>, Header, description = "The `etag` of the version to replace, or `*` for any existing version. If absent, the configuration may also be new."),
+        ("if-none-match" = Option<String>, Header, description = "`*` saves the configuration only if it does not exist yet.")),
     request_body = Object,
-    responses((status = 200, body = Stored, headers(("etag" = String, description = "Its version."))),
-        (status = 412, description = "It is another version by now.", body = Problem, content_type = "application/problem+json"),
+    responses((status = 200, body = Stored, headers(("etag" = String, description = "The version of the configuration."))),
+        (status = 412, description = "The latest version does not match the condition.", body = Problem, content_type = "application/problem+json"),
         Problems), security(("key" = ["operate"])))]
 async fn put(
     caller: Caller<Operates>,
@@ -229,13 +240,16 @@ async fn put(
     Ok(tagged(kept.config, note))
 }
 
-/// Deletes it: agents that are made of it answer no more. Its versions stay, and turns that were accepted go on with what they have. One
-/// that an agent of the server stands on is not deleted.
+/// Delete a configuration.
+///
+/// Agents that are built from it accept no further input. Its versions are kept, and turns that were already
+/// accepted continue with the version that they have. A configuration that an agent of the server depends on
+/// cannot be deleted.
 #[utoipa::path(delete, path = "/v1/configs/{kind}/{name}", tag = "agents",
     params(("kind" = String, Path), ("name" = String, Path),
-        ("if-match" = Option<String>, Header, description = "The `etag` of the version to delete, or `*` for any.")),
+        ("if-match" = Option<String>, Header, description = "The `etag` of the version to delete, or `*` for any version.")),
     responses((status = 204),
-        (status = 412, description = "It is another version by now.", body = Problem, content_type = "application/problem+json"),
+        (status = 412, description = "The latest version does not match the condition.", body = Problem, content_type = "application/problem+json"),
         Problems), security(("key" = ["operate"])))]
 async fn delete(
     caller: Caller<Operates>,
@@ -310,7 +324,7 @@ fn expected(headers: &HeaderMap) -> Result<Expected, Error> {
     }
 }
 
-/// Every version, the newest first.
+/// Returns all versions of a configuration, newest first.
 #[utoipa::path(get, path = "/v1/configs/{kind}/{name}/versions", tag = "agents",
     params(("kind" = String, Path), ("name" = String, Path), Most),
     responses((status = 200, body = Page<Stored>), Problems), security(("key" = ["read"])))]
@@ -329,25 +343,25 @@ async fn versions(
     Ok(Json(Page::of(page, &cursors)))
 }
 
-/// Which versions.
+/// The versions to compare.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Between {
-    /// The older one.
+    /// The number of the older version.
     from: u32,
-    /// The newer one.
+    /// The number of the newer version.
     to: u32,
 }
 
-/// How two versions differ.
+/// The difference between two versions.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Difference {
-    /// What is gone begins with `-`, what is new with `+`.
+    /// The changed lines. Removed lines start with `-`, added lines with `+`.
     lines: Vec<String>,
 }
 
-/// How two versions differ.
+/// Returns the difference between two versions of a configuration.
 #[utoipa::path(get, path = "/v1/configs/{kind}/{name}/diff", tag = "agents",
     params(("kind" = String, Path), ("name" = String, Path), Between),
     responses((status = 200, body = Difference), Problems), security(("key" = ["read"])))]

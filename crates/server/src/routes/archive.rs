@@ -34,11 +34,13 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(export)).routes(routes!(take_in)).routes(routes!(rerun))
 }
 
-/// A session as a file, with all that it needs of those it was forked from: lines of JSON, streamed. The last line says that the file
-/// is whole.
+/// Export a session as a file.
+///
+/// The response is a stream of JSON lines. It includes everything that the session needs from the sessions it
+/// was forked from. The last line marks the file as complete.
 #[utoipa::path(get, path = "/v1/sessions/{session}/export", tag = "sessions", params(("session" = String, Path)),
     responses((status = 200, body = Vec<u8>, content_type = "application/x-ndjson",
-        headers(("outlast-records" = u64, description = "How many records the file will have."))), Problems),
+        headers(("outlast-records" = u64, description = "The number of records in the file."))), Problems),
     security(("key" = ["read"])))]
 async fn export(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Response> {
     let runtime = &caller.runtime;
@@ -63,29 +65,32 @@ async fn export(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Res
     Ok(response)
 }
 
-/// Under which key.
+/// Import parameters.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Under {
-    /// The key it is known by here; the one in the file without it.
+    /// The key of the imported session. Defaults to the key in the file.
     key: Option<String>,
 }
 
-/// A session that was taken in.
+/// An imported session.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct TakenIn {
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
-    /// How many turns were not over in the file, and are closed now.
+    /// The number of turns that had not ended in the file. They are closed now.
     closed: u64,
-    /// Turns of the file.
+    /// The number of turns in the file.
     turns: u64,
-    /// Records of the file.
+    /// The number of records in the file.
     records: u64,
 }
 
-/// Takes the session of a file in, under its own id: the file is checked from its first line to its last before anything is written.
+/// Import a session from a file.
+///
+/// The session keeps its id. The whole file is verified before anything is written.
 #[utoipa::path(post, path = "/v1/import", tag = "sessions", params(Under),
     request_body(content((Vec<u8> = "application/x-ndjson"), (Vec<u8> = "application/octet-stream"), (Vec<u8> = "application/json"))),
     responses((status = 201, body = TakenIn), Problems), security(("key" = ["operate"])))]
@@ -140,22 +145,24 @@ fn written(mut file: File, bytes: &[u8]) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// What is to be different.
+/// The changes for a rerun of a session.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Differently {
-    /// From where: a turn, counted from 0 or by its id, or an effect by its path; the beginning without it.
+    /// Where to start: the index of a turn, counted from 0, the id of a turn, or the path of an effect.
+    /// Defaults to the beginning of the session.
     from: Option<String>,
-    /// Which agent answers; the server's first one without it.
+    /// The name of the agent that answers. Defaults to the server's default agent.
     agent: Option<String>,
-    /// Which model answers.
+    /// The name of the model that answers. Defaults to the agent's model.
     model: Option<String>,
-    /// What the model is told in place of the agent's prompt.
+    /// The system prompt that replaces the agent's.
     prompt: Option<String>,
-    /// Makes calls that may be repeated anew, even where the recording has an answer.
+    /// Whether to repeat calls that are safe to repeat, even if the recording has a result for them.
     #[serde(default)]
     live: bool,
-    /// Makes calls that must happen at most once, where the recording has no answer. They are real.
+    /// Whether to make calls that must happen at most once, if the recording has no result for them. These
+    /// are real calls.
     #[serde(default)]
     run_at_most_once: bool,
 }
@@ -187,14 +194,16 @@ impl Differently {
     }
 }
 
-/// Runs a session again from a point on, in memory, and answers with both courses of each turn side by side. Nothing is written to the
-/// session; calls are answered from the recording where it has an answer. Rules count as they do for the session; what it uses counts
-/// for no budget of the database. `live` and `run_at_most_once` make real calls and take the scope `operate`. Gives up after ten
+/// Rerun a session with changes, and compare the result with the recording.
+///
+/// The rerun happens in memory and writes nothing to the session. Calls are answered from the recording if it
+/// has a result for them. The rules of the session apply. Usage is not charged to any budget of the database.
+/// `live` and `run_at_most_once` make real calls and require the scope `operate`. A rerun times out after ten
 /// minutes.
 #[utoipa::path(post, path = "/v1/sessions/{session}/rerun", tag = "sessions", params(("session" = String, Path)),
     request_body = Differently,
-    responses((status = 200, body = Value, description = "`turns` with `recorded` and `rerun` of each, `changed`, costs, and calls that were reused, made and not made."),
-        (status = 408, description = "It was not over in time, and was stopped.", body = Problem, content_type = "application/problem+json"),
+    responses((status = 200, body = Value, description = "The comparison: `turns` with `recorded` and `rerun` for each turn, `changed`, the costs, and the calls that were reused, made and not made."),
+        (status = 408, description = "The rerun timed out and was stopped.", body = Problem, content_type = "application/problem+json"),
         Problems),
     security(("key" = ["run"])))]
 async fn rerun(

@@ -26,21 +26,23 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(read))
 }
 
-/// An attachment.
+/// An attachment of a session.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Attached {
+    /// The id of the attachment.
     #[schema(value_type = String)]
     id: AttachmentId,
-    /// The hash of its content.
+    /// The hash of the content.
     #[schema(value_type = String)]
     content: Hash,
-    /// What kind of bytes they are.
+    /// The media type of the content.
     media_type: String,
-    /// What it was called where it came from.
+    /// The original file name. Absent if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    /// The size in bytes.
     bytes: u64,
-    /// Whether its content lies outside the database.
+    /// Whether the content is stored outside the database. Absent if it is not.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     outside: bool,
 }
@@ -52,7 +54,9 @@ impl From<AttachmentView> for Attached {
     }
 }
 
-/// The attachments that a session itself uses.
+/// Returns the attachments of a session.
+///
+/// The list does not include attachments of sessions that it was forked from.
 #[utoipa::path(get, path = "/v1/sessions/{session}/attachments", tag = "sessions",
     params(("session" = String, Path), Most),
     responses((status = 200, body = Page<Attached>), Problems), security(("key" = ["read"])))]
@@ -67,10 +71,13 @@ async fn list(
     Ok(Json(Page::of(caller.runtime.store().attachments_after(session, after, limit).await?, &cursors)))
 }
 
-/// The bytes of an attachment, of this session or of those it was forked from. A browser saves them and never shows them.
+/// Returns the content of an attachment.
+///
+/// The attachment can belong to this session or to one that it was forked from. Browsers download the content
+/// and never display it.
 #[utoipa::path(get, path = "/v1/sessions/{session}/attachments/{attachment}", tag = "sessions",
     params(("session" = String, Path), ("attachment" = String, Path)),
-    responses((status = 200, description = "The bytes, under the media type that they were attached with.", body = Vec<u8>, content_type = "*/*"), Problems),
+    responses((status = 200, description = "The content, with the media type that it was attached with.", body = Vec<u8>, content_type = "*/*"), Problems),
     security(("key" = ["read"])))]
 async fn read(caller: Caller<Reads>, Both(session, id): Both<SessionId, AttachmentId>) -> Answer<Response> {
     let attachments = caller.runtime.attachments();

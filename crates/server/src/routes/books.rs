@@ -34,23 +34,24 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(rates))
 }
 
-/// What is added up.
+/// Parameters of a cost report.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Find {
-    /// What is added up together: `session`, `agent`, `model`, `source`, `tool`, `day` or `turn`; `model` without it.
+    /// How to group costs: `session`, `agent`, `model`, `source`, `tool`, `day` or `turn`. Defaults to
+    /// `model`.
     by: Option<String>,
-    /// Only this session.
+    /// Only include costs of this session.
     #[param(value_type = Option<String>)]
     session: Option<SessionId>,
-    /// `day`: every day for itself, in UTC; all days together without it.
+    /// `day` splits the costs by day, in UTC. By default, all days are added up.
     #[param(value_type = Option<String>, example = "day")]
     per: Option<Per>,
-    /// How many at most.
+    /// The maximum number of items to return. Defaults to the maximum that the server allows.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
-    /// The `next` of the page before.
+    /// The `next` value of the previous page. Defaults to the first page.
     cursor: Option<String>,
 }
 
@@ -61,26 +62,27 @@ enum Per {
     Day,
 }
 
-/// What was spent on one of them.
+/// The costs of one group.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Spending {
-    /// The day, where every day is for itself.
+    /// The day, in UTC. Absent unless `per` is `day`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2026-11-16")]
     day: Option<String>,
-    /// Its name.
+    /// The name of the group.
     name: String,
-    /// Replies of models.
+    /// The number of model replies.
     replies: u64,
-    /// Tokens.
+    /// The tokens used.
     #[schema(value_type = Object)]
     usage: Usage,
-    /// Dollars, as far as prices were known.
+    /// The cost in US dollars. Calls without a known price are not included.
     #[schema(value_type = String)]
     cost: Cost,
-    /// Replies whose price was not known.
+    /// The number of replies without a known price.
     unpriced: u64,
-    /// How many of the dollars are an estimate: the most that model calls could cost which a cancel cut short. Absent if none are.
+    /// The part of `cost` that is estimated: the maximum that cancelled model calls could have cost. Absent
+    /// if nothing is estimated.
     #[serde(skip_serializing_if = "is_zero")]
     #[schema(value_type = Option<String>)]
     estimated: Cost,
@@ -107,7 +109,10 @@ struct Place {
     name: String,
 }
 
-/// What models and tools cost, from the records. A request reads what was written since the last one.
+/// Returns what models and tools cost.
+///
+/// The costs are computed from the journal. Each request reads the records that were written since the last
+/// one.
 #[utoipa::path(get, path = "/v1/cost", tag = "books", params(Find),
     responses((status = 200, body = Page<Spending>), Problems), security(("key" = ["read"])))]
 async fn cost(
@@ -189,61 +194,62 @@ fn grouped(by: &str) -> Result<By, Error> {
     })
 }
 
-/// A budget and how it stands.
+/// A budget and its usage.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Standing {
-    /// The organisation.
+    /// The id of the organisation.
     #[schema(value_type = String)]
     org: OrgId,
-    /// Whose it is, and of which period.
+    /// The owner of the budget, and the period if the budget is per day or month.
     name: String,
-    /// What an operator set; absent if it is as its agent says.
+    /// The limits that an operator set. Absent if the agent's limits apply.
     #[serde(skip_serializing_if = "Option::is_none")]
     set: Option<Bounds>,
-    /// What counts; absent where nothing is bounded any more.
+    /// The limits that apply. Absent if nothing is limited any longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<Bounds>,
-    /// Who said what counts: `operator`, or `agent` as it was when something was counted last.
+    /// Who set the limits that apply: `operator`, or `agent` as declared when usage was last counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "agent")]
     limit_by: Option<LimitBy>,
-    /// What was used.
+    /// The amount used, including `lost`.
     #[schema(value_type = Object)]
     spent: Amount,
-    /// What is reserved for effects that run.
+    /// The amount reserved for running effects.
     #[schema(value_type = Object)]
     held: Amount,
-    /// What counts as used because nobody knows.
+    /// The part of `spent` that is assumed, because the real usage is unknown.
     #[schema(value_type = Object)]
     lost: Amount,
 }
 
-/// What may be used.
+/// The limits of a budget. A measure without a limit is unlimited.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Bounds {
-    /// Tokens that models read and say.
+    /// The maximum number of tokens that models read and write.
     #[serde(skip_serializing_if = "Option::is_none")]
     tokens: Option<u64>,
-    /// Dollars, like `2.50`.
+    /// The maximum cost in US dollars, such as `2.50`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     money: Option<Cost>,
-    /// Calls of models and tools.
+    /// The maximum number of model and tool calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     calls: Option<u64>,
-    /// Seconds in which turns are driven.
+    /// The maximum time for which turns run, in seconds. Time spent waiting is free.
     #[serde(skip_serializing_if = "Option::is_none")]
     time_s: Option<u64>,
-    /// Say so from this percentage on.
+    /// The percentage of the budget at which a warning is sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, minimum = 1, maximum = 100)]
     warn_at: Option<Percent>,
-    /// Hold turns still from this percentage on, until it is raised.
+    /// The percentage of the budget at which turns pause until the budget is raised.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u8>, minimum = 1, maximum = 100)]
     pause_at: Option<Percent>,
-    /// Begin anew every `day` or `month`, in UTC.
+    /// The period after which usage restarts at zero: `day` or `month`, in UTC. If absent, usage never
+    /// restarts.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     per: Option<Period>,
@@ -268,7 +274,7 @@ impl From<PurseView> for Standing {
     }
 }
 
-/// All budgets that were ever counted or set, by name.
+/// Returns all budgets that were ever used or set, by name.
 #[utoipa::path(get, path = "/v1/budgets", tag = "books", params(Most),
     responses((status = 200, body = Page<Standing>), Problems), security(("key" = ["read"])))]
 async fn budgets(
@@ -281,27 +287,27 @@ async fn budgets(
     Ok(Json(Page::of(caller.runtime.store().budgets_after(after, limit).await?, &cursors)))
 }
 
-/// A rate of outbound calls, and how it stands.
+/// A rate limit for outgoing calls, and its state.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Paced {
-    /// The organisation.
+    /// The id of the organisation.
     #[schema(value_type = String)]
     org: OrgId,
-    /// What it is called.
+    /// The name of the rate limit.
     name: String,
-    /// Microseconds between two calls, when it was last asked.
+    /// The interval between two calls in microseconds, as of the last call.
     every_us: u64,
-    /// How many may go at once.
+    /// The number of calls that may start at once.
     burst: u32,
-    /// From when on the next call fits, in microseconds since 1970.
+    /// When the next call may start, as a Unix timestamp in microseconds.
     next_us: u64,
-    /// Where the line of those who wait ends, in microseconds since 1970.
+    /// The end of the queue of waiting calls, as a Unix timestamp in microseconds.
     line_us: u64,
-    /// Calls that it let out.
+    /// The number of admitted calls.
     taken: u64,
-    /// Calls that it turned away.
+    /// The number of rejected calls.
     refused: u64,
-    /// When it was last asked.
+    /// When the rate limit was last used, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     asked: Millis,
 }
@@ -313,7 +319,7 @@ impl From<RateView> for Paced {
     }
 }
 
-/// All rates that a call ever fell under, by name.
+/// Returns all rate limits that ever applied to a call, by name.
 #[utoipa::path(get, path = "/v1/rates", tag = "books", params(Most),
     responses((status = 200, body = Page<Paced>), Problems), security(("key" = ["read"])))]
 async fn rates(
@@ -326,12 +332,13 @@ async fn rates(
     Ok(Json(Page::of(caller.runtime.store().rates_after(after, limit).await?, &cursors)))
 }
 
-/// Sets a budget in place of what its agent says. Turns that wait for it go on.
+/// Set the limits of a budget.
 ///
-/// The budget of an organisation takes a key of the default one with the scope `admin`.
+/// The limits override those of the agent. Turns that wait for the budget continue if it has room. Setting
+/// the budget of an organisation requires a key of the default organisation with the scope `admin`.
 #[utoipa::path(put, path = "/v1/budgets/{of}", tag = "books",
-    params(("of" = String, Path, description = "`agent:NAME`, or the id of a turn, a session or an organisation")),
-    request_body = Bounds, responses((status = 204, description = "It is set."), Problems), security(("key" = ["operate"])))]
+    params(("of" = String, Path, description = "The owner of the budget: `agent:NAME`, or the id of a turn, a session or an organisation.")),
+    request_body = Bounds, responses((status = 204, description = "The limits are set."), Problems), security(("key" = ["operate"])))]
 async fn set(
     caller: Caller<Operates>,
     State(shared): State<Shared>,
@@ -347,11 +354,12 @@ async fn set(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Goes back to what its agent says.
+/// Remove the limits that an operator set.
 ///
-/// An organisation has no budget then; it takes a key of the default one with the scope `admin`.
+/// The limits of the agent apply again. An organisation then has no budget. Removing the budget of an
+/// organisation requires a key of the default organisation with the scope `admin`.
 #[utoipa::path(delete, path = "/v1/budgets/{of}", tag = "books", params(("of" = String, Path)),
-    responses((status = 204, description = "It is as its agent says."), Problems), security(("key" = ["operate"])))]
+    responses((status = 204, description = "The limits of the agent apply again."), Problems), security(("key" = ["operate"])))]
 async fn clear(
     caller: Caller<Operates>,
     State(shared): State<Shared>,

@@ -21,40 +21,42 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(show))
 }
 
-/// What a model would be shown.
+/// The messages that a model would get now, and their size.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Context {
-    /// Tokens of all of it, about: a token is taken for four bytes.
+    /// The approximate number of tokens in total. One token is counted per four bytes.
     tokens: usize,
-    /// Tokens of each part, the largest first.
+    /// The tokens of each part, largest first.
     parts: Vec<Share>,
     /// The messages, in order.
     messages: Vec<Shown>,
-    /// Files among them, which are not counted.
+    /// The number of files in the messages. Files are not included in `tokens`.
     files: usize,
-    /// How often older messages were made shorter.
+    /// How often older messages were compacted.
     compactions: usize,
-    /// What the last call of a model read and wrote.
+    /// The tokens that the last model call used. Absent if there was no model call.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     last_usage: Option<Usage>,
 }
 
-/// What one part takes.
+/// The tokens of one part of the context.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Share {
-    /// `user`, `assistant`, or the tool whose results they are.
+    /// `user`, `assistant`, or the name of the tool that returned the results.
     who: String,
+    /// The approximate number of tokens.
     tokens: usize,
 }
 
-/// A message, in short.
+/// A message of the context.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Shown {
-    /// `user`, `assistant`, or the tool whose result it is.
+    /// `user`, `assistant`, or the name of the tool that returned the result.
     who: String,
+    /// The approximate number of tokens.
     tokens: usize,
-    /// How it begins, or all of it.
+    /// The text of the message: its first 200 characters, or all of it with `whole`.
     text: String,
 }
 
@@ -76,19 +78,19 @@ impl Context {
     }
 }
 
-/// Of which head, and how much of it.
+/// Parameters of the context.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Of {
-    /// Of which head; of the main one without it.
+    /// The head to read. Defaults to the main head.
     head: Option<String>,
-    /// All of each message, instead of how it begins.
+    /// Whether to return the whole text of each message instead of its start. Defaults to `false`.
     #[serde(default)]
     whole: bool,
 }
 
-/// What a model would be shown of a session now, and what each part of it takes.
+/// Returns the context that a model would get now, and the tokens of each part.
 #[utoipa::path(get, path = "/v1/sessions/{session}/context", tag = "sessions",
     params(("session" = String, Path), Of),
     responses((status = 200, body = Context), Problems), security(("key" = ["read"])))]

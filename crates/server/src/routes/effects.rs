@@ -29,67 +29,72 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(of_turn)).routes(routes!(request)).routes(routes!(of_session))
 }
 
-/// One request to the world.
+/// An effect of a turn: a model call, a tool call or another request to the outside.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Effect {
-    /// The turn.
+    /// The id of the turn.
     #[schema(value_type = String)]
     turn: TurnId,
-    /// Its path in the turn. One that was asked for within a call begins with the path of the call.
+    /// The path of the effect in the turn. The path of an effect inside a call starts with the path of the
+    /// call.
     key: String,
-    /// `model_call`, `tool_call`, `durable_step`, `sleep`, `await_event`, …
+    /// The kind of effect: `model_call`, `tool_call`, `durable_step`, `sleep`, `await_event`, …
     kind: &'static str,
     /// `open`, `waits`, `done`, `failed`, `refused` or `unknown`.
     state: &'static str,
-    /// The record that asked.
+    /// The sequence number of the record with the request.
     #[schema(value_type = u64)]
     seq: Seq,
-    /// The record with its outcome.
+    /// The sequence number of the record with the outcome. Absent if there is no outcome yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     answered: Option<Seq>,
-    /// When it was asked, or at the earliest was.
+    /// When the effect was requested, as a Unix timestamp in milliseconds. If request and outcome were
+    /// written together, the time of the previous record.
     #[schema(value_type = u64)]
     from: Millis,
-    /// When its outcome became durable.
+    /// When the outcome became durable, as a Unix timestamp in milliseconds. Absent if there is no outcome
+    /// yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     until: Option<Millis>,
-    /// The attempt that gave the outcome, or runs; counted from 1. Of a model call, those that failed are counted, and not those that
-    /// ended with their process.
+    /// The number of the current attempt, or of the one that gave the outcome, counted from 1. For a model
+    /// call, failed attempts count, but not attempts that ended because their process died.
     attempts: u32,
-    /// What was asked; empty where a model was not asked yet, because something holds the call up or an attempt failed.
+    /// The request. Empty for a model call that has not been sent yet, because something delays it or an
+    /// attempt failed.
     #[schema(value_type = Object)]
     request: Value,
-    /// What came of it.
+    /// The outcome. Absent if there is no outcome yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     outcome: Option<Value>,
-    /// What is known of a call of a tool beside that.
+    /// Details of a tool call. Absent for other effects.
     #[serde(skip_serializing_if = "Option::is_none")]
     call: Option<Call>,
-    /// What a policy decided of it at other points than that of a call: before the model was asked, of its answer, of what a call
-    /// does.
+    /// Policy decisions about the effect at points other than the tool call: before a model call, about its
+    /// answer, or about what a call does. Absent if there are no such decisions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     decisions: Vec<PointDecision>,
-    /// Tokens, where a model was asked.
+    /// The tokens that a model call used. Absent for other effects.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     usage: Option<outlast_vocab::effect::Usage>,
-    /// Dollars, where the price is known.
+    /// The cost in US dollars. Absent if the price is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     cost: Option<Cost>,
-    /// The hooks that changed it.
+    /// The names of the hooks that changed the effect. Absent if no hook did.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hooks: Vec<String>,
-    /// What it holds still for.
+    /// What the effect waits for. Absent if it does not wait.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     waits: Vec<Waiting>,
-    /// What befell it on the way to its outcome, in order.
+    /// Incidents before the outcome, in order. Absent if there were no incidents.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     incidents: Vec<Befallen>,
-    /// How often it was answered from the journal, because another lease went on with the turn.
+    /// How often the effect was answered from the journal after another lease resumed the turn. Absent if
+    /// never.
     #[serde(skip_serializing_if = "is_never")]
     replays: usize,
 }
@@ -99,26 +104,31 @@ fn is_never(times: &usize) -> bool {
     *times == 0
 }
 
-/// Something that befell an effect on the way to its outcome.
+/// An incident of an effect before its outcome.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Befallen {
-    /// The record of it.
+    /// The sequence number of the record of the incident.
     #[schema(value_type = u64)]
     seq: Seq,
-    /// When it happened.
+    /// When the incident happened, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     at: Millis,
-    /// `again`: it was begun once more. `failed`: an attempt to ask a model failed. `paced`: a rate made it wait, let it go or refused it. `payment`: a payment of it came this
-    /// far. `stuck`: the turn could not go on here.
+    /// The kind of incident.
+    ///
+    /// - `again`: the effect was started again.
+    /// - `failed`: an attempt to call a model failed.
+    /// - `paced`: a rate limit delayed, admitted or rejected the effect.
+    /// - `payment`: a payment of the effect changed its state.
+    /// - `stuck`: the turn got stuck at the effect.
     what: &'static str,
-    /// Which attempt began, or failed; counted from 1.
+    /// The number of the attempt that started or failed, counted from 1. Absent for other incidents.
     #[serde(skip_serializing_if = "Option::is_none")]
     attempt: Option<u32>,
-    /// When the attempt that failed began.
+    /// When the failed attempt started, as a Unix timestamp in milliseconds. Absent for other incidents.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     from: Option<Millis>,
-    /// What the record says beside that.
+    /// Details from the record. Absent for `again`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     detail: Option<Value>,
@@ -140,28 +150,28 @@ impl From<Incident> for Befallen {
     }
 }
 
-/// What a policy decided at a point of a turn.
+/// A policy decision at a point of a turn.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct PointDecision {
-    /// What it is about: the path of the turn, of a model call, of its answer, of what a call does.
+    /// The path of the subject of the decision: the turn, a model call, its answer, or what a call does.
     key: String,
-    /// The record of it.
+    /// The sequence number of the record of the decision.
     #[schema(value_type = u64)]
     seq: Seq,
-    /// When it was written.
+    /// When the decision was written, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     at: Millis,
-    /// `turn`, `model`, `output`, `egress`, `secret`, `process` or `payment`.
+    /// The policy point: `turn`, `model`, `output`, `egress`, `secret`, `process` or `payment`.
     point: &'static str,
     /// `allow`, `deny`, `ask`, `modify`, `interrupt` or `defer`.
     decision: &'static str,
-    /// Why, where the rule says so.
+    /// The reason for the decision. Absent if the rule gives no reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// The rule, the version of its policy, and everything that it decided.
+    /// The whole decision, with its rule and the version of the policy.
     #[schema(value_type = Object)]
     ruling: Ruling,
-    /// The untrusted sources that may have asked for it.
+    /// The untrusted sources that may have caused it. Absent if there are no such sources.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = Vec<String>)]
     labels: Labels,
@@ -174,27 +184,28 @@ impl From<Decided> for PointDecision {
     }
 }
 
-/// A call of a tool.
+/// Details of a tool call.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Call {
-    /// Our id of it, and its idempotency key towards the outside.
+    /// Outlast's id of the call, which is also its idempotency key for external services.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     id: Option<CallId>,
-    /// The tool.
+    /// The name of the tool.
     tool: String,
-    /// `pure`, `idempotent`, `at_most_once` or `transactional`.
+    /// The effect class of the tool: `pure`, `idempotent`, `at_most_once` or `transactional`.
     #[serde(skip_serializing_if = "Option::is_none")]
     class: Option<&'static str>,
-    /// The rule that fits it, the version of its policy, and what it decided.
+    /// The policy decision about the call, with its rule and the version of the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     ruling: Option<Ruling>,
-    /// The untrusted sources that may have asked for it.
+    /// The untrusted sources that may have caused the call.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = Vec<String>)]
     labels: Labels,
-    /// Where the values of its sink arguments come from: a JSON pointer and `user`, `agent`, `tool:NAME`, `unknown` or `call` each.
+    /// The origins of its sink arguments, each with a JSON pointer: `user`, `agent`, `tool:NAME`, `unknown`
+    /// or `call`.
     #[serde(skip_serializing_if = "Provenance::is_empty")]
     #[schema(value_type = Vec<Object>)]
     provenance: Provenance,
@@ -236,7 +247,7 @@ impl From<CallView> for Call {
     }
 }
 
-/// The effects of a turn, in the order they were asked for.
+/// Returns the effects of a turn, in the order in which they were requested.
 #[utoipa::path(get, path = "/v1/turns/{turn}/effects", tag = "turns", params(("turn" = String, Path)),
     responses((status = 200, body = Page<Effect>), Problems), security(("key" = ["read"])))]
 async fn of_turn(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Page<Effect>>> {
@@ -247,27 +258,28 @@ async fn of_turn(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Pag
     Ok(Json(Page::whole(effects.map(|effect| Effect::new(turn, effect)).collect())))
 }
 
-/// Which model call.
+/// Parameters that select a model call.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Which {
-    /// Its path in the turn, as `key` of the effect says it.
+    /// The path of the model call in the turn: the `key` of the effect.
     key: String,
 }
 
-/// What a model was shown.
+/// The request of a model call.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ModelRequest {
-    /// Which model.
+    /// The name of the model.
     model: String,
-    /// What it was told before the first message.
+    /// The system prompt.
     system: String,
-    /// What it was told of its tools; missing for turns from before that was stored.
+    /// The contracts of the tools. Absent for turns that ran before contracts were stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
     tools: Option<Vec<Contract>>,
-    /// Whether it might, had to or was not to ask for tools, how it was to generate, and what its answer had to fit.
+    /// The settings of the call: whether the model may, must or must not call tools, its generation options,
+    /// and the schema of its answer.
     #[schema(value_type = Object)]
     call: ModelCall,
     /// The messages, in order.
@@ -287,10 +299,11 @@ impl From<Shown> for ModelRequest {
     }
 }
 
-/// Everything that one model call was shown: its prompt, its tools, every message.
+/// Returns the request of a model call: its prompt, tools and messages.
 ///
-/// Put together again from the place that its record names, the package of the turn and what hooks changed. Older messages that
-/// no longer fitted into the model's window are as they were made shorter.
+/// The request is reconstructed from the record of the call, the package of the turn and the changes that
+/// hooks made. Older messages that no longer fitted into the model's context window appear in their compacted
+/// form.
 #[utoipa::path(get, path = "/v1/turns/{turn}/effects/request", tag = "turns", params(("turn" = String, Path), Which),
     responses((status = 200, body = ModelRequest), Problems), security(("key" = ["read"])))]
 async fn request(
@@ -301,21 +314,21 @@ async fn request(
     Ok(Json(shown::to_model(caller.runtime.store().as_ref(), turn, &key).await?.into()))
 }
 
-/// Which turns.
+/// Parameters that select the turns.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Find {
-    /// From this turn of the session on, counted from 0.
+    /// The index of the first turn, counted from 0. Defaults to 0.
     from: Option<u32>,
-    /// Of how many turns at most.
+    /// The maximum number of turns whose effects are returned. Defaults to 50.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
-    /// The `next` of the page before; counts for more than `from`.
+    /// The `next` value of the previous page. Takes precedence over `from`.
     cursor: Option<String>,
 }
 
-/// The effects of a session's turns, in the order the turns were accepted.
+/// Returns the effects of a session's turns, in the order in which the turns were accepted.
 #[utoipa::path(get, path = "/v1/sessions/{session}/effects", tag = "sessions",
     params(("session" = String, Path), Find),
     responses((status = 200, body = Page<Effect>), Problems), security(("key" = ["read"])))]

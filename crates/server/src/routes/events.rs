@@ -32,50 +32,54 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(of_session)).routes(routes!(of_all))
 }
 
-/// Which events, and how.
+/// Parameters that filter events.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Find {
-    /// After this event. Without it a session is told from its beginning, and all sessions from now on.
+    /// Return events after the event with this number. Defaults to the beginning of a session. For all
+    /// sessions, defaults to the newest event.
     after: Option<u64>,
-    /// Only of this session.
+    /// Only return events of this session.
     #[param(value_type = Option<String>)]
     session: Option<SessionId>,
-    /// Only of this turn.
+    /// Only return events of this turn.
     #[param(value_type = Option<String>)]
     turn: Option<TurnId>,
-    /// Only of turns that this agent answers.
+    /// Only return events of turns that this agent answers.
     agent: Option<String>,
-    /// Only of these types, with commas between them; `turn.*` stands for all that begin so.
+    /// Only return events of these types, separated by commas. `turn.*` matches every type that starts with
+    /// `turn.`.
     #[serde(rename = "type")]
     #[param(example = "turn.*,effect.performed")]
     types: Option<String>,
-    /// Whether a stream of one session also tells what happens right now: text as it is said, progress of tools. It does, unless
-    /// this is `false`. Such events have no number.
+    /// Whether the stream of one session includes live events: text while it is generated, and progress of
+    /// tools. Live events have no number. Defaults to `true`.
     live: Option<bool>,
-    /// Seconds that a page waits for its first event; at most 60.
+    /// The time that a page waits for its first event, in seconds, at most 60. Defaults to 0.
     #[param(maximum = 60)]
     wait: Option<u64>,
-    /// How many events a page has at most.
+    /// The maximum number of events on a page. Defaults to 50.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
 }
 
-/// Some events.
+/// A page of events.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct EventPage {
     /// The events, in order.
     items: Vec<Frame>,
-    /// The `after` of the next page. It moves on over events that were not asked for.
+    /// The `after` value of the next page. It also advances past events that the filter left out.
     next: u64,
 }
 
-/// The events of a session: a stream if `text/event-stream` is accepted, otherwise a page.
+/// Returns the events of a session.
+///
+/// The response is a stream if the request accepts `text/event-stream`, and a page otherwise.
 #[utoipa::path(get, path = "/v1/sessions/{session}/events", tag = "events",
     params(("session" = String, Path), Find,
-        ("last-event-id" = Option<u64>, Header, description = "The `id` of the last event that was read; counts for more than `after`.")),
-    responses((status = 200, description = "A page, or a stream of the same events.",
+        ("last-event-id" = Option<u64>, Header, description = "The `id` of the last event that the client received. Takes precedence over `after`.")),
+    responses((status = 200, description = "A page of events, or a stream of events.",
         content((EventPage = "application/json"), (Frame = "text/event-stream"))), Problems),
     security(("key" = ["read"])))]
 async fn of_session(
@@ -98,13 +102,14 @@ async fn of_session(
     stream(caller.runtime, &shared, Streamed::Session(Box::new(joined)), find)
 }
 
-/// The events of all sessions, in the order they became durable: a stream if `text/event-stream` is accepted, otherwise a page.
+/// Returns the events of all sessions, in the order in which they became durable.
 ///
-/// Their numbers count over all sessions and have gaps.
+/// The response is a stream if the request accepts `text/event-stream`, and a page otherwise. Events are
+/// numbered across all sessions, with gaps.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
     params(Find,
-        ("last-event-id" = Option<u64>, Header, description = "The `id` of the last event that was read; counts for more than `after`.")),
-    responses((status = 200, description = "A page, or a stream of the same events.",
+        ("last-event-id" = Option<u64>, Header, description = "The `id` of the last event that the client received. Takes precedence over `after`.")),
+    responses((status = 200, description = "A page of events, or a stream of events.",
         content((EventPage = "application/json"), (Frame = "text/event-stream"))), Problems),
     security(("key" = ["read"])))]
 async fn of_all(

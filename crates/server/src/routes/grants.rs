@@ -21,23 +21,26 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(revoke))
 }
 
-/// An approval that counts for the rest of a session.
+/// An approval that applies to the rest of a session.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Grant {
+    /// The id of the grant.
     #[schema(value_type = String)]
     id: GrantId,
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
-    /// The tool.
+    /// The name of the tool.
     tool: String,
-    /// The rule that asked.
+    /// The rule that required the approval.
     rule: String,
-    /// The untrusted sources of the call it was given for; calls of others are not covered.
+    /// The untrusted sources of the call that was approved. A call with any other source is not covered.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = Vec<String>)]
     labels: Labels,
-    /// Who gave it.
+    /// Who gave the approval.
     by: Vec<String>,
+    /// When the approval was given, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     at: Millis,
 }
@@ -48,7 +51,7 @@ impl From<votes::Grant> for Grant {
     }
 }
 
-/// What was approved for the rest of sessions, the newest first.
+/// Returns the approvals that apply to the rest of a session, newest first.
 #[utoipa::path(get, path = "/v1/grants", tag = "waits", params(Most),
     responses((status = 200, body = Page<Grant>), Problems), security(("key" = ["read"])))]
 async fn list(
@@ -61,7 +64,9 @@ async fn list(
     Ok(Json(Page::of(caller.runtime.store().grants_after(after, limit).await?, &cursors)))
 }
 
-/// Ends one: somebody is asked again from the next call on.
+/// Revoke an approval for the rest of a session.
+///
+/// The next call requires approval again.
 #[utoipa::path(delete, path = "/v1/grants/{grant}", tag = "waits", params(("grant" = String, Path)),
     responses((status = 200, body = Grant), Problems), security(("key" = ["approve"])))]
 async fn revoke(caller: Caller<Approves>, At(grant): At<GrantId>) -> Answer<Json<Grant>> {

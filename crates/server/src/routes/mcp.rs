@@ -22,19 +22,21 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(say, listen, leave))
 }
 
-/// A message of an MCP client. The answer is JSON or a stream of events, as the protocol has it; so are its errors, once the
-/// message could be read.
+/// Send an MCP message.
+///
+/// The response is JSON or an event stream, as the protocol defines. Errors also follow the protocol once the
+/// message has been parsed.
 #[utoipa::path(post, path = "/mcp", tag = "mcp", request_body = Object,
-    params(("mcp-session-id" = Option<String>, Header, description = "The session that `initialize` opened.")),
-    responses((status = 200, description = "What the protocol answers.",
+    params(("mcp-session-id" = Option<String>, Header, description = "The id of the session that `initialize` opened.")),
+    responses((status = 200, description = "The response of the protocol.",
         content((Object = "application/json"), (Object = "text/event-stream"))),
-        (status = 202, description = "The message was taken."), Problems,
-        (status = 400, description = "The message is not one of the protocol.",
+        (status = 202, description = "The message was accepted."), Problems,
+        (status = 400, description = "The message is not a valid MCP message.",
             content((Problem = "application/problem+json"), (Object = "application/json"), (String = "text/plain"))),
-        (status = 404, description = "There is no such session or method.",
+        (status = 404, description = "The session or method does not exist.",
             content((Problem = "application/problem+json"), (Object = "application/json"), (String = "text/plain"))),
-        (status = 406, description = "The client does not accept what the protocol answers.", body = String, content_type = "text/plain"),
-        (status = 415, description = "The message is no JSON.", body = String, content_type = "text/plain")),
+        (status = 406, description = "The client does not accept the media types of the protocol.", body = String, content_type = "text/plain"),
+        (status = 415, description = "The message is not JSON.", body = String, content_type = "text/plain")),
     security(("key" = ["read"])))]
 async fn say(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
     let (parts, body) = request.into_parts();
@@ -47,29 +49,31 @@ async fn say(caller: Caller<Reads>, State(shared): State<Shared>, request: Reque
     counted(caller, &shared, Request::from_parts(parts, Body::from(bytes))).await
 }
 
-/// What the server has to say to an MCP client beside its answers, as a stream.
+/// Open a stream of messages from the server to an MCP client.
 #[utoipa::path(get, path = "/mcp", tag = "mcp",
-    params(("mcp-session-id" = Option<String>, Header, description = "The session that `initialize` opened.")),
-    responses((status = 200, description = "Messages.", content((Object = "text/event-stream"))),
+    params(("mcp-session-id" = Option<String>, Header, description = "The id of the session that `initialize` opened.")),
+    responses((status = 200, description = "A stream of messages.", content((Object = "text/event-stream"))),
         Problems,
-        (status = 400, description = "No session is named, or not well.",
+        (status = 400, description = "The session id is missing or invalid.",
             content((Problem = "application/problem+json"), (Object = "application/json"), (String = "text/plain"))),
-        (status = 404, description = "There is no such session.",
+        (status = 404, description = "The session does not exist.",
             content((Problem = "application/problem+json"), (String = "text/plain"))),
-        (status = 406, description = "The client does not accept a stream of events.", body = String, content_type = "text/plain")),
+        (status = 406, description = "The client does not accept event streams.", body = String, content_type = "text/plain")),
     security(("key" = ["read"])))]
 async fn listen(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
     counted(caller, &shared, request).await
 }
 
-/// An MCP client goes. What its calls began goes on.
+/// End the session of an MCP client.
+///
+/// Turns that its calls started continue.
 #[utoipa::path(delete, path = "/mcp", tag = "mcp",
-    params(("mcp-session-id" = Option<String>, Header, description = "The session that `initialize` opened.")),
-    responses((status = 202, description = "The session is over."), (status = 204, description = "The session is over."),
+    params(("mcp-session-id" = Option<String>, Header, description = "The id of the session that `initialize` opened.")),
+    responses((status = 202, description = "The session has ended."), (status = 204, description = "The session has ended."),
         Problems,
-        (status = 400, description = "No session is named, or not well.",
+        (status = 400, description = "The session id is missing or invalid.",
             content((Problem = "application/problem+json"), (Object = "application/json"), (String = "text/plain"))),
-        (status = 404, description = "There is no such session.",
+        (status = 404, description = "The session does not exist.",
             content((Problem = "application/problem+json"), (String = "text/plain")))),
     security(("key" = ["read"])))]
 async fn leave(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {

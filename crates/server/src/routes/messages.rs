@@ -26,26 +26,28 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(count))
 }
 
-/// A message.
+/// A message of a session.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Message {
-    /// The session it was said in: of a fork, perhaps the one it was forked from.
+    /// The id of the session that contains the message. For a fork, this may be the session that it was
+    /// forked from.
     #[schema(value_type = String)]
     session: SessionId,
-    /// The turn it belongs to.
+    /// The id of the turn.
     #[schema(value_type = String)]
     turn: TurnId,
-    /// Its number in that session, which fork and rewind take.
+    /// The sequence number of the message in its session, for fork and rewind.
     #[schema(value_type = u64)]
     seq: Seq,
-    /// When it became durable.
+    /// When the message became durable, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     at: Millis,
     /// `user`, `assistant` or `tool`.
     role: String,
-    /// Its text, joined.
+    /// The text of all parts, joined.
     text: String,
-    /// Everything it says: `parts` and `calls` of people and models, `call`, `tool` and `result` of tools.
+    /// The whole content. Messages of users and models have `parts` and `calls`, results of tools have
+    /// `call`, `tool` and `result`.
     #[schema(value_type = Object)]
     content: Value,
 }
@@ -69,21 +71,21 @@ impl From<Said> for Message {
 /// The roles of messages.
 const ROLES: [&str; 3] = ["user", "assistant", "tool"];
 
-/// Which messages.
+/// Parameters that filter messages.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Find {
-    /// Of which head; of the main one without it.
+    /// The head to read. Defaults to the main head.
     head: Option<String>,
-    /// Only those that hold this text, whatever its case.
+    /// Only return messages that contain this text, ignoring case.
     search: Option<String>,
-    /// Only those of `user`, `assistant` or `tool`.
+    /// Only return messages with this role: `user`, `assistant` or `tool`.
     role: Option<String>,
-    /// How many at most.
+    /// The maximum number of messages to return. If absent, a page contains whole turns.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
-    /// The `next` of the page before.
+    /// The `next` value of the previous page. Defaults to the first page.
     cursor: Option<String>,
 }
 
@@ -98,8 +100,10 @@ struct Place {
     before: Option<(NodeRef, usize)>,
 }
 
-/// The messages of a head, page by page from the newest; within a page the oldest first. Without `limit` a page holds whole turns.
-/// The first page ends with what is not finished yet.
+/// Returns the messages of a head, page by page from the newest.
+///
+/// Within a page, the oldest message comes first. Without `limit`, a page contains whole turns. The first
+/// page includes the messages of turns that have not ended.
 #[utoipa::path(get, path = "/v1/sessions/{session}/messages", tag = "sessions",
     params(("session" = String, Path), Find),
     responses((status = 200, body = Page<Message>), Problems), security(("key" = ["read"])))]
@@ -193,29 +197,29 @@ fn place(cursor: Option<&str>, id: SessionId, cursors: &Cursors<'_>) -> Result<P
     Ok(place)
 }
 
-/// Of which head.
+/// Parameters that select a head.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Of {
-    /// Of which head; of the main one without it.
+    /// The head to read. Defaults to the main head.
     head: Option<String>,
 }
 
-/// How many messages there are.
+/// The number of messages of a head.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Counted {
-    /// All of them.
+    /// The number of all messages.
     all: u64,
-    /// Of whoever sends inputs.
+    /// The number of user messages.
     user: u64,
-    /// Of models.
+    /// The number of model messages.
     assistant: u64,
-    /// Results of tools.
+    /// The number of tool results.
     tool: u64,
 }
 
-/// How many messages a head has, with what is not finished yet.
+/// Returns the number of messages of a head, including turns that have not ended.
 #[utoipa::path(get, path = "/v1/sessions/{session}/messages/count", tag = "sessions",
     params(("session" = String, Path), Of),
     responses((status = 200, body = Counted), Problems), security(("key" = ["read"])))]

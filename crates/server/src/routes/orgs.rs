@@ -27,11 +27,13 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 /// An organisation.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Org {
+    /// The id of the organisation.
     #[schema(value_type = String)]
     id: OrgId,
-    /// What it is called; unique.
+    /// The name of the organisation. Names are unique.
     name: String,
-    /// When it was made; the default one is there from the beginning.
+    /// When the organisation was created, as a Unix timestamp in milliseconds. The default organisation
+    /// always exists.
     #[schema(value_type = u64)]
     created: Millis,
 }
@@ -42,7 +44,9 @@ impl From<outlast_ports::orgs::Org> for Org {
     }
 }
 
-/// All organisations, by name. For keys of the default one.
+/// Returns all organisations, by name.
+///
+/// Requires a key of the default organisation.
 #[utoipa::path(get, path = "/v1/orgs", tag = "access", params(Most),
     responses((status = 200, body = Page<Org>), Problems), security(("key" = ["admin"])))]
 async fn orgs(
@@ -56,16 +60,18 @@ async fn orgs(
     Ok(Json(Page::of(runtime.store().orgs_after(after, limit).await?, &cursors)))
 }
 
-/// An organisation to be made.
+/// An organisation to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewOrg {
-    /// What it is called.
+    /// The name of the organisation. Names are unique.
     #[schema(value_type = String, example = "acme")]
     name: Name,
 }
 
-/// Makes an organisation. For keys of the default one.
+/// Create an organisation.
+///
+/// Requires a key of the default organisation.
 #[utoipa::path(post, path = "/v1/orgs", tag = "access", request_body = NewOrg,
     responses((status = 201, body = Org), Problems), security(("key" = ["admin"])))]
 async fn create(

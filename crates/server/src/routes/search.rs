@@ -22,38 +22,40 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(search))
 }
 
-/// What is looked for.
+/// A search query.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Query {
-    /// Words that a message must all have, whatever their case; the last one may be the beginning of a word.
+    /// The words to find, ignoring case. A message must contain all of them. The last word may be a prefix.
     q: String,
-    /// Only in this session.
+    /// Only search this session.
     session: Option<String>,
-    /// How many at most.
+    /// The maximum number of items to return. Defaults to 50.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
-    /// The `next` of the page before.
+    /// The `next` value of the previous page. Defaults to the first page.
     cursor: Option<String>,
 }
 
-/// A message that was found.
+/// A message that matches the query.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Hit {
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
+    /// The id of the turn.
     #[schema(value_type = String)]
     turn: TurnId,
-    /// Its number in that session, which fork and rewind take.
+    /// The sequence number of the message in its session, for fork and rewind.
     #[schema(value_type = u64)]
     seq: Seq,
-    /// When it became durable.
+    /// When the message became durable, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     at: Millis,
     /// `user` or `assistant`.
     role: &'static str,
-    /// What stands around the first word that was found.
+    /// The text around the first match.
     excerpt: String,
 }
 
@@ -72,7 +74,9 @@ impl Hit {
     }
 }
 
-/// Messages that have all of these words, the newest first: inputs and replies, of all sessions or of one.
+/// Search messages for words, newest first.
+///
+/// Searches inputs and replies of all sessions, or of one session.
 #[utoipa::path(get, path = "/v1/search", tag = "sessions", params(Query),
     responses((status = 200, body = Page<Hit>), Problems), security(("key" = ["read"])))]
 async fn search(

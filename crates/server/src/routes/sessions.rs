@@ -31,87 +31,99 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 /// A session.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Session {
-    /// Its id.
+    /// The id of the session.
     #[schema(value_type = String, example = "ses_019a8b6e5c7d7f3a9b1c2d3e4f506172")]
     id: SessionId,
-    /// Whose it is.
+    /// The id of the organisation that owns the session.
     #[schema(value_type = String)]
     org: OrgId,
-    /// The key its caller knows it by.
+    /// The key that the caller chose. Absent if it chose none.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    /// `idle`, `ready`, `running`, `parked` or `held`.
+    /// The state of the session.
+    ///
+    /// - `idle`: there is nothing to do.
+    /// - `ready`: a turn waits for a worker.
+    /// - `running`: a worker runs a turn.
+    /// - `parked`: a turn waits for something external.
+    /// - `held`: a turn is held back because workers died while they ran it.
     state: &'static str,
-    /// What was said first in it.
+    /// The title: the first input of the session, or the origin of a fork without input.
     title: String,
-    /// When it was opened, in milliseconds since 1970.
+    /// When the session was created, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     created: Millis,
-    /// When it last changed.
+    /// When the session last changed, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     updated: Millis,
-    /// How many inputs it took.
+    /// The number of inputs that the session accepted.
     turns: u32,
-    /// Its last record: the cursor of its events.
+    /// The sequence number of the last record, which is the cursor of the session's events.
     #[schema(value_type = u64)]
     last: Seq,
-    /// The hash of the chain there.
+    /// The hash of the last record in the hash chain.
     #[schema(value_type = String)]
     hash: Hash,
-    /// Its heads.
+    /// The heads of the session.
     heads: Vec<Head>,
-    /// The message it was forked from.
+    /// The message that the session was forked from. Absent if it is not a fork.
     #[serde(skip_serializing_if = "Option::is_none")]
     forked_from: Option<Node>,
-    /// The turn that is driven or parked.
+    /// The id of the turn that is running or parked. Absent if there is no such turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     active: Option<TurnId>,
-    /// The worker that drives it.
+    /// The id of the worker that runs the turn. Absent if no worker does.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     worker: Option<WorkerId>,
-    /// What that turn waits for.
+    /// What the turn waits for.
     waits: Vec<Waiting>,
-    /// When a worker looks at it again by itself.
+    /// When a worker resumes the turn if nothing else resumes it first, as a Unix timestamp in milliseconds.
+    /// Absent if no time is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     wake_at: Option<Millis>,
-    /// Workers that died while they drove that turn, since its last progress.
+    /// The number of workers that died while they ran the turn, since its last progress. Absent if it is 0.
     #[serde(skip_serializing_if = "is_zero")]
     deaths: u32,
-    /// Sessions that were forked from it; lists leave them away.
+    /// The ids of the sessions that were forked from this one. Absent in lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]
     forks: Vec<SessionId>,
-    /// What models and tools with a price cost in it so far, in US dollars, as far as prices were known; absent of sessions that are older than the count.
+    /// The cost of models and tools in the session so far, in US dollars. Calls without a known price are not
+    /// included. Absent for sessions that are older than this counter.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "0.0123")]
     cost: Option<Cost>,
-    /// How its last turn ended: `answered`, `refused`, `out_of_model_calls`, `out_of_budget`, `cancelled`, `aborted`, `failed` or
-    /// `sealed`; `stuck` if the turn under way cannot go on. Absent before a turn ended.
+    /// How the last turn ended: `answered`, `refused`, `out_of_model_calls`, `out_of_budget`, `cancelled`,
+    /// `aborted`, `failed` or `sealed`. `stuck` if the current turn cannot continue. Absent if no turn has
+    /// ended yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     last_end: Option<&'static str>,
-    /// The turn that ended so.
+    /// The id of the turn that `last_end` is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     last_turn: Option<TurnId>,
 }
 
-/// A head of a session.
+/// A head of a session: the end of one branch of its messages.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Head {
+    /// The name of the head.
     name: String,
-    /// The message it stands at; none before the first.
+    /// The message that the head points to. Absent before the first message.
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<Node>,
 }
 
-/// A message's place over all sessions.
+/// The position of a message.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Node {
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
+    /// The sequence number in the session.
     #[schema(value_type = u64)]
     seq: Seq,
 }
@@ -122,15 +134,16 @@ impl From<NodeRef> for Node {
     }
 }
 
-/// What a turn waits for.
+/// Something that a turn waits for.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Waiting {
-    /// The place in the turn.
+    /// The path in the turn.
     key: String,
-    /// `approval`, `completion`, `event`, `sleep`, `budget`, …
+    /// The kind of wait: `approval`, `completion`, `event`, `sleep`, `budget`, …
     #[schema(value_type = String)]
     kind: outlast_vocab::wait::WaitKind,
-    /// When it stops waiting by itself.
+    /// When the wait ends if nothing resolves it first, as a Unix timestamp in milliseconds. Absent if it has
+    /// no time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     deadline: Option<Millis>,
@@ -179,27 +192,31 @@ impl From<Listed> for Session {
     }
 }
 
-/// Which sessions.
+/// Parameters that filter sessions.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Find {
-    /// The one with this key.
+    /// Only return the session with this key.
     key: Option<String>,
-    /// Only those that stand so: `idle`, `ready`, `running`, `parked` or `held`.
+    /// Only return sessions in this state: `idle`, `ready`, `running`, `parked` or `held`.
     state: Option<String>,
-    /// Only those whose last turn ended so: `answered`, `failed`, `cancelled`, `sealed`, `stuck`, …
+    /// Only return sessions whose last turn ended like this: `answered`, `failed`, `cancelled`, `sealed`,
+    /// `stuck`, …
     last_end: Option<String>,
-    /// Only those whose key or first input holds this text.
+    /// Only return sessions whose key or first input contains this text.
     search: Option<String>,
-    /// How many at most.
+    /// The maximum number of items to return. Defaults to 50.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
-    /// The `next` of the page before.
+    /// The `next` value of the previous page. Defaults to the first page.
     cursor: Option<String>,
 }
 
-/// Sessions, newest first. A page of a search may have few entries and yet a `next`: it has looked at many.
+/// Returns sessions, newest first.
+///
+/// One request examines a limited number of sessions. With a filter, a page can therefore have few items and
+/// still have a `next`.
 #[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(Find),
     responses((status = 200, body = Page<Session>), Problems), security(("key" = ["read"])))]
 async fn list(
@@ -236,15 +253,15 @@ fn state(text: &str) -> Result<SessionState, Error> {
     })
 }
 
-/// A session to be opened.
+/// A session to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewSession {
-    /// A key to know it by; opening it twice gives the same session.
+    /// A key for the session. If a session with this key exists, it is returned.
     key: Option<String>,
 }
 
-/// Opens a session without input.
+/// Create a session without input.
 #[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = NewSession,
     responses((status = 201, body = Session), Problems), security(("key" = ["run"])))]
 async fn open(
@@ -263,34 +280,37 @@ async fn found<S>(caller: &Caller<S>, id: SessionId) -> Result<Session, Error> {
     Ok(Session { forks, ..Listed { session, title }.into() })
 }
 
-/// One session: how it stands, its heads, what it waits for.
+/// Returns a session with its state, its heads and what it waits for.
 #[utoipa::path(get, path = "/v1/sessions/{session}", tag = "sessions", params(("session" = String, Path)),
     responses((status = 200, body = Session), Problems), security(("key" = ["read"])))]
 async fn show(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Json<Session>> {
     Ok(Json(found(&caller, session).await?))
 }
 
-/// Deletes a session and everything only it uses.
+/// Delete a session and everything that only it uses.
 #[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions", params(("session" = String, Path)),
-    responses((status = 204, description = "It is gone."), Problems), security(("key" = ["operate"])))]
+    responses((status = 204, description = "The session was deleted."), Problems), security(("key" = ["operate"])))]
 async fn delete(caller: Caller<Operates>, At(session): At<SessionId>) -> Answer<StatusCode> {
     caller.runtime.store().delete(session, caller.runtime.now()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Where to branch a session, and where the branch lives.
+/// A fork to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewFork {
-    /// The message to branch after; the end of the main head without it.
+    /// The sequence number of the message to branch after. Defaults to the end of the main head.
     at: Option<u64>,
-    /// The key of the new session.
+    /// The key of the new session. Not allowed together with `head`.
     key: Option<String>,
-    /// Branch within the session, under this head, instead of making a new session.
+    /// The name of a new head. If set, the branch is created as a head of this session instead of a new
+    /// session.
     head: Option<String>,
 }
 
-/// Branches a session at a message. Nothing is copied.
+/// Fork a session at a message.
+///
+/// The fork shares the earlier messages; nothing is copied.
 #[utoipa::path(post, path = "/v1/sessions/{session}/fork", tag = "sessions", params(("session" = String, Path)),
     request_body = NewFork, responses((status = 201, body = Session), Problems), security(("key" = ["run"])))]
 async fn fork(
@@ -309,17 +329,19 @@ async fn fork(
     Ok((StatusCode::CREATED, Json(found(&caller, id).await?)))
 }
 
-/// Where a head is to stand.
+/// The new position of a head.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rewind {
-    /// The message; 0 is before the first.
+    /// The sequence number of the message to move to. 0 is the position before the first message.
     to: u64,
-    /// Which head; the main one without it.
+    /// The head to move. Defaults to the main head.
     head: Option<String>,
 }
 
-/// Moves a head back to a message. Nothing is lost.
+/// Move a head back to a message.
+///
+/// The later messages are kept.
 #[utoipa::path(post, path = "/v1/sessions/{session}/rewind", tag = "sessions", params(("session" = String, Path)),
     request_body = Rewind, responses((status = 200, body = Session), Problems), security(("key" = ["run"])))]
 async fn rewind(

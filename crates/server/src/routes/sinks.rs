@@ -27,28 +27,30 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(test))
 }
 
-/// A sink, and how it stands.
+/// A sink and its state.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Sink {
-    /// What it is called.
+    /// The name of the sink.
     name: String,
-    /// Where it delivers to; absent if this server does not have it.
+    /// The destination of the outputs. Absent if the sink is not configured on this server.
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<String>,
-    /// Since when the database knows it.
+    /// When the sink was first registered, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     since: Millis,
-    /// Records that it has not looked at.
+    /// The number of records that were not yet scanned for outputs.
     behind: u64,
-    /// Outputs that are to be delivered.
+    /// The number of pending outputs.
     due: u64,
-    /// Outputs that were given up.
+    /// The number of outputs whose delivery was given up.
     dead: u64,
-    /// Outputs that were delivered so far.
+    /// The number of outputs delivered so far.
     delivered: u64,
 }
 
-/// All sinks, by name. For keys of the default organisation.
+/// Returns all sinks, by name.
+///
+/// Requires a key of the default organisation.
 #[utoipa::path(get, path = "/v1/sinks", tag = "sinks", responses((status = 200, body = Page<Sink>), Problems),
     security(("key" = ["operate"])))]
 async fn sinks(caller: Caller<Operates>, State(shared): State<Shared>) -> Answer<Json<Page<Sink>>> {
@@ -62,24 +64,28 @@ async fn sinks(caller: Caller<Operates>, State(shared): State<Shared>) -> Answer
     Ok(Json(Page::whole(runtime.store().sinks().await?.into_iter().map(sink).collect())))
 }
 
-/// An output that a sink has not taken yet.
+/// An output that has not been delivered yet.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Delivery {
+    /// The id of the delivery.
     #[schema(value_type = String)]
     id: DeliveryId,
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
+    /// The id of the turn.
     #[schema(value_type = String)]
     turn: TurnId,
-    /// What is told of the turn: `turn.ended`, `approval.requested`, …
+    /// The topic of the output: `turn.ended`, `approval.requested`, …
     topic: &'static str,
-    /// How often it was tried.
+    /// The number of attempts so far.
     attempts: u32,
-    /// When it is due; absent if it was given up.
+    /// When the next attempt is due, as a Unix timestamp in milliseconds. Absent if the delivery was given
+    /// up.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     due: Option<Millis>,
-    /// Why it was not taken the last time.
+    /// Why the last attempt failed. Absent if no attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     failure: Option<Failure>,
@@ -92,7 +98,9 @@ impl From<DeliveryView> for Delivery {
     }
 }
 
-/// What a sink has not taken yet, the oldest first; what was given up is among it. For keys of the default organisation.
+/// Returns the outputs that a sink has not received yet, oldest first.
+///
+/// The list includes deliveries that were given up. Requires a key of the default organisation.
 #[utoipa::path(get, path = "/v1/sinks/{name}", tag = "sinks", params(("name" = String, Path), Most),
     responses((status = 200, body = Page<Delivery>), Problems), security(("key" = ["operate"])))]
 async fn deliveries(
@@ -107,24 +115,27 @@ async fn deliveries(
     Ok(Json(Page::of(runtime.store().deliveries_after(name, after, limit).await?, &cursors)))
 }
 
-/// Which of them.
+/// Parameters that select deliveries.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Which {
-    /// Only this delivery, which may also be waiting for its next attempt; all that were given up without it.
+    /// The id of the delivery to retry, which may also be waiting for its next attempt. Defaults to all
+    /// deliveries that were given up.
     #[param(value_type = Option<String>)]
     delivery: Option<DeliveryId>,
 }
 
-/// What is tried again.
+/// The result of a retry.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Revived {
-    /// How many outputs are to be delivered again.
+    /// The number of outputs that will be delivered again.
     revived: u64,
 }
 
-/// Delivers again what a sink was given up for. For keys of the default organisation.
+/// Retry deliveries that were given up.
+///
+/// Requires a key of the default organisation.
 #[utoipa::path(post, path = "/v1/sinks/{name}/retry", tag = "sinks", params(("name" = String, Path), Which),
     responses((status = 200, body = Revived), Problems), security(("key" = ["operate"])))]
 async fn retry(
@@ -137,17 +148,20 @@ async fn retry(
     Ok(Json(Revived { revived }))
 }
 
-/// What the other side said to a test.
+/// The result of a test.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Tested {
-    /// Whether it would have taken an output.
+    /// Whether the receiver would have accepted an output.
     taken: bool,
-    /// Its status and the beginning of its answer, or why there was none.
+    /// The status and the start of the receiver's response, or why it did not respond.
     answered: String,
 }
 
-/// Sends one signed message of the type `outlast.test` to a webhook of this server, past whatever waits for it, and tells what was
-/// answered. For keys of the default organisation.
+/// Send a test message to a webhook.
+///
+/// Sends one signed message of the type `outlast.test`, ahead of pending deliveries, and returns the response
+/// of the receiver. The webhook must be configured on this server. Requires a key of the default
+/// organisation.
 #[utoipa::path(post, path = "/v1/sinks/{name}/test", tag = "sinks", params(("name" = String, Path)),
     responses((status = 200, body = Tested), Problems), security(("key" = ["operate"])))]
 async fn test(

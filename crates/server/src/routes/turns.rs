@@ -39,86 +39,88 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(retry))
 }
 
-/// A turn.
+/// A turn: one input, and everything done to answer it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Turn {
-    /// Its id.
+    /// The id of the turn.
     #[schema(value_type = String, example = "trn_019a8b6e5c7d7f3a9b1c2d3e4f506172")]
     id: TurnId,
-    /// Its session.
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
-    /// Which turn of the session, counted from 0.
+    /// The index of the turn in the session, counted from 0.
     index: u32,
     /// `queued`, `active` or `ended`.
     state: &'static str,
-    /// The message it follows.
+    /// The message that the turn follows. Absent if the turn starts the conversation.
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<Node>,
-    /// Its first message.
+    /// The sequence number of its first message.
     #[schema(value_type = u64)]
     first: Seq,
-    /// Its last message so far.
+    /// The sequence number of its last message so far.
     #[schema(value_type = u64)]
     last: Seq,
-    /// How it ended: `how`, and what that says.
+    /// How the turn ended: `how`, and the details of that ending. Absent if it has not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     end: Option<Value>,
-    /// The turn that this one retries.
+    /// The id of the turn that this one retries. Absent if it is not a retry.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     retry_of: Option<TurnId>,
 }
 
-/// A turn with what it took.
+/// A turn with its usage and costs.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WholeTurn {
     #[serde(flatten)]
     turn: Turn,
-    /// The agent that answers it.
+    /// The name of the agent that answers. Absent until it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<String>,
-    /// The model that it asks.
+    /// The name of the model that the agent uses. Absent until it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
-    /// When its input was accepted.
+    /// When the input was accepted, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     accepted: Millis,
-    /// When its last record was written.
+    /// When the last record was written, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     updated: Millis,
-    /// Tokens of its models.
+    /// The tokens that models used.
     #[schema(value_type = Object)]
     usage: Usage,
-    /// Dollars, as far as prices are known.
+    /// The cost in US dollars. Calls without a known price are not included.
     #[schema(value_type = String)]
     cost: Cost,
-    /// What its durability cost.
+    /// The cost of durability.
     durability: Kept,
-    /// What a policy decided of the turn itself; what it decided of effects is with them.
+    /// Policy decisions about the turn itself. Decisions about an effect are part of the effect. Absent if
+    /// there are no decisions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     decisions: Vec<PointDecision>,
-    /// Where another lease went on with it, in order.
+    /// Where another lease resumed the turn, in order. Absent if that never happened.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resumes: Vec<Resumption>,
 }
 
-/// That another lease went on with a turn which the one before did not leave parked: its worker died, lost it or handed it back.
+/// A resume of a turn by another lease, after the previous worker died, lost the lease or handed the turn
+/// back.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Resumption {
-    /// The record of it, in the first write of the lease.
+    /// The sequence number of the record of the resume, in the first write of the lease.
     #[schema(value_type = u64)]
     seq: Seq,
-    /// When the turn was taken over.
+    /// When the lease took over the turn, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     at: Millis,
-    /// The number of the lease, the fence of its writes.
+    /// The number of the lease, which is the fencing token of its writes.
     lease: u64,
-    /// Who took it over.
+    /// The id of the worker that took over the turn.
     #[schema(value_type = String)]
     worker: WorkerId,
-    /// How many effects had their outcome before: they were answered from the journal.
+    /// The number of effects that already had an outcome. They were answered from the journal.
     replayed: usize,
 }
 
@@ -128,19 +130,19 @@ impl From<Resume> for Resumption {
     }
 }
 
-/// What the durability of a turn cost.
+/// The cost of durability for a turn.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Kept {
-    /// Records that were written.
+    /// The number of records written.
     records: usize,
-    /// Bytes of them.
+    /// The size of the records in bytes.
     bytes: usize,
-    /// Writes of it, the one that accepted it among them. Not known of a turn that came from a file, or from a version that did not
-    /// count.
+    /// The number of writes, including the one that accepted the input. Absent if the turn was imported or is
+    /// older than this counter.
     #[serde(skip_serializing_if = "Option::is_none")]
     commits: Option<u64>,
-    /// Milliseconds that the turn waited for those writes. A write can only say how long those before it took: once the process that
-    /// drove the turn is gone, the last one is not in it.
+    /// The time that the turn waited for these writes, in milliseconds. The wait for the last write is not
+    /// included once the process that ran the turn has exited. Absent if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     waited_ms: Option<f64>,
 }
@@ -187,21 +189,21 @@ pub(crate) fn said(end: &End) -> Value {
     said
 }
 
-/// Which turns.
+/// Parameters that select turns.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Find {
-    /// From this turn of the session on, counted from 0.
+    /// The index of the first turn, counted from 0. Defaults to 0.
     from: Option<u32>,
-    /// How many at most.
+    /// The maximum number of items to return. Defaults to 50.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
-    /// The `next` of the page before; counts for more than `from`.
+    /// The `next` value of the previous page. Takes precedence over `from`.
     cursor: Option<String>,
 }
 
-/// Turns of a session, in the order they were accepted.
+/// Returns the turns of a session, in the order in which they were accepted.
 #[utoipa::path(get, path = "/v1/sessions/{session}/turns", tag = "turns", params(("session" = String, Path), Find),
     responses((status = 200, body = Page<Turn>), Problems), security(("key" = ["read"])))]
 async fn list(
@@ -219,12 +221,12 @@ async fn list(
     Ok(Json(Page { items: turns.into_iter().map(Turn::from).collect(), next }))
 }
 
-/// How long to wait.
+/// Parameters for waiting.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Patience {
-    /// Seconds to wait for the turn's end; at most 60.
+    /// The time to wait for the end of the turn, in seconds, at most 60. Defaults to 0.
     #[param(maximum = 60)]
     wait: Option<u64>,
 }
@@ -235,7 +237,7 @@ impl Patience {
     }
 }
 
-/// One turn: how it stands or ended, what it cost, what its durability cost.
+/// Returns a turn with its state, its result and its costs.
 #[utoipa::path(get, path = "/v1/turns/{turn}", tag = "turns", params(("turn" = String, Path), Patience),
     responses((status = 200, body = WholeTurn), Problems), security(("key" = ["read"])))]
 async fn show(
@@ -281,7 +283,7 @@ async fn whole(runtime: &Runtime, id: TurnId) -> Result<WholeTurn, Error> {
     })
 }
 
-/// The configuration that a turn was accepted for or began under, with the contracts of its tools.
+/// Returns the package of a turn: the configuration it runs under, with the contracts of its tools.
 #[utoipa::path(get, path = "/v1/turns/{turn}/package", tag = "turns", params(("turn" = String, Path)),
     responses((status = 200, body = Object), Problems), security(("key" = ["read"])))]
 async fn package(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Value>> {
@@ -292,38 +294,39 @@ async fn package(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Val
     Ok(Json(package))
 }
 
-/// An input that is durable and will be answered, whatever happens to the server.
+/// The receipt of an input. The input is durable and will be answered even if the server restarts.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Receipt {
-    /// The session.
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
-    /// The turn.
+    /// The id of the turn.
     #[schema(value_type = String)]
     turn: TurnId,
-    /// Whether it had been accepted before under the same idempotency key.
+    /// Whether the input was already accepted with the same idempotency key.
     duplicate: bool,
-    /// Where the input stands in the journal; its events begin there.
+    /// The sequence number of the input's record. The events of the turn start there.
     #[schema(value_type = u64)]
     seq: Seq,
-    /// The hash of the chain there.
+    /// The hash of that record in the hash chain.
     #[schema(value_type = String)]
     hash: Hash,
-    /// How the turn ended, if it did while the request waited.
+    /// How the turn ended. Absent if it did not end while the request waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     end: Option<Value>,
 }
 
-/// Sends an input to a session.
+/// Send an input to a session.
 ///
-/// It is durable when the answer comes: 202 with the receipt, or 200 if the turn ended within `wait` seconds. Files are sent as
-/// `multipart/form-data`: a field `input` with this JSON, and any number of files.
+/// The input is durable when the response arrives. The status is 202 with a receipt, or 200 if the turn ended
+/// within `wait` seconds. To send files, use `multipart/form-data` with this JSON in the field `input` and
+/// any number of files.
 #[utoipa::path(post, path = "/v1/sessions/{session}/turns", tag = "turns",
     params(("session" = String, Path), Patience,
-        ("idempotency-key" = Option<String>, Header, description = "The same key in the same session is the same turn.")),
+        ("idempotency-key" = Option<String>, Header, description = "Requests with the same key in the same session return the same turn.")),
     request_body(content((Incoming = "application/json"), (Incoming = "multipart/form-data"))),
-    responses((status = 200, description = "The turn is over.", body = Receipt),
+    responses((status = 200, description = "The turn has ended.", body = Receipt),
         (status = 202, description = "The input is durable.", body = Receipt), Problems),
     security(("key" = ["run"])))]
 async fn send(
@@ -343,13 +346,14 @@ async fn send(
 /// The prefix of the session key for a session that an input with an idempotency key opened.
 const OPENED: &str = "idempotency/";
 
-/// Sends an input to the session with the `session_key` of its body, or to a new one. See
-/// `POST /v1/sessions/{session}/turns`.
+/// Send an input to the session with a `session_key`, or to a new session.
+///
+/// See `POST /v1/sessions/{session}/turns`.
 #[utoipa::path(post, path = "/v1/turns", tag = "turns",
     params(Patience,
-        ("idempotency-key" = Option<String>, Header, description = "The same key is the same turn: in the session of the `session_key`, or in the one that the first request under it opened.")),
+        ("idempotency-key" = Option<String>, Header, description = "Requests with the same key return the same turn: in the session with the `session_key`, or in the session that the first request opened.")),
     request_body(content((Incoming = "application/json"), (Incoming = "multipart/form-data"))),
-    responses((status = 200, description = "The turn is over.", body = Receipt),
+    responses((status = 200, description = "The turn has ended.", body = Receipt),
         (status = 202, description = "The input is durable.", body = Receipt), Problems),
     security(("key" = ["run"])))]
 async fn send_anywhere(
@@ -384,28 +388,35 @@ async fn taken(
     Ok((status, Json(Receipt { session, turn, duplicate, seq: place.seq, hash: place.hash, end })))
 }
 
-/// Why a turn is to stop.
+/// Options for cancelling a turn.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Cancel {
-    /// Why; `cancelled by an operator` without it.
+    /// The reason. Defaults to `cancelled by an operator`.
     reason: Option<String>,
-    /// Whether what it did is to be taken back, as far as its tools name what takes a call back.
+    /// Whether to undo the calls of the turn. Only calls of tools that define an undo are undone. Defaults to
+    /// `false`.
     undo: bool,
 }
 
-/// What became of a wish to stop.
+/// The result of a cancel request.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Stopped {
-    /// `requested`: it will stop; `never_began`: it had not begun and is over; `too_late`: it was over before.
+    /// The result.
+    ///
+    /// - `requested`: the turn will stop.
+    /// - `never_began`: the turn had not started and has ended now.
+    /// - `too_late`: the turn had already ended.
     outcome: &'static str,
-    /// How it had ended, if it was too late.
+    /// How the turn had ended. Only present with `too_late`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     end: Option<Value>,
 }
 
-/// Asks a turn to stop. The wish is durable when the answer comes.
+/// Cancel a turn.
+///
+/// The request is durable when the response arrives.
 #[utoipa::path(post, path = "/v1/turns/{turn}/cancel", tag = "turns", params(("turn" = String, Path)),
     request_body = Option<Cancel>, responses((status = 200, body = Stopped), Problems), security(("key" = ["run"])))]
 async fn cancel(
@@ -425,31 +436,35 @@ async fn cancel(
     Ok(Json(Stopped { outcome, end }))
 }
 
-/// How a turn is retried.
+/// Options for retrying a turn.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NewRetry {
-    /// Retry a turn that ended in a new session that branches off before it. Without it, a turn that later turns follow is not retried.
+    /// Whether the retry runs in a new session that forks off before the turn. Only for turns that have
+    /// ended. Without it, a turn that later turns follow cannot be retried. Defaults to `false`.
     fork: bool,
 }
 
-/// What became of a retry.
+/// The result of a retry.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RetryAnswer {
-    /// `woken` if the turn goes on, `new_turn` if another turn retries it.
+    /// `woken` if the same turn continues, `new_turn` if a new turn retries it.
     outcome: &'static str,
-    /// The session of the turn that is followed now.
+    /// The id of the session of `turn`.
     #[schema(value_type = String)]
     session: SessionId,
-    /// The turn that is followed now: the same one, or the new one.
+    /// The id of the turn to follow: the same turn, or the new one.
     #[schema(value_type = String)]
     turn: TurnId,
-    /// Whether the retry was there before.
+    /// Whether this retry already existed.
     duplicate: bool,
 }
 
-/// Retries a turn. One that is stuck goes on, after what it was stuck on is mended. One that ended as failed, cancelled, sealed or out
-/// of budget is retried as a new turn with the same input: answered effects are taken over, and calls of unknown outcome stay unknown.
+/// Retry a turn.
+///
+/// A turn that is stuck or waits for its model provider continues immediately; fix the cause first. A turn
+/// that failed, was cancelled, was sealed or ran out of budget is retried as a new turn with the same input.
+/// The new turn reuses the results of the original. Calls with an unknown outcome stay unknown.
 #[utoipa::path(post, path = "/v1/turns/{turn}/retry", tag = "turns", params(("turn" = String, Path)),
     request_body = Option<NewRetry>, responses((status = 202, body = RetryAnswer), Problems),
     security(("key" = ["operate"])))]

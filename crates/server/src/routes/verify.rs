@@ -16,30 +16,34 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(verify))
 }
 
-/// What was found of a session.
+/// The result of a verification.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Verified {
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
-    /// How many records it has; absent if it is damaged.
+    /// The number of records. Absent if the session is damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     records: Option<u64>,
-    /// What is damaged; absent if it is whole.
+    /// The damage that was found. Absent if the session is intact.
     #[serde(skip_serializing_if = "Option::is_none")]
     damage: Option<Damage>,
 }
 
-/// The first record that does not fit.
+/// The first record that does not match the hash chain.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Damage {
-    /// The stable code of the error.
+    /// The error code.
     #[schema(example = "record.corrupt")]
     code: &'static str,
-    /// Which record, and what is wrong with it.
+    /// The record, and what is wrong with it.
     detail: String,
 }
 
-/// Recomputes the hash chain of a session, so that no changed, removed or reordered record passes. Damage is an answer.
+/// Verify the hash chain of a session.
+///
+/// Recomputes the chain and detects records that were changed, removed or reordered. If the session is
+/// damaged, the status is 200 and the response contains `damage`.
 #[utoipa::path(get, path = "/v1/sessions/{session}/verify", tag = "sessions", params(("session" = String, Path)),
     responses((status = 200, body = Verified), Problems), security(("key" = ["read"])))]
 async fn verify(

@@ -34,18 +34,18 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(settle))
 }
 
-/// How something ended that a turn waits for.
+/// The result of something that a turn waits for.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ending {
-    /// With this value.
+    /// It succeeded with this value.
     #[schema(value_type = Object)]
     Ok(Value),
-    /// With an error, in words.
+    /// It failed with this message.
     Error(String),
-    /// Nobody came in time.
+    /// It timed out.
     Timeout,
-    /// It was called off.
+    /// It was cancelled.
     Cancelled,
 }
 
@@ -60,12 +60,12 @@ impl From<Ending> for Resolution {
     }
 }
 
-/// The word that counts.
+/// The result that is in effect.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct First {
-    /// Whether it is the one that was just given.
+    /// Whether it is the result from this request.
     yours: bool,
-    /// What was said first.
+    /// The first result, which is the one in effect.
     #[schema(value_type = Object)]
     first: Resolution,
 }
@@ -76,7 +76,9 @@ impl From<Resolved> for First {
     }
 }
 
-/// Finishes a call or an event that a turn waits for, or will wait for. The first word counts; who comes later is told it.
+/// Complete a call or an event that a turn waits for.
+///
+/// You can also complete it before the turn starts to wait. The first result wins; later requests return it.
 #[utoipa::path(post, path = "/v1/completions/{key}", tag = "waits", params(("key" = String, Path)),
     request_body = Ending, responses((status = 200, body = First), Problems), security(("key" = ["run"])))]
 async fn resolve(
@@ -87,85 +89,92 @@ async fn resolve(
     Ok(Json(caller.runtime.resolve(&key, ending.into()).await?.into()))
 }
 
-/// A call that waits for somebody's word.
+/// A tool call that waits for approval.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Pending {
-    /// What the question is called.
+    /// The id of the approval.
     #[schema(value_type = String)]
     id: ApprovalId,
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
+    /// The id of the turn.
     #[schema(value_type = String)]
     turn: TurnId,
-    /// The call.
+    /// The id of the call.
     #[schema(value_type = String)]
     call: CallId,
-    /// The tool.
+    /// The name of the tool.
     tool: String,
-    /// The arguments, exactly as it will run.
+    /// The arguments, exactly as the call will run.
     #[schema(value_type = Object)]
     arguments: Value,
-    /// The rule that wants to be asked.
+    /// The rule that requires the approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
-    /// Why it wants that, as it says.
+    /// The reason that the rule gives. Absent if it gives no reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     reason: Option<Box<str>>,
-    /// The version of the policy it is of.
+    /// The fingerprint of the policy that contains the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     policy: Option<Hash>,
-    /// The untrusted sources that may have asked for it.
+    /// The untrusted sources that may have caused the call.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = Vec<String>)]
     labels: Labels,
-    /// Where the values of its sink arguments come from: a JSON pointer and `user`, `agent`, `tool:NAME`, `unknown` or `call` each.
+    /// The origins of its sink arguments, each with a JSON pointer: `user`, `agent`, `tool:NAME`, `unknown`
+    /// or `call`.
     #[serde(skip_serializing_if = "Provenance::is_empty")]
     #[schema(value_type = Vec<Object>)]
     provenance: Provenance,
-    /// What the model asked for, where somebody has changed the arguments since.
+    /// The arguments that the model chose. Absent unless an approver has edited them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     original: Option<Value>,
-    /// What the tool says the call would do.
+    /// The tool's preview of what the call would do. Absent if the tool has no preview.
     #[serde(skip_serializing_if = "Option::is_none")]
     preview: Option<String>,
-    /// Who may approve by now; anybody if it is empty.
+    /// Who may approve now. Empty if anyone may.
     who: Vec<String>,
-    /// Who has approved it so far.
+    /// Who has approved so far.
     votes: Vec<String>,
-    /// The same, with what each of them said.
+    /// The approvals so far, with their verdicts.
     ballots: Vec<Ballot>,
-    /// All that the rule says of who is asked: how many it takes, reminders, who may approve later.
+    /// The approval settings of the rule: the number of approvals, reminders and escalation.
     #[schema(value_type = Object)]
     ask: Ask,
-    /// How many reminders were given.
+    /// The number of reminders sent.
     reminded: u32,
-    /// Whether others may approve too by now.
+    /// Whether the approval was escalated to additional approvers.
     escalated: bool,
-    /// How many have to.
+    /// The number of approvals that are required.
     needed: usize,
-    /// Whether it may be approved for the rest of the session.
+    /// Whether the call can be approved for the rest of the session.
     for_session: bool,
-    /// What its turn cost so far, in US dollars, as far as prices were known.
+    /// The cost of the turn so far, in US dollars. Calls without a known price are not included.
     #[schema(value_type = String, example = "0.0123")]
     cost: Cost,
-    /// When the model asked for it.
+    /// When the model requested the call, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     since: Millis,
-    /// When silence becomes a no.
+    /// When the approval expires and the call is denied, as a Unix timestamp in milliseconds. Absent if it
+    /// never expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     expires: Option<Millis>,
 }
 
-/// Somebody's vote.
+/// A vote on an approval.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Ballot {
+    /// The voter.
     by: String,
+    /// When the vote was cast, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     at: Millis,
+    /// The verdict.
     #[schema(value_type = Object)]
     verdict: Verdict,
 }
@@ -208,7 +217,7 @@ impl From<Question> for Pending {
     }
 }
 
-/// Calls that wait for an approval, over all sessions, the oldest first.
+/// Returns the calls of all sessions that wait for approval, oldest first.
 #[utoipa::path(get, path = "/v1/approvals", tag = "waits", params(Most),
     responses((status = 200, body = Page<Pending>), Problems), security(("key" = ["read"])))]
 async fn approvals(
@@ -225,40 +234,46 @@ async fn approvals(
     Ok(Json(Page { items: pending.into_iter().map(Pending::from).collect(), next }))
 }
 
-/// One of them.
+/// Returns a call that waits for approval.
 #[utoipa::path(get, path = "/v1/approvals/{approval}", tag = "waits", params(("approval" = String, Path)),
     responses((status = 200, body = Pending), Problems), security(("key" = ["read"])))]
 async fn approval(caller: Caller<Reads>, At(id): At<ApprovalId>) -> Answer<Json<Pending>> {
     Ok(Json(caller.runtime.approvals().find(id).await?.into()))
 }
 
-/// Somebody's word.
+/// A decision about a call.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Decision {
-    /// `approve`: it runs exactly as it is shown; `approve_for_session`: and so does every later call of the session that the same
-    /// rule asks about; `edit`: with other `arguments`; `deny`: it does not, and the model is told the `reason`.
+    /// The verdict.
+    ///
+    /// - `approve`: the call runs exactly as shown.
+    /// - `approve_for_session`: the call runs, and so does every later call of the session for which the same
+    ///   rule requires approval.
+    /// - `edit`: the call runs with other `arguments`.
+    /// - `deny`: the call does not run, and the model gets the `reason`.
     verdict: Word,
-    /// Why not.
+    /// Why the call is denied. Required for `deny`, and not allowed otherwise.
     reason: Option<String>,
-    /// What it is to be passed instead.
+    /// The new arguments of the call. Required for `edit`, and not allowed otherwise.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Value>,
-    /// In whose name; the caller's own without it. Only who came without a key may name somebody else.
+    /// The person who decides. Defaults to the caller. Only a caller without an API key may name another
+    /// person.
     by: Option<String>,
 }
 
-/// What somebody says.
+/// A verdict on a call.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Word {
-    /// Yes.
+    /// Run the call.
     Approve,
-    /// Yes, for the rest of the session.
+    /// Run the call, and later ones in the session.
     ApproveForSession,
-    /// Yes, with a change.
+    /// Run the call with other arguments.
     Edit,
-    /// No.
+    /// Do not run the call.
     Deny,
 }
 
@@ -279,20 +294,20 @@ impl Decision {
     }
 }
 
-/// What became of a word.
+/// The result of a vote.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct WordCounted {
-    /// Whether the question is decided.
+    /// Whether the approval is decided.
     decided: bool,
-    /// Whether this word decided it.
+    /// Whether this vote decided it.
     yours: bool,
-    /// How many have said yes, where it takes more.
+    /// The number of approvals so far. Absent if the approval is decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     votes: Option<usize>,
-    /// How many it takes.
+    /// The number of approvals that are required. Absent if the approval is decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     of: Option<usize>,
-    /// What was decided.
+    /// The decision. Absent if the approval is not decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     first: Option<Resolution>,
@@ -311,8 +326,10 @@ impl From<Voted> for WordCounted {
     }
 }
 
-/// Says yes, no, or yes with a change. A no decides at once, and so does the yes that completes what it takes; who comes later is
-/// told what was decided.
+/// Approve, edit or deny a call.
+///
+/// A denial decides immediately, and so does the last approval that is required. Later votes return the
+/// decision.
 #[utoipa::path(post, path = "/v1/approvals/{approval}", tag = "waits", params(("approval" = String, Path)),
     request_body = Decision, responses((status = 200, body = WordCounted), Problems), security(("key" = ["approve"])))]
 async fn decide(
@@ -326,21 +343,24 @@ async fn decide(
     Ok(Json(caller.runtime.approve(id, approval).await?.into()))
 }
 
-/// A call whose outcome nobody knows.
+/// A call with an unknown outcome.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Unknown {
-    /// Our id of it, and its idempotency key towards the outside.
+    /// Outlast's id of the call, which is also its idempotency key for external services.
     #[schema(value_type = String)]
     call: CallId,
+    /// The name of the tool.
     tool: String,
-    /// What was passed.
+    /// The arguments of the call.
     #[schema(value_type = Object)]
     arguments: Value,
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
+    /// The id of the turn.
     #[schema(value_type = String)]
     turn: TurnId,
-    /// When it was begun.
+    /// When the call started, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     since: Millis,
 }
@@ -352,7 +372,9 @@ impl From<UnknownCall> for Unknown {
     }
 }
 
-/// Calls whose outcome nobody knows: the process died while they ran. The oldest first.
+/// Returns the calls with an unknown outcome, oldest first.
+///
+/// The outcome of a call is unknown if the process died while the call ran.
 #[utoipa::path(get, path = "/v1/unknown", tag = "waits", params(Most),
     responses((status = 200, body = Page<Unknown>), Problems), security(("key" = ["read"])))]
 async fn unknown(
@@ -365,25 +387,28 @@ async fn unknown(
     Ok(Json(Page::of(caller.runtime.store().unknown_after(after, limit).await?, &cursors)))
 }
 
-/// What was found out about a call.
+/// The actual outcome of a call.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Finding {
-    /// It happened, with this result.
+    /// The call happened, with this result.
     #[schema(value_type = Object)]
     Happened(Value),
-    /// It did not happen.
+    /// The call did not happen.
     DidNotHappen,
 }
 
-/// Where a call was settled.
+/// The location of a settled call.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SettledIn {
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
 }
 
-/// Says how a call of unknown outcome went. The session shows it from then on.
+/// Set the outcome of a call with an unknown outcome.
+///
+/// The session then shows this outcome.
 #[utoipa::path(post, path = "/v1/unknown/{call}", tag = "waits", params(("call" = String, Path)),
     request_body = Finding, responses((status = 200, body = SettledIn), Problems), security(("key" = ["operate"])))]
 async fn settle(

@@ -20,103 +20,116 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(of_session)).routes(routes!(of_turn))
 }
 
-/// Why something does not move.
+/// Why a session or turn makes no progress.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Why {
+    /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
-    /// The turn that stands in the way, or that was asked about.
+    /// The id of the turn that blocks the session, or that was asked about. Absent if the session is idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     turn: Option<TurnId>,
-    /// `rests`, `ended`, `queued`, `ready`, `running`, `waits`, `held` or `stuck`.
+    /// The state.
+    ///
+    /// - `rests`: the session is idle.
+    /// - `ended`: the turn has ended.
+    /// - `queued`: the turn waits behind another turn of the session.
+    /// - `ready`: no worker has claimed the turn yet.
+    /// - `running`: a worker runs the turn.
+    /// - `waits`: the turn waits for something external.
+    /// - `held`: the turn is held back because workers died while they ran it.
+    /// - `stuck`: the turn cannot continue until something is fixed.
     standing: &'static str,
-    /// Since when.
+    /// Since when it is in this state, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     since: Millis,
-    /// The turn that it waits behind.
+    /// The id of the turn that it is queued behind. Only present if `queued`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     behind: Option<TurnId>,
-    /// The worker that drives it.
+    /// The id of the worker that runs it. Absent if no worker does.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     worker: Option<WorkerId>,
-    /// What that does now: `the model`, or a tool.
+    /// The current activity: `the model`, or the name of a tool. Only present if `running`.
     #[serde(skip_serializing_if = "Option::is_none")]
     doing: Option<String>,
-    /// Worker deaths while it ran, since its last progress, where it is held back for them.
+    /// The number of workers that died while they ran the turn, since its last progress. Only present if
+    /// `held`.
     #[serde(skip_serializing_if = "Option::is_none")]
     deaths: Option<u32>,
-    /// When it is tried again at the earliest, alone, where it is held back.
+    /// The earliest time of the next attempt, as a Unix timestamp in milliseconds. The turn then runs alone.
+    /// Only present if `held`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     held_until: Option<Millis>,
-    /// Why it is stuck.
+    /// Why the turn is stuck. Only present if `stuck`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     failure: Option<Failure>,
-    /// How it ended: `how`, and what that says.
+    /// How the turn ended: `how`, and the details of that ending. Only present if `ended`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     end: Option<Value>,
-    /// What it waits for.
+    /// What the turn waits for.
     waits: Vec<Wait>,
-    /// Inputs that wait behind it.
+    /// The number of inputs that are queued behind it.
     queued: usize,
-    /// The last turn of a session that rests.
+    /// The id of the last turn. Only present if the session is idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     last_turn: Option<TurnId>,
-    /// How that turn ended: `how`, and what that says.
+    /// How the last turn ended: `how`, and the details of that ending. Only present if the session is idle.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     last_end: Option<Value>,
 }
 
-/// One thing that a turn waits for, and what moves it.
+/// Something that a turn waits for, and what unblocks it.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Wait {
-    /// The place in the turn.
+    /// The path in the turn.
     key: String,
-    /// For what.
+    /// The kind of wait: `approval`, `completion`, `event`, `sleep`, `budget`, …
     #[schema(value_type = String)]
     kind: outlast_vocab::wait::WaitKind,
-    /// Since when.
+    /// Since when the turn waits, as a Unix timestamp in milliseconds.
     #[schema(value_type = u64)]
     since: Millis,
-    /// When it stops waiting by itself.
+    /// When the wait ends if nothing resolves it first, as a Unix timestamp in milliseconds. Absent if it has
+    /// no time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     deadline: Option<Millis>,
-    /// The tool whose call waits.
+    /// The name of the tool whose call waits. Absent if no call waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     tool: Option<String>,
-    /// What that call was passed.
+    /// The arguments of that call.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     arguments: Option<Value>,
-    /// What moves it: `approval`, `completion`, `time`, `provider`, `budget` or `retry`.
+    /// What unblocks the turn: `approval`, `completion`, `time`, `provider`, `budget` or `retry`.
     moved_by: &'static str,
-    /// The approval to answer.
+    /// The id of the approval. Only present for `approval`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     approval: Option<ApprovalId>,
-    /// Who may approve; anybody if it is empty.
+    /// Who may approve. Absent if anyone may.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     who: Vec<String>,
     /// The budget to raise: `agent:NAME`, or the id of a turn, session or organisation.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     budget: Option<Purse>,
-    /// The model provider that does not answer. It is called again at `deadline`.
+    /// The name of the model provider that is down. Outlast calls it again at `deadline`.
     #[serde(skip_serializing_if = "Option::is_none")]
     provider: Option<String>,
-    /// How the provider failed last.
+    /// The last failure of the provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     failure: Option<Failure>,
-    /// The key that finishes it. Only who may run turns is shown it.
+    /// The completion key that unblocks the turn. Only shown to callers with the scope `run`.
     #[serde(skip_serializing_if = "Option::is_none")]
     completion: Option<String>,
 }
@@ -189,14 +202,16 @@ impl From<Blocked> for Wait {
     }
 }
 
-/// Why a session does not move: what its turn waits for, since when, and who or what can move it.
+/// Returns why a session makes no progress.
+///
+/// The response says what the turn waits for, since when, and who or what can unblock it.
 #[utoipa::path(get, path = "/v1/sessions/{session}/why", tag = "sessions", params(("session" = String, Path)),
     responses((status = 200, body = Why), Problems), security(("key" = ["read"])))]
 async fn of_session(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Json<Why>> {
     Ok(Json(caller.runtime.why(session).await?.into()))
 }
 
-/// Why a turn does not move.
+/// Returns why a turn makes no progress.
 #[utoipa::path(get, path = "/v1/turns/{turn}/why", tag = "turns", params(("turn" = String, Path)),
     responses((status = 200, body = Why), Problems), security(("key" = ["read"])))]
 async fn of_turn(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Why>> {

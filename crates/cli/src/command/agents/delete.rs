@@ -13,9 +13,9 @@ use serde_json::json;
 /// Deletes an agent, a harness or a capability from the database.
 #[derive(Args)]
 pub(super) struct Delete {
-    /// What it is called
+    /// Name of the agent, harness or capability
     name: String,
-    /// What it is: agent, harness or capability
+    /// Kind of the configuration: agent, harness or capability
     #[arg(long, default_value = "agent")]
     kind: ConfigKind,
 }

@@ -11,15 +11,16 @@ use serde_json::{Value, json as object};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// What is taken, and where it goes.
+/// Imports agents and capabilities into the database, or writes them into a file.
 #[derive(Args)]
 pub(super) struct Import {
-    /// AGENTS.md or another text of instructions, a folder of Agent Skills or one of them, an agent's file, or an `outlast.toml`
+    /// AGENTS.md or another text with instructions, a skill or a folder of Agent Skills, an agent file, or an
+    /// `outlast.toml`
     from: PathBuf,
-    /// What an agent made of instructions is called; the name of its folder without it
+    /// Name of the agent that is created from instructions; default: the name of their folder
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Write it into this file as tables of `outlast.toml`, instead of keeping it in the database
+    /// Write tables of `outlast.toml` into this file, instead of storing them in the database
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
 }

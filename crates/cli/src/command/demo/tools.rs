@@ -36,7 +36,7 @@ impl Pace {
     }
 }
 
-/// What an action is about.
+/// The arguments of an action.
 #[derive(Deserialize, JsonSchema)]
 #[serde(crate = "outlast::serde")]
 #[schemars(crate = "outlast::schemars")]

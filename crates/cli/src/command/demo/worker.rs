@@ -36,13 +36,13 @@ const SCRIPT: &str = include_str!("script.txt");
 /// How long the model takes for a word at full pace.
 const WORD: Duration = Duration::from_millis(30);
 
-/// What is played and how fast.
+/// The script and its speed.
 #[derive(Args)]
 pub(super) struct Stage {
-    /// Play this script
+    /// Script to play
     #[arg(long, hide = true, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// Take this many percent of the time
+    /// Duration of actions, in percent of the default
     #[arg(long, hide = true, value_name = "PERCENT", default_value_t = 100)]
     pace: u32,
 }

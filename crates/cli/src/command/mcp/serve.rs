@@ -7,11 +7,11 @@ use outlast::vocab::limits::ServerLimits;
 use outlast::{Error, Outlast};
 use outlast_mcp_server::McpServer;
 
-/// Serves agents as tools and sessions as resources, until the client closes its end.
+/// Serves agents as tools and sessions as resources, until the client closes the connection.
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// What the client may do: `read` sessions, `run` agents, `approve` what they ask for; may be given several times. Leave
-    /// `approve` away for a client that answers questions without a person
+    /// Scope of the client: `read` sessions, `run` agents, `approve` their requests; repeatable. Omit `approve` for a
+    /// client that answers questions without a person
     #[arg(long, value_name = "SCOPE", default_values = ["run", "approve"])]
     scope: Vec<Scope>,
     #[command(flatten)]

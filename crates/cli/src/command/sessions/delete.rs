@@ -8,12 +8,12 @@ use outlast::{Error, Kind};
 use serde_json::json;
 use std::io::{self, IsTerminal};
 
-/// Deletes a session and everything only it uses.
+/// Deletes a session and everything that only it uses.
 #[derive(Args)]
 pub(crate) struct Delete {
-    /// The session, by id or key
+    /// Session, by id or key
     session: String,
-    /// Do not ask
+    /// Skip the confirmation
     #[arg(long)]
     yes: bool,
 }

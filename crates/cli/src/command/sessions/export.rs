@@ -15,12 +15,12 @@ use outlast_client::Exported;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Makes one file of a session.
+/// Exports a session to a file.
 #[derive(Args)]
 pub(crate) struct Export {
-    /// The session, by id or key
+    /// Session, by id or key
     session: String,
-    /// The file; standard output without it. One that is there is not overwritten
+    /// File to write; default: standard output. An existing file is not overwritten
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]

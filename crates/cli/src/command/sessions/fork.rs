@@ -6,18 +6,18 @@ use outlast::Error;
 use outlast::vocab::record::Seq;
 use serde_json::json;
 
-/// Branches a session at a message.
+/// Forks a session at a message.
 #[derive(Args)]
 pub(crate) struct Fork {
-    /// The session, by id or key
+    /// Session, by id or key
     session: String,
-    /// The message to branch after; the end of the main head without it
+    /// Number of the message to fork after; default: the end of the main head
     #[arg(long, value_name = "N")]
     at: Option<u64>,
-    /// The key of the new session
+    /// Key of the new session
     #[arg(long, value_name = "KEY", conflicts_with = "head")]
     key: Option<String>,
-    /// Branch within the session, under this head
+    /// Fork within the session, as a head of this name
     #[arg(long, value_name = "NAME")]
     head: Option<String>,
 }

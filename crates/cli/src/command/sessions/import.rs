@@ -21,12 +21,12 @@ use std::path::PathBuf;
 /// The number of bytes per piece of an upload.
 const PIECE: usize = 64 << 10;
 
-/// Takes a session in from a file. None of its turns is driven; those that were not over are closed.
+/// Imports a session from a file. None of its turns runs; turns that had not ended are closed.
 #[derive(Args)]
 pub(crate) struct Import {
-    /// The file that `outlast sessions export` wrote; `-` is standard input
+    /// File from `outlast sessions export`; `-` reads standard input
     file: PathBuf,
-    /// The key of the session here; the one it had without it
+    /// New key of the session; default: the key in the file
     #[arg(long = "as", value_name = "KEY")]
     key: Option<String>,
     #[command(flatten)]

@@ -20,31 +20,31 @@ const TITLE_LETTERS: usize = 60;
 /// Lists sessions, newest first.
 #[derive(Args)]
 pub(crate) struct List {
-    /// How many
+    /// Maximum number of sessions
     #[arg(long, value_name = "N", default_value_t = MOST)]
     limit: usize,
-    /// Only those that stand so
+    /// List only sessions in this state
     #[arg(long, value_enum)]
     state: Option<State>,
-    /// Only those whose last turn ended so: answered, failed, cancelled, sealed, stuck, …
+    /// List only sessions whose last turn ended like this: answered, failed, cancelled, sealed, stuck, …
     #[arg(long, value_name = "END")]
     last_end: Option<LastEnd>,
-    /// Only those whose key or first input holds this text
+    /// List only sessions whose key or first input contains this text
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum State {
-    /// Nothing to do
+    /// The session has nothing to do
     Idle,
-    /// A turn wants to be driven
+    /// A turn is ready to run
     Ready,
-    /// A worker drives a turn
+    /// A worker runs a turn
     Running,
-    /// A turn waits for something outside
+    /// A turn waits for something outside, like an approval
     Parked,
-    /// A turn is held back because workers died while it ran
+    /// A turn is held back, because workers died while it ran
     Held,
 }
 

@@ -10,12 +10,12 @@ use serde_json::json;
 /// Moves a head back to a message.
 #[derive(Args)]
 pub(crate) struct Rewind {
-    /// The session, by id or key
+    /// Session, by id or key
     session: String,
-    /// The message the head is to stand at; 0 is before the first
+    /// Number of the message to move the head to; 0 is before the first message
     #[arg(long, value_name = "N")]
     to: u64,
-    /// Which head
+    /// Name of the head to move
     #[arg(long, value_name = "NAME", default_value = MAIN)]
     head: String,
 }

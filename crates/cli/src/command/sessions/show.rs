@@ -23,15 +23,15 @@ const INDENT: &str = "      ";
 /// Shows a session.
 #[derive(Args)]
 pub(crate) struct Show {
-    /// The session, by id or key
+    /// Session, by id or key
     session: String,
-    /// Which head's messages
+    /// Head whose messages are shown
     #[arg(long, value_name = "NAME", default_value = MAIN)]
     head: String,
-    /// All of them, however many
+    /// Show all messages, even of a long session
     #[arg(long)]
     all: bool,
-    /// Draw the turns as a tree instead
+    /// Show the turns as a tree instead
     #[arg(long)]
     tree: bool,
 }

@@ -26,13 +26,13 @@ pub(super) fn add(builder: Builder, witness: &Arc<Witness>) -> Builder {
         .tool(Count(witness.clone()))
 }
 
-/// What an act is about.
+/// The arguments of a tool call.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(crate = "outlast::serde")]
 #[schemars(crate = "outlast::schemars")]
 struct What {
     what: String,
-    /// How long it takes.
+    /// How long the call takes, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ms: Option<u64>,
 }

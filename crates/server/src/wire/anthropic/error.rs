@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use utoipa::openapi::RefOr;
 use utoipa::{IntoResponses, ToSchema};
 
-/// What went wrong, as Anthropic says it.
+/// An error in Anthropic's format.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AnthropicError {
-    /// `error`.
+    /// Always `error`.
     #[serde(rename = "type")]
     kind: &'static str,
     /// The error.
@@ -20,19 +20,19 @@ pub(crate) struct AnthropicError {
     request_id: Option<String>,
 }
 
-/// The error itself.
+/// The details of an error.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AnthropicErrorBody {
-    /// Which kind of error, by its status.
+    /// The error type, which follows from the status.
     #[serde(rename = "type")]
     #[schema(example = "invalid_request_error")]
     kind: &'static str,
-    /// What was expected and what was found.
+    /// An explanation of this occurrence: what was expected, and what was found.
     message: String,
-    /// The parameter that it is about.
+    /// The parameter that caused the error. Absent if no parameter did.
     #[serde(skip_serializing_if = "Option::is_none")]
     param: Option<String>,
-    /// Our stable code; its page is at `/errors/{code}`.
+    /// Outlast's error code. `GET /errors/{code}` explains it.
     #[schema(example = "agent.not_found")]
     code: String,
 }

@@ -42,42 +42,43 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(create))
 }
 
-/// A request for a message. What is not listed here and would change the answer is refused.
+/// A request for a message. Parameters that are not listed here are rejected if they would change the answer.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct CreateMessage {
-    /// The agent that is to answer.
+    /// The name of the agent that answers.
     model: String,
-    /// Wanted by the API; how long an answer may be is said by the agent.
+    /// Required by the API, at least 1. It has no effect: the agent's configuration limits the length of
+    /// answers.
     max_tokens: u64,
-    /// The conversation. Results of tools at its end go on with the turn that asked for them.
+    /// The conversation. Tool results at its end continue the turn that requested them.
     #[schema(value_type = Vec<Object>)]
     messages: Vec<Map<String, Value>>,
-    /// What the model is told after what its agent says: a text, or blocks of text.
+    /// Instructions for the model, after those of the agent: a text, or a list of text blocks.
     #[serde(default)]
     system: Value,
     /// Tools that the client runs.
     #[schema(value_type = Option<Vec<Object>>)]
     tools: Option<Vec<Map<String, Value>>>,
-    /// `auto`.
+    /// How the model chooses tools. Only the type `auto` is supported.
     #[schema(value_type = Option<Object>)]
     tool_choice: Option<Map<String, Value>>,
-    /// The form of the answer: a `format` of the type `json_schema`.
+    /// The format of the answer: a `format` of the type `json_schema`.
     #[schema(value_type = Option<Object>)]
     output_config: Option<Map<String, Value>>,
-    /// Whether to stream events.
+    /// Whether to stream events. Defaults to `false`.
     stream: Option<bool>,
-    /// Anything else: refused unless it changes nothing.
+    /// Other parameters. They are rejected unless they have no effect on the answer.
     #[serde(flatten)]
     #[schema(ignore)]
     rest: Map<String, Value>,
 }
 
-/// Asks an agent.
+/// Send a message to an agent.
 ///
-/// The input is durable before anything is answered, and the turn goes on if nobody listens. The same `Idempotency-Key` is the same
-/// turn.
+/// The input is durable before the response starts, and the turn continues if the client disconnects.
+/// Requests with the same `Idempotency-Key` share one turn.
 #[utoipa::path(post, path = "/anthropic/v1/messages", tag = "anthropic", operation_id = "anthropic_create_message",
-    params(("idempotency-key" = Option<String>, Header, description = "The same key is the same message.")),
+    params(("idempotency-key" = Option<String>, Header, description = "Requests with the same key return the same message.")),
     request_body = CreateMessage,
     responses((status = 200, description = "The message, or a stream of its events.",
         content((Object = "application/json"), (String = "text/event-stream"))), AnthropicErrors),

@@ -16,17 +16,17 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(show))
 }
 
-/// An agent, as a model.
+/// An agent, presented as a model.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AnthropicModel {
-    /// `model`.
+    /// Always `model`.
     #[serde(rename = "type")]
     kind: &'static str,
-    /// The agent's name.
+    /// The name of the agent.
     id: String,
-    /// The same.
+    /// The name of the agent.
     display_name: String,
-    /// The beginning of 1970: an agent does not know when it was made.
+    /// Always the start of 1970, because agents have no creation time.
     created_at: &'static str,
 }
 
@@ -36,20 +36,20 @@ impl AnthropicModel {
     }
 }
 
-/// All of them.
+/// A list of agents, presented as models.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AnthropicModels {
     /// The agents.
     data: Vec<AnthropicModel>,
-    /// The first one.
+    /// The id of the first agent.
     first_id: Option<String>,
-    /// The last one.
+    /// The id of the last agent.
     last_id: Option<String>,
-    /// `false`: there is one page.
+    /// Always `false`, because the list has one page.
     has_more: bool,
 }
 
-/// The agents that answer here, as models.
+/// Returns the agents of this server as models.
 #[utoipa::path(get, path = "/anthropic/v1/models", tag = "anthropic", operation_id = "anthropic_models",
     responses((status = 200, body = AnthropicModels), AnthropicErrors), security(("key" = ["read"])))]
 async fn list(caller: Caller<Reads>) -> Answer<Json<AnthropicModels>> {
@@ -59,7 +59,7 @@ async fn list(caller: Caller<Reads>) -> Answer<Json<AnthropicModels>> {
     Ok(Json(AnthropicModels { data, first_id, last_id, has_more: false }))
 }
 
-/// One of them.
+/// Returns an agent as a model.
 #[utoipa::path(get, path = "/anthropic/v1/models/{model}", tag = "anthropic", operation_id = "anthropic_model",
     params(("model" = String, Path)), responses((status = 200, body = AnthropicModel), AnthropicErrors),
     security(("key" = ["read"])))]

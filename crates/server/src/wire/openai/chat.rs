@@ -44,43 +44,44 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(create))
 }
 
-/// A request for a completion. What is not listed here and would change the answer is refused.
+/// A request for a chat completion. Parameters that are not listed here are rejected if they would change the
+/// answer.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct CreateCompletion {
-    /// The agent that is to answer.
+    /// The name of the agent that answers.
     model: String,
-    /// The conversation. Results of calls (`tool`) at its end go on with the turn that asked for them.
+    /// The conversation. Tool results (role `tool`) at its end continue the turn that requested them.
     #[schema(value_type = Vec<Object>)]
     messages: Vec<Map<String, Value>>,
     /// Functions that the client runs.
     #[schema(value_type = Option<Vec<Object>>)]
     tools: Option<Vec<Map<String, Value>>>,
-    /// `auto`.
+    /// How the model chooses tools. Only `auto` is supported.
     tool_choice: Option<Value>,
-    /// Not `false` together with `tools`.
+    /// Whether the model may request several calls at once. `false` is not supported together with `tools`.
     parallel_tool_calls: Option<bool>,
-    /// The form of the answer: `text`, `json_object` or `json_schema`.
+    /// The format of the answer: `text`, `json_object` or `json_schema`.
     response_format: Option<Value>,
-    /// Whether to stream chunks.
+    /// Whether to stream chunks. Defaults to `false`.
     stream: Option<bool>,
-    /// `include_usage`.
+    /// Options of the stream. Only `include_usage` has an effect.
     #[schema(value_type = Option<Object>)]
     stream_options: Option<Map<String, Value>>,
-    /// Kept with the turn.
+    /// Metadata that is stored with the turn.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Map<String, Value>>,
-    /// Anything else: refused unless it changes nothing.
+    /// Other parameters. They are rejected unless they have no effect on the answer.
     #[serde(flatten)]
     #[schema(ignore)]
     rest: Map<String, Value>,
 }
 
-/// Asks an agent.
+/// Create a chat completion.
 ///
-/// The input is durable before anything is answered, and the turn goes on if nobody listens. The same `Idempotency-Key` is the same
-/// turn.
+/// The input is durable before the response starts, and the turn continues if the client disconnects.
+/// Requests with the same `Idempotency-Key` share one turn.
 #[utoipa::path(post, path = "/openai/v1/chat/completions", tag = "openai", operation_id = "openai_create_completion",
-    params(("idempotency-key" = Option<String>, Header, description = "The same key is the same completion.")),
+    params(("idempotency-key" = Option<String>, Header, description = "Requests with the same key return the same completion.")),
     request_body = CreateCompletion,
     responses((status = 200, description = "The completion, or a stream of its chunks.",
         content((Object = "application/json"), (String = "text/event-stream"))), OpenAiErrors),

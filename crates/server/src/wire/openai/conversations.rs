@@ -38,18 +38,20 @@ impl FromStr for ConversationId {
     }
 }
 
-/// A conversation to be opened.
+/// A conversation to create.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct CreateConversation {
-    /// Not taken: send them with the first response.
+    /// Must be empty. Send items with the first response instead.
     #[schema(value_type = Option<Vec<Object>>)]
     items: Option<Vec<Value>>,
-    /// Not taken, unless it is empty: a session keeps none.
+    /// Must be empty, because sessions store no metadata. Send it with a response instead.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Map<String, Value>>,
 }
 
-/// Opens a session, as a conversation.
+/// Create a conversation.
+///
+/// A conversation is a session.
 #[utoipa::path(post, path = "/openai/v1/conversations", tag = "openai", operation_id = "openai_create_conversation",
     request_body = CreateConversation,
     responses((status = 200, description = "The conversation.", body = Object), OpenAiErrors),
@@ -84,7 +86,7 @@ fn named(error: Error, id: SessionId) -> Error {
     if error.kind() == Kind::SessionNotFound { no_conversation(&conversation_id(id)) } else { error }
 }
 
-/// One conversation.
+/// Returns a conversation.
 #[utoipa::path(get, path = "/openai/v1/conversations/{conversation}", tag = "openai",
     operation_id = "openai_conversation", params(("conversation" = String, Path)),
     responses((status = 200, description = "The conversation.", body = Object), OpenAiErrors),
@@ -93,10 +95,10 @@ async fn show(caller: Caller<Reads>, At(ConversationId(id)): At<ConversationId>)
     Ok(Json(object(&found(&caller.runtime, id).await?)))
 }
 
-/// Deletes the session of a conversation, with everything only it uses.
+/// Delete a conversation, its session and everything that only the session uses.
 #[utoipa::path(delete, path = "/openai/v1/conversations/{conversation}", tag = "openai",
     operation_id = "openai_delete_conversation", params(("conversation" = String, Path)),
-    responses((status = 200, description = "It is gone.", body = Object), OpenAiErrors),
+    responses((status = 200, description = "The conversation was deleted.", body = Object), OpenAiErrors),
     security(("key" = ["operate"])))]
 async fn delete(caller: Caller<Operates>, At(ConversationId(id)): At<ConversationId>) -> Answer<Json<Value>> {
     let runtime = &caller.runtime;
@@ -104,7 +106,7 @@ async fn delete(caller: Caller<Operates>, At(ConversationId(id)): At<Conversatio
     Ok(Json(json!({ "id": conversation_id(id), "object": "conversation.deleted", "deleted": true })))
 }
 
-/// What was said in a conversation, over all its turns.
+/// Returns the items of a conversation, from all its turns.
 #[utoipa::path(get, path = "/openai/v1/conversations/{conversation}/items", tag = "openai",
     operation_id = "openai_conversation_items", params(("conversation" = String, Path), Page),
     responses((status = 200, description = "The items.", body = Object), OpenAiErrors),

@@ -7,25 +7,25 @@ use std::collections::BTreeMap;
 use utoipa::openapi::RefOr;
 use utoipa::{IntoResponses, ToSchema};
 
-/// What went wrong, as OpenAI says it.
+/// An error in OpenAI's format.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct OpenAiError {
     /// The error.
     error: OpenAiErrorBody,
 }
 
-/// The error itself.
+/// The details of an error.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct OpenAiErrorBody {
-    /// What was expected and what was found.
+    /// An explanation of this occurrence: what was expected, and what was found.
     message: String,
-    /// Which kind of error, by its status.
+    /// The error type, which follows from the status.
     #[serde(rename = "type")]
     #[schema(example = "invalid_request_error")]
     kind: &'static str,
-    /// The parameter that it is about.
+    /// The parameter that caused the error. `null` if no parameter did.
     param: Option<String>,
-    /// Our stable code; its page is at `/errors/{code}`.
+    /// Outlast's error code. `GET /errors/{code}` explains it.
     #[schema(example = "agent.not_found")]
     code: String,
 }

@@ -16,16 +16,16 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(show))
 }
 
-/// An agent, as a model.
+/// An agent, presented as a model.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct OpenAiModel {
-    /// The agent's name.
+    /// The name of the agent.
     id: String,
-    /// `model`.
+    /// Always `model`.
     object: &'static str,
-    /// 0: an agent does not know when it was made.
+    /// Always 0, because agents have no creation time.
     created: u64,
-    /// `outlast`.
+    /// Always `outlast`.
     owned_by: &'static str,
 }
 
@@ -35,16 +35,16 @@ impl OpenAiModel {
     }
 }
 
-/// All of them.
+/// A list of agents, presented as models.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct OpenAiModels {
-    /// `list`.
+    /// Always `list`.
     object: &'static str,
     /// The agents.
     data: Vec<OpenAiModel>,
 }
 
-/// The agents that answer here, as models.
+/// Returns the agents of this server as models.
 #[utoipa::path(get, path = "/openai/v1/models", tag = "openai", operation_id = "openai_models",
     responses((status = 200, body = OpenAiModels), OpenAiErrors), security(("key" = ["read"])))]
 async fn list(caller: Caller<Reads>) -> Answer<Json<OpenAiModels>> {
@@ -52,7 +52,7 @@ async fn list(caller: Caller<Reads>) -> Answer<Json<OpenAiModels>> {
     Ok(Json(OpenAiModels { object: "list", data }))
 }
 
-/// One of them.
+/// Returns an agent as a model.
 #[utoipa::path(get, path = "/openai/v1/models/{model}", tag = "openai", operation_id = "openai_model",
     params(("model" = String, Path)), responses((status = 200, body = OpenAiModel), OpenAiErrors),
     security(("key" = ["read"])))]

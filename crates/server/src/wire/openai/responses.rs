@@ -50,39 +50,41 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
         .routes(routes!(items))
 }
 
-/// A request for a response. What is not listed here and would change the answer is refused.
+/// A request for a response. Parameters that are not listed here are rejected if they would change the
+/// answer.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct CreateResponse {
-    /// The agent that is to answer; the server's first one without it.
+    /// The name of the agent that answers. Defaults to the server's default agent.
     model: Option<String>,
-    /// What it says: a text, or a list of items. Results of calls (`function_call_output`) at its end go on with the turn that
-    /// asked for them.
+    /// The input: a text, or a list of items. Results of function calls (`function_call_output`) at its end
+    /// continue the turn that requested them.
     #[serde(default)]
     input: Value,
-    /// What the model is told beside what its agent says, for this turn alone.
+    /// Instructions for the model in addition to those of the agent, for this turn only.
     instructions: Option<String>,
     /// Functions that the client runs.
     #[schema(value_type = Option<Vec<Object>>)]
     tools: Option<Vec<Map<String, Value>>>,
-    /// `auto`.
+    /// How the model chooses tools. Only `auto` is supported.
     tool_choice: Option<Value>,
-    /// Not `false` together with `tools`.
+    /// Whether the model may request several calls at once. `false` is not supported together with `tools`.
     parallel_tool_calls: Option<bool>,
-    /// The form of the answer: `format` with `text`, `json_object` or `json_schema`.
+    /// The format of the answer: a `format` of the type `text`, `json_object` or `json_schema`.
     #[schema(value_type = Option<Object>)]
     text: Option<Map<String, Value>>,
-    /// Whether to stream events.
+    /// Whether to stream events. Defaults to `false`.
     stream: Option<bool>,
-    /// Whether to answer at once, before the turn is over.
+    /// Whether to respond immediately, before the turn has ended. Defaults to `false`.
     background: Option<bool>,
-    /// The response behind which this one goes. If others follow it already, it goes into a fork of its session.
+    /// The id of the response that this one follows. If other responses already follow it, the new one goes
+    /// to a fork of its session. Not allowed together with `conversation`.
     previous_response_id: Option<String>,
-    /// The conversation, by its id, or as an object with an `id`.
+    /// The conversation: its id, or an object with an `id`. Not allowed together with `previous_response_id`.
     conversation: Option<Value>,
-    /// Said again with the response.
+    /// Metadata that is returned with the response.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Map<String, Value>>,
-    /// Anything else: refused unless it changes nothing.
+    /// Other parameters. They are rejected unless they have no effect on the answer.
     #[serde(flatten)]
     #[schema(ignore)]
     rest: Map<String, Value>,
@@ -109,13 +111,14 @@ pub(crate) fn session_of(id: &str) -> Option<SessionId> {
     format!("{}_{hex}", SessionId::NOUN.prefix).parse().ok()
 }
 
-/// Asks an agent.
+/// Create a response.
 ///
-/// The input is durable before anything is answered. Without `stream` and `background` the answer comes when the turn is over or
-/// wants the client to run a function, or as `in_progress` after `wire_wait`. A stream can be read again at
-/// `GET /openai/v1/responses/{response}?stream=true`, also after the server was killed.
+/// The input is durable before the response starts. Without `stream` and `background`, the response arrives
+/// when the turn has ended or needs the client to run a function. After `wire_wait`, it arrives with the
+/// status `in_progress`. You can read a stream again at `GET /openai/v1/responses/{response}?stream=true`,
+/// even after a crash of the server.
 #[utoipa::path(post, path = "/openai/v1/responses", tag = "openai", operation_id = "openai_create_response",
-    params(("idempotency-key" = Option<String>, Header, description = "The same key is the same response.")),
+    params(("idempotency-key" = Option<String>, Header, description = "Requests with the same key return the same response.")),
     request_body = CreateResponse,
     responses((status = 200, description = "The response, or a stream of its events.",
         content((Object = "application/json"), (String = "text/event-stream"))), OpenAiErrors),
@@ -291,13 +294,14 @@ pub(crate) fn no_conversation(id: &str) -> Error {
     Error::new(Kind::SessionNotFound, format!("no conversation has the id `{}`", shown(id)))
 }
 
-/// How to look at a response.
+/// Parameters for reading a response.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Look {
-    /// Whether to stream its events, from its beginning or behind the one with the number `starting_after`.
+    /// Whether to stream the events of the response, from its beginning or after the event `starting_after`.
+    /// Defaults to `false`.
     stream: Option<bool>,
-    /// The `sequence_number` of the last event that the reader has.
+    /// The `sequence_number` of the last event that the client has received.
     starting_after: Option<u64>,
 }
 
@@ -309,7 +313,7 @@ async fn past(runtime: &Runtime, leg: Leg) -> Result<Past, Error> {
     }
 }
 
-/// One response, or a stream of its events.
+/// Returns a response, or a stream of its events.
 #[utoipa::path(get, path = "/openai/v1/responses/{response}", tag = "openai", operation_id = "openai_response",
     params(("response" = String, Path), Look),
     responses((status = 200, description = "The response, or a stream of its events.",
@@ -331,7 +335,7 @@ async fn show(
     Ok(Json(response.response(&Gathered::of(&past.told))).into_response())
 }
 
-/// Stops a response that is not over.
+/// Cancel a response that is in progress.
 #[utoipa::path(post, path = "/openai/v1/responses/{response}/cancel", tag = "openai",
     operation_id = "openai_cancel_response", params(("response" = String, Path)),
     responses((status = 200, description = "The response.", body = Object), OpenAiErrors),
@@ -349,16 +353,16 @@ async fn cancel(
     Ok(Json(Response::of(leg, &past).response(&Gathered::of(&past.told))))
 }
 
-/// Which items.
+/// Pagination parameters.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Page {
-    /// How many at most.
+    /// The maximum number of items to return. Defaults to 50.
     #[param(minimum = 1, maximum = 500)]
     limit: Option<usize>,
-    /// `desc`, the newest first, or `asc`.
+    /// `desc` for newest first, or `asc`. Defaults to `desc`.
     order: Option<String>,
-    /// Those behind the item with this id.
+    /// Return items after the item with this id.
     pub(crate) after: Option<String>,
 }
 
@@ -411,7 +415,7 @@ pub(crate) fn list(items: Vec<Value>, limit: usize) -> Value {
     })
 }
 
-/// What was sent for a response.
+/// Returns the input items of a response.
 #[utoipa::path(get, path = "/openai/v1/responses/{response}/input_items", tag = "openai",
     operation_id = "openai_input_items", params(("response" = String, Path), Page),
     responses((status = 200, description = "The items.", body = Object), OpenAiErrors),
