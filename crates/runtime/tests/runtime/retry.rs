@@ -4,7 +4,8 @@ use crate::common::*;
 use outlast_ports::memory::Memory;
 use outlast_ports::store::{Cancelled, Fork, ForkTo, SessionState, Store};
 use outlast_runtime::costs;
-use outlast_runtime::{Input, Retried, RetryPlace};
+use outlast_runtime::{Config, Input, Retried, RetryPlace};
+use outlast_vocab::budget::{Budget, Budgets, Purse};
 use outlast_vocab::effect::{Outcome, ToolOutcome};
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::record::{Delivery, End, EndKind, Fact, Performed, Verdict};
@@ -163,6 +164,21 @@ async fn imported_turn_is_retried_only_with_proof() {
     store.delete(SESSION, life.runtime.now()).await.unwrap();
     taken_in(&file, &store).await.unwrap();
     retry(&life, turn).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_makes_a_call_that_a_budget_stopped() {
+    let calls = |calls| Budget { calls: Some(calls), ..Budget::default() };
+    let budgets = Budgets { session: Some(calls(1)), ..Budgets::default() };
+    let change = |config: &mut Config| config.package.budgets = budgets;
+    let lines = vec![call("pay", "x"), Line::Say("done")];
+    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await.kind(), EndKind::OutOfBudget);
+    life.runtime.set_budget(Purse::Session(SESSION), Some(calls(20))).await.unwrap();
+    let again = retry(&life, turn).await;
+    assert_eq!(life.end(again).await, answered("done"));
+    assert_eq!(life.witness.count("pay"), 1);
 }
 
 #[tokio::test(start_paused = true)]
