@@ -159,7 +159,7 @@ async fn policy_sees_provenance_of_sink_arguments() {
                 path: path.to_owned(),
                 origin: origin.parse().unwrap(),
             };
-            let provenance = Provenance::from_iter(sinks.into_iter().map(sink));
+            let provenance: Provenance = sinks.into_iter().map(sink).collect();
             let found = judge_values(&cedar, Point::Tool, &json!({}), &labels, &provenance).await.unwrap();
             assert_eq!(found.rule.as_str(), rule, "{provenance}");
         }
