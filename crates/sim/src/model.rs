@@ -16,6 +16,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The error of a provider that is down. The last attempt of a turn may meet an outage of its scenario or a drawn fault, and the
+/// turn ends with the same error.
+const DOWN: &str = "503: down";
+
 /// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
@@ -87,9 +91,7 @@ impl ModelProvider for SimModel {
                 let busy = Error::new(Kind::ModelUnavailable, "429: too many requests");
                 VecDeque::from([Err(busy.retry_after(Duration::from_millis(after)))])
             }
-            Some(Mood::Down) => {
-                VecDeque::from([Err(Error::new(Kind::ModelUnavailable, "503: down for a moment"))])
-            }
+            Some(Mood::Down) => VecDeque::from([Err(Error::new(Kind::ModelUnavailable, DOWN))]),
             _ => {
                 let pieces = played(request, self.clock.world_age_ms());
                 if matches!(pieces.front(), Some(Err(error)) if error.kind() == Kind::ModelUnavailable) {
@@ -143,7 +145,7 @@ fn played(request: ModelRequest<'_>, age_ms: u64) -> VecDeque<Result<ModelEvent,
     let usage = ModelEvent::Usage(Usage { input: 3, output: 2, ..Usage::default() });
     match line.unwrap_or(Line::Say("nothing more to say")) {
         Line::SayOnceUp(up_ms, _) | Line::CallOnceUp(up_ms, _) if age_ms < up_ms => {
-            VecDeque::from([Err(Error::new(Kind::ModelUnavailable, "503: down"))])
+            VecDeque::from([Err(Error::new(Kind::ModelUnavailable, DOWN))])
         }
         Line::Say(text) | Line::SayOnceUp(_, text) => {
             // Do not repeat the text that was received before an earlier attempt broke off.
