@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: runs each fuzz target under libFuzzer for a while, on the stable toolchain.
 //!
-//! The targets are in `crates/fuzz`, their seeds in `fuzz/corpus/TARGET`. libFuzzer needs branch coverage. LLVM's
+//! The targets are in `testing/fuzz`, their seeds in `fuzz/corpus/TARGET`. libFuzzer needs branch coverage. LLVM's
 //! coverage pass provides it, and stable rustc runs that pass if the right flags are set.
 use crate::{
     command::{self, say},

@@ -152,7 +152,7 @@ mod tests {
             let applies =
                 command::output(Command::new("git").current_dir(&root).args(["apply", "--check", &patch]));
             assert_eq!(applies, Ok(String::new()), "{}", bug.name);
-            let named = ["grep", "--quiet", &format!("{}\\b", bug.test), "--", "crates"];
+            let named = ["grep", "--quiet", &format!("{}\\b", bug.test), "--", "crates", "testing"];
             let found = command::output(Command::new("git").current_dir(&root).args(named));
             assert_eq!(found, Ok(String::new()), "{}", bug.test);
         }
