@@ -14,6 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// The time for crash points in `cargo xtask test`. `cargo xtask sim` tries all of them.
+const SIMULATOR_SECONDS: &str = "120";
+
 /// Runs everything. With `--quick`, runs the lints and the quick tests. With filters, runs only the tests whose names
 /// contain one of them.
 pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
@@ -42,8 +45,10 @@ pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
         let cedar = ["test", "-p", "outlast-cedar", "--features", "engine", "--locked", "--no-fail-fast"];
         report.tests(Runner::CargoTest, command::cargo(root).args(cedar));
         report.console(root);
-        // Kills every scenario at every point, then plays 2,000 seeds.
-        report.check(&mut command::program(root, "outlast-sim", "sim"));
+        // Kills every scenario at as many points as the time allows, then plays 2,000 seeds. Points around transactions
+        // are always tried; the others rotate each day.
+        let limit = ["--exhaustive-seconds", SIMULATOR_SECONDS];
+        report.check(command::program(root, "outlast-sim", "sim").args(limit));
     }
     report.close()
 }

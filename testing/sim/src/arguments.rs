@@ -1,11 +1,14 @@
 //! Parses the command line.
+use crate::exhaustive::SearchLimit;
 use crate::hunt::Keep;
 use crate::scenario::catalogue;
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The usage text.
 pub(crate) const USAGE: &str = "\
-usage: cargo xtask sim [--seeds N] [--from SEED] [--minutes M] [--scenario NAME] [--no-exhaustive]
+usage: cargo xtask sim [--seeds N] [--from SEED] [--minutes M] [--scenario NAME]
+                       [--no-exhaustive | --exhaustive-seconds N [--rotation SEED]]
                        [--json FILE] [--proof FILE [--torture FILE]]
        cargo xtask sim --seed SEED [--scenario NAME] [--faults LIST] [--sessions LIST] [--requests LIST]";
 
@@ -19,6 +22,7 @@ pub(crate) struct Arguments {
     pub(crate) minutes: Option<u64>,
     pub(crate) scenario: Option<usize>,
     pub(crate) exhaustive: bool,
+    pub(crate) limit: SearchLimit,
     pub(crate) seed: Option<u64>,
     pub(crate) keep: Keep,
     pub(crate) json: Option<PathBuf>,
@@ -35,6 +39,7 @@ impl Arguments {
             minutes: None,
             scenario: None,
             exhaustive: true,
+            limit: SearchLimit { time: None, rotation: days_since_1970() },
             seed: None,
             keep: Keep::default(),
             json: None,
@@ -51,6 +56,10 @@ impl Arguments {
                 "--seeds" => found.seeds = number(&word, &value)?,
                 "--from" => found.from = number(&word, &value)?,
                 "--minutes" => found.minutes = Some(number(&word, &value)?),
+                "--exhaustive-seconds" => {
+                    found.limit.time = Some(Duration::from_secs(number(&word, &value)?));
+                }
+                "--rotation" => found.limit.rotation = number(&word, &value)?,
                 "--seed" => found.seed = Some(number(&word, &value)?),
                 "--scenario" => found.scenario = Some(scenario(&value)?),
                 "--faults" => found.keep.faults = Some(list(&word, &value)?),
@@ -64,6 +73,11 @@ impl Arguments {
         }
         Ok(found)
     }
+}
+
+/// Returns the default rotation: each day tries other crashes.
+fn days_since_1970() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / (24 * 60 * 60))
 }
 
 fn number(word: &str, value: &str) -> Result<u64, String> {
@@ -103,6 +117,13 @@ mod tests {
         assert_eq!(found.seed, Some(42));
         assert_eq!(found.keep.faults, Some(vec![0, 2]));
         assert_eq!((found.keep.requests, found.keep.sessions), (Some(vec![]), None));
+    }
+
+    #[test]
+    fn the_search_can_be_limited() {
+        let found = parse("--exhaustive-seconds 90 --rotation 7").unwrap().limit;
+        assert_eq!((found.time, found.rotation), (Some(Duration::from_secs(90)), 7));
+        assert_eq!(parse("").unwrap().limit.time, None);
     }
 
     #[test]

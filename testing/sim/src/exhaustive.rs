@@ -1,9 +1,14 @@
 //! Tries every crash: each scenario dies at each action, and before, inside and after each transaction. Short scenarios
 //! die a second time at every later transaction. Each run must end as if no crash had happened.
+use crate::dice::Dice;
+use crate::on_every_core;
 use crate::plan::{At, Blow, Fault, Plan};
 use crate::scenario::catalogue;
 use crate::world::{Outcome, run};
 use serde::Serialize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Scenarios with more transactions than this die only once.
 const SHORT: usize = 14;
@@ -20,8 +25,8 @@ pub(crate) struct Covered {
     pub(crate) writes: u64,
     /// Disk changes in them.
     pub(crate) changes: u64,
-    /// Planned crash points: between two actions, and before, inside and after transactions. Only a sample of them if
-    /// the worker dies on its own.
+    /// Crash points that were tried: between two actions, and before, inside and after transactions. Only a sample if
+    /// the worker dies on its own or if the search has a time limit.
     pub(crate) points: u64,
     /// Crash points that were reached.
     pub(crate) died: u64,
@@ -48,41 +53,129 @@ pub(crate) fn whole(play: usize) -> Result<Outcome, String> {
     Ok(first)
 }
 
-/// Kills one scenario at every point.
-pub(crate) fn kill_everywhere(play: usize) -> Covered {
-    let scenario = &catalogue()[play];
-    let mut covered = Covered { scenario: scenario.name, ..Covered::default() };
-    let whole = match whole(play) {
-        Ok(whole) => whole,
-        Err(broken) => {
-            covered.broken.push(broken);
-            return covered;
-        }
-    };
-    covered.writes = whole.writes.iter().filter(|changes| **changes > 0).count() as u64;
-    covered.changes = whole.writes.iter().sum();
-    let points = points(&whole);
-    let apart = if scenario.deadly { points.len().div_ceil(POINTS_OF_DEADLY) } else { 1 };
-    for fault in points.into_iter().step_by(apart.max(1)) {
-        covered.points += 1;
-        covered.died += u64::from(covered.try_out(play, vec![fault], &whole) >= 1);
+/// How much of the search runs.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SearchLimit {
+    /// The time after which no further crash is tried. Crashes before and after a transaction are always tried.
+    pub(crate) time: Option<Duration>,
+    /// Decides which of the other crashes are tried first, so that runs with different seeds try different ones.
+    pub(crate) rotation: u64,
+}
+
+/// Kills each of these scenarios at every point that the limit allows, on all cores. Returns the results, and the number
+/// of crashes that were left out.
+pub(crate) fn kill_everywhere(plays: &[usize], limit: SearchLimit) -> (Vec<Covered>, usize) {
+    let begun = Instant::now();
+    let searches: Vec<Search> = plays.iter().map(|play| Search::new(*play)).collect();
+    let mut tasks: Vec<(&Search, CrashTask)> =
+        searches.iter().flat_map(|search| search.tasks().into_iter().map(move |task| (search, task))).collect();
+    tasks.sort_by_key(|(_, task)| !task.required());
+    let required = tasks.iter().filter(|(_, task)| task.required()).count();
+    if limit.time.is_some() {
+        shuffle(&mut tasks[required..], limit.rotation);
     }
-    if whole.writes.len() <= SHORT {
-        for first in around(0..whole.writes.len() as u64) {
-            let at = |fault: &Fault| match fault.at {
-                At::BeforeWrite(write) | At::AfterWrite(write) => write,
-                _ => 0,
-            };
-            // The second life makes its own transactions. Continue until none is left to die at.
-            for second in around(at(&first) + 1..) {
-                if covered.try_out(play, vec![first, second], &whole) < 2 {
-                    break;
+    let next = AtomicUsize::new(0);
+    on_every_core(|| {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some((search, task)) = tasks.get(number) else { break };
+            if number >= required && limit.time.is_some_and(|time| begun.elapsed() >= time) {
+                next.fetch_sub(1, Ordering::Relaxed);
+                break;
+            }
+            search.run(*task);
+        }
+    });
+    let left = tasks.len().saturating_sub(next.into_inner());
+    (searches.into_iter().map(Search::finish).collect(), left)
+}
+
+fn shuffle<T>(list: &mut [T], seed: u64) {
+    let mut dice = Dice::new(seed, 0);
+    for last in (1..list.len()).rev() {
+        list.swap(last, dice.index(last + 1));
+    }
+}
+
+/// One crash, or one crash that is followed by each possible second one.
+#[derive(Clone, Copy)]
+enum CrashTask {
+    Once(Fault),
+    Twice(Fault),
+}
+
+impl CrashTask {
+    /// Returns whether the task runs within every limit: one kill before or after a transaction.
+    fn required(&self) -> bool {
+        matches!(
+            self,
+            Self::Once(Fault { at: At::BeforeWrite(_) | At::AfterWrite(_), blow: Blow::Kill(_) })
+        )
+    }
+}
+
+/// The search for crashes that one scenario does not survive.
+struct Search {
+    play: usize,
+    /// The run without faults; `None` if it is broken.
+    whole: Option<Outcome>,
+    covered: Mutex<Covered>,
+}
+
+impl Search {
+    fn new(play: usize) -> Self {
+        let mut covered = Covered { scenario: catalogue()[play].name, ..Covered::default() };
+        let whole = match whole(play) {
+            Ok(whole) => Some(whole),
+            Err(broken) => {
+                covered.broken.push(broken);
+                None
+            }
+        };
+        if let Some(whole) = &whole {
+            covered.writes = whole.writes.iter().filter(|changes| **changes > 0).count() as u64;
+            covered.changes = whole.writes.iter().sum();
+        }
+        Self { play, whole, covered: Mutex::new(covered) }
+    }
+
+    fn tasks(&self) -> Vec<CrashTask> {
+        let Some(whole) = &self.whole else { return Vec::new() };
+        let points = points(whole);
+        let apart =
+            if catalogue()[self.play].deadly { points.len().div_ceil(POINTS_OF_DEADLY).max(1) } else { 1 };
+        let mut tasks: Vec<CrashTask> = points.into_iter().step_by(apart).map(CrashTask::Once).collect();
+        if whole.writes.len() <= SHORT {
+            tasks.extend(around(0..whole.writes.len() as u64).map(CrashTask::Twice));
+        }
+        tasks
+    }
+
+    fn run(&self, task: CrashTask) {
+        let Some(whole) = &self.whole else { return };
+        let mut found = Covered::default();
+        match task {
+            CrashTask::Once(fault) => {
+                found.points += 1;
+                found.died += u64::from(found.try_out(self.play, vec![fault], whole) >= 1);
+            }
+            CrashTask::Twice(first) => {
+                let At::BeforeWrite(write) | At::AfterWrite(write) = first.at else { return };
+                // The second life makes its own transactions. Continue until none is left to die at.
+                for second in around(write + 1..) {
+                    if found.try_out(self.play, vec![first, second], whole) < 2 {
+                        break;
+                    }
+                    found.pairs += 1;
                 }
-                covered.pairs += 1;
             }
         }
+        self.covered.lock().expect("nobody panics with it").add(found);
     }
-    covered
+
+    fn finish(self) -> Covered {
+        self.covered.into_inner().expect("nobody panicked with it")
+    }
 }
 
 /// Returns the points before and after each of these transactions.
@@ -108,6 +201,15 @@ fn points(whole: &Outcome) -> Vec<Fault> {
 }
 
 impl Covered {
+    fn add(&mut self, more: Self) {
+        self.points += more.points;
+        self.died += more.died;
+        self.pairs += more.pairs;
+        self.runs += more.runs;
+        self.turns += more.turns;
+        self.broken.extend(more.broken);
+    }
+
     /// Plays a scenario with these faults. Returns how many of them happened.
     fn try_out(&mut self, scenario: usize, faults: Vec<Fault>, whole: &Outcome) -> u64 {
         let plan = Plan { faults, ..Plan::of(scenario) };

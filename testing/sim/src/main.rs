@@ -31,7 +31,6 @@ mod witness;
 mod world;
 
 use arguments::{Arguments, USAGE};
-use exhaustive::Covered;
 use hunt::{Expected, Hunted, Keep};
 use plan::Plan;
 use report::Report;
@@ -102,18 +101,11 @@ fn all(arguments: &Arguments) -> Report {
         Some(play) => vec![play],
         None => (0..catalogue().len()).collect(),
     };
-    let covered = Mutex::new(Vec::<Covered>::new());
-    if arguments.exhaustive {
-        let next = AtomicU64::new(0);
-        on_every_core(|| {
-            while let Some(play) =
-                usize::try_from(next.fetch_add(1, Ordering::Relaxed)).ok().and_then(|no| plays.get(no))
-            {
-                let one = exhaustive::kill_everywhere(*play);
-                covered.lock().expect("nobody panics with it").push(one);
-            }
-        });
-    }
+    let (covered, left) = if arguments.exhaustive {
+        exhaustive::kill_everywhere(&plays, arguments.limit)
+    } else {
+        (Vec::new(), 0)
+    };
     let killed = begun.elapsed();
     let hunting = Instant::now();
     let until = arguments.minutes.map(|minutes| hunting + Duration::from_secs(60 * minutes));
@@ -134,10 +126,10 @@ fn all(arguments: &Arguments) -> Report {
         }
         hunted.lock().expect("nobody panics with it").add(own);
     });
-    let mut covered = covered.into_inner().expect("nobody panicked with it");
-    covered.sort_by_key(|one| catalogue().iter().position(|scenario| scenario.name == one.scenario));
     Report {
         covered,
+        left,
+        rotation: arguments.limit.rotation,
         hunted: hunted.into_inner().expect("nobody panicked with it"),
         first_seed: arguments.from,
         killed,

@@ -38,6 +38,10 @@ const ENOUGH_SEEDS: u64 = 1_000;
 /// The results of all runs.
 pub(crate) struct Report {
     pub(crate) covered: Vec<Covered>,
+    /// Crashes that the time limit left out.
+    pub(crate) left: usize,
+    /// The seed that chose the crashes within the time limit.
+    pub(crate) rotation: u64,
     pub(crate) hunted: Hunted,
     pub(crate) first_seed: u64,
     pub(crate) killed: Duration,
@@ -104,6 +108,15 @@ impl Report {
             line(&mut text, format_args!("\nBROKEN: {failure}"));
         }
         let Sums { points, died, pairs, runs } = self.sums();
+        if self.left > 0 {
+            line(
+                &mut text,
+                format_args!(
+                    "\nthe time limit left out {} crashes; repeat this choice with --rotation {}",
+                    self.left, self.rotation
+                ),
+            );
+        }
         line(
             &mut text,
             format_args!(
@@ -149,6 +162,7 @@ impl Report {
     pub(crate) fn json(&self) -> String {
         let value = json!({
             "scenarios": self.covered,
+            "left_out": self.left,
             "seeds": self.hunted.seeds,
             "first_seed": self.first_seed,
             "seed_runs": self.hunted.runs,

@@ -1,6 +1,6 @@
 //! Tests of the simulator: it is deterministic, it can fail, and the bugs it has found stay fixed.
 use crate::bounds;
-use crate::exhaustive::{kill_everywhere, whole};
+use crate::exhaustive::{Covered, SearchLimit, kill_everywhere, whole};
 use crate::hunt::{Expected, verdict};
 use crate::life::{self, Graveyard};
 use crate::model::Mood;
@@ -14,9 +14,15 @@ use outlast_ports::store::{Inbox, Queries, Target};
 use outlast_store::{HandWriter, Sqlite};
 use outlast_vocab::{Error, Millis, SessionId};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 fn play(name: &str) -> usize {
     catalogue().iter().position(|scenario| scenario.name == name).expect("it is in the catalogue")
+}
+
+fn kill_one(name: &str, limit: SearchLimit) -> (Covered, usize) {
+    let (covered, left) = kill_everywhere(&[play(name)], limit);
+    (covered.into_iter().next().expect("one scenario was searched"), left)
 }
 
 #[test]
@@ -31,15 +37,26 @@ fn every_scenario_ends_well_and_is_the_same_twice() {
 
 #[test]
 fn every_point_of_a_scenario_is_reached_once_and_twice() {
-    let covered = kill_everywhere(play("plain"));
+    let (covered, _) = kill_one("plain", SearchLimit::default());
     assert_eq!(covered.broken, Vec::<String>::new());
     assert_eq!(covered.died, covered.points, "a point was not reached");
     assert!(covered.points > 100 && covered.pairs >= 12, "{covered:?}");
 }
 
 #[test]
+fn a_time_limit_keeps_kills_around_transactions() {
+    let (all, none_left) = kill_one("plain", SearchLimit::default());
+    assert_eq!(none_left, 0);
+    let (some, left) = kill_one("plain", SearchLimit { time: Some(Duration::ZERO), rotation: 1 });
+    let transactions = run(&Plan::of(play("plain"))).writes.len() as u64;
+    assert_eq!((some.points, some.pairs), (2 * transactions, 0));
+    assert_eq!(some.died, some.points);
+    assert!(left as u64 > all.points - some.points, "pairs are left out too: {left}");
+}
+
+#[test]
 fn a_call_of_an_mcp_server_that_dies_anywhere_is_never_sent_twice() {
-    let covered = kill_everywhere(play("MCP call"));
+    let (covered, _) = kill_one("MCP call", SearchLimit::default());
     assert_eq!(covered.broken, Vec::<String>::new());
     assert_eq!(covered.died, covered.points, "a point was not reached");
     assert!(covered.points > 200 && covered.pairs >= 60, "{covered:?}");
