@@ -1,4 +1,4 @@
-//! The traits that other crates implement, their in-memory doubles, and one conformance suite per trait.
+//! The traits that other crates implement, and their in-memory doubles. The crate `outlast-conformance` tests them.
 //!
 //! Async starts in this crate. It does not know how a turn is driven, SQL or threads. Where to go next:
 //!
@@ -9,13 +9,11 @@
 //! - [`sink`] receives the outputs of turns. [`outbox`] makes sure that each of them arrives.
 //! - [`votes`] records the decisions of people on approval requests.
 //! - [`orgs`] contains organisations and API keys. [`scoped`] restricts a store to one organisation.
-//! - [`conformance`] contains the test suites.
 
 pub mod archive;
 pub mod budget;
 pub mod clock;
 pub mod configs;
-pub mod conformance;
 pub mod contents;
 pub mod environment;
 pub mod filed;

@@ -463,7 +463,7 @@ impl Cancellation {
 }
 
 /// A scope that offers nothing, for calls that do not run: previews and tests.
-pub(crate) struct Nowhere;
+pub struct Nowhere;
 
 fn nothing<'a, T: Send + 'a>() -> Answer<'a, T> {
     Box::pin(std::future::ready(Err(nowhere())))

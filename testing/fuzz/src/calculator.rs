@@ -1,5 +1,5 @@
 //! Expressions for the calculator, as a model might write them.
-use outlast_ports::conformance::block_on;
+use outlast_conformance::block_on;
 use outlast_ports::tool::{Call, Ran, Tool};
 use outlast_tools::Calculator;
 use outlast_vocab::{CallId, Error, Kind, SessionId, TurnId};

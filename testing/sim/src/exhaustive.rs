@@ -67,8 +67,10 @@ pub(crate) struct SearchLimit {
 pub(crate) fn kill_everywhere(plays: &[usize], limit: SearchLimit) -> (Vec<Covered>, usize) {
     let begun = Instant::now();
     let searches: Vec<Search> = plays.iter().map(|play| Search::new(*play)).collect();
-    let mut tasks: Vec<(&Search, CrashTask)> =
-        searches.iter().flat_map(|search| search.tasks().into_iter().map(move |task| (search, task))).collect();
+    let mut tasks: Vec<(&Search, CrashTask)> = searches
+        .iter()
+        .flat_map(|search| search.tasks().into_iter().map(move |task| (search, task)))
+        .collect();
     tasks.sort_by_key(|(_, task)| !task.required());
     let required = tasks.iter().filter(|(_, task)| task.required()).count();
     if limit.time.is_some() {
@@ -107,10 +109,7 @@ enum CrashTask {
 impl CrashTask {
     /// Returns whether the task runs within every limit: one kill before or after a transaction.
     fn required(&self) -> bool {
-        matches!(
-            self,
-            Self::Once(Fault { at: At::BeforeWrite(_) | At::AfterWrite(_), blow: Blow::Kill(_) })
-        )
+        matches!(self, Self::Once(Fault { at: At::BeforeWrite(_) | At::AfterWrite(_), blow: Blow::Kill(_) }))
     }
 }
 
@@ -160,7 +159,7 @@ impl Search {
                 found.died += u64::from(found.try_out(self.play, vec![fault], whole) >= 1);
             }
             CrashTask::Twice(first) => {
-                let At::BeforeWrite(write) | At::AfterWrite(write) = first.at else { return };
+                let (At::BeforeWrite(write) | At::AfterWrite(write)) = first.at else { return };
                 // The second life makes its own transactions. Continue until none is left to die at.
                 for second in around(write + 1..) {
                     if found.try_out(self.play, vec![first, second], whole) < 2 {

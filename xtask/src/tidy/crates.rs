@@ -56,11 +56,13 @@ const TABLE: &[Row] = &[
     Row::open("outlast-cli", FACADE_AND_BELOW),
     Row::open("outlast-bench", BENCH),
     Row::open("outlast-torture", FACADE_AND_BELOW),
+    Row::open("outlast-conformance", &["outlast-ports", "outlast-vocab"]),
     Row::closed("outlast-disk", &[], &["rusqlite"]),
     Row::closed("outlast-playback", &[], &[]),
     Row::open(
         "outlast-sim",
         &[
+            "outlast-conformance",
             "outlast-disk",
             "outlast-store",
             "outlast-mcp",
@@ -73,6 +75,7 @@ const TABLE: &[Row] = &[
     Row::open(
         "outlast-fuzz",
         &[
+            "outlast-conformance",
             "outlast-vocab",
             "outlast-kernel",
             "outlast-ports",

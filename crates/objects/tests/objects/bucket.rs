@@ -4,8 +4,8 @@ use futures_util::TryStreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path as Name;
 use object_store::{ObjectStore, ObjectStoreExt, RetryConfig};
+use outlast_conformance::{ContentsFixture, Running};
 use outlast_objects::Objects;
-use outlast_ports::conformance::{ContentsFixture, Running};
 use outlast_ports::contents::{Contents, one_piece};
 use outlast_vocab::{Hash, Kind, Millis};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl ContentsFixture for Bucket {
     }
 }
 
-outlast_ports::contents_conformance!(fresh);
+outlast_conformance::contents_conformance!(fresh);
 
 #[tokio::test]
 async fn a_large_put_leaves_only_its_content_in_the_bucket() {

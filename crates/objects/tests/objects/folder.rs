@@ -1,6 +1,6 @@
 //! Tests with a directory.
+use outlast_conformance::{ContentsFixture, Running};
 use outlast_objects::Objects;
-use outlast_ports::conformance::{ContentsFixture, Running};
 use outlast_ports::contents::{Contents, one_piece};
 use outlast_vocab::{Hash, Kind, Millis};
 use std::fs;
@@ -54,7 +54,7 @@ impl ContentsFixture for Folder {
     }
 }
 
-outlast_ports::contents_conformance!(fresh);
+outlast_conformance::contents_conformance!(fresh);
 
 #[tokio::test]
 async fn content_is_found_by_another_process_and_not_by_another_database() {

@@ -3,7 +3,7 @@ mod bucket;
 mod folder;
 mod server;
 
-use outlast_ports::conformance::Running;
+use outlast_conformance::Running;
 
 /// Runs a rule in a tokio runtime.
 fn run(rule: Running<'_>) {

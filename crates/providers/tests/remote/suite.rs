@@ -3,8 +3,8 @@ use crate::dialect::{Bit, CACHED, INPUT, OUTPUT, overloaded, reply};
 use crate::stage::{self, ask, call, play, remote, show};
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream};
+use outlast_conformance::{Errand, ModelFixture, Running};
 use outlast_playback::{Heard, Playback, Script};
-use outlast_ports::conformance::{Errand, ModelFixture, Running};
 use outlast_ports::model::ModelProvider;
 use outlast_providers::{Api, Remote, decode};
 use outlast_vocab::effect::{StopReason, Usage};
@@ -305,7 +305,7 @@ macro_rules! suite {
         mod $module {
             use super::*;
 
-            outlast_ports::model_conformance!(|| Scripted::new($api));
+            outlast_conformance::model_conformance!(|| Scripted::new($api));
 
             #[test]
             fn a_plain_reply_is_text_usage_and_an_end() { plain($api); }

@@ -217,10 +217,10 @@ async fn a_reader_sees_one_state_while_others_write() {
                 gate.recv().expect("the test lets it go");
                 Ok((before, rows.sessions(Reach::Everything, None, usize::MAX)?.len()))
             });
-            outlast_ports::conformance::block_on(read)
+            outlast_conformance::block_on(read)
         });
         first.recv().expect("the reader looks");
-        outlast_ports::conformance::block_on(open_session(&store));
+        outlast_conformance::block_on(open_session(&store));
         go.send(()).expect("the reader waits");
         reading.join().expect("the reader does not panic")
     });

@@ -1,6 +1,6 @@
 //! Runs the conformance suite of stores on a real file with real syncs.
 use crate::place::Place;
-use outlast_ports::conformance::{Fixture, SharedFixture};
+use outlast_conformance::{Fixture, SharedFixture};
 use outlast_ports::store::Store;
 use outlast_store::Sqlite;
 use outlast_vocab::WorkerId;
@@ -33,5 +33,5 @@ impl SharedFixture for Fresh {
     }
 }
 
-outlast_ports::store_conformance!(fresh);
-outlast_ports::shared_store_conformance!(fresh);
+outlast_conformance::store_conformance!(fresh);
+outlast_conformance::shared_store_conformance!(fresh);

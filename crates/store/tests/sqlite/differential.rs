@@ -3,7 +3,7 @@
 //! `OUTLAST_SEEDS=FROM..TO cargo test -p outlast-store --test sqlite differential` runs other seeds than the
 //! default ones.
 use crate::place::Place;
-use outlast_ports::conformance::{Fixture, differential};
+use outlast_conformance::{Fixture, differential};
 use outlast_ports::memory::Memory;
 use outlast_ports::store::Store;
 use outlast_store::{Options, Sqlite};

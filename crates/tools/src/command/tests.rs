@@ -2,7 +2,7 @@
 use super::*;
 use crate::trial::Scope;
 use expect_test::{Expect, expect};
-use outlast_ports::conformance::ToolFixture;
+use outlast_conformance::ToolFixture;
 use outlast_vocab::label::Labels;
 use outlast_vocab::tool::EffectClass;
 use outlast_vocab::{CallId, TurnId};
@@ -216,4 +216,4 @@ impl ToolFixture for OneCommand {
     }
 }
 
-outlast_ports::tool_conformance!(|| OneCommand(commands(tool("pay", "true", Path::new(".")))));
+outlast_conformance::tool_conformance!(|| OneCommand(commands(tool("pay", "true", Path::new(".")))));

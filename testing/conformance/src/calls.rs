@@ -1,0 +1,247 @@
+//! Claims and outcomes of tool calls: a call is claimed before it runs and has one outcome.
+use super::Rule;
+use super::scene::{
+    ALL, LATER, NOW, Scene, UNTIL, answer, answered, asked, call, gapless, place, reclaimed, refused, reply,
+    settled, wait, yes,
+};
+use outlast_ports::store::{After, Then, TurnState};
+use outlast_vocab::effect::{BatchCall, RefusedCall, Sleep, ToolBatch, ToolOutcome};
+use outlast_vocab::id::CallId;
+use outlast_vocab::message::ToolResult;
+use outlast_vocab::record::{Asked, ClaimRef, Fact, Seq, Settled, Verdict};
+use outlast_vocab::{Failure, Kind, Millis, ReplayKey};
+use serde_json::json;
+
+pub(super) async fn a_batch_claims_every_call_that_will_run(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let stranger = call("stranger");
+    let failure = Failure::new(Kind::ToolUnknown, "no tool is called `stranger`");
+    let refusal = RefusedCall::new(stranger.model_id, stranger.tool, failure);
+    let calls = vec![BatchCall::Run(call("a")), BatchCall::Refused(refusal), BatchCall::Run(call("b"))];
+    let batch = Asked { key: ReplayKey::turn(0).tools(0), command: ToolBatch { calls }.into() };
+    let asked = s.add(&lease, vec![Fact::Asked(batch)]).await?.places[0].seq;
+    let claim = |child| ClaimRef { asked, child };
+    refused(s.add(&lease, vec![settled(claim(1))]).await, Kind::ClaimMismatch);
+    refused(s.add(&lease, vec![settled(claim(3))]).await, Kind::ClaimMismatch);
+    s.add(&lease, vec![settled(claim(2)), settled(claim(0))]).await?;
+    Ok(())
+}
+
+pub(super) async fn calls_have_their_places_when_asked_and_answers_come_in_any_order(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let claims = s.ask(&lease, &[call("a"), call("b"), call("c")]).await?;
+    for child in [2, 0, 1] {
+        s.add(&lease, vec![settled(claims[child])]).await?;
+    }
+    let records = s.turn_records(lease.turn).await?;
+    let answers: Vec<ClaimRef> = records
+        .iter()
+        .filter_map(|record| match &record.fact {
+            Fact::Answered(answered) => Some(answered.claim),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(answers, [claims[2], claims[0], claims[1]]);
+    Ok(())
+}
+
+pub(super) async fn a_call_is_settled_once(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let claim = s.ask(&lease, &[call("send")]).await?[0];
+    s.add(&lease, vec![settled(claim)]).await?;
+    let before = s.picture().await?;
+    for outcome in [ToolOutcome::Done(ToolResult::Ok(json!(2))), ToolOutcome::Pending, ToolOutcome::Unknown] {
+        refused(s.add(&lease, vec![reply("x"), answered(claim, outcome)]).await, Kind::ClaimMismatch);
+    }
+    refused(s.add(&lease, vec![reclaimed(claim)]).await, Kind::ClaimMismatch);
+    assert_eq!(s.picture().await?, before);
+    Ok(())
+}
+
+pub(super) async fn a_call_is_not_settled_twice_in_one_write(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let claim = s.ask(&lease, &[call("send")]).await?[0];
+    let before = s.picture().await?;
+    refused(s.add(&lease, vec![settled(claim), settled(claim)]).await, Kind::ClaimMismatch);
+    assert_eq!(s.picture().await?, before);
+    s.add(&lease, vec![settled(claim)]).await?;
+    Ok(())
+}
+
+pub(super) async fn what_was_not_claimed_is_not_settled(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let other = s.begin("elsewhere").await?.lease;
+    let elsewhere = s.ask(&other, &[call("send")]).await?[0];
+    let sleep = Asked { key: ReplayKey::turn(0).sleep(0), command: Sleep { until: LATER }.into() };
+    let asked = s.add(&lease, vec![reply("a"), reply("b"), Fact::Asked(sleep)]).await?.places[2].seq;
+    let before = s.picture().await?;
+    let claims = [
+        elsewhere,
+        ClaimRef { asked: Seq(1), child: 0 },
+        ClaimRef { asked: Seq(u64::MAX), child: u32::MAX },
+        ClaimRef { asked, child: 0 },
+    ];
+    for claim in claims {
+        refused(s.add(&lease, vec![settled(claim)]).await, Kind::ClaimMismatch);
+        refused(s.add(&lease, vec![reclaimed(claim)]).await, Kind::ClaimMismatch);
+    }
+    assert_eq!(s.picture().await?, before);
+    s.add(&other, vec![settled(elsewhere)]).await?;
+    Ok(())
+}
+
+pub(super) async fn a_call_that_another_lease_began_is_taken_over_before_it_is_settled(
+    s: &Scene<'_>,
+) -> Rule {
+    let old = s.begin("hi").await?.lease;
+    let claim = s.ask(&old, &[call("send")]).await?[0];
+    let new = s.take(s.rival(), UNTIL).await?.lease;
+    let before = s.picture().await?;
+    refused(s.add(&new, vec![settled(claim)]).await, Kind::ClaimMismatch);
+    let unknown = answered(claim, ToolOutcome::Unknown);
+    refused(s.add(&new, vec![unknown]).await, Kind::ClaimMismatch);
+    assert_eq!(s.picture().await?, before);
+    s.add(&new, vec![reclaimed(claim)]).await?;
+    s.add(&new, vec![settled(claim)]).await?;
+    Ok(())
+}
+
+pub(super) async fn a_call_that_was_begun_is_found_by_who_takes_the_turn_over(s: &Scene<'_>) -> Rule {
+    let old = s.begin("hi").await?.lease;
+    let calls = [call("a"), call("b")];
+    let claims = s.ask(&old, &calls).await?;
+    s.add(&old, vec![settled(claims[1])]).await?;
+    let again = s.take(s.rival(), UNTIL).await?;
+    let found: Vec<&Fact> = again.records.iter().map(|record| &record.fact).skip(1).collect();
+    assert_eq!(found, [&asked(&calls), &settled(claims[1])]);
+    Ok(())
+}
+
+pub(super) async fn a_turn_cannot_end_while_a_call_has_no_outcome(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let claim = s.ask(&lease, &[call("send")]).await?[0];
+    let before = s.picture().await?;
+    for then in [Then::End(answer("bye")), Then::EndUnlessJoined(answer("bye"))] {
+        refused(s.write(&lease, vec![reply("bye")], then).await, Kind::ClaimMismatch);
+    }
+    assert_eq!(s.picture().await?, before);
+    s.write(&lease, vec![settled(claim), reply("bye")], Then::End(answer("bye"))).await?;
+    Ok(())
+}
+
+pub(super) async fn a_turn_can_park_while_a_call_runs(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let claim = s.ask(&lease, &[call("send")]).await?[0];
+    assert!(matches!(s.park(&lease, vec![wait("a")]).await?, After::Parked));
+    s.resolve(lease.turn, place("a"), yes(), NOW).await?;
+    let again = s.take(s.taker(), NOW).await?.lease;
+    s.add(&again, vec![reclaimed(claim), settled(claim)]).await?;
+    s.end(&again).await?;
+    Ok(())
+}
+
+pub(super) async fn a_call_that_will_be_finished_outside_is_settled_as_pending(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let claim = s.ask(&lease, &[call("send")]).await?[0];
+    s.add(&lease, vec![answered(claim, ToolOutcome::Pending)]).await?;
+    refused(s.add(&lease, vec![settled(claim)]).await, Kind::ClaimMismatch);
+    assert!(s.unknown(ALL).await?.is_empty());
+    Ok(())
+}
+
+pub(super) async fn a_call_of_unknown_outcome_is_listed_with_what_was_asked(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let (fine, mut lost) = (call("fine"), call("lost"));
+    lost.arguments = json!({ "amount": 12.5, "to": ["é", null] });
+    let work = s.begin_in(session, "hi").await?;
+    let claims = s.ask(&work.lease, &[fine, lost.clone()]).await?;
+    s.add(&work.lease, vec![settled(claims[0]), answered(claims[1], ToolOutcome::Unknown)]).await?;
+    let listed = s.unknown(ALL).await?;
+    assert_eq!(listed.len(), 1);
+    let found = &listed[0];
+    assert_eq!((found.call, &found.tool, &found.arguments), (lost.id, &lost.tool, &lost.arguments));
+    assert_eq!((found.session, found.turn, found.claim), (session, work.lease.turn, claims[1]));
+    assert_eq!(found.since, NOW);
+    Ok(())
+}
+
+pub(super) async fn calls_of_unknown_outcome_are_listed_oldest_first(s: &Scene<'_>) -> Rule {
+    let (here, there) = (s.fresh_session().await?, s.fresh_session().await?);
+    let calls = [call("a"), call("b"), call("c")];
+    for (session, (call, at)) in [there, here, there].into_iter().zip(calls.iter().zip(1..)) {
+        s.lost_call(session, call, Millis(at)).await?;
+    }
+    let listed: Vec<CallId> = s.unknown(ALL).await?.iter().map(|call| call.call).collect();
+    assert_eq!(listed, [calls[0].id, calls[1].id, calls[2].id]);
+    assert_eq!(s.unknown(2).await?.len(), 2);
+    Ok(())
+}
+
+pub(super) async fn an_unknown_outcome_is_final_for_the_turn(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let claim = s.ask(&lease, &[call("send")]).await?[0];
+    s.add(&lease, vec![answered(claim, ToolOutcome::Unknown)]).await?;
+    let before = s.picture().await?;
+    refused(s.add(&lease, vec![settled(claim)]).await, Kind::ClaimMismatch);
+    refused(s.add(&lease, vec![reclaimed(claim)]).await, Kind::ClaimMismatch);
+    refused(s.add(&lease, vec![reclaimed(claim), settled(claim)]).await, Kind::ClaimMismatch);
+    assert_eq!(s.picture().await?, before);
+    s.end(&lease).await?;
+    assert_eq!(s.turn(lease.turn).await?.state, TurnState::Ended);
+    assert_eq!(s.unknown(ALL).await?.len(), 1);
+    Ok(())
+}
+
+pub(super) async fn an_operator_settles_an_unknown_outcome_once(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let call = call("send");
+    let turn = s.lost_call(session, &call, NOW).await?.lease.turn;
+    let claim = s.unknown(ALL).await?[0].claim;
+    let verdict = Verdict::Happened(ToolResult::Ok(json!("sent")));
+    assert_eq!(s.settle(call.id, verdict.clone(), LATER).await?, session);
+    let record = s.turn_records(turn).await?.pop().expect("it was written");
+    assert_eq!((record.fact, record.at), (Fact::Settled(Settled { claim, verdict }), LATER));
+    assert!(s.unknown(ALL).await?.is_empty());
+    let before = s.picture().await?;
+    refused(s.settle(call.id, Verdict::DidNotHappen, LATER).await, Kind::ClaimNotFound);
+    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.verify(session).await?, s.session(session).await?.last.seq.0);
+    Ok(())
+}
+
+pub(super) async fn an_operator_settles_the_call_they_name(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let calls = [call("a"), call("b"), call("c")];
+    for call in &calls {
+        s.lost_call(session, call, NOW).await?;
+    }
+    s.settle(calls[1].id, Verdict::DidNotHappen, NOW).await?;
+    let left: Vec<CallId> = s.unknown(ALL).await?.iter().map(|call| call.call).collect();
+    assert_eq!(left, [calls[0].id, calls[2].id]);
+    Ok(())
+}
+
+pub(super) async fn an_operator_settles_while_the_turn_goes_on(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let call = call("send");
+    let claim = s.ask(&lease, std::slice::from_ref(&call)).await?[0];
+    s.add(&lease, vec![answered(claim, ToolOutcome::Unknown)]).await?;
+    s.settle(call.id, Verdict::DidNotHappen, NOW).await?;
+    s.end(&lease).await?;
+    gapless(&s.all(lease.session).await?);
+    assert_eq!(s.turn(lease.turn).await?.end, Some(answer("bye")));
+    Ok(())
+}
+
+pub(super) async fn only_an_unknown_outcome_can_be_settled_by_an_operator(s: &Scene<'_>) -> Rule {
+    let lease = s.begin("hi").await?.lease;
+    let (running, finished) = (call("running"), call("finished"));
+    let claims = s.ask(&lease, &[running.clone(), finished.clone()]).await?;
+    s.add(&lease, vec![settled(claims[1])]).await?;
+    let before = s.picture().await?;
+    for id in [running.id, finished.id, CallId::from_u128(u128::MAX)] {
+        refused(s.settle(id, Verdict::DidNotHappen, NOW).await, Kind::ClaimNotFound);
+    }
+    assert_eq!(s.picture().await?, before);
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! Accepting inputs: idempotency keys, receipts, and which worker gets the lease at once.
+use super::Rule;
+use super::scene::{NOW, Scene, by_key, gapless, input, keyed, next, refused, session_id};
+use futures_util::future::join_all;
+use outlast_ports::store::{Accept, Fence, SessionState, Target, TurnState};
+use outlast_vocab::id::{AttachmentId, TurnId};
+use outlast_vocab::message::{Attachment, MediaType, Part};
+use outlast_vocab::record::{self, Delivery, Fact, Seq};
+use outlast_vocab::{Hash, Kind};
+
+pub(super) async fn the_same_key_again_gives_the_first_turn_and_says_duplicate(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let first = s.accept(keyed(session, "k", "hi")).await?;
+    let before = s.picture().await?;
+    let again = s.accept(keyed(session, "k", "hi")).await?;
+    assert_eq!((first.duplicate, again.duplicate), (false, true));
+    assert_eq!((again.session, again.turn, again.place), (session, first.turn, first.place));
+    assert_eq!(s.picture().await?, before);
+    Ok(())
+}
+
+pub(super) async fn the_same_key_with_another_input_is_refused_and_writes_nothing(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    s.accept(keyed(session, "k", "hi")).await?;
+    let before = s.picture().await?;
+    refused(s.accept(keyed(session, "k", "ho")).await, Kind::InputKeyReused);
+    assert_eq!(s.picture().await?, before);
+    Ok(())
+}
+
+pub(super) async fn a_key_belongs_to_its_session(s: &Scene<'_>) -> Rule {
+    let (here, there) = (s.fresh_session().await?, s.fresh_session().await?);
+    let first = s.accept(keyed(here, "k", "hi")).await?;
+    let other = s.accept(keyed(there, "k", "ho")).await?;
+    assert!(!other.duplicate && other.turn != first.turn);
+    Ok(())
+}
+
+pub(super) async fn inputs_without_a_key_are_never_duplicates(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let first = s.accept(input(session, "hi")).await?;
+    let second = s.accept(input(session, "hi")).await?;
+    assert!(!second.duplicate && second.turn != first.turn);
+    Ok(())
+}
+
+pub(super) async fn a_duplicate_is_not_driven_again(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let accept = || Accept { taker: Some(s.taker()), ..keyed(session, "k", "hi") };
+    let work = s.begin_as(accept()).await?;
+    s.end(&work.lease).await?;
+    let again = s.accept(accept()).await?;
+    assert!(again.duplicate && again.work.is_none());
+    assert_eq!(again.turn, work.lease.turn);
+    assert_eq!(s.session(session).await?.state, SessionState::Idle);
+    Ok(())
+}
+
+pub(super) async fn of_equal_inputs_at_the_same_time_one_is_taken_in(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let answers = join_all((0..4).map(|_| s.accept(keyed(session, "k", "hi")))).await;
+    let answers: Vec<_> = answers.into_iter().collect::<Result<_, _>>()?;
+    assert_eq!(answers.iter().filter(|answer| !answer.duplicate).count(), 1);
+    assert!(answers.iter().all(|answer| (answer.turn, answer.place) == (answers[0].turn, answers[0].place)));
+    assert_eq!(s.facts(session).await?, ["session.opened", "turn.accepted"]);
+    Ok(())
+}
+
+pub(super) async fn opening_by_key_twice_gives_the_same_session(s: &Scene<'_>) -> Rule {
+    let session = s.open(by_key("me"), NOW).await?;
+    let before = s.picture().await?;
+    assert_eq!(s.open(by_key("me"), NOW).await?, session);
+    assert_eq!(s.picture().await?, before);
+    let accept = Accept { target: by_key("me"), ..input(session, "hi") };
+    assert_eq!(s.accept(accept).await?.session, session);
+    assert_eq!(s.session_by_key("me".to_owned()).await?.id, session);
+    assert_ne!(s.open(by_key("you"), NOW).await?, session);
+    Ok(())
+}
+
+pub(super) async fn an_input_opens_the_session_it_names_by_key(s: &Scene<'_>) -> Rule {
+    let accept = Accept { target: by_key("me"), ..input(session_id(), "hi") };
+    let accepted = s.accept(accept).await?;
+    assert_eq!(s.session_by_key("me".to_owned()).await?.id, accepted.session);
+    assert_eq!(s.facts(accepted.session).await?, ["session.opened", "turn.accepted"]);
+    Ok(())
+}
+
+pub(super) async fn opening_by_id_finds_only_what_exists(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    assert_eq!(s.open(Target::Id(session), NOW).await?, session);
+    refused(s.open(Target::Id(session_id()), NOW).await, Kind::SessionNotFound);
+    refused(s.accept(input(session_id(), "hi")).await, Kind::SessionNotFound);
+    assert_eq!(s.sessions(None, 9).await?.len(), 1);
+    Ok(())
+}
+
+pub(super) async fn a_new_session_never_takes_the_id_of_another(s: &Scene<'_>) -> Rule {
+    let session = s.open(by_key("me"), NOW).await?;
+    s.whole_turn(session, "hi").await?;
+    let before = s.picture().await?;
+    refused(s.open(Target::New(session), NOW).await, Kind::InputKeyReused);
+    let stolen = Target::Key { key: "you".to_owned(), fresh: session };
+    refused(s.open(stolen, NOW).await, Kind::InputKeyReused);
+    assert_eq!(s.picture().await?, before);
+    Ok(())
+}
+
+pub(super) async fn a_new_turn_never_takes_the_id_of_another(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let turn = s.queue(session, "hi").await?;
+    let before = s.picture().await?;
+    refused(s.accept(Accept { turn, ..input(session, "ho") }).await, Kind::InputKeyReused);
+    assert_eq!(s.picture().await?, before);
+    Ok(())
+}
+
+pub(super) async fn the_receipt_of_an_input_is_the_place_of_its_record(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let accepted = s.accept(keyed(session, "k", "hi")).await?;
+    let record = s.all(session).await?.pop().expect("it was written");
+    assert_eq!((record.place(), record.turn, record.at), (accepted.place, Some(accepted.turn), NOW));
+    Ok(())
+}
+
+pub(super) async fn an_input_reads_back_as_it_was_given(s: &Scene<'_>) -> Rule {
+    let session = s.begin("before").await?.lease.session;
+    let attachment = Attachment {
+        id: AttachmentId::from_u128(u128::MAX),
+        content: Hash::of(b"png"),
+        media_type: MediaType::try_from("image/png".to_owned())?,
+        name: Some("chart.png".to_owned()),
+    };
+    let parts = vec![
+        Part::text("line\n\0 \"quoted\" \u{1f600} é \u{10ffff}"),
+        Part::Reasoning { text: String::new(), signature: Some("s".to_owned()) },
+        Part::Attachment { attachment },
+    ];
+    let (key, delivery) = (Some("ключ %_'".to_owned()), Delivery::Join);
+    let accept = Accept { parts: parts.clone(), key: key.clone(), delivery, ..input(session, "") };
+    let accepted = s.accept(accept).await?;
+    let expected = Fact::Accepted(record::Accepted {
+        parts: parts.clone(),
+        key,
+        delivery,
+        package: None,
+        output: None,
+        plugins: std::collections::BTreeMap::new(),
+        traceparent: None,
+        before: Vec::new(),
+        note: None,
+        retry_of: None,
+    });
+    assert_eq!(s.turn_records(accepted.turn).await?[0].fact, expected);
+    assert_eq!(s.joinable(session).await?, [(accepted.turn, parts)]);
+    Ok(())
+}
+
+pub(super) async fn an_input_for_an_idle_session_is_leased_to_its_taker_in_the_same_write(
+    s: &Scene<'_>,
+) -> Rule {
+    let session = s.fresh_session().await?;
+    let accepted = s.accept(s.driven(session, "hi")).await?;
+    let work = accepted.work.expect("the session is idle");
+    assert_eq!((work.lease.session, work.lease.turn), (session, accepted.turn));
+    assert_eq!((work.lease.worker, work.lease.fence), (s.taker().worker, Fence(1)));
+    assert_eq!((work.index, work.head.as_str(), work.parent, work.guard.deaths), (0, "main", None, 0));
+    assert_eq!(work.records, s.turn_records(accepted.turn).await?);
+    let view = s.session(session).await?;
+    assert_eq!((view.state, view.active), (SessionState::Leased, Some(accepted.turn)));
+    assert_eq!(view.worker, Some(s.taker().worker));
+    assert_eq!(s.facts(session).await?, ["session.opened", "turn.accepted"]);
+    assert_eq!(s.claimable(NOW).await?, []);
+    Ok(())
+}
+
+pub(super) async fn an_input_without_a_taker_waits_for_a_worker(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let accepted = s.accept(input(session, "hi")).await?;
+    assert!(accepted.work.is_none());
+    let view = s.session(session).await?;
+    assert_eq!((view.state, view.active, view.turns), (SessionState::Ready, None, 1));
+    assert_eq!(s.claimable(NOW).await?, [accepted.turn]);
+    Ok(())
+}
+
+pub(super) async fn an_input_for_a_busy_session_is_queued(s: &Scene<'_>) -> Rule {
+    let work = s.begin("hi").await?;
+    let session = work.lease.session;
+    let accepted = s.accept(Accept { taker: Some(s.rival()), ..input(session, "ho") }).await?;
+    assert!(accepted.work.is_none());
+    assert_eq!(s.turn(accepted.turn).await?.state, TurnState::Queued);
+    let view = s.session(session).await?;
+    assert_eq!((view.active, view.worker), (Some(work.lease.turn), Some(s.taker().worker)));
+    assert_eq!(s.claimable(NOW).await?, []);
+    Ok(())
+}
+
+pub(super) async fn an_input_does_not_overtake_those_that_wait(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let first = s.queue(session, "first").await?;
+    let second = s.accept(s.driven(session, "second")).await?;
+    assert!(second.work.is_none());
+    let work = s.take(s.taker(), NOW).await?;
+    assert_eq!(work.lease.turn, first);
+    assert_eq!(next(s.end(&work.lease).await?).lease.turn, second.turn);
+    Ok(())
+}
+
+pub(super) async fn a_refused_input_opens_no_session(s: &Scene<'_>) -> Rule {
+    let accept = Accept { target: by_key("me"), head: "elsewhere".to_owned(), ..input(session_id(), "hi") };
+    refused(s.accept(accept).await, Kind::NodeNotFound);
+    refused(s.session_by_key("me".to_owned()).await, Kind::SessionNotFound);
+    assert!(s.sessions(None, 9).await?.is_empty());
+    Ok(())
+}
+
+pub(super) async fn queued_inputs_are_limited(s: &Scene<'_>) -> Rule {
+    let work = s.begin("hi").await?;
+    let accept = |key| Accept { queued_most: 2, ..keyed(work.lease.session, key, "more") };
+    s.accept(accept("1")).await?;
+    s.accept(accept("2")).await?;
+    let before = s.picture().await?;
+    let error = s.accept(accept("3")).await.expect_err("two may wait");
+    let expected =
+        format!("queue.full: queued_inputs is limited to 2, and so many wait for {}", work.lease.session);
+    assert_eq!(error.to_string(), expected);
+    assert_eq!(s.picture().await?, before);
+    assert!(s.accept(accept("2")).await?.duplicate);
+    s.end(&work.lease).await?;
+    s.accept(accept("3")).await?;
+    Ok(())
+}
+
+pub(super) async fn an_input_for_a_place_is_refused_if_another_came_first(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let second = |key| Accept { index: Some(1), ..keyed(session, key, "next") };
+    refused(s.accept(second("early")).await, Kind::SessionMoved);
+    s.whole_turn(session, "hi").await?;
+    let answers = join_all(["a", "b", "c"].map(|key| s.accept(second(key)))).await;
+    let taken = answers.iter().position(Result::is_ok).expect("one is the second turn");
+    for (place, answer) in answers.into_iter().enumerate() {
+        if place != taken {
+            refused(answer, Kind::SessionMoved);
+        }
+    }
+    // The key belongs to the turn that this input started.
+    assert!(s.accept(second(["a", "b", "c"][taken])).await?.duplicate);
+    assert_eq!(s.turns(session, 0, 9).await?.len(), 2);
+    Ok(())
+}
+
+pub(super) async fn a_key_covers_the_request_that_brought_its_input(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let asked = |request: &[u8]| Accept { request: Some(Hash::of(request)), ..keyed(session, "k", "hi") };
+    let first = s.accept(asked(b"one")).await?;
+    assert_eq!(s.accept(asked(b"one")).await?.turn, first.turn);
+    refused(s.accept(asked(b"two")).await, Kind::InputKeyReused);
+    refused(s.accept(keyed(session, "k", "hi")).await, Kind::InputKeyReused);
+    Ok(())
+}
+
+pub(super) async fn inputs_at_the_same_time_get_places_without_gaps(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let answers = join_all((0..8).map(|_| s.accept(s.driven(session, "hi")))).await;
+    let answers: Vec<_> = answers.into_iter().collect::<Result<_, _>>()?;
+    assert_eq!(answers.iter().filter(|answer| answer.work.is_some()).count(), 1);
+    let records = s.all(session).await?;
+    assert_eq!(records.len(), 9);
+    gapless(&records);
+    let turns: Vec<TurnId> = s.turns(session, 0, 9).await?.iter().map(|turn| turn.id).collect();
+    let accepted: Vec<TurnId> = records.iter().filter_map(|record| record.turn).collect();
+    assert_eq!(turns, accepted);
+    Ok(())
+}
+
+pub(super) async fn a_refused_write_does_not_spoil_its_neighbours(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    s.accept(keyed(session, "k", "hi")).await?;
+    let inputs = [("a", "1"), ("k", "other"), ("b", "2"), ("k", "another"), ("c", "3")];
+    let answers = join_all(inputs.map(|(key, text)| s.accept(keyed(session, key, text)))).await;
+    let kinds: Vec<_> =
+        answers.into_iter().map(|answer| answer.map(drop).map_err(|error| error.kind())).collect();
+    let reused = Err(Kind::InputKeyReused);
+    assert_eq!(kinds, [Ok(()), reused, Ok(()), reused, Ok(())]);
+    assert_eq!(s.session(session).await?.last.seq, Seq(5));
+    assert_eq!(s.verify(session).await?, 5);
+    Ok(())
+}

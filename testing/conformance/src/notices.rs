@@ -1,0 +1,212 @@
+//! Reminders and escalations of approval requests: each is sent once.
+use super::Rule;
+use super::scene::{ALL, NOW, Scene, answer, reclaimed, refused, session_id, settled};
+use super::votes::{asking, input_of_clerk, place_of};
+use outlast_ports::outbox::{Attempt, Begins, Collect, Subscription};
+use outlast_ports::sink::{About, Notice, Output, Topic};
+use outlast_ports::store::{Accept, Lease, Taker, Target, Then};
+use outlast_ports::votes::{Ballot, Noticed, Standing, Voted};
+use outlast_vocab::approval::{Escalation, Given, question_id};
+use outlast_vocab::id::DeliveryId;
+use outlast_vocab::policy::{Approval, Ask, Verdict};
+use outlast_vocab::record::{ClaimRef, Fact};
+use outlast_vocab::wait::{Wait, WaitKind};
+use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
+use std::collections::BTreeSet;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+/// The maximum number of reminders of one request.
+const MOST: u32 = 3;
+/// When the requests expire.
+const DEADLINE: Millis = Millis(1_000_000);
+
+/// Ann gets a reminder every ten seconds. After 25 seconds, Bob may approve too.
+fn ask() -> Ask {
+    let escalate = Escalation { after: Duration::from_secs(25), to: vec!["bob".to_owned()] };
+    let escalate = Some(Box::new(escalate));
+    Ask { who: vec!["ann".to_owned()], remind: Some(Duration::from_secs(10)), escalate, ..Ask::default() }
+}
+
+fn after(seconds: u64) -> Millis {
+    NOW.after(Duration::from_secs(seconds))
+}
+
+struct Asked<'a> {
+    s: &'a Scene<'a>,
+    lease: Lease,
+    key: ReplayKey,
+    claim: ClaimRef,
+}
+
+async fn wait_for<'a>(s: &'a Scene<'a>, ask: Ask) -> Result<Asked<'a>, Error> {
+    let (session, call) = (session_id(), asking(ask));
+    let accept = Accept { target: Target::New(session), ..s.driven(session, "pay") };
+    let lease = s.begin_as(input_of_clerk(accept)).await?.lease;
+    let key = place_of(&call, 0);
+    let claim = s.ask(&lease, &[call]).await?[0];
+    let question = Asked { s, lease, key, claim };
+    question.park(&question.lease).await?;
+    Ok(question)
+}
+
+impl Asked<'_> {
+    async fn park(&self, lease: &Lease) -> Result<(), Error> {
+        let wait = Wait { key: self.key.clone(), kind: WaitKind::Approval, deadline: Some(DEADLINE) };
+        self.s.park(lease, vec![wait]).await.map(drop)
+    }
+
+    /// Returns the notices that are sent at this time.
+    async fn told(&self, seconds: u64) -> Result<Vec<String>, Error> {
+        let before = self.s.all(self.lease.session).await?.len();
+        let noticed = self.s.notify(after(seconds), MOST, ALL).await?;
+        let records = self.s.all(self.lease.session).await?;
+        let last = records.last().expect("a session has records").seq;
+        let expected: Vec<Noticed> =
+            noticed.iter().map(|_| Noticed { session: self.lease.session, last }).collect();
+        assert_eq!(noticed, expected);
+        let said = records[before..].iter().map(|record| match &record.fact {
+            Fact::Reminded { key, number } if *key == self.key => format!("reminder {number}"),
+            Fact::Escalated { key, to } if *key == self.key => format!("escalated to {}", to.join(" ")),
+            other => other.name().to_owned(),
+        });
+        Ok(said.collect())
+    }
+
+    async fn approve(&self, by: &str) -> Result<Voted, Error> {
+        let (turn, key, approval) = (self.lease.turn, self.key.clone(), Approval::new(by, Verdict::Approve));
+        self.s.vote(Ballot { turn, key, edited: None, approval, grants_most: 1, now: NOW }).await
+    }
+
+    async fn next(&self) -> Result<Option<Millis>, Error> {
+        Ok(self.s.agenda(self.s.taker().worker, NOW).await?.next_notice)
+    }
+}
+
+fn nothing() -> Vec<String> {
+    Vec::new()
+}
+
+pub(super) async fn people_are_reminded_when_it_is_due_and_each_time_once(s: &Scene<'_>) -> Rule {
+    let question = wait_for(s, ask()).await?;
+    assert_eq!(question.next().await?, Some(after(10)));
+    assert_eq!(question.told(9).await?, nothing());
+    assert_eq!(question.told(10).await?, ["reminder 1"]);
+    assert_eq!(question.told(10).await?, nothing());
+    assert_eq!(question.next().await?, Some(after(20)));
+    assert_eq!(question.told(20).await?, ["reminder 2"]);
+    assert_eq!(question.next().await?, Some(after(25)));
+    assert_eq!(question.told(26).await?, ["escalated to bob"]);
+    assert_eq!(question.next().await?, Some(after(30)));
+    let given = s.standing(question.lease.turn, question.key.clone()).await?.given;
+    assert_eq!(given, Given { reminded: 2, escalated: true });
+    assert_eq!(s.verify(question.lease.session).await?, s.all(question.lease.session).await?.len() as u64);
+    Ok(())
+}
+
+pub(super) async fn what_fell_due_while_nobody_worked_is_one_reminder(s: &Scene<'_>) -> Rule {
+    let question = wait_for(s, ask()).await?;
+    assert_eq!(question.told(29).await?, ["escalated to bob", "reminder 2"]);
+    assert_eq!(question.told(29).await?, nothing());
+    assert_eq!(question.next().await?, Some(after(30)));
+    Ok(())
+}
+
+pub(super) async fn there_are_no_more_reminders_than_the_limit(s: &Scene<'_>) -> Rule {
+    let question = wait_for(s, Ask { escalate: None, ..ask() }).await?;
+    assert_eq!(question.told(500).await?, ["reminder 3"]);
+    assert_eq!(question.next().await?, None);
+    assert_eq!(question.told(600).await?, nothing());
+    Ok(())
+}
+
+pub(super) async fn others_may_approve_once_it_is_escalated_and_not_before(s: &Scene<'_>) -> Rule {
+    let question = wait_for(s, ask()).await?;
+    refused(question.approve("bob").await, Kind::ApprovalForbidden);
+    question.told(25).await?;
+    refused(question.approve("eve").await, Kind::ApprovalForbidden);
+    assert!(matches!(question.approve("bob").await?, Voted::Decided(_)));
+    assert_eq!(question.next().await?, None);
+    assert_eq!(question.told(100).await?, nothing());
+    Ok(())
+}
+
+pub(super) async fn nobody_is_told_while_nobody_waits_and_what_fell_due_comes_after(s: &Scene<'_>) -> Rule {
+    let question = wait_for(s, ask()).await?;
+    assert_eq!(question.told(10).await?, ["reminder 1"]);
+    // A worker drives the turn for a moment, and a reminder becomes due in that time.
+    let lease = s.take(s.taker(), DEADLINE).await?.lease;
+    assert_eq!(question.told(20).await?, nothing());
+    assert_eq!(question.next().await?, None);
+    question.park(&lease).await?;
+    assert_eq!(question.told(21).await?, ["reminder 2"]);
+    assert_eq!(question.told(22).await?, nothing());
+    Ok(())
+}
+
+pub(super) async fn a_sink_is_told_of_a_question_once_and_of_every_notice(s: &Scene<'_>) -> Rule {
+    let all = Subscription { on: Topic::ALL.into(), ..Subscription::to_ends("all", Begins::Now) };
+    let reminders = BTreeSet::from([Topic::ApprovalReminded]);
+    let reminders = Subscription { on: reminders, ..Subscription::to_ends("reminders", Begins::Now) };
+    s.subscribe(vec![all.clone(), reminders.clone()], NOW).await?;
+    let question = wait_for(s, ask()).await?;
+    question.told(10).await?;
+    // A worker drives the turn for a moment, and it waits for the same answer again.
+    let lease = s.take(s.taker(), DEADLINE).await?.lease;
+    question.park(&lease).await?;
+    question.told(26).await?;
+    let Taker { worker, until } = s.taker();
+    let collect =
+        |subscription, limit| Collect { subscription, worker, now: DEADLINE, until, limit, attempts: 3 };
+    let due = s.collect(collect(all, ALL)).await?;
+    let id = question_id(question.lease.turn, &question.key);
+    let said = due.iter().map(|due| match &due.output.about {
+        About::Approval(notice, asking) => {
+            assert_eq!(
+                (asking.id, asking.expires, asking.form),
+                (id, Some(DEADLINE), form_of(&question.key))
+            );
+            (notice.clone(), asking.who.join(" "))
+        }
+        About::Ended(end) => panic!("nothing ended: {end:?}"),
+    });
+    let (ann, both) = ("ann".to_owned(), "ann bob".to_owned());
+    let to = vec!["bob".to_owned()];
+    assert_eq!(
+        said.collect::<Vec<_>>(),
+        [
+            (Notice::Requested, ann.clone()),
+            (Notice::Reminded { number: 1 }, ann),
+            (Notice::Escalated { to }, both.clone()),
+            (Notice::Reminded { number: 2 }, both),
+        ]
+    );
+    let ids: BTreeSet<DeliveryId> = due.iter().map(|due| due.output.id).collect();
+    assert_eq!(ids.len(), due.len());
+    let views = s.deliveries("all".to_owned(), ALL).await?;
+    assert_eq!(views.iter().map(|view| view.id).collect::<BTreeSet<_>>(), ids);
+    for due in due {
+        let Output { turn, moment, attempt, .. } = due.output;
+        s.delivered(Attempt { sink: "all".to_owned(), turn, moment, attempt }).await?;
+    }
+    assert_eq!(s.deliveries("all".to_owned(), ALL).await?, []);
+    assert_eq!(s.collect(collect(reminders, ALL)).await?.len(), 2);
+    Ok(())
+}
+
+fn form_of(key: &ReplayKey) -> Hash {
+    key.approved_form().expect("the key of a question names what is approved")
+}
+
+pub(super) async fn a_turn_that_was_stopped_leaves_no_question_behind(s: &Scene<'_>) -> Rule {
+    let question = wait_for(s, Ask { approvals: NonZeroU32::new(2), ..ask() }).await?;
+    question.told(10).await?;
+    question.approve("ann").await?;
+    s.cancel(question.lease.turn, "stop".to_owned(), NOW).await?;
+    let lease = s.take(s.taker(), NOW).await?.lease;
+    assert_eq!(question.told(50).await?, nothing());
+    let facts = vec![reclaimed(question.claim), settled(question.claim)];
+    s.write(&lease, facts, Then::End(answer("bye"))).await?;
+    assert_eq!(s.standing(lease.turn, question.key.clone()).await?, Standing::default());
+    Ok(())
+}

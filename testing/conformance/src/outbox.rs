@@ -1,0 +1,196 @@
+//! The outbox of outputs: none is lost, each has one id, and a worker holds one only for a limited time.
+use super::Rule;
+use super::scene::{ALL, NOW, Scene, answer, joined, refused};
+use outlast_ports::outbox::{Attempt, Begins, Collect, Due, Subscription};
+use outlast_ports::sink::{About, Moment, Output};
+use outlast_ports::store::{Cancelled, Taker, Then};
+use outlast_vocab::id::{DeliveryId, OrgId, TurnId};
+use outlast_vocab::record::End;
+use outlast_vocab::{Error, Failure, Kind, Millis};
+
+const ATTEMPTS: u32 = 3;
+
+fn wants(name: &str, begins: Begins) -> Subscription {
+    Subscription::to_ends(name, begins)
+}
+
+/// Subscribes a sink that starts now.
+async fn sink(s: &Scene<'_>, name: &str) -> Result<Subscription, Error> {
+    let subscription = wants(name, Begins::Now);
+    s.subscribe(vec![subscription.clone()], NOW).await?;
+    Ok(subscription)
+}
+
+async fn collect_by(s: &Scene<'_>, by: Taker, of: &Subscription, now: Millis) -> Result<Vec<Due>, Error> {
+    let Taker { worker, until } = by;
+    let subscription = of.clone();
+    s.collect(Collect { subscription, worker, now, until, limit: ALL, attempts: ATTEMPTS }).await
+}
+
+async fn collect(s: &Scene<'_>, of: &Subscription, now: Millis) -> Result<Vec<Due>, Error> {
+    collect_by(s, s.taker(), of, now).await
+}
+
+fn turns(due: &[Due]) -> Vec<TurnId> {
+    due.iter().map(|due| due.output.turn).collect()
+}
+
+fn attempt(of: &Subscription, due: &Due) -> Attempt {
+    let Output { turn, moment, attempt, .. } = due.output;
+    Attempt { sink: of.name.clone(), turn, moment, attempt }
+}
+
+fn failure() -> Failure {
+    Failure::new(Kind::DeliveryFailed, "it answered 500")
+}
+
+/// Creates a turn that ended.
+async fn ended(s: &Scene<'_>) -> Result<TurnId, Error> {
+    let work = s.begin("hi").await?;
+    s.end(&work.lease).await?;
+    Ok(work.lease.turn)
+}
+
+pub(super) async fn a_new_sink_begins_with_what_ends_from_then_on(s: &Scene<'_>) -> Rule {
+    let before = ended(s).await?;
+    let now = sink(s, "now").await?;
+    let all = wants("all", Begins::Beginning);
+    s.subscribe(vec![all.clone()], NOW).await?;
+    let after = ended(s).await?;
+    assert_eq!(turns(&collect(s, &now, NOW).await?), [after]);
+    assert_eq!(turns(&collect(s, &all, NOW).await?), [before, after]);
+    // A known sink keeps its position, even if it is subscribed again with another start.
+    s.subscribe(vec![wants("now", Begins::Beginning)], NOW).await?;
+    assert_eq!(collect(s, &now, NOW).await?, []);
+    Ok(())
+}
+
+pub(super) async fn an_output_says_how_its_turn_ended(s: &Scene<'_>) -> Rule {
+    let of = sink(s, "a").await?;
+    let work = s.begin("hi").await?;
+    let (session, turn) = (work.lease.session, work.lease.turn);
+    assert_eq!(collect(s, &of, NOW).await?, []);
+    s.end(&work.lease).await?;
+    let due = collect(s, &of, Millis(1_500)).await?;
+    let id = DeliveryId::derived(&[b"a", &turn.to_u128().to_be_bytes()]);
+    let (about, sent) = (About::Ended(answer("bye")), Millis(1_500));
+    let seq = s.session(session).await?.last.seq;
+    let (org, moment) = (OrgId::DEFAULT, Moment { seq, nth: 0 });
+    let output = Output { id, org, session, key: None, turn, moment, at: NOW, about, attempt: 1, sent };
+    assert_eq!(due, [Due { output, tries: 1 }]);
+    Ok(())
+}
+
+pub(super) async fn a_sink_gets_the_ends_it_wants_and_no_input_that_joined(s: &Scene<'_>) -> Rule {
+    let all = sink(s, "all").await?;
+    let cancelled = Subscription { ends: Some(vec!["cancelled".to_owned()]), ..sink(s, "cancelled").await? };
+    let work = s.begin("hi").await?;
+    let joins = s.steer(work.lease.session, "and").await?;
+    let waits = s.queue(work.lease.session, "then").await?;
+    assert_eq!(s.cancel(waits, "no".to_owned(), NOW).await?, Cancelled::NeverBegan);
+    s.add(&work.lease, vec![joined(&[joins])]).await?;
+    s.write(&work.lease, vec![], Then::End(End::Refused { text: "no".to_owned() })).await?;
+    assert_eq!(turns(&collect(s, &all, NOW).await?), [work.lease.turn, waits]);
+    assert_eq!(turns(&collect(s, &cancelled, NOW).await?), [waits]);
+    Ok(())
+}
+
+pub(super) async fn who_takes_a_delivery_has_it_for_a_time(s: &Scene<'_>) -> Rule {
+    let of = sink(s, "a").await?;
+    let turn = ended(s).await?;
+    let one = s.taker();
+    assert_eq!(turns(&collect_by(s, one, &of, NOW).await?), [turn]);
+    let rival = s.rival();
+    assert_eq!(collect_by(s, rival, &of, Millis(one.until.0 - 1)).await?, []);
+    let again = collect_by(s, rival, &of, one.until).await?;
+    assert_eq!(again.iter().map(|due| (due.output.attempt, due.tries)).collect::<Vec<_>>(), [(2, 2)]);
+    Ok(())
+}
+
+pub(super) async fn a_delivery_of_a_dead_worker_is_taken_by_another_at_once(s: &Scene<'_>) -> Rule {
+    let of = sink(s, "a").await?;
+    let turn = ended(s).await?;
+    let (one, other) = (s.taker(), s.rival());
+    assert_eq!(turns(&collect_by(s, one, &of, NOW).await?), [turn]);
+    assert!(!s.outlook("a".to_owned(), NOW).await?.is_due);
+    s.bury(one);
+    assert!(s.outlook("a".to_owned(), NOW).await?.is_due);
+    assert_eq!(turns(&collect_by(s, other, &of, NOW).await?), [turn]);
+    Ok(())
+}
+
+pub(super) async fn what_was_delivered_is_never_due_again(s: &Scene<'_>) -> Rule {
+    let of = sink(s, "a").await?;
+    ended(s).await?;
+    let due = collect(s, &of, NOW).await?.remove(0);
+    // The delivery took too long, and another worker has taken the output over.
+    let again = collect_by(s, s.rival(), &of, s.taker().until).await?.remove(0);
+    s.delivered(attempt(&of, &due)).await?;
+    s.delivered(attempt(&of, &again)).await?;
+    s.undelivered(attempt(&of, &again), failure(), Some(NOW)).await?;
+    assert_eq!(collect(s, &of, Millis(u64::MAX)).await?, []);
+    let view = s.sinks().await?.remove(0);
+    assert_eq!((view.behind, view.due, view.dead, view.delivered), (0, 0, 0, 1));
+    Ok(())
+}
+
+pub(super) async fn what_was_not_taken_is_due_when_it_is_said_to_be(s: &Scene<'_>) -> Rule {
+    let of = sink(s, "a").await?;
+    let turn = ended(s).await?;
+    let due = collect(s, &of, NOW).await?.remove(0);
+    s.undelivered(attempt(&of, &due), failure(), Some(Millis(1_700))).await?;
+    assert_eq!(s.outlook("a".to_owned(), NOW).await?.next, Some(Millis(1_700)));
+    assert_eq!(collect(s, &of, Millis(1_699)).await?, []);
+    let again = collect(s, &of, Millis(1_700)).await?;
+    assert_eq!((turns(&again), again[0].output.id), (vec![turn], due.output.id));
+    // A report of an earlier attempt does not affect the current one.
+    s.undelivered(attempt(&of, &due), failure(), Some(NOW)).await?;
+    assert_eq!(collect(s, &of, Millis(1_701)).await?, []);
+    Ok(())
+}
+
+pub(super) async fn what_was_given_up_is_listed_until_somebody_tries_it_again(s: &Scene<'_>) -> Rule {
+    let of = sink(s, "a").await?;
+    let turn = ended(s).await?;
+    let due = collect(s, &of, NOW).await?.remove(0);
+    s.undelivered(attempt(&of, &due), failure(), None).await?;
+    assert_eq!(collect(s, &of, Millis(u64::MAX)).await?, []);
+    let view = s.deliveries("a".to_owned(), ALL).await?.remove(0);
+    assert_eq!((view.id, view.turn, view.attempts), (due.output.id, turn, 1));
+    assert_eq!((view.due_at, view.failure), (None, Some(failure())));
+    assert_eq!(s.sinks().await?.remove(0).dead, 1);
+    assert_eq!(s.redeliver("a".to_owned(), None, NOW).await?, 1);
+    let again = collect(s, &of, NOW).await?.remove(0);
+    assert_eq!((again.output.id, again.output.attempt, again.tries), (due.output.id, 2, 1));
+    // A delivery in progress is not disturbed.
+    refused(s.redeliver("a".to_owned(), Some(view.id), NOW).await, Kind::DeliveryNotFound);
+    refused(s.redeliver("b".to_owned(), None, NOW).await, Kind::DeliveryNotFound);
+    Ok(())
+}
+
+pub(super) async fn what_kills_its_workers_is_given_up(s: &Scene<'_>) -> Rule {
+    let of = sink(s, "a").await?;
+    ended(s).await?;
+    for _ in 0..ATTEMPTS {
+        let taker = s.rival();
+        assert_eq!(collect_by(s, taker, &of, NOW).await?.len(), 1);
+        s.bury(taker);
+    }
+    assert_eq!(collect_by(s, s.rival(), &of, NOW).await?, []);
+    assert_eq!(s.sinks().await?.remove(0).dead, 1);
+    Ok(())
+}
+
+pub(super) async fn a_delivery_goes_with_its_session(s: &Scene<'_>) -> Rule {
+    let of = sink(s, "a").await?;
+    let work = s.begin("hi").await?;
+    s.end(&work.lease).await?;
+    let due = collect(s, &of, NOW).await?.remove(0);
+    s.delete(work.lease.session, NOW).await?;
+    assert_eq!(s.deliveries("a".to_owned(), ALL).await?, []);
+    s.delivered(attempt(&of, &due)).await?;
+    assert_eq!(turns(&collect(s, &of, Millis(u64::MAX)).await?), []);
+    let next = ended(s).await?;
+    assert_eq!(turns(&collect(s, &of, NOW).await?), [next]);
+    Ok(())
+}

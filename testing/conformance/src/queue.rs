@@ -1,0 +1,265 @@
+//! The queue of a session: which inputs join the running turn, which turn is next, and how a turn ends.
+use super::Rule;
+use super::scene::{
+    ALL, NOW, Scene, UNTIL, answer, call, gapless, input, joined, next, performed, place, refused, reply,
+    settled, started, wait, yes,
+};
+use outlast_ports::store::{Accept, After, Cancelled, Fork, ForkTo, SessionState, Then, TurnState};
+use outlast_vocab::effect::{Sleep, Slept};
+use outlast_vocab::message::Part;
+use outlast_vocab::record::{Delivery, End, Fact, NodeRef, Seq, Verdict};
+use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey};
+
+pub(super) async fn a_turn_that_ends_lets_the_session_rest(s: &Scene<'_>) -> Rule {
+    let work = s.begin("hi").await?;
+    assert!(matches!(s.end(&work.lease).await?, After::Ended));
+    let view = s.session(work.lease.session).await?;
+    assert_eq!((view.state, view.active, view.worker), (SessionState::Idle, None, None));
+    let turn = s.turn(work.lease.turn).await?;
+    assert_eq!((turn.state, turn.end), (TurnState::Ended, Some(answer("bye"))));
+    assert_eq!(s.claimable(Millis(u64::MAX)).await?, []);
+    Ok(())
+}
+
+pub(super) async fn a_turn_that_ends_moves_its_head_to_its_last_message(s: &Scene<'_>) -> Rule {
+    let work = s.begin("hi").await?;
+    let session = work.lease.session;
+    assert_eq!(s.session(session).await?.heads, [("main".to_owned(), None)]);
+    let sleep = performed(ReplayKey::turn(0).sleep(0), Sleep { until: NOW }, Slept {});
+    let facts = vec![started(), reply("one"), reply("two"), sleep];
+    let places = s.write(&work.lease, facts, Then::End(answer("two"))).await?.places;
+    let last = NodeRef { session, seq: places[2].seq };
+    assert_eq!(s.session(session).await?.heads, [("main".to_owned(), Some(last))]);
+    assert_eq!(s.turn(work.lease.turn).await?.span, (Seq(2), last.seq));
+    assert_eq!(s.begin_in(session, "next").await?.parent, Some(last));
+    Ok(())
+}
+
+pub(super) async fn a_turn_that_said_nothing_leaves_its_input(s: &Scene<'_>) -> Rule {
+    let work = s.begin("one").await?;
+    let session = work.lease.session;
+    let queued = s.queue(session, "two").await?;
+    let silent = Then::End(End::Cancelled { reason: "enough".to_owned() });
+    let following = next(s.write(&work.lease, Vec::new(), silent.clone()).await?.after);
+    s.write(&following.lease, Vec::new(), silent).await?;
+    let place = |turn| async move {
+        let seq = s.turn(turn).await?.span.1;
+        Ok::<_, Error>(Some(NodeRef { session, seq }))
+    };
+    let (one, two) = (place(work.lease.turn).await?, place(queued).await?);
+    assert_eq!(following.parent, one);
+    assert_eq!(s.session(session).await?.heads, [("main".to_owned(), two)]);
+    let to = |node: Option<NodeRef>| node.map(|node| node.seq);
+    assert_eq!((to(one), to(two)), (Some(Seq(2)), Some(Seq(3))));
+    Ok(())
+}
+
+pub(super) async fn every_way_to_end_reads_back(s: &Scene<'_>) -> Rule {
+    let ends = [
+        answer("bye"),
+        End::Refused { text: "no".to_owned() },
+        End::OutOfModelCalls { limit: 50 },
+        End::OutOfBudget { budget: "tokens".to_owned(), why: None },
+        End::Cancelled { reason: "enough".to_owned() },
+        End::Failed { failure: Failure::new(Kind::ModelRejected, "too hot") },
+        End::Sealed { claims: 10, alone: 4, hung: false },
+    ];
+    for end in ends {
+        let work = s.begin("hi").await?;
+        s.write(&work.lease, Vec::new(), Then::End(end.clone())).await?;
+        assert_eq!(s.turn(work.lease.turn).await?.end, Some(end));
+    }
+    Ok(())
+}
+
+pub(super) async fn the_end_of_a_turn_is_sealed(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let call = call("send");
+    let work = s.lost_call(session, &call, NOW).await?;
+    let (turn, end) = (work.lease.turn, Some(answer("nobody knows")));
+    let late = s.write(&work.lease, Vec::new(), Then::End(answer("late"))).await;
+    refused(late, Kind::LeaseLost);
+    assert_eq!(s.turn(turn).await?.end, end);
+    s.cancel(turn, "late".to_owned(), NOW).await?;
+    s.resolve(turn, place("late"), yes(), NOW).await?;
+    s.settle(call.id, Verdict::DidNotHappen, NOW).await?;
+    s.whole_turn(session, "next").await?;
+    assert_eq!(s.turn(turn).await?.end, end);
+    let ends = s.turn_records(turn).await?;
+    assert_eq!(ends.iter().filter(|record| matches!(record.fact, Fact::Ended { .. })).count(), 1);
+    Ok(())
+}
+
+pub(super) async fn the_next_turn_begins_under_the_same_worker_and_a_raised_fence(s: &Scene<'_>) -> Rule {
+    let work = s.begin("hi").await?;
+    let session = work.lease.session;
+    let queued = s.queue(session, "next").await?;
+    let facts = vec![reply("bye")];
+    let receipt = s.write(&work.lease, facts, Then::End(answer("bye"))).await?;
+    let last = NodeRef { session, seq: receipt.places[0].seq };
+    let following = next(receipt.after);
+    assert_eq!((following.lease.turn, following.lease.worker), (queued, work.lease.worker));
+    assert!(following.lease.fence > work.lease.fence);
+    assert_eq!((following.index, following.parent), (1, Some(last)));
+    assert_eq!(following.records, s.turn_records(queued).await?);
+    assert!(matches!(following.records[0].fact, Fact::Accepted(_)));
+    assert_eq!(s.turn(queued).await?.parent, Some(last));
+    assert_eq!(s.claimable(Millis(UNTIL.0 - 1)).await?, []);
+    refused(s.add(&work.lease, vec![reply("late")]).await, Kind::LeaseLost);
+    s.end(&following.lease).await?;
+    Ok(())
+}
+
+pub(super) async fn queued_inputs_become_turns_in_the_order_they_came(s: &Scene<'_>) -> Rule {
+    let mut work = s.begin("0").await?;
+    let session = work.lease.session;
+    let queued = [s.queue(session, "1").await?, s.steer(session, "2").await?, s.queue(session, "3").await?];
+    for turn in queued {
+        work = next(s.end(&work.lease).await?);
+        assert_eq!(work.lease.turn, turn);
+    }
+    assert!(matches!(s.end(&work.lease).await?, After::Ended));
+    Ok(())
+}
+
+pub(super) async fn a_turn_goes_on_while_an_input_waits_to_join_it(s: &Scene<'_>) -> Rule {
+    let work = s.begin("hi").await?;
+    let receipt = s.add(&work.lease, vec![reply("half")]).await?;
+    assert!(!receipt.input_waits);
+    s.steer(work.lease.session, "wait").await?;
+    let receipt = s.write(&work.lease, vec![reply("bye")], Then::EndUnlessJoined(answer("bye"))).await?;
+    assert!(receipt.input_waits && matches!(receipt.after, After::GoesOn));
+    assert_eq!(s.turn(work.lease.turn).await?.state, TurnState::Active);
+    s.add(&work.lease, vec![reply("still here")]).await?;
+    Ok(())
+}
+
+pub(super) async fn a_turn_ends_when_no_input_waits_to_join_it(s: &Scene<'_>) -> Rule {
+    let alone = s.begin("hi").await?;
+    let receipt = s.write(&alone.lease, vec![reply("bye")], Then::EndUnlessJoined(answer("bye"))).await?;
+    assert!(!receipt.input_waits && matches!(receipt.after, After::Ended));
+    let followed = s.begin("hi").await?;
+    let queued = s.queue(followed.lease.session, "next").await?;
+    let receipt = s.write(&followed.lease, vec![reply("bye")], Then::EndUnlessJoined(answer("bye"))).await?;
+    assert!(!receipt.input_waits);
+    assert_eq!(next(receipt.after).lease.turn, queued);
+    Ok(())
+}
+
+pub(super) async fn inputs_that_want_to_join_are_listed_in_order(s: &Scene<'_>) -> Rule {
+    let work = s.begin("hi").await?;
+    let session = work.lease.session;
+    let one = s.steer(session, "one").await?;
+    s.queue(session, "not me").await?;
+    let two = s.steer(session, "two").await?;
+    let expected = [(one, vec![Part::text("one")]), (two, vec![Part::text("two")])];
+    assert_eq!(s.joinable(session).await?, expected);
+    Ok(())
+}
+
+pub(super) async fn an_input_that_joined_is_over_and_never_becomes_a_turn(s: &Scene<'_>) -> Rule {
+    let work = s.begin("hi").await?;
+    let (session, into) = (work.lease.session, work.lease.turn);
+    let steering = s.steer(session, "wait").await?;
+    let receipt = s.add(&work.lease, vec![joined(&[steering])]).await?;
+    assert!(!receipt.input_waits);
+    let turn = s.turn(steering).await?;
+    assert_eq!((turn.state, turn.end), (TurnState::Ended, Some(End::Joined { into })));
+    assert!(s.joinable(session).await?.is_empty());
+    let end = Then::EndUnlessJoined(answer("bye"));
+    assert!(matches!(s.write(&work.lease, vec![reply("bye")], end).await?.after, After::Ended));
+    assert_eq!(s.verify(session).await?, s.session(session).await?.last.seq.0);
+    Ok(())
+}
+
+pub(super) async fn what_left_the_queue_makes_room_in_it(s: &Scene<'_>) -> Rule {
+    let work = s.begin("hi").await?;
+    let session = work.lease.session;
+    let accept = || Accept { queued_most: 1, ..input(session, "more") };
+    let steering = s.steer(session, "joins").await?;
+    s.add(&work.lease, vec![joined(&[steering])]).await?;
+    let cancelled = s.accept(accept()).await?.turn;
+    s.cancel(cancelled, "no".to_owned(), NOW).await?;
+    let begun = s.accept(accept()).await?.turn;
+    assert_eq!(next(s.end(&work.lease).await?).lease.turn, begun);
+    s.accept(accept()).await?;
+    refused(s.accept(accept()).await, Kind::QueueFull);
+    Ok(())
+}
+
+pub(super) async fn an_input_joins_only_once(s: &Scene<'_>) -> Rule {
+    let work = s.begin("hi").await?;
+    let session = work.lease.session;
+    let (input, cancelled) = (s.steer(session, "wait").await?, s.steer(session, "stop").await?);
+    s.add(&work.lease, vec![joined(&[input])]).await?;
+    s.cancel(cancelled, "no".to_owned(), NOW).await?;
+    let foreign = s.queue(s.fresh_session().await?, "elsewhere").await?;
+    let before = s.picture().await?;
+    for input in [input, cancelled, foreign, work.lease.turn] {
+        refused(s.add(&work.lease, vec![reply("once"), joined(&[input])]).await, Kind::TurnRaced);
+    }
+    assert_eq!(s.picture().await?, before);
+    s.end(&work.lease).await?;
+    Ok(())
+}
+
+pub(super) async fn an_input_for_another_head_does_not_join(s: &Scene<'_>) -> Rule {
+    let session = s.fresh_session().await?;
+    let to = ForkTo::Head("draft".to_owned());
+    s.fork(Fork { from: session, at: None, to, now: NOW }).await?;
+    let work = s.begin_in(session, "on main").await?;
+    let (delivery, head) = (Delivery::Join, "draft".to_owned());
+    let other = s.accept(Accept { delivery, head, ..input(session, "on draft") }).await?.turn;
+    assert!(s.joinable(session).await?.is_empty());
+    refused(s.add(&work.lease, vec![joined(&[other])]).await, Kind::TurnRaced);
+    let receipt = s.write(&work.lease, vec![reply("bye")], Then::EndUnlessJoined(answer("bye"))).await?;
+    assert!(!receipt.input_waits);
+    let following = next(receipt.after);
+    assert_eq!((following.lease.turn, following.head.as_str(), following.parent), (other, "draft", None));
+    Ok(())
+}
+
+pub(super) async fn inputs_for_a_parked_session_wait_for_its_turn(s: &Scene<'_>) -> Rule {
+    let work = s.begin("hi").await?;
+    let session = work.lease.session;
+    s.park(&work.lease, vec![wait("a")]).await?;
+    let accepted = s.accept(s.driven(session, "more")).await?;
+    assert!(accepted.work.is_none());
+    assert_eq!(s.claimable(NOW).await?, []);
+    s.resolve(work.lease.turn, place("a"), yes(), NOW).await?;
+    let again = s.take(s.taker(), NOW).await?;
+    assert_eq!(again.lease.turn, work.lease.turn);
+    assert_eq!(next(s.end(&again.lease).await?).lease.turn, accepted.turn);
+    Ok(())
+}
+
+pub(super) async fn a_cancelled_input_is_skipped(s: &Scene<'_>) -> Rule {
+    let work = s.begin("hi").await?;
+    let session = work.lease.session;
+    let (one, two) = (s.queue(session, "one").await?, s.queue(session, "two").await?);
+    assert_eq!(s.cancel(one, "no".to_owned(), NOW).await?, Cancelled::NeverBegan);
+    let following = next(s.end(&work.lease).await?);
+    assert_eq!(following.lease.turn, two);
+    assert!(matches!(s.end(&following.lease).await?, After::Ended));
+    Ok(())
+}
+
+pub(super) async fn places_have_no_gaps_whoever_writes_between(s: &Scene<'_>) -> Rule {
+    let work = s.begin("hi").await?;
+    let (session, turn) = (work.lease.session, work.lease.turn);
+    let claims = s.ask(&work.lease, &[call("a"), call("b")]).await?;
+    let queued = s.queue(session, "next").await?;
+    s.add(&work.lease, vec![settled(claims[1])]).await?;
+    s.resolve(turn, place("early"), yes(), NOW).await?;
+    let input = s.steer(session, "steer").await?;
+    s.add(&work.lease, vec![settled(claims[0]), joined(&[input])]).await?;
+    s.cancel(queued, "no".to_owned(), NOW).await?;
+    s.cancel(turn, "enough".to_owned(), NOW).await?;
+    s.fork(Fork { from: session, at: None, to: ForkTo::Head("b".to_owned()), now: NOW }).await?;
+    s.end(&work.lease).await?;
+    let records = s.records(session, Seq(0), ALL).await?;
+    gapless(&records);
+    assert_eq!(s.session(session).await?.last, records[records.len() - 1].place());
+    assert_eq!(s.verify(session).await?, records.len() as u64);
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! Tests of the in-memory stores: the conformance suites, and what they do beyond them.
+mod audit;
+mod differential;
+mod mortal;
+mod outward;
+mod rules;
+mod shared;
+mod verify;
