@@ -9,14 +9,14 @@ use std::sync::Arc;
 #[derive(Deserialize, JsonSchema)]
 #[serde(crate = "outlast::serde")]
 #[schemars(crate = "outlast::schemars")]
-struct Mood {
+struct LetterMood {
     angry: bool,
 }
 
 /// Says who should answer a letter.
 #[tool(idempotent)]
 async fn route(letter: String, models: Models) -> Result<String, Error> {
-    let Mood { angry } = models.ask_as(format!("Is the writer of this letter angry? {letter}")).await?;
+    let LetterMood { angry } = models.ask_as(format!("Is the writer of this letter angry? {letter}")).await?;
     Ok(if angry { "the boss".to_owned() } else { "anybody".to_owned() })
 }
 

@@ -2,7 +2,7 @@
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
-use outlast::vocab::record::End;
+use outlast::vocab::record::TurnEnd;
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -36,7 +36,7 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     let end = turn.outcome().await;
     outlast.shut_down().await;
     match end? {
-        End::Cancelled { reason } => Ok(format!("{}; cancelled because {reason}", heard.join(", "))),
+        TurnEnd::Cancelled { reason } => Ok(format!("{}; cancelled because {reason}", heard.join(", "))),
         end => Ok(format!("{}; {}", heard.join(", "), end.name())),
     }
 }

@@ -5,13 +5,13 @@
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
-use outlast::vocab::event::{Event, LiveKind};
+use outlast::vocab::event::{Event, LiveEventKind};
 use outlast::vocab::record::{Fact, Seq};
 use std::path::Path;
 use std::sync::Arc;
 
 /// Returns the durable events of one turn, by number and name, up to its end.
-async fn follow(mut events: outlast::Events) -> Result<Vec<String>, Error> {
+async fn follow(mut events: outlast::SessionEventStream) -> Result<Vec<String>, Error> {
     let mut seen = Vec::new();
     loop {
         match events.next().await? {
@@ -22,8 +22,8 @@ async fn follow(mut events: outlast::Events) -> Result<Vec<String>, Error> {
                 }
             }
             Event::Live(live) => match live.what {
-                LiveKind::Text { text, .. } => print!("{text}"),
-                LiveKind::Retracted { .. } => println!("\n(that does not count; it is said again)"),
+                LiveEventKind::Text { text, .. } => print!("{text}"),
+                LiveEventKind::Retracted { .. } => println!("\n(that does not count; it is said again)"),
                 _ => {}
             },
             // A slow reader misses live events, but never durable ones.

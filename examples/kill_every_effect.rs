@@ -38,7 +38,7 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
             let paid: Vec<u32> = till.0.lock().unwrap().iter().map(|(_, cents)| *cents).collect();
             assert_eq!(paid, [450]);
         })
-        .keep_broken(dir)
+        .keep_failed_runs(dir)
         .kill_every_effect()
         .await?;
     Ok(report.to_string())

@@ -1,9 +1,9 @@
 //! A tool that pays. Money is reserved before the action and paid after it. Nothing is paid twice, even after a crash.
-use outlast::payment::Cashbox;
+use outlast::payment::InMemoryPaymentAuthority;
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
-use outlast::vocab::payment::Order;
+use outlast::vocab::payment::PaymentOrder;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,8 +11,11 @@ use std::sync::Arc;
 // Idempotent: if the process dies, the call runs again and finds the same payment.
 #[tool(idempotent)]
 async fn order_cake(kind: String, payments: Payments) -> Result<String, Error> {
-    let order =
-        Order { payee: "baker".to_owned(), amount: "12.50 EUR".parse()?, purpose: format!("a {kind} cake") };
+    let order = PaymentOrder {
+        payee: "baker".to_owned(),
+        amount: "12.50 EUR".parse()?,
+        purpose: format!("a {kind} cake"),
+    };
     let hold = payments.reserve("cake", order).await?;
     // Tell the baker here. If that fails, the reservation is released.
     hold.settle().await?;
@@ -25,7 +28,7 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
         "any\ncall order_cake {\"kind\": \"lemon\"}\n---\nsay {{result order_cake}}".parse()?;
     let outlast = Outlast::at(dir.join("payments.db"))
         .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))
-        .payments(Cashbox::with(["100 EUR".parse()?]))
+        .payments(InMemoryPaymentAuthority::with_money(["100 EUR".parse()?]))
         .tool(order_cake)
         .start()
         .await?;

@@ -15,23 +15,23 @@ use std::sync::{Arc, Mutex};
 
 /// Where questions arrive. A real desk would send mail. Everyone with the key can answer.
 #[derive(Default)]
-struct Desk(Mutex<Vec<CompletionKey>>);
+struct QuestionInbox(Mutex<Vec<CompletionKey>>);
 
 /// Asks for a decision.
 // Idempotent: if it runs twice, the boss gets the same key twice.
 #[tool(idempotent)]
 async fn ask_the_boss(
     question: String,
-    desk: Service<Arc<Desk>>,
+    desk: Service<Arc<QuestionInbox>>,
     completion: Completion,
     progress: Progress,
-) -> Result<Ran, Error> {
+) -> Result<ToolRunOutcome, Error> {
     progress.note(format!("asked the boss: {question}"));
     desk.0.lock().unwrap().push(completion.key()?);
-    Ok(Ran::Pending)
+    Ok(ToolRunOutcome::Pending)
 }
 
-async fn start(dir: &Path, desk: &Arc<Desk>) -> Result<Outlast, Error> {
+async fn start(dir: &Path, desk: &Arc<QuestionInbox>) -> Result<Outlast, Error> {
     let script: Script = "\
         call ask_the_boss {\"question\": \"May I buy the boat?\"}
         ---
@@ -47,7 +47,7 @@ async fn start(dir: &Path, desk: &Arc<Desk>) -> Result<Outlast, Error> {
 
 /// Asks, shuts everything down, decides, and resumes.
 pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(QuestionInbox::default());
     let first = start(dir, &desk).await?;
     let turn = first.new_session().send("buy the boat").await?;
     let (id, mut events) = (turn.id(), turn.events());
@@ -62,7 +62,7 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     let late = second.runtime().resolve(&key, Resolution::Ok(json!({"answer": "yes"}))).await?;
     let answer = second.turn(id).await?.answer().await;
     second.shut_down().await;
-    Ok(format!("{} First decision counted: {}, second: {}", answer?, resolved.yours, late.yours))
+    Ok(format!("{} First decision counted: {}, second: {}", answer?, resolved.is_yours, late.is_yours))
 }
 
 /// Runs it in the current directory.

@@ -2,7 +2,7 @@
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
-use outlast::vocab::event::{Event, LiveKind};
+use outlast::vocab::event::{Event, LiveEventKind};
 use outlast::vocab::record::Fact;
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     loop {
         match events.next().await? {
             Event::Live(live) => {
-                if let LiveKind::Progress { note, .. } = live.what {
+                if let LiveEventKind::Progress { note, .. } = live.what {
                     seen.push(note);
                 }
             }

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex};
 
 /// The bookings.
 #[derive(Clone, Default)]
-struct Desk(Arc<Mutex<Vec<String>>>);
+struct Bookings(Arc<Mutex<Vec<String>>>);
 
 /// Books something.
 #[tool(idempotent, undo = "unbook")]
-async fn book(what: String, desk: Service<Desk>) -> Result<Value, Error> {
+async fn book(what: String, desk: Service<Bookings>) -> Result<Value, Error> {
     if what == "hotel" {
         return Err(failed("the hotel is full"));
     }
@@ -26,7 +26,7 @@ async fn book(what: String, desk: Service<Desk>) -> Result<Value, Error> {
 
 /// Takes a booking back.
 #[tool(idempotent)]
-async fn unbook(what: String, desk: Service<Desk>) -> Result<String, Error> {
+async fn unbook(what: String, desk: Service<Bookings>) -> Result<String, Error> {
     desk.0.lock().expect("nobody panics").retain(|booked| *booked != what);
     Ok(format!("{what} is not booked any more"))
 }
@@ -46,14 +46,14 @@ async fn trip(tools: Tools) -> Result<String, Error> {
 
 /// Waits for a word that never comes.
 #[tool(idempotent, durable)]
-async fn ask(_completion: Completion) -> Result<Ran, Error> {
-    Ok(Ran::Pending)
+async fn ask(_completion: Completion) -> Result<ToolRunOutcome, Error> {
+    Ok(ToolRunOutcome::Pending)
 }
 
 /// Tries a trip, then books a car and aborts while the turn waits.
 pub(crate) async fn run(dir: &Path) -> Result<String, Error> {
     let script: Script = "call trip {}\n---\ncall book {\"what\": \"car\"}\n---\ncall ask {}".parse()?;
-    let desk = Desk::default();
+    let desk = Bookings::default();
     let booked = || desk.0.lock().expect("nobody panics").join(", ");
     let outlast = Outlast::at(dir.join("undo.db"))
         .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))

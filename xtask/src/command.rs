@@ -23,29 +23,29 @@ pub(crate) fn program(root: &Path, package: &str, profile: &str) -> Command {
 }
 
 /// The combined output of a program, and whether it succeeded.
-pub(crate) struct Finished {
+pub(crate) struct CommandOutcome {
     pub(crate) succeeded: bool,
     pub(crate) output: String,
 }
 
 /// Runs a program to its end. If it cannot be started, it counts as failed, and its output says why.
-pub(crate) fn run(command: &mut Command) -> Finished {
-    say(&line(command));
+pub(crate) fn run(command: &mut Command) -> CommandOutcome {
+    print_step(&command_line(command));
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = match child {
         Ok(child) => child,
         Err(error) => {
             let output = format!("cannot start {}: {error}", command.get_program().to_string_lossy());
             eprintln!("{output}");
-            return Finished { succeeded: false, output };
+            return CommandOutcome { succeeded: false, output };
         }
     };
     let stdout = child.stdout.take().expect("stdout is piped");
     let stderr = child.stderr.take().expect("stderr is piped");
-    let out = thread::spawn(move || pass_on(stdout, &mut io::stdout()));
-    let mut output = pass_on(stderr, &mut io::stderr());
+    let out = thread::spawn(move || forward_lines(stdout, &mut io::stdout()));
+    let mut output = forward_lines(stderr, &mut io::stderr());
     output.push_str(&out.join().expect("passing on lines does not panic"));
-    Finished { succeeded: child.wait().is_ok_and(|status| status.success()), output }
+    CommandOutcome { succeeded: child.wait().is_ok_and(|status| status.success()), output }
 }
 
 /// Returns the metadata of the workspace.
@@ -63,7 +63,7 @@ pub(crate) fn target(root: &Path) -> Result<PathBuf, String> {
 
 /// Returns the output of a program that succeeded.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
-    let name = line(command);
+    let name = command_line(command);
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;
     if !output.status.success() {
         return Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim()));
@@ -72,12 +72,12 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
 }
 
 /// Prints the next step.
-pub(crate) fn say(what: &str) {
+pub(crate) fn print_step(what: &str) {
     println!("==> {what}");
 }
 
 /// Formats the command as a person would type it.
-pub(crate) fn line(command: &Command) -> String {
+pub(crate) fn command_line(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let mut line = program.to_string_lossy().into_owned();
     for argument in command.get_args() {
@@ -88,7 +88,7 @@ pub(crate) fn line(command: &Command) -> String {
 }
 
 /// Shows each line as it arrives and returns them all. Stops at the first one that cannot be read.
-fn pass_on(from: impl Read, to: &mut impl Write) -> String {
+fn forward_lines(from: impl Read, to: &mut impl Write) -> String {
     let mut from = BufReader::new(from);
     let mut all = String::new();
     let mut line = Vec::new();
@@ -119,6 +119,6 @@ mod tests {
 
     #[test]
     fn a_command_is_said_as_it_would_be_typed() {
-        assert_eq!(line(Command::new("/usr/bin/cargo").args(["fmt", "--all"])), "cargo fmt --all");
+        assert_eq!(command_line(Command::new("/usr/bin/cargo").args(["fmt", "--all"])), "cargo fmt --all");
     }
 }

@@ -1,9 +1,9 @@
 //! `cargo xtask console`: builds the console, or checks that the committed build matches its sources.
 //!
 //! `console/dist` is part of the repository, so that `cargo build` needs no Node. Everything here needs Node, and
-//! installs what is missing ([`crate::needs`]).
+//! installs what is missing ([`crate::required_tools`]).
 use crate::command::{self, run};
-use crate::needs;
+use crate::required_tools;
 use std::{
     collections::BTreeMap,
     fs,
@@ -14,15 +14,15 @@ use std::{
 /// Builds `console/dist`. `--check` compares it with a fresh build, `--browser` runs the browser tests, and
 /// `--pictures` retakes the pictures of the guide.
 pub(crate) fn run_command(root: &Path, args: &[String]) -> ExitCode {
-    if let Some(missing) = needs::provide_for_console().into_iter().next() {
+    if let Some(missing) = required_tools::install_for_console().into_iter().next() {
         eprintln!("console: {missing}");
         return ExitCode::FAILURE;
     }
     let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => built(&mut npm(root, "build")),
-        ["--check"] => built(&mut types(root)).and_then(|()| check(root)),
-        ["--browser"] => browser(root).and_then(|mut tests| built(&mut tests)),
-        ["--pictures"] => with_binary(root, "pictures").and_then(|mut pictures| built(&mut pictures)),
+        [] => run_checked(&mut npm(root, "build")),
+        ["--check"] => run_checked(&mut types(root)).and_then(|()| check(root)),
+        ["--browser"] => browser(root).and_then(|mut tests| run_checked(&mut tests)),
+        ["--pictures"] => with_binary(root, "pictures").and_then(|mut pictures| run_checked(&mut pictures)),
         _ => Err(format!("expected nothing, --check, --browser or --pictures; found `{}`", args.join(" "))),
     };
     done.map_or_else(
@@ -34,8 +34,8 @@ pub(crate) fn run_command(root: &Path, args: &[String]) -> ExitCode {
     )
 }
 
-fn built(command: &mut Command) -> Result<(), String> {
-    if run(command).succeeded { Ok(()) } else { Err(format!("{} failed", command::line(command))) }
+fn run_checked(command: &mut Command) -> Result<(), String> {
+    if run(command).succeeded { Ok(()) } else { Err(format!("{} failed", command::command_line(command))) }
 }
 
 fn npm(root: &Path, script: &str) -> Command {
@@ -61,7 +61,7 @@ pub(crate) fn browser(root: &Path) -> Result<Command, String> {
 
 /// Returns a script that tests the current binary in a browser.
 fn with_binary(root: &Path, script: &str) -> Result<Command, String> {
-    built(command::cargo(root).args(["build", "--locked", "--package", "outlast-cli"]))?;
+    run_checked(command::cargo(root).args(["build", "--locked", "--package", "outlast-cli"]))?;
     let target = command::target(root)?;
     let mut command = npm(root, script);
     command.env("OUTLAST_BINARY", target.join("debug/outlast"));
@@ -74,7 +74,7 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     let fresh = root.join("console/target/dist");
     let mut build = Command::new("node");
     build.current_dir(root.join("console")).arg("build.mjs").arg(&fresh);
-    built(&mut build)?;
+    run_checked(&mut build)?;
     let differing = differing(&files(&root.join("console/dist"))?, &files(&fresh)?);
     if differing.is_empty() {
         return Ok(());

@@ -3,8 +3,8 @@
 //! The targets are in `testing/fuzz`, their seeds in `fuzz/corpus/TARGET`. libFuzzer needs branch coverage. LLVM's
 //! coverage pass provides it, and stable rustc runs that pass if the right flags are set.
 use crate::{
-    command::{self, say},
-    needs,
+    command::{self, print_step},
+    required_tools,
 };
 use std::{
     env, fs,
@@ -34,7 +34,7 @@ const MORE_SEEDS: &[(&str, &str)] = &[("record", "crates/vocab/tests/fixtures/v1
 
 /// Builds the targets, proves that the search is guided, and runs the requested targets, or all.
 pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
-    let outcome = targets(root).and_then(|all| Wish::read(args, &all));
+    let outcome = targets(root).and_then(|all| FuzzRequest::read(args, &all));
     let wish = match outcome {
         Ok(wish) => wish,
         Err(what) => {
@@ -67,12 +67,12 @@ fn targets(root: &Path) -> Result<Vec<String>, String> {
 
 /// The targets to run, and for how long.
 #[derive(Debug, PartialEq, Eq)]
-struct Wish {
+struct FuzzRequest {
     seconds: u64,
     targets: Vec<String>,
 }
 
-impl Wish {
+impl FuzzRequest {
     fn read(args: &[String], all: &[String]) -> Result<Self, String> {
         let mut wish = Self { seconds: SECONDS, targets: Vec::new() };
         let mut args = args.iter();
@@ -94,23 +94,23 @@ impl Wish {
 }
 
 /// Runs the targets. Returns how many found something.
-fn fuzz(root: &Path, wish: &Wish) -> Result<usize, String> {
-    if let Some(missing) = needs::provide_for_fuzzing().into_iter().next() {
+fn fuzz(root: &Path, wish: &FuzzRequest) -> Result<usize, String> {
+    if let Some(missing) = required_tools::install_for_fuzzing().into_iter().next() {
         return Err(missing);
     }
     let made =
         env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join("fuzz");
     let programs = build(root, &made)?;
-    let laid = Laid { root, programs, generated: made.join("corpus") };
-    laid.is_guided(&made)?;
+    let laid = FuzzRun { root, programs, generated: made.join("corpus") };
+    laid.check_guided(&made)?;
     let mut found = 0;
     for target in &wish.targets {
         let crashes = root.join("fuzz/crashes");
-        let outcome = laid.play(target, wish.seconds, &crashes)?;
-        println!("{target:16} {}", outcome.sum);
+        let outcome = laid.run_target(target, wish.seconds, &crashes)?;
+        println!("{target:16} {}", outcome.summary);
         if outcome.failed {
             found += 1;
-            println!("{}\n{}", outcome.tail, what_to_do(target, outcome.written.as_deref()));
+            println!("{}\n{}", outcome.tail, next_steps(target, outcome.crash_file.as_deref()));
         }
     }
     Ok(found)
@@ -139,17 +139,17 @@ fn host() -> Result<String, String> {
 }
 
 /// The paths of a run.
-struct Laid<'a> {
+struct FuzzRun<'a> {
     root: &'a Path,
     programs: PathBuf,
     generated: PathBuf,
 }
 
-impl Laid<'_> {
+impl FuzzRun<'_> {
     /// Fails unless the planted fault is found. Otherwise an unguided search would look like a clean run.
-    fn is_guided(&self, made: &Path) -> Result<(), String> {
-        let outcome = self.play(PLANTED, PLANTED_SECONDS, &made.join("planted"))?;
-        println!("{PLANTED:16} {}", outcome.sum);
+    fn check_guided(&self, made: &Path) -> Result<(), String> {
+        let outcome = self.run_target(PLANTED, PLANTED_SECONDS, &made.join("planted"))?;
+        println!("{PLANTED:16} {}", outcome.summary);
         if outcome.failed && outcome.tail.contains("found what was hidden") {
             return Ok(());
         }
@@ -159,7 +159,7 @@ impl Laid<'_> {
     }
 
     /// Runs a target for this many seconds, or until it finds something, which is written to `crashes`.
-    fn play(&self, target: &str, seconds: u64, crashes: &Path) -> Result<Outcome, String> {
+    fn run_target(&self, target: &str, seconds: u64, crashes: &Path) -> Result<FuzzOutcome, String> {
         // The inputs that the planted target generates would let the next run find it without searching.
         let generated = self.generated.join(target);
         if target == PLANTED && generated.exists() {
@@ -180,30 +180,30 @@ impl Laid<'_> {
         // New inputs go to the first of these, which is not in git.
         program.arg(&generated).arg(Path::new("fuzz/corpus").join(target));
         program.args(MORE_SEEDS.iter().filter(|(of, _)| *of == target).map(|(_, folder)| folder));
-        say(&format!("{target} for {seconds} s"));
+        print_step(&format!("{target} for {seconds} s"));
         let output = program.output().map_err(|error| format!("{target} does not start: {error}"))?;
-        Ok(Outcome::read(&String::from_utf8_lossy(&output.stderr), output.status.success()))
+        Ok(FuzzOutcome::read(&String::from_utf8_lossy(&output.stderr), output.status.success()))
     }
 }
 
 /// The result of a run.
-struct Outcome {
+struct FuzzOutcome {
     failed: bool,
-    sum: String,
+    summary: String,
     /// The last lines of the output.
     tail: String,
     /// The file with the failing input.
-    written: Option<String>,
+    crash_file: Option<String>,
 }
 
-impl Outcome {
+impl FuzzOutcome {
     /// Parses the output of libFuzzer.
     fn read(said: &str, succeeded: bool) -> Self {
         let stat = |name: &str| said.lines().find_map(|line| line.strip_prefix(name)).map_or("?", str::trim);
         let mut grown = said.lines().filter(|line| line.contains(" cov: "));
         let first = grown.next().unwrap_or_default();
         let last = grown.next_back().unwrap_or(first);
-        let sum = format!(
+        let summary = format!(
             "{} runs, {}/s, cov {} to {}, {} inputs",
             stat("stat::number_of_executed_units:"),
             stat("stat::average_exec_per_sec:"),
@@ -214,7 +214,7 @@ impl Outcome {
         let lines: Vec<&str> = said.lines().collect();
         let tail = lines[lines.len().saturating_sub(20)..].join("\n");
         let written = said.lines().find_map(|line| line.split_once("Test unit written to "));
-        Self { failed: !succeeded, sum, tail, written: written.map(|(_, path)| path.to_owned()) }
+        Self { failed: !succeeded, summary, tail, crash_file: written.map(|(_, path)| path.to_owned()) }
     }
 }
 
@@ -223,7 +223,7 @@ fn word_after<'a>(line: &'a str, word: &str) -> &'a str {
     words.find(|found| *found == word).and_then(|_| words.next()).unwrap_or("?")
 }
 
-fn what_to_do(target: &str, written: Option<&str>) -> String {
+fn next_steps(target: &str, written: Option<&str>) -> String {
     let file = written.unwrap_or("FILE");
     format!(
         "to see it again: cargo run -p outlast-fuzz -- {target} {file}\nonce it is mended, keep it as a test: \
@@ -235,15 +235,15 @@ fn what_to_do(target: &str, written: Option<&str>) -> String {
 mod tests {
     use super::*;
 
-    fn read(args: &[&str]) -> Result<Wish, String> {
+    fn read(args: &[&str]) -> Result<FuzzRequest, String> {
         let all = ["id", "record"].map(str::to_owned);
-        Wish::read(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>(), &all)
+        FuzzRequest::read(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>(), &all)
     }
 
     #[track_caller]
     fn check(args: &[&str], seconds: u64, targets: &[&str]) {
         let targets = targets.iter().map(|target| (*target).to_owned()).collect();
-        assert_eq!(read(args), Ok(Wish { seconds, targets }));
+        assert_eq!(read(args), Ok(FuzzRequest { seconds, targets }));
     }
 
     #[test]
@@ -276,18 +276,21 @@ mod tests {
 stat::number_of_executed_units: 77
 stat::average_exec_per_sec:     38
 ";
-        let outcome = Outcome::read(said, true);
-        assert_eq!((outcome.failed, outcome.written), (false, None));
-        assert_eq!(outcome.sum, "77 runs, 38/s, cov 10 to 42, 7 inputs");
+        let outcome = FuzzOutcome::read(said, true);
+        assert_eq!((outcome.failed, outcome.crash_file), (false, None));
+        assert_eq!(outcome.summary, "77 runs, 38/s, cov 10 to 42, 7 inputs");
     }
 
     #[test]
     fn a_finding_is_a_file_and_how_to_see_it_again() {
         let said = "artifact_prefix='/r/fuzz/crashes/id-'; Test unit written to /r/fuzz/crashes/id-crash-1\n";
-        let outcome = Outcome::read(said, false);
-        assert_eq!((outcome.failed, outcome.written.as_deref()), (true, Some("/r/fuzz/crashes/id-crash-1")));
+        let outcome = FuzzOutcome::read(said, false);
         assert_eq!(
-            what_to_do("id", outcome.written.as_deref()),
+            (outcome.failed, outcome.crash_file.as_deref()),
+            (true, Some("/r/fuzz/crashes/id-crash-1"))
+        );
+        assert_eq!(
+            next_steps("id", outcome.crash_file.as_deref()),
             "to see it again: cargo run -p outlast-fuzz -- id /r/fuzz/crashes/id-crash-1\nonce it is mended, keep it as \
              a test: mv /r/fuzz/crashes/id-crash-1 fuzz/corpus/id/WHAT_IT_WAS"
         );

@@ -5,8 +5,8 @@
 mod command;
 mod console;
 mod fuzz;
-mod needs;
 mod planted;
+mod required_tools;
 mod test;
 mod tidy;
 
@@ -114,7 +114,7 @@ fn proof(args: &[String]) -> ExitCode {
 
 /// Runs a program to its end at this terminal.
 fn hand_over(command: &mut Command) -> Result<(), String> {
-    let name = command::line(command);
+    let name = command::command_line(command);
     let status = command.status().map_err(|error| format!("cannot start {name}: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{name}: {status}")) }
 }

@@ -2,7 +2,7 @@
 //!
 //! A bug is a patch in `xtask/planted`. Above the patch are a line that describes the bug and a line
 //! `fails: PACKAGE TEST`. Bugs are planted in a separate working tree of the last commit.
-use crate::command::{self, say};
+use crate::command::{self, print_step};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -14,7 +14,10 @@ const TESTS_FAILED: i32 = 100;
 
 /// Plants the requested bugs, or all.
 pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
-    match Bug::all(root).and_then(|all| chosen(all, args)).and_then(|bugs| plant(root, &bugs)) {
+    match PlantedBug::all(root)
+        .and_then(|all| select_bugs(all, args))
+        .and_then(|bugs| check_bugs(root, &bugs))
+    {
         Ok(0) => ExitCode::SUCCESS,
         Ok(unseen) => {
             println!("\n{unseen} bugs were not seen by the check that should see them");
@@ -29,7 +32,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> ExitCode {
 
 /// A bug to plant, and the test that must find it.
 #[derive(Debug)]
-struct Bug {
+struct PlantedBug {
     name: String,
     patch: PathBuf,
     what: String,
@@ -37,7 +40,7 @@ struct Bug {
     test: String,
 }
 
-impl Bug {
+impl PlantedBug {
     fn all(root: &Path) -> Result<Vec<Self>, String> {
         let folder = root.join("xtask/planted");
         let found = fs::read_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -61,7 +64,7 @@ impl Bug {
     }
 }
 
-fn chosen(all: Vec<Bug>, names: &[String]) -> Result<Vec<Bug>, String> {
+fn select_bugs(all: Vec<PlantedBug>, names: &[String]) -> Result<Vec<PlantedBug>, String> {
     if let Some(unknown) = names.iter().find(|name| all.iter().all(|bug| bug.name != **name)) {
         let known: Vec<&str> = all.iter().map(|bug| bug.name.as_str()).collect();
         return Err(format!("expected one of {}, found `{unknown}`", known.join(", ")));
@@ -70,10 +73,10 @@ fn chosen(all: Vec<Bug>, names: &[String]) -> Result<Vec<Bug>, String> {
 }
 
 /// Plants the bugs. Returns how many were not found.
-fn plant(root: &Path, bugs: &[Bug]) -> Result<usize, String> {
+fn check_bugs(root: &Path, bugs: &[PlantedBug]) -> Result<usize, String> {
     let metadata = command::metadata(root)?;
     let target = metadata["target_directory"].as_str().ok_or("cargo metadata names no target directory")?;
-    let tree = Tree::grow(root, &Path::new(target).join("planted"))?;
+    let tree = BugWorktree::create(root, &Path::new(target).join("planted"))?;
     for bug in bugs {
         if tree.check(bug)? != Some(0) {
             return Err(format!("`{}` fails without the bug, so it would show nothing", bug.test));
@@ -81,7 +84,7 @@ fn plant(root: &Path, bugs: &[Bug]) -> Result<usize, String> {
     }
     let mut unseen = 0;
     for bug in bugs {
-        say(&format!("{}: {}", bug.name, bug.what));
+        print_step(&format!("{}: {}", bug.name, bug.what));
         tree.git(&["apply", &bug.patch.to_string_lossy()])?;
         let checked = tree.check(bug)?;
         tree.git(&["checkout", "--quiet", "."])?;
@@ -93,16 +96,16 @@ fn plant(root: &Path, bugs: &[Bug]) -> Result<usize, String> {
 }
 
 /// A working tree of the last commit for planting bugs. Dropping it removes it.
-struct Tree<'a> {
+struct BugWorktree<'a> {
     root: &'a Path,
     files: PathBuf,
     built: PathBuf,
 }
 
-impl<'a> Tree<'a> {
-    fn grow(root: &'a Path, place: &Path) -> Result<Self, String> {
+impl<'a> BugWorktree<'a> {
+    fn create(root: &'a Path, place: &Path) -> Result<Self, String> {
         let tree = Self { root, files: place.join("tree"), built: place.join("target") };
-        tree.fell();
+        tree.remove();
         command::output(
             Command::new("git")
                 .current_dir(root)
@@ -118,7 +121,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Returns the exit code of the bug's test.
-    fn check(&self, bug: &Bug) -> Result<Option<i32>, String> {
+    fn check(&self, bug: &PlantedBug) -> Result<Option<i32>, String> {
         let only = format!("test(/(^|::){}$/)", bug.test);
         let mut nextest = command::cargo(&self.files);
         nextest.args(["nextest", "run", "--locked", "--package", &bug.package, "-E", &only]);
@@ -127,16 +130,16 @@ impl<'a> Tree<'a> {
         Ok(done.status.code())
     }
 
-    fn fell(&self) {
+    fn remove(&self) {
         // Fails if there is nothing to remove, which is fine.
         let remove = ["worktree", "remove", "--force"];
         let _ = Command::new("git").current_dir(self.root).args(remove).arg(&self.files).output();
     }
 }
 
-impl Drop for Tree<'_> {
+impl Drop for BugWorktree<'_> {
     fn drop(&mut self) {
-        self.fell();
+        self.remove();
     }
 }
 
@@ -147,7 +150,7 @@ mod tests {
     #[test]
     fn every_bug_can_still_be_planted_and_names_a_test_that_exists() {
         let root = crate::root();
-        for bug in Bug::all(&root).unwrap() {
+        for bug in PlantedBug::all(&root).unwrap() {
             let patch = bug.patch.to_string_lossy();
             let applies =
                 command::output(Command::new("git").current_dir(&root).args(["apply", "--check", &patch]));
@@ -160,8 +163,8 @@ mod tests {
 
     #[test]
     fn a_bug_that_is_not_there_is_named() {
-        let all = Bug::all(&crate::root()).unwrap();
-        let error = chosen(all, &["no-such-bug".to_owned()]).unwrap_err();
+        let all = PlantedBug::all(&crate::root()).unwrap();
+        let error = select_bugs(all, &["no-such-bug".to_owned()]).unwrap_err();
         assert!(error.ends_with("found `no-such-bug`"), "{error}");
     }
 }

@@ -3,8 +3,8 @@
 //! The last line counts tests. A failed step without tests (format, lints, tidy, a build) counts as one failure, so the
 //! line never says `0 failed` if something failed.
 use crate::{
-    command::{self, Finished, say},
-    console, needs, tidy,
+    command::{self, CommandOutcome, print_step},
+    console, required_tools, tidy,
 };
 use std::{
     fmt,
@@ -23,8 +23,8 @@ pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
     if filters == ["--quick"] {
         return quick(root);
     }
-    let mut report = Report::default();
-    let missing = report.timed("install what the tests need", |_| needs::provide());
+    let mut report = StepReport::default();
+    let missing = report.timed("install what the tests need", |_| required_tools::install_missing());
     for missing in missing {
         report.failed_step(&missing);
     }
@@ -50,27 +50,27 @@ pub(crate) fn run(root: &Path, filters: &[String]) -> ExitCode {
         let limit = ["--exhaustive-seconds", SIMULATOR_SECONDS];
         report.check(command::program(root, "outlast-sim", "sim").args(limit));
     }
-    report.close()
+    report.print_summary()
 }
 
 /// Runs the lints and the tests of the nextest profile `quick`. Installs nothing: these tests need only Rust.
 fn quick(root: &Path) -> ExitCode {
-    let mut report = Report::default();
+    let mut report = StepReport::default();
     report.lints(root);
     let tests = ["nextest", "run", "--workspace", "--locked", "--no-fail-fast", "--profile", "quick"];
     report.tests(Runner::Nextest, command::cargo(root).args(tests));
-    report.close()
+    report.print_summary()
 }
 
 /// Returns the command for the tests of the workspace. Uses nextest only if it is installed, because building it would
 /// take longer than the tests.
 fn test_command(root: &Path, filters: &[String]) -> (Runner, Command) {
     let mut command = command::cargo(root);
-    if needs::answers(&["cargo", "nextest", "--version"]) {
+    if required_tools::is_installed(&["cargo", "nextest", "--version"]) {
         command.args(["nextest", "run", "--workspace", "--locked", "--no-fail-fast"]).args(filters);
         return (Runner::Nextest, command);
     }
-    say("cargo-nextest is not installed; using cargo test");
+    print_step("cargo-nextest is not installed; using cargo test");
     let all = ["test", "--workspace", "--all-targets", "--locked", "--no-fail-fast", "--"];
     command.args(all).args(filters);
     (Runner::CargoTest, command)
@@ -86,13 +86,13 @@ enum Runner {
 
 /// The steps so far, their durations, and the failures.
 #[derive(Default)]
-struct Report {
-    count: Count,
+struct StepReport {
+    count: TestCount,
     failed_steps: Vec<String>,
     times: Vec<(String, Duration)>,
 }
 
-impl Report {
+impl StepReport {
     /// Runs a step and records its duration.
     fn timed<T>(&mut self, step: &str, run: impl FnOnce(&mut Self) -> T) -> T {
         let began = Instant::now();
@@ -101,14 +101,14 @@ impl Report {
         outcome
     }
 
-    fn run(&mut self, command: &mut Command) -> Finished {
-        self.timed(&command::line(command), |_| command::run(command))
+    fn run(&mut self, command: &mut Command) -> CommandOutcome {
+        self.timed(&command::command_line(command), |_| command::run(command))
     }
 
     /// Runs a step that succeeds or fails.
     fn check(&mut self, command: &mut Command) {
         if !self.run(command).succeeded {
-            self.failed_step(&command::line(command));
+            self.failed_step(&command::command_line(command));
         }
     }
 
@@ -122,7 +122,7 @@ impl Report {
     }
 
     fn tidy(&mut self, root: &Path) {
-        say("tidy");
+        print_step("tidy");
         match tidy::findings(root) {
             Ok(findings) if findings.is_empty() => {}
             Ok(findings) => {
@@ -152,11 +152,11 @@ impl Report {
     /// Runs a step that contains tests.
     fn tests(&mut self, runner: Runner, command: &mut Command) {
         let finished = self.run(command);
-        self.add(runner, &finished, &command::line(command));
+        self.add(runner, &finished, &command::command_line(command));
     }
 
-    fn add(&mut self, runner: Runner, finished: &Finished, step: &str) {
-        let count = Count::read(runner, &finished.output);
+    fn add(&mut self, runner: Runner, finished: &CommandOutcome, step: &str) {
+        let count = TestCount::read(runner, &finished.output);
         self.count += count;
         // A failed build, or a filter that matches no test.
         if !finished.succeeded && count.failed == 0 {
@@ -169,7 +169,7 @@ impl Report {
         self.failed_steps.push(step.to_owned());
     }
 
-    fn close(self) -> ExitCode {
+    fn print_summary(self) -> ExitCode {
         println!();
         for (step, time) in &self.times {
             println!("{:>5} s  {step}", time.as_secs());
@@ -184,12 +184,12 @@ impl Report {
 
 /// The number of passed and failed tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
+struct TestCount {
     passed: usize,
     failed: usize,
 }
 
-impl Count {
+impl TestCount {
     /// Adds up the summaries in the runner's output.
     fn read(runner: Runner, output: &str) -> Self {
         let mut all = Self::default();
@@ -233,14 +233,14 @@ impl Count {
     }
 }
 
-impl AddAssign for Count {
+impl AddAssign for TestCount {
     fn add_assign(&mut self, more: Self) {
         self.passed += more.passed;
         self.failed += more.failed;
     }
 }
 
-impl fmt::Display for Count {
+impl fmt::Display for TestCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} passed, {} failed", self.passed, self.failed)
     }
@@ -262,7 +262,7 @@ mod tests {
 
     #[track_caller]
     fn check(runner: Runner, output: &str, expected: &str) {
-        assert_eq!(Count::read(runner, output).to_string(), expected);
+        assert_eq!(TestCount::read(runner, output).to_string(), expected);
     }
 
     #[test]
@@ -307,25 +307,25 @@ test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; 
         check(Runner::Node, output, "2 passed, 2 failed");
     }
 
-    fn failed(output: &str) -> Finished {
-        Finished { succeeded: false, output: output.to_owned() }
+    fn failed(output: &str) -> CommandOutcome {
+        CommandOutcome { succeeded: false, output: output.to_owned() }
     }
 
     #[test]
     fn a_build_that_breaks_counts_as_one_failure() {
-        let mut report = Report::default();
+        let mut report = StepReport::default();
         report.add(Runner::Nextest, &failed("error: could not compile"), "the tests");
         assert_eq!((report.count.failed, report.failed_steps), (1, vec!["the tests".to_owned()]));
     }
 
     #[test]
     fn a_step_with_failed_tests_adds_no_failure_of_its_own() {
-        let mut report = Report::default();
+        let mut report = StepReport::default();
         report.add(
             Runner::CargoTest,
             &failed("test result: FAILED. 1 passed; 2 failed; 0 ignored"),
             "the tests",
         );
-        assert_eq!((report.count, report.failed_steps), (Count { passed: 1, failed: 2 }, vec![]));
+        assert_eq!((report.count, report.failed_steps), (TestCount { passed: 1, failed: 2 }, vec![]));
     }
 }

@@ -9,12 +9,12 @@ mod leaks;
 mod links;
 mod pages;
 mod purity;
-mod rust;
+mod rust_source;
 mod source;
 mod sql;
 
 use crate::command::{metadata, output};
-use crates::Package;
+use crates::WorkspacePackage;
 use std::{
     fmt, fs,
     io::ErrorKind,
@@ -44,13 +44,13 @@ pub(crate) fn run(root: &Path) -> ExitCode {
 }
 
 /// Returns every violation in the repository.
-pub(crate) fn findings(root: &Path) -> Result<Vec<Finding>, String> {
+pub(crate) fn findings(root: &Path) -> Result<Vec<TidyFinding>, String> {
     let files = read_files(root)?;
     let packages = read_packages(root)?;
     let manifest =
         fs::read_to_string(root.join("Cargo.toml")).map_err(|error| format!("Cargo.toml: {error}"))?;
     Ok([
-        crates::edges_go_down(&packages),
+        crates::dependencies_are_allowed(&packages),
         crates::outside_crates_are_listed(&packages),
         crates::lints_are_shared(&packages, &manifest),
         purity::pure_crates_are_pure(&files),
@@ -72,19 +72,19 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<Finding>, String> {
 
 /// A violation: its location, what was expected and found, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Finding {
+pub(crate) struct TidyFinding {
     file: String,
     line: usize,
     what: String,
 }
 
-impl Finding {
-    fn new(file: &File, line: usize, what: impl Into<String>) -> Self {
+impl TidyFinding {
+    fn new(file: &RepoFile, line: usize, what: impl Into<String>) -> Self {
         Self { file: file.path.clone(), line, what: what.into() }
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for TidyFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.what)
     }
@@ -92,12 +92,12 @@ impl fmt::Display for Finding {
 
 /// A file of the repository, by its path from the root. The text of a binary file is empty.
 #[derive(Clone, Debug)]
-struct File {
+struct RepoFile {
     path: String,
     text: String,
 }
 
-impl File {
+impl RepoFile {
     fn is_rust(&self) -> bool {
         Path::new(&self.path).extension().is_some_and(|extension| extension == "rs")
     }
@@ -113,17 +113,17 @@ impl File {
 }
 
 /// Reads every file that is in the repository or about to be added to it.
-fn read_files(root: &Path) -> Result<Vec<File>, String> {
+fn read_files(root: &Path) -> Result<Vec<RepoFile>, String> {
     // In a container the clone often belongs to another user, which git would refuse to read.
     let list = ["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let listed = output(Command::new("git").current_dir(root).args(list))?;
     let mut files = Vec::new();
     for path in listed.split('\0').filter(|path| !path.is_empty()) {
         match fs::read_to_string(root.join(path)) {
-            Ok(text) => files.push(File { path: path.to_owned(), text }),
+            Ok(text) => files.push(RepoFile { path: path.to_owned(), text }),
             // A binary file such as an image: links may point to it, but it has no text.
             Err(error) if error.kind() == ErrorKind::InvalidData => {
-                files.push(File { path: path.to_owned(), text: String::new() });
+                files.push(RepoFile { path: path.to_owned(), text: String::new() });
             }
             // Deleted, and not yet committed.
             Err(_) => {}
@@ -134,11 +134,11 @@ fn read_files(root: &Path) -> Result<Vec<File>, String> {
     Ok(files)
 }
 
-fn read_packages(root: &Path) -> Result<Vec<Package>, String> {
+fn read_packages(root: &Path) -> Result<Vec<WorkspacePackage>, String> {
     crates::packages(&metadata(root)?, |path| {
         let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
         let path = Path::new(path).strip_prefix(root).map_err(|error| format!("{path}: {error}"))?;
-        Ok(File { path: path.to_string_lossy().into_owned(), text })
+        Ok(RepoFile { path: path.to_string_lossy().into_owned(), text })
     })
 }
 
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn the_repository_keeps_its_rules() {
         let findings = findings(&crate::root()).unwrap();
-        let lines: Vec<String> = findings.iter().map(Finding::to_string).collect();
+        let lines: Vec<String> = findings.iter().map(TidyFinding::to_string).collect();
         assert!(lines.is_empty(), "{}", lines.join("\n"));
     }
 
@@ -161,19 +161,19 @@ mod tests {
 
     #[test]
     fn a_finding_can_be_clicked() {
-        let file = File { path: "a.rs".into(), text: String::new() };
-        assert_eq!(Finding::new(&file, 3, "expected less").to_string(), "a.rs:3: expected less");
+        let file = RepoFile { path: "a.rs".into(), text: String::new() };
+        assert_eq!(TidyFinding::new(&file, 3, "expected less").to_string(), "a.rs:3: expected less");
     }
 
     /// Creates files for a test.
-    pub(super) fn files(texts: &[(&str, &str)]) -> Vec<File> {
-        texts.iter().map(|(path, text)| File { path: (*path).into(), text: (*text).into() }).collect()
+    pub(super) fn files(texts: &[(&str, &str)]) -> Vec<RepoFile> {
+        texts.iter().map(|(path, text)| RepoFile { path: (*path).into(), text: (*text).into() }).collect()
     }
 
     /// Checks the findings of a rule, one per line.
     #[track_caller]
-    pub(super) fn expect(findings: &[Finding], lines: &[&str]) {
-        let found: Vec<String> = findings.iter().map(Finding::to_string).collect();
+    pub(super) fn expect(findings: &[TidyFinding], lines: &[&str]) {
+        let found: Vec<String> = findings.iter().map(TidyFinding::to_string).collect();
         assert_eq!(found, lines);
     }
 }

@@ -4,14 +4,14 @@ use crate::source::invalid;
 use cedar_policy::{Context, RestrictedExpression};
 use outlast_vocab::Error;
 use outlast_vocab::label::{Provenance, SinkArgument};
-use outlast_vocab::policy::{Facts, Point};
+use outlast_vocab::policy::{PolicyFacts, PolicyPoint};
 use serde_json::Value;
 
 /// The number of decimals of a microdollar. Picodollars beyond it are cut off.
 const MICRO_DECIMALS: usize = 6;
 
 /// Returns the context of a request: everything except principal, action and resource.
-pub(crate) fn of(facts: &Facts<'_>) -> Result<Context, Error> {
+pub(crate) fn of(facts: &PolicyFacts<'_>) -> Result<Context, Error> {
     let text = |text: String| RestrictedExpression::new_string(text);
     let mut pairs = vec![
         ("facts".to_owned(), expression(facts.value)?.unwrap_or_else(|| RestrictedExpression::new_set([]))),
@@ -22,7 +22,7 @@ pub(crate) fn of(facts: &Facts<'_>) -> Result<Context, Error> {
         ),
     ];
     // Only a call has arguments. Rules see `provenance` only there, too.
-    if facts.at == Point::Tool {
+    if facts.at == PolicyPoint::Tool {
         let trust = if facts.provenance.is_tainted() { "untrusted" } else { "trusted" };
         pairs.push(("provenance".to_owned(), text(trust.to_owned())));
         pairs.push(("sinks".to_owned(), sinks(facts.provenance)?));
@@ -30,10 +30,10 @@ pub(crate) fn of(facts: &Facts<'_>) -> Result<Context, Error> {
     if let Some(tool) = facts.tool {
         pairs.push(("tool".to_owned(), text(tool.to_string())));
     }
-    if let Some(org) = facts.around.org {
+    if let Some(org) = facts.circumstances.org {
         pairs.push(("org".to_owned(), text(org.to_string())));
     }
-    if let Some(micros) = facts.around.spent.and_then(|spent| micros(&spent.to_string())) {
+    if let Some(micros) = facts.circumstances.spent.and_then(|spent| micros(&spent.to_string())) {
         pairs.push(("cost_micros".to_owned(), RestrictedExpression::new_long(micros)));
     }
     Context::from_pairs(pairs).map_err(|error| invalid(error.to_string()))

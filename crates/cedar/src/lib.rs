@@ -12,13 +12,13 @@ use cedar_policy::{
     Authorizer, Decision as Word, Entities, EntityId, EntityTypeName, EntityUid, Policy, PolicySet, Request,
     Schema,
 };
-use outlast_ports::Answer;
-use outlast_ports::policy::{Judgement, PolicyEngine};
+use outlast_ports::ResultFuture;
+use outlast_ports::policy::{EngineDecision, PolicyEngine};
 use outlast_vocab::message::RuleId;
-use outlast_vocab::policy::{Ask, Decision, Facts, Point};
+use outlast_vocab::policy::{ApprovalRequirement, PolicyDecision, PolicyFacts, PolicyPoint};
 use outlast_vocab::{Error, Hash};
 use serde_json::Value;
-use source::{Source, invalid};
+use source::{PolicySource, invalid};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const NONE: &str = "cedar";
 
 /// The paths of the policy files.
 #[derive(Clone, Debug, Default)]
-pub struct Files {
+pub struct PolicyFiles {
     /// The policies.
     pub policies: PathBuf,
     /// The entities for principals and resources, as JSON.
@@ -69,14 +69,16 @@ pub struct Cedar {
 
 impl Cedar {
     /// Reads and validates the files. Errors name the file and the line.
-    pub fn load(files: &Files) -> Result<Self, Error> {
-        let policies = Source::read(&files.policies)?;
-        let schema = files.schema.as_deref().map(Source::read).transpose()?;
-        let entities = files.entities.as_deref().map(Source::read).transpose()?;
+    pub fn load(files: &PolicyFiles) -> Result<Self, Error> {
+        let policies = PolicySource::read(&files.policies)?;
+        let schema = files.schema.as_deref().map(PolicySource::read).transpose()?;
+        let entities = files.entities.as_deref().map(PolicySource::read).transpose()?;
         let texts = [Some(&policies), schema.as_ref(), entities.as_ref()];
-        let version =
-            Hash::of_parts("outlast cedar v1", texts.map(|source| source.map_or(&[][..], Source::bytes)));
-        let schema = schema.as_ref().map(Source::schema).transpose()?;
+        let version = Hash::of_parts(
+            "outlast cedar v1",
+            texts.map(|source| source.map_or(&[][..], PolicySource::bytes)),
+        );
+        let schema = schema.as_ref().map(PolicySource::schema).transpose()?;
         let policies = policies.policies(schema.as_ref())?;
         let entities = match &entities {
             Some(source) => source.entities(schema.as_ref())?,
@@ -85,7 +87,7 @@ impl Cedar {
         Ok(Self { policies, entities, schema, version })
     }
 
-    fn decide(&self, facts: &Facts<'_>) -> Result<Judgement, Error> {
+    fn decide(&self, facts: &PolicyFacts<'_>) -> Result<EngineDecision, Error> {
         let request = self.request(facts)?;
         let response = Authorizer::new().is_authorized(&request, &self.policies, &self.entities);
         // A policy that cannot be evaluated might have forbidden the request.
@@ -95,23 +97,28 @@ impl Cedar {
         let determining = response.diagnostics().reason().filter_map(|id| self.policies.policy(id));
         if response.decision() == Word::Allow {
             let rule = determining.into_iter().next().map_or_else(none, rule_of)?;
-            return Ok(Judgement { rule, decision: Decision::Allow });
+            return Ok(EngineDecision { rule, decision: PolicyDecision::Allow });
         }
         let mut forbid = Vec::new();
         for policy in determining {
-            forbid
-                .push(Judgement { rule: rule_of(policy)?, decision: decision_of(policy).map_err(invalid)? });
+            forbid.push(EngineDecision {
+                rule: rule_of(policy)?,
+                decision: decision_of(policy).map_err(invalid)?,
+            });
         }
         // Cedar returns them in no particular order; sort them so that the same request gets the same question.
         forbid.sort_by(|one, other| one.rule.cmp(&other.rule));
         let strictest = forbid.into_iter().reduce(stricter);
         let reason = "no policy permits it".to_owned();
-        strictest.map_or_else(|| Ok(Judgement { rule: none()?, decision: Decision::Deny { reason } }), Ok)
+        strictest.map_or_else(
+            || Ok(EngineDecision { rule: none()?, decision: PolicyDecision::Deny { reason } }),
+            Ok,
+        )
     }
 
-    fn request(&self, facts: &Facts<'_>) -> Result<Request, Error> {
+    fn request(&self, facts: &PolicyFacts<'_>) -> Result<Request, Error> {
         let (kind, id) = resource(facts);
-        let principal = entity("Agent", &facts.around.agent)?;
+        let principal = entity("Agent", &facts.circumstances.agent)?;
         let action = entity("Action", facts.at.name())?;
         let context = context::of(facts)?;
         Request::new(principal, action, entity(kind, &id)?, context, self.schema.as_ref())
@@ -124,12 +131,12 @@ impl PolicyEngine for Cedar {
         self.version
     }
 
-    fn decides_at(&self, point: Point, agent: &str) -> bool {
+    fn decides_at(&self, point: PolicyPoint, agent: &str) -> bool {
         let permits_all = || points::permits_all(&self.policies, &self.entities, point, agent);
-        point == Point::Tool || self.schema.is_some() || !permits_all().unwrap_or(false)
+        point == PolicyPoint::Tool || self.schema.is_some() || !permits_all().unwrap_or(false)
     }
 
-    fn judge<'a>(&'a self, facts: Facts<'a>) -> Answer<'a, Option<Judgement>> {
+    fn judge<'a>(&'a self, facts: PolicyFacts<'a>) -> ResultFuture<'a, Option<EngineDecision>> {
         Box::pin(std::future::ready(self.decide(&facts).map(Some)))
     }
 }
@@ -144,31 +151,31 @@ fn entity(kind: &str, id: &str) -> Result<EntityUid, Error> {
 }
 
 /// Returns the resource of a request.
-fn resource(facts: &Facts<'_>) -> (&'static str, String) {
+fn resource(facts: &PolicyFacts<'_>) -> (&'static str, String) {
     let fact = |name: &str| facts.value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let id = match facts.at {
-        Point::Tool => facts.tool.map(ToString::to_string).unwrap_or_default(),
-        Point::Turn | Point::Output => facts.at.name().to_owned(),
-        Point::Model => fact("model"),
-        Point::Egress => fact("host"),
-        Point::Secret => fact("name"),
-        Point::Process => fact("program"),
-        Point::Payment => fact("payee"),
+        PolicyPoint::Tool => facts.tool.map(ToString::to_string).unwrap_or_default(),
+        PolicyPoint::Turn | PolicyPoint::Output => facts.at.name().to_owned(),
+        PolicyPoint::Model => fact("model"),
+        PolicyPoint::Egress => fact("host"),
+        PolicyPoint::Secret => fact("name"),
+        PolicyPoint::Process => fact("program"),
+        PolicyPoint::Payment => fact("payee"),
     };
     (resource_kind(facts.at), id)
 }
 
 /// Returns the entity type of the resource at a point.
-const fn resource_kind(at: Point) -> &'static str {
+const fn resource_kind(at: PolicyPoint) -> &'static str {
     match at {
-        Point::Tool => "Tool",
-        Point::Turn => "Turn",
-        Point::Model => "Model",
-        Point::Egress => "Host",
-        Point::Secret => "Secret",
-        Point::Process => "Program",
-        Point::Payment => "Payee",
-        Point::Output => "Output",
+        PolicyPoint::Tool => "Tool",
+        PolicyPoint::Turn => "Turn",
+        PolicyPoint::Model => "Model",
+        PolicyPoint::Egress => "Host",
+        PolicyPoint::Secret => "Secret",
+        PolicyPoint::Process => "Program",
+        PolicyPoint::Payment => "Payee",
+        PolicyPoint::Output => "Output",
     }
 }
 
@@ -178,11 +185,11 @@ fn rule_of(policy: &Policy) -> Result<RuleId, Error> {
 }
 
 /// Returns the decision of a forbidding policy, or the error in its annotations.
-fn decision_of(policy: &Policy) -> Result<Decision, String> {
+fn decision_of(policy: &Policy) -> Result<PolicyDecision, String> {
     let reason = policy.annotation("reason").unwrap_or("a policy forbids it").to_owned();
     match policy.annotation("decision") {
-        None | Some("deny") => Ok(Decision::Deny { reason }),
-        Some("interrupt") => Ok(Decision::Interrupt { reason }),
+        None | Some("deny") => Ok(PolicyDecision::Deny { reason }),
+        Some("interrupt") => Ok(PolicyDecision::Interrupt { reason }),
         Some("ask") => {
             let who = policy.annotation("who").unwrap_or_default().split(',').map(str::trim);
             let who = who.filter(|name| !name.is_empty()).map(str::to_owned).collect();
@@ -191,31 +198,38 @@ fn decision_of(policy: &Policy) -> Result<Decision, String> {
                 text.parse().ok().filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(wrong)
             });
             let reason = policy.annotation("reason").map(Into::into);
-            Ok(Decision::Ask(Ask { who, expires: expires.transpose()?, reason, ..Ask::default() }))
+            Ok(PolicyDecision::Ask(ApprovalRequirement {
+                who,
+                expires: expires.transpose()?,
+                reason,
+                ..ApprovalRequirement::default()
+            }))
         }
         Some(other) => Err(format!("expected `deny`, `ask` or `interrupt` in `@decision`, got `{other}`")),
     }
 }
 
 /// Combines two forbidding policies: the stricter one wins, and two questions become one.
-fn stricter(one: Judgement, other: Judgement) -> Judgement {
+fn stricter(one: EngineDecision, other: EngineDecision) -> EngineDecision {
     match (one.decision, other.decision) {
-        (Decision::Ask(asks), Decision::Ask(asks_too)) => {
+        (PolicyDecision::Ask(asks), PolicyDecision::Ask(asks_too)) => {
             let decision = match asks.join(&asks_too) {
-                Ok(ask) => Decision::Ask(ask),
-                Err(what) => Decision::Deny { reason: format!("`{}` asks too, and {what}", other.rule) },
+                Ok(ask) => PolicyDecision::Ask(ask),
+                Err(what) => {
+                    PolicyDecision::Deny { reason: format!("`{}` asks too, and {what}", other.rule) }
+                }
             };
-            Judgement { decision, ..one }
+            EngineDecision { decision, ..one }
         }
-        (first, second) if rank(&second) > rank(&first) => Judgement { decision: second, ..other },
-        (decision, _) => Judgement { decision, ..one },
+        (first, second) if rank(&second) > rank(&first) => EngineDecision { decision: second, ..other },
+        (decision, _) => EngineDecision { decision, ..one },
     }
 }
 
-fn rank(decision: &Decision) -> u8 {
+fn rank(decision: &PolicyDecision) -> u8 {
     match decision {
-        Decision::Interrupt { .. } => 2,
-        Decision::Deny { .. } => 1,
+        PolicyDecision::Interrupt { .. } => 2,
+        PolicyDecision::Deny { .. } => 1,
         _ => 0,
     }
 }

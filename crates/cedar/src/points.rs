@@ -4,40 +4,40 @@ use cedar_policy::{
     ActionConstraint, Effect, Entities, EntityUid, Policy, PolicySet, PrincipalConstraint, ResourceConstraint,
 };
 use outlast_vocab::Error;
-use outlast_vocab::policy::Point;
+use outlast_vocab::policy::PolicyPoint;
 
 /// Returns whether every request of an agent at a point is permitted, for any resource.
 pub(crate) fn permits_all(
     policies: &PolicySet,
     entities: &Entities,
-    at: Point,
+    at: PolicyPoint,
     agent: &str,
 ) -> Result<bool, Error> {
-    let request = Request {
+    let request = PointRequests {
         principal: entity("Agent", agent)?,
         action: entity("Action", at.name())?,
         // At these points the resource is fixed; at the others it is only known from the request.
         resource: entity(resource_kind(at), at.name())?,
-        is_one: matches!(at, Point::Turn | Point::Output),
+        is_one: matches!(at, PolicyPoint::Turn | PolicyPoint::Output),
         entities,
     };
     let mut permitted = false;
     for policy in policies.policies() {
         let fit = request.fit(policy);
-        if fit == Fit::Never {
+        if fit == ScopeMatch::Never {
             continue;
         }
         // A condition may be false, and fails if a fact is missing.
         if policy.effect() == Effect::Forbid || policy.has_non_scope_constraint() {
             return Ok(false);
         }
-        permitted |= fit == Fit::Always;
+        permitted |= fit == ScopeMatch::Always;
     }
     Ok(permitted)
 }
 
 /// The possible requests of an agent at a point.
-struct Request<'a> {
+struct PointRequests<'a> {
     principal: EntityUid,
     action: EntityUid,
     resource: EntityUid,
@@ -47,20 +47,20 @@ struct Request<'a> {
 
 /// Whether a scope matches these requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fit {
+enum ScopeMatch {
     Always,
     Perhaps,
     Never,
 }
 
-impl Request<'_> {
-    fn fit(&self, policy: &Policy) -> Fit {
+impl PointRequests<'_> {
+    fn fit(&self, policy: &Policy) -> ScopeMatch {
         if self.fits_action(&policy.action_constraint())
             && self.fits_principal(&policy.principal_constraint())
         {
             self.fit_resource(&policy.resource_constraint())
         } else {
-            Fit::Never
+            ScopeMatch::Never
         }
     }
 
@@ -85,11 +85,11 @@ impl Request<'_> {
         }
     }
 
-    fn fit_resource(&self, scope: &ResourceConstraint) -> Fit {
+    fn fit_resource(&self, scope: &ResourceConstraint) -> ScopeMatch {
         let resource = &self.resource;
         let (fits_kind, fits) = match scope {
-            ResourceConstraint::Any => return Fit::Always,
-            ResourceConstraint::Is(kind) if kind == resource.type_name() => return Fit::Always,
+            ResourceConstraint::Any => return ScopeMatch::Always,
+            ResourceConstraint::Is(kind) if kind == resource.type_name() => return ScopeMatch::Always,
             ResourceConstraint::Is(_) => (false, false),
             ResourceConstraint::Eq(one) => (one.type_name() == resource.type_name(), one == resource),
             ResourceConstraint::In(group) => (true, self.is_in(resource, group)),
@@ -98,9 +98,9 @@ impl Request<'_> {
             }
         };
         match (fits_kind, self.is_one, fits) {
-            (true, false, _) => Fit::Perhaps,
-            (true, true, true) => Fit::Always,
-            _ => Fit::Never,
+            (true, false, _) => ScopeMatch::Perhaps,
+            (true, true, true) => ScopeMatch::Always,
+            _ => ScopeMatch::Never,
         }
     }
 

@@ -10,7 +10,7 @@ use std::str::FromStr;
 const FILE_BYTES: u64 = 1 << 20;
 
 /// The content of a file.
-pub(crate) struct Source {
+pub(crate) struct PolicySource {
     path: PathBuf,
     text: String,
 }
@@ -20,7 +20,7 @@ pub(crate) fn invalid(what: impl Into<String>) -> Error {
     Error::new(Kind::PolicyFailed, what)
 }
 
-impl Source {
+impl PolicySource {
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
         let unread = |cause| {
             let detail = format!("the Cedar file {} cannot be read: {cause}", path.display());

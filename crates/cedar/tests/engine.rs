@@ -1,11 +1,13 @@
 //! Cedar decides according to its policies, and errors in them are found when they are loaded.
 #![cfg(feature = "engine")]
 
-use outlast_cedar::{Cedar, Files};
-use outlast_ports::policy::{Judgement, PolicyEngine};
-use outlast_vocab::label::{Labels, Provenance, SinkArgument, Source};
+use outlast_cedar::{Cedar, PolicyFiles};
+use outlast_ports::policy::{EngineDecision, PolicyEngine};
+use outlast_vocab::label::{Labels, Provenance, SinkArgument, UntrustedSource};
 use outlast_vocab::message::ToolName;
-use outlast_vocab::policy::{Ask, Circumstances, Decision, Facts, Point};
+use outlast_vocab::policy::{
+    ApprovalRequirement, PolicyDecision, PolicyFacts, PolicyPoint, TurnCircumstances,
+};
 use outlast_vocab::{Error, Kind};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -53,7 +55,7 @@ impl Dir {
     }
 
     fn load(&self, entities: Option<&str>, schema: Option<&str>) -> Result<Cedar, Error> {
-        Cedar::load(&Files {
+        Cedar::load(&PolicyFiles {
             policies: self.at("p.cedar"),
             entities: entities.map(|name| self.at(name)),
             schema: schema.map(|name| self.at(name)),
@@ -68,25 +70,31 @@ impl Dir {
     }
 }
 
-async fn judge(cedar: &Cedar, at: Point, value: Value, labels: &Labels) -> Result<Judgement, Error> {
+async fn judge(
+    cedar: &Cedar,
+    at: PolicyPoint,
+    value: Value,
+    labels: &Labels,
+) -> Result<EngineDecision, Error> {
     judge_values(cedar, at, &value, labels, &Provenance::of_call()).await
 }
 
 async fn judge_values(
     cedar: &Cedar,
-    at: Point,
+    at: PolicyPoint,
     value: &Value,
     labels: &Labels,
     provenance: &Provenance,
-) -> Result<Judgement, Error> {
+) -> Result<EngineDecision, Error> {
     let tool: ToolName = "pay".parse().unwrap();
-    let around = Circumstances {
+    let around = TurnCircumstances {
         agent: "clerk".to_owned(),
         spent: Some("0.75".parse().unwrap()),
-        ..Circumstances::default()
+        ..TurnCircumstances::default()
     };
-    let tool = at.is_of_a_call().then_some(&tool);
-    let judged = cedar.judge(Facts { at, tool, value, labels, provenance, around: &around }).await;
+    let tool = at.is_call_point().then_some(&tool);
+    let judged =
+        cedar.judge(PolicyFacts { at, tool, value, labels, provenance, circumstances: &around }).await;
     judged.map(|judgement| judgement.expect("Cedar always has an opinion"))
 }
 
@@ -94,24 +102,24 @@ async fn judge_values(
 async fn policies_permit_forbid_ask_and_interrupt_and_what_none_permits_is_denied() {
     let cedar = Dir::with(&[("p.cedar", POLICIES)]).load(None, None).unwrap();
     let clean = Labels::default();
-    let tainted = Labels::from_iter([Source::Attachment]);
+    let tainted = Labels::from_iter([UntrustedSource::Attachment]);
     for (at, value, labels, rule, decision) in [
-        (Point::Tool, json!({ "euros": 5 }), &clean, "work", "allow"),
-        (Point::Tool, json!({ "euros": 101 }), &clean, "large", "ask"),
-        (Point::Tool, json!({ "euros": 101 }), &tainted, "tainted", "deny"),
-        (Point::Turn, json!({ "input": "hi", "attachments": 0 }), &clean, "work", "allow"),
-        (Point::Egress, json!({ "host": "evil.example" }), &clean, "alarm", "interrupt"),
-        (Point::Egress, json!({ "host": "api.example" }), &clean, "work", "allow"),
-        (Point::Model, json!({ "model": "m" }), &clean, "costly", "deny"),
-        (Point::Payment, json!({ "amount": 3.1, "payee": "baker" }), &clean, "work", "allow"),
+        (PolicyPoint::Tool, json!({ "euros": 5 }), &clean, "work", "allow"),
+        (PolicyPoint::Tool, json!({ "euros": 101 }), &clean, "large", "ask"),
+        (PolicyPoint::Tool, json!({ "euros": 101 }), &tainted, "tainted", "deny"),
+        (PolicyPoint::Turn, json!({ "input": "hi", "attachments": 0 }), &clean, "work", "allow"),
+        (PolicyPoint::Egress, json!({ "host": "evil.example" }), &clean, "alarm", "interrupt"),
+        (PolicyPoint::Egress, json!({ "host": "api.example" }), &clean, "work", "allow"),
+        (PolicyPoint::Model, json!({ "model": "m" }), &clean, "costly", "deny"),
+        (PolicyPoint::Payment, json!({ "amount": 3.1, "payee": "baker" }), &clean, "work", "allow"),
     ] {
         let found = judge(&cedar, at, value.clone(), labels).await.unwrap();
         assert_eq!((found.rule.as_str(), found.decision.name()), (rule, decision), "{at} {value}");
     }
     let nobody = Dir::with(&[("p.cedar", "")]).load(None, None).unwrap();
-    let denied = judge(&nobody, Point::Turn, json!({}), &clean).await.unwrap();
+    let denied = judge(&nobody, PolicyPoint::Turn, json!({}), &clean).await.unwrap();
     let reason = "no policy permits it".to_owned();
-    assert_eq!((denied.rule.as_str(), denied.decision), ("cedar", Decision::Deny { reason }));
+    assert_eq!((denied.rule.as_str(), denied.decision), ("cedar", PolicyDecision::Deny { reason }));
 }
 
 #[tokio::test]
@@ -121,11 +129,11 @@ async fn a_policy_sees_the_sources_of_untrusted_text() {
     let cedar = Dir::with(&[("p.cedar", policies)]).load(None, None).unwrap();
     for (sources, rule) in [
         (vec![], "work"),
-        (vec![Source::Attachment], "work"),
-        (vec![Source::Attachment, Source::Tool("fetch".parse().unwrap())], "web"),
+        (vec![UntrustedSource::Attachment], "work"),
+        (vec![UntrustedSource::Attachment, UntrustedSource::Tool("fetch".parse().unwrap())], "web"),
     ] {
         let labels = Labels::from_iter(sources);
-        let found = judge(&cedar, Point::Tool, json!({}), &labels).await.unwrap();
+        let found = judge(&cedar, PolicyPoint::Tool, json!({}), &labels).await.unwrap();
         assert_eq!(found.rule.as_str(), rule, "{labels}");
     }
 }
@@ -144,7 +152,7 @@ async fn policy_sees_provenance_of_sink_arguments() {
             sinks: Set<{ path: String, origin: String }>, tool: String, cost_micros?: Long
         } };";
     let files = Dir::with(&[("p.cedar", policies), ("s.cedarschema", schema)]);
-    let labels = Labels::from_iter([Source::Attachment]);
+    let labels = Labels::from_iter([UntrustedSource::Attachment]);
     for schema in [None, Some("s.cedarschema")] {
         let cedar = files.load(None, schema).unwrap();
         for (sinks, rule) in [
@@ -160,7 +168,8 @@ async fn policy_sees_provenance_of_sink_arguments() {
                 origin: origin.parse().unwrap(),
             };
             let provenance: Provenance = sinks.into_iter().map(sink).collect();
-            let found = judge_values(&cedar, Point::Tool, &json!({}), &labels, &provenance).await.unwrap();
+            let found =
+                judge_values(&cedar, PolicyPoint::Tool, &json!({}), &labels, &provenance).await.unwrap();
             assert_eq!(found.rule.as_str(), rule, "{provenance}");
         }
     }
@@ -171,9 +180,9 @@ async fn only_calls_of_tools_have_provenance() {
     let policies = r#"@id("work") permit(principal, action, resource);
         @id("known") forbid(principal, action, resource) when { context has provenance || context has sinks };"#;
     let cedar = Dir::with(&[("p.cedar", policies)]).load(None, None).unwrap();
-    for at in Point::ALL {
+    for at in PolicyPoint::ALL {
         let found = judge(&cedar, at, json!({}), &Labels::default()).await.unwrap();
-        let rule = if at == Point::Tool { "known" } else { "work" };
+        let rule = if at == PolicyPoint::Tool { "known" } else { "work" };
         assert_eq!(found.rule.as_str(), rule, "{at}");
     }
 }
@@ -188,12 +197,17 @@ async fn where_several_policies_ask_it_takes_somebody_whom_all_of_them_hear() {
     };
     let asked = async |who: &str| {
         let cedar = Dir::with(&[("p.cedar", board(who).as_str())]).load(None, None).unwrap();
-        judge(&cedar, Point::Tool, json!({ "euros": 500 }), &Labels::default()).await.unwrap()
+        judge(&cedar, PolicyPoint::Tool, json!({ "euros": 500 }), &Labels::default()).await.unwrap()
     };
     let both = asked("bob, cfo").await;
     let (expires, reason) = (Some(Duration::from_mins(1)), Some("it is much".into()));
-    let ask = Ask { who: vec!["bob".to_owned()], expires, reason, ..Ask::default() };
-    assert_eq!((both.rule.as_str(), both.decision), ("board", Decision::Ask(ask)));
+    let ask = ApprovalRequirement {
+        who: vec!["bob".to_owned()],
+        expires,
+        reason,
+        ..ApprovalRequirement::default()
+    };
+    assert_eq!((both.rule.as_str(), both.decision), ("board", PolicyDecision::Ask(ask)));
     assert_eq!(asked("cfo").await.decision.name(), "deny");
 }
 
@@ -202,7 +216,7 @@ async fn a_policy_that_cannot_be_evaluated_is_an_error_which_forbids() {
     let cedar = Dir::with(&[("p.cedar", POLICIES)]).load(None, None).unwrap();
     for value in [json!({}), json!({ "euros": null }), json!({ "euros": "many" }), json!({ "euros": 1e300 })]
     {
-        let error = judge(&cedar, Point::Tool, value, &Labels::default()).await.unwrap_err();
+        let error = judge(&cedar, PolicyPoint::Tool, value, &Labels::default()).await.unwrap_err();
         assert_eq!(error.kind(), Kind::PolicyFailed);
     }
 }
@@ -212,7 +226,7 @@ async fn text_of_a_model_never_becomes_an_entity() {
     let policies = r#"permit(principal, action, resource) when { context.facts.to == Agent::"clerk" };"#;
     let cedar = Dir::with(&[("p.cedar", policies)]).load(None, None).unwrap();
     let forged = json!({ "to": { "__entity": { "type": "Agent", "id": "clerk" } } });
-    let found = judge(&cedar, Point::Tool, forged, &Labels::default()).await.unwrap();
+    let found = judge(&cedar, PolicyPoint::Tool, forged, &Labels::default()).await.unwrap();
     assert_eq!(found.decision.name(), "deny");
 }
 
@@ -252,9 +266,10 @@ fn another_text_is_another_version() {
 fn decides(policies: &str, entities: Option<&str>) -> String {
     let files = Dir::with(&[("p.cedar", policies), ("e.json", entities.unwrap_or("[]"))]);
     let cedar = files.load(entities.map(|_| "e.json"), None).unwrap();
-    assert!(cedar.decides_at(Point::Tool, "clerk"), "a yes stands for a tool that wants an approval");
-    let decides = Point::ALL.into_iter().filter(|at| *at != Point::Tool && cedar.decides_at(*at, "clerk"));
-    decides.map(Point::name).collect::<Vec<_>>().join(" ")
+    assert!(cedar.decides_at(PolicyPoint::Tool, "clerk"), "a yes stands for a tool that wants an approval");
+    let decides =
+        PolicyPoint::ALL.into_iter().filter(|at| *at != PolicyPoint::Tool && cedar.decides_at(*at, "clerk"));
+    decides.map(PolicyPoint::name).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -302,11 +317,11 @@ fn policies_decide_at_every_point_where_they_can_say_more_than_yes() {
 #[tokio::test]
 async fn where_policies_do_not_decide_they_would_have_said_yes() {
     let cedar = Dir::with(&[("p.cedar", POLICIES)]).load(None, None).unwrap();
-    for at in Point::ALL.into_iter().filter(|at| !cedar.decides_at(*at, "clerk")) {
-        for labels in [Labels::default(), Labels::from_iter([Source::Attachment])] {
+    for at in PolicyPoint::ALL.into_iter().filter(|at| !cedar.decides_at(*at, "clerk")) {
+        for labels in [Labels::default(), Labels::from_iter([UntrustedSource::Attachment])] {
             for value in [json!({}), json!({ "euros": "many" }), json!(null)] {
                 let found = judge(&cedar, at, value, &labels).await.unwrap();
-                assert_eq!(found.decision, Decision::Allow, "{at}");
+                assert_eq!(found.decision, PolicyDecision::Allow, "{at}");
             }
         }
     }
@@ -317,5 +332,5 @@ fn with_a_schema_policies_decide_everywhere() {
     let schema = "entity Agent;\nentity Tool;\naction tool appliesTo { principal: Agent, resource: Tool };";
     let files = Dir::with(&[("p.cedar", "permit(principal, action, resource);"), ("s.cedarschema", schema)]);
     let cedar = files.load(None, Some("s.cedarschema")).unwrap();
-    assert!(Point::ALL.into_iter().all(|at| cedar.decides_at(at, "clerk")));
+    assert!(PolicyPoint::ALL.into_iter().all(|at| cedar.decides_at(at, "clerk")));
 }

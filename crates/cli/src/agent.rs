@@ -1,41 +1,41 @@
 //! Chooses and builds the agents of a command: model, prompt and tools.
 //!
-//! [`file`] builds one agent from its combined layers. [`layers`] turns tables into layers, and [`staff`]
+//! [`definition`] builds one agent from its combined layers. [`layers`] turns tables into layers, and [`sources`]
 //! finds agents by name. How a turn is driven is the business of `outlast-runtime`.
 mod budget;
-pub(crate) mod file;
+pub(crate) mod definition;
 mod hooks;
-mod kept;
 pub(crate) mod layers;
 pub(crate) mod program;
 pub(crate) mod rates;
 mod rules;
 pub(crate) mod skills;
-pub(crate) mod staff;
+pub(crate) mod sources;
+mod stored_agents;
 
 use crate::cedar;
-use crate::data::Data;
-use crate::host::{Answering, Host};
-use crate::providers::{self, Configuration};
+use crate::config_file::{self, ConfigFile};
+use crate::global_args::GlobalArgs;
 use crate::terminal;
+use crate::turn_driver::{ServerAgent, TurnDriver};
 use clap::Args;
-use file::AgentFile;
-use kept::Kept;
-use outlast::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use definition::AgentDefinition;
+use outlast::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast::providers::{Rehearsal, Script};
+use outlast::runtime::agent_factory::FailedAgent;
 use outlast::runtime::system::{SystemClock, TokioTasks};
-use outlast::runtime::tailor::LeftOut;
-use outlast::task::Spawner;
+use outlast::spawner::Spawner;
 use outlast::tools::FileRoot;
 use outlast::vocab::Hash;
 use outlast::vocab::message::{ModelName, shown};
-use outlast::vocab::package::Pinned;
+use outlast::vocab::package::PinnedPackage;
 use outlast::{Builder, Error, Kind, Outlast};
-use staff::{Member, Staff};
+use sources::{AgentSources, LayeredAgent};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use stored_agents::StoredAgentFactory;
 
 /// The name of the agent that answers if no agent is named.
 const UNNAMED: &str = "assistant";
@@ -48,18 +48,18 @@ const REHEARSED: [&str; 2] = [RULES, "rehearsal/obedient"];
 
 /// The agent of a command that drives turns.
 #[derive(Args, Clone)]
-pub(crate) struct Agent {
+pub(crate) struct AgentArgs {
     /// Agent to use: a name in the configuration or the database, or a TOML file; default: an assistant with the
     /// built-in tools
     #[arg(id = "agent", long, value_name = "NAME|FILE", conflicts_with = "files")]
     who: Option<String>,
     #[command(flatten)]
-    pub(crate) play: Play,
+    pub(crate) options: AgentOptions,
 }
 
 /// Other settings of the agent.
 #[derive(Args, Clone)]
-pub(crate) struct Play {
+pub(crate) struct AgentOptions {
     /// TOML file with an overlay for the agent, with the fields of an agent
     #[arg(long, value_name = "FILE", requires = "agent")]
     overlay: Option<PathBuf>,
@@ -76,56 +76,56 @@ pub(crate) struct Play {
     #[arg(long, value_name = "DIR", default_value = ".")]
     files: PathBuf,
     #[command(flatten)]
-    pub(crate) configuration: Configuration,
+    pub(crate) configuration: ConfigFile,
 }
 
-impl Agent {
+impl AgentArgs {
     /// Creates a selection for a command that has its own flag for the agent's name.
-    pub(crate) fn named(who: Option<String>, play: Play) -> Self {
-        Self { who, play }
+    pub(crate) fn named(who: Option<String>, options: AgentOptions) -> Self {
+        Self { who, options }
     }
 
     /// Returns what drives turns: the server, if one is named, or a worker in this process with this agent.
-    pub(crate) async fn host(&self, data: &Data) -> Result<Host, Error> {
+    pub(crate) async fn host(&self, data: &GlobalArgs) -> Result<TurnDriver, Error> {
         match data.client()? {
-            Some(client) => Ok(Host::Server(client, Box::new(self.answering_there()?))),
-            None => self.start(data).await.map(Host::Here),
+            Some(client) => Ok(TurnDriver::Server(client, Box::new(self.server_agent()?))),
+            None => self.start(data).await.map(TurnDriver::Local),
         }
     }
 
     /// Returns the agent's name on the server, and the overlay to send with each input.
-    fn answering_there(&self) -> Result<Answering, Error> {
-        let play = Play { overlay: None, provider_wait: None, ..self.play.clone() };
-        let agent = Self { who: self.who.clone(), play }.named_there()?;
-        let mut overlay = self.play.overlay.as_deref().map(staff::overlay).transpose()?;
-        if self.play.provider_wait.is_some() {
-            overlay.get_or_insert_default().provider_wait_s = self.play.provider_wait;
+    fn server_agent(&self) -> Result<ServerAgent, Error> {
+        let play = AgentOptions { overlay: None, provider_wait: None, ..self.options.clone() };
+        let agent = Self { who: self.who.clone(), options: play }.server_agent_name()?;
+        let mut overlay = self.options.overlay.as_deref().map(sources::overlay).transpose()?;
+        if self.options.provider_wait.is_some() {
+            overlay.get_or_insert_default().provider_wait_s = self.options.provider_wait;
         }
-        Ok(Answering { agent, overlay })
+        Ok(ServerAgent { agent, overlay })
     }
 
     /// Returns the agent's name on the server.
     ///
     /// Fails if another flag changes the agent, because the server is configured where it starts.
-    pub(crate) fn named_there(&self) -> Result<Option<String>, Error> {
-        match self.asked_there()? {
+    pub(crate) fn server_agent_name(&self) -> Result<Option<String>, Error> {
+        match self.server_agent_and_model()? {
             (_, Some(_)) => Err(shapes_here("--model")),
             (who, None) => Ok(who),
         }
     }
 
-    /// Like [`Self::named_there`], for requests in which the caller may also choose a model.
-    pub(crate) fn asked_there(&self) -> Result<(Option<String>, Option<ModelName>), Error> {
+    /// Like [`Self::server_agent_name`], for requests in which the caller may also choose a model.
+    pub(crate) fn server_agent_and_model(&self) -> Result<(Option<String>, Option<ModelName>), Error> {
         let flags = [
             ("--agent FILE", self.who.as_deref().is_some_and(is_file)),
-            ("--overlay", self.play.overlay.is_some()),
-            ("--provider-wait", self.play.provider_wait.is_some()),
-            ("--script", self.play.script.is_some()),
-            ("--files", self.play.files != Path::new(".")),
+            ("--overlay", self.options.overlay.is_some()),
+            ("--provider-wait", self.options.provider_wait.is_some()),
+            ("--script", self.options.script.is_some()),
+            ("--files", self.options.files != Path::new(".")),
         ];
         match flags.into_iter().find(|(_, said)| *said) {
             Some((flag, _)) => Err(shapes_here(flag)),
-            None => Ok((self.who.clone(), self.play.model.clone())),
+            None => Ok((self.who.clone(), self.options.model.clone())),
         }
     }
 
@@ -133,7 +133,7 @@ impl Agent {
     ///
     /// Agents from the database are reloaded when they change there. Errors in files are reported before the
     /// database is touched.
-    pub(crate) async fn start(&self, data: &Data) -> Result<Outlast, Error> {
+    pub(crate) async fn start(&self, data: &GlobalArgs) -> Result<Outlast, Error> {
         self.start_on(TokioTasks, data).await
     }
 
@@ -141,27 +141,28 @@ impl Agent {
     pub(crate) async fn start_on(
         &self,
         tasks: impl Spawner + 'static,
-        data: &Data,
+        data: &GlobalArgs,
     ) -> Result<Outlast, Error> {
-        let written = Staff::read(&self.play.configuration)?;
-        let builder = data.configured(&self.play.configuration)?.tasks(tasks);
+        let written = AgentSources::read(&self.options.configuration)?;
+        let builder = data.configured(&self.options.configuration)?.tasks(tasks);
         let (first, is_written) = match self.who.as_deref().map(|who| self.member(&written, who)) {
             Some(Ok(member)) => (Some(member), true),
             None => (None, true),
             // Its parent may be stored in the database.
-            Some(Err(_)) => (self.found(&written.clone().and_stored(data).await?)?, false),
+            Some(Err(_)) => (self.found(&written.clone().with_stored(data).await?)?, false),
         };
         let first = first.map(|member| member.agent);
         let builder = self.first(builder, first.as_ref())?;
-        let name = first.as_ref().map(AgentFile::name);
-        let Others { builder, mut made, .. } = others(builder, &written, name, &self.play.configuration)?;
+        let name = first.as_ref().map(AgentDefinition::name);
+        let OtherAgents { builder, mut made, .. } =
+            others(builder, &written, name, &self.options.configuration)?;
         if is_written {
             made.insert(name.unwrap_or(UNNAMED).to_owned());
         }
         let planned = name.filter(|_| !is_written).map(ToOwned::to_owned);
-        let kept = Kept::new(self.clone(), written, made, planned, data.path.clone())?;
-        let outlast = builder.tailor(kept).start().await?;
-        for LeftOut { name, failure, .. } in outlast.runtime().left_out() {
+        let kept = StoredAgentFactory::new(self.clone(), written, made, planned, data.path.clone())?;
+        let outlast = builder.agent_factory(kept).start().await?;
+        for FailedAgent { name, failure, .. } in outlast.runtime().left_out() {
             terminal::note(&format!("· the agent `{name}` is left out: {failure}"));
         }
         Ok(outlast)
@@ -169,45 +170,53 @@ impl Agent {
 
     /// Returns a copy with another agent of the configuration, or with another model. A script plays only
     /// with its own model.
-    pub(crate) fn otherwise(self, who: Option<String>, model: Option<ModelName>) -> Result<Self, Error> {
+    pub(crate) fn with_agent_and_model(
+        self,
+        who: Option<String>,
+        model: Option<ModelName>,
+    ) -> Result<Self, Error> {
         if let Some(file) = who.as_deref().filter(|who| is_file(who)) {
             let detail = format!("expected the name of an agent, got `{}`", shown(file));
             return Err(Error::new(Kind::InputInvalid, detail));
         }
-        let Self { who: first, play } = self;
+        let Self { who: first, options: play } = self;
         // The flags for model, script and overlay apply only to the first agent.
-        let play =
-            if who.is_none() { play } else { Play { model: None, script: None, overlay: None, ..play } };
+        let play = if who.is_none() {
+            play
+        } else {
+            AgentOptions { model: None, script: None, overlay: None, ..play }
+        };
         let script = play.script.filter(|_| model.is_none());
-        Ok(Self { who: who.or(first), play: Play { model: model.or(play.model), script, ..play } })
+        Ok(Self { who: who.or(first), options: AgentOptions { model: model.or(play.model), script, ..play } })
     }
 
     /// Returns the agents of the configuration and of the database.
-    pub(crate) async fn staff(&self, data: &Data) -> Result<Staff, Error> {
-        Staff::read(&self.play.configuration)?.and_stored(data).await
+    pub(crate) async fn sources(&self, data: &GlobalArgs) -> Result<AgentSources, Error> {
+        AgentSources::read(&self.options.configuration)?.with_stored(data).await
     }
 
     /// Returns the package that turns of this agent are pinned to, or `None` if no flag selects an agent.
-    pub(crate) async fn pinned(&self, data: &Data) -> Result<Option<Pinned>, Error> {
-        if self.who.is_none() && self.play.model.is_none() && self.play.script.is_none() {
+    pub(crate) async fn pinned(&self, data: &GlobalArgs) -> Result<Option<PinnedPackage>, Error> {
+        if self.who.is_none() && self.options.model.is_none() && self.options.script.is_none() {
             return Ok(None);
         }
-        let staff = Staff::read(&self.play.configuration)?.and_stored(data).await?;
+        let staff = AgentSources::read(&self.options.configuration)?.with_stored(data).await?;
         self.build(Outlast::ephemeral(), &staff)?.pinned().map(Some)
     }
 
     /// Builds this agent for a runtime in memory, with the Cedar policies of the configuration.
-    pub(crate) fn beside(&self, staff: &Staff) -> Result<Builder, Error> {
-        let document = self.play.configuration.document()?;
-        self.build(cedar::under(Outlast::ephemeral(), document.as_ref())?, staff)
+    pub(crate) fn in_memory_builder(&self, staff: &AgentSources) -> Result<Builder, Error> {
+        let document = self.options.configuration.document()?;
+        self.build(cedar::add_policies(Outlast::ephemeral(), document.as_ref())?, staff)
     }
 
     /// Adds this agent and all other agents to a builder.
-    pub(crate) fn build(&self, builder: Builder, staff: &Staff) -> Result<Builder, Error> {
+    pub(crate) fn build(&self, builder: Builder, staff: &AgentSources) -> Result<Builder, Error> {
         let file = self.found(staff)?.map(|member| member.agent);
         let builder = self.first(builder, file.as_ref())?;
-        let first = file.as_ref().map(AgentFile::name);
-        let Others { builder, left_out, .. } = others(builder, staff, first, &self.play.configuration)?;
+        let first = file.as_ref().map(AgentDefinition::name);
+        let OtherAgents { builder, left_out, .. } =
+            others(builder, staff, first, &self.options.configuration)?;
         for (name, error) in left_out {
             terminal::note(&format!("· the agent `{name}` is left out: {error}"));
         }
@@ -215,53 +224,53 @@ impl Agent {
     }
 
     /// Adds the first agent and the model providers.
-    fn first(&self, builder: Builder, file: Option<&AgentFile>) -> Result<Builder, Error> {
-        let builder = self.shaped(builder, file)?;
-        let builder = match &self.play.script {
-            Some(path) => builder.provider(playing(path, self.model(file)?)?),
+    fn first(&self, builder: Builder, file: Option<&AgentDefinition>) -> Result<Builder, Error> {
+        let builder = self.add_agent(builder, file)?;
+        let builder = match &self.options.script {
+            Some(path) => builder.provider(scripted_model(path, self.model(file)?)?),
             None => builder,
         };
-        Ok(rehearsed(builder)?.provider(self.play.configuration.providers()?))
+        Ok(with_rehearsal_models(builder)?.provider(self.options.configuration.providers()?))
     }
 
     /// Adds the first agent without providers.
-    fn shaped(&self, builder: Builder, file: Option<&AgentFile>) -> Result<Builder, Error> {
+    fn add_agent(&self, builder: Builder, file: Option<&AgentDefinition>) -> Result<Builder, Error> {
         let model = self.model(file)?;
         let builder = builder.model(model.as_str());
         let dir = here()?;
         if let Some(file) = file {
-            let builder = self.patient(file.build(builder, &dir)?);
+            let builder = self.with_provider_wait(file.build(builder, &dir)?);
             // A model from the command line has no fallbacks.
             return Ok(if file.model() == Some(&model) { file.with_fallbacks(builder) } else { builder });
         }
         // The user did not choose this directory for tools, so files like `.env` stay hidden.
         let root =
-            FileRoot::open(&self.play.files)?.keeping_out([dir.join(providers::FILE)]).hiding_dot_files();
-        Ok(self.patient(builder.builtin_tools().files(root)))
+            FileRoot::open(&self.options.files)?.deny_paths([dir.join(config_file::FILE)]).hiding_dot_files();
+        Ok(self.with_provider_wait(builder.builtin_tools().files(root)))
     }
 
     /// Applies `--provider-wait`.
-    fn patient(&self, builder: Builder) -> Builder {
-        match self.play.provider_wait {
+    fn with_provider_wait(&self, builder: Builder) -> Builder {
+        match self.options.provider_wait {
             Some(seconds) => builder.provider_wait(Duration::from_secs(seconds.into())),
             None => builder,
         }
     }
 
     /// Returns the model that answers.
-    fn model(&self, file: Option<&AgentFile>) -> Result<ModelName, Error> {
-        let played = self.play.script.as_deref().map(name_of).transpose()?;
+    fn model(&self, file: Option<&AgentDefinition>) -> Result<ModelName, Error> {
+        let played = self.options.script.as_deref().map(name_of).transpose()?;
         let of_file = || file.and_then(|file| file.model()).cloned();
-        self.play.model.clone().or(played).or_else(of_file).map_or_else(|| RULES.parse(), Ok)
+        self.options.model.clone().or(played).or_else(of_file).map_or_else(|| RULES.parse(), Ok)
     }
 
     /// Returns the named agent, or `None` if no agent is named.
-    fn found(&self, staff: &Staff) -> Result<Option<Member>, Error> {
+    fn found(&self, staff: &AgentSources) -> Result<Option<LayeredAgent>, Error> {
         self.who.as_deref().map(|name| self.member(staff, name)).transpose()
     }
 
-    fn member(&self, staff: &Staff, name: &str) -> Result<Member, Error> {
-        let over = self.play.overlay.as_deref();
+    fn member(&self, staff: &AgentSources, name: &str) -> Result<LayeredAgent, Error> {
+        let over = self.options.overlay.as_deref();
         if is_file(name) { staff.in_file(Path::new(name), over) } else { staff.named(name, over) }
     }
 }
@@ -279,7 +288,7 @@ pub(crate) fn is_file(agent: &str) -> bool {
 }
 
 /// A builder with the other agents added.
-struct Others {
+struct OtherAgents {
     builder: Builder,
     made: BTreeSet<String>,
     /// Agents that cannot be built. Their turns wait for a worker that has them.
@@ -290,20 +299,20 @@ struct Others {
 /// affect the others.
 fn others(
     builder: Builder,
-    staff: &Staff,
+    staff: &AgentSources,
     first: Option<&str>,
-    configuration: &Configuration,
-) -> Result<Others, Error> {
+    configuration: &ConfigFile,
+) -> Result<OtherAgents, Error> {
     let dir = here()?;
-    let mut others = Others { builder, made: BTreeSet::new(), left_out: Vec::new() };
+    let mut others = OtherAgents { builder, made: BTreeSet::new(), left_out: Vec::new() };
     for name in staff.names().filter(|name| Some(*name) != first) {
-        let made = staff.named(name, None).and_then(|Member { agent, .. }| {
-            fitted(&agent, configuration)?;
+        let made = staff.named(name, None).and_then(|LayeredAgent { agent, .. }| {
+            validated_package(&agent, configuration)?;
             other(&agent, &dir)
         });
         match made {
             Ok(agent) => {
-                others.builder = others.builder.also(agent);
+                others.builder = others.builder.add_agent(agent);
                 others.made.insert(name.to_owned());
             }
             Err(error) => others.left_out.push((name.to_owned(), error)),
@@ -313,24 +322,28 @@ fn others(
 }
 
 /// Builds an agent other than the first one.
-fn other(agent: &AgentFile, dir: &Path) -> Result<Builder, Error> {
+fn other(agent: &AgentDefinition, dir: &Path) -> Result<Builder, Error> {
     let model = agent.model().map_or(RULES, ModelName::as_str);
     agent.build(Outlast::agent(agent.name()).model(model), dir).map(|builder| agent.with_fallbacks(builder))
 }
 
 /// Returns the package that turns of the agent are pinned to. Fails if a worker here could not start with the
 /// agent.
-pub(crate) fn fitted(agent: &AgentFile, configuration: &Configuration) -> Result<Pinned, Error> {
+pub(crate) fn validated_package(
+    agent: &AgentDefinition,
+    configuration: &ConfigFile,
+) -> Result<PinnedPackage, Error> {
     let model = agent.model().map_or(RULES, ModelName::as_str);
-    let builder = rehearsed(Outlast::ephemeral().model(model))?.provider(configuration.providers()?);
-    agent.with_fallbacks(agent.build(builder, &here()?)?).fitted()
+    let builder =
+        with_rehearsal_models(Outlast::ephemeral().model(model))?.provider(configuration.providers()?);
+    agent.with_fallbacks(agent.build(builder, &here()?)?).validate()
 }
 
 /// Creates the model that plays a script.
-fn playing(path: &Path, model: ModelName) -> Result<Only, Error> {
+fn scripted_model(path: &Path, model: ModelName) -> Result<SingleModelProvider, Error> {
     let rehearsal = Rehearsal::scripted(Script::read(path)?, Arc::new(SystemClock));
     if rehearsal.info(&model).is_some() {
-        return Ok(Only { model, rehearsal });
+        return Ok(SingleModelProvider { model, rehearsal });
     }
     let detail = format!(
         "expected a model like `rehearsal/NAME` to play {}, got `{model}`; leave `--script` or `--model` away",
@@ -340,10 +353,10 @@ fn playing(path: &Path, model: ModelName) -> Result<Only, Error> {
 }
 
 /// Adds the models that need no provider.
-fn rehearsed(builder: Builder) -> Result<Builder, Error> {
+fn with_rehearsal_models(builder: Builder) -> Result<Builder, Error> {
     REHEARSED.iter().try_fold(builder, |builder, model| {
         let rehearsal = Rehearsal::agent(Arc::new(SystemClock));
-        Ok(builder.provider(Only { model: model.parse()?, rehearsal }))
+        Ok(builder.provider(SingleModelProvider { model: model.parse()?, rehearsal }))
     })
 }
 
@@ -368,13 +381,13 @@ fn name_of(script: &Path) -> Result<ModelName, Error> {
 /// A rehearsal model with exactly one name.
 ///
 /// A worker also claims turns of other sessions, which use other models. This script must not answer them.
-struct Only {
+struct SingleModelProvider {
     model: ModelName,
     rehearsal: Rehearsal,
 }
 
-impl ModelProvider for Only {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+impl ModelProvider for SingleModelProvider {
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         (*model == self.model).then(|| self.rehearsal.info(model)).flatten()
     }
 

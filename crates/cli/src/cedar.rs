@@ -20,21 +20,21 @@ pub(crate) struct CedarTable {
 }
 
 /// Adds the Cedar policies of the configuration to a builder, if there are any.
-pub(crate) fn under(builder: Builder, document: Option<&Document>) -> Result<Builder, Error> {
+pub(crate) fn add_policies(builder: Builder, document: Option<&Document>) -> Result<Builder, Error> {
     let Some(document) = document else { return Ok(builder) };
     let table: Option<CedarTable> = document.value(&["cedar"])?;
     match table {
-        Some(table) => engaged(builder, document, table),
+        Some(table) => load_policies(builder, document, table),
         None => Ok(builder),
     }
 }
 
 #[cfg(feature = "cedar")]
-fn engaged(builder: Builder, document: &Document, table: CedarTable) -> Result<Builder, Error> {
+fn load_policies(builder: Builder, document: &Document, table: CedarTable) -> Result<Builder, Error> {
     let home = document.home()?;
     let CedarTable { policies, entities, schema } = table;
     let placed = |path: Option<PathBuf>| path.map(|path| home.join(path));
-    let files = outlast::cedar::Files {
+    let files = outlast::cedar::PolicyFiles {
         policies: home.join(policies),
         entities: placed(entities),
         schema: placed(schema),
@@ -43,7 +43,7 @@ fn engaged(builder: Builder, document: &Document, table: CedarTable) -> Result<B
 }
 
 #[cfg(not(feature = "cedar"))]
-fn engaged(_: Builder, document: &Document, table: CedarTable) -> Result<Builder, Error> {
+fn load_policies(_: Builder, document: &Document, table: CedarTable) -> Result<Builder, Error> {
     let CedarTable { policies, entities, schema } = table;
     let files = [Some(policies), entities, schema].into_iter().flatten();
     let files: Vec<String> = files.map(|path| path.display().to_string()).collect();

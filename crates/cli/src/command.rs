@@ -39,9 +39,9 @@ mod watch;
 mod why;
 mod work;
 
-use crate::data::Data;
+use crate::global_args::GlobalArgs;
 use clap::Subcommand;
-use outlast::runtime::system::OwnThreads;
+use outlast::runtime::system::WorkerThreads;
 use outlast::{Error, Kind};
 use rustix::process::Signal;
 use std::future::Future;
@@ -52,87 +52,87 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Run a demo: the process of a turn is killed repeatedly, and nothing happens twice
-    Demo(demo::Demo),
+    Demo(demo::DemoArgs),
     /// Send one input and stream the answer
-    Run(run::Run),
+    Run(run::RunArgs),
     /// Chat with an agent in the terminal
-    Chat(chat::Chat),
+    Chat(chat::ChatArgs),
     /// List, show, compare, validate and delete agents; import AGENTS.md and Agent Skills
-    Agents(agents::Agents),
+    Agents(agents::AgentsArgs),
     /// Check a configuration, or print its schema
-    Config(config::Config),
+    Config(config::ConfigArgs),
     /// List, show, fork, rewind, delete, export or import sessions
-    Sessions(sessions::Sessions),
+    Sessions(sessions::SessionsArgs),
     /// Search messages by words
-    Search(search::Search),
+    Search(search::SearchArgs),
     /// Print the events of a session
-    Events(events::Told),
+    Events(events::EventsArgs),
     /// Show the context that a model would receive for a session, and the tokens of each part
-    Context(context::Context),
+    Context(context::ContextArgs),
     /// List the attachments of a session, or save one
-    Attachments(attachments::Attachments),
+    Attachments(attachments::AttachmentsArgs),
     /// Complete a call or an event that a turn waits for
-    Resolve(resolve::Resolve),
+    Resolve(resolve::ResolveArgs),
     /// Cancel a turn
-    Cancel(cancel::Cancel),
-    Approvals(approvals::Approvals),
-    Budgets(budgets::Budgets),
-    Rates(rates::Rates),
-    Cost(cost::Cost),
+    Cancel(cancel::CancelArgs),
+    Approvals(approvals::ApprovalsArgs),
+    Budgets(budgets::BudgetsArgs),
+    Rates(rates::RatesArgs),
+    Cost(cost::CostArgs),
     /// Retry a turn that is stuck, waits for a model provider, or has ended without an answer
     ///
     /// A turn that is stuck or waits for its provider continues at once. A turn that failed, was cancelled, was
     /// sealed or ran out of budget is retried as a new turn with the same input and agent.
-    Retry(retry::Retry),
+    Retry(retry::RetryArgs),
     /// Run unfinished turns
-    Work(work::Work),
+    Work(work::WorkArgs),
     /// Serve the HTTP API, and run unfinished turns
-    Serve(serve::Serve),
+    Serve(serve::ServeArgs),
     /// Explain why a session or a turn does not continue: what it waits for, since when, and how to resolve it
-    Why(why::Why),
+    Why(why::WhyArgs),
     /// Show running sessions live
-    Watch(watch::Watch),
+    Watch(watch::WatchArgs),
     /// List calls with an unknown outcome, and settle them
-    Unknown(unknown::Unknown),
+    Unknown(unknown::UnknownArgs),
     /// List sinks with their pending and dead deliveries, test a sink, and retry deliveries
-    Sinks(sinks::Sinks),
+    Sinks(sinks::SinksArgs),
     /// List organisations, or create one
-    Orgs(orgs::Orgs),
+    Orgs(orgs::OrgsArgs),
     /// List, create, check and revoke the API keys of an organisation
-    Keys(keys::Keys),
+    Keys(keys::KeysArgs),
     /// Print the audit log: who cancelled turns, decided approvals, settled calls, deleted, or created keys
-    Audit(audit::Audit),
+    Audit(audit::AuditArgs),
     /// Recompute and check the hash chains of sessions
-    Verify(verify::Verify),
+    Verify(verify::VerifyArgs),
     /// Replay recorded sessions offline, as a regression test
-    Replay(replay::Replay),
+    Replay(replay::ReplayArgs),
     /// Run recorded sessions again with another model, prompt or tool set, and compare
-    Rerun(rerun::Rerun),
+    Rerun(rerun::RerunArgs),
     /// Test an agent with a script, optionally with a crash at every effect, and check the results
-    Test(test::Test),
+    Test(test::TestArgs),
     /// Add, list, test and accept the MCP servers of an agent; read their resources and prompts; serve agents over MCP
-    Mcp(mcp::Mcp),
+    Mcp(mcp::McpArgs),
     /// List the model providers, and whether each answers
-    Models(models::Models),
+    Models(models::ModelsArgs),
     /// List the tools of an agent, show one, or preview a call
-    Tools(tools::Tools),
+    Tools(tools::ToolsArgs),
     /// Explain an error code
-    Explain(explain::Explain),
+    Explain(explain::ExplainArgs),
     /// Check the database, the disk and the workers, and report problems
-    Doctor(doctor::Doctor),
+    Doctor(doctor::DoctorArgs),
     /// Print a completion script for a shell
-    Completions(completions::Completions),
+    Completions(completions::CompletionsArgs),
     /// Print the manual page, or write one for every command
-    Man(man::Man),
+    Man(man::ManArgs),
     /// Run the worker process of a torture test
     #[cfg(unix)]
     #[command(hide = true)]
-    TortureWorker(torture::TortureWorker),
+    TortureWorker(torture::TortureWorkerArgs),
 }
 
 impl Command {
     /// Runs the command and returns its exit code.
-    pub(crate) fn run(self, data: &Data) -> Result<ExitCode, Error> {
+    pub(crate) fn run(self, data: &GlobalArgs) -> Result<ExitCode, Error> {
         match self {
             Self::Demo(demo) => demo.run(),
             Self::Run(run) => done(run.run(data)),
@@ -185,7 +185,7 @@ fn done(work: impl Future<Output = Result<(), Error>>) -> Result<ExitCode, Error
 /// Like [`done`], for a command that drives turns on separate threads.
 fn done_beside_turns(work: impl Future<Output = Result<(), Error>>) -> Result<ExitCode, Error> {
     let mut threads = tokio::runtime::Builder::new_multi_thread();
-    threads.worker_threads(OwnThreads::beside());
+    threads.worker_threads(WorkerThreads::beside());
     start(&mut threads)?.block_on(work).map(|()| ExitCode::SUCCESS)
 }
 

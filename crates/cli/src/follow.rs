@@ -1,15 +1,15 @@
 //! Follows a turn until it ends or waits for a person. Ctrl-C cancels the turn, and a second Ctrl-C exits the
 //! program.
-use crate::host::{Followed, Host};
-use crate::prose::Prose;
+use crate::conversation_printer::ConversationPrinter;
+use crate::formatting;
 use crate::question;
 use crate::terminal;
-use crate::words;
+use crate::turn_driver::{FollowedTurn, TurnDriver};
 use outlast::clock::Clock;
 use outlast::runtime::system::SystemClock;
 use outlast::store::SessionState;
-use outlast::vocab::At;
-use outlast::vocab::event::{Event, Live, LiveKind};
+use outlast::vocab::ErrorPlace;
+use outlast::vocab::event::{Event, LiveEvent, LiveEventKind};
 use outlast::vocab::record::Fact;
 use outlast::vocab::wait::{Wait, WaitKind};
 use outlast::{Error, Kind, SessionId, TurnId};
@@ -22,14 +22,14 @@ const INTERRUPTED: i32 = 130;
 const SOON: Duration = Duration::from_secs(2);
 
 /// The format of the output.
-pub(crate) enum View {
+pub(crate) enum TurnOutput {
     /// One line of JSON per event.
     Frames,
     /// A conversation.
-    Prose(Prose),
+    Prose(ConversationPrinter),
 }
 
-impl View {
+impl TurnOutput {
     /// Ends the current line, so that a note starts on a new one.
     fn end_line(&self) {
         if let Self::Prose(prose) = self {
@@ -57,7 +57,7 @@ impl View {
 
 /// What to do when the turn waits for a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AtWait {
+pub(crate) enum WaitBehavior {
     /// Print the wait and return. The turn stays parked.
     Leave,
     /// Print the wait and continue to follow.
@@ -66,18 +66,18 @@ pub(crate) enum AtWait {
 
 /// Follows the events of a turn. Returns an error if it ends without an answer, but not if it waits.
 pub(crate) async fn follow(
-    host: &Host,
-    followed: Followed,
-    view: &mut View,
-    at_wait: AtWait,
+    host: &TurnDriver,
+    followed: FollowedTurn,
+    view: &mut TurnOutput,
+    at_wait: WaitBehavior,
 ) -> Result<(), Error> {
-    let Followed { session, turn, mut events } = followed;
+    let FollowedTurn { session, turn, mut events } = followed;
     let mut stop = Box::pin(interrupt());
     let mut asked_to_stop = false;
     let mut stuck = None;
     if let Some(waiting) = waiting(host, (session, turn)).await?.filter(|waiting| !waiting.ours) {
-        terminal::note(&waiting.told);
-        if at_wait == AtWait::Leave {
+        terminal::note(&waiting.message);
+        if at_wait == WaitBehavior::Leave {
             return Ok(());
         }
     }
@@ -101,7 +101,7 @@ pub(crate) async fn follow(
         view.show((session, turn), &event);
         if let Some(full) = full(&event) {
             view.end_line();
-            if at_wait == AtWait::Leave {
+            if at_wait == WaitBehavior::Leave {
                 terminal::note("· the input is kept; `outlast work` goes on with it when there is room");
                 return Err(full);
             }
@@ -111,32 +111,32 @@ pub(crate) async fn follow(
         let ours = record.turn == Some(turn);
         match &record.fact {
             Fact::Ended { end } if ours => {
-                let at = At { session: Some(session), turn: Some(turn), ..At::default() };
+                let at = ErrorPlace { session: Some(session), turn: Some(turn), ..ErrorPlace::default() };
                 return end.clone().answer().map(drop).map_err(|error| error.at(at));
             }
             Fact::Stuck { failure } if ours => stuck = Some(failure.clone()),
             Fact::Parked { waits } if ours && is_long_sleep(waits) => {
                 if let Some(until) = waits.iter().filter_map(|wait| wait.deadline).min() {
                     view.end_line();
-                    terminal::note(&format!("· {turn} goes on by itself at {}", words::when(until)));
+                    terminal::note(&format!("· {turn} goes on by itself at {}", formatting::when(until)));
                 }
             }
             Fact::Parked { waits } if waits.iter().all(|wait| wait.kind == WaitKind::Provider) => {
                 view.end_line();
                 for wait in waits {
-                    terminal::note(&format!("· {turn} {}", words::wait(turn, "", wait)));
+                    terminal::note(&format!("· {turn} {}", formatting::wait(turn, "", wait)));
                 }
             }
             Fact::Parked { waits } => {
                 let waiting = waiting(host, (session, turn)).await?;
                 // An old wait was resolved in the meantime.
                 let Some(waiting) = waiting.filter(|waiting| waiting.waits == *waits) else { continue };
-                terminal::note(&waiting.told);
+                terminal::note(&waiting.message);
                 if let Some(failure) = stuck.take().filter(|_| ours) {
-                    let at = At { turn: Some(turn), ..At::default() };
+                    let at = ErrorPlace { turn: Some(turn), ..ErrorPlace::default() };
                     return Err(Error::from(failure).at(at));
                 }
-                if at_wait == AtWait::Leave {
+                if at_wait == WaitBehavior::Leave {
                     return Ok(());
                 }
             }
@@ -155,8 +155,10 @@ fn is_long_sleep(waits: &[Wait]) -> bool {
 /// an earlier one.
 fn full(event: &Event) -> Option<Error> {
     match event {
-        Event::Live(Live { turn, what: LiveKind::Held { failure } }) if failure.code == Kind::StoreFull => {
-            let at = At { turn: Some(*turn), ..At::default() };
+        Event::Live(LiveEvent { turn, what: LiveEventKind::Held { failure } })
+            if failure.code == Kind::StoreFull =>
+        {
+            let at = ErrorPlace { turn: Some(*turn), ..ErrorPlace::default() };
             Some(Error::from(failure.clone()).at(at))
         }
         _ => None,
@@ -164,18 +166,21 @@ fn full(event: &Event) -> Option<Error> {
 }
 
 /// The current waits of a session.
-struct Waiting {
+struct SessionWaits {
     waits: Vec<Wait>,
     /// Whether they belong to the followed turn.
     ours: bool,
     /// The message for the user.
-    told: String,
+    message: String,
 }
 
 /// Returns the waits of a session that a person has to resolve. Sleeps are ignored, because they end on their
 /// own.
-async fn waiting(host: &Host, (session, turn): (SessionId, TurnId)) -> Result<Option<Waiting>, Error> {
-    let desk = host.desk();
+async fn waiting(
+    host: &TurnDriver,
+    (session, turn): (SessionId, TurnId),
+) -> Result<Option<SessionWaits>, Error> {
+    let desk = host.backend();
     let session = desk.session(session).await?;
     let (SessionState::Parked, Some(active)) = (session.state, session.active) else { return Ok(None) };
     if session.waits.iter().all(|wait| wait.kind.ends_by_itself()) {
@@ -187,7 +192,7 @@ async fn waiting(host: &Host, (session, turn): (SessionId, TurnId)) -> Result<Op
     if !ours {
         told = format!("{told}\n· the input is kept; {turn} comes after it");
     }
-    Ok(Some(Waiting { waits: session.waits, ours, told }))
+    Ok(Some(SessionWaits { waits: session.waits, ours, message: told }))
 }
 
 /// Waits for Ctrl-C.

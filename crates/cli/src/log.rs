@@ -11,10 +11,10 @@ const OURS: &str = "outlast";
 
 /// The logging flags.
 #[derive(Args)]
-pub(crate) struct Log {
+pub(crate) struct LogArgs {
     /// Write logs to standard error, as text or as JSON lines; default: no logs
     #[arg(long = "log", global = true, env = "OUTLAST_LOG", value_name = "FORMAT", value_enum)]
-    format: Option<Format>,
+    format: Option<LogFormat>,
     /// Level of the messages to log
     #[arg(
         long = "log-level",
@@ -22,19 +22,19 @@ pub(crate) struct Log {
         env = "OUTLAST_LOG_LEVEL",
         value_name = "LEVEL",
         value_enum,
-        default_value_t = Level::Info
+        default_value_t = LogLevel::Info
     )]
-    level: Level,
+    level: LogLevel,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
+enum LogFormat {
     Text,
     Json,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Level {
+enum LogLevel {
     Error,
     Warn,
     Info,
@@ -42,22 +42,22 @@ enum Level {
     Trace,
 }
 
-impl Log {
+impl LogArgs {
     /// Installs the subscriber, if logging is enabled.
     pub(crate) fn start(&self) {
         let level = match self.level {
-            Level::Error => LevelFilter::ERROR,
-            Level::Warn => LevelFilter::WARN,
-            Level::Info => LevelFilter::INFO,
-            Level::Debug => LevelFilter::DEBUG,
-            Level::Trace => LevelFilter::TRACE,
+            LogLevel::Error => LevelFilter::ERROR,
+            LogLevel::Warn => LevelFilter::WARN,
+            LogLevel::Info => LevelFilter::INFO,
+            LogLevel::Debug => LevelFilter::DEBUG,
+            LogLevel::Trace => LevelFilter::TRACE,
         };
         let ours = Targets::new().with_target(OURS, level);
         let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
         match self.format {
             None => {}
-            Some(Format::Text) => registry().with(lines.with_filter(ours)).init(),
-            Some(Format::Json) => {
+            Some(LogFormat::Text) => registry().with(lines.with_filter(ours)).init(),
+            Some(LogFormat::Json) => {
                 let lines = lines.json().flatten_event(true).with_current_span(true).with_span_list(false);
                 registry().with(lines.with_filter(ours)).init();
             }

@@ -3,36 +3,36 @@
 //!
 //! Each command is a module below [`command`]. They share:
 //!
-//! - [`data`] and [`desk`]: access to a database file or a server
-//! - [`host`]: drives turns
+//! - [`global_args`] and [`backend`]: access to a database file or a server
+//! - [`turn_driver`]: drives turns
 //! - [`agent`]: chooses and builds agents
-//! - [`config`], [`providers`], [`cedar`], [`sinks`], [`telemetry`]: the tables of `outlast.toml`
+//! - [`config`], [`config_file`], [`cedar`], [`sinks`], [`telemetry`]: the tables of `outlast.toml`
 //! - [`follow`], [`question`]: follow a turn and answer its questions
-//! - [`archived`], [`private_file`]: exported sessions, and files that only their owner can read
-//! - [`terminal`], [`words`]: print to the terminal, and format values for it
+//! - [`archive_reader`], [`private_file`]: exported sessions, and files that only their owner can read
+//! - [`terminal`], [`formatting`]: print to the terminal, and format values for it
 //! - [`log`]: the log of the program itself
 mod agent;
-mod archived;
-mod attached;
+mod archive_reader;
+mod attachment_file;
+mod backend;
 mod cedar;
 mod command;
 mod config;
-mod data;
-mod desk;
-mod find;
+mod config_file;
+mod conversation_printer;
 mod follow;
-mod handover;
-mod host;
+mod formatting;
+mod global_args;
 mod input;
 mod log;
 mod private_file;
-mod prose;
-mod providers;
 mod question;
+mod session_selector;
 mod sinks;
+mod socket_handover;
 mod telemetry;
 mod terminal;
-mod words;
+mod turn_driver;
 
 use clap::Parser;
 use command::Command;
@@ -43,9 +43,9 @@ use std::process::ExitCode;
 #[command(name = "outlast", version, propagate_version = true)]
 struct Cli {
     #[command(flatten)]
-    data: data::Data,
+    data: global_args::GlobalArgs,
     #[command(flatten)]
-    log: log::Log,
+    log: log::LogArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         terminal::speak_json();
     }
     command.run(&data).unwrap_or_else(|error| {
-        terminal::complain(&error);
+        terminal::print_error(&error);
         ExitCode::FAILURE
     })
 }

@@ -2,55 +2,60 @@
 //!
 //! The question of an `ask_user` call is in its arguments. Any other tool that asks during a call records the
 //! question as a durable step, and waits for an event with the same name.
-use crate::desk::Desk;
-use crate::words;
+use crate::backend::CommandBackend;
+use crate::formatting;
 use outlast::store::SessionView;
-use outlast::tools::{ASK_USER, Question};
+use outlast::tools::{ASK_USER, UserQuestion};
 use outlast::vocab::ReplayKey;
 use outlast::vocab::effect::{BatchCall, Command, Outcome, StepOutcome};
-use outlast::vocab::record::{Asked, Fact, Performed, Record};
+use outlast::vocab::record::{EffectPerformed, EffectRequested, Fact, Record};
 use outlast::vocab::wait::{CompletionKey, Wait};
 use outlast::{Error, TurnId};
 use serde::Deserialize;
 use std::fmt::Write as _;
 
 /// A question without an answer.
-pub(crate) struct Open {
+pub(crate) struct OpenQuestion {
     pub(crate) key: CompletionKey,
-    pub(crate) question: Question,
+    pub(crate) question: UserQuestion,
 }
 
 /// Returns the first question that a session waits for.
-pub(crate) async fn open(desk: &Desk, session: &SessionView) -> Result<Option<Open>, Error> {
+pub(crate) async fn open(
+    desk: &CommandBackend,
+    session: &SessionView,
+) -> Result<Option<OpenQuestion>, Error> {
     let Some(turn) = session.active.filter(|_| !session.waits.is_empty()) else { return Ok(None) };
     let records = desk.turn_records(turn).await?;
     for wait in &session.waits {
-        if let Some(question) = asked(&records, &wait.key)
+        if let Some(question) = find_question(&records, &wait.key)
             && let Some(key) = desk.key_of(turn, &wait.key).await?
         {
-            return Ok(Some(Open { key, question }));
+            return Ok(Some(OpenQuestion { key, question }));
         }
     }
     Ok(None)
 }
 
 /// Describes the waits of a turn, and how to resolve each.
-pub(crate) async fn waits(desk: &Desk, turn: TurnId, waits: &[Wait]) -> Result<Vec<String>, Error> {
+pub(crate) async fn waits(desk: &CommandBackend, turn: TurnId, waits: &[Wait]) -> Result<Vec<String>, Error> {
     let records = desk.turn_records(turn).await?;
     let mut lines = Vec::new();
     for wait in waits {
         let key = desk.key_of(turn, &wait.key).await?;
         let shown = key.map_or_else(|| "KEY".to_owned(), |key| key.to_string());
-        lines.push(match asked(&records, &wait.key) {
-            Some(question) => format!("asks: {}\n  outlast resolve {shown} --text ANSWER", said(&question)),
-            None => words::wait(turn, &shown, wait),
+        lines.push(match find_question(&records, &wait.key) {
+            Some(question) => {
+                format!("asks: {}\n  outlast resolve {shown} --text ANSWER", question_text(&question))
+            }
+            None => formatting::wait(turn, &shown, wait),
         });
     }
     Ok(lines)
 }
 
 /// Formats a question and its options, one per line.
-fn said(question: &Question) -> String {
+fn question_text(question: &UserQuestion) -> String {
     let mut said = question.question.clone();
     for (index, option) in question.options.iter().enumerate() {
         let _ = write!(said, "\n  {}. {option}", index + 1);
@@ -59,23 +64,25 @@ fn said(question: &Question) -> String {
 }
 
 /// Returns the question of a wait.
-fn asked(records: &[Record], wait: &ReplayKey) -> Option<Question> {
+fn find_question(records: &[Record], wait: &ReplayKey) -> Option<UserQuestion> {
     let step = wait.as_str().replace("/event:", "/step:");
     records.iter().rev().find_map(|record| match &record.fact {
-        Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+        Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }) => {
             let calls = batch.calls.iter().enumerate();
             let mut calls = calls
                 .filter(|(child, call)| key.child(*child, call.model_id().as_str()).completion() == *wait);
             match calls.next() {
                 Some((_, BatchCall::Run(call))) if call.tool.as_str() == ASK_USER => {
-                    Question::deserialize(&call.arguments).ok()
+                    UserQuestion::deserialize(&call.arguments).ok()
                 }
                 _ => None,
             }
         }
-        Fact::Performed(Performed {
-            key, outcome: Outcome::DurableStep(StepOutcome::Value(value)), ..
-        }) if key.as_str() == step => Question::deserialize(value).ok(),
+        Fact::Performed(EffectPerformed {
+            key,
+            outcome: Outcome::DurableStep(StepOutcome::Value(value)),
+            ..
+        }) if key.as_str() == step => UserQuestion::deserialize(value).ok(),
         _ => None,
     })
 }

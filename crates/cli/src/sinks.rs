@@ -1,8 +1,8 @@
 //! The `[[sinks]]` tables of `outlast.toml`. Errors name the line of their table.
-use crate::agent::program::Words;
+use crate::agent::program::ResolvedCommand;
 use crate::config::server::ServerTable;
-use outlast::sink::{Outlet, Topic};
-use outlast::sinks::{Lines, Process, Secrets, Webhook};
+use outlast::sink::{SinkTopic, SubscribedSink};
+use outlast::sinks::{JsonLinesFile, ProcessSink, WebhookSecrets, WebhookSink};
 use outlast::tools::egress::Network;
 use outlast::{Error, Kind};
 use schemars::JsonSchema;
@@ -13,7 +13,7 @@ use toml::Spanned;
 
 /// The tables that this module reads.
 #[derive(Deserialize)]
-struct FileTable {
+struct SinksFile {
     #[serde(default)]
     sinks: Vec<Spanned<SinkTable>>,
     #[serde(default)]
@@ -28,10 +28,10 @@ pub(crate) struct SinkTable {
     /// The name of the sink.
     name: String,
     /// The address for POST requests, or the environment variable that contains it.
-    webhook: Option<Place>,
+    webhook: Option<WebhookAddress>,
     /// The environment variable that contains the signing secret.
     #[serde(default, deserialize_with = "secret")]
-    secret: Option<Variable>,
+    secret: Option<SinkVariable>,
     /// Allows a webhook on this machine or in a private network.
     #[serde(default)]
     private: bool,
@@ -50,33 +50,33 @@ pub(crate) struct SinkTable {
     /// The outcomes of turns to deliver; default: all.
     ends: Option<Vec<String>>,
     /// Where a new sink starts: `now` (default) with the next turn that ends, `beginning` with the first turn.
-    from: Option<From>,
+    from: Option<SinkStart>,
 }
 
 /// An address, or the environment variable that contains it, because an address may be a secret.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected an address, or `{ env = \"VARIABLE\" }`, the variable that holds it")]
-enum Place {
+enum WebhookAddress {
     Here(String),
-    Variable(Variable),
+    Variable(SinkVariable),
 }
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Variable {
+struct SinkVariable {
     /// The name of the environment variable.
     env: String,
 }
 
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum From {
+enum SinkStart {
     Now,
     Beginning,
 }
 
 /// Parses the reference to a secret. Errors do not show the value, because it may be a secret.
-fn secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Variable>, D::Error> {
+fn secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SinkVariable>, D::Error> {
     let table = toml::Table::deserialize(from).ok();
     let variable = table.and_then(|table| table.try_into().ok());
     let wrong = || D::Error::custom("expected `{ env = \"VARIABLE\" }`, the variable that holds the secret");
@@ -84,7 +84,7 @@ fn secret<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Variable>, D::Err
 }
 
 /// A configured sink.
-pub(crate) struct Written {
+pub(crate) struct ConfiguredSink {
     table: SinkTable,
     /// The file and line of its table.
     line: String,
@@ -95,25 +95,25 @@ pub(crate) struct Written {
 }
 
 /// Reads the sinks of a configuration, in order.
-pub(crate) fn read(path: &Path, text: &str) -> Result<Vec<Written>, Error> {
+pub(crate) fn read(path: &Path, text: &str) -> Result<Vec<ConfiguredSink>, Error> {
     let line = |at: usize| {
         let line = text.get(..at).map_or(1, |before| before.matches('\n').count() + 1);
         format!("{}:{line}", path.display())
     };
-    let table: FileTable = toml::from_str(text).map_err(|error| {
+    let table: SinksFile = toml::from_str(text).map_err(|error| {
         let what = error.message().trim().replace('\n', ", ");
         let at = line(error.span().map_or(0, |span| span.start));
         Error::new(Kind::ConfigInvalid, format!("{at}: {what}"))
     })?;
     let home = path.parent().unwrap_or(Path::new("")).to_owned();
     let server = table.server.url;
-    let written = |table: Spanned<SinkTable>| Written {
+    let written = |table: Spanned<SinkTable>| ConfiguredSink {
         line: line(table.span().start),
         table: table.into_inner(),
         home: home.clone(),
         server: server.clone(),
     };
-    let sinks: Vec<Written> = table.sinks.into_iter().map(written).collect();
+    let sinks: Vec<ConfiguredSink> = table.sinks.into_iter().map(written).collect();
     for (n, sink) in sinks.iter().enumerate() {
         if sinks[..n].iter().any(|other| other.name() == sink.name()) {
             let detail =
@@ -124,20 +124,20 @@ pub(crate) fn read(path: &Path, text: &str) -> Result<Vec<Written>, Error> {
     Ok(sinks)
 }
 
-impl Written {
+impl ConfiguredSink {
     pub(crate) fn name(&self) -> &str {
         &self.table.name
     }
 
     /// Creates the sink. Everything that it needs must exist.
-    pub(crate) fn outlet(&self) -> Result<Outlet, Error> {
+    pub(crate) fn outlet(&self) -> Result<SubscribedSink, Error> {
         self.made().map_err(|error| {
             let detail = format!("{}: sink `{}`: {}", self.line, self.table.name, error.detail());
             Error::new(Kind::ConfigInvalid, detail)
         })
     }
 
-    fn made(&self) -> Result<Outlet, Error> {
+    fn made(&self) -> Result<SubscribedSink, Error> {
         let SinkTable { name, webhook, secret, private, file, command, env, on, links, ends, from } =
             &self.table;
         let of_webhook = secret.is_some() || *private;
@@ -147,31 +147,31 @@ impl Written {
                     invalid("expected `secret = { env = \"VARIABLE\" }`, which signs what is sent")
                 })?;
                 let network = if *private { Network::Any } else { Network::Public };
-                let secrets = Secrets::parse(&secret.value()?)
+                let secrets = WebhookSecrets::parse(&secret.value()?)
                     .map_err(|error| invalid(format!("{}: {}", secret.env, error.detail())))?;
-                Outlet::new(name, Webhook::new(&place.value()?, secrets, network)?)
+                SubscribedSink::new(name, WebhookSink::new(&place.value()?, secrets, network)?)
             }
             (None, Some(file), None) if !of_webhook && env.is_empty() => {
-                Outlet::new(name, Lines::new(self.home.join(file))?)
+                SubscribedSink::new(name, JsonLinesFile::new(self.home.join(file))?)
             }
             (None, None, Some(words)) if !of_webhook => {
-                let words = Words::find(words, &self.home).and_then(|words| words.passing_on(env));
+                let words = ResolvedCommand::find(words, &self.home).and_then(|words| words.passing_on(env));
                 let dir = if self.home.as_os_str().is_empty() { Path::new(".") } else { &self.home };
-                Outlet::new(name, Process::new(words.map_err(invalid)?.in_dir(dir)))
+                SubscribedSink::new(name, ProcessSink::new(words.map_err(invalid)?.in_dir(dir)))
             }
             _ => Err(invalid(
                 "expected one of `webhook` (with `secret`, `private`), `file` and `command` (with `env`)",
             )),
         }?;
         let outlet = match on {
-            Some(on) => outlet.on(on)?,
+            Some(on) => outlet.with_topics(on)?,
             None => outlet,
         };
         let outlet = match ends {
-            Some(_) if !outlet.subscription.on.contains(&Topic::TurnEnded) => {
+            Some(_) if !outlet.subscription.on.contains(&SinkTopic::TurnEnded) => {
                 return Err(invalid("`ends` means nothing without `turn.ended` in `on`"));
             }
-            Some(ends) => outlet.ends(ends)?,
+            Some(ends) => outlet.with_ends(ends)?,
             None => outlet,
         };
         let outlet = match (links, &self.server) {
@@ -182,13 +182,13 @@ impl Written {
             }
         };
         Ok(match from {
-            Some(From::Beginning) => outlet.from_the_beginning(),
-            Some(From::Now) | None => outlet,
+            Some(SinkStart::Beginning) => outlet.from_the_beginning(),
+            Some(SinkStart::Now) | None => outlet,
         })
     }
 }
 
-impl Place {
+impl WebhookAddress {
     fn value(&self) -> Result<String, Error> {
         match self {
             Self::Here(text) => Ok(text.clone()),
@@ -197,7 +197,7 @@ impl Place {
     }
 }
 
-impl Variable {
+impl SinkVariable {
     fn value(&self) -> Result<String, Error> {
         let value = std::env::var(&self.env).ok().filter(|value| !value.trim().is_empty());
         value.ok_or_else(|| invalid(format!("set {}", self.env)))

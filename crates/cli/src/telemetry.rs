@@ -1,5 +1,5 @@
 //! The `[telemetry]` table of `outlast.toml`: where to send traces and metrics.
-use outlast::telemetry::Settings;
+use outlast::telemetry::TelemetrySettings;
 use outlast::{Error, Kind};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -15,7 +15,7 @@ pub(crate) struct TelemetryTable {
     endpoint: String,
     /// Headers of every request, each with the environment variable that contains its value.
     #[serde(default)]
-    headers: BTreeMap<String, Header>,
+    headers: BTreeMap<String, TelemetryHeader>,
     /// Whether to send inputs, replies, arguments and results too; default: `false`.
     #[serde(default)]
     content: bool,
@@ -32,17 +32,17 @@ pub(crate) struct TelemetryTable {
     deny_unknown_fields,
     expecting = "expected `{ env = \"VARIABLE\" }`, the variable that holds the value"
 )]
-struct Header {
+struct TelemetryHeader {
     /// The name of the environment variable.
     env: String,
 }
 
 impl TelemetryTable {
     /// Converts the table to settings. The environment variables that it names must be set.
-    pub(crate) fn settings(&self) -> Result<Settings, Error> {
+    pub(crate) fn settings(&self) -> Result<TelemetrySettings, Error> {
         let Self { endpoint, headers, content, share, service, metrics_every_s } = self;
-        let mut settings = Settings::to(endpoint)?;
-        for (name, Header { env }) in headers {
+        let mut settings = TelemetrySettings::to(endpoint)?;
+        for (name, TelemetryHeader { env }) in headers {
             let value = std::env::var(env).ok().filter(|value| !value.trim().is_empty());
             let value = value.ok_or_else(|| {
                 Error::new(Kind::ConfigInvalid, format!("set {env}, the value of the header `{name}`"))

@@ -6,8 +6,8 @@
 //! If the reader of standard output is gone, the program exits quietly. Accepted inputs are durable by then.
 use comfy_table::Table;
 use outlast::Error;
-use outlast::vocab::visible::is_obeyed;
-pub(crate) use outlast::vocab::visible::visible;
+pub(crate) use outlast::vocab::terminal_text::escape_control;
+use outlast::vocab::terminal_text::is_terminal_control;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -20,22 +20,22 @@ const BAR: u64 = 24;
 
 /// The style of text on a terminal with colours.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ink {
+pub(crate) enum TextStyle {
     Faint,
     Bold,
     Good,
     Bad,
-    Odd,
+    Warning,
 }
 
-impl Ink {
+impl TextStyle {
     const fn code(self) -> &'static str {
         match self {
             Self::Faint => "2",
             Self::Bold => "1",
             Self::Good => "32",
             Self::Bad => "31",
-            Self::Odd => "33",
+            Self::Warning => "33",
         }
     }
 }
@@ -58,9 +58,9 @@ pub(crate) fn is_json() -> bool {
 
 /// Builds a line of output.
 #[derive(Debug, Default)]
-pub(crate) struct Line(String);
+pub(crate) struct OutputLine(String);
 
-impl Line {
+impl OutputLine {
     pub(crate) fn new() -> Self {
         Self::default()
     }
@@ -71,7 +71,7 @@ impl Line {
     }
 
     /// Adds text with a style, if there are colours.
-    pub(crate) fn ink(mut self, ink: Ink, text: &str) -> Self {
+    pub(crate) fn ink(mut self, ink: TextStyle, text: &str) -> Self {
         if *COLOURS && !is_json() {
             // Writing to a `String` cannot fail.
             let _ = write!(self.0, "\x1b[{}m{}\x1b[0m", ink.code(), clean(text));
@@ -92,7 +92,7 @@ impl Line {
 
 /// Prints a line to standard output.
 pub(crate) fn say(text: &str) {
-    Line::new().text(text).say();
+    OutputLine::new().text(text).say();
 }
 
 /// Prints a piece of streaming text.
@@ -165,7 +165,7 @@ pub(crate) fn progress(text: Option<&str>) {
 }
 
 /// Prints an error, and how to read more about it.
-pub(crate) fn complain(error: &Error) {
+pub(crate) fn print_error(error: &Error) {
     let code = error.kind().code();
     let told = error.to_string();
     let what = told.strip_prefix(code).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(&told);
@@ -191,12 +191,12 @@ static COLOURS: LazyLock<bool> = LazyLock::new(|| {
 
 /// Escapes control characters and characters that change the text direction.
 fn clean(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_obeyed) {
+    if !text.contains(is_terminal_control) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if is_obeyed(c) {
+        if is_terminal_control(c) {
             shown.extend(c.escape_unicode());
         } else {
             shown.push(c);
@@ -219,7 +219,7 @@ fn end(cause: &io::Error) -> ! {
         std::process::exit(0);
     }
     let detail = format!("standard output cannot be written: {cause}");
-    complain(&Error::new(outlast::Kind::IoFailed, detail));
+    print_error(&Error::new(outlast::Kind::IoFailed, detail));
     std::process::exit(1);
 }
 

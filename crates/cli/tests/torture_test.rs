@@ -3,13 +3,15 @@
 //! `cargo xtask torture` does the same with a thousand kills, in release mode. The moments of the kills
 //! depend on the machine, but every promise must hold.
 #![cfg(unix)]
-use outlast_torture::{Plan, Planted, Promise, Report, Seat, run};
+use outlast_torture::{
+    PlantedError, PromiseViolationKind, TorturePlan, TortureReport, WitnessPlacement, run,
+};
 use std::path::Path;
 
-fn torture(dir: &Path, kills: u64, planted: Option<Planted>) -> Report {
-    let plan = Plan {
+fn torture(dir: &Path, kills: u64, planted: Option<PlantedError>) -> TortureReport {
+    let plan = TorturePlan {
         outlast: env!("CARGO_BIN_EXE_outlast").into(),
-        seat: Seat::Thread,
+        witness_placement: WitnessPlacement::Thread,
         dir: dir.to_owned(),
         seed: 0x5eed,
         kills: Some(kills),
@@ -24,7 +26,7 @@ fn torture(dir: &Path, kills: u64, planted: Option<Planted>) -> Report {
 #[test]
 fn a_hundred_kills_lose_no_input_and_repeat_no_at_most_once_call() {
     let dir = tempfile::tempdir().unwrap();
-    let Report { figures, broken, .. } = torture(dir.path(), 100, None);
+    let TortureReport { figures, broken, .. } = torture(dir.path(), 100, None);
     println!("{}", figures.table());
     assert!(broken.is_empty(), "{broken:#?}\neverything is kept in {}", dir.keep().display());
     assert!(figures.kills() >= 100);
@@ -36,7 +38,10 @@ fn a_hundred_kills_lose_no_input_and_repeat_no_at_most_once_call() {
 
 #[test]
 fn a_torture_whose_evidence_has_a_lie_in_it_fails() {
-    for (planted, promise) in [(Planted::Lost, Promise::Lost), (Planted::Repeated, Promise::Repeated)] {
+    for (planted, promise) in [
+        (PlantedError::Lost, PromiseViolationKind::Lost),
+        (PlantedError::Repeated, PromiseViolationKind::Repeated),
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let report = torture(dir.path(), 5, Some(planted));
         assert!(report.broken.iter().any(|broken| broken.promise == promise), "{planted:?} went unnoticed");

@@ -25,7 +25,7 @@ pub struct Whoami {
 
 /// The settings of a new key.
 #[derive(Clone, Debug)]
-pub struct NewKey<'a> {
+pub struct ApiKeyRequest<'a> {
     /// The principal that it acts for.
     pub by: &'a Principal,
     /// Its scopes.
@@ -37,7 +37,7 @@ pub struct NewKey<'a> {
 }
 
 #[derive(Deserialize)]
-struct Key {
+struct ApiKeyJson {
     id: KeyId,
     org: OrgId,
     by: String,
@@ -48,26 +48,26 @@ struct Key {
 }
 
 #[derive(Deserialize)]
-struct Organisation {
+struct OrgJson {
     id: OrgId,
     name: Name,
     created: Millis,
 }
 
-impl From<Organisation> for Org {
-    fn from(Organisation { id, name, created }: Organisation) -> Self {
+impl From<OrgJson> for Org {
+    fn from(OrgJson { id, name, created }: OrgJson) -> Self {
         Self { id, name, created }
     }
 }
 
 #[derive(Deserialize)]
-struct Made {
+struct CreatedKeyJson {
     id: KeyId,
     key: String,
 }
 
 #[derive(Deserialize)]
-struct Deed {
+struct AuditEntryJson {
     no: u64,
     at: Millis,
     org: OrgId,
@@ -77,10 +77,12 @@ struct Deed {
     detail: String,
 }
 
-impl TryFrom<Key> for KeyView {
+impl TryFrom<ApiKeyJson> for KeyView {
     type Error = Error;
 
-    fn try_from(Key { id, org, by, scopes, created, expires, revoked }: Key) -> Result<Self, Error> {
+    fn try_from(
+        ApiKeyJson { id, org, by, scopes, created, expires, revoked }: ApiKeyJson,
+    ) -> Result<Self, Error> {
         Ok(Self { id, org, by: by.parse()?, scopes: scopes.parse()?, created, expires, revoked })
     }
 }
@@ -93,13 +95,13 @@ impl Client {
 
     /// Lists the API keys of the organisation, by age.
     pub async fn keys(&self) -> Result<Vec<KeyView>, Error> {
-        let keys: Vec<Key> = self.list(&["v1", "keys"], &[], usize::MAX).await?;
+        let keys: Vec<ApiKeyJson> = self.list(&["v1", "keys"], &[], usize::MAX).await?;
         keys.into_iter().map(KeyView::try_from).collect()
     }
 
     /// Creates a key. Returns its id and its secret.
-    pub async fn create_key(&self, new: NewKey<'_>) -> Result<(KeyId, String), Error> {
-        let NewKey { by, scopes, expires, org } = new;
+    pub async fn create_key(&self, new: ApiKeyRequest<'_>) -> Result<(KeyId, String), Error> {
+        let ApiKeyRequest { by, scopes, expires, org } = new;
         let mut body = json!({ "by": by.to_string(), "scopes": scopes.to_string() });
         if let Some(span) = expires {
             body["expires_in_s"] = json!(span.as_secs());
@@ -107,25 +109,25 @@ impl Client {
         if let Some(org) = org {
             body["org"] = json!(org);
         }
-        let Made { id, key } = self.post(&["v1", "keys"], &body).await?;
+        let CreatedKeyJson { id, key } = self.post(&["v1", "keys"], &body).await?;
         Ok((id, key))
     }
 
     /// Revokes a key.
     pub async fn revoke_key(&self, key: KeyId) -> Result<KeyView, Error> {
-        let key: Key = self.delete(&["v1", "keys", &key.to_string()]).await?;
+        let key: ApiKeyJson = self.delete(&["v1", "keys", &key.to_string()]).await?;
         key.try_into()
     }
 
     /// Lists all organisations, by name.
     pub async fn orgs(&self) -> Result<Vec<Org>, Error> {
-        let orgs: Vec<Organisation> = self.list(&["v1", "orgs"], &[], usize::MAX).await?;
+        let orgs: Vec<OrgJson> = self.list(&["v1", "orgs"], &[], usize::MAX).await?;
         Ok(orgs.into_iter().map(Org::from).collect())
     }
 
     /// Creates an organisation.
     pub async fn create_org(&self, name: &Name) -> Result<Org, Error> {
-        let made: Organisation = self.post(&["v1", "orgs"], &json!({ "name": name })).await?;
+        let made: OrgJson = self.post(&["v1", "orgs"], &json!({ "name": name })).await?;
         Ok(made.into())
     }
 
@@ -133,8 +135,8 @@ impl Client {
     pub async fn audit(&self, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
         let AuditRange { after, since, limit } = range;
         let query = [("after", after.to_string()), ("since", since.0.to_string())];
-        let deeds: Vec<Deed> = self.list(&["v1", "audit"], &query, limit).await?;
-        let row = |Deed { no, at, org, by, act, subject, detail }: Deed| {
+        let deeds: Vec<AuditEntryJson> = self.list(&["v1", "audit"], &query, limit).await?;
+        let row = |AuditEntryJson { no, at, org, by, act, subject, detail }: AuditEntryJson| {
             Ok(AuditRow { no, at, org, by: by.parse()?, act, subject, detail })
         };
         deeds.into_iter().map(row).collect()

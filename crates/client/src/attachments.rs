@@ -2,7 +2,7 @@
 use crate::Client;
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
-use outlast_ports::filed::Lies;
+use outlast_ports::attachment_upload::BlobLocation;
 use outlast_ports::store::AttachmentView;
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::{Attachment, MediaType};
@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
-struct Attached {
+struct AttachmentJson {
     id: AttachmentId,
     content: Hash,
     media_type: String,
@@ -21,14 +21,14 @@ struct Attached {
     outside: bool,
 }
 
-impl TryFrom<Attached> for AttachmentView {
+impl TryFrom<AttachmentJson> for AttachmentView {
     type Error = Error;
 
-    fn try_from(attached: Attached) -> Result<Self, Error> {
-        let Attached { id, content, media_type, name, bytes, outside } = attached;
+    fn try_from(attached: AttachmentJson) -> Result<Self, Error> {
+        let AttachmentJson { id, content, media_type, name, bytes, outside } = attached;
         let media_type = MediaType::try_from(media_type)?;
-        let lies = if outside { Lies::Outside } else { Lies::Here };
-        Ok(Self { attachment: Attachment { id, content, media_type, name }, bytes, lies })
+        let lies = if outside { BlobLocation::Outside } else { BlobLocation::Database };
+        Ok(Self { attachment: Attachment { id, content, media_type, name }, bytes, location: lies })
     }
 }
 
@@ -36,7 +36,7 @@ impl Client {
     /// Lists the attachments that a session uses.
     pub async fn attachments(&self, session: SessionId) -> Result<Vec<AttachmentView>, Error> {
         let path = ["v1", "sessions", &session.to_string(), "attachments"];
-        let attached: Vec<Attached> = self.list(&path, &[], usize::MAX).await?;
+        let attached: Vec<AttachmentJson> = self.list(&path, &[], usize::MAX).await?;
         attached.into_iter().map(AttachmentView::try_from).collect()
     }
 
@@ -47,9 +47,10 @@ impl Client {
         id: AttachmentId,
     ) -> Result<impl Stream<Item = Result<Bytes, Error>> + Send + use<>, Error> {
         let path = ["v1", "sessions", &session.to_string(), "attachments", &id.to_string()];
-        let response = self.answered(self.request(Method::GET, &path, &[])).await?;
+        let response = self.send_without_timeout(self.request(Method::GET, &path, &[])).await?;
         Ok(response.bytes_stream().map_err(|cause| {
-            let detail = format!("the attachment broke off: {}", crate::http::chain(&cause.without_url()));
+            let detail =
+                format!("the attachment broke off: {}", crate::http::error_chain(&cause.without_url()));
             Error::new(Kind::ServerUnreachable, detail)
         }))
     }

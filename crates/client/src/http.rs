@@ -13,26 +13,26 @@ use std::fmt;
 use std::time::Duration;
 
 /// The timeout for connecting, including TLS.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The timeout for an answer. It is longer than the longest wait that a request can ask the server for.
-const ANSWER: Duration = Duration::from_secs(90);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// The maximum size of an answer in bytes.
-const ANSWER_BYTES: usize = 256 << 20;
+const RESPONSE_BYTES_MAX: usize = 256 << 20;
 
 /// An API key. It never appears in output.
 #[derive(Clone)]
-pub struct Key(String);
+pub struct ClientApiKey(String);
 
-impl Key {
+impl ClientApiKey {
     /// Wraps a key.
     pub fn new(key: impl Into<String>) -> Self {
         Self(key.into())
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ClientApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("[key]")
     }
@@ -47,11 +47,11 @@ pub struct Client {
 }
 
 /// The query parameters.
-pub(crate) type Query<'a> = [(&'a str, String)];
+pub(crate) type QueryPairs<'a> = [(&'a str, String)];
 
 /// An error response of the server (RFC 9457).
 #[derive(Deserialize)]
-struct Problem {
+struct ProblemJson {
     code: String,
     detail: String,
     policy: Option<String>,
@@ -59,16 +59,16 @@ struct Problem {
 
 impl Client {
     /// Creates a client without connecting to the server.
-    pub fn at(address: &str, key: Option<&Key>) -> Result<Self, Error> {
-        let base = base(address)?;
+    pub fn at(address: &str, key: Option<&ClientApiKey>) -> Result<Self, Error> {
+        let base = parse_base_url(address)?;
         // Sets the process default, unless the program has already set one. The HTTP client has none.
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .no_proxy()
             .redirect(redirect::Policy::none())
             .tcp_nodelay(true)
-            .default_headers(headers(key)?)
+            .default_headers(default_headers(key)?)
             .user_agent(concat!("outlast/", env!("CARGO_PKG_VERSION")));
         // Plain HTTP needs no certificates and works without any.
         if base.scheme() == "http" {
@@ -78,7 +78,7 @@ impl Client {
             let detail = format!(
                 "no connection can be made to {base}: {}; are the certificates of the system installed \
                  (`ca-certificates`, or `SSL_CERT_FILE`)?",
-                chain(&cause)
+                error_chain(&cause)
             );
             Error::new(Kind::ConfigInvalid, detail)
         })?;
@@ -96,7 +96,7 @@ impl Client {
     }
 
     /// Returns whether requests can be read in transit: they are not encrypted and leave the machine.
-    pub fn is_in_the_clear(&self) -> bool {
+    pub fn is_unencrypted(&self) -> bool {
         let host = self.base.host_str().unwrap_or_default();
         let here = host == "localhost"
             || host
@@ -107,7 +107,7 @@ impl Client {
     }
 
     /// Creates a request for a path, given in segments. Each segment is escaped.
-    pub(crate) fn request(&self, method: Method, path: &[&str], query: &Query<'_>) -> RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &[&str], query: &QueryPairs<'_>) -> RequestBuilder {
         let mut url = self.base.clone();
         if let Ok(mut parts) = url.path_segments_mut() {
             parts.pop_if_empty().extend(path);
@@ -122,9 +122,9 @@ impl Client {
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &[&str],
-        query: &Query<'_>,
+        query: &QueryPairs<'_>,
     ) -> Result<T, Error> {
-        read(self.send(self.request(Method::GET, path, query)).await?).await
+        parse_json(self.send(self.request(Method::GET, path, query)).await?).await
     }
 
     /// Sends JSON and parses the answer.
@@ -133,40 +133,40 @@ impl Client {
         path: &[&str],
         body: &impl Serialize,
     ) -> Result<T, Error> {
-        read(self.send(with_json(self.request(Method::POST, path, &[]), body)?).await?).await
+        parse_json(self.send(with_json(self.request(Method::POST, path, &[]), body)?).await?).await
     }
 
     /// Sends a DELETE request and parses the answer.
     pub(crate) async fn delete<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T, Error> {
-        read(self.send(self.request(Method::DELETE, path, &[])).await?).await
+        parse_json(self.send(self.request(Method::DELETE, path, &[])).await?).await
     }
 
     /// Sends a request with a timeout, and converts the server's errors.
     pub(crate) async fn send(&self, request: RequestBuilder) -> Result<Response, Error> {
-        self.answered(request.timeout(ANSWER)).await
+        self.send_without_timeout(request.timeout(RESPONSE_TIMEOUT)).await
     }
 
     /// Sends a request without a timeout, for streams.
-    pub(crate) async fn answered(&self, request: RequestBuilder) -> Result<Response, Error> {
+    pub(crate) async fn send_without_timeout(&self, request: RequestBuilder) -> Result<Response, Error> {
         let response = request.send().await.map_err(|cause| self.unreachable(cause))?;
         if response.status().is_success() {
             return Ok(response);
         }
-        Err(self.problem(response).await)
+        Err(self.error_of_response(response).await)
     }
 
     /// Returns the error for a failed connection.
     pub(crate) fn unreachable(&self, cause: reqwest::Error) -> Error {
-        let detail = format!("{} does not answer: {}", self.address(), chain(&cause.without_url()));
+        let detail = format!("{} does not answer: {}", self.address(), error_chain(&cause.without_url()));
         Error::new(Kind::ServerUnreachable, detail)
     }
 
-    async fn problem(&self, response: Response) -> Error {
+    async fn error_of_response(&self, response: Response) -> Error {
         let status = response.status();
         let id =
             response.headers().get("x-request-id").and_then(|id| id.to_str().ok()).map(ToOwned::to_owned);
-        let body = bytes(response).await.unwrap_or_default();
-        let Ok(Problem { code, detail, policy }) = serde_json::from_slice(&body) else {
+        let body = read_body(response).await.unwrap_or_default();
+        let Ok(ProblemJson { code, detail, policy }) = serde_json::from_slice(&body) else {
             let said = String::from_utf8_lossy(&body);
             let detail = format!(
                 "expected a problem of an Outlast server, got {status} `{}` from {}",
@@ -203,8 +203,8 @@ pub(crate) fn with_json(request: RequestBuilder, body: &impl Serialize) -> Resul
 }
 
 /// Parses the answer.
-pub(crate) async fn read<T: DeserializeOwned>(response: Response) -> Result<T, Error> {
-    let body = bytes(response).await?;
+pub(crate) async fn parse_json<T: DeserializeOwned>(response: Response) -> Result<T, Error> {
+    let body = read_body(response).await?;
     // An empty body is parsed as a unit.
     let body: &[u8] = if body.is_empty() { b"null" } else { &body };
     serde_json::from_slice(body).map_err(|cause| {
@@ -214,22 +214,22 @@ pub(crate) async fn read<T: DeserializeOwned>(response: Response) -> Result<T, E
     })
 }
 
-async fn bytes(mut response: Response) -> Result<Vec<u8>, Error> {
+async fn read_body(mut response: Response) -> Result<Vec<u8>, Error> {
     let mut read = Vec::new();
     loop {
         match response.chunk().await {
             Ok(Some(chunk)) => read.extend_from_slice(&chunk),
             Ok(None) => return Ok(read),
             Err(cause) => {
-                let detail = format!("the answer broke off: {}", chain(&cause.without_url()));
+                let detail = format!("the answer broke off: {}", error_chain(&cause.without_url()));
                 return Err(Error::new(Kind::ServerUnreachable, detail));
             }
         }
-        outlast_vocab::limits::check("answer_bytes", read.len(), ANSWER_BYTES)?;
+        outlast_vocab::limits::check("answer_bytes", read.len(), RESPONSE_BYTES_MAX)?;
     }
 }
 
-fn base(address: &str) -> Result<Url, Error> {
+fn parse_base_url(address: &str) -> Result<Url, Error> {
     let wrong = |why: &str| {
         let detail =
             format!("expected a server like `https://agents.example.com`, got `{}`{why}", shown(address));
@@ -250,9 +250,9 @@ fn base(address: &str) -> Result<Url, Error> {
     Ok(base)
 }
 
-fn headers(key: Option<&Key>) -> Result<HeaderMap, Error> {
+fn default_headers(key: Option<&ClientApiKey>) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
-    if let Some(Key(key)) = key {
+    if let Some(ClientApiKey(key)) = key {
         let mut value = HeaderValue::try_from(format!("Bearer {key}")).map_err(|_| {
             Error::new(Kind::InputInvalid, "expected an API key like `olk_…`, got something else")
         })?;
@@ -263,7 +263,7 @@ fn headers(key: Option<&Key>) -> Result<HeaderMap, Error> {
 }
 
 /// Formats an error and its causes in one line.
-pub(crate) fn chain(error: &dyn StdError) -> String {
+pub(crate) fn error_chain(error: &dyn StdError) -> String {
     let (mut text, mut cause) = (error.to_string(), error.source());
     while let Some(inner) = cause {
         text = format!("{text}: {inner}");
@@ -292,16 +292,16 @@ mod tests {
 
     #[test]
     fn a_key_shows_itself_nowhere() {
-        let key = Key::new("olk_canary");
+        let key = ClientApiKey::new("olk_canary");
         let client = Client::at("http://127.0.0.1:7777", Some(&key)).unwrap();
         assert!(!format!("{key:?} {client:?}").contains("canary"), "{client:?}");
-        let error = Client::at("http://x", Some(&Key::new("olk_\ncanary"))).unwrap_err();
+        let error = Client::at("http://x", Some(&ClientApiKey::new("olk_\ncanary"))).unwrap_err();
         assert!(!error.to_string().contains("canary"), "{error}");
     }
 
     #[test]
     fn only_what_leaves_the_machine_unencrypted_can_be_read_on_the_way() {
-        let open = |address| Client::at(address, None).unwrap().is_in_the_clear();
+        let open = |address| Client::at(address, None).unwrap().is_unencrypted();
         assert!(!open("http://127.0.0.1:1") && !open("http://[::1]:1") && !open("http://localhost"));
         assert!(!open("https://agents.example.com"));
         assert!(open("http://agents.example.com") && open("http://10.0.0.1"));

@@ -1,6 +1,6 @@
 //! Sends inputs, as JSON or as a form with files.
 use crate::Client;
-use crate::http::{read, with_json};
+use crate::http::{parse_json, with_json};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use outlast_vocab::overlay::Overlay;
@@ -13,7 +13,7 @@ use std::pin::Pin;
 
 /// The session of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum To {
+pub enum InputTarget {
     /// The session with this id.
     Session(SessionId),
     /// The session with this key, which is created if it does not exist.
@@ -48,7 +48,7 @@ pub struct NewInput {
 }
 
 /// A file to send with an input.
-pub struct File {
+pub struct InputFile {
     /// The media type.
     pub media_type: String,
     /// The name of the file.
@@ -59,7 +59,7 @@ pub struct File {
 
 /// The receipt of a durable input.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Receipt {
+pub struct AcceptedInput {
     /// The session.
     pub session: SessionId,
     /// The turn.
@@ -70,7 +70,7 @@ pub struct Receipt {
 
 /// An input with the key of its session.
 #[derive(Serialize)]
-struct Addressed {
+struct InputJson {
     #[serde(flatten)]
     input: NewInput,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,11 +89,16 @@ impl NewInput {
 
 impl Client {
     /// Sends an input. It is durable once the receipt arrives.
-    pub async fn send_input(&self, to: To, input: NewInput, files: Vec<File>) -> Result<Receipt, Error> {
+    pub async fn send_input(
+        &self,
+        to: InputTarget,
+        input: NewInput,
+        files: Vec<InputFile>,
+    ) -> Result<AcceptedInput, Error> {
         let (session, session_key) = match to {
-            To::Session(session) => (Some(session.to_string()), None),
-            To::Key(key) => (None, Some(key)),
-            To::New => (None, None),
+            InputTarget::Session(session) => (Some(session.to_string()), None),
+            InputTarget::Key(key) => (None, Some(key)),
+            InputTarget::New => (None, None),
         };
         let path = match &session {
             Some(session) => vec!["v1", "sessions", session, "turns"],
@@ -106,40 +111,45 @@ impl Client {
         if let Some(parent) = &input.traceparent {
             request = request.header("traceparent", parent);
         }
-        let input = Addressed { input, session_key };
+        let input = InputJson { input, session_key };
         if files.is_empty() {
-            return read(self.send(with_json(request, &input)?).await?).await;
+            return parse_json(self.send(with_json(request, &input)?).await?).await;
         }
         let form = request.header("content-type", format!("multipart/form-data; boundary={BOUNDARY}"));
         // No timeout, because files can be large.
-        read(self.answered(form.body(Body::wrap_stream(form_of(&input, files)?))).await?).await
+        parse_json(
+            self.send_without_timeout(form.body(Body::wrap_stream(multipart_body(&input, files)?))).await?,
+        )
+        .await
     }
 }
 
 /// Encodes the input and its files as a form (RFC 7578).
-fn form_of(
-    input: &Addressed,
-    files: Vec<File>,
+fn multipart_body(
+    input: &InputJson,
+    files: Vec<InputFile>,
 ) -> Result<impl Stream<Item = std::io::Result<Bytes>> + Send + use<>, Error> {
     let json = serde_json::to_string(input)
         .map_err(|cause| Error::new(Kind::InputInvalid, format!("the input is no JSON: {cause}")))?;
     let field = format!("--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"input\"\r\n\r\n{json}\r\n");
-    let files = files.into_iter().map(|File { media_type, name, bytes }| {
+    let files = files.into_iter().map(|InputFile { media_type, name, bytes }| {
         let head = format!(
             "--{BOUNDARY}\r\ncontent-disposition: form-data; name=\"file\"; filename=\"{}\"\r\n\
              content-type: {media_type}\r\n\r\n",
-            quoted(&name)
+            escape_file_name(&name)
         );
-        piece(head).chain(bytes).chain(piece("\r\n".to_owned()))
+        text_chunk(head).chain(bytes).chain(text_chunk("\r\n".to_owned()))
     });
-    Ok(piece(field).chain(stream::iter(files).flatten()).chain(piece(format!("--{BOUNDARY}--\r\n"))))
+    Ok(text_chunk(field)
+        .chain(stream::iter(files).flatten())
+        .chain(text_chunk(format!("--{BOUNDARY}--\r\n"))))
 }
 
-fn piece(text: String) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
+fn text_chunk(text: String) -> impl Stream<Item = std::io::Result<Bytes>> + Send {
     stream::once(async move { Ok(Bytes::from(text)) })
 }
 
 /// Escapes a file name as browsers do.
-fn quoted(name: &str) -> String {
+fn escape_file_name(name: &str) -> String {
     name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A search hit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Hit {
+pub struct MessageHit {
     /// The session.
     pub session: SessionId,
     /// The turn.
@@ -28,7 +28,7 @@ impl Client {
         words: &str,
         session: Option<SessionId>,
         most: usize,
-    ) -> Result<Vec<Hit>, Error> {
+    ) -> Result<Vec<MessageHit>, Error> {
         let mut query = vec![("q", words.to_owned())];
         query.extend(session.map(|session| ("session", session.to_string())));
         self.list(&["v1", "search"], &query, most).await

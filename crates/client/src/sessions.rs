@@ -1,13 +1,13 @@
 //! Sessions: list, show, fork, rewind and delete them, and read their turns and records.
 use crate::Client;
-use crate::http::Query;
-use crate::page::{MOST, Page};
+use crate::http::QueryPairs;
+use crate::page::{PAGE_ITEMS_MAX, PageJson};
 use outlast_ports::store::{ForkTo, HistoryTurn, LastTurn, SessionState, SessionView, TurnState, TurnView};
-use outlast_runtime::listing::{Filter, Listed};
+use outlast_runtime::session_list::{SessionFilter, TitledSession};
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::Place;
+use outlast_vocab::effect::JournalPosition;
 use outlast_vocab::event::Event;
-use outlast_vocab::record::{End, NodeRef, Record, Seq};
+use outlast_vocab::record::{NodeRef, Record, Seq, TurnEnd};
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, SessionId, TurnId, WorkerId};
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 #[derive(Deserialize)]
-pub(crate) struct Session {
+pub(crate) struct SessionJson {
     id: SessionId,
     org: OrgId,
     key: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Session {
     turns: u32,
     last: Seq,
     hash: Hash,
-    heads: Vec<Head>,
+    heads: Vec<HeadJson>,
     forked_from: Option<NodeRef>,
     active: Option<TurnId>,
     worker: Option<WorkerId>,
@@ -42,13 +42,13 @@ pub(crate) struct Session {
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct HeadJson {
     name: String,
     at: Option<NodeRef>,
 }
 
 #[derive(Deserialize)]
-pub(crate) struct Turn {
+pub(crate) struct TurnJson {
     id: TurnId,
     session: SessionId,
     index: u32,
@@ -61,34 +61,35 @@ pub(crate) struct Turn {
 }
 
 #[derive(Deserialize)]
-struct EventPage {
+struct EventPageJson {
     items: Vec<Value>,
     next: u64,
 }
 
 /// Returns the error for a value that this version does not know, from a newer server.
-pub(crate) fn unknown(what: &str, found: &str) -> Error {
+pub(crate) fn unknown_value(what: &str, found: &str) -> Error {
     let detail = format!("the server says `{found}`, which this version does not know as a {what}");
     Error::new(Kind::ServerAnswerInvalid, detail)
 }
 
-impl TryFrom<Session> for Listed {
+impl TryFrom<SessionJson> for TitledSession {
     type Error = Error;
 
-    fn try_from(session: Session) -> Result<Self, Error> {
+    fn try_from(session: SessionJson) -> Result<Self, Error> {
         let state = SessionState::ALL.into_iter().find(|state| state.name() == session.state);
         let last_end = session.last_end.as_deref();
-        let last_end = last_end.map(|end| end.parse().map_err(|_| unknown("turn's end", end))).transpose()?;
+        let last_end =
+            last_end.map(|end| end.parse().map_err(|_| unknown_value("turn's end", end))).transpose()?;
         let last_turn = session.last_turn.zip(last_end).map(|(id, end)| LastTurn { id, end });
         let view = SessionView {
             id: session.id,
             org: session.org,
             key: session.key,
-            state: state.ok_or_else(|| unknown("state", &session.state))?,
+            state: state.ok_or_else(|| unknown_value("state", &session.state))?,
             created: session.created,
             updated: session.updated,
             turns: session.turns,
-            last: Place { seq: session.last, hash: session.hash },
+            last: JournalPosition { seq: session.last, hash: session.hash },
             heads: session.heads.into_iter().map(|head| (head.name, head.at)).collect(),
             forked_from: session.forked_from,
             active: session.active,
@@ -103,15 +104,15 @@ impl TryFrom<Session> for Listed {
     }
 }
 
-impl TryFrom<Turn> for TurnView {
+impl TryFrom<TurnJson> for TurnView {
     type Error = Error;
 
-    fn try_from(turn: Turn) -> Result<Self, Error> {
+    fn try_from(turn: TurnJson) -> Result<Self, Error> {
         let state = match turn.state.as_str() {
             "queued" => TurnState::Queued,
             "active" => TurnState::Active,
             "ended" => TurnState::Ended,
-            other => return Err(unknown("state", other)),
+            other => return Err(unknown_value("state", other)),
         };
         Ok(Self {
             id: turn.id,
@@ -120,7 +121,7 @@ impl TryFrom<Turn> for TurnView {
             state,
             parent: turn.parent,
             span: (turn.first, turn.last),
-            end: turn.end.map(end).transpose()?,
+            end: turn.end.map(parse_end).transpose()?,
             // Lists do not contain it. For a single turn it is part of the durability.
             writes: None,
             retry_of: turn.retry_of,
@@ -131,32 +132,32 @@ impl TryFrom<Turn> for TurnView {
 }
 
 /// Parses the end of a turn from its flat form.
-pub(crate) fn end(flat: Value) -> Result<End, Error> {
+pub(crate) fn parse_end(flat: Value) -> Result<TurnEnd, Error> {
     let mut content = flat;
     let how = content.as_object_mut().and_then(|members| members.remove("how"));
     let how = how.as_ref().and_then(Value::as_str).unwrap_or_default();
-    serde_json::from_value(json!({ how: content })).map_err(|_| unknown("turn's end", how))
+    serde_json::from_value(json!({ how: content })).map_err(|_| unknown_value("turn's end", how))
 }
 
 impl Client {
     /// Lists the newest sessions that match a filter.
-    pub async fn sessions(&self, filter: &Filter, most: usize) -> Result<Vec<Listed>, Error> {
+    pub async fn sessions(&self, filter: &SessionFilter, most: usize) -> Result<Vec<TitledSession>, Error> {
         let mut query = Vec::new();
         query.extend(filter.state.map(|state| ("state", state.name().to_owned())));
         query.extend(filter.last_end.map(|end| ("last_end", end.name().to_owned())));
         query.extend(filter.text.clone().map(|text| ("search", text)));
-        let found: Vec<Session> = self.list(&["v1", "sessions"], &query, most).await?;
-        found.into_iter().map(Listed::try_from).collect()
+        let found: Vec<SessionJson> = self.list(&["v1", "sessions"], &query, most).await?;
+        found.into_iter().map(TitledSession::try_from).collect()
     }
 
     /// Returns a session with its first input.
-    pub async fn session(&self, id: SessionId) -> Result<Listed, Error> {
-        self.whole(id).await?.try_into()
+    pub async fn session(&self, id: SessionId) -> Result<TitledSession, Error> {
+        self.fetch_session(id).await?.try_into()
     }
 
     /// Returns the session with this key.
-    pub async fn session_by_key(&self, key: &str) -> Result<Listed, Error> {
-        let page: Page<Session> = self.get(&["v1", "sessions"], &[("key", key.to_owned())]).await?;
+    pub async fn session_by_key(&self, key: &str) -> Result<TitledSession, Error> {
+        let page: PageJson<SessionJson> = self.get(&["v1", "sessions"], &[("key", key.to_owned())]).await?;
         let found =
             page.items.into_iter().next().ok_or_else(|| {
                 Error::new(Kind::SessionNotFound, format!("no session has the key `{key}`"))
@@ -166,10 +167,10 @@ impl Client {
 
     /// Lists the sessions that were forked from this one.
     pub async fn forks(&self, id: SessionId) -> Result<Vec<SessionId>, Error> {
-        Ok(self.whole(id).await?.forks)
+        Ok(self.fetch_session(id).await?.forks)
     }
 
-    async fn whole(&self, id: SessionId) -> Result<Session, Error> {
+    async fn fetch_session(&self, id: SessionId) -> Result<SessionJson, Error> {
         self.get(&["v1", "sessions", &id.to_string()], &[]).await
     }
 
@@ -180,14 +181,15 @@ impl Client {
             ForkTo::Head(head) => (None, Some(head)),
         };
         let body = json!({ "at": at, "key": key, "head": head });
-        let session: Session = self.post(&["v1", "sessions", &from.to_string(), "fork"], &body).await?;
+        let session: SessionJson = self.post(&["v1", "sessions", &from.to_string(), "fork"], &body).await?;
         Ok(session.id)
     }
 
     /// Rewinds a head.
     pub async fn rewind(&self, session: SessionId, head: &str, to: Option<Seq>) -> Result<(), Error> {
         let body = json!({ "to": to.unwrap_or(Seq(0)), "head": head });
-        let moved: Session = self.post(&["v1", "sessions", &session.to_string(), "rewind"], &body).await?;
+        let moved: SessionJson =
+            self.post(&["v1", "sessions", &session.to_string(), "rewind"], &body).await?;
         drop(moved);
         Ok(())
     }
@@ -201,9 +203,9 @@ impl Client {
     pub async fn turns(&self, session: SessionId, from: u32, most: usize) -> Result<Vec<TurnView>, Error> {
         let (session, mut from, mut turns) = (session.to_string(), from, Vec::new());
         while turns.len() < most {
-            let limit = (most - turns.len()).min(MOST);
+            let limit = (most - turns.len()).min(PAGE_ITEMS_MAX);
             let query = [("from", from.to_string()), ("limit", limit.to_string())];
-            let page: Page<Turn> = self.get(&["v1", "sessions", &session, "turns"], &query).await?;
+            let page: PageJson<TurnJson> = self.get(&["v1", "sessions", &session, "turns"], &query).await?;
             let last = page.items.len() < limit;
             from = from.saturating_add(u32::try_from(page.items.len()).unwrap_or(u32::MAX));
             for turn in page.items {
@@ -218,29 +220,29 @@ impl Client {
 
     /// Lists records of a session, starting after this one. Their hashes are not included.
     pub async fn records(&self, session: SessionId, after: Seq, most: usize) -> Result<Vec<Record>, Error> {
-        self.told(session, after, most, &[]).await
+        self.fetch_records(session, after, most, &[]).await
     }
 
     /// Returns the records of a turn.
     pub async fn turn_records(&self, turn: TurnId) -> Result<Vec<Record>, Error> {
         let view = self.turn(turn).await?.view;
         let after = Seq(view.span.0.0.saturating_sub(1));
-        self.told(view.session, after, usize::MAX, &[("turn", turn.to_string())]).await
+        self.fetch_records(view.session, after, usize::MAX, &[("turn", turn.to_string())]).await
     }
 
-    async fn told(
+    async fn fetch_records(
         &self,
         session: SessionId,
         after: Seq,
         most: usize,
-        of: &Query<'_>,
+        of: &QueryPairs<'_>,
     ) -> Result<Vec<Record>, Error> {
         let (session, mut after, mut records) = (session.to_string(), after.0, Vec::new());
         while records.len() < most {
-            let limit = (most - records.len()).min(MOST);
+            let limit = (most - records.len()).min(PAGE_ITEMS_MAX);
             let mut query = of.to_vec();
             query.extend([("after", after.to_string()), ("limit", limit.to_string())]);
-            let page: EventPage = self.get(&["v1", "sessions", &session, "events"], &query).await?;
+            let page: EventPageJson = self.get(&["v1", "sessions", &session, "events"], &query).await?;
             let last = page.items.len() < limit;
             after = page.next;
             for frame in page.items {
@@ -257,14 +259,14 @@ impl Client {
 
     /// Returns the current end of the feed of all sessions.
     pub async fn feed_end(&self) -> Result<u64, Error> {
-        let page: EventPage = self.get(&["v1", "events"], &[]).await?;
+        let page: EventPageJson = self.get(&["v1", "events"], &[]).await?;
         Ok(page.next)
     }
 
     /// Returns the sessions with events after a position of the feed, and the new position.
-    pub async fn changed(&self, after: u64) -> Result<(u64, BTreeSet<SessionId>), Error> {
-        let query = [("after", after.to_string()), ("limit", MOST.to_string())];
-        let page: EventPage = self.get(&["v1", "events"], &query).await?;
+    pub async fn sessions_changed(&self, after: u64) -> Result<(u64, BTreeSet<SessionId>), Error> {
+        let query = [("after", after.to_string()), ("limit", PAGE_ITEMS_MAX.to_string())];
+        let page: EventPageJson = self.get(&["v1", "events"], &query).await?;
         let sessions = page.items.into_iter().map(|frame| Ok(Event::of_frame(frame)?.0));
         Ok((page.next, sessions.collect::<Result<_, Error>>()?))
     }
@@ -285,7 +287,7 @@ impl Client {
             if read > bytes && !turns.is_empty() {
                 break;
             }
-            turns.push(HistoryTurn { records, cut: seq });
+            turns.push(HistoryTurn { records, last_in_branch: seq });
             next = view.parent;
         }
         Ok(turns)

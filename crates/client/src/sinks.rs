@@ -1,7 +1,7 @@
 //! Sinks and their deliveries, pending and failed.
 use crate::Client;
-use crate::http::read;
-use crate::page::Page;
+use crate::http::parse_json;
+use crate::page::PageJson;
 use outlast_ports::outbox::{DeliveryView, SinkView};
 use outlast_vocab::id::DeliveryId;
 use outlast_vocab::{Error, Failure, Kind, Millis, SessionId, TurnId};
@@ -10,15 +10,15 @@ use serde::Deserialize;
 
 /// A sink of a server.
 #[derive(Clone, Debug)]
-pub struct Sink {
+pub struct SinkStatus {
     /// Its state.
     pub view: SinkView,
     /// Its destination, if the server has the sink.
-    pub place: Option<String>,
+    pub destination: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Standing {
+struct SinkJson {
     name: String,
     place: Option<String>,
     since: Millis,
@@ -28,14 +28,14 @@ struct Standing {
     delivered: u64,
 }
 
-impl From<Standing> for Sink {
-    fn from(Standing { name, place, since, behind, due, dead, delivered }: Standing) -> Self {
-        Self { view: SinkView { name, since, behind, due, dead, delivered }, place }
+impl From<SinkJson> for SinkStatus {
+    fn from(SinkJson { name, place, since, behind, due, dead, delivered }: SinkJson) -> Self {
+        Self { view: SinkView { name, since, behind, due, dead, delivered }, destination: place }
     }
 }
 
 #[derive(Deserialize)]
-struct Delivery {
+struct DeliveryJson {
     id: DeliveryId,
     session: SessionId,
     turn: TurnId,
@@ -45,43 +45,43 @@ struct Delivery {
     failure: Option<Failure>,
 }
 
-impl TryFrom<Delivery> for DeliveryView {
+impl TryFrom<DeliveryJson> for DeliveryView {
     type Error = Error;
 
-    fn try_from(delivery: Delivery) -> Result<Self, Error> {
-        let Delivery { id, session, turn, topic, attempts, due, failure } = delivery;
+    fn try_from(delivery: DeliveryJson) -> Result<Self, Error> {
+        let DeliveryJson { id, session, turn, topic, attempts, due, failure } = delivery;
         Ok(Self { id, session, turn, topic: topic.parse()?, attempts, due_at: due, failure })
     }
 }
 
 #[derive(Deserialize)]
-struct Tested {
+struct SinkTestJson {
     taken: bool,
     answered: String,
 }
 
 #[derive(Deserialize)]
-struct Revived {
+struct RedeliveryJson {
     revived: u64,
 }
 
 impl Client {
     /// Lists all sinks, by name.
-    pub async fn sinks(&self) -> Result<Vec<Sink>, Error> {
-        let page: Page<Standing> = self.get(&["v1", "sinks"], &[]).await?;
-        Ok(page.items.into_iter().map(Sink::from).collect())
+    pub async fn sinks(&self) -> Result<Vec<SinkStatus>, Error> {
+        let page: PageJson<SinkJson> = self.get(&["v1", "sinks"], &[]).await?;
+        Ok(page.items.into_iter().map(SinkStatus::from).collect())
     }
 
     /// Lists the pending deliveries of a sink, oldest first.
     pub async fn deliveries(&self, sink: &str) -> Result<Vec<DeliveryView>, Error> {
-        let found: Vec<Delivery> = self.list(&["v1", "sinks", sink], &[], usize::MAX).await?;
+        let found: Vec<DeliveryJson> = self.list(&["v1", "sinks", sink], &[], usize::MAX).await?;
         found.into_iter().map(DeliveryView::try_from).collect()
     }
 
     /// Sends a test message to a webhook and returns the response. Fails if the message was not accepted.
-    pub async fn try_sink(&self, sink: &str) -> Result<String, Error> {
+    pub async fn test_sink(&self, sink: &str) -> Result<String, Error> {
         let request = self.request(Method::POST, &["v1", "sinks", sink, "test"], &[]);
-        let Tested { taken, answered } = read(self.send(request).await?).await?;
+        let SinkTestJson { taken, answered } = parse_json(self.send(request).await?).await?;
         if taken { Ok(answered) } else { Err(Error::new(Kind::DeliveryFailed, answered)) }
     }
 
@@ -89,7 +89,7 @@ impl Client {
     pub async fn redeliver(&self, sink: &str, only: Option<DeliveryId>) -> Result<u64, Error> {
         let query: Vec<_> = only.iter().map(|only| ("delivery", only.to_string())).collect();
         let request = self.request(Method::POST, &["v1", "sinks", sink, "retry"], &query);
-        let Revived { revived } = read(self.send(request).await?).await?;
+        let RedeliveryJson { revived } = parse_json(self.send(request).await?).await?;
         Ok(revived)
     }
 }

@@ -1,13 +1,13 @@
 //! Waits of turns for something outside: completions, approvals and unknown outcomes; and approvals for whole sessions.
 use crate::Client;
-use outlast_ports::store::{Resolved, UnknownCall};
-use outlast_ports::votes::{Grant, Vote, Voted};
-use outlast_runtime::approvals::Question;
-use outlast_vocab::approval::Given;
+use outlast_ports::store::{ResolveResult, UnknownCall};
+use outlast_ports::votes::{SessionGrant, Vote, VoteOutcome};
+use outlast_runtime::approvals::ApprovalQuestion;
+use outlast_vocab::approval::SentNotices;
 use outlast_vocab::id::{ApprovalId, CallId, GrantId};
 use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::message::{RuleId, ToolName, ToolResult};
-use outlast_vocab::policy::{Ask, Verdict};
+use outlast_vocab::policy::{ApprovalRequirement, ApprovalVerdict};
 use outlast_vocab::record;
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, SessionId, TurnId};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 /// A call that waits for approval, with everything needed to decide.
 #[derive(Clone, Debug)]
-pub struct Pending {
+pub struct ApprovalDetails {
     /// The approval id.
     pub id: ApprovalId,
     /// The session.
@@ -40,20 +40,21 @@ pub struct Pending {
     /// The model's original arguments, if they were changed since.
     pub original: Option<Value>,
     /// Who may approve, and until when.
-    pub ask: Ask,
+    pub ask: ApprovalRequirement,
     /// The approvals so far.
     pub votes: Vec<Vote>,
     /// The reminders and escalations sent so far.
-    pub given: Given,
+    pub reminders: SentNotices,
     /// When the model made the call.
     pub since: Millis,
     /// When it expires and counts as denied.
     pub until: Option<Millis>,
 }
 
-impl From<Question> for Pending {
-    fn from(question: Question) -> Self {
-        let Question { id, session, turn, call, original, ask, votes, given, since, wait, .. } = question;
+impl From<ApprovalQuestion> for ApprovalDetails {
+    fn from(question: ApprovalQuestion) -> Self {
+        let ApprovalQuestion { id, session, turn, call, original, ask, votes, given, since, wait, .. } =
+            question;
         let policy = call.ruling.as_ref().map(|ruling| ruling.policy);
         let (rule, preview) = call.ruling.map(|ruling| (ruling.rule, ruling.preview)).unzip();
         Self {
@@ -70,7 +71,7 @@ impl From<Question> for Pending {
             original,
             ask,
             votes,
-            given,
+            reminders: given,
             since,
             until: wait.deadline,
         }
@@ -78,7 +79,7 @@ impl From<Question> for Pending {
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct ApprovalDetailsJson {
     id: ApprovalId,
     session: SessionId,
     turn: TurnId,
@@ -92,8 +93,8 @@ struct Asked {
     #[serde(default)]
     provenance: Provenance,
     original: Option<Value>,
-    ask: Ask,
-    ballots: Vec<Ballot>,
+    ask: ApprovalRequirement,
+    ballots: Vec<VoteJson>,
     reminded: u32,
     escalated: bool,
     since: Millis,
@@ -101,15 +102,15 @@ struct Asked {
 }
 
 #[derive(Deserialize)]
-struct Ballot {
+struct VoteJson {
     by: String,
     at: Millis,
-    verdict: Verdict,
+    verdict: ApprovalVerdict,
 }
 
-impl From<Asked> for Pending {
-    fn from(asked: Asked) -> Self {
-        let vote = |Ballot { by, at, verdict }| Vote { by, at, verdict };
+impl From<ApprovalDetailsJson> for ApprovalDetails {
+    fn from(asked: ApprovalDetailsJson) -> Self {
+        let vote = |VoteJson { by, at, verdict }| Vote { by, at, verdict };
         Self {
             id: asked.id,
             session: asked.session,
@@ -124,7 +125,7 @@ impl From<Asked> for Pending {
             original: asked.original,
             ask: asked.ask,
             votes: asked.ballots.into_iter().map(vote).collect(),
-            given: Given { reminded: asked.reminded, escalated: asked.escalated },
+            reminders: SentNotices { reminded: asked.reminded, escalated: asked.escalated },
             since: asked.since,
             until: asked.expires,
         }
@@ -133,7 +134,7 @@ impl From<Asked> for Pending {
 
 /// A call with an unknown outcome.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Unknown {
+pub struct UnknownCallDetails {
     /// The call id, which is its idempotency key.
     pub call: CallId,
     /// The tool.
@@ -148,7 +149,7 @@ pub struct Unknown {
     pub since: Millis,
 }
 
-impl From<UnknownCall> for Unknown {
+impl From<UnknownCall> for UnknownCallDetails {
     fn from(UnknownCall { call, tool, arguments, session, turn, since, .. }: UnknownCall) -> Self {
         Self { call, tool, arguments, session, turn, since }
     }
@@ -156,7 +157,7 @@ impl From<UnknownCall> for Unknown {
 
 /// An approval for the rest of a session.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Granted {
+pub struct GrantDetails {
     /// The grant id.
     pub id: GrantId,
     /// The session.
@@ -174,20 +175,20 @@ pub struct Granted {
     pub at: Millis,
 }
 
-impl From<Grant> for Granted {
-    fn from(Grant { id, session, tool, rule, labels, by, at, .. }: Grant) -> Self {
+impl From<SessionGrant> for GrantDetails {
+    fn from(SessionGrant { id, session, tool, rule, labels, by, at, .. }: SessionGrant) -> Self {
         Self { id, session, tool, rule, labels, by, at }
     }
 }
 
 #[derive(Deserialize)]
-struct First {
+struct ResolutionJson {
     yours: bool,
     first: Resolution,
 }
 
 #[derive(Deserialize)]
-struct Counted {
+struct VoteResultJson {
     decided: bool,
     yours: bool,
     votes: Option<usize>,
@@ -196,47 +197,53 @@ struct Counted {
 }
 
 #[derive(Deserialize)]
-struct SettledIn {
+struct SettledCallJson {
     session: SessionId,
 }
 
 impl Client {
     /// Resolves a current or future wait of a turn.
-    pub async fn resolve(&self, key: &CompletionKey, how: Resolution) -> Result<Resolved, Error> {
+    pub async fn resolve(&self, key: &CompletionKey, how: Resolution) -> Result<ResolveResult, Error> {
         let body = match how {
             Resolution::Ok(value) => json!({ "ok": value }),
             Resolution::Err(Failure { detail, .. }) => json!({ "error": detail }),
             Resolution::Timeout => json!("timeout"),
             Resolution::Cancelled => json!("cancelled"),
         };
-        let First { yours, first } = self.post(&["v1", "completions", &key.to_string()], &body).await?;
-        Ok(Resolved { first, yours })
+        let ResolutionJson { yours, first } =
+            self.post(&["v1", "completions", &key.to_string()], &body).await?;
+        Ok(ResolveResult { first, is_yours: yours })
     }
 
     /// Lists the calls that wait for approval, oldest first.
-    pub async fn approvals(&self, most: usize) -> Result<Vec<Pending>, Error> {
-        let asked: Vec<Asked> = self.list(&["v1", "approvals"], &[], most).await?;
-        Ok(asked.into_iter().map(Pending::from).collect())
+    pub async fn approvals(&self, most: usize) -> Result<Vec<ApprovalDetails>, Error> {
+        let asked: Vec<ApprovalDetailsJson> = self.list(&["v1", "approvals"], &[], most).await?;
+        Ok(asked.into_iter().map(ApprovalDetails::from).collect())
     }
 
     /// Votes on an approval, on behalf of `by` or of the caller.
-    pub async fn decide(&self, id: ApprovalId, by: Option<&str>, verdict: Verdict) -> Result<Voted, Error> {
+    pub async fn decide(
+        &self,
+        id: ApprovalId,
+        by: Option<&str>,
+        verdict: ApprovalVerdict,
+    ) -> Result<VoteOutcome, Error> {
         let mut body = match verdict {
-            Verdict::Approve => json!({ "verdict": "approve" }),
-            Verdict::ApproveForSession => json!({ "verdict": "approve_for_session" }),
-            Verdict::Edit { arguments } => json!({ "verdict": "edit", "arguments": arguments }),
-            Verdict::Deny { reason } => json!({ "verdict": "deny", "reason": reason }),
+            ApprovalVerdict::Approve => json!({ "verdict": "approve" }),
+            ApprovalVerdict::ApproveForSession => json!({ "verdict": "approve_for_session" }),
+            ApprovalVerdict::Edit { arguments } => json!({ "verdict": "edit", "arguments": arguments }),
+            ApprovalVerdict::Deny { reason } => json!({ "verdict": "deny", "reason": reason }),
         };
         if let Some(by) = by {
             body["by"] = json!(by);
         }
-        let counted: Counted = self.post(&["v1", "approvals", &id.to_string()], &body).await?;
+        let counted: VoteResultJson = self.post(&["v1", "approvals", &id.to_string()], &body).await?;
         match counted {
-            Counted { decided: true, yours, first: Some(first), .. } => {
-                Ok(Voted::Decided(Resolved { first, yours }))
+            VoteResultJson { decided: true, yours, first: Some(first), .. } => {
+                Ok(VoteOutcome::Decided(ResolveResult { first, is_yours: yours }))
             }
-            Counted { decided: false, votes: Some(votes), of: Some(of), .. } => {
-                Ok(Voted::Counted { votes, of })
+            VoteResultJson { decided: false, votes: Some(votes), of: Some(of), .. } => {
+                Ok(VoteOutcome::MoreNeeded { votes, of })
             }
             _ => {
                 let detail = "the server does not say what became of the word";
@@ -246,28 +253,28 @@ impl Client {
     }
 
     /// Lists the approvals for the rest of sessions.
-    pub async fn grants(&self, most: usize) -> Result<Vec<Granted>, Error> {
+    pub async fn grants(&self, most: usize) -> Result<Vec<GrantDetails>, Error> {
         self.list(&["v1", "grants"], &[], most).await
     }
 
     /// Revokes one of them.
-    pub async fn revoke_grant(&self, id: GrantId) -> Result<Granted, Error> {
+    pub async fn revoke_grant(&self, id: GrantId) -> Result<GrantDetails, Error> {
         self.delete(&["v1", "grants", &id.to_string()]).await
     }
 
     /// Lists the calls with an unknown outcome, oldest first.
-    pub async fn unknown(&self, most: usize) -> Result<Vec<Unknown>, Error> {
+    pub async fn unknown_calls(&self, most: usize) -> Result<Vec<UnknownCallDetails>, Error> {
         self.list(&["v1", "unknown"], &[], most).await
     }
 
     /// Records the outcome of such a call.
-    pub async fn settle(&self, call: CallId, verdict: record::Verdict) -> Result<SessionId, Error> {
+    pub async fn settle(&self, call: CallId, verdict: record::OutcomeVerdict) -> Result<SessionId, Error> {
         let body = match verdict {
-            record::Verdict::Happened(ToolResult::Ok(value)) => json!({ "happened": value }),
-            record::Verdict::Happened(other) => json!({ "happened": other.text() }),
-            record::Verdict::DidNotHappen => json!("did_not_happen"),
+            record::OutcomeVerdict::Happened(ToolResult::Ok(value)) => json!({ "happened": value }),
+            record::OutcomeVerdict::Happened(other) => json!({ "happened": other.text() }),
+            record::OutcomeVerdict::DidNotHappen => json!("did_not_happen"),
         };
-        let SettledIn { session } = self.post(&["v1", "unknown", &call.to_string()], &body).await?;
+        let SettledCallJson { session } = self.post(&["v1", "unknown", &call.to_string()], &body).await?;
         Ok(session)
     }
 }

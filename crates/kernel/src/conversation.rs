@@ -5,7 +5,7 @@
 //! call to call and providers can cache it.
 use outlast_vocab::TurnId;
 use outlast_vocab::message::{Message, ToolResult, json_size};
-use outlast_vocab::record::{Compacted, Shorter};
+use outlast_vocab::record::{CompactionMethod, CompactionRecord};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -20,15 +20,15 @@ pub struct Conversation {
     /// Shared with model requests in progress; changed by copy-on-write.
     messages: Arc<Vec<Message>>,
     /// The turns, oldest first.
-    turns: VecDeque<Extent>,
+    turns: VecDeque<TurnExtent>,
     size: usize,
     /// Compactions of the turn that follows these messages.
-    here: Vec<Compacted>,
+    turn_compactions: Vec<CompactionRecord>,
 }
 
 /// The part of a conversation that one turn makes up.
 #[derive(Clone, Copy, Debug)]
-struct Extent {
+struct TurnExtent {
     /// The turn, or `None` for the summary of earlier turns.
     turn: Option<TurnId>,
     messages: usize,
@@ -46,30 +46,30 @@ impl Conversation {
             Cow::Borrowed(_) => messages,
             Cow::Owned(shorter) => shorter,
         };
-        self.here.clear();
+        self.turn_compactions.clear();
         let size = size_of(&messages);
-        self.turns.push_back(Extent { turn: Some(turn), messages: messages.len(), size });
+        self.turns.push_back(TurnExtent { turn: Some(turn), messages: messages.len(), size });
         self.size += size;
         Arc::make_mut(&mut self.messages).extend(messages);
     }
 
     /// Applies a compaction that the following turn recorded.
-    pub fn compact(&mut self, compacted: Compacted) {
+    pub fn compact(&mut self, compacted: CompactionRecord) {
         let covered = compacted.through.and_then(|through| {
             self.turns.iter().position(|extent| extent.turn == Some(through)).map(|index| index + 1)
         });
         let covered = covered.unwrap_or(0);
         match &compacted.shorter {
-            Shorter::Results => self.leave_results_out(covered),
-            Shorter::Summary { text, .. } => self.begin_with(covered, text),
+            CompactionMethod::Results => self.omit_results(covered),
+            CompactionMethod::Summary { text, .. } => self.replace_with_summary(covered, text),
         }
-        self.here.push(compacted);
+        self.turn_compactions.push(compacted);
     }
 
-    fn leave_results_out(&mut self, covered: usize) {
+    fn omit_results(&mut self, covered: usize) {
         let messages: usize = self.turns.iter().take(covered).map(|extent| extent.messages).sum();
         let all = Arc::make_mut(&mut self.messages);
-        all[..messages].iter_mut().for_each(leave_out);
+        all[..messages].iter_mut().for_each(omit_result);
         let mut first = 0;
         for extent in self.turns.iter_mut().take(covered) {
             let end = first + extent.messages;
@@ -80,12 +80,12 @@ impl Conversation {
     }
 
     /// Replaces the first turns, and an earlier summary if there is one, with a summary.
-    fn begin_with(&mut self, covered: usize, summary: &str) {
+    fn replace_with_summary(&mut self, covered: usize, summary: &str) {
         let stale = self.turns.front().is_some_and(|extent| extent.turn.is_none());
         self.drop_turns(covered.max(usize::from(stale)));
         let message = summary_message(summary);
         let size = message.size();
-        self.turns.push_front(Extent { turn: None, messages: 1, size });
+        self.turns.push_front(TurnExtent { turn: None, messages: 1, size });
         self.size += size;
         Arc::make_mut(&mut self.messages).insert(0, message);
     }
@@ -105,13 +105,13 @@ impl Conversation {
     /// Drops the oldest turns when no summary can be made, down to the size that a summary would leave. The
     /// next summary is requested once the conversation has grown by as much again, and not with every model
     /// call.
-    pub fn make_do(&mut self, turn: &[Message], need: Need) {
+    pub fn drop_oldest_turns(&mut self, turn: &[Message], need: WindowDemand) {
         let here = size_of(&self.shown(turn));
-        self.fit((need.window / 10 * 6).saturating_sub(need.besides + here));
+        self.drop_until_fits((need.window / 10 * 6).saturating_sub(need.overhead_bytes + here));
     }
 
     /// Drops the oldest turns until the rest fits, but never the last one.
-    fn fit(&mut self, bytes: usize) {
+    fn drop_until_fits(&mut self, bytes: usize) {
         let (mut size, mut count) = (self.size, 0);
         while size > bytes && self.turns.len() - count > 1 {
             size -= self.turns[count].size;
@@ -132,28 +132,28 @@ impl Conversation {
 
     /// Returns whether the following turn was compacted.
     pub fn is_compacted_here(&self) -> bool {
-        !self.here.is_empty()
+        !self.turn_compactions.is_empty()
     }
 
     /// Returns the number of compactions of the following turn.
     pub fn compactions(&self) -> u32 {
-        u32::try_from(self.here.len()).unwrap_or(u32::MAX)
+        u32::try_from(self.turn_compactions.len()).unwrap_or(u32::MAX)
     }
 
     /// Returns the messages of the following turn, as its compactions left them.
     pub fn shown<'m>(&self, turn: &'m [Message]) -> Cow<'m, [Message]> {
         let mut shown = Cow::Borrowed(turn);
         let mut dropped = 0;
-        for Compacted { here, shorter, .. } in &self.here {
+        for CompactionRecord { here, shorter, .. } in &self.turn_compactions {
             let covered =
                 usize::try_from(*here).unwrap_or(usize::MAX).min(turn.len()).saturating_sub(dropped);
             if covered <= 1 {
                 continue;
             }
             match shorter {
-                Shorter::Results => shown.to_mut()[..covered].iter_mut().for_each(leave_out),
+                CompactionMethod::Results => shown.to_mut()[..covered].iter_mut().for_each(omit_result),
                 // A summary never replaces the turn's input.
-                Shorter::Summary { .. } => {
+                CompactionMethod::Summary { .. } => {
                     shown.to_mut().drain(1..covered);
                     dropped += covered - 1;
                 }
@@ -164,11 +164,11 @@ impl Conversation {
 
     /// Plans a compaction so that the conversation, this turn and the rest of the prompt fit the window.
     /// Returns `None` if they fit already, or if nothing can be left out.
-    pub fn plan(&self, turn: &[Message], need: Need) -> Option<Plan> {
+    pub fn plan(&self, turn: &[Message], need: WindowDemand) -> Option<CompactionPlan> {
         let shown = self.shown(turn);
         let here = size_of(&shown);
-        let total = need.besides + self.size + here;
-        if !need.at_once && total <= need.window / 10 * 8 {
+        let total = need.overhead_bytes + self.size + here;
+        if !need.prompt_rejected && total <= need.window / 10 * 8 {
             return None;
         }
         // The most recent messages stay as they are: about a third of the window, and at least one exchange.
@@ -176,7 +176,7 @@ impl Conversation {
         let hidden = turn.len() - shown.len();
         let (asked, since) = shown.split_at(1.min(shown.len()));
         room = room.saturating_sub(size_of(asked));
-        let cut_here = since.len() - keep_tail(since, &mut room);
+        let cut_here = since.len() - tail_that_fits(since, &mut room);
         let mut kept_turns = 0;
         if cut_here == 0 {
             for extent in self.turns.iter().rev() {
@@ -198,35 +198,35 @@ impl Conversation {
         let saved: usize = older.clone().map(saving).sum();
         let enough = saved > 0 && total - saved <= need.window / 10 * 6;
         let to_summarise = (!enough).then(|| older.cloned().collect());
-        Some(Plan { through, here, to_summarise })
+        Some(CompactionPlan { last_turn: through, turn_messages: here, to_summarise })
     }
 }
 
 /// What has to fit into a model's context window.
 #[derive(Clone, Copy, Debug)]
-pub struct Need {
+pub struct WindowDemand {
     /// The size of the window, in bytes.
     pub window: usize,
     /// Bytes the model reads in addition to the conversation: the system prompt and its tools.
-    pub besides: usize,
+    pub overhead_bytes: usize,
     /// Whether the model has already rejected the prompt as too long, regardless of our estimate.
-    pub at_once: bool,
+    pub prompt_rejected: bool,
 }
 
 /// A planned compaction.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct CompactionPlan {
     /// The last earlier turn that is compacted.
-    pub through: Option<TurnId>,
+    pub last_turn: Option<TurnId>,
     /// The number of messages of this turn that are compacted.
-    pub here: u32,
+    pub turn_messages: u32,
     /// The messages that a summary replaces, or `None` if leaving out tool results is enough.
     pub to_summarise: Option<Vec<Message>>,
 }
 
 /// Returns how many of the last messages fit into the room. A call is never separated from its result, and
 /// the last exchange stays whatever its size.
-fn keep_tail(messages: &[Message], room: &mut usize) -> usize {
+fn tail_that_fits(messages: &[Message], room: &mut usize) -> usize {
     let mut kept = 0;
     let mut end = messages.len();
     while end > 0 {
@@ -251,7 +251,7 @@ fn saving(message: &Message) -> usize {
         return 0;
     }
     let mut shorter = message.clone();
-    leave_out(&mut shorter);
+    omit_result(&mut shorter);
     message.size().saturating_sub(shorter.size())
 }
 
@@ -261,7 +261,7 @@ fn is_long(result: &Value) -> bool {
 }
 
 /// Leaves out a long result. The id of its attachment stays, so that the model can read it again.
-fn leave_out(message: &mut Message) {
+fn omit_result(message: &mut Message) {
     let Message::Tool { result: ToolResult::Ok(value), .. } = message else { return };
     if !is_long(value) {
         return;
@@ -283,7 +283,7 @@ mod tests {
     use super::*;
     use outlast_vocab::ReplayKey;
     use outlast_vocab::effect::Usage;
-    use outlast_vocab::message::{Arguments, Part, ToolUse};
+    use outlast_vocab::message::{CallArguments, Part, ToolUse};
 
     fn turn(number: u128) -> TurnId {
         TurnId::from_u128(number)
@@ -295,7 +295,7 @@ mod tests {
 
     /// A tool call and its result of `bytes` bytes.
     fn call(bytes: usize) -> [Message; 2] {
-        let ask = ToolUse::new("c".parse().unwrap(), "read".parse().unwrap(), Arguments::Json(json!({})));
+        let ask = ToolUse::new("c".parse().unwrap(), "read".parse().unwrap(), CallArguments::Json(json!({})));
         let result = ToolResult::Ok(Value::String("x".repeat(bytes)));
         [
             Message::Assistant { parts: vec![], calls: vec![ask.clone()] },
@@ -308,20 +308,27 @@ mod tests {
         vec![Message::user(text), ask, result, say("done")]
     }
 
-    fn compacted(plan: &Plan, summary: &str) -> Compacted {
+    fn compacted(plan: &CompactionPlan, summary: &str) -> CompactionRecord {
         let shorter = match &plan.to_summarise {
-            Some(_) => Shorter::Summary { text: summary.to_owned(), usage: Usage::default(), cost: None },
-            None => Shorter::Results,
+            Some(_) => {
+                CompactionMethod::Summary { text: summary.to_owned(), usage: Usage::default(), cost: None }
+            }
+            None => CompactionMethod::Results,
         };
-        Compacted { key: ReplayKey::turn(9).compact(0), through: plan.through, here: plan.here, shorter }
+        CompactionRecord {
+            key: ReplayKey::turn(9).compact(0),
+            through: plan.last_turn,
+            here: plan.turn_messages,
+            shorter,
+        }
     }
 
     fn texts(messages: &[Message]) -> Vec<String> {
         messages.iter().map(|message| message.text().chars().take(40).collect()).collect()
     }
 
-    fn need(window: usize) -> Need {
-        Need { window, besides: 0, at_once: false }
+    fn need(window: usize) -> WindowDemand {
+        WindowDemand { window, overhead_bytes: 0, prompt_rejected: false }
     }
 
     #[test]
@@ -338,7 +345,7 @@ mod tests {
         conversation.push(turn(2), exchange("two", 2_000));
         let now = [Message::user("three")];
         let plan = conversation.plan(&now, need(8_000)).unwrap();
-        assert_eq!(plan, Plan { through: Some(turn(1)), here: 0, to_summarise: None });
+        assert_eq!(plan, CompactionPlan { last_turn: Some(turn(1)), turn_messages: 0, to_summarise: None });
         conversation.compact(compacted(&plan, ""));
         assert_eq!(
             texts(conversation.messages()),
@@ -364,7 +371,7 @@ mod tests {
             conversation.push(turn(number), vec![Message::user(number.to_string()), say(&"y".repeat(2_000))]);
         }
         let plan = conversation.plan(&[], need(9_000)).unwrap();
-        assert_eq!((plan.through, plan.here), (Some(turn(3)), 0));
+        assert_eq!((plan.last_turn, plan.turn_messages), (Some(turn(3)), 0));
         assert_eq!(texts(plan.to_summarise.as_ref().unwrap()).len(), 6);
         conversation.compact(compacted(&plan, "one to three"));
         let begins = |conversation: &Conversation| conversation.messages()[0].text().into_owned();
@@ -392,9 +399,9 @@ mod tests {
             now.extend(call(1_000));
         }
         let plan = conversation.plan(&now, need(10_000)).unwrap();
-        assert_eq!((plan.through, plan.to_summarise.is_none()), (Some(turn(1)), true));
+        assert_eq!((plan.last_turn, plan.to_summarise.is_none()), (Some(turn(1)), true));
         // The first message that stays whole is a reply, not a result.
-        assert!(matches!(now[plan.here as usize], Message::Assistant { .. }));
+        assert!(matches!(now[plan.turn_messages as usize], Message::Assistant { .. }));
         conversation.compact(compacted(&plan, ""));
         let shown = conversation.shown(&now);
         assert_eq!(shown.len(), now.len());
@@ -415,7 +422,7 @@ mod tests {
             now.push(Message::user("on"));
         }
         let plan = conversation.plan(&now, need(8_000)).unwrap();
-        assert!(plan.here > 10 && plan.through.is_none());
+        assert!(plan.turn_messages > 10 && plan.last_turn.is_none());
         conversation.compact(compacted(&plan, "nine times on"));
         let shown = conversation.shown(&now);
         assert_eq!((shown.len(), shown[0].text().as_ref()), (6, "go"));
@@ -431,7 +438,7 @@ mod tests {
                 json!({ "beginning": "z".repeat(2_000), "attachment": "att_1", "bytes": 9_000 }),
             );
         }
-        leave_out(&mut message);
+        omit_result(&mut message);
         assert_eq!(message.text(), r#"{"attachment":"att_1","left_out":2052}"#);
     }
 
@@ -449,7 +456,7 @@ mod tests {
         }
         let now = [Message::user("go"), say(&"z".repeat(1_000))];
         assert!(conversation.plan(&now, need(10_000)).is_some_and(|plan| plan.to_summarise.is_some()));
-        conversation.make_do(&now, need(10_000));
+        conversation.drop_oldest_turns(&now, need(10_000));
         assert_eq!(conversation.messages().len(), 2 * 4);
         let grown = [&now[..], &[say(&"z".repeat(1_500))]].concat();
         assert_eq!(conversation.plan(&grown, need(10_000)), None);
@@ -460,9 +467,9 @@ mod tests {
         let mut conversation = Conversation::default();
         conversation.push(turn(1), vec![Message::user("12345")]);
         conversation.push(turn(2), vec![Message::user("1234"), Message::user("5")]);
-        conversation.fit(2 * Message::user("1234").size());
+        conversation.drop_until_fits(2 * Message::user("1234").size());
         assert_eq!(conversation.messages().as_slice(), [Message::user("1234"), Message::user("5")]);
-        conversation.fit(1);
+        conversation.drop_until_fits(1);
         assert_eq!(conversation.messages().len(), 2);
     }
 }

@@ -7,7 +7,7 @@
 //! [`transcript`] turns records back into messages, and [`conversation`] decides which of them a model sees.
 //! [`overlay`] folds layers of configuration.
 
-pub mod batch;
+pub mod call_batch;
 pub mod conversation;
 pub mod label;
 pub mod overlay;
@@ -15,12 +15,12 @@ pub mod policy;
 pub mod provenance;
 pub mod rate;
 pub mod replay;
-pub mod reply;
+pub mod reply_builder;
 pub mod retry;
-pub mod spending;
 pub mod step;
 pub mod transcript;
 pub mod tree;
+pub mod turn_cost;
 
 /// The version of the decisions made in this crate. The first work record of a turn names it. A change of
 /// decisions raises the version and keeps the old decisions for turns that began under them.

@@ -2,11 +2,11 @@
 //!
 //! Pure: the same layers give the same result. Reading layers and building tools from their definitions
 //! happens elsewhere.
-use outlast_vocab::label::Guard;
-use outlast_vocab::overlay::{Capability, Defined, Layer, NamedModels, Overlay};
+use outlast_vocab::label::TrustGuard;
+use outlast_vocab::overlay::{CapabilityLayer, Layer, NamedDefinition, NamedModels, Overlay};
 use outlast_vocab::package::{OPEN_DOCUMENT, Package};
-use outlast_vocab::policy::{Decision, Point, Rule};
-use outlast_vocab::rate::Rate;
+use outlast_vocab::policy::{PolicyDecision, PolicyPoint, Rule};
+use outlast_vocab::rate::RateLimit;
 use outlast_vocab::{Error, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +15,14 @@ pub const BETWEEN_PARTS: &str = "\n\n";
 
 /// A layer and its origin, in the form shown to a person: `harness base`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct OriginLayer {
     /// Where the layer comes from.
     pub from: String,
     /// The content of the layer.
     pub overlay: Overlay,
 }
 
-impl Placed {
+impl OriginLayer {
     /// Creates a layer with its origin.
     pub fn new(from: impl Into<String>, overlay: Overlay) -> Self {
         Self { from: from.into(), overlay }
@@ -39,12 +39,12 @@ pub fn join(under: Overlay, over: Overlay) -> Overlay {
     system.extend(over.system);
     add_new(&mut capabilities, over.capabilities);
     add_new(&mut builtin, over.builtin);
-    define(&mut tools, over.tools, |one, other| one.name == other.name);
+    merge_definitions(&mut tools, over.tools, |one, other| one.name == other.name);
     let mut hooks = under.hooks;
-    let same = |one: &Defined, other: &Defined| {
+    let same = |one: &NamedDefinition, other: &NamedDefinition| {
         one.name == other.name && one.definition.get("point") == other.definition.get("point")
     };
-    define(&mut hooks, over.hooks, same);
+    merge_definitions(&mut hooks, over.hooks, same);
     mcp.extend(over.mcp);
     documents.extend(over.documents);
     rules.extend(over.rules);
@@ -65,7 +65,7 @@ pub fn join(under: Overlay, over: Overlay) -> Overlay {
         tools,
         mcp,
         documents,
-        network: under.network.narrowed(over.network),
+        network: under.network.intersect(over.network),
         guard: under.guard.max(over.guard),
         hooks,
         rules,
@@ -75,7 +75,11 @@ pub fn join(under: Overlay, over: Overlay) -> Overlay {
 }
 
 /// Replaces definitions that are the same as a new one, and appends the others.
-fn define(known: &mut Vec<Defined>, more: Vec<Defined>, same: impl Fn(&Defined, &Defined) -> bool) {
+fn merge_definitions(
+    known: &mut Vec<NamedDefinition>,
+    more: Vec<NamedDefinition>,
+    same: impl Fn(&NamedDefinition, &NamedDefinition) -> bool,
+) {
     for one in more {
         match known.iter_mut().find(|other| same(other, &one)) {
             Some(other) => *other = one,
@@ -97,11 +101,11 @@ fn add_new(names: &mut Vec<String>, more: Vec<String>) {
 /// Two rules of the same name are an error, because a record names the rule that decided; so are two rates of
 /// the same name. A rule that opens the guard of a lower layer is an error too, because a layer must not
 /// loosen a lower one.
-pub fn fold(layers: impl IntoIterator<Item = Placed>) -> Result<Overlay, Error> {
+pub fn fold(layers: impl IntoIterator<Item = OriginLayer>) -> Result<Overlay, Error> {
     let mut named: BTreeMap<(&str, String), String> = BTreeMap::new();
     let mut folded = Overlay::default();
     let mut guarded_by: Option<String> = None;
-    for Placed { from, overlay } in layers {
+    for OriginLayer { from, overlay } in layers {
         if let (Some(below), Some(rule)) = (&guarded_by, overlay.rules.iter().find(|rule| opens_guard(rule)))
         {
             let detail = format!(
@@ -115,7 +119,7 @@ pub fn fold(layers: impl IntoIterator<Item = Placed>) -> Result<Overlay, Error> 
             guarded_by = Some(from.clone());
         }
         let rules = overlay.rules.iter().map(|Rule { id, .. }| ("rule", id.to_string()));
-        let rates = overlay.rates.iter().map(|Rate { name, .. }| ("rate", name.to_string()));
+        let rates = overlay.rates.iter().map(|RateLimit { name, .. }| ("rate", name.to_string()));
         for (what, name) in rules.chain(rates) {
             if let Some(other) = named.insert((what, name.clone()), from.clone()) {
                 let detail = format!(
@@ -132,20 +136,23 @@ pub fn fold(layers: impl IntoIterator<Item = Placed>) -> Result<Overlay, Error> 
 
 /// Returns whether a rule allows calls that a guard would stop.
 fn opens_guard(rule: &Rule) -> bool {
-    let runs = matches!(rule.then, Decision::Allow | Decision::Modify { .. } | Decision::Defer { .. });
+    let runs = matches!(
+        rule.then,
+        PolicyDecision::Allow | PolicyDecision::Modify { .. } | PolicyDecision::Defer { .. }
+    );
     rule.untrusted == Some(true) && runs
 }
 
 /// The harnesses that layers can extend, and the capabilities that they can enable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Registry {
+pub struct LayerRegistry {
     /// Harnesses by name.
     pub harnesses: BTreeMap<String, Layer>,
     /// Capabilities by name.
-    pub capabilities: BTreeMap<String, Capability>,
+    pub capabilities: BTreeMap<String, CapabilityLayer>,
 }
 
-impl Registry {
+impl LayerRegistry {
     /// Returns the layers under a layer, the layer itself and those over it, the root first. The capabilities
     /// of a layer come before it, so that the layer can override them. Each capability appears once, where it
     /// is first enabled.
@@ -153,17 +160,17 @@ impl Registry {
         &self,
         from: impl Into<String>,
         layer: Layer,
-        over: impl IntoIterator<Item = Placed>,
-    ) -> Result<Vec<Placed>, Error> {
+        over: impl IntoIterator<Item = OriginLayer>,
+    ) -> Result<Vec<OriginLayer>, Error> {
         let from = from.into();
         let mut chain = self.chain(&from, layer.parent.as_deref())?;
-        chain.push(Placed::new(from, layer.overlay));
+        chain.push(OriginLayer::new(from, layer.overlay));
         chain.extend(over);
         let mut on = BTreeSet::new();
         let mut layers = Vec::new();
         for placed in chain {
             for name in &placed.overlay.capabilities {
-                self.switch_on(name, &placed.from, &mut on, &mut layers)?;
+                self.enable_capability(name, &placed.from, &mut on, &mut layers)?;
             }
             layers.push(placed);
         }
@@ -171,7 +178,7 @@ impl Registry {
     }
 
     /// Returns the harnesses from the root down to this one.
-    fn chain(&self, from: &str, parent: Option<&str>) -> Result<Vec<Placed>, Error> {
+    fn chain(&self, from: &str, parent: Option<&str>) -> Result<Vec<OriginLayer>, Error> {
         let mut way: Vec<&str> = Vec::new();
         let mut chain = Vec::new();
         let (mut stands, mut next) = (from.to_owned(), parent);
@@ -191,7 +198,7 @@ impl Registry {
             })?;
             way.push(name);
             stands = format!("harness {name}");
-            chain.push(Placed::new(stands.clone(), harness.overlay.clone()));
+            chain.push(OriginLayer::new(stands.clone(), harness.overlay.clone()));
             next = harness.parent.as_deref();
         }
         chain.reverse();
@@ -200,12 +207,12 @@ impl Registry {
 
     /// Adds a capability after those that it requires. A capability that is already on is not added again, so
     /// circular requirements end.
-    fn switch_on(
+    fn enable_capability(
         &self,
         name: &str,
         by: &str,
         on: &mut BTreeSet<String>,
-        layers: &mut Vec<Placed>,
+        layers: &mut Vec<OriginLayer>,
     ) -> Result<(), Error> {
         let capability = self.capabilities.get(name).ok_or_else(|| {
             let detail = format!(
@@ -219,10 +226,10 @@ impl Registry {
         }
         let from = format!("capability {name}");
         for needed in &capability.needs.capabilities {
-            self.switch_on(needed, &from, on, layers)?;
+            self.enable_capability(needed, &from, on, layers)?;
         }
         let overlay = Overlay { capabilities: vec![name.to_owned()], ..capability.overlay.clone() };
-        layers.push(Placed::new(from, overlay));
+        layers.push(OriginLayer::new(from, overlay));
         Ok(())
     }
 }
@@ -270,7 +277,7 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
             format!("the agent `{}` has a rule `{}`, which cannot be replaced", package.agent, rule.id);
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }
-    let known = |rate: &&Rate| package.rates.iter().any(|other| other.name == rate.name);
+    let known = |rate: &&RateLimit| package.rates.iter().any(|other| other.name == rate.name);
     if let Some(rate) = rates.iter().find(known) {
         let detail =
             format!("the agent `{}` has a rate `{}`, which cannot be replaced", package.agent, rate.name);
@@ -285,7 +292,8 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
     }
     // A call with changed arguments may do more than the agent's rules, which may not cover those arguments,
     // would allow.
-    let rewrites = |rule: &&Rule| rule.at == Point::Tool && matches!(rule.then, Decision::Modify { .. });
+    let rewrites =
+        |rule: &&Rule| rule.at == PolicyPoint::Tool && matches!(rule.then, PolicyDecision::Modify { .. });
     if let Some(rule) = rules.iter().find(rewrites) {
         let detail = format!(
             "the rule `{}` changes the arguments of calls of the agent `{}`; only an agent may say that",
@@ -295,9 +303,11 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
     }
     // A call that a person is asked about is no longer refused by a strict guard.
     let softens = |rule: &&Rule| {
-        rule.at == Point::Tool && rule.untrusted != Some(false) && matches!(rule.then, Decision::Ask(_))
+        rule.at == PolicyPoint::Tool
+            && rule.untrusted != Some(false)
+            && matches!(rule.then, PolicyDecision::Ask(_))
     };
-    if let Some(rule) = rules.iter().find(softens).filter(|_| package.guard == Guard::Strict) {
+    if let Some(rule) = rules.iter().find(softens).filter(|_| package.guard == TrustGuard::Strict) {
         let detail = format!(
             "the rule `{}` asks about calls that the strict guard of the agent `{}` refuses; give it `untrusted = false`",
             rule.id, package.agent
@@ -305,14 +315,14 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }
     let mut package = package.clone();
-    package.system = prompt(std::iter::once(package.system).chain(system));
+    package.system = join_prompt(std::iter::once(package.system).chain(system));
     if let Some(NamedModels { first, fallbacks }) = named {
         (package.model, package.fallback_models) = (first, fallbacks);
     }
     package.provider_wait_s = provider_wait_s.or(package.provider_wait_s);
     package.model_calls = model_calls.map_or(package.model_calls, std::num::NonZeroU32::get);
     package.documents.extend(documents);
-    package.network = package.network.narrowed(network);
+    package.network = package.network.intersect(network);
     package.guard = package.guard.max(guard);
     package.policy.rules.extend(rules.into_iter().map(|rule| Rule { narrows: true, ..rule }));
     package.rates.extend(rates);
@@ -320,15 +330,15 @@ pub fn over(package: &Package, overlay: Overlay) -> Result<Package, Error> {
 }
 
 /// Joins the parts of a prompt into the text that a model reads.
-pub fn prompt(parts: impl IntoIterator<Item = String>) -> String {
+pub fn join_prompt(parts: impl IntoIterator<Item = String>) -> String {
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join(BETWEEN_PARTS)
 }
 
 /// Returns the origins of the folded values: for each name, the layers that set it, the root first.
-pub fn origins(layers: &[Placed]) -> BTreeMap<String, Vec<String>> {
+pub fn origins(layers: &[OriginLayer]) -> BTreeMap<String, Vec<String>> {
     let mut origins: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for Placed { from, overlay } in layers {
+    for OriginLayer { from, overlay } in layers {
         for name in names(overlay) {
             origins.entry(name).or_default().push(from.clone());
         }
@@ -353,10 +363,10 @@ fn names(overlay: &Overlay) -> Vec<String> {
     said(!overlay.guard.is_open(), "guard");
     names.extend(overlay.capabilities.iter().map(|name| format!("capabilities.{name}")));
     names.extend(overlay.builtin.iter().map(|name| format!("builtin.{name}")));
-    names.extend(overlay.tools.iter().map(|Defined { name, .. }| format!("tools.{name}")));
+    names.extend(overlay.tools.iter().map(|NamedDefinition { name, .. }| format!("tools.{name}")));
     names.extend(overlay.mcp.keys().map(|name| format!("mcp.{name}")));
     names.extend(overlay.documents.keys().map(|path| format!("documents.{path}")));
-    names.extend(overlay.hooks.iter().map(|Defined { name, .. }| format!("hooks.{name}")));
+    names.extend(overlay.hooks.iter().map(|NamedDefinition { name, .. }| format!("hooks.{name}")));
     names.extend(overlay.rules.iter().map(|rule| format!("rules.{}", rule.id)));
     names.extend(overlay.rates.iter().map(|rate| format!("rates.{}", rate.name)));
     names.extend(overlay.settings.keys().cloned());

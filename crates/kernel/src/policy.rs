@@ -1,10 +1,11 @@
 //! Finds the rule that decides, and combines the decisions of rules and an engine.
 //!
 //! Pure: the same rules and the same facts give the same decision.
-use outlast_vocab::label::{Labels, Source};
+use outlast_vocab::label::{Labels, UntrustedSource};
 use outlast_vocab::message::ToolName;
 use outlast_vocab::policy::{
-    Change, Circumstances, Comparison, Decision, Facts, Point, Policy, Rule, Ruling, Test, ValueTrust,
+    Comparison, FactChanges, Policy, PolicyDecision, PolicyFacts, PolicyPoint, RecordedDecision, Rule,
+    RuleTest, TurnCircumstances, ValueTrust,
 };
 use serde_json::{Number, Value};
 use std::borrow::Cow;
@@ -13,20 +14,20 @@ use std::collections::BTreeMap;
 use std::mem::discriminant;
 
 /// Returns the first rule that matches.
-pub fn judge<'p>(policy: &'p Policy, facts: &Facts<'_>) -> Option<&'p Rule> {
-    policy.rules.iter().filter(|rule| rule.at == facts.at).find(|rule| fits(rule, facts))
+pub fn judge<'p>(policy: &'p Policy, facts: &PolicyFacts<'_>) -> Option<&'p Rule> {
+    policy.rules.iter().filter(|rule| rule.at == facts.at).find(|rule| matches_facts(rule, facts))
 }
 
 /// Returns the rules before `rule` that match the value as `rule` changes it, so that a change cannot bypass
 /// an earlier rule. If such an earlier rule changes the value too, the rules before it are matched against
 /// its result.
-pub fn overruling<'p>(policy: &'p Policy, rule: &'p Rule, facts: &Facts<'_>) -> Vec<&'p Rule> {
+pub fn rules_overriding<'p>(policy: &'p Policy, rule: &'p Rule, facts: &PolicyFacts<'_>) -> Vec<&'p Rule> {
     let (mut found, mut last, mut value) = (Vec::new(), rule, Cow::Borrowed(facts.value));
-    while let Decision::Modify { set, .. } = &last.then {
-        value = Cow::Owned(changed(&value, set));
-        let facts = Facts { value: &value, ..*facts };
+    while let PolicyDecision::Modify { set, .. } = &last.then {
+        value = Cow::Owned(with_values_set(&value, set));
+        let facts = PolicyFacts { value: &value, ..*facts };
         let mut before = policy.rules.iter().take_while(|one| one.id != last.id);
-        let Some(next) = before.find(|one| one.at == facts.at && fits(one, &facts)) else { break };
+        let Some(next) = before.find(|one| one.at == facts.at && matches_facts(one, &facts)) else { break };
         found.push(next);
         last = next;
     }
@@ -35,7 +36,7 @@ pub fn overruling<'p>(policy: &'p Policy, rule: &'p Rule, facts: &Facts<'_>) -> 
 
 /// Returns a copy of a value with some members set, each by its JSON pointer. A missing member is created if
 /// its parent exists.
-pub fn changed(arguments: &Value, set: &BTreeMap<String, Value>) -> Value {
+pub fn with_values_set(arguments: &Value, set: &BTreeMap<String, Value>) -> Value {
     let mut changed = arguments.clone();
     for (pointer, value) in set {
         if let Some(place) = changed.pointer_mut(pointer) {
@@ -51,13 +52,16 @@ pub fn changed(arguments: &Value, set: &BTreeMap<String, Value>) -> Value {
 
 /// Returns whether no call of a tool can ever run: a rule denies all of them, and every rule for the tool
 /// before it denies as well.
-pub fn forbids(policy: &Policy, agent: &str, tool: &ToolName) -> bool {
+pub fn always_denies(policy: &Policy, agent: &str, tool: &ToolName) -> bool {
     let is_for = |rule: &&Rule| {
-        let agent = rule.agent.as_ref().is_none_or(|pattern| like(pattern, agent));
-        rule.at == Point::Tool && agent && like(&rule.tool, tool.as_str())
+        let agent = rule.agent.as_ref().is_none_or(|pattern| matches_wildcard(pattern, agent));
+        rule.at == PolicyPoint::Tool && agent && matches_wildcard(&rule.tool, tool.as_str())
     };
-    let mut denies =
-        policy.rules.iter().filter(is_for).take_while(|rule| matches!(rule.then, Decision::Deny { .. }));
+    let mut denies = policy
+        .rules
+        .iter()
+        .filter(is_for)
+        .take_while(|rule| matches!(rule.then, PolicyDecision::Deny { .. }));
     denies.any(|rule| {
         let Rule { tests, untrusted, labels, provenance, org, cost_over, times, .. } = rule;
         let of_facts = tests.is_empty() && untrusted.is_none() && labels.is_empty() && provenance.is_none();
@@ -70,38 +74,38 @@ pub fn names_all(rule: &Rule, labels: &Labels) -> bool {
     rule.labels.is_empty() || labels.sources().all(|source| names(rule, source))
 }
 
-fn names(rule: &Rule, source: &Source) -> bool {
+fn names(rule: &Rule, source: &UntrustedSource) -> bool {
     let source = source.to_string();
-    rule.labels.iter().any(|pattern| like(pattern, &source))
+    rule.labels.iter().any(|pattern| matches_wildcard(pattern, &source))
 }
 
 /// Returns whether a rule applies to text from these sources. One named source is enough, and an unknown
 /// source may be any. An `allow` rule applies only if it names every source.
-fn comes_from(rule: &Rule, labels: &Labels) -> bool {
+fn matches_labels(rule: &Rule, labels: &Labels) -> bool {
     match rule.then {
         _ if rule.labels.is_empty() => true,
-        Decision::Allow => !labels.is_empty() && names_all(rule, labels),
-        _ => labels.sources().any(|source| *source == Source::Before || names(rule, source)),
+        PolicyDecision::Allow => !labels.is_empty() && names_all(rule, labels),
+        _ => labels.sources().any(|source| *source == UntrustedSource::Before || names(rule, source)),
     }
 }
 
-fn fits(rule: &Rule, facts: &Facts<'_>) -> bool {
+fn matches_facts(rule: &Rule, facts: &PolicyFacts<'_>) -> bool {
     // Unknown facts fail closed: they match restrictive rules and never `allow`.
-    let unclear = !matches!(rule.then, Decision::Allow);
+    let unclear = !matches!(rule.then, PolicyDecision::Allow);
     let tool = facts.tool.map_or("", |tool| tool.as_str());
     rule.untrusted.is_none_or(|untrusted| untrusted != facts.labels.is_empty())
-        && like(&rule.tool, tool)
-        && comes_from(rule, facts.labels)
+        && matches_wildcard(&rule.tool, tool)
+        && matches_labels(rule, facts.labels)
         && rule
             .provenance
             .is_none_or(|trust| (trust == ValueTrust::Untrusted) == facts.provenance.is_tainted())
-        && rule.tests.iter().all(|test| holds(test, facts.value).unwrap_or(unclear))
-        && suits(rule, facts.around).unwrap_or(unclear)
+        && rule.tests.iter().all(|test| test_holds(test, facts.value).unwrap_or(unclear))
+        && matches_circumstances(rule, facts.circumstances).unwrap_or(unclear)
 }
 
 /// Returns whether a rule applies in these circumstances, or `None` if that is unknown.
-fn suits(rule: &Rule, around: &Circumstances) -> Option<bool> {
-    let agent = rule.agent.as_ref().map(|pattern| Some(like(pattern, &around.agent)));
+fn matches_circumstances(rule: &Rule, around: &TurnCircumstances) -> Option<bool> {
+    let agent = rule.agent.as_ref().map(|pattern| Some(matches_wildcard(pattern, &around.agent)));
     let org = rule.org.map(|org| around.org.map(|whose| whose == org));
     let cost = rule.cost_over.map(|most| around.spent.map(|spent| spent > most));
     let times = rule.times.as_ref();
@@ -116,61 +120,71 @@ fn suits(rule: &Rule, around: &Circumstances) -> Option<bool> {
 
 /// Combines the decisions of rules and an engine: the stricter one stands, with the changes of the other.
 /// Neither can allow what the other forbids. If both ask a person, an answer must satisfy both.
-pub fn stricter(rules: Option<Ruling>, engine: Option<Ruling>) -> Option<Ruling> {
+pub fn combine_decisions(
+    rules: Option<RecordedDecision>,
+    engine: Option<RecordedDecision>,
+) -> Option<RecordedDecision> {
     let (first, second) = match (rules, engine) {
         (Some(first), Some(second)) => (first, second),
         (one, other) => return one.or(other),
     };
     let (stands, other) = match (&first.decision, &second.decision) {
-        (Decision::Ask(_), Decision::Ask(_)) => return Some(both_ask(first, second)),
-        (Decision::Modify { .. }, Decision::Modify { .. }) => return Some(both_change(first, second)),
-        (Decision::Defer { pause, .. }, Decision::Defer { pause: longer, .. }) if longer > pause => {
+        (PolicyDecision::Ask(_), PolicyDecision::Ask(_)) => return Some(join_questions(first, second)),
+        (PolicyDecision::Modify { .. }, PolicyDecision::Modify { .. }) => {
+            return Some(join_changes(first, second));
+        }
+        (PolicyDecision::Defer { pause, .. }, PolicyDecision::Defer { pause: longer, .. })
+            if longer > pause =>
+        {
             (second, first)
         }
         _ if strictness(&second.decision) > strictness(&first.decision) => (second, first),
         _ => (first, second),
     };
     Some(match (&stands.decision, other.decision) {
-        (Decision::Defer { pause, resume }, Decision::Defer { resume: also, .. }) if also > *resume => {
-            let decision = Decision::Defer { pause: *pause, resume: also };
+        (PolicyDecision::Defer { pause, resume }, PolicyDecision::Defer { resume: also, .. })
+            if also > *resume =>
+        {
+            let decision = PolicyDecision::Defer { pause: *pause, resume: also };
             let (with, whole) = (Some(other.rule), stands.whole.or(other.whole));
-            Ruling { decision, with, whole, ..stands }
+            RecordedDecision { decision, with, whole, ..stands }
         }
-        (Decision::Defer { .. } | Decision::Ask(_), Decision::Modify { set, redact }) => {
+        (PolicyDecision::Defer { .. } | PolicyDecision::Ask(_), PolicyDecision::Modify { set, redact }) => {
             let (with, whole) = (Some(other.rule), stands.whole.or(other.whole));
-            Ruling { with, whole, also: Some(Box::new(Change { set, redact })), ..stands }
+            RecordedDecision { with, whole, also: Some(Box::new(FactChanges { set, redact })), ..stands }
         }
         _ => stands,
     })
 }
 
 /// Ranks a decision by how much it restricts.
-fn strictness(decision: &Decision) -> u8 {
+fn strictness(decision: &PolicyDecision) -> u8 {
     match decision {
-        Decision::Allow => 0,
-        Decision::Modify { .. } => 1,
-        Decision::Defer { .. } => 2,
-        Decision::Ask(_) => 3,
-        Decision::Deny { .. } => 4,
-        Decision::Interrupt { .. } => 5,
+        PolicyDecision::Allow => 0,
+        PolicyDecision::Modify { .. } => 1,
+        PolicyDecision::Defer { .. } => 2,
+        PolicyDecision::Ask(_) => 3,
+        PolicyDecision::Deny { .. } => 4,
+        PolicyDecision::Interrupt { .. } => 5,
     }
 }
 
 /// Joins two questions into one. If no person could answer both, the result is a denial.
-fn both_ask(first: Ruling, second: Ruling) -> Ruling {
-    let (Decision::Ask(one), Decision::Ask(other)) = (first.decision.clone(), second.decision) else {
+fn join_questions(first: RecordedDecision, second: RecordedDecision) -> RecordedDecision {
+    let (PolicyDecision::Ask(one), PolicyDecision::Ask(other)) = (first.decision.clone(), second.decision)
+    else {
         return first;
     };
     let decision = match one.join(&other) {
-        Ok(ask) => Decision::Ask(ask),
-        Err(what) => Decision::Deny { reason: format!("`{}` asks too, and {what}", second.rule) },
+        Ok(ask) => PolicyDecision::Ask(ask),
+        Err(what) => PolicyDecision::Deny { reason: format!("`{}` asks too, and {what}", second.rule) },
     };
-    Ruling { decision, with: Some(second.rule), whole: first.whole.or(second.whole), ..first }
+    RecordedDecision { decision, with: Some(second.rule), whole: first.whole.or(second.whole), ..first }
 }
 
 /// Joins two changes. If they contradict each other, the result is a denial.
-fn both_change(first: Ruling, second: Ruling) -> Ruling {
-    let (Decision::Modify { set, redact }, Decision::Modify { set: more, redact: also }) =
+fn join_changes(first: RecordedDecision, second: RecordedDecision) -> RecordedDecision {
+    let (PolicyDecision::Modify { set, redact }, PolicyDecision::Modify { set: more, redact: also }) =
         (&first.decision, &second.decision)
     else {
         return first;
@@ -178,24 +192,24 @@ fn both_change(first: Ruling, second: Ruling) -> Ruling {
     let contradicts = |path: &&String| set.get(*path).is_some_and(|value| more.get(*path) != Some(value));
     if let Some(path) = more.keys().find(contradicts) {
         let reason = format!("`{}` and `{}` set `{path}` to something else each", first.rule, second.rule);
-        return Ruling { decision: Decision::Deny { reason }, ..first };
+        return RecordedDecision { decision: PolicyDecision::Deny { reason }, ..first };
     }
     let set: BTreeMap<String, Value> = set.clone().into_iter().chain(more.clone()).collect();
     let redact = redact.iter().chain(also).cloned().collect();
-    Ruling { decision: Decision::Modify { set, redact }, with: Some(second.rule), ..first }
+    RecordedDecision { decision: PolicyDecision::Modify { set, redact }, with: Some(second.rule), ..first }
 }
 
 /// Returns whether a test is true of the facts, or `None` if that is unknown because the tested value is
 /// missing or has another type.
-fn holds(test: &Test, facts: &Value) -> Option<bool> {
+fn test_holds(test: &RuleTest, facts: &Value) -> Option<bool> {
     let value = at(facts, &test.path)?;
     match &test.is {
         Comparison::OneOf(values) => is_among(value, values),
         Comparison::NoneOf(values) => is_among(value, values).map(|is| !is),
         Comparison::Over(bound) => Some(compare(value.as_number()?, bound)? == Ordering::Greater),
         Comparison::Under(bound) => Some(compare(value.as_number()?, bound)? == Ordering::Less),
-        Comparison::Like(pattern) => Some(like(pattern, value.as_str()?)),
-        Comparison::Unlike(pattern) => Some(!like(pattern, value.as_str()?)),
+        Comparison::Like(pattern) => Some(matches_wildcard(pattern, value.as_str()?)),
+        Comparison::Unlike(pattern) => Some(!matches_wildcard(pattern, value.as_str()?)),
     }
 }
 
@@ -247,7 +261,7 @@ fn compare(number: &Number, bound: &Number) -> Option<Ordering> {
 
 /// Returns whether a text matches a pattern in which `*` stands for any text. Takes linear time in the text
 /// for every star.
-pub fn like(pattern: &str, text: &str) -> bool {
+pub fn matches_wildcard(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };
@@ -263,40 +277,47 @@ pub fn like(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
     use outlast_vocab::Hash;
-    use outlast_vocab::approval::{Escalation, Given};
+    use outlast_vocab::approval::{Escalation, SentNotices};
     use outlast_vocab::id::OrgId;
     use outlast_vocab::label::Provenance;
-    use outlast_vocab::policy::{Ask, Day, LocalTime, Resume, Times};
+    use outlast_vocab::policy::{AfterDeferral, ApprovalRequirement, Day, LocalTime, RuleTimes};
     use proptest::prelude::*;
     use serde_json::json;
     use std::collections::BTreeSet;
     use std::num::NonZeroU32;
     use std::time::Duration;
 
-    fn rule(id: &str, tool: &str, tests: Vec<(&str, Comparison)>, then: Decision) -> Rule {
-        let tests = tests.into_iter().map(|(path, is)| Test { path: path.to_owned(), is }).collect();
+    fn rule(id: &str, tool: &str, tests: Vec<(&str, Comparison)>, then: PolicyDecision) -> Rule {
+        let tests = tests.into_iter().map(|(path, is)| RuleTest { path: path.to_owned(), is }).collect();
         Rule { tool: tool.to_owned(), tests, ..Rule::new(id.parse().unwrap(), then) }
     }
 
-    fn deny() -> Decision {
-        Decision::Deny { reason: "no".to_owned() }
+    fn deny() -> PolicyDecision {
+        PolicyDecision::Deny { reason: "no".to_owned() }
     }
 
     fn found<'p>(
         policy: &'p Policy,
         facts: (&str, &Value, &Labels),
-        around: &Circumstances,
+        around: &TurnCircumstances,
     ) -> Option<&'p str> {
         let (tool, value, labels) = facts;
         let tool: ToolName = tool.parse().unwrap();
         let provenance = &Provenance::default();
-        let facts = Facts { at: Point::Tool, tool: Some(&tool), value, labels, provenance, around };
+        let facts = PolicyFacts {
+            at: PolicyPoint::Tool,
+            tool: Some(&tool),
+            value,
+            labels,
+            provenance,
+            circumstances: around,
+        };
         judge(policy, &facts).map(|rule| rule.id.as_str())
     }
 
     #[track_caller]
     fn check(policy: &Policy, tool: &str, arguments: &Value, want: Option<&str>) {
-        let found = found(policy, (tool, arguments, &Labels::default()), &Circumstances::default());
+        let found = found(policy, (tool, arguments, &Labels::default()), &TurnCircumstances::default());
         assert_eq!(found, want, "{tool} {arguments}");
     }
 
@@ -304,7 +325,7 @@ mod tests {
     fn the_first_rule_that_fits_decides() {
         let policy = Policy {
             rules: vec![
-                rule("small", "pay", vec![("/euros", Comparison::Under(10.into()))], Decision::Allow),
+                rule("small", "pay", vec![("/euros", Comparison::Under(10.into()))], PolicyDecision::Allow),
                 rule("large", "pay", vec![("/euros", Comparison::Over(100.into()))], deny()),
                 rule("files", "file_*", vec![("/path", Comparison::Unlike("notes/*".into()))], deny()),
                 rule("rest", "pay", vec![("/to", Comparison::OneOf(vec![json!("eve")]))], deny()),
@@ -321,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_rule_that_changes_a_call_leads_it_past_no_earlier_rule() {
-        let set = |pairs: &[(&str, Value)]| Decision::Modify {
+        let set = |pairs: &[(&str, Value)]| PolicyDecision::Modify {
             set: pairs.iter().map(|(path, value)| ((*path).to_owned(), value.clone())).collect(),
             redact: vec![],
         };
@@ -346,18 +367,18 @@ mod tests {
         };
         let check = |arguments: Value, first: &str, want: &[&str]| {
             let (tool, labels, around) =
-                ("pay".parse::<ToolName>().unwrap(), Labels::default(), Circumstances::default());
-            let facts = Facts {
-                at: Point::Tool,
+                ("pay".parse::<ToolName>().unwrap(), Labels::default(), TurnCircumstances::default());
+            let facts = PolicyFacts {
+                at: PolicyPoint::Tool,
                 tool: Some(&tool),
                 value: &arguments,
                 labels: &labels,
                 provenance: &Provenance::default(),
-                around: &around,
+                circumstances: &around,
             };
             let rule = judge(&policy, &facts).unwrap();
             let found: Vec<&str> =
-                overruling(&policy, rule, &facts).into_iter().map(|rule| rule.id.as_str()).collect();
+                rules_overriding(&policy, rule, &facts).into_iter().map(|rule| rule.id.as_str()).collect();
             assert_eq!((rule.id.as_str(), found.as_slice()), (first, want), "{arguments}");
         };
         check(json!({ "to": "ann", "euros": 1 }), "more", &["large"]);
@@ -394,7 +415,7 @@ mod tests {
                 there(other_kind),
             ] {
                 check(&policy(deny()), "pay", &arguments, Some("r"));
-                check(&policy(Decision::Allow), "pay", &arguments, None);
+                check(&policy(PolicyDecision::Allow), "pay", &arguments, None);
             }
         }
     }
@@ -426,18 +447,18 @@ mod tests {
     fn a_rule_can_be_for_what_untrusted_text_may_have_asked_for() {
         let only = |untrusted, id| Rule { untrusted: Some(untrusted), ..rule(id, "*", vec![], deny()) };
         let policy = Policy { rules: vec![only(true, "tainted"), only(false, "clean")] };
-        let around = Circumstances::default();
+        let around = TurnCircumstances::default();
         let found = |labels: &Labels| found(&policy, ("pay", &json!({}), labels), &around);
         assert_eq!(found(&Labels::default()), Some("clean"));
-        assert_eq!(found(&Labels::from_iter([Source::Attachment])), Some("tainted"));
+        assert_eq!(found(&Labels::from_iter([UntrustedSource::Attachment])), Some("tainted"));
     }
 
     #[test]
     fn a_rule_can_be_for_text_of_some_sources_and_allows_nothing_that_another_may_have_asked_for() {
-        let tool = |name: &str| Source::Tool(name.parse().unwrap());
-        let labels = |sources: &[Source]| sources.iter().cloned().collect::<Labels>();
-        let (around, nothing) = (Circumstances::default(), json!({}));
-        let fits = |then: &Decision, labels: &Labels| {
+        let tool = |name: &str| UntrustedSource::Tool(name.parse().unwrap());
+        let labels = |sources: &[UntrustedSource]| sources.iter().cloned().collect::<Labels>();
+        let (around, nothing) = (TurnCircumstances::default(), json!({}));
+        let fits = |then: &PolicyDecision, labels: &Labels| {
             let patterns = ["tool:wiki.*", "attachment"].map(str::to_owned).to_vec();
             let rule = Rule { labels: patterns, ..rule("r", "*", vec![], then.clone()) };
             found(&Policy { rules: vec![rule] }, ("pay", &nothing, labels), &around).is_some()
@@ -446,14 +467,14 @@ mod tests {
         for (sources, denies, allows) in [
             (labels(&[]), false, false),
             (labels(std::slice::from_ref(&wiki)), true, true),
-            (labels(&[Source::Attachment, wiki.clone()]), true, true),
+            (labels(&[UntrustedSource::Attachment, wiki.clone()]), true, true),
             (labels(&[wiki, fetch.clone()]), true, false),
             (labels(&[fetch]), false, false),
             // The sources are unknown.
-            (labels(&[Source::Before]), true, false),
+            (labels(&[UntrustedSource::Before]), true, false),
         ] {
             assert_eq!(fits(&deny(), &sources), denies, "{sources}");
-            assert_eq!(fits(&Decision::Allow, &sources), allows, "{sources}");
+            assert_eq!(fits(&PolicyDecision::Allow, &sources), allows, "{sources}");
         }
     }
 
@@ -461,17 +482,17 @@ mod tests {
     fn a_rule_can_be_for_an_agent_an_organisation_a_cost_and_a_time_and_what_is_unknown_is_taken_for_the_worse()
      {
         let (ours, others) = (OrgId::from_u128(1), OrgId::from_u128(2));
-        let office = Times { zone: "UTC".to_owned(), days: vec![Day::Mon], hours: None };
-        let known = Circumstances {
+        let office = RuleTimes { zone: "UTC".to_owned(), days: vec![Day::Mon], hours: None };
+        let known = TurnCircumstances {
             agent: "clerk".to_owned(),
             org: Some(ours),
             spent: Some("0.5".parse().unwrap()),
             times: [("UTC".to_owned(), LocalTime { day: Day::Mon, minute: 0 })].into(),
         };
-        let unknown = Circumstances { agent: "clerk".to_owned(), ..Circumstances::default() };
+        let unknown = TurnCircumstances { agent: "clerk".to_owned(), ..TurnCircumstances::default() };
         let base = |then| Rule::new("r".parse().unwrap(), then);
-        let narrowed = |then: Decision| {
-            let at = |day| Some(Times { days: vec![day], ..office.clone() });
+        let narrowed = |then: PolicyDecision| {
+            let at = |day| Some(RuleTimes { days: vec![day], ..office.clone() });
             [
                 (Rule { org: Some(ours), ..base(then.clone()) }, true),
                 (Rule { org: Some(others), ..base(then.clone()) }, false),
@@ -481,7 +502,7 @@ mod tests {
                 (Rule { times: at(Day::Tue), ..base(then) }, false),
             ]
         };
-        let fits = |rule: &Rule, around: &Circumstances| {
+        let fits = |rule: &Rule, around: &TurnCircumstances| {
             let policy = Policy { rules: vec![rule.clone()] };
             found(&policy, ("pay", &json!({}), &Labels::default()), around).is_some()
         };
@@ -489,7 +510,7 @@ mod tests {
             assert_eq!(fits(&rule, &known), is_for, "{rule:?}");
             assert!(fits(&rule, &unknown), "{rule:?}");
         }
-        for (rule, is_for) in narrowed(Decision::Allow) {
+        for (rule, is_for) in narrowed(PolicyDecision::Allow) {
             assert_eq!(fits(&rule, &known), is_for, "{rule:?}");
             assert!(!fits(&rule, &unknown), "{rule:?}");
         }
@@ -505,12 +526,13 @@ mod tests {
 
     #[test]
     fn a_rule_decides_at_its_own_point_alone() {
-        let policy = Policy { rules: vec![Rule { at: Point::Egress, ..rule("out", "*", vec![], deny()) }] };
+        let policy =
+            Policy { rules: vec![Rule { at: PolicyPoint::Egress, ..rule("out", "*", vec![], deny()) }] };
         check(&policy, "pay", &json!({}), None);
-        assert!(policy.speaks_at(Point::Egress) && !policy.speaks_at(Point::Tool));
+        assert!(policy.applies_at(PolicyPoint::Egress) && !policy.applies_at(PolicyPoint::Tool));
     }
 
-    fn ask() -> impl Strategy<Value = Ask> {
+    fn ask() -> impl Strategy<Value = ApprovalRequirement> {
         let names = || prop::collection::btree_set(prop::sample::select(vec!["ann", "bob", "cfo"]), 0..3);
         let list = |names: BTreeSet<&str>| names.into_iter().map(str::to_owned).collect::<Vec<_>>();
         let span = || prop::option::of((1_u64..5).prop_map(Duration::from_secs));
@@ -518,35 +540,42 @@ mod tests {
         let asked = asked.prop_map(move |(who, expires, approvals, each_time, escalates, to)| {
             let escalate = escalates.map(|after| Box::new(Escalation { after, to: list(to) }));
             let approvals = NonZeroU32::new(approvals);
-            Ask { who: list(who), expires, approvals, each_time, escalate, ..Ask::default() }
+            ApprovalRequirement {
+                who: list(who),
+                expires,
+                approvals,
+                each_time,
+                escalate,
+                ..ApprovalRequirement::default()
+            }
         });
         asked.prop_filter("it makes sense", |ask| ask.check().is_ok())
     }
 
-    fn decision() -> impl Strategy<Value = Decision> {
+    fn decision() -> impl Strategy<Value = PolicyDecision> {
         prop_oneof![
-            Just(Decision::Allow),
+            Just(PolicyDecision::Allow),
             Just(deny()),
-            ask().prop_map(Decision::Ask),
-            Just(Decision::Interrupt { reason: "stop".to_owned() }),
-            (1_u64..4, prop::sample::select(vec![Resume::Go, Resume::Judge])).prop_map(
-                |(seconds, resume)| Decision::Defer { pause: Duration::from_secs(seconds), resume }
+            ask().prop_map(PolicyDecision::Ask),
+            Just(PolicyDecision::Interrupt { reason: "stop".to_owned() }),
+            (1_u64..4, prop::sample::select(vec![AfterDeferral::Go, AfterDeferral::Judge])).prop_map(
+                |(seconds, resume)| PolicyDecision::Defer { pause: Duration::from_secs(seconds), resume }
             ),
-            (prop::sample::select(vec!["/a", "/b"]), 0..2).prop_map(|(path, value)| Decision::Modify {
+            (prop::sample::select(vec!["/a", "/b"]), 0..2).prop_map(|(path, value)| PolicyDecision::Modify {
                 set: [(path.to_owned(), json!(value))].into(),
                 redact: Vec::new()
             }),
         ]
     }
 
-    fn ruling(rule: &str, decision: Option<Decision>) -> Option<Ruling> {
-        decision.map(|decision| Ruling::new(rule.parse().unwrap(), Hash::ZERO, decision))
+    fn ruling(rule: &str, decision: Option<PolicyDecision>) -> Option<RecordedDecision> {
+        decision.map(|decision| RecordedDecision::new(rule.parse().unwrap(), Hash::ZERO, decision))
     }
 
     /// Returns whether this person may answer now, and after the escalation.
-    fn hears(ask: &Ask, name: &str) -> [bool; 2] {
+    fn hears(ask: &ApprovalRequirement, name: &str) -> [bool; 2] {
         [false, true].map(|escalated| {
-            let heard = ask.heard(Given { escalated, ..Given::default() });
+            let heard = ask.heard(SentNotices { escalated, ..SentNotices::default() });
             heard.is_empty() || heard.contains(&name)
         })
     }
@@ -557,22 +586,22 @@ mod tests {
             one in prop::option::of(decision()),
             other in prop::option::of(decision()),
         ) {
-            let both = stricter(ruling("one", one.clone()), ruling("other", other.clone()));
-            let turned = stricter(ruling("one", other.clone()), ruling("other", one.clone()));
-            let how = |decision: Option<&Decision>| decision.map_or(0, strictness);
+            let both = combine_decisions(ruling("one", one.clone()), ruling("other", other.clone()));
+            let turned = combine_decisions(ruling("one", other.clone()), ruling("other", one.clone()));
+            let how = |decision: Option<&PolicyDecision>| decision.map_or(0, strictness);
             let stands = how(both.as_ref().map(|ruling| &ruling.decision));
             prop_assert!(stands >= how(one.as_ref()) && stands >= how(other.as_ref()));
             prop_assert_eq!(stands, how(turned.as_ref().map(|ruling| &ruling.decision)));
             prop_assert_eq!(both.is_some(), one.is_some() || other.is_some());
             // If one of them wants another judgement after the pause, it happens.
-            let judges = |decision: &Option<Decision>| {
-                matches!(decision, Some(Decision::Defer { resume: Resume::Judge, .. }))
+            let judges = |decision: &Option<PolicyDecision>| {
+                matches!(decision, Some(PolicyDecision::Defer { resume: AfterDeferral::Judge, .. }))
             };
             if stands == 2 && (judges(&one) || judges(&other)) {
                 prop_assert!(judges(&both.clone().map(|ruling| ruling.decision)));
             }
             // No change is lost while the call can still run.
-            if let (Some(Decision::Modify { set, .. }), Some(both), 0..=3) = (&one, &both, stands) {
+            if let (Some(PolicyDecision::Modify { set, .. }), Some(both), 0..=3) = (&one, &both, stands) {
                 let (all, _) = both.change().expect("what one changes is changed");
                 prop_assert!(set.iter().all(|(path, value)| all.get(path) == Some(value)));
             }
@@ -580,9 +609,9 @@ mod tests {
 
         #[test]
         fn where_two_ask_nobody_answers_whom_one_of_them_does_not_hear(one in ask(), other in ask()) {
-            let asks = |ask: &Ask| Some(Decision::Ask(ask.clone()));
-            let both = stricter(ruling("one", asks(&one)), ruling("other", asks(&other))).unwrap();
-            let Decision::Ask(joined) = &both.decision else {
+            let asks = |ask: &ApprovalRequirement| Some(PolicyDecision::Ask(ask.clone()));
+            let both = combine_decisions(ruling("one", asks(&one)), ruling("other", asks(&other))).unwrap();
+            let PolicyDecision::Ask(joined) = &both.decision else {
                 // No person could answer both.
                 prop_assert_eq!(both.decision.name(), "deny");
                 return Ok(());
@@ -594,7 +623,7 @@ mod tests {
                     prop_assert!(!hears || one[later] && other[later], "{name}");
                 }
             }
-            prop_assert!(joined.needed() >= one.needed().max(other.needed()));
+            prop_assert!(joined.approvals_needed() >= one.approvals_needed().max(other.approvals_needed()));
             prop_assert!(joined.each_time == (one.each_time || other.each_time));
             for expires in [one.expires, other.expires].into_iter().flatten() {
                 prop_assert!(joined.expires.is_some_and(|joined| joined <= expires));
@@ -627,7 +656,7 @@ mod tests {
             ("a**c", "ac", true),
             ("*b*b", "ab", false),
         ] {
-            assert_eq!(like(pattern, text), fits, "{pattern} {text}");
+            assert_eq!(matches_wildcard(pattern, text), fits, "{pattern} {text}");
         }
     }
 }

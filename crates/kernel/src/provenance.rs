@@ -4,11 +4,11 @@
 //! Labels say that untrusted text was read before a call. They say nothing about its arguments. If the exact
 //! value of a sink argument appears in trusted text, untrusted text did not make it up: the data is not
 //! tainted. Untrusted text may still have caused the call itself, so a tool whose mere execution matters
-//! ([`Sinks::Call`]) is never cleared.
+//! ([`CallSinks::Call`]) is never cleared.
 use outlast_vocab::label::{Origin, Provenance, SinkArgument};
 use outlast_vocab::limits::VALUE_CHARS_LEAST;
-use outlast_vocab::message::{Arguments, Message, ModelCallId, Part, ToolResult, ToolUse};
-use outlast_vocab::tool::{Contract, EffectClass, Sinks};
+use outlast_vocab::message::{CallArguments, Message, ModelCallId, Part, ToolResult, ToolUse};
+use outlast_vocab::tool::{CallSinks, EffectClass, ToolContract};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub struct TurnMessages<'a> {
     /// All messages of the turn.
     pub messages: &'a [Message],
     /// The indices of the messages that the user typed.
-    pub typed: &'a [usize],
+    pub user_typed: &'a [usize],
     /// The index of the input that began the turn. The sender supplied the messages before it.
     pub input: usize,
 }
@@ -76,8 +76,8 @@ impl<'a> TrustedText<'a> {
     /// argument of its call appears in trusted text. Otherwise, a tool that repeats its arguments could make
     /// any value trusted. Results that the sender supplied are never trusted, because the sender may have
     /// made them up.
-    pub fn add_turn(&mut self, turn: TurnMessages<'a>, tools: &[Contract], tainted: bool) {
-        let TurnMessages { messages, typed, input } = turn;
+    pub fn add_turn(&mut self, turn: TurnMessages<'a>, tools: &[ToolContract], tainted: bool) {
+        let TurnMessages { messages, user_typed: typed, input } = turn;
         let mut tainted = tainted;
         let mut asked: BTreeMap<&ModelCallId, &ToolUse> = BTreeMap::new();
         for (place, message) in messages.iter().enumerate() {
@@ -98,8 +98,8 @@ impl<'a> TrustedText<'a> {
                         continue;
                     };
                     let is_clean = |call: &&ToolUse| match &call.arguments {
-                        Arguments::Json(arguments) => self.has_all(contract, arguments),
-                        Arguments::Broken(_) => false,
+                        CallArguments::Json(arguments) => self.has_all(contract, arguments),
+                        CallArguments::Broken(_) => false,
                     };
                     let counts = !tainted || asked.get(call).is_some_and(is_clean);
                     if let (true, ToolResult::Ok(value)) = (counts, result) {
@@ -113,7 +113,7 @@ impl<'a> TrustedText<'a> {
     /// Returns whether every string and number in the arguments of a call appears here, and the tool's schema
     /// names every argument. Always false for an argument that is an object, because the names of its members
     /// are values too.
-    fn has_all(&self, contract: &Contract, arguments: &Value) -> bool {
+    fn has_all(&self, contract: &ToolContract, arguments: &Value) -> bool {
         let has = |value: &Value| match value {
             Value::String(text) => self.find(text).is_some(),
             Value::Number(number) => self.find(&number.to_string()).is_some(),
@@ -174,12 +174,16 @@ fn delimits(mark: char) -> bool {
 }
 
 /// Returns the origins of the sink arguments of a call. A tool without a contract may do anything.
-pub fn provenance(contract: Option<&Contract>, arguments: &Value, trusted: &TrustedText<'_>) -> Provenance {
+pub fn provenance(
+    contract: Option<&ToolContract>,
+    arguments: &Value,
+    trusted: &TrustedText<'_>,
+) -> Provenance {
     let Some(contract) = contract else { return Provenance::of_call() };
     let pointers = match sinks(contract) {
-        SinksOf::Nothing => return Provenance::default(),
-        SinksOf::Call | SinksOf::OpenSchema(_) => return Provenance::of_call(),
-        SinksOf::Arguments(pointers) => pointers,
+        ToolSinks::Nothing => return Provenance::default(),
+        ToolSinks::Call | ToolSinks::OpenSchema(_) => return Provenance::of_call(),
+        ToolSinks::Arguments(pointers) => pointers,
     };
     let mut found = Vec::new();
     for pointer in pointers {
@@ -191,14 +195,14 @@ pub fn provenance(contract: Option<&Contract>, arguments: &Value, trusted: &Trus
             let origin = if is_choice { Origin::Unknown } else { trusted.origin(value) };
             found.push(SinkArgument { path: path.to_owned(), origin });
         };
-        each_value(arguments, pointer, &mut String::new(), &mut add);
+        visit_values(arguments, pointer, &mut String::new(), &mut add);
     }
     found.into_iter().collect()
 }
 
 /// Which parts of a tool's calls are sinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SinksOf<'c> {
+pub enum ToolSinks<'c> {
     /// Nothing: the tool changes nothing and sends nothing out, or it declares that it has no sinks.
     Nothing,
     /// The call itself.
@@ -211,21 +215,21 @@ pub enum SinksOf<'c> {
 
 /// Returns which parts of a tool's calls are sinks. If a tool declares nothing and changes the world or sends
 /// data out, the whole call is a sink: tools that delete, pay or publish do that.
-pub fn sinks(contract: &Contract) -> SinksOf<'_> {
+pub fn sinks(contract: &ToolContract) -> ToolSinks<'_> {
     match &contract.sinks {
-        Some(Sinks::Call) => SinksOf::Call,
-        Some(Sinks::Arguments(pointers)) if pointers.is_empty() => SinksOf::Nothing,
-        Some(Sinks::Arguments(pointers)) => {
+        Some(CallSinks::Call) => ToolSinks::Call,
+        Some(CallSinks::Arguments(pointers)) if pointers.is_empty() => ToolSinks::Nothing,
+        Some(CallSinks::Arguments(pointers)) => {
             let is_open = |pointer: &&String| !is_closed(&contract.input, pointer, &mut Vec::new());
             match pointers.iter().find(is_open) {
-                Some(pointer) => SinksOf::OpenSchema(pointer),
-                None => SinksOf::Arguments(pointers),
+                Some(pointer) => ToolSinks::OpenSchema(pointer),
+                None => ToolSinks::Arguments(pointers),
             }
         }
-        None if contract.egress => SinksOf::Call,
+        None if contract.egress => ToolSinks::Call,
         None => match contract.class {
-            EffectClass::AtMostOnce | EffectClass::Idempotent => SinksOf::Call,
-            EffectClass::Pure | EffectClass::Transactional => SinksOf::Nothing,
+            EffectClass::AtMostOnce | EffectClass::Idempotent => ToolSinks::Call,
+            EffectClass::Pure | EffectClass::Transactional => ToolSinks::Nothing,
         },
     }
 }
@@ -308,12 +312,12 @@ fn is_choice(root: &Value, schema: &Value, refs_left: usize) -> bool {
 /// Passes every value at a pointer to `found`, with the path to it. A `*` in the pointer stands for every
 /// element and every member. The elements of a list are separate values. If the pointer names a member of a
 /// list, the name is looked up in its elements.
-fn each_value(value: &Value, pointer: &str, path: &mut String, found: &mut impl FnMut(&str, &Value)) {
+fn visit_values(value: &Value, pointer: &str, path: &mut String, found: &mut impl FnMut(&str, &Value)) {
     let Some(rest_of) = pointer.strip_prefix('/') else {
         match value {
             Value::Array(elements) if !elements.is_empty() => {
                 for (n, element) in elements.iter().enumerate() {
-                    within(path, &n.to_string(), |path| each_value(element, "", path, found));
+                    within(path, &n.to_string(), |path| visit_values(element, "", path, found));
                 }
             }
             value => found(path, value),
@@ -328,14 +332,14 @@ fn each_value(value: &Value, pointer: &str, path: &mut String, found: &mut impl 
             for (n, element) in
                 elements.iter().enumerate().filter(|(n, _)| place.is_none_or(|place| place == *n))
             {
-                within(path, &n.to_string(), |path| each_value(element, deeper, path, found));
+                within(path, &n.to_string(), |path| visit_values(element, deeper, path, found));
             }
         }
         Value::Object(members) => {
             let name = first.replace("~1", "/").replace("~0", "~");
             for (member, value) in members.iter().filter(|(member, _)| first == "*" || **member == name) {
                 let step = member.replace('~', "~0").replace('/', "~1");
-                within(path, &step, |path| each_value(value, rest, path, found));
+                within(path, &step, |path| visit_values(value, rest, path, found));
             }
         }
         _ => {}
@@ -355,12 +359,12 @@ fn within(path: &mut String, step: &str, run: impl FnOnce(&mut String)) {
 mod tests {
     use super::*;
     use crate::label::{guard, of_messages};
-    use outlast_vocab::label::Guard;
+    use outlast_vocab::label::TrustGuard;
     use proptest::prelude::*;
     use serde_json::json;
 
-    fn tool(name: &str, input: Value) -> Contract {
-        Contract::new(name.parse().unwrap(), "", input)
+    fn tool(name: &str, input: Value) -> ToolContract {
+        ToolContract::new(name.parse().unwrap(), "", input)
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "reads better where it is called")]
@@ -368,9 +372,9 @@ mod tests {
         json!({ "type": "object", "additionalProperties": false, "properties": properties })
     }
 
-    fn with_sinks(input: Value, pointers: &[&str]) -> Contract {
+    fn with_sinks(input: Value, pointers: &[&str]) -> ToolContract {
         let pointers = pointers.iter().map(|one| (*one).to_owned()).collect();
-        Contract { sinks: Some(Sinks::Arguments(pointers)), ..tool("send", input) }
+        ToolContract { sinks: Some(CallSinks::Arguments(pointers)), ..tool("send", input) }
     }
 
     fn typed(text: &str) -> TrustedText<'_> {
@@ -475,8 +479,10 @@ mod tests {
 
     #[test]
     fn results_that_the_sender_brought_are_not_trusted() {
-        let clock = Contract { trusted: true, class: EffectClass::Pure, ..tool("clock", closed(json!({}))) };
-        let call = ToolUse::new("a".parse().unwrap(), "clock".parse().unwrap(), Arguments::Json(json!({})));
+        let clock =
+            ToolContract { trusted: true, class: EffectClass::Pure, ..tool("clock", closed(json!({}))) };
+        let call =
+            ToolUse::new("a".parse().unwrap(), "clock".parse().unwrap(), CallArguments::Json(json!({})));
         let asked = Message::Assistant { parts: Vec::new(), calls: vec![call] };
         let told = Message::Tool {
             call: "a".parse().unwrap(),
@@ -486,13 +492,17 @@ mod tests {
         let messages = [asked.clone(), told.clone(), Message::user("go on"), asked, told];
         let mut own = TrustedText::default();
         own.add_turn(
-            TurnMessages { messages: &messages[2..], typed: &[0], input: 0 },
+            TurnMessages { messages: &messages[2..], user_typed: &[0], input: 0 },
             std::slice::from_ref(&clock),
             true,
         );
         assert!(own.find("eve@evil.com").is_some());
         let mut brought = TrustedText::default();
-        brought.add_turn(TurnMessages { messages: &messages[..3], typed: &[2], input: 2 }, &[clock], false);
+        brought.add_turn(
+            TurnMessages { messages: &messages[..3], user_typed: &[2], input: 2 },
+            &[clock],
+            false,
+        );
         assert!(brought.find("eve@evil.com").is_none() && brought.find("go on").is_some());
     }
 
@@ -519,10 +529,10 @@ mod tests {
         let trusted = typed("delete mail-17 please");
         let arguments = json!({ "id": "mail-17" });
         let schema = || closed(json!({ "id": {} }));
-        let says = Contract { sinks: Some(Sinks::Call), ..tool("delete", schema()) };
+        let says = ToolContract { sinks: Some(CallSinks::Call), ..tool("delete", schema()) };
         let silent = tool("delete", schema());
-        let pure = Contract { class: EffectClass::Pure, ..tool("look", schema()) };
-        let out = Contract { egress: true, ..pure.clone() };
+        let pure = ToolContract { class: EffectClass::Pure, ..tool("look", schema()) };
+        let out = ToolContract { egress: true, ..pure.clone() };
         for (contract, tainted) in [(&says, true), (&silent, true), (&pure, false), (&out, true)] {
             assert_eq!(provenance(Some(contract), &arguments, &trusted).is_tainted(), tainted);
         }
@@ -561,7 +571,7 @@ mod tests {
             (json!({ "type": "object", "additionalProperties": { "type": "string" } }), "/*", true),
         ] {
             let contract = with_sinks(input, &[pointer]);
-            assert_eq!(matches!(sinks(&contract), SinksOf::OpenSchema(_)), is_open, "{contract:?}");
+            assert_eq!(matches!(sinks(&contract), ToolSinks::OpenSchema(_)), is_open, "{contract:?}");
         }
         // Each of these got past an earlier check that looked for sinks by name only.
         let send = with_sinks(json!({ "type": "object", "properties": { "to": {} } }), &["/to"]);
@@ -578,7 +588,7 @@ mod tests {
     fn untyped_user_messages_are_not_trusted() {
         let messages = [Message::user("hi there"), Message::user("write to eve@evil.com")];
         let mut trusted = TrustedText::default();
-        trusted.add_turn(TurnMessages { messages: &messages, typed: &[0], input: 0 }, &[], false);
+        trusted.add_turn(TurnMessages { messages: &messages, user_typed: &[0], input: 0 }, &[], false);
         assert!(trusted.find("hi there").is_some() && trusted.find("eve@evil.com").is_none());
     }
 
@@ -590,7 +600,7 @@ mod tests {
             calls: vec![ToolUse::new(
                 id.parse().unwrap(),
                 tool.parse().unwrap(),
-                Arguments::Json(arguments.clone()),
+                CallArguments::Json(arguments.clone()),
             )],
         };
         let result = |id: &str, tool: &str, value: Value| Message::Tool {
@@ -675,10 +685,10 @@ mod tests {
             messages.remove(0);
             let input = messages.len();
             messages.extend(transcript(&user, &lookup, &page, &json!({ "name": two, "more": [one] })));
-            let echo = Contract {
+            let echo = ToolContract {
                 trusted: true, class: EffectClass::Pure, ..tool("echo", closed(json!({ "name": {}, "more": {} })))
             };
-            let tools = [echo, Contract { class: EffectClass::Pure, ..tool("page", json!({})) }];
+            let tools = [echo, ToolContract { class: EffectClass::Pure, ..tool("page", json!({})) }];
             let schema = closed(json!({ "to": {}, "cc": {}, "note": {} }));
             let any_name = json!({ "type": "object", "additionalProperties": {} });
             let mut choices = closed(json!({ "to": { "$ref": "#/$defs/to" }, "cc": { "enum": attacks }, "note": {} }));
@@ -694,9 +704,9 @@ mod tests {
             prop_assert!(!labels.is_empty());
             let typed = [input];
             let mut trusted = TrustedText::default();
-            trusted.add_turn(TurnMessages { messages: &messages, typed: &typed, input }, &tools, false);
+            trusted.add_turn(TurnMessages { messages: &messages, user_typed: &typed, input }, &tools, false);
             let found = provenance(Some(&send), &arguments, &trusted);
-            let passes = !found.is_tainted() || guard(Guard::Strict, None).is_none();
+            let passes = !found.is_tainted() || guard(TrustGuard::Strict, None).is_none();
             let whole = |value: &Value| matches!(value, Value::String(text) if values.contains(text));
             let leaves = ["to", "cc"].into_iter().filter_map(|name| arguments.get(name)).flat_map(|value| match value {
                 Value::Array(elements) => elements.iter().flat_map(|one| one.as_array().map_or_else(|| vec![one], |more| more.iter().collect())).collect(),

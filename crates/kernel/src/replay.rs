@@ -1,21 +1,22 @@
 //! Replays a turn's journal: answers an effect from its record, or reports where the history and the code
 //! diverge.
 //!
-//! Pure: `runtime::journaled` reads and writes the records.
-use crate::retry::Reusable;
-use crate::spending::Spending;
+//! Pure: `runtime::journaled_host` reads and writes the records.
+use crate::retry::ReusableEffects;
+use crate::turn_cost::TurnCost;
 use outlast_vocab::effect::{
-    BatchCall, BatchOutcome, Command, Effect, Outcome, Place, StepOutcome, ToolBatch, ToolCall, ToolOutcome,
+    BatchCall, BatchOutcome, Command, Effect, JournalPosition, Outcome, StepOutcome, ToolBatch, ToolCall,
+    ToolOutcome,
 };
-use outlast_vocab::hook::{HookPoint, Patch};
-use outlast_vocab::message::{Arguments, HookName, ModelCallId, ModelName, ToolResult, ToolUse};
+use outlast_vocab::hook::{HookPatch, HookPoint};
+use outlast_vocab::message::{CallArguments, HookName, ModelCallId, ModelName, ToolResult, ToolUse};
 use outlast_vocab::payment::Payment;
-use outlast_vocab::rate::{Pace, Paced};
+use outlast_vocab::rate::{RateLimitOutcome, RateLimited};
 use outlast_vocab::record::{
-    Accepted, Asked, ClaimRef, Compacted, End, Fact, FailedAttempt, Hooked, Performed, Record, Ruled, Seq,
-    Started, Tried, Undoable,
+    AttemptsFailed, ClaimRef, CompactionRecord, EffectPerformed, EffectRequested, Fact, FailedAttempt,
+    HookApplied, PolicyDecided, Record, Seq, TurnAccepted, TurnEnd, TurnStarted, UndoableCall,
 };
-use outlast_vocab::tool::{PreparedCall, Undo};
+use outlast_vocab::tool::{PreparedCall, UndoCall};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Class, Error, Kind, Millis, ReplayKey};
 use serde_json::Value;
@@ -23,34 +24,34 @@ use std::collections::BTreeMap;
 
 /// Everything the journal records about one turn, by the replay key of the effect.
 #[derive(Debug, Default)]
-pub struct History {
-    accepted: Option<Accepted>,
-    started: Option<Started>,
+pub struct TurnHistory {
+    accepted: Option<TurnAccepted>,
+    started: Option<TurnStarted>,
     performed: BTreeMap<ReplayKey, (Command, Outcome)>,
     batches: BTreeMap<ReplayKey, RecordedBatch>,
     waits: BTreeMap<ReplayKey, Wait>,
     resolutions: BTreeMap<ReplayKey, Resolution>,
     cancelled: Option<String>,
     aborted: bool,
-    undoable: Vec<Undoable>,
-    hooked: Vec<Hooked>,
+    undoable: Vec<UndoableCall>,
+    hooked: Vec<HookApplied>,
     payments: BTreeMap<ReplayKey, Payment>,
-    ruled: BTreeMap<ReplayKey, Ruled>,
-    spending: Spending,
-    paced: BTreeMap<ReplayKey, Paced>,
-    ended: Option<End>,
-    last_node: Option<Place>,
+    ruled: BTreeMap<ReplayKey, PolicyDecided>,
+    spending: TurnCost,
+    paced: BTreeMap<ReplayKey, RateLimited>,
+    ended: Option<TurnEnd>,
+    last_node: Option<JournalPosition>,
     stuck: u32,
     /// Failed attempts of model calls before the turn parked.
-    tried: BTreeMap<ReplayKey, u32>,
+    failed_attempts: BTreeMap<ReplayKey, u32>,
     provider_down_since: BTreeMap<ReplayKey, Millis>,
     last_provider_wait: Option<ReplayKey>,
     /// The numbers of the leases that resumed the turn.
     leases: Vec<u64>,
     repaired: bool,
-    compactions: Vec<Compacted>,
+    compactions: Vec<CompactionRecord>,
     /// The results that a retry reuses from the original turn.
-    reusable: Reusable,
+    reusable: ReusableEffects,
 }
 
 /// A batch of tool calls in the journal.
@@ -75,7 +76,7 @@ pub struct RecordedCall {
     pub outcome: Option<ToolOutcome>,
 }
 
-impl History {
+impl TurnHistory {
     /// Reads the history of a turn from its records, in order.
     pub fn of(records: Vec<Record>) -> Result<Self, Error> {
         let mut history = Self::default();
@@ -84,12 +85,12 @@ impl History {
             if record.fact.is_node() {
                 history.last_node = Some(record.place());
             }
-            history.spending.take(&record.fact);
+            history.spending.add_fact(&record.fact);
             match record.fact {
                 Fact::Accepted(accepted) => history.accepted = Some(accepted),
                 Fact::Started(started) => history.started = Some(started),
-                Fact::Performed(performed) => history.perform(performed),
-                Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+                Fact::Performed(performed) => history.add_performed(performed),
+                Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }) => {
                     asked.insert(record.seq, key.clone());
                     let recorded = |call| RecordedCall { call, attempts: 1, parked: false, outcome: None };
                     let calls = batch.calls.into_iter().map(recorded).collect();
@@ -112,10 +113,10 @@ impl History {
                 Fact::CancelRequested { reason, undo } => {
                     (history.cancelled, history.aborted) = (Some(reason), undo);
                 }
-                Fact::Undoable(undoable) => history.can_undo(undoable),
+                Fact::Undoable(undoable) => history.add_undoable(undoable),
                 Fact::Hooked(hooked) => history.hooked.push(hooked),
-                Fact::Payment(payment) => history.pay(payment),
-                Fact::Ruled(ruled) => history.rule(ruled),
+                Fact::Payment(payment) => history.add_payment(payment),
+                Fact::Ruled(ruled) => history.add_decision(ruled),
                 Fact::Paced(paced) => {
                     history.paced.insert(paced.key.clone(), paced);
                 }
@@ -142,62 +143,62 @@ impl History {
         Ok(history)
     }
 
-    fn add_attempts(&mut self, tried: Tried) {
-        let Tried { key, attempts } = tried;
+    fn add_attempts(&mut self, tried: AttemptsFailed) {
+        let AttemptsFailed { key, attempts } = tried;
         let is_outage = |attempt: &&FailedAttempt| attempt.failure.code.class() == Class::Retry;
         if let Some(first) = attempts.iter().find(is_outage) {
-            self.provider_failed(&key, first.until);
+            self.mark_provider_down(&key, first.until);
         }
         let more = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
-        let tried = self.tried.entry(key).or_default();
+        let tried = self.failed_attempts.entry(key).or_default();
         *tried = tried.saturating_add(more);
     }
 
     /// Records when the provider of a model call was first found to be down.
-    fn provider_failed(&mut self, model_call: &ReplayKey, at: Millis) {
+    fn mark_provider_down(&mut self, model_call: &ReplayKey, at: Millis) {
         let since = self.provider_down_since.entry(model_call.clone()).or_insert(at);
         *since = (*since).min(at);
     }
 
     /// Adds the results that this turn reuses from the one it retries.
     #[must_use]
-    pub fn with_reusable(self, reusable: Reusable) -> Self {
+    pub fn with_reusable(self, reusable: ReusableEffects) -> Self {
         Self { reusable, ..self }
     }
 
     /// Returns the results that this turn reuses from the one it retries. Empty if the turn is not a retry.
-    pub fn reusable(&self) -> &Reusable {
+    pub fn reusable(&self) -> &ReusableEffects {
         &self.reusable
     }
 
     /// Adds an effect that has just been performed.
-    pub fn perform(&mut self, performed: Performed) {
-        let Performed { key, command, outcome, .. } = performed;
+    pub fn add_performed(&mut self, performed: EffectPerformed) {
+        let EffectPerformed { key, command, outcome, .. } = performed;
         self.performed.insert(key, (command, outcome));
     }
 
     /// Adds a call that can be undone.
-    pub fn can_undo(&mut self, undoable: Undoable) {
+    pub fn add_undoable(&mut self, undoable: UndoableCall) {
         self.undoable.push(undoable);
     }
 
     /// Adds or updates the state of a payment.
-    pub fn pay(&mut self, payment: Payment) {
+    pub fn add_payment(&mut self, payment: Payment) {
         self.payments.insert(payment.key.clone(), payment);
     }
 
     /// Adds a policy decision. The first decision under a key stands.
-    pub fn rule(&mut self, ruled: Ruled) {
+    pub fn add_decision(&mut self, ruled: PolicyDecided) {
         self.ruled.entry(ruled.key.clone()).or_insert(ruled);
     }
 
     /// Returns the recorded policy decision under this key. If there is one, the policy is not asked again.
-    pub fn ruled(&self, key: &ReplayKey) -> Option<&Ruled> {
+    pub fn decision(&self, key: &ReplayKey) -> Option<&PolicyDecided> {
         self.ruled.get(key)
     }
 
     /// Returns what the turn has spent so far.
-    pub fn spending(&self) -> Spending {
+    pub fn spending(&self) -> TurnCost {
         self.spending
     }
 
@@ -226,32 +227,32 @@ impl History {
     }
 
     /// Returns the compactions of the turn, in order.
-    pub fn compactions(&self) -> &[Compacted] {
+    pub fn compactions(&self) -> &[CompactionRecord] {
         &self.compactions
     }
 
     /// Returns the number of recorded failed attempts of a model call, either from the attempts or from the
     /// wait for the next one.
-    pub fn times_tried(&self, model_call: &ReplayKey) -> u32 {
+    pub fn failed_attempt_count(&self, model_call: &ReplayKey) -> u32 {
         let waits = self.waits.keys().filter(|wait| wait.is_under(model_call));
-        let waited = waits.filter_map(ReplayKey::backed_off).max().unwrap_or(0);
-        waited.max(self.tried.get(model_call).copied().unwrap_or(0))
+        let waited = waits.filter_map(ReplayKey::backoff_attempt).max().unwrap_or(0);
+        waited.max(self.failed_attempts.get(model_call).copied().unwrap_or(0))
     }
 
     /// Returns how often the turn parked because a budget was too low for this effect.
-    pub fn times_short(&self, effect: &ReplayKey) -> u32 {
+    pub fn budget_wait_count(&self, effect: &ReplayKey) -> u32 {
         let waits = self.waits.keys().filter(|wait| wait.is_under(effect) && wait.is_budget());
         u32::try_from(waits.count()).unwrap_or(u32::MAX)
     }
 
     /// Returns how often the turn parked in the queue of the model call's provider.
-    pub fn times_in_line(&self, model_call: &ReplayKey) -> u32 {
-        let waits = self.waits.keys().filter(|wait| wait.is_under(model_call) && wait.is_in_line());
+    pub fn queue_wait_count(&self, model_call: &ReplayKey) -> u32 {
+        let waits = self.waits.keys().filter(|wait| wait.is_under(model_call) && wait.is_provider_queue());
         u32::try_from(waits.count()).unwrap_or(u32::MAX)
     }
 
     /// Returns how often the turn waited because the provider of this model call was down.
-    pub fn provider_waits(&self, model_call: &ReplayKey) -> u32 {
+    pub fn provider_wait_count(&self, model_call: &ReplayKey) -> u32 {
         let is_one = |wait: &&ReplayKey| wait.is_under(model_call) && wait.awaited_provider().is_some();
         u32::try_from(self.waits.keys().filter(is_one).count()).unwrap_or(u32::MAX)
     }
@@ -338,24 +339,25 @@ impl History {
 
     /// Returns whether the model call under this key is recorded. A checkpoint that nothing joined leaves no
     /// record. If the model call after it is recorded, the checkpoint was empty and stays empty.
-    pub fn went_on_to(&self, model_call: &ReplayKey) -> bool {
+    pub fn was_reached(&self, model_call: &ReplayKey) -> bool {
         self.performed.contains_key(model_call)
     }
 
     /// Returns whether a call has not started because it waits for a rate limit, an approval or a deferral.
-    pub fn is_held(&self, key: &ReplayKey, call: &PreparedCall) -> bool {
-        let in_line = matches!(self.paced.get(key), Some(Paced { pace: Pace::Waits { .. }, .. }));
-        in_line || call.is_held() && !self.performed.keys().any(|performed| performed.admits(key))
+    pub fn awaits_start(&self, key: &ReplayKey, call: &PreparedCall) -> bool {
+        let in_line =
+            matches!(self.paced.get(key), Some(RateLimited { pace: RateLimitOutcome::Waits { .. }, .. }));
+        in_line || call.is_held() && !self.performed.keys().any(|performed| performed.blocks_start_of(key))
     }
 
     /// Returns the latest rate limit decision for the call, or `None` if it never had to wait.
-    pub fn paced(&self, call: &ReplayKey) -> Option<&Paced> {
+    pub fn paced(&self, call: &ReplayKey) -> Option<&RateLimited> {
         self.paced.get(call)
     }
 
     /// Returns whether the call parked after it had started, and not only before it could start.
-    pub fn has_waited_within(&self, call: &ReplayKey) -> bool {
-        self.waits.keys().any(|wait| wait.is_under(call) && !wait.admits(call))
+    pub fn parked_after_start(&self, call: &ReplayKey) -> bool {
+        self.waits.keys().any(|wait| wait.is_under(call) && !wait.blocks_start_of(call))
     }
 
     /// Returns whether missing results were added to the transcript earlier.
@@ -375,12 +377,12 @@ impl History {
     }
 
     /// Returns the input of the turn.
-    pub fn accepted(&self) -> Option<&Accepted> {
+    pub fn accepted(&self) -> Option<&TurnAccepted> {
         self.accepted.as_ref()
     }
 
     /// Returns what was pinned when the turn's work began.
-    pub fn started(&self) -> Option<&Started> {
+    pub fn started(&self) -> Option<&TurnStarted> {
         self.started.as_ref()
     }
 
@@ -405,41 +407,42 @@ impl History {
     }
 
     /// Returns how to undo the call under this key, if that is known.
-    pub fn undo_of(&self, call: &ReplayKey) -> Option<&Undoable> {
+    pub fn undo_of(&self, call: &ReplayKey) -> Option<&UndoableCall> {
         self.undoable.iter().find(|undoable| undoable.key == *call)
     }
 
     /// Returns the calls that undo the effects of the turn, newest first: those that were claimed, or those
     /// still to be claimed. A call that is part of another undoable call is undone with it.
-    pub fn take_back(&self, index: u32) -> Vec<ToolUse> {
+    pub fn undo_calls(&self, index: u32) -> Vec<ToolUse> {
         if let Some(batch) = self.batches.get(&ReplayKey::turn(index).undo()) {
             return batch.calls.iter().map(|recorded| recorded.call.to_use()).collect();
         }
         let part_of_another =
-            |call: &Undoable| self.undoable.iter().any(|other| call.key.is_under(&other.key));
-        let taken_back = |call: &Undoable| {
+            |call: &UndoableCall| self.undoable.iter().any(|other| call.key.is_under(&other.key));
+        let taken_back = |call: &UndoableCall| {
             let undone = self.performed.get(&call.key.undo()).map(|(_, outcome)| outcome);
             matches!(undone, Some(Outcome::DurableStep(StepOutcome::Value(_))))
         };
         let left = self.undoable.iter().filter(|call| !part_of_another(call) && !taken_back(call));
-        let ask = |(number, call): (u32, &Undoable)| {
-            let Undo { tool, arguments } = call.undo.clone();
-            ToolUse::new(ModelCallId::undo(index, number), tool, Arguments::Json(arguments))
+        let ask = |(number, call): (u32, &UndoableCall)| {
+            let UndoCall { tool, arguments } = call.undo.clone();
+            ToolUse::new(ModelCallId::undo(index, number), tool, CallArguments::Json(arguments))
         };
         (0..).zip(left.rev()).map(ask).collect()
     }
 
     /// Returns the recorded change of this hook to the effect under this key. If there is one, the hook does
     /// not run again.
-    pub fn hooked(&self, key: &ReplayKey, hook: &HookName, point: HookPoint) -> Option<&Patch> {
-        let recorded =
-            |hooked: &&Hooked| hooked.key == *key && hooked.hook == *hook && hooked.patch.point() == point;
+    pub fn hook_patch(&self, key: &ReplayKey, hook: &HookName, point: HookPoint) -> Option<&HookPatch> {
+        let recorded = |hooked: &&HookApplied| {
+            hooked.key == *key && hooked.hook == *hook && hooked.patch.point() == point
+        };
         self.hooked.iter().find(recorded).map(|hooked| &hooked.patch)
     }
 
     /// Returns the hooks that have told the model something.
-    pub fn told_by(&self) -> impl Iterator<Item = &str> {
-        let changes = self.hooked.iter().filter(|hooked| hooked.patch.tells());
+    pub fn hooks_with_messages(&self) -> impl Iterator<Item = &str> {
+        let changes = self.hooked.iter().filter(|hooked| hooked.patch.reaches_model());
         let joined = self.performed.values().filter_map(|(_, outcome)| match outcome {
             Outcome::Checkpoint(joined) => Some(joined.told.iter().map(|told| told.by.as_str())),
             _ => None,
@@ -448,19 +451,19 @@ impl History {
     }
 
     /// Returns the end of an aborted turn once nothing more is undone.
-    pub fn end_aborted(&self, index: u32, reason: String) -> End {
-        let all = self.take_back(index).len();
+    pub fn end_aborted(&self, index: u32, reason: String) -> TurnEnd {
+        let all = self.undo_calls(index).len();
         let taken = self.batches.get(&ReplayKey::turn(index).undo()).map_or(0, |batch| {
             let done =
                 |call: &&RecordedCall| matches!(call.outcome, Some(ToolOutcome::Done(ToolResult::Ok(_))));
             batch.calls.iter().filter(done).count()
         });
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        End::Aborted { reason, undone: count(taken), left: count(all - taken) }
+        TurnEnd::Aborted { reason, undone: count(taken), left: count(all - taken) }
     }
 
     /// Returns how the turn ended, if it has.
-    pub fn ended(&self) -> Option<&End> {
+    pub fn ended(&self) -> Option<&TurnEnd> {
         self.ended.as_ref()
     }
 
@@ -470,12 +473,12 @@ impl History {
     }
 
     /// Returns how often the turn got stuck and waited for a person.
-    pub fn times_stuck(&self) -> u32 {
+    pub fn stuck_count(&self) -> u32 {
         self.stuck
     }
 
     /// Returns the end of the conversation at the time of the model call under this key, if it was made.
-    pub fn asked_at(&self, key: &ReplayKey) -> Option<Place> {
+    pub fn conversation_end_at(&self, key: &ReplayKey) -> Option<JournalPosition> {
         match self.performed.get(key) {
             Some((Command::ModelCall(call), _)) => call.at,
             _ => None,
@@ -491,7 +494,7 @@ impl History {
     }
 
     /// Returns the token limit of the reply to the model call under this key.
-    pub fn bound_of(&self, key: &ReplayKey) -> Option<u32> {
+    pub fn reply_token_limit(&self, key: &ReplayKey) -> Option<u32> {
         match self.performed.get(key) {
             Some((Command::ModelCall(call), _)) => call.options.tokens_most,
             _ => None,
@@ -499,7 +502,7 @@ impl History {
     }
 
     /// Returns the last message of the turn so far.
-    pub fn last_node(&self) -> Option<Place> {
+    pub fn last_node(&self) -> Option<JournalPosition> {
         self.last_node
     }
 
@@ -508,7 +511,7 @@ impl History {
     fn park(&mut self, waits: Vec<Wait>, at: Millis) {
         for wait in &waits {
             if let Some(model_call) = wait.key.waiting_model_call() {
-                self.provider_failed(&model_call, at);
+                self.mark_provider_down(&model_call, at);
             }
             if wait.kind == WaitKind::Provider {
                 self.last_provider_wait = Some(wait.key.clone());
@@ -554,9 +557,9 @@ impl RecordedBatch {
 
 /// The treatment of a call that was started, did not park and has no outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interrupted {
+pub enum InterruptedCallAction {
     /// Perform it again under the same key, as this attempt.
-    Again {
+    Repeat {
         /// Counted from 1.
         attempt: u32,
     },
@@ -566,8 +569,12 @@ pub enum Interrupted {
 }
 
 /// Decides what to do with a call that was started and not answered.
-pub fn interrupted(call: &PreparedCall, attempts: u32) -> Interrupted {
-    if call.class.may_repeat() { Interrupted::Again { attempt: attempts + 1 } } else { Interrupted::Probe }
+pub fn interrupted_call_action(call: &PreparedCall, attempts: u32) -> InterruptedCallAction {
+    if call.class.may_repeat() {
+        InterruptedCallAction::Repeat { attempt: attempts + 1 }
+    } else {
+        InterruptedCallAction::Probe
+    }
 }
 
 fn diverged(key: &ReplayKey, recorded: &Command, asked: &Command) -> Error {
@@ -603,28 +610,28 @@ fn first_difference(then: &Value, now: &Value, path: String) -> Option<(String, 
             first_difference(a, b, format!("{path}/{i}"))
         }),
         _ if then == now => None,
-        _ => Some((path, brief(then), brief(now))),
+        _ => Some((path, excerpt(then), excerpt(now))),
     }
 }
 
-fn brief(value: &Value) -> String {
+fn excerpt(value: &Value) -> String {
     outlast_vocab::message::shown(&value.to_string()).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outlast_vocab::effect::{DurableStep, Sleep, Slept, StepOutcome};
+    use outlast_vocab::effect::{DurableStep, Sleep, SleepOutcome, StepOutcome};
     use outlast_vocab::label::{Labels, Provenance};
-    use outlast_vocab::message::{Arguments, ToolResult, ToolUse};
-    use outlast_vocab::record::{Answered, Reclaimed};
+    use outlast_vocab::message::{CallArguments, ToolResult, ToolUse};
+    use outlast_vocab::record::{CallReclaimed, EffectAnswered};
     use outlast_vocab::tool::EffectClass;
     use outlast_vocab::{CallId, Failure, Hash};
     use serde_json::json;
 
-    fn history(facts: Vec<Fact>) -> Result<History, Error> {
+    fn history(facts: Vec<Fact>) -> Result<TurnHistory, Error> {
         let record = |(i, fact)| Record { seq: Seq(i), turn: None, at: Millis(0), hash: Hash::ZERO, fact };
-        History::of((1..).zip(facts).map(record).collect())
+        TurnHistory::of((1..).zip(facts).map(record).collect())
     }
 
     fn step(input: Value) -> DurableStep {
@@ -633,7 +640,7 @@ mod tests {
 
     fn performed(effect: impl Into<Command>, outcome: impl Into<Outcome>) -> Fact {
         let key = ReplayKey::turn(0).step("charge");
-        Fact::Performed(Performed::new(key, effect, outcome))
+        Fact::Performed(EffectPerformed::new(key, effect, outcome))
     }
 
     fn call(class: EffectClass) -> PreparedCall {
@@ -657,10 +664,16 @@ mod tests {
         let failed =
             |attempt| FailedAttempt { attempt, from: Millis(1), until: Millis(2), failure: failure.clone() };
         let tried = |attempts: &[u32]| {
-            Fact::Tried(Tried { key: key.clone(), attempts: attempts.iter().copied().map(failed).collect() })
+            Fact::Tried(AttemptsFailed {
+                key: key.clone(),
+                attempts: attempts.iter().copied().map(failed).collect(),
+            })
         };
         let history = history(vec![tried(&[1, 2]), tried(&[6])]).unwrap();
-        assert_eq!((history.times_tried(&key), history.times_tried(&ReplayKey::turn(0).model(1))), (3, 0));
+        assert_eq!(
+            (history.failed_attempt_count(&key), history.failed_attempt_count(&ReplayKey::turn(0).model(1))),
+            (3, 0)
+        );
     }
 
     #[test]
@@ -693,8 +706,8 @@ mod tests {
     #[test]
     fn a_clock_that_reads_otherwise_is_no_divergence() {
         let key = ReplayKey::turn(0).step("charge");
-        let history = history(vec![performed(Sleep { until: Millis(5) }, Slept {})]).unwrap();
-        assert_eq!(history.answer(&key, &Sleep { until: Millis(99) }).unwrap(), Some(Slept {}));
+        let history = history(vec![performed(Sleep { until: Millis(5) }, SleepOutcome {})]).unwrap();
+        assert_eq!(history.answer(&key, &Sleep { until: Millis(99) }).unwrap(), Some(SleepOutcome {}));
     }
 
     #[test]
@@ -704,16 +717,16 @@ mod tests {
             vec![BatchCall::Run(call(EffectClass::Pure)), BatchCall::Run(call(EffectClass::AtMostOnce))];
         let outcome = ToolOutcome::Done(ToolResult::Ok(json!(1)));
         let facts = vec![
-            Fact::Asked(Asked { key: key.clone(), command: ToolBatch { calls }.into() }),
-            Fact::Answered(Answered {
+            Fact::Asked(EffectRequested { key: key.clone(), command: ToolBatch { calls }.into() }),
+            Fact::Answered(EffectAnswered {
                 claim: ClaimRef { asked: Seq(1), child: 1 },
                 outcome: outcome.clone().into(),
                 cost: None,
             }),
-            Fact::Reclaimed(Reclaimed { claim: ClaimRef { asked: Seq(1), child: 0 }, attempt: 2 }),
+            Fact::Reclaimed(CallReclaimed { claim: ClaimRef { asked: Seq(1), child: 0 }, attempt: 2 }),
         ];
         let history = history(facts).unwrap();
-        let ask = ToolUse::new("a".parse().unwrap(), "pay".parse().unwrap(), Arguments::Json(json!({})));
+        let ask = ToolUse::new("a".parse().unwrap(), "pay".parse().unwrap(), CallArguments::Json(json!({})));
         let batch = history.batch(&key, [&ask, &ask].into_iter()).unwrap().unwrap();
         assert_eq!(batch.calls.iter().map(|c| c.attempts).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(batch.calls.iter().map(|c| c.outcome.clone()).collect::<Vec<_>>(), [None, Some(outcome)]);
@@ -725,15 +738,18 @@ mod tests {
     #[test]
     fn an_answer_to_a_call_that_nobody_claimed_is_corrupt() {
         let claim = ClaimRef { asked: Seq(9), child: 0 };
-        let answered = Answered { claim, outcome: ToolOutcome::Unknown.into(), cost: None };
+        let answered = EffectAnswered { claim, outcome: ToolOutcome::Unknown.into(), cost: None };
         assert_eq!(history(vec![Fact::Answered(answered)]).unwrap_err().kind(), Kind::RecordCorrupt);
     }
 
     #[test]
     fn an_interrupted_call_is_performed_again_only_where_its_class_allows_it() {
         for class in [EffectClass::Pure, EffectClass::Idempotent, EffectClass::Transactional] {
-            assert_eq!(interrupted(&call(class), 1), Interrupted::Again { attempt: 2 });
+            assert_eq!(
+                interrupted_call_action(&call(class), 1),
+                InterruptedCallAction::Repeat { attempt: 2 }
+            );
         }
-        assert_eq!(interrupted(&call(EffectClass::AtMostOnce), 1), Interrupted::Probe);
+        assert_eq!(interrupted_call_action(&call(EffectClass::AtMostOnce), 1), InterruptedCallAction::Probe);
     }
 }

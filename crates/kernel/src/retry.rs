@@ -5,32 +5,35 @@
 //! not asked again, and the call is not performed again. A call whose outcome is unknown stays unknown.
 //!
 //! Pure: the runtime reads the original's records.
-use crate::label::of_told;
-use crate::replay::{History, RecordedCall};
+use crate::label::of_hook_messages;
+use crate::replay::{RecordedCall, TurnHistory};
 use crate::transcript::result_of_resolution;
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::{BatchCall, Command, Joined, ModelOutcome, Outcome, Reply, ToolOutcome, Usage};
-use outlast_vocab::hook::{HookUse, Patch};
+use outlast_vocab::effect::{
+    BatchCall, CheckpointOutcome, Command, ModelOutcome, Outcome, Reply, ToolOutcome, Usage,
+};
+use outlast_vocab::hook::{HookPatch, HookUse};
 use outlast_vocab::id::CallId;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{ModelName, ToolResult};
 use outlast_vocab::payment::PaymentState;
 use outlast_vocab::record::{
-    Answered, Asked, ClaimRef, End, Fact, Hooked, Performed, Record, Seq, Undoable, Verdict,
+    ClaimRef, EffectAnswered, EffectPerformed, EffectRequested, Fact, HookApplied, OutcomeVerdict, Record,
+    Seq, TurnEnd, UndoableCall,
 };
-use outlast_vocab::tool::{PreparedCall, Undo};
+use outlast_vocab::tool::{PreparedCall, UndoCall};
 use outlast_vocab::{Error, Failure, Kind, ReplayKey};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The answered effects of a turn, under the replay keys of the retry.
 #[derive(Debug, Default)]
-pub struct Reusable {
+pub struct ReusableEffects {
     replies: BTreeMap<ReplayKey, ReusableReply>,
     calls: BTreeMap<ReplayKey, ReusableCall>,
     /// Calls that are performed again, with their original ids, so that the tool recognises a repeated call
     /// as the same one.
-    again: BTreeMap<ReplayKey, CallId>,
-    checkpoints: BTreeMap<ReplayKey, Joined>,
+    repeated_calls: BTreeMap<ReplayKey, CallId>,
+    checkpoints: BTreeMap<ReplayKey, CheckpointOutcome>,
     /// Steps of calls that are performed again.
     steps: BTreeMap<ReplayKey, (Command, Outcome)>,
     /// Hooks that told the model something.
@@ -56,37 +59,37 @@ pub struct ReusableCall {
     /// Its outcome, or `None` if the call was refused before it could run.
     pub outcome: Option<ToolOutcome>,
     /// How the call can be undone.
-    pub undo: Option<Undo>,
+    pub undo: Option<UndoCall>,
 }
 
-impl Reusable {
+impl ReusableEffects {
     /// Reads the records of a finished turn, for a retry that is the `index`-th turn of its session.
     pub fn of(records: &[Record], index: u32) -> Result<Self, Error> {
-        let history = History::of(records.to_vec())?;
-        let original = Original::of(records, &history);
+        let history = TurnHistory::of(records.to_vec())?;
+        let original = OriginalTurn::of(records, &history);
         let labels = history.started().and_then(|started| started.labels.clone()).unwrap_or_default();
-        let told_by = history.told_by().map(str::to_owned).collect();
+        let told_by = history.hooks_with_messages().map(str::to_owned).collect();
         let mut reusable = Self { told_by, labels, ..Self::default() };
         for (key, model, reply) in original.replies() {
             // The original turn has paid for it.
             let reply = Reply { usage: Usage::default(), cost: Some(Cost::ZERO), ..reply.clone() };
             reusable.replies.insert(key.in_turn(index), ReusableReply { model: model.clone(), reply });
         }
-        for (key, recorded) in history.calls().filter(|(key, _)| !key.takes_back()) {
+        for (key, recorded) in history.calls().filter(|(key, _)| !key.is_part_of_undo()) {
             let place = key.in_turn(index);
             match (original.decide(&key, recorded), &recorded.call) {
-                (Decided::Keep(outcome), _) => {
+                (CallReuse::Keep(outcome), _) => {
                     let (call, undo) = (without_grant(&recorded.call), original.undo(&key));
                     reusable.calls.insert(place, ReusableCall { call, outcome, undo });
                 }
-                (Decided::Again, BatchCall::Run(call)) => {
-                    reusable.again.insert(place, call.id);
+                (CallReuse::Again, BatchCall::Run(call)) => {
+                    reusable.repeated_calls.insert(place, call.id);
                     let steps = original.steps(&key);
                     reusable.steps.extend(steps.map(|(key, command, outcome)| {
                         (key.in_turn(index), (command.clone(), outcome.clone()))
                     }));
                 }
-                (Decided::Again, BatchCall::Refused(_)) => {}
+                (CallReuse::Again, BatchCall::Refused(_)) => {}
             }
         }
         for (key, joined) in original.checkpoints() {
@@ -98,7 +101,7 @@ impl Reusable {
     /// Returns the labels of what the model had read for these replies, without the messages of the turn.
     pub fn labels(&self, hooks: &[HookUse]) -> Labels {
         let mut labels = self.labels.clone();
-        labels.extend(of_told(self.told_by.iter().map(String::as_str), hooks));
+        labels.extend(of_hook_messages(self.told_by.iter().map(String::as_str), hooks));
         labels
     }
 
@@ -119,11 +122,11 @@ impl Reusable {
 
     /// Returns the original id of the call under this key, if it is performed again.
     pub fn call_id(&self, call: &ReplayKey) -> Option<CallId> {
-        self.again.get(call).copied()
+        self.repeated_calls.get(call).copied()
     }
 
     /// Returns what joined the turn at this checkpoint.
-    pub fn joined(&self, checkpoint: &ReplayKey) -> Option<&Joined> {
+    pub fn joined(&self, checkpoint: &ReplayKey) -> Option<&CheckpointOutcome> {
         self.checkpoints.get(checkpoint)
     }
 
@@ -144,7 +147,7 @@ fn without_grant(call: &BatchCall) -> BatchCall {
 }
 
 /// Whether a call is performed again.
-enum Decided {
+enum CallReuse {
     /// No: this is its outcome.
     Keep(Option<ToolOutcome>),
     /// Yes.
@@ -152,29 +155,30 @@ enum Decided {
 }
 
 /// The turn that is retried.
-struct Original<'a> {
+struct OriginalTurn<'a> {
     records: &'a [Record],
-    history: &'a History,
+    history: &'a TurnHistory,
     /// The claims of calls, by replay key.
     claims: BTreeMap<ReplayKey, ClaimRef>,
     cancelled: Option<Seq>,
     last_reply: Option<Seq>,
 }
 
-impl<'a> Original<'a> {
-    fn of(records: &'a [Record], history: &'a History) -> Self {
+impl<'a> OriginalTurn<'a> {
+    fn of(records: &'a [Record], history: &'a TurnHistory) -> Self {
         let mut claims = BTreeMap::new();
         let (mut cancelled, mut last_reply) = (None, None);
         for record in records {
             match &record.fact {
-                Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+                Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }) => {
                     for (child, call) in (0..).zip(&batch.calls) {
                         let place = key.child(child as usize, call.model_id().as_str());
                         claims.insert(place, ClaimRef { asked: record.seq, child });
                     }
                 }
-                Fact::Performed(Performed {
-                    outcome: Outcome::ModelCall(ModelOutcome::Reply(_)), ..
+                Fact::Performed(EffectPerformed {
+                    outcome: Outcome::ModelCall(ModelOutcome::Reply(_)),
+                    ..
                 }) => {
                     last_reply = Some(record.seq);
                 }
@@ -188,7 +192,7 @@ impl<'a> Original<'a> {
     /// Returns the replies that are not requested again.
     fn replies(&self) -> impl Iterator<Item = (&'a ReplayKey, &'a ModelName, &'a Reply)> {
         self.reusable_records().filter_map(|record| match &record.fact {
-            Fact::Performed(Performed {
+            Fact::Performed(EffectPerformed {
                 key,
                 command: Command::ModelCall(call),
                 outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)),
@@ -200,12 +204,13 @@ impl<'a> Original<'a> {
 
     /// Returns what joined the turn at its checkpoints. Inputs that joined after the replies on which the
     /// turn failed all join at the first of those checkpoints, because the retry may not reach the others.
-    fn checkpoints(&self) -> Vec<(&'a ReplayKey, Joined)> {
-        let failed_at = self.failed_at();
-        let mut checkpoints: Vec<(&ReplayKey, Joined)> = Vec::new();
+    fn checkpoints(&self) -> Vec<(&'a ReplayKey, CheckpointOutcome)> {
+        let failed_at = self.failing_reply();
+        let mut checkpoints: Vec<(&ReplayKey, CheckpointOutcome)> = Vec::new();
         let mut first_behind = None;
         for record in self.records {
-            let Fact::Performed(Performed { key, outcome: Outcome::Checkpoint(joined), .. }) = &record.fact
+            let Fact::Performed(EffectPerformed { key, outcome: Outcome::Checkpoint(joined), .. }) =
+                &record.fact
             else {
                 continue;
             };
@@ -214,7 +219,7 @@ impl<'a> Original<'a> {
                 continue;
             }
             let at = *first_behind.get_or_insert_with(|| {
-                checkpoints.push((key, Joined::default()));
+                checkpoints.push((key, CheckpointOutcome::default()));
                 checkpoints.len() - 1
             });
             checkpoints[at].1.inputs.extend_from_slice(&joined.inputs);
@@ -225,24 +230,25 @@ impl<'a> Original<'a> {
 
     /// Returns the records before the replies on which the turn failed. Those replies are requested again.
     fn reusable_records(&self) -> impl Iterator<Item = &'a Record> {
-        let failed_at = self.failed_at();
+        let failed_at = self.failing_reply();
         self.records.iter().take_while(move |record| failed_at.is_none_or(|from| record.seq < from))
     }
 
     /// Returns the position of the first reply on which the turn failed.
-    fn failed_at(&self) -> Option<Seq> {
-        let failed = matches!(self.history.ended(), Some(End::Failed { .. }));
-        self.rejected_from().filter(|_| failed)
+    fn failing_reply(&self) -> Option<Seq> {
+        let failed = matches!(self.history.ended(), Some(TurnEnd::Failed { .. }));
+        self.first_rejected_reply().filter(|_| failed)
     }
 
     /// Returns the first of the last replies that led to nothing: each was sent back with a correction, or
     /// ended the turn.
-    fn rejected_from(&self) -> Option<Seq> {
+    fn first_rejected_reply(&self) -> Option<Seq> {
         let (mut rejected, mut was_answered) = (None, false);
         for record in self.records {
             match &record.fact {
-                Fact::Performed(Performed {
-                    outcome: Outcome::ModelCall(ModelOutcome::Reply(_)), ..
+                Fact::Performed(EffectPerformed {
+                    outcome: Outcome::ModelCall(ModelOutcome::Reply(_)),
+                    ..
                 }) => {
                     // The model continued with what had joined, so the replies before that are part of the
                     // conversation.
@@ -251,50 +257,50 @@ impl<'a> Original<'a> {
                     }
                     rejected.get_or_insert(record.seq);
                 }
-                Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => {
-                    was_answered |= !joined.only_rejects();
+                Fact::Performed(EffectPerformed { outcome: Outcome::Checkpoint(joined), .. }) => {
+                    was_answered |= !joined.is_rejection_only();
                 }
-                Fact::Asked(asked) if !asked.key.takes_back() => rejected = None,
+                Fact::Asked(asked) if !asked.key.is_part_of_undo() => rejected = None,
                 _ => {}
             }
         }
         rejected
     }
 
-    fn decide(&self, key: &ReplayKey, recorded: &RecordedCall) -> Decided {
+    fn decide(&self, key: &ReplayKey, recorded: &RecordedCall) -> CallReuse {
         let claim = self.claims.get(key).copied();
         // The model has read this result, and its later replies depend on it.
         let was_read = claim.is_some_and(|claim| self.last_reply > Some(claim.asked));
         let BatchCall::Run(call) = &recorded.call else {
-            return if was_read { Decided::Keep(None) } else { Decided::Again };
+            return if was_read { CallReuse::Keep(None) } else { CallReuse::Again };
         };
         let verdict = claim.and_then(|claim| self.verdict(claim));
         let outcome = match (recorded.outcome.clone(), verdict) {
-            (Some(ToolOutcome::Unknown), Some(Verdict::Happened(result))) => {
+            (Some(ToolOutcome::Unknown), Some(OutcomeVerdict::Happened(result))) => {
                 ToolOutcome::Done(result.clone())
             }
-            (Some(ToolOutcome::Unknown), Some(Verdict::DidNotHappen)) if was_read => {
+            (Some(ToolOutcome::Unknown), Some(OutcomeVerdict::DidNotHappen)) if was_read => {
                 let detail = "it did not happen, as an operator found out";
                 ToolOutcome::Done(ToolResult::Err(Failure::new(Kind::ToolFailed, detail)))
             }
-            (Some(ToolOutcome::Unknown), Some(Verdict::DidNotHappen)) => return Decided::Again,
+            (Some(ToolOutcome::Unknown), Some(OutcomeVerdict::DidNotHappen)) => return CallReuse::Again,
             (Some(ToolOutcome::Unknown), None) => ToolOutcome::Unknown,
             (Some(ToolOutcome::Pending) | None, _) => match self.completed(key) {
                 Some(result) => ToolOutcome::Done(result),
-                None => return self.again_if_safe(key, call),
+                None => return self.repeat_if_safe(key, call),
             },
             (Some(ToolOutcome::Done(ToolResult::Err(failure))), _)
-                if !was_read && self.is_no_answer(key, call, claim, &failure) =>
+                if !was_read && self.is_only_turn_end(key, call, claim, &failure) =>
             {
-                return self.again_if_safe(key, call);
+                return self.repeat_if_safe(key, call);
             }
             (Some(outcome @ ToolOutcome::Done(_)), _) => outcome,
         };
-        Decided::Keep(Some(outcome))
+        CallReuse::Keep(Some(outcome))
     }
 
     /// Returns whether an error says only that the turn ended before the call was done.
-    fn is_no_answer(
+    fn is_only_turn_end(
         &self,
         key: &ReplayKey,
         call: &PreparedCall,
@@ -302,7 +308,7 @@ impl<'a> Original<'a> {
         failure: &Failure,
     ) -> bool {
         let may_repeat = call.class.may_repeat();
-        let never_ran = || !self.history.has_waited_within(key) && self.steps(key).next().is_none();
+        let never_ran = || !self.history.parked_after_start(key) && self.steps(key).next().is_none();
         match failure.code {
             // Only calls that did not happen have this error. Older journals use `ToolCancelled` also for
             // calls that never started, and a tool that was stopped may return it after it acted.
@@ -318,7 +324,7 @@ impl<'a> Original<'a> {
     }
 
     /// Performs a call again, unless it has paid, or must happen at most once and may have happened.
-    fn again_if_safe(&self, key: &ReplayKey, call: &PreparedCall) -> Decided {
+    fn repeat_if_safe(&self, key: &ReplayKey, call: &PreparedCall) -> CallReuse {
         let freed = |state: &PaymentState| {
             matches!(state, PaymentState::Releasing { .. } | PaymentState::Released { .. })
         };
@@ -326,7 +332,7 @@ impl<'a> Original<'a> {
         let paid = payments.any(|payment| !freed(&payment.state));
         let answered = self.claims.get(key).and_then(|claim| self.answered(*claim)).is_some();
         let has_begun = !call.class.may_repeat() && (!answered || self.is_pending(key));
-        if paid || has_begun { Decided::Keep(Some(ToolOutcome::Unknown)) } else { Decided::Again }
+        if paid || has_begun { CallReuse::Keep(Some(ToolOutcome::Unknown)) } else { CallReuse::Again }
     }
 
     /// Returns whether the call ran and waits for an external completion.
@@ -337,12 +343,12 @@ impl<'a> Original<'a> {
 
     fn answered(&self, claim: ClaimRef) -> Option<Seq> {
         self.records.iter().rev().find_map(|record| match &record.fact {
-            Fact::Answered(Answered { claim: of, .. }) if *of == claim => Some(record.seq),
+            Fact::Answered(EffectAnswered { claim: of, .. }) if *of == claim => Some(record.seq),
             _ => None,
         })
     }
 
-    fn verdict(&self, claim: ClaimRef) -> Option<&'a Verdict> {
+    fn verdict(&self, claim: ClaimRef) -> Option<&'a OutcomeVerdict> {
         self.records.iter().rev().find_map(|record| match &record.fact {
             Fact::Settled(settled) if settled.claim == claim => Some(&settled.verdict),
             _ => None,
@@ -352,16 +358,15 @@ impl<'a> Original<'a> {
     /// Returns the result of an externally completed call, as hooks left it.
     fn completed(&self, key: &ReplayKey) -> Option<ToolResult> {
         let completion = key.completion();
-        let resolution = self.records.iter().find_map(|record| match &record.fact {
-            Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. })
-                if *key == completion =>
-            {
-                Some(resolution.clone())
-            }
-            _ => None,
-        })?;
+        let resolution =
+            self.records.iter().find_map(|record| match &record.fact {
+                Fact::Performed(EffectPerformed {
+                    key, outcome: Outcome::AwaitEvent(resolution), ..
+                }) if *key == completion => Some(resolution.clone()),
+                _ => None,
+            })?;
         let hooked = self.records.iter().rev().find_map(|record| match &record.fact {
-            Fact::Hooked(Hooked { key: of, patch: Patch::AfterTool(patch), .. }) if of == key => {
+            Fact::Hooked(HookApplied { key: of, patch: HookPatch::AfterTool(patch), .. }) if of == key => {
                 Some(patch.to_result())
             }
             _ => None,
@@ -369,9 +374,9 @@ impl<'a> Original<'a> {
         Some(hooked.unwrap_or_else(|| result_of_resolution(resolution)))
     }
 
-    fn undo(&self, key: &ReplayKey) -> Option<Undo> {
+    fn undo(&self, key: &ReplayKey) -> Option<UndoCall> {
         self.records.iter().find_map(|record| match &record.fact {
-            Fact::Undoable(Undoable { key: of, undo }) if of == key => Some(undo.clone()),
+            Fact::Undoable(UndoableCall { key: of, undo }) if of == key => Some(undo.clone()),
             _ => None,
         })
     }
@@ -382,7 +387,7 @@ impl<'a> Original<'a> {
         let (call, completion) = (call.clone(), call.completion());
         let asks = |key: &ReplayKey| key.is_approval() || key.is_rate() || key.is_deferred();
         self.records.iter().filter_map(move |record| match &record.fact {
-            Fact::Performed(Performed { key, command, outcome, .. })
+            Fact::Performed(EffectPerformed { key, command, outcome, .. })
                 if key.is_under(&call) && !asks(key) && *key != completion =>
             {
                 Some((key, command, outcome))

@@ -4,10 +4,11 @@
 //! which becomes the next one. A step is consumed by its answer, so it cannot be answered twice.
 use crate::provenance::TurnMessages;
 use outlast_vocab::effect::{
-    Boundary, Checkpoint, Generation, Joined, ModelCall, ModelOutcome, Place, Reply, StopReason,
+    Boundary, Checkpoint, CheckpointOutcome, Generation, JournalPosition, ModelCall, ModelOutcome, Reply,
+    StopReason,
 };
-use outlast_vocab::message::{Arguments, Message, ModelName, Part, ToolResult, ToolUse, text_of};
-use outlast_vocab::record::End;
+use outlast_vocab::message::{CallArguments, Message, ModelName, Part, ToolResult, ToolUse, text_of};
+use outlast_vocab::record::TurnEnd;
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Failure, Hash, Kind, ReplayKey};
 use serde_json::Value;
@@ -16,7 +17,7 @@ use std::collections::BTreeSet;
 
 /// The fixed parameters of a turn. They do not change while the turn runs.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct TurnParameters {
     /// The index of the turn in its session, counted from 0.
     pub index: u32,
     /// The model that answers.
@@ -40,43 +41,43 @@ pub struct Plan {
 #[must_use = "a step dropped is a turn lost"]
 pub enum Step {
     /// The model must be called.
-    CallModel(CallModel),
+    CallModel(CallModelStep),
     /// The tool calls of a reply must run.
-    RunTools(RunTools),
+    RunTools(RunToolsStep),
     /// Inputs and corrections may join here.
-    Checkpoint(AtCheckpoint),
+    Checkpoint(CheckpointStep),
     /// The turn is parked.
-    Wait(Waiting),
+    Wait(ParkedTurn),
     /// The turn is over.
-    Done(Done),
+    Done(EndedTurn),
 }
 
 /// A step that needs a model call.
 #[derive(Debug)]
-pub struct CallModel {
-    machine: Machine,
+pub struct CallModelStep {
+    machine: TurnMachine,
     key: ReplayKey,
 }
 
 /// A step that needs the tool calls of a reply to run.
 #[derive(Debug)]
-pub struct RunTools {
-    then: Then,
+pub struct RunToolsStep {
+    continuation: AfterTools,
     key: ReplayKey,
-    slots: Vec<Slot>,
+    slots: Vec<CallSlot>,
 }
 
 /// The continuation once every call has its result.
 #[derive(Debug)]
-enum Then {
+enum AfterTools {
     /// The turn continues.
-    GoOn(Machine),
+    Continue(TurnMachine),
     /// The turn was aborted, and these calls undid its effects.
     Abort { reason: String },
 }
 
 #[derive(Debug)]
-struct Slot {
+struct CallSlot {
     call: ToolUse,
     refused: Option<Failure>,
     result: Option<ToolResult>,
@@ -84,8 +85,8 @@ struct Slot {
 
 /// A step at which inputs and corrections may join.
 #[derive(Debug)]
-pub struct AtCheckpoint {
-    machine: Machine,
+pub struct CheckpointStep {
+    machine: TurnMachine,
     key: ReplayKey,
     boundary: Boundary,
 }
@@ -93,29 +94,29 @@ pub struct AtCheckpoint {
 /// A parked turn. Nothing of it stays in memory: when a wait is resolved, the turn is driven again from its
 /// journal.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct ParkedTurn {
     /// What the turn waits for. Never empty.
     pub waits: Vec<Wait>,
 }
 
 /// A finished turn.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct EndedTurn {
     /// How it ended.
-    pub end: End,
+    pub end: TurnEnd,
     /// The messages of an answered turn. Read the messages of any other turn from its journal.
     pub messages: Vec<Message>,
 }
 
-impl From<End> for Done {
-    fn from(end: End) -> Self {
+impl From<TurnEnd> for EndedTurn {
+    fn from(end: TurnEnd) -> Self {
         Self { end, messages: Vec::new() }
     }
 }
 
 #[derive(Debug)]
-struct Machine {
-    plan: Plan,
+struct TurnMachine {
+    plan: TurnParameters,
     root: ReplayKey,
     messages: Vec<Message>,
     /// The indices of the messages that the user typed.
@@ -129,24 +130,25 @@ struct Machine {
 
 /// Returns the first step of a turn with this input. `before` holds the messages of an earlier conversation
 /// elsewhere.
-pub fn begin(plan: Plan, before: Vec<Message>, input: Vec<Part>) -> Step {
+pub fn begin_turn(plan: TurnParameters, before: Vec<Message>, input: Vec<Part>) -> Step {
     let root = ReplayKey::turn(plan.index);
     let mut messages = before;
     messages.push(Message::User { parts: input });
     let input = messages.len() - 1;
     let is_user = |(_, message): &(usize, &Message)| matches!(message, Message::User { .. });
     let typed = messages.iter().enumerate().filter(is_user).map(|(place, _)| place).collect();
-    Machine { plan, root, messages, typed, input, model_calls: 0, checkpoints: 0, repairs: 0 }.ask()
+    TurnMachine { plan, root, messages, typed, input, model_calls: 0, checkpoints: 0, repairs: 0 }.ask()
 }
 
 /// Returns the first step that undoes the effects of an aborted turn. The calls run in this order.
-pub fn take_back(index: u32, calls: Vec<ToolUse>, reason: String) -> Step {
-    let slot = |call| Slot { call, refused: None, result: None };
+pub fn begin_undo(index: u32, calls: Vec<ToolUse>, reason: String) -> Step {
+    let slot = |call| CallSlot { call, refused: None, result: None };
     let slots = calls.into_iter().map(slot).collect();
-    RunTools { then: Then::Abort { reason }, key: ReplayKey::turn(index).undo(), slots }.next()
+    RunToolsStep { continuation: AfterTools::Abort { reason }, key: ReplayKey::turn(index).undo(), slots }
+        .next()
 }
 
-impl CallModel {
+impl CallModelStep {
     /// Returns the replay key of the call.
     pub fn key(&self) -> &ReplayKey {
         &self.key
@@ -154,8 +156,8 @@ impl CallModel {
 
     /// Returns the request. `at` is the last message of the conversation so far, or `None` on a host that
     /// stores nothing.
-    pub fn effect(&self, at: Option<Place>) -> ModelCall {
-        let Plan { model, tools, output, reply_tokens, .. } = &self.machine.plan;
+    pub fn effect(&self, at: Option<JournalPosition>) -> ModelCall {
+        let TurnParameters { model, tools, output, reply_tokens, .. } = &self.machine.plan;
         ModelCall {
             model: model.clone(),
             at,
@@ -181,7 +183,7 @@ impl CallModel {
         let reply = match outcome {
             ModelOutcome::Reply(reply) => reply,
             ModelOutcome::Failed(failed) => {
-                return Step::Done(End::Failed { failure: failed.failure }.into());
+                return Step::Done(TurnEnd::Failed { failure: failed.failure }.into());
             }
         };
         let mut machine = self.machine;
@@ -190,7 +192,7 @@ impl CallModel {
             let key = machine.root.tools(machine.model_calls - 1);
             let slots = slots(&calls, machine.plan.tools_per_reply);
             machine.messages.push(Message::Assistant { parts, calls });
-            return RunTools { then: Then::GoOn(machine), key, slots }.next();
+            return RunToolsStep { continuation: AfterTools::Continue(machine), key, slots }.next();
         }
         let text = || text_of(&parts).into_owned();
         let end = match stop {
@@ -198,10 +200,10 @@ impl CallModel {
                 machine.messages.push(Message::Assistant { parts, calls });
                 return machine.check(Boundary::BeforeCompletion);
             }
-            StopReason::Refusal => End::Refused { text: text() },
+            StopReason::Refusal => TurnEnd::Refused { text: text() },
             StopReason::Length => {
                 let detail = "the model ran out of tokens before its answer was whole";
-                End::Failed { failure: Failure::new(Kind::ModelCut, detail) }
+                TurnEnd::Failed { failure: Failure::new(Kind::ModelCut, detail) }
             }
         };
         Step::Done(end.into())
@@ -209,27 +211,27 @@ impl CallModel {
 
     /// Parks the turn before the call is tried again.
     pub fn wait(self, wait: Wait) -> Step {
-        Step::Wait(Waiting { waits: vec![wait] })
+        Step::Wait(ParkedTurn { waits: vec![wait] })
     }
 
     /// Ends the turn because the call or its reply was refused.
     pub fn fail(self, failure: Failure) -> Step {
-        Step::Done(End::Failed { failure }.into())
+        Step::Done(TurnEnd::Failed { failure }.into())
     }
 
     /// Ends the turn instead of calling the model.
     pub fn cancel(self, reason: String) -> Step {
-        Step::Done(End::Cancelled { reason }.into())
+        Step::Done(TurnEnd::Cancelled { reason }.into())
     }
 
     /// Ends the turn because this budget is too low for the call.
-    pub fn out_of(self, budget: String, why: String) -> Step {
-        Step::Done(End::OutOfBudget { budget, why: Some(why) }.into())
+    pub fn exhaust_budget(self, budget: String, why: String) -> Step {
+        Step::Done(TurnEnd::OutOfBudget { budget, why: Some(why) }.into())
     }
 }
 
 /// Decides which calls of a reply are refused without asking their tool.
-fn slots(calls: &[ToolUse], most: usize) -> Vec<Slot> {
+fn slots(calls: &[ToolUse], most: usize) -> Vec<CallSlot> {
     let mut seen = BTreeSet::new();
     let refuse = |index: usize, call: &ToolUse, first: bool| match &call.arguments {
         _ if index >= most => Some(Failure::new(
@@ -240,20 +242,20 @@ fn slots(calls: &[ToolUse], most: usize) -> Vec<Slot> {
             let detail = format!("a reply's calls need ids of their own, but `{}` stands twice", call.id);
             Some(Failure::new(Kind::ToolArgsInvalid, detail))
         }
-        Arguments::Broken(text) => {
+        CallArguments::Broken(text) => {
             let shown = outlast_vocab::message::shown(text);
             Some(Failure::new(Kind::ToolArgsInvalid, format!("the arguments must be JSON, got `{shown}`")))
         }
-        Arguments::Json(_) => None,
+        CallArguments::Json(_) => None,
     };
     let slot = |(index, call): (usize, &ToolUse)| {
         let refused = refuse(index, call, seen.insert(call.id.clone()));
-        Slot { call: call.clone(), refused, result: None }
+        CallSlot { call: call.clone(), refused, result: None }
     };
     calls.iter().enumerate().map(slot).collect()
 }
 
-impl RunTools {
+impl RunToolsStep {
     /// Returns the replay key of the batch.
     pub fn key(&self) -> &ReplayKey {
         &self.key
@@ -261,8 +263,8 @@ impl RunTools {
 
     /// Returns whether the calls undo the effects of an aborted turn. Such calls run one after the other, and
     /// none of them may wait.
-    pub fn takes_back(&self) -> bool {
-        matches!(self.then, Then::Abort { .. })
+    pub fn is_undo(&self) -> bool {
+        matches!(self.continuation, AfterTools::Abort { .. })
     }
 
     /// Returns the calls in the order the model asked for them, with the reason for each that cannot run.
@@ -273,26 +275,26 @@ impl RunTools {
     /// Returns the messages of this turn that the model had read when it asked for the calls. Empty if it did
     /// not ask for them.
     pub fn read(&self) -> &[Message] {
-        match &self.then {
-            Then::GoOn(machine) => &machine.messages,
-            Then::Abort { .. } => &[],
+        match &self.continuation {
+            AfterTools::Continue(machine) => &machine.messages,
+            AfterTools::Abort { .. } => &[],
         }
     }
 
     /// Returns the same messages with their authorship.
     pub fn turn_messages(&self) -> TurnMessages<'_> {
-        match &self.then {
-            Then::GoOn(Machine { messages, typed, input, .. }) => {
-                TurnMessages { messages, typed, input: *input }
+        match &self.continuation {
+            AfterTools::Continue(TurnMachine { messages, typed, input, .. }) => {
+                TurnMessages { messages, user_typed: typed, input: *input }
             }
-            Then::Abort { .. } => TurnMessages { messages: &[], typed: &[], input: 0 },
+            AfterTools::Abort { .. } => TurnMessages { messages: &[], user_typed: &[], input: 0 },
         }
     }
 
     /// Returns the model call that follows the results of the calls, with the messages so far. `None` if no
     /// model call follows.
     pub fn next_model(&self) -> Option<(ReplayKey, &[Message])> {
-        let Then::GoOn(machine) = &self.then else { return None };
+        let AfterTools::Continue(machine) = &self.continuation else { return None };
         let may = machine.model_calls < machine.plan.model_calls;
         may.then(|| (machine.root.model(machine.model_calls), machine.messages.as_slice()))
     }
@@ -310,39 +312,39 @@ impl RunTools {
 
     /// Parks the turn: every call that is not settled waits for an external event.
     pub fn wait(self, waits: Vec<Wait>) -> Step {
-        Step::Wait(Waiting { waits })
+        Step::Wait(ParkedTurn { waits })
     }
 
     /// Ends the turn because its calls were refused.
     pub fn fail(self, failure: Failure) -> Step {
-        Step::Done(End::Failed { failure }.into())
+        Step::Done(TurnEnd::Failed { failure }.into())
     }
 
     /// Ends the turn because this budget is too low for its calls.
-    pub fn out_of(self, budget: String, why: String) -> Step {
-        Step::Done(End::OutOfBudget { budget, why: Some(why) }.into())
+    pub fn exhaust_budget(self, budget: String, why: String) -> Step {
+        Step::Done(TurnEnd::OutOfBudget { budget, why: Some(why) }.into())
     }
 
     /// Ends the turn after as many of its calls as possible were settled.
     pub fn cancel(self, reason: String) -> Step {
-        Step::Done(End::Cancelled { reason }.into())
+        Step::Done(TurnEnd::Cancelled { reason }.into())
     }
 
     fn next(self) -> Step {
         if self.slots.iter().any(|slot| slot.result.is_none()) {
             return Step::RunTools(self);
         }
-        let mut machine = match self.then {
-            Then::GoOn(machine) => machine,
-            Then::Abort { reason } => {
+        let mut machine = match self.continuation {
+            AfterTools::Continue(machine) => machine,
+            AfterTools::Abort { reason } => {
                 let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-                let done = |slot: &&Slot| matches!(slot.result, Some(ToolResult::Ok(_)));
+                let done = |slot: &&CallSlot| matches!(slot.result, Some(ToolResult::Ok(_)));
                 let undone = self.slots.iter().filter(done).count();
                 let left = count(self.slots.len() - undone);
-                return Step::Done(End::Aborted { reason, undone: count(undone), left }.into());
+                return Step::Done(TurnEnd::Aborted { reason, undone: count(undone), left }.into());
             }
         };
-        let results = self.slots.into_iter().filter_map(|Slot { call, result, .. }| {
+        let results = self.slots.into_iter().filter_map(|CallSlot { call, result, .. }| {
             Some(Message::Tool { call: call.id, tool: call.tool, result: result? })
         });
         machine.messages.extend(results);
@@ -350,7 +352,7 @@ impl RunTools {
     }
 }
 
-impl AtCheckpoint {
+impl CheckpointStep {
     /// Returns the replay key of the checkpoint.
     pub fn key(&self) -> &ReplayKey {
         &self.key
@@ -386,30 +388,30 @@ impl AtCheckpoint {
 
     /// Ends the turn instead of completing it.
     pub fn fail(self, failure: Failure) -> Step {
-        Step::Done(End::Failed { failure }.into())
+        Step::Done(TurnEnd::Failed { failure }.into())
     }
 
     /// Parks the turn before it is completed.
     pub fn wait(self, wait: Wait) -> Step {
-        Step::Wait(Waiting { waits: vec![wait] })
+        Step::Wait(ParkedTurn { waits: vec![wait] })
     }
 
     /// Ends the turn because it was cancelled.
     pub fn cancel(self, reason: String) -> Step {
-        Step::Done(End::Cancelled { reason }.into())
+        Step::Done(TurnEnd::Cancelled { reason }.into())
     }
 
     /// Continues with what joined. The turn is complete if nothing did.
-    pub fn resume(self, joined: Joined) -> Step {
+    pub fn resume(self, joined: CheckpointOutcome) -> Step {
         let mut machine = self.machine;
         if joined.is_empty() && self.boundary == Boundary::BeforeCompletion {
             let text = machine.answer().into_owned();
-            return Step::Done(Done { end: End::Answered { text }, messages: machine.messages });
+            return Step::Done(EndedTurn { end: TurnEnd::Answered { text }, messages: machine.messages });
         }
-        if let Some(failure) = sends_back(self.boundary, &joined) {
+        if let Some(failure) = rejection_reason(self.boundary, &joined) {
             machine.repairs += 1;
             if machine.repairs > machine.plan.output_repairs {
-                return Step::Done(End::Failed { failure }.into());
+                return Step::Done(TurnEnd::Failed { failure }.into());
             }
         }
         let inputs = joined.inputs.len();
@@ -422,7 +424,7 @@ impl AtCheckpoint {
 }
 
 /// Returns why an answer does not complete the turn, if it does not.
-fn sends_back(boundary: Boundary, joined: &Joined) -> Option<Failure> {
+fn rejection_reason(boundary: Boundary, joined: &CheckpointOutcome) -> Option<Failure> {
     if let Some(correction) = &joined.correction {
         return Some(Failure::new(Kind::OutputInvalid, correction.clone()));
     }
@@ -434,15 +436,15 @@ fn sends_back(boundary: Boundary, joined: &Joined) -> Option<Failure> {
     Some(Failure::new(Kind::HookRefused, detail))
 }
 
-impl Machine {
+impl TurnMachine {
     fn ask(mut self) -> Step {
         let limit = self.plan.model_calls;
         if self.model_calls == limit {
-            return Step::Done(End::OutOfModelCalls { limit }.into());
+            return Step::Done(TurnEnd::OutOfModelCalls { limit }.into());
         }
         let key = self.root.model(self.model_calls);
         self.model_calls += 1;
-        Step::CallModel(CallModel { machine: self, key })
+        Step::CallModel(CallModelStep { machine: self, key })
     }
 
     fn answer(&self) -> Cow<'_, str> {
@@ -452,7 +454,7 @@ impl Machine {
     fn check(mut self, boundary: Boundary) -> Step {
         let key = self.root.checkpoint(self.checkpoints);
         self.checkpoints += 1;
-        Step::Checkpoint(AtCheckpoint { machine: self, key, boundary })
+        Step::Checkpoint(CheckpointStep { machine: self, key, boundary })
     }
 }
 
@@ -469,7 +471,7 @@ mod tests {
     #[track_caller]
     fn check(model_calls: u32, script: &str, want: &Expect) {
         let model = "rehearsal/test".parse().unwrap();
-        let plan = Plan {
+        let plan = TurnParameters {
             index: 0,
             model,
             tools: Hash::ZERO,
@@ -479,7 +481,7 @@ mod tests {
             output_repairs: 1,
             reply_tokens: None,
         };
-        let mut step = begin(plan, Vec::new(), vec![Part::text("hi")]);
+        let mut step = begin_turn(plan, Vec::new(), vec![Part::text("hi")]);
         let mut log = Vec::new();
         for line in script.lines().map(str::trim) {
             let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -525,14 +527,15 @@ mod tests {
                 let (index, output) = rest.split_once(' ').unwrap();
                 tools.settle(index.parse().unwrap(), ToolResult::Ok(Value::String(output.into())))
             }
-            (Step::Checkpoint(at), "pass") => at.resume(Joined::default()),
+            (Step::Checkpoint(at), "pass") => at.resume(CheckpointOutcome::default()),
             (Step::Checkpoint(at), "join") => {
                 let input = JoinedInput { turn: TurnId::from_u128(9), parts: vec![Part::text(rest)] };
-                at.resume(Joined { inputs: vec![input], ..Joined::default() })
+                at.resume(CheckpointOutcome { inputs: vec![input], ..CheckpointOutcome::default() })
             }
-            (Step::Checkpoint(at), "correct") => {
-                at.resume(Joined { correction: Some(rest.to_owned()), ..Joined::default() })
-            }
+            (Step::Checkpoint(at), "correct") => at.resume(CheckpointOutcome {
+                correction: Some(rest.to_owned()),
+                ..CheckpointOutcome::default()
+            }),
             (Step::CallModel(ask), "cancel") => ask.cancel(rest.into()),
             (Step::RunTools(tools), "cancel") => tools.cancel(rest.into()),
             (step, verb) => panic!("the script says `{verb}`, but the turn wants {step:?}"),
@@ -546,9 +549,9 @@ mod tests {
 
     fn tool_use(index: usize, tool: &str) -> ToolUse {
         let (id, arguments) = match tool.strip_prefix('!') {
-            Some(_) => (index.to_string(), Arguments::Broken("{\"a".into())),
-            None if tool == "twin" => ("0".into(), Arguments::Json(Value::Null)),
-            None => (index.to_string(), Arguments::Json(Value::Null)),
+            Some(_) => (index.to_string(), CallArguments::Broken("{\"a".into())),
+            None if tool == "twin" => ("0".into(), CallArguments::Json(Value::Null)),
+            None => (index.to_string(), CallArguments::Json(Value::Null)),
         };
         ToolUse::new(id.parse().unwrap(), tool.trim_start_matches('!').parse().unwrap(), arguments)
     }
@@ -572,13 +575,13 @@ mod tests {
     #[test]
     fn an_aborted_turn_ends_when_everything_that_takes_it_back_has_a_result() {
         let calls = vec![tool_use(0, "unbook"), tool_use(1, "unbook")];
-        let Step::RunTools(batch) = take_back(3, calls, "enough".to_owned()) else { panic!("calls to run") };
+        let Step::RunTools(batch) = begin_undo(3, calls, "enough".to_owned()) else { panic!("calls to run") };
         assert_eq!(batch.key().as_str(), "turn/3/undo");
-        assert!(batch.takes_back());
+        assert!(batch.is_undo());
         let failure = Failure::new(Kind::ToolFailed, "no");
         let step = answer(batch.settle(1, ToolResult::Err(failure)), "ok", "0 gone");
         expect![[r#"done: Aborted { reason: "enough", undone: 1, left: 1 }"#]].assert_eq(&show(&step));
-        let nothing = take_back(3, Vec::new(), "enough".to_owned());
+        let nothing = begin_undo(3, Vec::new(), "enough".to_owned());
         expect![[r#"done: Aborted { reason: "enough", undone: 0, left: 0 }"#]].assert_eq(&show(&nothing));
     }
 

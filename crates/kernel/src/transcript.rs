@@ -1,9 +1,10 @@
 //! Turns the records of a turn back into complete messages: every tool call of a model has a result.
 use outlast_vocab::effect::{BatchCall, BatchOutcome, Command, ModelOutcome, Outcome, ToolOutcome};
-use outlast_vocab::hook::Patch;
+use outlast_vocab::hook::HookPatch;
 use outlast_vocab::message::{Message, ModelCallId, Part, ToolName, ToolResult, ToolUse};
 use outlast_vocab::record::{
-    Asked, ClaimRef, Compacted, Fact, Hooked, Performed, Record, RepairedCall, Seq, Verdict,
+    ClaimRef, CompactionRecord, EffectPerformed, EffectRequested, Fact, HookApplied, OutcomeVerdict, Record,
+    RepairedCall, Seq,
 };
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Kind, ReplayKey};
@@ -14,7 +15,7 @@ pub struct Transcript {
     /// The messages, in the order a model reads them.
     pub messages: Vec<Message>,
     /// The compactions of the turn, in order.
-    pub compactions: Vec<Compacted>,
+    pub compactions: Vec<CompactionRecord>,
     /// Calls that got their result from a later record, or were marked as interrupted.
     pub repaired: Vec<RepairedCall>,
 }
@@ -23,7 +24,7 @@ pub struct Transcript {
 /// that came after the cut are restored, so that a fork or rewind within a batch loses nothing that is known.
 pub fn of_turn(records: &[Record], cut: Seq) -> Transcript {
     let mut transcript = Transcript::default();
-    let mut batch: Option<Batch> = None;
+    let mut batch: Option<ReplyCalls> = None;
     for record in records {
         let within = record.seq <= cut;
         match &record.fact {
@@ -31,25 +32,28 @@ pub fn of_turn(records: &[Record], cut: Seq) -> Transcript {
                 transcript.messages.extend(accepted.before.iter().cloned());
                 transcript.messages.push(Message::User { parts: accepted.parts.clone() });
             }
-            Fact::Performed(Performed {
-                outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), ..
+            Fact::Performed(EffectPerformed {
+                outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)),
+                ..
             }) if within => {
                 transcript.close(batch.take());
                 let (parts, calls) = (reply.parts.clone(), reply.calls.clone());
-                batch = Batch::of(&calls);
+                batch = ReplyCalls::of(&calls);
                 transcript.messages.push(Message::Assistant { parts, calls });
             }
-            Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) if within => {
+            Fact::Performed(EffectPerformed { outcome: Outcome::Checkpoint(joined), .. }) if within => {
                 transcript.close(batch.take());
                 transcript.messages.extend(joined.clone().into_messages());
             }
-            Fact::Asked(Asked { key, command: Command::ToolBatch(asked) }) if within && key.is_undo() => {
+            Fact::Asked(EffectRequested { key, command: Command::ToolBatch(asked) })
+                if within && key.is_undo() =>
+            {
                 transcript.close(batch.take());
                 let calls: Vec<ToolUse> = asked.calls.iter().map(BatchCall::to_use).collect();
-                let mut undoing = Batch::of(&calls);
+                let mut undoing = ReplyCalls::of(&calls);
                 transcript.messages.push(Message::Assistant { parts: Vec::new(), calls });
                 if let Some(batch) = &mut undoing {
-                    batch.take(record.seq, &record.fact, within);
+                    batch.apply_fact(record.seq, &record.fact, within);
                 }
                 batch = undoing;
             }
@@ -61,7 +65,7 @@ pub fn of_turn(records: &[Record], cut: Seq) -> Transcript {
             Fact::Compacted(compacted) if within => transcript.compactions.push(compacted.clone()),
             fact => {
                 if let Some(batch) = &mut batch {
-                    batch.take(record.seq, fact, within);
+                    batch.apply_fact(record.seq, fact, within);
                 }
             }
         }
@@ -71,7 +75,7 @@ pub fn of_turn(records: &[Record], cut: Seq) -> Transcript {
 }
 
 impl Transcript {
-    fn close(&mut self, batch: Option<Batch>) {
+    fn close(&mut self, batch: Option<ReplyCalls>) {
         for call in batch.into_iter().flat_map(|batch| batch.calls) {
             let result = match call.result {
                 Some((result, true)) => result,
@@ -91,12 +95,12 @@ impl Transcript {
 }
 
 /// The calls of the last reply while their results are collected.
-struct Batch {
+struct ReplyCalls {
     asked: Option<(Seq, ReplayKey)>,
-    calls: Vec<Call>,
+    calls: Vec<TranscriptCall>,
 }
 
-struct Call {
+struct TranscriptCall {
     id: ModelCallId,
     tool: ToolName,
     /// The result, and whether it came before the cut.
@@ -105,21 +109,21 @@ struct Call {
     hooked: Option<ToolResult>,
 }
 
-impl Batch {
+impl ReplyCalls {
     fn of(calls: &[ToolUse]) -> Option<Self> {
-        let open = |call: &ToolUse| Call {
+        let open = |call: &ToolUse| TranscriptCall {
             id: call.id.clone(),
             tool: call.tool.clone(),
             result: None,
             hooked: None,
         };
-        let calls: Vec<Call> = calls.iter().map(open).collect();
+        let calls: Vec<TranscriptCall> = calls.iter().map(open).collect();
         (!calls.is_empty()).then_some(Self { asked: None, calls })
     }
 
-    fn take(&mut self, seq: Seq, fact: &Fact, within: bool) {
+    fn apply_fact(&mut self, seq: Seq, fact: &Fact, within: bool) {
         match fact {
-            Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+            Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }) => {
                 self.asked = Some((seq, key.clone()));
                 for (call, asked) in self.calls.iter_mut().zip(&batch.calls) {
                     if let BatchCall::Refused(refused) = asked {
@@ -134,20 +138,20 @@ impl Batch {
             }
             Fact::Settled(settled) => {
                 let result = match &settled.verdict {
-                    Verdict::Happened(result) => result.clone(),
-                    Verdict::DidNotHappen => ToolResult::Err(Failure::new(
+                    OutcomeVerdict::Happened(result) => result.clone(),
+                    OutcomeVerdict::DidNotHappen => ToolResult::Err(Failure::new(
                         Kind::ToolFailed,
                         "it did not happen, as an operator found out",
                     )),
                 };
                 self.put(settled.claim, Some(result), within);
             }
-            Fact::Hooked(Hooked { key, patch: Patch::AfterTool(patch), .. }) => {
+            Fact::Hooked(HookApplied { key, patch: HookPatch::AfterTool(patch), .. }) => {
                 if let Some(call) = self.find(|call| *key == call) {
                     call.hooked = Some(patch.to_result());
                 }
             }
-            Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
+            Fact::Performed(EffectPerformed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
                 if let Some(call) = self.find(|call| *key == call.completion()) {
                     let result = call.hooked.take();
                     let result = result.unwrap_or_else(|| result_of_resolution(resolution.clone()));
@@ -159,9 +163,9 @@ impl Batch {
     }
 
     /// Returns the first call whose replay key satisfies the predicate.
-    fn find(&mut self, fits: impl Fn(ReplayKey) -> bool) -> Option<&mut Call> {
+    fn find(&mut self, fits: impl Fn(ReplayKey) -> bool) -> Option<&mut TranscriptCall> {
         let (_, root) = self.asked.as_ref()?;
-        let place = |(index, call): (usize, &Call)| root.child(index, call.id.as_str());
+        let place = |(index, call): (usize, &TranscriptCall)| root.child(index, call.id.as_str());
         let index = self.calls.iter().enumerate().position(|call| fits(place(call)))?;
         self.calls.get_mut(index)
     }
@@ -212,19 +216,21 @@ pub fn results_of(outcome: &BatchOutcome) -> Vec<Option<ToolResult>> {
 mod tests {
     use super::*;
     use expect_test::{Expect, expect};
-    use outlast_vocab::effect::{AwaitEvent, Joined, JoinedInput, Reply, StopReason, ToolBatch, Usage};
+    use outlast_vocab::effect::{
+        AwaitEvent, CheckpointOutcome, JoinedInput, Reply, StopReason, ToolBatch, Usage,
+    };
     use outlast_vocab::label::{Labels, Provenance};
-    use outlast_vocab::message::Arguments;
-    use outlast_vocab::record::{Accepted, Answered, Delivery, Settled};
+    use outlast_vocab::message::CallArguments;
+    use outlast_vocab::record::{CallSettled, EffectAnswered, InputDelivery, TurnAccepted};
     use outlast_vocab::tool::{EffectClass, PreparedCall};
     use outlast_vocab::{CallId, Hash, Millis, TurnId};
     use serde_json::json;
 
     fn accepted(text: &str) -> Fact {
-        Fact::Accepted(Accepted {
+        Fact::Accepted(TurnAccepted {
             parts: vec![Part::text(text)],
             key: None,
-            delivery: Delivery::Next,
+            delivery: InputDelivery::Next,
             package: None,
             output: None,
             plugins: std::collections::BTreeMap::new(),
@@ -237,7 +243,7 @@ mod tests {
 
     fn reply(text: &str, calls: &[&str]) -> Fact {
         let ask = |id: &&str| {
-            ToolUse::new(id.parse().unwrap(), "read".parse().unwrap(), Arguments::Json(json!({})))
+            ToolUse::new(id.parse().unwrap(), "read".parse().unwrap(), CallArguments::Json(json!({})))
         };
         let reply = Reply {
             parts: vec![Part::text(text)],
@@ -252,7 +258,7 @@ mod tests {
 
     fn performed(key: ReplayKey, outcome: Outcome) -> Fact {
         let command = AwaitEvent { key: key.clone(), deadline: None };
-        Fact::Performed(Performed::new(key, command, outcome))
+        Fact::Performed(EffectPerformed::new(key, command, outcome))
     }
 
     fn batch(calls: &[&str]) -> Fact {
@@ -275,11 +281,11 @@ mod tests {
             }),
         };
         let command = ToolBatch { calls: calls.iter().map(call).collect() }.into();
-        Fact::Asked(Asked { key: ReplayKey::turn(0).tools(0), command })
+        Fact::Asked(EffectRequested { key: ReplayKey::turn(0).tools(0), command })
     }
 
     fn answered(child: u32, outcome: ToolOutcome) -> Fact {
-        Fact::Answered(Answered {
+        Fact::Answered(EffectAnswered {
             claim: ClaimRef { asked: Seq(3), child },
             outcome: outcome.into(),
             cost: None,
@@ -348,9 +354,9 @@ mod tests {
 
     #[test]
     fn a_settled_call_replaces_unknown_and_a_refused_one_has_its_reason() {
-        let settled = Fact::Settled(Settled {
+        let settled = Fact::Settled(CallSettled {
             claim: ClaimRef { asked: Seq(3), child: 0 },
-            verdict: Verdict::Happened(ToolResult::Ok(json!("paid"))),
+            verdict: OutcomeVerdict::Happened(ToolResult::Ok(json!("paid"))),
         });
         let facts = vec![
             accepted("hi"),
@@ -383,7 +389,7 @@ mod tests {
             performed(completion, Resolution::Ok(json!("done outside")).into()),
             performed(
                 ReplayKey::turn(0).checkpoint(0),
-                Joined { inputs: vec![input], ..Joined::default() }.into(),
+                CheckpointOutcome { inputs: vec![input], ..CheckpointOutcome::default() }.into(),
             ),
         ];
         check(

@@ -7,7 +7,7 @@ use outlast_vocab::{SessionId, TurnId};
 
 /// One turn as a branch of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Branch {
+pub struct TurnBranch {
     /// The session that holds its records.
     pub session: SessionId,
     /// The turn.
@@ -20,7 +20,7 @@ pub struct Branch {
     pub last: Seq,
 }
 
-impl Branch {
+impl TurnBranch {
     fn holds(&self, node: NodeRef) -> bool {
         self.session == node.session && (self.first..=self.last).contains(&node.seq)
     }
@@ -28,18 +28,18 @@ impl Branch {
 
 /// The turns of a session and of the sessions it was forked from.
 #[derive(Debug)]
-pub struct Tree {
-    branches: Vec<Branch>,
+pub struct SessionTree {
+    branches: Vec<TurnBranch>,
 }
 
-impl Tree {
+impl SessionTree {
     /// Creates a tree of these turns, in the order they began.
-    pub fn new(branches: Vec<Branch>) -> Self {
+    pub fn new(branches: Vec<TurnBranch>) -> Self {
         Self { branches }
     }
 
     /// Returns the turns from the root to this message.
-    pub fn path(&self, head: Option<NodeRef>) -> Vec<&Branch> {
+    pub fn path(&self, head: Option<NodeRef>) -> Vec<&TurnBranch> {
         let mut path = Vec::new();
         let mut node = head;
         while let Some(branch) = node.and_then(|node| self.branches.iter().rfind(|branch| branch.holds(node)))
@@ -53,8 +53,8 @@ impl Tree {
     }
 
     /// Returns the turns that follow a message of this turn, or those at the root.
-    pub fn children(&self, of: Option<&Branch>) -> Vec<&Branch> {
-        let follows = |branch: &&Branch| match (of, branch.parent) {
+    pub fn children(&self, of: Option<&TurnBranch>) -> Vec<&TurnBranch> {
+        let follows = |branch: &&TurnBranch| match (of, branch.parent) {
             (Some(parent), Some(node)) => parent.holds(node),
             (None, parent) => {
                 parent.is_none_or(|node| !self.branches.iter().any(|branch| branch.holds(node)))
@@ -71,19 +71,28 @@ mod tests {
 
     const SESSION: SessionId = SessionId::from_u128(1);
 
-    fn branch(turn: u128, parent: Option<u64>, first: u64, last: u64) -> Branch {
+    fn branch(turn: u128, parent: Option<u64>, first: u64, last: u64) -> TurnBranch {
         let parent = parent.map(|seq| NodeRef { session: SESSION, seq: Seq(seq) });
-        Branch { session: SESSION, turn: TurnId::from_u128(turn), parent, first: Seq(first), last: Seq(last) }
+        TurnBranch {
+            session: SESSION,
+            turn: TurnId::from_u128(turn),
+            parent,
+            first: Seq(first),
+            last: Seq(last),
+        }
     }
 
-    fn turns(branches: &[&Branch]) -> Vec<u128> {
+    fn turns(branches: &[&TurnBranch]) -> Vec<u128> {
         branches.iter().map(|branch| branch.turn.to_u128()).collect()
     }
 
     #[test]
     fn a_rewound_head_grows_a_new_branch_and_keeps_the_old_one() {
-        let tree =
-            Tree::new(vec![branch(1, None, 2, 4), branch(2, Some(4), 6, 8), branch(3, Some(4), 11, 13)]);
+        let tree = SessionTree::new(vec![
+            branch(1, None, 2, 4),
+            branch(2, Some(4), 6, 8),
+            branch(3, Some(4), 11, 13),
+        ]);
         let head = |seq| Some(NodeRef { session: SESSION, seq: Seq(seq) });
         assert_eq!(turns(&tree.path(head(13))), [1, 3]);
         assert_eq!(turns(&tree.path(head(8))), [1, 2]);
@@ -93,7 +102,7 @@ mod tests {
 
     #[test]
     fn damaged_parents_do_not_hang_a_reader() {
-        let tree = Tree::new(vec![branch(1, Some(2), 1, 2)]);
+        let tree = SessionTree::new(vec![branch(1, Some(2), 1, 2)]);
         assert_eq!(tree.path(Some(NodeRef { session: SESSION, seq: Seq(1) })).len(), 2);
     }
 }

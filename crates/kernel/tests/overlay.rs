@@ -1,7 +1,7 @@
 //! Tests of folding layers of configuration.
-use outlast_kernel::overlay::{Placed, Registry, fold, join, origins, over, prompt};
-use outlast_vocab::label::Guard;
-use outlast_vocab::overlay::{Capability, Layer, Overlay, Reach, Requires};
+use outlast_kernel::overlay::{LayerRegistry, OriginLayer, fold, join, join_prompt, origins, over};
+use outlast_vocab::label::TrustGuard;
+use outlast_vocab::overlay::{CapabilityLayer, CapabilityRequirements, Layer, NetworkAllowList, Overlay};
 use outlast_vocab::package::Package;
 use outlast_vocab::{Error, Kind};
 use proptest::collection::{btree_set, vec};
@@ -18,16 +18,17 @@ fn layer(value: Value) -> Layer {
 }
 
 fn folded(layers: &[Value]) -> Overlay {
-    let placed = |(at, value): (usize, &Value)| Placed::new(format!("layer {at}"), overlay(value.clone()));
+    let placed =
+        |(at, value): (usize, &Value)| OriginLayer::new(format!("layer {at}"), overlay(value.clone()));
     fold(layers.iter().enumerate().map(placed)).unwrap()
 }
 
-fn registry(harnesses: &[(&str, Value)], capabilities: &[(&str, Value)]) -> Registry {
+fn registry(harnesses: &[(&str, Value)], capabilities: &[(&str, Value)]) -> LayerRegistry {
     let named = |(name, value): &(&str, Value)| ((*name).to_owned(), layer(value.clone()));
     let able = |(name, value): &(&str, Value)| {
-        ((*name).to_owned(), serde_json::from_value::<Capability>(value.clone()).unwrap())
+        ((*name).to_owned(), serde_json::from_value::<CapabilityLayer>(value.clone()).unwrap())
     };
-    Registry {
+    LayerRegistry {
         harnesses: harnesses.iter().map(named).collect(),
         capabilities: capabilities.iter().map(able).collect(),
     }
@@ -61,7 +62,7 @@ fn prompt_parts_join_names_are_replaced_and_the_last_value_counts() {
 #[test]
 fn a_rule_of_a_lower_layer_cannot_be_replaced() {
     let layers = ["harness base", "agent shop"]
-        .map(|from| Placed::new(from, overlay(json!({"rules": [{"id": "no", "then": "allow"}]}))));
+        .map(|from| OriginLayer::new(from, overlay(json!({"rules": [{"id": "no", "then": "allow"}]}))));
     assert_eq!(
         said(&fold(layers).unwrap_err()),
         (
@@ -78,7 +79,7 @@ fn rates_of_layers_join_and_one_of_a_lower_layer_cannot_be_replaced() {
     let names =
         |overlay: Overlay| overlay.rates.into_iter().map(|rate| rate.name.to_string()).collect::<Vec<_>>();
     assert_eq!(names(folded(&[rate("mail"), rate("pay")])), ["mail", "pay"]);
-    let layers = ["harness base", "agent shop"].map(|from| Placed::new(from, overlay(rate("mail"))));
+    let layers = ["harness base", "agent shop"].map(|from| OriginLayer::new(from, overlay(rate("mail"))));
     assert_eq!(
         said(&fold(layers).unwrap_err()),
         (
@@ -97,10 +98,11 @@ fn rates_of_layers_join_and_one_of_a_lower_layer_cannot_be_replaced() {
 fn a_guard_only_gets_stricter_and_no_turn_opens_it() {
     let guard = |guard: &str| json!({ "guard": guard });
     let strict = folded(&[guard("strict"), guard("open"), guard("guarded")]);
-    assert_eq!(strict.guard, Guard::Strict);
-    let package = Package { guard: Guard::Guarded, ..Package::new("shop", "a/one".parse().unwrap(), "") };
-    assert_eq!(over(&package, overlay(guard("strict"))).unwrap().guard, Guard::Strict);
-    assert_eq!(over(&package, overlay(guard("open"))).unwrap().guard, Guard::Guarded);
+    assert_eq!(strict.guard, TrustGuard::Strict);
+    let package =
+        Package { guard: TrustGuard::Guarded, ..Package::new("shop", "a/one".parse().unwrap(), "") };
+    assert_eq!(over(&package, overlay(guard("strict"))).unwrap().guard, TrustGuard::Strict);
+    assert_eq!(over(&package, overlay(guard("open"))).unwrap().guard, TrustGuard::Guarded);
     let opens = overlay(json!({"rules": [{"id": "mine", "untrusted": true, "then": "allow"}]}));
     assert_eq!(
         said(&over(&package, opens).unwrap_err()),
@@ -115,7 +117,7 @@ fn a_guard_only_gets_stricter_and_no_turn_opens_it() {
 fn no_layer_opens_the_guard_of_one_below_it() {
     let opens = |then: &str| json!({"rules": [{"id": "mine", "untrusted": true, "then": then}]});
     let joined = |layers: [(&str, Value); 2]| {
-        fold(layers.map(|(from, value)| Placed::new(from, overlay(value)))).map(drop)
+        fold(layers.map(|(from, value)| OriginLayer::new(from, overlay(value)))).map(drop)
     };
     let guard = || json!({"guard": "guarded"});
     assert_eq!(
@@ -160,17 +162,17 @@ fn no_session_and_no_turn_has_somebody_asked_about_what_a_strict_guard_refuses()
     let package = |guard| Package { guard, ..Package::new("shop", "a/one".parse().unwrap(), "") };
     for more in [json!({}), json!({"untrusted": true})] {
         assert_eq!(
-            said(&over(&package(Guard::Strict), asks(more.clone())).unwrap_err()),
+            said(&over(&package(TrustGuard::Strict), asks(more.clone())).unwrap_err()),
             (
                 Kind::ConfigInvalid,
                 "the rule `mine` asks about calls that the strict guard of the agent `shop` refuses; give it \
                  `untrusted = false`"
             )
         );
-        assert!(over(&package(Guard::Guarded), asks(more)).is_ok());
+        assert!(over(&package(TrustGuard::Guarded), asks(more)).is_ok());
     }
-    assert!(over(&package(Guard::Strict), asks(json!({"untrusted": false}))).is_ok());
-    assert!(over(&package(Guard::Strict), asks(json!({"at": "payment"}))).is_ok());
+    assert!(over(&package(TrustGuard::Strict), asks(json!({"untrusted": false}))).is_ok());
+    assert!(over(&package(TrustGuard::Strict), asks(json!({"at": "payment"}))).is_ok());
 }
 
 #[test]
@@ -267,12 +269,15 @@ fn an_unknown_capability_is_an_error_that_lists_those_there_are() {
 
 #[test]
 fn capabilities_that_need_each_other_are_each_switched_on_once() {
-    let needs = |name: &str| Capability {
-        needs: Requires { capabilities: vec![name.to_owned()], ..Requires::default() },
-        ..Capability::default()
+    let needs = |name: &str| CapabilityLayer {
+        needs: CapabilityRequirements {
+            capabilities: vec![name.to_owned()],
+            ..CapabilityRequirements::default()
+        },
+        ..CapabilityLayer::default()
     };
     let capabilities = BTreeMap::from([("a".to_owned(), needs("b")), ("b".to_owned(), needs("a"))]);
-    let registry = Registry { capabilities, ..Registry::default() };
+    let registry = LayerRegistry { capabilities, ..LayerRegistry::default() };
     let layers = registry.layers("agent x", layer(json!({"capabilities": ["a"]})), []).unwrap();
     assert_eq!(layers.len(), 3);
 }
@@ -280,11 +285,15 @@ fn capabilities_that_need_each_other_are_each_switched_on_once() {
 #[test]
 fn a_turn_may_say_more_and_let_less_happen_but_not_define_tools() {
     let model = "a/one".parse().unwrap();
-    let package = Package { network: Reach::only(["a", "b"]), ..Package::new("shop", model, "Be kind.") };
+    let package =
+        Package { network: NetworkAllowList::only(["a", "b"]), ..Package::new("shop", model, "Be kind.") };
     let said = overlay(json!({"system": "Be brief.", "model": "a/two", "network": ["b", "c"]}));
     let turned = over(&package, said).unwrap();
     assert_eq!((turned.system.as_str(), turned.model.as_str()), ("Be kind.\n\nBe brief.", "a/two"));
-    assert_eq!(turned.network, Reach::only(["a", "b"]).narrowed(Reach::only(["b", "c"])));
+    assert_eq!(
+        turned.network,
+        NetworkAllowList::only(["a", "b"]).intersect(NetworkAllowList::only(["b", "c"]))
+    );
     assert_eq!(over(&package, Overlay::default()).unwrap(), package);
     let refused = over(&package, overlay(json!({"tools": [{"name": "pay"}]}))).unwrap_err();
     assert_eq!(
@@ -346,7 +355,7 @@ prop_compose! {
 }
 
 /// Returns whether the network allow-lists permit a host.
-fn reaches(network: &Reach, host: &str) -> bool {
+fn reaches(network: &NetworkAllowList, host: &str) -> bool {
     network.lists().all(|list| list.contains(host))
 }
 
@@ -369,13 +378,13 @@ proptest! {
     fn what_may_be_reached_only_gets_less_and_an_empty_list_lets_nothing_be_reached(
         layers in vec(any_overlay(), 1..5)
     ) {
-        let placed = layers.iter().map(|layer| Placed::new("x", layer.clone()));
+        let placed = layers.iter().map(|layer| OriginLayer::new("x", layer.clone()));
         let folded = fold(placed).unwrap();
         for host in ["a", "b", "c", "d"] {
             let all = layers.iter().all(|layer| reaches(&layer.network, host));
             prop_assert_eq!(reaches(&folded.network, host), all);
         }
-        if layers.iter().any(|layer| layer.network == Reach::only(Vec::<String>::new())) {
+        if layers.iter().any(|layer| layer.network == NetworkAllowList::only(Vec::<String>::new())) {
             prop_assert!(["a", "b", "c", "d"].iter().all(|host| !reaches(&folded.network, host)));
         }
     }
@@ -384,7 +393,7 @@ proptest! {
     fn a_guard_and_what_may_be_reached_are_never_loosened_by_a_layer_a_session_or_a_turn(
         layers in vec(any_overlay(), 1..4), said in vec(any_overlay(), 1..4)
     ) {
-        let folded = fold(layers.iter().map(|layer| Placed::new("x", layer.clone()))).unwrap();
+        let folded = fold(layers.iter().map(|layer| OriginLayer::new("x", layer.clone()))).unwrap();
         prop_assert_eq!(Some(folded.guard), layers.iter().map(|layer| layer.guard).max());
         let mut package = Package {
             guard: folded.guard,
@@ -407,9 +416,9 @@ proptest! {
     #[test]
     fn parts_of_the_prompt_keep_the_order_of_their_layers(layers in vec(any_overlay(), 1..5)) {
         let parts: Vec<String> = layers.iter().flat_map(|layer| layer.system.clone()).collect();
-        let folded = fold(layers.into_iter().map(|layer| Placed::new("x", layer))).unwrap();
+        let folded = fold(layers.into_iter().map(|layer| OriginLayer::new("x", layer))).unwrap();
         prop_assert_eq!(&folded.system, &parts);
-        prop_assert_eq!(prompt(folded.system), parts.join("\n\n"));
+        prop_assert_eq!(join_prompt(folded.system), parts.join("\n\n"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Property tests of the session tree under any sequence of turns, forks and rewinds. A path holds the turns
 //! that lead to a message, and nothing that happens elsewhere changes it.
-use outlast_kernel::tree::{Branch, Tree};
+use outlast_kernel::tree::{SessionTree, TurnBranch};
 use outlast_vocab::record::{NodeRef, Seq};
 use outlast_vocab::{SessionId, TurnId};
 use proptest::collection::vec;
@@ -33,7 +33,7 @@ fn deed() -> impl Strategy<Value = Deed> {
 /// A simple model of the tree: each message with the turns that lead to it.
 #[derive(Debug)]
 struct World {
-    branches: Vec<Branch>,
+    branches: Vec<TurnBranch>,
     heads: Vec<(SessionId, Option<NodeRef>)>,
     last: BTreeMap<SessionId, u64>,
     paths: BTreeMap<NodeRef, Vec<TurnId>>,
@@ -88,12 +88,12 @@ impl World {
         for seq in first..=end {
             self.paths.insert(NodeRef { session, seq: Seq(seq) }, path.clone());
         }
-        self.branches.push(Branch { session, turn, parent, first: Seq(first), last: Seq(end) });
+        self.branches.push(TurnBranch { session, turn, parent, first: Seq(first), last: Seq(end) });
         self.heads[head].1 = Some(NodeRef { session, seq: Seq(end) });
     }
 }
 
-fn turns(branches: &[&Branch]) -> Vec<TurnId> {
+fn turns(branches: &[&TurnBranch]) -> Vec<TurnId> {
     branches.iter().map(|branch| branch.turn).collect()
 }
 
@@ -110,7 +110,7 @@ fn world() -> impl Strategy<Value = World> {
 proptest! {
     #[test]
     fn the_path_to_a_message_is_the_turns_that_led_to_it(world in world()) {
-        let tree = Tree::new(world.branches);
+        let tree = SessionTree::new(world.branches);
         for (node, path) in &world.paths {
             prop_assert_eq!(&turns(&tree.path(Some(*node))), path);
         }
@@ -123,8 +123,8 @@ proptest! {
     #[test]
     fn what_is_done_later_changes_no_path(world in world(), until in any::<usize>()) {
         let until = until % (world.branches.len() + 1);
-        let earlier = Tree::new(world.branches[..until].to_vec());
-        let later = Tree::new(world.branches);
+        let earlier = SessionTree::new(world.branches[..until].to_vec());
+        let later = SessionTree::new(world.branches);
         for (node, path) in world.paths {
             if path.iter().all(|turn| turn.to_u128() <= until as u128) {
                 prop_assert_eq!(turns(&earlier.path(Some(node))), turns(&later.path(Some(node))));
@@ -134,7 +134,7 @@ proptest! {
 
     #[test]
     fn every_turn_is_found_once_from_the_beginning(world in world()) {
-        let tree = Tree::new(world.branches.clone());
+        let tree = SessionTree::new(world.branches.clone());
         let mut found = Vec::new();
         let mut open = tree.children(None);
         while let Some(branch) = open.pop() {
@@ -155,7 +155,7 @@ proptest! {
     fn a_message_that_is_not_there_has_no_path(world in world(), session in 1..9_u128, seq in any::<u64>()) {
         let node = NodeRef { session: SessionId::from_u128(session), seq: Seq(seq) };
         prop_assume!(!world.paths.contains_key(&node));
-        prop_assert!(Tree::new(world.branches).path(Some(node)).is_empty());
+        prop_assert!(SessionTree::new(world.branches).path(Some(node)).is_empty());
     }
 
     #[test]
@@ -163,9 +163,9 @@ proptest! {
         parts in vec((1..4_u128, 0..12_u64, 0..12_u64, proptest::option::of((1..4_u128, 0..12_u64))), 0..10),
     ) {
         let node = |(session, seq)| NodeRef { session: SessionId::from_u128(session), seq: Seq(seq) };
-        let branches: Vec<Branch> = (1..)
+        let branches: Vec<TurnBranch> = (1..)
             .zip(parts)
-            .map(|(turn, (session, first, last, parent))| Branch {
+            .map(|(turn, (session, first, last, parent))| TurnBranch {
                 session: SessionId::from_u128(session),
                 turn: TurnId::from_u128(turn),
                 parent: parent.map(node),
@@ -173,7 +173,7 @@ proptest! {
                 last: Seq(last),
             })
             .collect();
-        let tree = Tree::new(branches.clone());
+        let tree = SessionTree::new(branches.clone());
         for branch in &branches {
             let path = tree.path(Some(NodeRef { session: branch.session, seq: branch.first }));
             prop_assert!(path.len() <= branches.len() + 1);

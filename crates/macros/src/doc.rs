@@ -5,7 +5,7 @@ use syn::{Attribute, Expr, ExprLit, Lit, Meta};
 ///
 /// The lines of a paragraph are joined, because they are only wrapped for the source. Paragraphs, list items and table
 /// rows stay on separate lines, and so does everything inside a code fence.
-pub(crate) fn text(attributes: &[Attribute]) -> String {
+pub(crate) fn doc_text(attributes: &[Attribute]) -> String {
     let lines: Vec<String> = attributes.iter().filter_map(line).collect();
     let mut text = String::new();
     let (mut fenced, mut after_fence) = (false, false);
@@ -13,7 +13,7 @@ pub(crate) fn text(attributes: &[Attribute]) -> String {
         let line = line.strip_prefix(' ').unwrap_or(line).trim_end();
         let fence = line.trim_start().starts_with("```");
         let own_line =
-            fenced || fence || after_fence || line.is_empty() || text.ends_with('\n') || begins_anew(line);
+            fenced || fence || after_fence || line.is_empty() || text.ends_with('\n') || starts_block(line);
         if !text.is_empty() {
             text.push(if own_line { '\n' } else { ' ' });
         }
@@ -39,7 +39,7 @@ fn line(attribute: &Attribute) -> Option<String> {
     }
 }
 
-fn begins_anew(line: &str) -> bool {
+fn starts_block(line: &str) -> bool {
     let line = line.trim_start();
     let item = line.trim_start_matches(|c: char| c.is_ascii_digit());
     line.starts_with(['-', '*', '|', '#', '>']) || (item.len() < line.len() && item.starts_with(". "))
@@ -69,7 +69,7 @@ mod tests {
             fn f() {}
         };
         assert_eq!(
-            text(&function.attrs),
+            doc_text(&function.attrs),
             "Tells the temperature in a city.\n\nOne of:\n- Paris, France\n- Rome\n\n```text\na\n  b\n```\nThe end."
         );
     }

@@ -1,7 +1,7 @@
 //! Generates the type that implements `Tool`.
-use crate::function::{Function, Output};
-use crate::options::Options;
-use crate::parameter::{Argument, Default, Parameter, Role};
+use crate::function::{ToolFunction, ToolOutput};
+use crate::options::ToolOptions;
+use crate::parameter::{ArgumentDefault, ParameterRole, ToolArgument, ToolParameter};
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::{Attribute, Error, Path, Result, parse_quote};
@@ -10,12 +10,12 @@ use syn::{Attribute, Error, Path, Result, parse_quote};
 const NAME_BYTES: usize = 64;
 
 /// Generates the tool of a function: a type of the same name, with the function as `call`.
-pub(crate) fn expand(options: &Options, function: &Function) -> Result<TokenStream> {
-    let outlast: Path = options.outlast.clone().unwrap_or_else(|| parse_quote!(::outlast));
-    let Function { item, docs, description, parameters, output } = function;
+pub(crate) fn expand(options: &ToolOptions, function: &ToolFunction) -> Result<TokenStream> {
+    let outlast: Path = options.crate_path.clone().unwrap_or_else(|| parse_quote!(::outlast));
+    let ToolFunction { item, docs, description, parameters, output } = function;
     let (tool, visibility) = (&item.sig.ident, &item.vis);
     let name = name(options, tool)?;
-    let conditions = conditions(&item.attrs);
+    let conditions = cfg_attributes(&item.attrs);
 
     let mut call = item.clone();
     call.sig.ident = format_ident!("call");
@@ -23,21 +23,22 @@ pub(crate) fn expand(options: &Options, function: &Function) -> Result<TokenStre
     let durable = (options.durable || parameters.iter().any(is_durable)).then(|| quote!(.durable()));
     let returns = match (options.returns, output) {
         (false, _) => quote!(),
-        (true, Output::Value(value)) => quote!(.returns::<#value>()),
-        (true, Output::Ran) => {
-            let what = "`Ran` has no form of its own; leave `returns` out, or give `Result<T, Error>`";
+        (true, ToolOutput::Value(value)) => quote!(.returns::<#value>()),
+        (true, ToolOutput::Ran) => {
+            let what =
+                "`ToolRunOutcome` has no form of its own; leave `returns` out, or give `Result<T, Error>`";
             return Err(Error::new_spanned(&item.sig.output, what));
         }
     };
 
-    let Arguments { definition, ty: arguments, fields } = arguments(&outlast, parameters);
-    let passed = passed(parameters);
-    let (needs, services) = needs(parameters);
-    let wants_facts = parameters.iter().any(|parameter| matches!(parameter.role, Role::Call));
+    let ArgumentTokens { definition, ty: arguments, fields } = arguments(&outlast, parameters);
+    let passed = call_arguments(parameters);
+    let (needs, services) = service_types(parameters);
+    let wants_facts = parameters.iter().any(|parameter| matches!(parameter.role, ParameterRole::Call));
     let call_facts = if wants_facts { quote!(call) } else { quote!(_) };
     let result = match output {
-        Output::Value(_) => quote!(#outlast::tool::done(#tool::call(#(#passed),*).await?)),
-        Output::Ran => quote!(#tool::call(#(#passed),*).await),
+        ToolOutput::Value(_) => quote!(#outlast::tool::done(#tool::call(#(#passed),*).await?)),
+        ToolOutput::Ran => quote!(#tool::call(#(#passed),*).await),
     };
 
     Ok(quote! {
@@ -64,8 +65,8 @@ pub(crate) fn expand(options: &Options, function: &Function) -> Result<TokenStre
                 type Args = #arguments;
                 type Needs = #needs;
 
-                fn about(&self) -> #outlast::tool::About {
-                    #outlast::tool::About::new(#name, #description) #methods #durable #returns
+                fn spec(&self) -> #outlast::tool::ToolSpec {
+                    #outlast::tool::ToolSpec::new(#name, #description) #methods #durable #returns
                 }
 
                 async fn run(
@@ -73,7 +74,7 @@ pub(crate) fn expand(options: &Options, function: &Function) -> Result<TokenStre
                     #services: Self::Needs,
                     #call_facts: #outlast::tool::Call,
                     args: Self::Args,
-                ) -> ::std::result::Result<#outlast::tool::Ran, #outlast::Error> {
+                ) -> ::std::result::Result<#outlast::tool::ToolRunOutcome, #outlast::Error> {
                     #fields
                     #result
                 }
@@ -83,7 +84,7 @@ pub(crate) fn expand(options: &Options, function: &Function) -> Result<TokenStre
 }
 
 /// Returns the name of the tool.
-fn name(options: &Options, function: &Ident) -> Result<String> {
+fn name(options: &ToolOptions, function: &Ident) -> Result<String> {
     let (name, span) = match &options.name {
         Some(name) => (name.value(), name.span()),
         None => (function.to_string().trim_start_matches("r#").to_owned(), function.span()),
@@ -99,36 +100,38 @@ fn name(options: &Options, function: &Ident) -> Result<String> {
 }
 
 /// Returns the `cfg` attributes of the function.
-fn conditions(attributes: &[Attribute]) -> Vec<&Attribute> {
+fn cfg_attributes(attributes: &[Attribute]) -> Vec<&Attribute> {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).collect()
 }
 
-fn is_durable(parameter: &Parameter) -> bool {
-    matches!(parameter.role, Role::Service { durable: true })
+fn is_durable(parameter: &ToolParameter) -> bool {
+    matches!(parameter.role, ParameterRole::Service { durable: true })
 }
 
 /// The arguments of the tool: a type, and its fields as variables.
-struct Arguments {
+struct ArgumentTokens {
     definition: TokenStream,
     ty: TokenStream,
     fields: TokenStream,
 }
 
-fn arguments(outlast: &Path, parameters: &[Parameter]) -> Arguments {
-    if let Some(whole) = parameters.iter().find(|parameter| matches!(parameter.role, Role::Arguments)) {
+fn arguments(outlast: &Path, parameters: &[ToolParameter]) -> ArgumentTokens {
+    if let Some(whole) =
+        parameters.iter().find(|parameter| matches!(parameter.role, ParameterRole::Arguments))
+    {
         let ty = &whole.ty;
-        return Arguments { definition: quote!(), ty: quote!(#ty), fields: quote!() };
+        return ArgumentTokens { definition: quote!(), ty: quote!(#ty), fields: quote!() };
     }
     let (mut defaults, mut fields, mut variables) = (Vec::new(), Vec::new(), Vec::new());
     for (index, parameter) in parameters.iter().enumerate() {
-        let Role::Argument(argument) = &parameter.role else { continue };
-        let Argument { name, description, default, attributes } = argument;
+        let ParameterRole::Argument(argument) = &parameter.role else { continue };
+        let ToolArgument { name, description, default, attributes } = argument;
         let ty = &parameter.ty;
         let description = (!description.is_empty()).then(|| quote!(#[doc = #description]));
         let default = match default {
-            Default::None => quote!(),
-            Default::OfType => quote!(#[serde(default)]),
-            Default::Value(value) => {
+            ArgumentDefault::None => quote!(),
+            ArgumentDefault::OfType => quote!(#[serde(default)]),
+            ArgumentDefault::Value(value) => {
                 let function = format_ident!("default_{index}");
                 let path = function.to_string();
                 defaults.push(quote!(fn #function() -> #ty { #value }));
@@ -136,7 +139,7 @@ fn arguments(outlast: &Path, parameters: &[Parameter]) -> Arguments {
             }
         };
         fields.push(quote!(#description #default #(#attributes)* #name: #ty));
-        let variable = variable(index);
+        let variable = hidden_variable(index);
         variables.push(quote!(#name: #variable));
     }
     let (serde, schemars) = (path_text(outlast, "serde"), path_text(outlast, "schemars"));
@@ -149,7 +152,11 @@ fn arguments(outlast: &Path, parameters: &[Parameter]) -> Arguments {
         #[allow(unreachable_pub, reason = "it is as visible as the tool, and has no name outside")]
         pub struct Arguments { #(#fields),* }
     };
-    Arguments { definition, ty: quote!(Arguments), fields: quote!(let Arguments { #(#variables),* } = args;) }
+    ArgumentTokens {
+        definition,
+        ty: quote!(Arguments),
+        fields: quote!(let Arguments { #(#variables),* } = args;),
+    }
 }
 
 /// Returns a path below Outlast as a string, which the derives require.
@@ -166,12 +173,12 @@ fn path_text(outlast: &Path, name: &str) -> Literal {
 }
 
 /// Returns the value passed to each parameter of the function.
-fn passed(parameters: &[Parameter]) -> Vec<TokenStream> {
+fn call_arguments(parameters: &[ToolParameter]) -> Vec<TokenStream> {
     let each = parameters.iter().enumerate().map(|(index, parameter)| match parameter.role {
-        Role::Arguments => quote!(args),
-        Role::Call => quote!(call),
-        Role::Argument(_) | Role::Service { .. } => {
-            let variable = variable(index);
+        ParameterRole::Arguments => quote!(args),
+        ParameterRole::Call => quote!(call),
+        ParameterRole::Argument(_) | ParameterRole::Service { .. } => {
+            let variable = hidden_variable(index);
             quote!(#variable)
         }
     });
@@ -179,16 +186,16 @@ fn passed(parameters: &[Parameter]) -> Vec<TokenStream> {
 }
 
 /// Returns the services as a type and as a pattern. Nested pairs allow any number of them.
-fn needs(parameters: &[Parameter]) -> (TokenStream, TokenStream) {
+fn service_types(parameters: &[ToolParameter]) -> (TokenStream, TokenStream) {
     let services = parameters.iter().enumerate().rev();
-    let services = services.filter(|(_, parameter)| matches!(parameter.role, Role::Service { .. }));
+    let services = services.filter(|(_, parameter)| matches!(parameter.role, ParameterRole::Service { .. }));
     services.fold((quote!(()), quote!(())), |(types, names), (index, parameter)| {
-        let (ty, name) = (&parameter.ty, variable(index));
+        let (ty, name) = (&parameter.ty, hidden_variable(index));
         (quote!((#ty, #types)), quote!((#name, #names)))
     })
 }
 
 /// Returns a variable that the function cannot see.
-fn variable(index: usize) -> Ident {
+fn hidden_variable(index: usize) -> Ident {
     Ident::new(&format!("parameter_{index}"), Span::mixed_site())
 }

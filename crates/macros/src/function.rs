@@ -1,12 +1,12 @@
 //! Parses and checks the function. A function that cannot become a tool is rejected with advice.
 use crate::doc;
-use crate::parameter::{Parameter, Role};
+use crate::parameter::{ParameterRole, ToolParameter};
 use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, GenericArgument, ItemFn, PathArguments, Result, ReturnType, Type};
 
 /// A function that can become a tool.
-pub(crate) struct Function {
+pub(crate) struct ToolFunction {
     /// The function without the attributes for the tool.
     pub(crate) item: ItemFn,
     /// Its doc comment.
@@ -14,30 +14,30 @@ pub(crate) struct Function {
     /// The description for the model.
     pub(crate) description: String,
     /// Its parameters, in order.
-    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) parameters: Vec<ToolParameter>,
     /// Its success type.
-    pub(crate) output: Output,
+    pub(crate) output: ToolOutput,
 }
 
 /// The success type of a function.
-pub(crate) enum Output {
+pub(crate) enum ToolOutput {
     /// A value of this type.
     Value(Box<Type>),
     /// `Ran`: the function decides whether the call is done.
     Ran,
 }
 
-impl Parse for Function {
+impl Parse for ToolFunction {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
         let mut item: ItemFn = input.parse().map_err(|error| {
             let what = "`#[tool]` stands on an `async fn`; a tool with state or a probe of its own implements the trait `Tool`";
             Error::new(error.span(), what)
         })?;
-        plain(&item)?;
+        check_signature(&item)?;
         let (docs, attributes) = std::mem::take(&mut item.attrs).into_iter().partition(doc::is_doc);
         item.attrs = attributes;
         let docs: Vec<Attribute> = docs;
-        let description = doc::text(&docs);
+        let description = doc::doc_text(&docs);
         if description.is_empty() {
             let what = format!(
                 "the model is told what a tool does by its doc comment; write `/// …` above `{}`",
@@ -45,15 +45,16 @@ impl Parse for Function {
             );
             return Err(Error::new(item.sig.ident.span(), what));
         }
-        let parameters = item.sig.inputs.iter_mut().map(Parameter::take).collect::<Result<Vec<_>>>()?;
-        one_of_each(&parameters)?;
+        let parameters =
+            item.sig.inputs.iter_mut().map(ToolParameter::parse_parameter).collect::<Result<Vec<_>>>()?;
+        check_parameters(&parameters)?;
         let output = output(&item)?;
         Ok(Self { item, docs, description, parameters, output })
     }
 }
 
 /// Rejects functions that the runtime could not call.
-fn plain(item: &ItemFn) -> Result<()> {
+fn check_signature(item: &ItemFn) -> Result<()> {
     let signature = &item.sig;
     if signature.asyncness.is_none() {
         let what = format!("a tool is asynchronous; write `async fn {}`", signature.ident);
@@ -70,24 +71,24 @@ fn plain(item: &ItemFn) -> Result<()> {
 }
 
 /// Rejects a mix of `#[args]` with single arguments, and more than one `Call`.
-fn one_of_each(parameters: &[Parameter]) -> Result<()> {
-    let mut whole = parameters.iter().filter(|parameter| matches!(parameter.role, Role::Arguments));
-    let single = parameters.iter().find(|parameter| matches!(parameter.role, Role::Argument(_)));
+fn check_parameters(parameters: &[ToolParameter]) -> Result<()> {
+    let mut whole = parameters.iter().filter(|parameter| matches!(parameter.role, ParameterRole::Arguments));
+    let single = parameters.iter().find(|parameter| matches!(parameter.role, ParameterRole::Argument(_)));
     if whole.next().is_some()
         && let Some(other) = whole.next().or(single)
     {
         let what = "`#[args]` stands for all arguments; make this one a field of it, or mark it `#[service]`";
         return Err(Error::new(other.ty.span(), what));
     }
-    let mut calls = parameters.iter().filter(|parameter| matches!(parameter.role, Role::Call));
+    let mut calls = parameters.iter().filter(|parameter| matches!(parameter.role, ParameterRole::Call));
     if let (Some(_), Some(second)) = (calls.next(), calls.next()) {
         return Err(Error::new(second.ty.span(), "there is one `Call`; leave the second one out"));
     }
     Ok(())
 }
 
-fn output(item: &ItemFn) -> Result<Output> {
-    let what = "a tool gives `Result<T, Error>`, where `T` is a result that serialises, or `Ran` for one that comes later";
+fn output(item: &ItemFn) -> Result<ToolOutput> {
+    let what = "a tool gives `Result<T, Error>`, where `T` is a result that serialises, or `ToolRunOutcome` for one that comes later";
     let ReturnType::Type(_, ty) = &item.sig.output else {
         return Err(Error::new(item.sig.ident.span(), what));
     };
@@ -97,6 +98,6 @@ fn output(item: &ItemFn) -> Result<Output> {
         path.path.segments.last().filter(|segment| segment.ident == "Result").ok_or_else(refused)?;
     let PathArguments::AngleBracketed(arguments) = &segment.arguments else { return Err(refused()) };
     let Some(GenericArgument::Type(value)) = arguments.args.first() else { return Err(refused()) };
-    let ran = matches!(value, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Ran"));
-    Ok(if ran { Output::Ran } else { Output::Value(Box::new(value.clone())) })
+    let ran = matches!(value, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "ToolRunOutcome"));
+    Ok(if ran { ToolOutput::Ran } else { ToolOutput::Value(Box::new(value.clone())) })
 }

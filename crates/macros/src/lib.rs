@@ -9,15 +9,15 @@ mod function;
 mod options;
 mod parameter;
 
-use function::Function;
-use options::Options;
+use function::ToolFunction;
+use options::ToolOptions;
 use proc_macro::TokenStream;
 use syn::parse_macro_input;
 
 /// Turns an `async fn` into a tool. See `outlast::tool`.
 #[proc_macro_attribute]
 pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    let options = parse_macro_input!(attribute as Options);
-    let function = parse_macro_input!(item as Function);
+    let options = parse_macro_input!(attribute as ToolOptions);
+    let function = parse_macro_input!(item as ToolFunction);
     expand::expand(&options, &function).unwrap_or_else(|error| error.to_compile_error()).into()
 }

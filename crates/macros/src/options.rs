@@ -7,11 +7,11 @@ use syn::{Error, Ident, LitInt, LitStr, Path, Result};
 
 /// The options of a tool, apart from its description and arguments.
 #[derive(Default)]
-pub(crate) struct Options {
+pub(crate) struct ToolOptions {
     /// The name of the tool, if it is not the function's name.
     pub(crate) name: Option<LitStr>,
-    /// The path of Outlast, if it is not `::outlast`.
-    pub(crate) outlast: Option<Path>,
+    /// The path of Outlast, if it is not `::crate_path`.
+    pub(crate) crate_path: Option<Path>,
     /// Whether the contract contains the schema of the results.
     pub(crate) returns: bool,
     /// Whether it explicitly needs a durable host.
@@ -26,21 +26,21 @@ pub(crate) struct Options {
     undo: Option<LitStr>,
 }
 
-const WORDS: &str = "`pure`, `idempotent`, `transactional`, `at_most_once`, `serial`, `key = \"…\"`, `attempts = 3`, \
+const OPTION_LIST: &str = "`pure`, `idempotent`, `transactional`, `at_most_once`, `serial`, `key = \"…\"`, `attempts = 3`, \
      `backoff_ms = 200`, `deadline_s = 30`, `durable`, `approval`, `undo = \"…\"`, `returns`, `name = \"…\"` or `crate = \"…\"`";
 
-impl Parse for Options {
+impl Parse for ToolOptions {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
         let mut options = Self::default();
-        let words = syn::meta::parser(|meta| options.take(&meta));
+        let words = syn::meta::parser(|meta| options.parse_option(&meta));
         syn::parse::Parser::parse2(words, input.parse()?)?;
         options.check()?;
         Ok(options)
     }
 }
 
-impl Options {
-    fn take(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
+impl ToolOptions {
+    fn parse_option(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
         let word = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
         match word.as_str() {
             "pure" | "idempotent" | "transactional" | "at_most_once" => {
@@ -58,11 +58,11 @@ impl Options {
             "undo" => self.undo = Some(meta.value()?.parse()?),
             "name" => self.name = Some(meta.value()?.parse()?),
             "key" => self.key = Some(meta.value()?.parse()?),
-            "crate" => self.outlast = Some(meta.value()?.parse::<LitStr>()?.parse()?),
-            "attempts" => self.attempts = Some(counted(meta)?),
-            "backoff_ms" => self.backoff_ms = Some(counted(meta)?),
-            "deadline_s" => self.deadline_s = Some(counted(meta)?),
-            _ => return Err(meta.error(format!("expected one of {WORDS}"))),
+            "crate" => self.crate_path = Some(meta.value()?.parse::<LitStr>()?.parse()?),
+            "attempts" => self.attempts = Some(positive_integer(meta)?),
+            "backoff_ms" => self.backoff_ms = Some(positive_integer(meta)?),
+            "deadline_s" => self.deadline_s = Some(positive_integer(meta)?),
+            _ => return Err(meta.error(format!("expected one of {OPTION_LIST}"))),
         }
         Ok(())
     }
@@ -90,9 +90,9 @@ impl Options {
             _ => quote!(),
         };
         let scheduling = match (self.serial, &self.key) {
-            (Some(_), _) => quote!(.scheduled(#outlast::vocab::tool::Scheduling::Serial)),
+            (Some(_), _) => quote!(.scheduled(#outlast::vocab::tool::CallScheduling::Serial)),
             (None, Some(key)) => {
-                quote!(.scheduled(#outlast::vocab::tool::Scheduling::Keyed(::std::string::String::from(#key))))
+                quote!(.scheduled(#outlast::vocab::tool::CallScheduling::Keyed(::std::string::String::from(#key))))
             }
             (None, None) => quote!(),
         };
@@ -114,7 +114,7 @@ impl Options {
 }
 
 /// Parses a whole number of at least 1.
-fn counted(meta: &ParseNestedMeta<'_>) -> Result<LitInt> {
+fn positive_integer(meta: &ParseNestedMeta<'_>) -> Result<LitInt> {
     let number: LitInt = meta.value()?.parse()?;
     match number.base10_parse::<u32>() {
         Ok(1..) => Ok(number),

@@ -26,15 +26,15 @@ const SERVICES: &[(&str, bool)] = &[
 const CALL: &str = "Call";
 
 /// One parameter.
-pub(crate) struct Parameter {
-    pub(crate) role: Role,
+pub(crate) struct ToolParameter {
+    pub(crate) role: ParameterRole,
     pub(crate) ty: Type,
 }
 
 /// The source of a parameter's value.
-pub(crate) enum Role {
+pub(crate) enum ParameterRole {
     /// The model, as one of several arguments.
-    Argument(Argument),
+    Argument(ToolArgument),
     /// The model, as all arguments.
     Arguments,
     /// The runtime.
@@ -47,16 +47,16 @@ pub(crate) enum Role {
 }
 
 /// The name and description of an argument.
-pub(crate) struct Argument {
+pub(crate) struct ToolArgument {
     pub(crate) name: Ident,
     pub(crate) description: String,
-    pub(crate) default: Default,
+    pub(crate) default: ArgumentDefault,
     /// Attributes for serde and schemars, passed on unchanged.
     pub(crate) attributes: Vec<Attribute>,
 }
 
 /// The default of an absent argument.
-pub(crate) enum Default {
+pub(crate) enum ArgumentDefault {
     /// No default: an error, unless its type is an `Option`.
     None,
     /// `#[default]`: the default of its type.
@@ -65,9 +65,9 @@ pub(crate) enum Default {
     Value(TokenStream),
 }
 
-impl Parameter {
+impl ToolParameter {
     /// Parses a parameter and removes our attributes from it.
-    pub(crate) fn take(input: &mut FnArg) -> Result<Self> {
+    pub(crate) fn parse_parameter(input: &mut FnArg) -> Result<Self> {
         let input = match input {
             FnArg::Typed(input) => input,
             FnArg::Receiver(receiver) => {
@@ -75,51 +75,53 @@ impl Parameter {
                 return Err(Error::new(receiver.self_token.span, what));
             }
         };
-        let marks = Marks::take(input)?;
+        let marks = ParameterMarks::take(input)?;
         let ty = (*input.ty).clone();
-        let role = match (marks.role, last_word(&ty)) {
-            (Some(Mark::Service), _) => Role::Service { durable: false },
-            (Some(Mark::Arguments), _) => Role::Arguments,
-            (None, Some(word)) if word == CALL => Role::Call,
+        let role = match (marks.role, last_segment(&ty)) {
+            (Some(ParameterMark::Service), _) => ParameterRole::Service { durable: false },
+            (Some(ParameterMark::Arguments), _) => ParameterRole::Arguments,
+            (None, Some(word)) if word == CALL => ParameterRole::Call,
             (None, Some(word)) => match SERVICES.iter().find(|(name, _)| word == name) {
-                Some((_, durable)) => Role::Service { durable: *durable },
-                None => Role::Argument(argument(input, marks.default, marks.passed_on)?),
+                Some((_, durable)) => ParameterRole::Service { durable: *durable },
+                None => ParameterRole::Argument(argument(input, marks.default, marks.forwarded_attributes)?),
             },
-            (None, None) => Role::Argument(argument(input, marks.default, marks.passed_on)?),
+            (None, None) => {
+                ParameterRole::Argument(argument(input, marks.default, marks.forwarded_attributes)?)
+            }
         };
         input.attrs.retain(|attribute| !doc::is_doc(attribute));
         Ok(Self { role, ty })
     }
 }
 
-enum Mark {
+enum ParameterMark {
     Service,
     Arguments,
 }
 
-struct Marks {
-    role: Option<Mark>,
-    default: Default,
-    passed_on: Vec<Attribute>,
+struct ParameterMarks {
+    role: Option<ParameterMark>,
+    default: ArgumentDefault,
+    forwarded_attributes: Vec<Attribute>,
 }
 
-impl Marks {
+impl ParameterMarks {
     /// Removes our attributes from the parameter. Doc comments stay until they are read.
     fn take(input: &mut PatType) -> Result<Self> {
-        let mut marks = Self { role: None, default: Default::None, passed_on: Vec::new() };
+        let mut marks = Self { role: None, default: ArgumentDefault::None, forwarded_attributes: Vec::new() };
         let mut left = Vec::new();
         for attribute in std::mem::take(&mut input.attrs) {
             match attribute.path().get_ident().map(ToString::to_string).as_deref() {
-                Some("service") => marks.role = Some(Mark::Service),
-                Some("args") => marks.role = Some(Mark::Arguments),
+                Some("service") => marks.role = Some(ParameterMark::Service),
+                Some("args") => marks.role = Some(ParameterMark::Arguments),
                 Some("default") => {
                     marks.default = match &attribute.meta {
-                        Meta::Path(_) => Default::OfType,
-                        Meta::List(list) => Default::Value(list.tokens.clone()),
-                        Meta::NameValue(pair) => Default::Value(value(&pair.value)),
+                        Meta::Path(_) => ArgumentDefault::OfType,
+                        Meta::List(list) => ArgumentDefault::Value(list.tokens.clone()),
+                        Meta::NameValue(pair) => ArgumentDefault::Value(value(&pair.value)),
                     }
                 }
-                Some("serde" | "schemars" | "validate") => marks.passed_on.push(attribute),
+                Some("serde" | "schemars" | "validate") => marks.forwarded_attributes.push(attribute),
                 Some("doc" | "cfg" | "allow" | "expect" | "warn" | "deny") => left.push(attribute),
                 _ => {
                     let what = "expected `#[args]`, `#[service]`, `#[default]`, `#[default(…)]`, a doc comment, or an \
@@ -137,7 +139,7 @@ fn value(expression: &Expr) -> TokenStream {
     quote::quote!(#expression)
 }
 
-fn argument(input: &PatType, default: Default, attributes: Vec<Attribute>) -> Result<Argument> {
+fn argument(input: &PatType, default: ArgumentDefault, attributes: Vec<Attribute>) -> Result<ToolArgument> {
     let Pat::Ident(pattern) = &*input.pat else {
         let what = "an argument needs a name that the model can use; write `name: Type`";
         return Err(Error::new_spanned(&input.pat, what));
@@ -153,9 +155,9 @@ fn argument(input: &PatType, default: Default, attributes: Vec<Attribute>) -> Re
                 "the model must know what to pass; name a type that derives `Deserialize` and `JsonSchema`";
             Err(Error::new_spanned(&input.ty, what))
         }
-        _ => Ok(Argument {
+        _ => Ok(ToolArgument {
             name: pattern.ident.clone(),
-            description: doc::text(&input.attrs),
+            description: doc::doc_text(&input.attrs),
             default,
             attributes,
         }),
@@ -163,7 +165,7 @@ fn argument(input: &PatType, default: Default, attributes: Vec<Attribute>) -> Re
 }
 
 /// Returns the last segment of a type's path: `Steps` of `outlast::service::Steps`.
-fn last_word(ty: &Type) -> Option<&Ident> {
+fn last_segment(ty: &Type) -> Option<&Ident> {
     match ty {
         Type::Path(path) if path.qself.is_none() => path.path.segments.last().map(|segment| &segment.ident),
         _ => None,

@@ -1,7 +1,7 @@
 //! The streamable HTTP transport: MCP sessions, each bound to the caller that opened it, with limits on their number.
 //!
-//! The endpoint does not authenticate. Each request comes with the [`Guest`] that the caller was authenticated as.
-use crate::more::More;
+//! The endpoint does not authenticate. Each request comes with the [`McpCaller`] that the caller was authenticated as.
+use crate::mcp_extension::McpExtension;
 use crate::server::McpServer;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -25,7 +25,7 @@ const SESSION: &str = "mcp-session-id";
 
 /// An authenticated caller.
 #[derive(Clone)]
-pub struct Guest {
+pub struct McpCaller {
     /// The handle with the caller's rights.
     pub runtime: Runtime,
     /// The span of the request. An MCP session answers in a separate task, which has no span.
@@ -33,19 +33,19 @@ pub struct Guest {
 }
 
 /// An MCP endpoint over HTTP.
-pub struct Endpoint {
+pub struct McpEndpoint {
     service: StreamableHttpService<McpServer, LocalSessionManager>,
     sessions: Arc<LocalSessionManager>,
     /// The caller that opened each session. Other callers cannot use the session.
     owners: Mutex<HashMap<SessionId, Access>>,
-    most: usize,
-    most_own: usize,
+    sessions_max: usize,
+    sessions_per_caller_max: usize,
     closing: Arc<AtomicBool>,
 }
 
-impl Endpoint {
-    /// Creates an endpoint that signs cursors with this secret. `more` adds tools and resources of the program.
-    pub fn new(secret: [u8; 32], limits: &ServerLimits, more: Option<More>) -> Self {
+impl McpEndpoint {
+    /// Creates an endpoint that signs cursors with this secret. `mcp_extension` adds tools and resources of the program.
+    pub fn new(secret: [u8; 32], limits: &ServerLimits, more: Option<McpExtension>) -> Self {
         let mut manager = LocalSessionManager::default();
         let mut session = SessionConfig::default();
         session.keep_alive = Some(limits.mcp_idle);
@@ -60,16 +60,16 @@ impl Endpoint {
         let wait = limits.mcp_wait;
         let closing = Arc::<AtomicBool>::default();
         let closes = closing.clone();
-        let make = move || Ok(McpServer::of_guests(secret, wait, closes.clone(), more.clone()));
+        let make = move || Ok(McpServer::per_request(secret, wait, closes.clone(), more.clone()));
         let service = StreamableHttpService::new(make, sessions.clone(), config);
-        let (most, most_own) = (limits.mcp_sessions, limits.mcp_sessions_per_caller);
-        Self { service, sessions, owners: Mutex::default(), most, most_own, closing }
+        let (sessions_max, sessions_per_caller_max) = (limits.mcp_sessions, limits.mcp_sessions_per_caller);
+        Self { service, sessions, owners: Mutex::default(), sessions_max, sessions_per_caller_max, closing }
     }
 
     /// Answers a request of this caller.
     pub async fn answer<B>(
         &self,
-        guest: Guest,
+        guest: McpCaller,
         mut request: Request<B>,
     ) -> Result<Response<impl Body<Data = Bytes, Error = Infallible> + Send + Sync + 'static>, Error>
     where
@@ -100,7 +100,7 @@ impl Endpoint {
 
     /// Rejects a session of another caller with the error for a session that does not exist.
     fn check_owner(&self, session: &SessionId, access: &Access) -> Result<(), Error> {
-        if self.owners().get(session).is_some_and(|owner| is_same(owner, access)) {
+        if self.owners().get(session).is_some_and(|owner| is_same_caller(owner, access)) {
             return Ok(());
         }
         Err(Error::new(Kind::RouteNotFound, "there is no such MCP session; open one with `initialize`"))
@@ -108,14 +108,14 @@ impl Endpoint {
 
     /// Removes the owners of closed sessions. Returns an error if there are too many sessions, or too many of this
     /// caller.
-    pub async fn make_room(&self, access: &Access) -> Result<(), Error> {
+    pub async fn check_limits(&self, access: &Access) -> Result<(), Error> {
         let open: HashSet<SessionId> = self.sessions.sessions.read().await.keys().cloned().collect();
         let own = {
             let mut owners = self.owners();
             owners.retain(|session, _| open.contains(session));
-            owners.values().filter(|owner| is_same(owner, access)).count()
+            owners.values().filter(|owner| is_same_caller(owner, access)).count()
         };
-        let (most, most_own) = (self.most, self.most_own);
+        let (most, most_own) = (self.sessions_max, self.sessions_per_caller_max);
         if open.len() >= most {
             let detail = format!("mcp_sessions is limited to {most}, and so many are open");
             return Err(Error::new(Kind::ServerBusy, detail));
@@ -128,7 +128,7 @@ impl Endpoint {
     }
 }
 
-fn is_same(owner: &Access, access: &Access) -> bool {
+fn is_same_caller(owner: &Access, access: &Access) -> bool {
     owner.reach == access.reach && owner.by == access.by
 }
 

@@ -1,11 +1,11 @@
 //! Answers the messages of one MCP client.
 #![expect(deprecated, reason = "clients of older revisions ask so")]
-use crate::call::Call;
-use crate::calls::Calls;
-use crate::endpoint::Guest;
-use crate::more::More;
-use crate::sessions::{self, OURS, Places};
-use crate::tools;
+use crate::agent_call::AgentCall;
+use crate::agent_tools;
+use crate::endpoint::McpCaller;
+use crate::mcp_extension::McpExtension;
+use crate::running_calls::RunningCalls;
+use crate::session_resources::{self, McpCursors, SESSION_URI_SCHEME};
 use http::request::Parts;
 use outlast_runtime::Runtime;
 use outlast_vocab::access::Scope;
@@ -35,53 +35,60 @@ const INSTRUCTIONS: &str = "Each tool is an agent. A call is a durable turn: giv
 
 /// The MCP server of one client.
 pub struct McpServer {
-    who: Who,
-    pub(crate) places: Places,
+    rights: ClientRights,
+    pub(crate) cursors: McpCursors,
     /// How long a call waits for its turn to end.
     pub(crate) wait: Duration,
-    pub(crate) calls: Calls,
+    pub(crate) calls: RunningCalls,
     /// Whether the server is shutting down.
     closing: Arc<AtomicBool>,
-    more: Option<More>,
+    extension: Option<McpExtension>,
 }
 
 /// The rights that requests have.
-enum Who {
+enum ClientRights {
     /// Those of the only client.
-    One(Box<Runtime>),
+    SingleClient(Box<Runtime>),
     /// Those of the guest that comes with each request.
-    Guests,
+    PerRequest,
 }
 
 impl McpServer {
     /// Creates the server for the only client of a pipe, with the rights of this handle.
     pub fn local(runtime: Runtime, secret: [u8; 32], limits: &ServerLimits) -> Self {
-        let who = Who::One(Box::new(runtime));
+        let rights = ClientRights::SingleClient(Box::new(runtime));
         Self {
-            who,
-            places: Places::new(secret),
+            rights,
+            cursors: McpCursors::new(secret),
             wait: limits.mcp_wait,
-            calls: Calls::default(),
+            calls: RunningCalls::default(),
             closing: Arc::default(),
-            more: None,
+            extension: None,
         }
     }
 
     /// Creates a server whose requests each come with their guest.
-    pub(crate) fn of_guests(
+    pub(crate) fn per_request(
         secret: [u8; 32],
         wait: Duration,
         closing: Arc<AtomicBool>,
-        more: Option<More>,
+        extension: Option<McpExtension>,
     ) -> Self {
-        Self { who: Who::Guests, places: Places::new(secret), wait, calls: Calls::default(), closing, more }
+        Self {
+            rights: ClientRights::PerRequest,
+            cursors: McpCursors::new(secret),
+            wait,
+            calls: RunningCalls::default(),
+            closing,
+            extension,
+        }
     }
 
     /// Returns whether a client that disconnects during a call cancels it. The newest revision has no other way over
     /// HTTP.
-    pub(crate) fn ends_with_its_stream(&self, context: &RequestContext<RoleServer>) -> bool {
+    pub(crate) fn cancels_on_disconnect(&self, context: &RequestContext<RoleServer>) -> bool {
         let new = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
-        new && matches!(self.who, Who::Guests) && !self.closing.load(Ordering::SeqCst)
+        new && matches!(self.rights, ClientRights::PerRequest) && !self.closing.load(Ordering::SeqCst)
     }
 
     /// Serves standard input and output until the client disconnects.
@@ -95,28 +102,28 @@ impl McpServer {
     }
 
     /// Returns the handle of the caller.
-    fn guest(&self, extensions: &Extensions) -> Result<Runtime, ErrorData> {
-        match &self.who {
-            Who::One(runtime) => Ok(runtime.as_ref().clone()),
-            Who::Guests => brought(extensions)
-                .map(|Guest { runtime, .. }| runtime.clone())
+    fn caller_runtime(&self, extensions: &Extensions) -> Result<Runtime, ErrorData> {
+        match &self.rights {
+            ClientRights::SingleClient(runtime) => Ok(runtime.as_ref().clone()),
+            ClientRights::PerRequest => request_caller(extensions)
+                .map(|McpCaller { runtime, .. }| runtime.clone())
                 .ok_or_else(|| ErrorData::internal_error("the request does not say who asks", None)),
         }
     }
 
-    fn reader(&self, context: &RequestContext<RoleServer>) -> Result<Runtime, ErrorData> {
-        let runtime = self.guest(&context.extensions)?;
-        runtime.access().need(Scope::Read).map_err(|error| wrong(&error))?;
+    fn readable_runtime(&self, context: &RequestContext<RoleServer>) -> Result<Runtime, ErrorData> {
+        let runtime = self.caller_runtime(&context.extensions)?;
+        runtime.access().require(Scope::Read).map_err(|error| protocol_error(&error))?;
         Ok(runtime)
     }
 
     /// Passes a request to the tools and resources that the program adds.
-    async fn elsewhere(
+    async fn ask_extension(
         &self,
         request: ClientRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<Option<ServerResult>, ErrorData> {
-        match &self.more {
+        match &self.extension {
             Some(more) => more.answer(request, context).await.map(Some),
             None => Ok(None),
         }
@@ -124,14 +131,14 @@ impl McpServer {
 }
 
 /// Returns the guest of a request.
-fn brought(extensions: &Extensions) -> Option<&Guest> {
+fn request_caller(extensions: &Extensions) -> Option<&McpCaller> {
     extensions.get::<Parts>()?.extensions.get()
 }
 
 /// Converts an error to an error of the protocol.
-pub(crate) fn wrong(error: &Error) -> ErrorData {
+pub(crate) fn protocol_error(error: &Error) -> ErrorData {
     let data = serde_json::json!({ "code": error.kind().code(), "class": error.kind().class().name() });
-    let detail = hidden(error.kind(), error.detail());
+    let detail = public_detail(error.kind(), error.detail());
     match error.kind().status() {
         404 => ErrorData::resource_not_found(detail, Some(data)),
         500.. => ErrorData::internal_error(detail, Some(data)),
@@ -140,7 +147,7 @@ pub(crate) fn wrong(error: &Error) -> ErrorData {
 }
 
 /// Returns the error text for the caller. Internal errors name files and machines, so they only go to the log.
-pub(crate) fn hidden(kind: Kind, detail: &str) -> String {
+pub(crate) fn public_detail(kind: Kind, detail: &str) -> String {
     if kind.status() >= 500 {
         "the server could not do this; its log says more".to_owned()
     } else {
@@ -149,20 +156,20 @@ pub(crate) fn hidden(kind: Kind, detail: &str) -> String {
 }
 
 /// Cancels a turn for a client that does not wait for the result.
-pub(crate) async fn stop(runtime: &Runtime, turn: TurnId, reason: &str) {
+pub(crate) async fn cancel_turn(runtime: &Runtime, turn: TurnId, reason: &str) {
     if let Err(error) = runtime.cancel(turn, reason).await {
         tracing::warn!(%turn, %error, "a turn could not be cancelled");
     }
 }
 
-fn unexpected() -> ErrorData {
+fn unexpected_answer() -> ErrorData {
     ErrorData::internal_error("the answer does not fit the request", None)
 }
 
 impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
         let mut capabilities =
-            self.more.as_ref().map_or_else(ServerCapabilities::default, More::capabilities);
+            self.extension.as_ref().map_or_else(ServerCapabilities::default, McpExtension::capabilities);
         capabilities.tools.get_or_insert_with(ToolsCapability::default);
         capabilities.resources.get_or_insert_with(ResourcesCapability::default);
         let mut info = ServerConfig::new(capabilities);
@@ -176,17 +183,17 @@ impl ServerHandler for McpServer {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let runtime = self.reader(&context)?;
-        let mut tools: Vec<Tool> = runtime.agents().iter().map(tools::tool).collect();
+        let runtime = self.readable_runtime(&context)?;
+        let mut tools: Vec<Tool> = runtime.agents().iter().map(agent_tools::agent_tool).collect();
         let params = request.unwrap_or_default();
         let request = ClientRequest::ListToolsRequest(ListToolsRequest::with_param(params));
-        match self.elsewhere(request, context).await? {
+        match self.ask_extension(request, context).await? {
             None => {}
             Some(ServerResult::ListToolsResult(more)) => {
                 let known: Vec<_> = tools.iter().map(|tool| tool.name.clone()).collect();
                 tools.extend(more.tools.into_iter().filter(|tool| !known.contains(&tool.name)));
             }
-            Some(_) => return Err(unexpected()),
+            Some(_) => return Err(unexpected_answer()),
         }
         Ok(ListToolsResult::with_all_items(tools))
     }
@@ -196,28 +203,34 @@ impl ServerHandler for McpServer {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let runtime = self.guest(&context.extensions)?;
+        let runtime = self.caller_runtime(&context.extensions)?;
         if runtime.agents().iter().any(|agent| agent.name == request.name) {
-            let span = brought(&context.extensions).map_or_else(Span::current, |guest| guest.span.clone());
-            return Call::new(self, runtime, context).run(request).instrument(span).await;
+            let span =
+                request_caller(&context.extensions).map_or_else(Span::current, |guest| guest.span.clone());
+            return AgentCall::new(self, runtime, context).run(request).instrument(span).await;
         }
         let name = request.name.clone();
-        match self.elsewhere(ClientRequest::CallToolRequest(CallToolRequest::new(request)), context).await? {
+        match self
+            .ask_extension(ClientRequest::CallToolRequest(CallToolRequest::new(request)), context)
+            .await?
+        {
             None => Err(ErrorData::invalid_params(
                 format!("there is no agent `{}` here", outlast_vocab::message::shown(&name)),
                 None,
             )),
             Some(ServerResult::CallToolResult(result)) => Ok(result.into()),
             Some(ServerResult::InputRequiredResult(result)) => Ok(result.into()),
-            Some(_) => Err(unexpected()),
+            Some(_) => Err(unexpected_answer()),
         }
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        match &self.who {
-            Who::One(runtime) => runtime.agents().iter().find(|agent| agent.name == name).map(tools::tool),
+        match &self.rights {
+            ClientRights::SingleClient(runtime) => {
+                runtime.agents().iter().find(|agent| agent.name == name).map(agent_tools::agent_tool)
+            }
             // The caller is unknown here, and no agent takes arguments from a header.
-            Who::Guests => None,
+            ClientRights::PerRequest => None,
         }
     }
 
@@ -225,7 +238,7 @@ impl ServerHandler for McpServer {
         let Some(id) = cancelled.request_id else { return };
         let reason = cancelled.reason.unwrap_or_else(|| "the MCP client cancelled the call".to_owned());
         let Some((runtime, turn)) = self.calls.cancel(&id, &reason) else { return };
-        stop(&runtime, turn, &reason).await;
+        cancel_turn(&runtime, turn, &reason).await;
     }
 
     async fn list_resources(
@@ -233,17 +246,18 @@ impl ServerHandler for McpServer {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let runtime = self.reader(&context)?;
+        let runtime = self.readable_runtime(&context)?;
         let params = request.unwrap_or_default();
         let cursor = params.cursor.as_deref();
-        let (mut resources, next) =
-            sessions::list(&runtime, self.places, cursor).await.map_err(|error| wrong(&error))?;
+        let (mut resources, next) = session_resources::list(&runtime, self.cursors, cursor)
+            .await
+            .map_err(|error| protocol_error(&error))?;
         if cursor.is_none() {
             let request = ClientRequest::ListResourcesRequest(ListResourcesRequest::with_param(params));
-            match self.elsewhere(request, context).await? {
+            match self.ask_extension(request, context).await? {
                 None => {}
                 Some(ServerResult::ListResourcesResult(more)) => resources.extend(more.resources),
-                Some(_) => return Err(unexpected()),
+                Some(_) => return Err(unexpected_answer()),
             }
         }
         let mut page = ListResourcesResult::with_all_items(resources);
@@ -256,16 +270,16 @@ impl ServerHandler for McpServer {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let mut templates = sessions::templates();
+        let mut templates = session_resources::templates();
         let params = request.unwrap_or_default();
         let request =
             ClientRequest::ListResourceTemplatesRequest(ListResourceTemplatesRequest::with_param(params));
-        match self.elsewhere(request, context).await? {
+        match self.ask_extension(request, context).await? {
             None => {}
             Some(ServerResult::ListResourceTemplatesResult(more)) => {
                 templates.extend(more.resource_templates);
             }
-            Some(_) => return Err(unexpected()),
+            Some(_) => return Err(unexpected_answer()),
         }
         Ok(ListResourceTemplatesResult::with_all_items(templates))
     }
@@ -275,15 +289,16 @@ impl ServerHandler for McpServer {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        if request.uri.starts_with(OURS) {
-            let runtime = self.reader(&context)?;
-            let contents =
-                sessions::read(&runtime, self.places, &request.uri).await.map_err(|error| wrong(&error))?;
+        if request.uri.starts_with(SESSION_URI_SCHEME) {
+            let runtime = self.readable_runtime(&context)?;
+            let contents = session_resources::read(&runtime, self.cursors, &request.uri)
+                .await
+                .map_err(|error| protocol_error(&error))?;
             return Ok(ReadResourceResult::new(vec![contents]).into());
         }
         let uri = request.uri.clone();
         match self
-            .elsewhere(ClientRequest::ReadResourceRequest(ReadResourceRequest::new(request)), context)
+            .ask_extension(ClientRequest::ReadResourceRequest(ReadResourceRequest::new(request)), context)
             .await?
         {
             None => {
@@ -292,7 +307,7 @@ impl ServerHandler for McpServer {
             }
             Some(ServerResult::ReadResourceResult(result)) => Ok(result.into()),
             Some(ServerResult::InputRequiredResult(result)) => Ok(result.into()),
-            Some(_) => Err(unexpected()),
+            Some(_) => Err(unexpected_answer()),
         }
     }
 
@@ -303,10 +318,10 @@ impl ServerHandler for McpServer {
     ) -> Result<ListPromptsResult, ErrorData> {
         let params = request.unwrap_or_default();
         let request = ClientRequest::ListPromptsRequest(ListPromptsRequest::with_param(params));
-        match self.elsewhere(request, context).await? {
+        match self.ask_extension(request, context).await? {
             None => Ok(ListPromptsResult::default()),
             Some(ServerResult::ListPromptsResult(prompts)) => Ok(prompts),
-            Some(_) => Err(unexpected()),
+            Some(_) => Err(unexpected_answer()),
         }
     }
 
@@ -315,12 +330,14 @@ impl ServerHandler for McpServer {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        match self.elsewhere(ClientRequest::GetPromptRequest(GetPromptRequest::new(request)), context).await?
+        match self
+            .ask_extension(ClientRequest::GetPromptRequest(GetPromptRequest::new(request)), context)
+            .await?
         {
             None => Err(ErrorData::invalid_params("there are no prompts here", None)),
             Some(ServerResult::GetPromptResult(prompt)) => Ok(prompt.into()),
             Some(ServerResult::InputRequiredResult(result)) => Ok(result.into()),
-            Some(_) => Err(unexpected()),
+            Some(_) => Err(unexpected_answer()),
         }
     }
 
@@ -329,10 +346,13 @@ impl ServerHandler for McpServer {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        match self.elsewhere(ClientRequest::CompleteRequest(CompleteRequest::new(request)), context).await? {
+        match self
+            .ask_extension(ClientRequest::CompleteRequest(CompleteRequest::new(request)), context)
+            .await?
+        {
             None => Ok(CompleteResult::default()),
             Some(ServerResult::CompleteResult(result)) => Ok(result),
-            Some(_) => Err(unexpected()),
+            Some(_) => Err(unexpected_answer()),
         }
     }
 
@@ -342,7 +362,7 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let request = ClientRequest::SetLevelRequest(SetLevelRequest::new(request));
-        let answer = self.elsewhere(request, context).await?;
+        let answer = self.ask_extension(request, context).await?;
         answer.map(drop).ok_or_else(ErrorData::method_not_found::<SetLevelRequestMethod>)
     }
 
@@ -352,7 +372,7 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let request = ClientRequest::SubscribeRequest(SubscribeRequest::new(request));
-        let answer = self.elsewhere(request, context).await?;
+        let answer = self.ask_extension(request, context).await?;
         answer.map(drop).ok_or_else(ErrorData::method_not_found::<SubscribeRequestMethod>)
     }
 
@@ -362,7 +382,7 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let request = ClientRequest::UnsubscribeRequest(UnsubscribeRequest::new(request));
-        let answer = self.elsewhere(request, context).await?;
+        let answer = self.ask_extension(request, context).await?;
         answer.map(drop).ok_or_else(ErrorData::method_not_found::<UnsubscribeRequestMethod>)
     }
 }

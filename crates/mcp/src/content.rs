@@ -11,17 +11,17 @@ use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::{Value, json};
 
 /// The maximum number of attachments of one result. Further ones are left out.
-const FILES: usize = 16;
+const ATTACHMENTS_MAX: usize = 16;
 
 /// The maximum length of an attachment's name in characters.
-const NAME: usize = 100;
+const NAME_CHARS: usize = 100;
 
 /// The default media type.
-const BYTES: &str = "application/octet-stream";
+const DEFAULT_MEDIA_TYPE: &str = "application/octet-stream";
 
 /// The contents of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Contents {
+pub enum ResourceBody {
     /// A text.
     Text(String),
     /// Binary data.
@@ -33,7 +33,7 @@ pub enum Contents {
     },
 }
 
-impl Contents {
+impl ResourceBody {
     /// Returns the contents as bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         match self {
@@ -45,7 +45,7 @@ impl Contents {
     pub(crate) fn of(server: &str, contents: &ResourceContents) -> Result<Self, Error> {
         Ok(match contents {
             ResourceContents::TextResourceContents { text, .. } => Self::Text(text.clone()),
-            other => match of_resource(other) {
+            other => match resource_text(other) {
                 Ok(words) => Self::Text(words),
                 Err(file) => {
                     Self::Bytes { media_type: file.media_type.to_owned(), bytes: file.bytes(server)? }
@@ -60,7 +60,7 @@ pub(crate) fn result(server: &str, answer: CallToolResult, scope: &dyn CallScope
     if answer.is_error.unwrap_or(false) {
         return Err(failed(text(&answer.content)));
     }
-    let mut reading = Reading { server, scope, files: 0 };
+    let mut reading = ResultConverter { server, scope, files: 0 };
     let said = reading.blocks(&answer.content)?;
     Ok(match answer.structured_content {
         None => Value::from(said),
@@ -76,7 +76,7 @@ pub(crate) fn resource(
     contents: &[ResourceContents],
     scope: &dyn CallScope,
 ) -> Result<Value, Error> {
-    let mut reading = Reading { server, scope, files: 0 };
+    let mut reading = ResultConverter { server, scope, files: 0 };
     match contents {
         [ResourceContents::TextResourceContents { text, .. }] => Ok(Value::from(text.as_str())),
         several => {
@@ -90,20 +90,20 @@ pub(crate) fn resource(
 pub(crate) fn text(content: &[ContentBlock]) -> String {
     content
         .iter()
-        .map(|block| words(block).unwrap_or_else(|file| file.words()))
+        .map(|block| block_text(block).unwrap_or_else(|file| file.placeholder()))
         .collect::<Vec<_>>()
         .join("\n")
 }
 
 /// Binary data in an answer.
-struct File<'a> {
+struct BinaryContent<'a> {
     what: &'static str,
     media_type: &'a str,
     uri: Option<&'a str>,
     base64: &'a str,
 }
 
-impl File<'_> {
+impl BinaryContent<'_> {
     fn bytes(&self, server: &str) -> Result<Vec<u8>, Error> {
         STANDARD.decode(self.base64).map_err(|cause| {
             let what = self.what;
@@ -111,32 +111,32 @@ impl File<'_> {
         })
     }
 
-    fn words(&self) -> String {
+    fn placeholder(&self) -> String {
         let uri = self.uri.map(|uri| format!("{uri}, ")).unwrap_or_default();
         format!("[{}, {uri}{}, {} bytes in base64]", self.what, self.media_type, self.base64.len())
     }
 }
 
 /// Returns the text of a block, or its binary data.
-fn words(block: &ContentBlock) -> Result<String, File<'_>> {
-    let file = |what, media_type, base64| Err(File { what, media_type, uri: None, base64 });
+fn block_text(block: &ContentBlock) -> Result<String, BinaryContent<'_>> {
+    let file = |what, media_type, base64| Err(BinaryContent { what, media_type, uri: None, base64 });
     match block {
         ContentBlock::Text(text) => Ok(text.text.clone()),
         ContentBlock::Image(image) => file("an image", &image.mime_type, &image.data),
         ContentBlock::Audio(audio) => file("a sound", &audio.mime_type, &audio.data),
-        ContentBlock::Resource(resource) => of_resource(&resource.resource),
+        ContentBlock::Resource(resource) => resource_text(&resource.resource),
         ContentBlock::ResourceLink(link) => Ok(format!("[{}]", link.uri)),
         #[allow(unreachable_patterns, reason = "the protocol grows")]
         other => Ok(json!(other).to_string()),
     }
 }
 
-fn of_resource(contents: &ResourceContents) -> Result<String, File<'_>> {
+fn resource_text(contents: &ResourceContents) -> Result<String, BinaryContent<'_>> {
     match contents {
         ResourceContents::TextResourceContents { uri, text, .. } => Ok(format!("[{uri}]\n{text}")),
-        ResourceContents::BlobResourceContents { uri, blob, mime_type, .. } => Err(File {
+        ResourceContents::BlobResourceContents { uri, blob, mime_type, .. } => Err(BinaryContent {
             what: "a resource",
-            media_type: mime_type.as_deref().unwrap_or(BYTES),
+            media_type: mime_type.as_deref().unwrap_or(DEFAULT_MEDIA_TYPE),
             uri: Some(uri),
             base64: blob,
         }),
@@ -146,32 +146,32 @@ fn of_resource(contents: &ResourceContents) -> Result<String, File<'_>> {
 }
 
 /// The state of converting an answer.
-struct Reading<'a> {
+struct ResultConverter<'a> {
     server: &'a str,
     scope: &'a dyn CallScope,
     files: usize,
 }
 
-impl Reading<'_> {
+impl ResultConverter<'_> {
     fn blocks(&mut self, content: &[ContentBlock]) -> Result<String, Error> {
-        let said = content.iter().map(|block| words(block).or_else(|file| self.keep(&file)));
+        let said = content.iter().map(|block| block_text(block).or_else(|file| self.attach_file(&file)));
         Ok(said.collect::<Result<Vec<_>, _>>()?.join("\n"))
     }
 
     fn contents(&mut self, contents: &ResourceContents) -> Result<String, Error> {
-        of_resource(contents).or_else(|file| self.keep(&file))
+        resource_text(contents).or_else(|file| self.attach_file(&file))
     }
 
     /// Attaches bytes to the session and returns the text with which the model can refer to them.
     ///
     /// The call has already happened, so bytes that cannot be stored are left out of its result. Bytes that cannot be
     /// decoded are an error, because the rest of the answer may be wrong too.
-    fn keep(&mut self, file: &File<'_>) -> Result<String, Error> {
+    fn attach_file(&mut self, file: &BinaryContent<'_>) -> Result<String, Error> {
         let bytes = file.bytes(self.server)?;
         let (what, count) = (file.what, bytes.len());
         self.files += 1;
-        let kept = if self.files > FILES {
-            Err(format!("a result has at most {FILES} attachments"))
+        let kept = if self.files > ATTACHMENTS_MAX {
+            Err(format!("a result has at most {ATTACHMENTS_MAX} attachments"))
         } else {
             self.attach(file, bytes).map_err(|error| error.detail().to_owned())
         };
@@ -182,7 +182,7 @@ impl Reading<'_> {
         })
     }
 
-    fn attach(&self, file: &File<'_>, bytes: Vec<u8>) -> Result<String, Error> {
+    fn attach(&self, file: &BinaryContent<'_>, bytes: Vec<u8>) -> Result<String, Error> {
         let media_type = file.media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let upload = Upload::new(MediaType::try_from(media_type)?, file.uri.and_then(name), bytes)?;
         let id = upload.attachment.id.to_string();
@@ -195,7 +195,7 @@ impl Reading<'_> {
 fn name(uri: &str) -> Option<String> {
     let last = uri.rsplit(['/', '\\', ':']).next().unwrap_or_default();
     let plain = |letter: &char| letter.is_alphanumeric() || "._- ".contains(*letter);
-    let name: String = last.chars().filter(plain).take(NAME).collect();
+    let name: String = last.chars().filter(plain).take(NAME_CHARS).collect();
     let name = name.trim_start_matches('.').trim().to_owned();
     (!name.is_empty()).then_some(name)
 }

@@ -2,29 +2,29 @@
 //!
 //! # Pinning
 //!
-//! A server's tool definitions are untrusted text. A person reviews them once and pins them ([`Pins`]). The pinned
+//! A server's tool definitions are untrusted text. A person reviews them once and pins them ([`PinnedDefinitions`]). The pinned
 //! definitions are the contracts, and Outlast connects to a server only when one of its tools is called. On every
 //! connection, the server's definitions are compared with the pins. A changed tool is disabled until it is accepted
-//! again. The server's claims about side effects are ignored unless the operator trusts them ([`Settings`]).
+//! again. The server's claims about side effects are ignored unless the operator trusts them ([`McpServerSettings`]).
 //!
 //! # Connections
 //!
-//! [`Server`] describes how to reach a server: as a process with its own environment, over streamable HTTP with a
+//! [`McpServerSpec`] describes how to reach a server: as a process with its own environment, over streamable HTTP with a
 //! client that the caller restricts, or over streams within this program. [`McpTools`] is the provider. A question that
 //! a server asks during a call parks the turn.
+mod connection;
 mod content;
-mod flight;
-mod form;
-mod link;
+mod elicitation;
+mod in_flight;
 mod pins;
-mod process;
 mod provider;
+mod transport;
 
-pub use content::Contents;
-pub use link::{Line, Link, Listing};
-pub use pins::{Change, Definition, Pins};
-pub use process::{Http, Process, Streams, Within};
-pub use provider::{McpTools, Server, Settings, ToolFlow, Way};
+pub use connection::{McpConnection, PromptLine, ServerListing};
+pub use content::ResourceBody;
+pub use pins::{PinChange, PinnedDefinitions, ToolDefinition};
+pub use provider::{McpServerSettings, McpServerSpec, McpTools, ServerTransport, ToolFlow};
+pub use transport::{HttpTransport, NetworkCheck, ProcessTransport, StreamTransport};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

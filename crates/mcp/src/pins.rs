@@ -1,7 +1,7 @@
 //! Accepted tool definitions (pins), and the changes of a server since then.
 use outlast_validation::Schema;
 use outlast_vocab::message::ToolName;
-use outlast_vocab::{Error, Hash, Kind, canon};
+use outlast_vocab::{Error, Hash, Kind, canonical_json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ pub(crate) const TOOLS_PER_SERVER: usize = 500;
 /// A server's definition of a tool: everything that a model sees and that a person reviews.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Definition {
+pub struct ToolDefinition {
     /// The name on the server.
     pub name: String,
     /// The title for people.
@@ -31,7 +31,7 @@ pub struct Definition {
     pub annotations: Option<Value>,
 }
 
-impl Definition {
+impl ToolDefinition {
     /// Converts a definition from a server's list.
     pub(crate) fn of(tool: &rmcp::model::Tool) -> Self {
         Self {
@@ -46,7 +46,7 @@ impl Definition {
 
     /// Returns a hash of the definition that does not depend on its formatting.
     pub fn hash(&self) -> Hash {
-        canon::fingerprint(self)
+        canonical_json::fingerprint(self)
     }
 
     /// Returns the name for models: the server's name, a dot, and the tool's name.
@@ -68,26 +68,26 @@ impl Definition {
 /// The accepted definitions by server and tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Pins(BTreeMap<String, BTreeMap<String, Definition>>);
+pub struct PinnedDefinitions(BTreeMap<String, BTreeMap<String, ToolDefinition>>);
 
 /// A difference between the accepted and the current definitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum PinChange {
     /// The tool is new.
-    New(Definition),
+    New(ToolDefinition),
     /// The definition has changed.
     Changed {
         /// The accepted definition.
-        accepted: Definition,
+        accepted: ToolDefinition,
         /// The current definition.
-        now: Definition,
+        now: ToolDefinition,
     },
     /// The tool is gone.
-    Gone(Definition),
+    Gone(ToolDefinition),
 }
 
-impl Pins {
-    /// Parses the output of [`Pins::to_json`].
+impl PinnedDefinitions {
+    /// Parses the output of [`PinnedDefinitions::to_json`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         let pins: Self = serde_json::from_str(text).map_err(|cause| {
             Error::new(Kind::ConfigInvalid, format!("expected accepted definitions as JSON: {cause}"))
@@ -111,17 +111,17 @@ impl Pins {
     }
 
     /// Returns the accepted definitions of a server.
-    pub fn of(&self, server: &str) -> impl Iterator<Item = &Definition> {
+    pub fn of(&self, server: &str) -> impl Iterator<Item = &ToolDefinition> {
         self.0.get(server).into_iter().flat_map(BTreeMap::values)
     }
 
     /// Returns one accepted definition.
-    pub fn find(&self, server: &str, tool: &str) -> Option<&Definition> {
+    pub fn find(&self, server: &str, tool: &str) -> Option<&ToolDefinition> {
         self.0.get(server)?.get(tool)
     }
 
     /// Accepts the current definitions of a server. They replace all its earlier ones.
-    pub fn accept(&mut self, server: &str, now: Vec<Definition>) -> Result<(), Error> {
+    pub fn accept(&mut self, server: &str, now: Vec<ToolDefinition>) -> Result<(), Error> {
         check(server, &now)?;
         for definition in &now {
             let owner = format!("the input schema of tool `{server}.{}` is", definition.name);
@@ -134,30 +134,30 @@ impl Pins {
     }
 
     /// Returns the differences between the accepted and the current definitions of a server.
-    pub fn changes(&self, server: &str, now: &[Definition]) -> Vec<Change> {
+    pub fn changes(&self, server: &str, now: &[ToolDefinition]) -> Vec<PinChange> {
         let mut changes = Vec::new();
         for definition in now {
             match self.find(server, &definition.name) {
-                None => changes.push(Change::New(definition.clone())),
+                None => changes.push(PinChange::New(definition.clone())),
                 Some(accepted) if accepted.hash() != definition.hash() => {
-                    changes.push(Change::Changed { accepted: accepted.clone(), now: definition.clone() });
+                    changes.push(PinChange::Changed { accepted: accepted.clone(), now: definition.clone() });
                 }
                 Some(_) => {}
             }
         }
         let gone = self.of(server).filter(|accepted| !now.iter().any(|now| now.name == accepted.name));
-        changes.extend(gone.cloned().map(Change::Gone));
+        changes.extend(gone.cloned().map(PinChange::Gone));
         changes
     }
 }
 
 /// Rejects names that a model cannot call, and names that look alike.
-fn check(server: &str, tools: &[Definition]) -> Result<(), Error> {
+fn check(server: &str, tools: &[ToolDefinition]) -> Result<(), Error> {
     outlast_vocab::limits::check("tools_per_server", tools.len(), TOOLS_PER_SERVER)?;
     let mut seen: BTreeMap<String, &str> = BTreeMap::new();
     for tool in tools {
         tool.tool_name(server)?;
-        if let Some(other) = seen.insert(look(&tool.name), &tool.name) {
+        if let Some(other) = seen.insert(lookalike_key(&tool.name), &tool.name) {
             let detail = format!("`{}` and `{other}` of the server `{server}` look alike", tool.name);
             return Err(Error::new(Kind::ToolDuplicate, detail));
         }
@@ -166,7 +166,7 @@ fn check(server: &str, tools: &[Definition]) -> Result<(), Error> {
 }
 
 /// Returns a key that is equal for names that look alike. Names are ASCII, so few letters are similar.
-pub(crate) fn look(name: &str) -> String {
+pub(crate) fn lookalike_key(name: &str) -> String {
     let letter = |c: char| match c.to_ascii_lowercase() {
         '0' => 'o',
         '1' | 'i' => 'l',
@@ -182,13 +182,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn definition(name: &str) -> Definition {
+    fn definition(name: &str) -> ToolDefinition {
         let Value::Object(input) =
             json!({"type": "object", "properties": {"a": {"enum": ["x"], "default": "x"}}})
         else {
             unreachable!("it is an object")
         };
-        Definition {
+        ToolDefinition {
             name: name.to_owned(),
             title: Some("T".to_owned()),
             description: Some("Reads.".to_owned()),
@@ -198,8 +198,8 @@ mod tests {
         }
     }
 
-    fn pins(definitions: Vec<Definition>) -> Pins {
-        let mut pins = Pins::default();
+    fn pins(definitions: Vec<ToolDefinition>) -> PinnedDefinitions {
+        let mut pins = PinnedDefinitions::default();
         pins.accept("files", definitions).unwrap();
         pins
     }
@@ -209,7 +209,7 @@ mod tests {
         let accepted = definition("read");
         let pins = pins(vec![accepted.clone()]);
         assert_eq!(pins.changes("files", std::slice::from_ref(&accepted)), []);
-        let mut changed: Vec<Definition> = Vec::new();
+        let mut changed: Vec<ToolDefinition> = Vec::new();
         for (field, value) in [
             ("title", json!("U")),
             ("title", Value::Null),
@@ -228,7 +228,7 @@ mod tests {
             changed.push(serde_json::from_value(other).unwrap());
         }
         for now in changed {
-            let expected = Change::Changed { accepted: accepted.clone(), now: now.clone() };
+            let expected = PinChange::Changed { accepted: accepted.clone(), now: now.clone() };
             assert_eq!(pins.changes("files", &[now]), [expected]);
         }
     }
@@ -238,7 +238,7 @@ mod tests {
         let pins = pins(vec![definition("read"), definition("write")]);
         assert_eq!(
             pins.changes("files", &[definition("write"), definition("delete")]),
-            [Change::New(definition("delete")), Change::Gone(definition("read"))]
+            [PinChange::New(definition("delete")), PinChange::Gone(definition("read"))]
         );
         assert_eq!(pins.changes("other", &[]), []);
     }
@@ -247,7 +247,7 @@ mod tests {
     fn names_that_look_alike_or_cannot_be_called_are_refused() {
         let refused = |names: &[&str]| {
             let definitions = names.iter().map(|name| definition(name)).collect();
-            Pins::default().accept("files", definitions).unwrap_err().to_string()
+            PinnedDefinitions::default().accept("files", definitions).unwrap_err().to_string()
         };
         assert_eq!(
             refused(&["list", "1ist"]),
@@ -266,9 +266,11 @@ mod tests {
     #[test]
     fn pins_read_back() {
         let pins = pins(vec![definition("read")]);
-        assert_eq!(Pins::parse(&pins.to_json()).unwrap(), pins);
+        assert_eq!(PinnedDefinitions::parse(&pins.to_json()).unwrap(), pins);
         assert_eq!(
-            Pins::parse(&pins.to_json().replace("\"read\": {", "\"write\": {")).unwrap_err().to_string(),
+            PinnedDefinitions::parse(&pins.to_json().replace("\"read\": {", "\"write\": {"))
+                .unwrap_err()
+                .to_string(),
             "config.invalid: the definition under `files.write` is of `read`"
         );
     }

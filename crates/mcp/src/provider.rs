@@ -1,17 +1,19 @@
 //! The tool provider for the accepted tools of MCP servers.
+use crate::connection::{McpConnection, READ_RESOURCE};
 use crate::content;
-use crate::flight::{Flight, Flights, Next};
-use crate::form::{Form, Unfit};
-use crate::link::{Link, READ};
-use crate::pins::{Definition, Pins, look};
-use crate::process::{Http, Process, Streams};
-use outlast_ports::Answer;
-use outlast_ports::environment::without_variables;
+use crate::elicitation::{ElicitationForm, InvalidAnswer};
+use crate::in_flight::{InFlightCall, InFlightCalls, InFlightEvent};
+use crate::pins::{PinnedDefinitions, ToolDefinition, lookalike_key};
+use crate::transport::{HttpTransport, ProcessTransport, StreamTransport};
+use outlast_ports::ResultFuture;
+use outlast_ports::environment::redact_variables;
 use outlast_ports::service::CallScope;
-use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, failed};
+use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome, failed};
 use outlast_vocab::message::ToolName;
-use outlast_vocab::policy::Deed;
-use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, Scheduling, Sinks, Undo};
+use outlast_vocab::policy::PolicyAction;
+use outlast_vocab::tool::{
+    CallScheduling, CallSinks, EffectClass, PreparedCall, ToolContract, ToolManifest, UndoCall,
+};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{CallId, Error, Hash, Kind, SessionId};
 use rmcp::model::{
@@ -28,48 +30,48 @@ use std::time::Duration;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 /// How often to ask the user again after an answer that does not match.
-const ASKED_AGAIN: usize = 3;
+const INVALID_ANSWERS_MAX: usize = 3;
 
 /// The metadata key under which a server receives the id of a call.
-const CALL: &str = "outlast/call";
+const CALL_META_KEY: &str = "outlast/call";
 
 /// The maximum length of a server's name in bytes.
 const NAME_BYTES: usize = 24;
 
 /// An MCP server: its name, its connection and the operator's settings.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct McpServerSpec {
     /// The first part of its tools' names.
     pub name: String,
     /// How to reach it.
-    pub way: Way,
+    pub transport: ServerTransport,
     /// The operator's settings.
-    pub settings: Settings,
+    pub settings: McpServerSettings,
 }
 
 /// How to reach a server.
 #[derive(Clone, Debug)]
-pub enum Way {
+pub enum ServerTransport {
     /// As a child process.
-    Process(Process),
+    Process(ProcessTransport),
     /// Over HTTP.
-    Http(Http),
+    Http(HttpTransport),
     /// Over streams within this program.
-    Streams(Streams),
+    Streams(StreamTransport),
 }
 
-impl Way {
+impl ServerTransport {
     /// Returns the policy actions that a call to this server involves.
-    fn deeds(&self) -> Vec<Deed> {
+    fn policy_actions(&self) -> Vec<PolicyAction> {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
-        let secret = |name: &String| Deed::Secret { name: name.clone() };
+        let secret = |name: &String| PolicyAction::Secret { name: name.clone() };
         match self {
-            Self::Process(Process { program, args, passed_on, launcher, .. }) => {
+            Self::Process(ProcessTransport { program, args, passed_env: passed_on, launcher, .. }) => {
                 let (program, args) = (text(program), args.iter().map(text).collect());
-                let starts = Deed::Process { program, args, sandboxed: launcher.is_some() };
+                let starts = PolicyAction::Process { program, args, sandboxed: launcher.is_some() };
                 std::iter::once(starts).chain(passed_on.iter().map(secret)).collect()
             }
-            Self::Http(Http { url, bearer, .. }) => {
+            Self::Http(HttpTransport { url, bearer, .. }) => {
                 request(url).into_iter().chain(bearer.iter().map(secret)).collect()
             }
             Self::Streams(_) => Vec::new(),
@@ -79,7 +81,7 @@ impl Way {
     /// Returns the environment variables whose values the server knows.
     pub(crate) fn variables(&self) -> &[String] {
         match self {
-            Self::Process(process) => &process.passed_on,
+            Self::Process(process) => &process.passed_env,
             Self::Http(http) => http.bearer.as_slice(),
             Self::Streams(_) => &[],
         }
@@ -87,9 +89,9 @@ impl Way {
 }
 
 /// Describes a request to a server for the policy. An invalid URL reaches nothing.
-fn request(url: &str) -> Option<Deed> {
+fn request(url: &str) -> Option<PolicyAction> {
     let url: reqwest::Url = url.parse().ok()?;
-    Some(Deed::Egress {
+    Some(PolicyAction::Egress {
         scheme: url.scheme().to_owned(),
         host: url.host_str().unwrap_or_default().to_owned(),
         port: url.port_or_known_default().unwrap_or_default(),
@@ -98,7 +100,7 @@ fn request(url: &str) -> Option<Deed> {
     })
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for ServerTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Process(process) => {
@@ -113,7 +115,7 @@ impl fmt::Display for Way {
 
 /// The operator's settings for a server.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct McpServerSettings {
     /// The tools to use; all accepted tools if absent.
     pub only: Option<Vec<String>>,
     /// The effect class of each tool, which controls how interrupted calls recover. The default is at most once.
@@ -130,21 +132,21 @@ pub struct Settings {
     /// The timeout of a call.
     pub deadline: Option<Duration>,
     /// The fingerprint of the connection. A server at another place is not the one for which a call was approved.
-    pub made_of: Option<Hash>,
+    pub fingerprint: Option<Hash>,
 }
 
 /// The operator's settings for the data flow through a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolFlow {
     /// The sensitive parts of a call after untrusted text was read. By default, the call itself if it changes anything.
-    pub sinks: Option<Sinks>,
+    pub sinks: Option<CallSinks>,
     /// Whether its results and its definition are trusted.
     pub trusted: bool,
     /// Whether its arguments leave this machine.
     pub egress: bool,
 }
 
-impl Default for Settings {
+impl Default for McpServerSettings {
     fn default() -> Self {
         Self {
             only: None,
@@ -154,13 +156,13 @@ impl Default for Settings {
             flows: BTreeMap::new(),
             elicitation: true,
             deadline: None,
-            made_of: None,
+            fingerprint: None,
         }
     }
 }
 
-impl Settings {
-    fn class(&self, definition: &Definition) -> EffectClass {
+impl McpServerSettings {
+    fn class(&self, definition: &ToolDefinition) -> EffectClass {
         if let Some(class) = self.classes.get(&definition.name) {
             return *class;
         }
@@ -174,25 +176,29 @@ impl Settings {
         }
     }
 
-    fn contract(&self, server: &str, definition: &Definition) -> Result<Contract, Error> {
+    fn contract(&self, server: &str, definition: &ToolDefinition) -> Result<ToolContract, Error> {
         let class = self.class(definition);
         let asks = self.elicitation && !definition.is_ours();
         let flow = self.flows.get(&definition.name).cloned().unwrap_or_default();
         let is_server_text = !self.trust_definitions && !definition.is_ours();
         let said = definition.description.as_ref().or(definition.title.as_ref());
-        Ok(Contract {
+        Ok(ToolContract {
             output: definition.output.clone().map(Value::Object),
             class,
             deadline: self.deadline,
-            scheduling: if asks { Scheduling::Keyed(format!("mcp/{server}")) } else { Scheduling::Parallel },
+            scheduling: if asks {
+                CallScheduling::Keyed(format!("mcp/{server}"))
+            } else {
+                CallScheduling::Parallel
+            },
             durable: asks,
             approval: class != EffectClass::Pure,
             sinks: flow.sinks,
             trusted: flow.trusted,
             egress: flow.egress,
             server: is_server_text.then(|| server.to_owned()),
-            made_of: self.made_of,
-            ..Contract::new(
+            made_of: self.fingerprint,
+            ..ToolContract::new(
                 definition.tool_name(server)?,
                 said.unwrap_or(&definition.name).clone(),
                 Value::Object(definition.input.clone()),
@@ -203,33 +209,33 @@ impl Settings {
 
 /// The accepted tools of some servers. Connects to a server only when one of its tools is called.
 pub struct McpTools {
-    servers: Vec<Served>,
-    tools: BTreeMap<ToolName, Known>,
+    servers: Vec<ServerEntry>,
+    tools: BTreeMap<ToolName, AcceptedTool>,
 }
 
 /// An accepted tool.
-struct Known {
-    contract: Contract,
+struct AcceptedTool {
+    contract: ToolContract,
     /// The index of its server.
     server: usize,
-    definition: Definition,
+    definition: ToolDefinition,
 }
 
-struct Served {
-    server: Server,
-    pins: Pins,
-    link: Mutex<Option<Arc<Link>>>,
-    flights: Arc<Flights>,
+struct ServerEntry {
+    server: McpServerSpec,
+    pins: PinnedDefinitions,
+    connection: Mutex<Option<Arc<McpConnection>>>,
+    calls_in_flight: Arc<InFlightCalls>,
     /// Held by the current call of a server that may ask questions.
-    floor: Arc<Semaphore>,
+    exclusive: Arc<Semaphore>,
     /// Unique among all processes that ever ran.
-    life: String,
+    process_name: String,
 }
 
 impl McpTools {
     /// Creates a provider for the accepted tools of these servers. Returns an error for a server without accepted tools
     /// and for names that look alike.
-    pub fn new(servers: Vec<Server>, pins: &Pins) -> Result<Self, Error> {
+    pub fn new(servers: Vec<McpServerSpec>, pins: &PinnedDefinitions) -> Result<Self, Error> {
         let (mut served, mut tools, mut looks) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
         for server in servers {
             let name = &server.name;
@@ -242,13 +248,13 @@ impl McpTools {
                 );
                 return Err(Error::new(Kind::ConfigInvalid, detail));
             }
-            if let Some(other) = looks.insert(look(name), name.clone()) {
+            if let Some(other) = looks.insert(lookalike_key(name), name.clone()) {
                 return Err(Error::new(
                     Kind::ConfigInvalid,
                     format!("the servers `{name}` and `{other}` look alike"),
                 ));
             }
-            let wanted = |definition: &&Definition| {
+            let wanted = |definition: &&ToolDefinition| {
                 server.settings.only.as_ref().is_none_or(|only| only.contains(&definition.name))
             };
             let has = |tool: &str| pins.of(name).any(|definition| definition.name == tool);
@@ -261,7 +267,7 @@ impl McpTools {
             let before = tools.len();
             for definition in pins.of(name).filter(wanted) {
                 let contract = server.settings.contract(name, definition)?;
-                let known = Known { contract, server: served.len(), definition: definition.clone() };
+                let known = AcceptedTool { contract, server: served.len(), definition: definition.clone() };
                 tools.insert(known.contract.name.clone(), known);
             }
             if tools.len() == before {
@@ -270,13 +276,13 @@ impl McpTools {
                 return Err(Error::new(Kind::ConfigInvalid, detail));
             }
             let life = format!("{}-{:?}", std::process::id(), std::time::SystemTime::now());
-            served.push(Served {
+            served.push(ServerEntry {
                 server,
                 pins: pins.clone(),
-                link: Mutex::default(),
-                flights: Arc::default(),
-                floor: Arc::new(Semaphore::new(1)),
-                life,
+                connection: Mutex::default(),
+                calls_in_flight: Arc::default(),
+                exclusive: Arc::new(Semaphore::new(1)),
+                process_name: life,
             });
         }
         Ok(Self { servers: served, tools })
@@ -285,12 +291,12 @@ impl McpTools {
     /// Sets the process name under which calls are recorded as sent. It must be unique among all processes that ever
     /// ran. The default is the process id and its start time.
     #[must_use]
-    pub fn of_process(mut self, life: &str) -> Self {
-        self.servers.iter_mut().for_each(|served| life.clone_into(&mut served.life));
+    pub fn with_process_name(mut self, life: &str) -> Self {
+        self.servers.iter_mut().for_each(|served| life.clone_into(&mut served.process_name));
         self
     }
 
-    fn find(&self, tool: &ToolName) -> Result<(&Served, &Definition), Error> {
+    fn find(&self, tool: &ToolName) -> Result<(&ServerEntry, &ToolDefinition), Error> {
         let known = self.tools.get(tool).ok_or_else(|| {
             Error::new(Kind::ToolUnknown, format!("no tool of an MCP server is called `{tool}`"))
         })?;
@@ -299,15 +305,20 @@ impl McpTools {
 }
 
 impl ToolProvider for McpTools {
-    fn manifests(&self) -> Vec<Manifest> {
+    fn manifests(&self) -> Vec<ToolManifest> {
         self.tools.values().map(|known| known.contract.manifest()).collect()
     }
 
-    fn contract(&self, tool: &ToolName) -> Option<&Contract> {
+    fn contract(&self, tool: &ToolName) -> Option<&ToolContract> {
         self.tools.get(tool).map(|known| &known.contract)
     }
 
-    fn prepare<'a>(&'a self, _: SessionId, tool: &'a ToolName, _: &'a Value) -> Answer<'a, Option<Value>> {
+    fn prepare<'a>(
+        &'a self,
+        _: SessionId,
+        tool: &'a ToolName,
+        _: &'a Value,
+    ) -> ResultFuture<'a, Option<Value>> {
         Box::pin(ready(self.find(tool).map(|_| None)))
     }
 
@@ -316,7 +327,7 @@ impl ToolProvider for McpTools {
         prepared: &'a PreparedCall,
         call: Call,
         scope: Arc<dyn CallScope>,
-    ) -> Answer<'a, Ran> {
+    ) -> ResultFuture<'a, ToolRunOutcome> {
         Box::pin(async move {
             let (served, definition) = self.find(&prepared.tool)?;
             let scope = scope.as_ref();
@@ -325,25 +336,25 @@ impl ToolProvider for McpTools {
             } else {
                 served.run(&definition.name, prepared, &call, scope).await
             };
-            result.map(Ran::Done)
+            result.map(ToolRunOutcome::Completed)
         })
     }
 
     /// MCP has no way to ask a server about an earlier call.
-    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
-        Box::pin(ready(self.find(&prepared.tool).map(|_| Probe::CannotTell)))
+    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
+        Box::pin(ready(self.find(&prepared.tool).map(|_| ProbeResult::CannotTell)))
     }
 
-    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<UndoCall> {
         self.contract(&prepared.tool)?.undo(result)
     }
 
-    fn preview<'a>(&'a self, tool: &'a ToolName, _: &'a Value) -> Answer<'a, Option<String>> {
+    fn preview<'a>(&'a self, tool: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<String>> {
         Box::pin(ready(self.find(tool).map(|_| None)))
     }
 }
 
-impl Served {
+impl ServerEntry {
     async fn run(
         &self,
         tool: &str,
@@ -351,19 +362,19 @@ impl Served {
         call: &Call,
         scope: &dyn CallScope,
     ) -> Result<Value, Error> {
-        let flight = match self.flights.find(call.id) {
+        let flight = match self.calls_in_flight.find(call.id) {
             Some(flight) => flight,
             None => self.send(tool, prepared, call, scope).await?,
         };
-        let _held = self.flights.held(call.id);
+        let _held = self.calls_in_flight.guard(call.id);
         let mut questions = 0;
         loop {
             match flight.next(questions).await {
-                Next::Landed(result) => return self.landed(result, scope),
-                Next::Asks(form) => {
+                InFlightEvent::Finished(result) => return self.tool_result(result, scope),
+                InFlightEvent::Question(form) => {
                     let answer = self.ask(questions, &form, scope).await?;
-                    if flight.waits_for(questions) {
-                        flight.answer(questions, answer, self.take_the_floor().await?);
+                    if flight.is_question_open(questions) {
+                        flight.answer(questions, answer, self.acquire_exclusive().await?);
                     }
                     questions += 1;
                 }
@@ -378,20 +389,20 @@ impl Served {
         prepared: &PreparedCall,
         call: &Call,
         scope: &dyn CallScope,
-    ) -> Result<Arc<Flight>, Error> {
-        self.permitted(scope).await?;
-        let link = self.link().await?;
+    ) -> Result<Arc<InFlightCall>, Error> {
+        self.check_policy(scope).await?;
+        let link = self.connection().await?;
         link.check(tool)?;
         let Value::Object(arguments) = prepared.arguments.clone() else {
             return Err(Error::new(Kind::ToolArgsInvalid, "expected an object as arguments"));
         };
         let mut floor = None;
         if self.server.settings.elicitation {
-            floor = Some(self.take_the_floor().await?);
+            floor = Some(self.acquire_exclusive().await?);
             // A question parks the turn, and the call runs again from here. It must know whether it was already sent.
-            let life = Value::from(self.life.as_str());
+            let life = Value::from(self.process_name.as_str());
             let sent = scope.step("sent", Value::Null, Box::pin(ready(Ok(life.clone())))).await?;
-            let lost = sent != life || self.flights.was_begun(call.id);
+            let lost = sent != life || self.calls_in_flight.was_started(call.id);
             if lost && !prepared.class.may_repeat() {
                 let name = &self.server.name;
                 return Err(failed(format!(
@@ -400,71 +411,76 @@ impl Served {
                 )));
             }
         }
-        let flight = Arc::new(Flight::with(floor));
+        let flight = Arc::new(InFlightCall::with(floor));
         let mut params = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
-        params.meta = Some(named(call.id));
+        params.meta = Some(call_metadata(call.id));
         let landing = flight.clone();
         let work = tokio::spawn(async move {
             let result = link.call(params, &landing).await;
-            landing.land(result);
+            landing.finish(result);
         });
-        self.flights.begin(call.id, flight.clone(), work.abort_handle());
+        self.calls_in_flight.begin(call.id, flight.clone(), work.abort_handle());
         Ok(flight)
     }
 
     /// Waits until the server works on no other call.
-    async fn take_the_floor(&self) -> Result<OwnedSemaphorePermit, Error> {
-        let floor = self.floor.clone().acquire_owned().await;
+    async fn acquire_exclusive(&self) -> Result<OwnedSemaphorePermit, Error> {
+        let floor = self.exclusive.clone().acquire_owned().await;
         floor.map_err(|_| Error::new(Kind::Internal, "the floor of a server is never closed"))
     }
 
     /// Reads a resource, or lists the available ones.
     async fn read(&self, arguments: &Value, scope: &dyn CallScope) -> Result<Value, Error> {
-        self.permitted(scope).await?;
-        let link = self.link().await?;
-        link.check(READ)?;
+        self.check_policy(scope).await?;
+        let link = self.connection().await?;
+        link.check(READ_RESOURCE)?;
         match arguments.get("uri").and_then(Value::as_str) {
             Some(uri) => {
                 let contents = link.bounded_by_caller(link.contents(uri)).await?;
                 content::resource(&self.server.name, &contents, scope)
             }
-            None => link.bounded_by_caller(link.directory()).await.map(Value::from),
+            None => link.bounded_by_caller(link.resource_directory()).await.map(Value::from),
         }
     }
 
     /// Asks the policy about the actions of a call: running the server's program or sending a request, and using its
     /// credentials. A server that runs for one agent is still closed to another agent, or to a turn with less network
     /// access.
-    async fn permitted(&self, scope: &dyn CallScope) -> Result<(), Error> {
-        if let Way::Http(Http { within, .. }) = &self.server.way {
+    async fn check_policy(&self, scope: &dyn CallScope) -> Result<(), Error> {
+        if let ServerTransport::Http(HttpTransport { network_check: within, .. }) = &self.server.transport {
             within.check(&scope.network()?)?;
         }
-        for deed in self.server.way.deeds() {
-            scope.permit(deed).await?;
+        for deed in self.server.transport.policy_actions() {
+            scope.check_action(deed).await?;
         }
         Ok(())
     }
 
     /// Returns the connection, and reconnects if the server is gone.
-    async fn link(&self) -> Result<Arc<Link>, Error> {
-        let mut link = self.link.lock().await;
+    async fn connection(&self) -> Result<Arc<McpConnection>, Error> {
+        let mut link = self.connection.lock().await;
         if let Some(link) = link.as_ref().filter(|link| !link.is_gone()) {
             return Ok(link.clone());
         }
         // Nothing has happened yet, so this error allows a retry.
-        let new = Link::open(&self.server, &self.pins).await;
+        let new = McpConnection::open(&self.server, &self.pins).await;
         let new = Arc::new(new.map_err(|error| Error::new(Kind::ToolUnavailable, error.detail()))?);
         *link = Some(new.clone());
         Ok(new)
     }
 
     /// Asks the user the server's questions. Each question is recorded before the turn parks on it.
-    async fn ask(&self, number: usize, form: &Form, scope: &dyn CallScope) -> Result<ElicitResult, Error> {
+    async fn ask(
+        &self,
+        number: usize,
+        form: &ElicitationForm,
+        scope: &dyn CallScope,
+    ) -> Result<ElicitResult, Error> {
         let mut content = Map::new();
         for index in 0..form.questions() {
-            let mut unfit: Option<Unfit> = None;
-            for again in 0..=ASKED_AGAIN {
-                if again == ASKED_AGAIN {
+            let mut unfit: Option<InvalidAnswer> = None;
+            for again in 0..=INVALID_ANSWERS_MAX {
+                if again == INVALID_ANSWERS_MAX {
                     return Ok(ElicitResult::new(ElicitationAction::Decline));
                 }
                 let name = format!("ask-{number}-{index}-{again}");
@@ -495,14 +511,14 @@ impl Served {
         Ok(ElicitResult::new(ElicitationAction::Accept).with_content(Value::Object(content)))
     }
 
-    fn landed(
+    fn tool_result(
         &self,
         result: Result<CallToolResult, ServiceError>,
         scope: &dyn CallScope,
     ) -> Result<Value, Error> {
         let name = &self.server.name;
         // The server may echo a secret that it was given.
-        let redacted = |text: &str| without_variables(text, self.server.way.variables());
+        let redacted = |text: &str| redact_variables(text, self.server.transport.variables());
         match result {
             Ok(result) => content::result(name, result, scope)
                 .map_err(|error| Error::new(error.kind(), redacted(error.detail()))),
@@ -519,9 +535,9 @@ impl Served {
 }
 
 /// Returns the metadata of a call: an id that is the same on every attempt.
-fn named(call: CallId) -> RequestMetaObject {
+fn call_metadata(call: CallId) -> RequestMetaObject {
     let mut meta = RequestMetaObject::default();
-    meta.0.insert(CALL.to_owned(), Value::from(call.to_string()));
+    meta.0.insert(CALL_META_KEY.to_owned(), Value::from(call.to_string()));
     meta
 }
 
@@ -530,20 +546,20 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn definition() -> Definition {
+    fn definition() -> ToolDefinition {
         let input = json!({ "type": "object", "additionalProperties": false, "properties": { "to": {} } });
         serde_json::from_value(json!({ "name": "send", "description": "Sends.", "input": input })).unwrap()
     }
 
     #[test]
     fn operator_says_how_data_flows_through_a_tool() {
-        let said = Settings::default().contract("crm", &definition()).unwrap();
+        let said = McpServerSettings::default().contract("crm", &definition()).unwrap();
         assert_eq!((said.sinks, said.trusted, said.egress), (None, false, false));
         assert_eq!(said.server.as_deref(), Some("crm"));
-        let sinks = Some(Sinks::Arguments(vec!["/to".to_owned()]));
+        let sinks = Some(CallSinks::Arguments(vec!["/to".to_owned()]));
         let flow = ToolFlow { sinks: sinks.clone(), trusted: true, egress: true };
         let flows = [("send".to_owned(), flow)].into();
-        let settings = Settings { flows, trust_definitions: true, ..Settings::default() };
+        let settings = McpServerSettings { flows, trust_definitions: true, ..McpServerSettings::default() };
         let said = settings.contract("crm", &definition()).unwrap();
         assert_eq!((said.sinks, said.trusted, said.egress, said.server), (sinks, true, true, None));
     }

@@ -9,32 +9,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The connect timeout, including TLS.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The read timeout, after which a bucket is unreachable.
-const SILENCE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a request is retried. A deletion must finish long before `deletion_lasts`.
-const RETRIES: Duration = Duration::from_secs(20);
+const RETRY_WINDOW: Duration = Duration::from_secs(20);
 
 /// A location for contents.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Address {
+pub(crate) enum ContentsAddress {
     /// `file:///path`
     Folder(PathBuf),
     /// `s3://bucket/prefix`
-    Bucket(Bucket),
+    Bucket(S3Bucket),
 }
 
 /// An S3-compatible bucket.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Bucket {
+pub(crate) struct S3Bucket {
     name: String,
     pub(crate) prefix: Path,
     endpoint: Option<String>,
 }
 
-impl FromStr for Address {
+impl FromStr for ContentsAddress {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -59,11 +59,11 @@ impl FromStr for Address {
             return Err(bad());
         }
         let prefix = Path::parse(prefix.trim_end_matches('/')).map_err(|_| bad())?;
-        Ok(Self::Bucket(Bucket { name: name.to_owned(), prefix, endpoint }))
+        Ok(Self::Bucket(S3Bucket { name: name.to_owned(), prefix, endpoint }))
     }
 }
 
-impl Bucket {
+impl S3Bucket {
     /// Returns a client for the bucket, and its name in messages. Sends no request.
     pub(crate) fn open(self) -> Result<(Arc<dyn ObjectStore>, String), Error> {
         let Self { name, prefix, endpoint } = self;
@@ -78,9 +78,9 @@ impl Bucket {
         let client = ClientOptions::new()
             .with_allow_http(is_plain)
             .with_timeout_disabled()
-            .with_connect_timeout(CONNECT)
-            .with_read_timeout(SILENCE);
-        let retry = RetryConfig { max_retries: 4, retry_timeout: RETRIES, ..RetryConfig::default() };
+            .with_connect_timeout(CONNECT_TIMEOUT)
+            .with_read_timeout(READ_TIMEOUT);
+        let retry = RetryConfig { max_retries: 4, retry_timeout: RETRY_WINDOW, ..RetryConfig::default() };
         let store = builder.with_client_options(client).with_retry(retry).build().map_err(|cause| {
             let detail = format!("the bucket `{name}` cannot be used as it is configured: {cause}");
             Error::new(Kind::ConfigInvalid, detail).because(cause)
@@ -96,15 +96,18 @@ mod tests {
 
     #[test]
     fn an_address_is_a_folder_or_a_bucket() {
-        assert_eq!("file:///srv/files".parse::<Address>().unwrap(), Address::Folder("/srv/files".into()));
+        assert_eq!(
+            "file:///srv/files".parse::<ContentsAddress>().unwrap(),
+            ContentsAddress::Folder("/srv/files".into())
+        );
         let bucket = |name: &str, prefix: &str, endpoint: Option<&str>| {
             let (name, endpoint) = (name.to_owned(), endpoint.map(ToOwned::to_owned));
-            Address::Bucket(Bucket { name, prefix: Path::parse(prefix).unwrap(), endpoint })
+            ContentsAddress::Bucket(S3Bucket { name, prefix: Path::parse(prefix).unwrap(), endpoint })
         };
-        assert_eq!("s3://files".parse::<Address>().unwrap(), bucket("files", "", None));
-        assert_eq!("s3://files/a/b/".parse::<Address>().unwrap(), bucket("files", "a/b", None));
+        assert_eq!("s3://files".parse::<ContentsAddress>().unwrap(), bucket("files", "", None));
+        assert_eq!("s3://files/a/b/".parse::<ContentsAddress>().unwrap(), bucket("files", "a/b", None));
         assert_eq!(
-            "s3://files/a?endpoint=http://127.0.0.1:9000".parse::<Address>().unwrap(),
+            "s3://files/a?endpoint=http://127.0.0.1:9000".parse::<ContentsAddress>().unwrap(),
             bucket("files", "a", Some("http://127.0.0.1:9000"))
         );
     }
@@ -121,7 +124,7 @@ mod tests {
             "s3://a?b=c",
             "gs://a",
         ] {
-            let error = text.parse::<Address>().unwrap_err();
+            let error = text.parse::<ContentsAddress>().unwrap_err();
             assert_eq!(
                 error.to_string(),
                 format!(

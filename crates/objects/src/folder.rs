@@ -13,14 +13,14 @@ pub(crate) fn open(outer: &Path, folder: &Path) -> Result<LocalFileSystem, Error
         Error::new(Kind::AttachmentUnavailable, detail).because(cause)
     };
     for made in [outer, folder] {
-        make(made).map_err(failed)?;
+        create_private(made).map_err(failed)?;
     }
     let store = LocalFileSystem::new_with_prefix(folder).map_err(|cause| failed(io::Error::other(cause)))?;
     Ok(store.with_fsync(true))
 }
 
 /// Creates a directory that only its owner can access.
-fn make(folder: &Path) -> io::Result<()> {
+fn create_private(folder: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);

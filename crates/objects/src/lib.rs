@@ -5,11 +5,11 @@
 //! written to `incoming/` while it is hashed, and then moved, so readers never see a part of it. In a directory, the
 //! file and its directory are synced before a put returns.
 //!
-//! This crate does not know sessions or reference counts. [`outlast_ports::filed`] defines the order of operations.
+//! This crate does not know sessions or reference counts. [`outlast_ports::attachment_upload`] defines the order of operations.
 mod address;
 mod folder;
 
-use address::Address;
+use address::ContentsAddress;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 pub use object_store;
@@ -17,59 +17,61 @@ use object_store::path::Path;
 use object_store::{
     Error as Cause, GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart,
 };
-use outlast_ports::Answer;
-use outlast_ports::contents::{Contents, Found, Listing, Pieces, Stored, absent};
-use outlast_vocab::hash::Hashing;
+use outlast_ports::ResultFuture;
+use outlast_ports::contents::{
+    ByteStream, ContentEntry, ContentListing, ContentStorage, StoredContent, content_not_found,
+};
+use outlast_vocab::hash::IncrementalHasher;
 use outlast_vocab::{Error, Hash, Kind, Millis, limits};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The size of a part in bytes. Content up to this size is sent in one request.
-const PART: usize = 8 << 20;
+const PART_BYTES: usize = 8 << 20;
 
 /// The number of parts that are uploaded concurrently.
 const PARTS_AT_ONCE: usize = 2;
 
 /// A directory or a bucket.
-pub struct Objects {
+pub struct ObjectContents {
     store: Arc<dyn ObjectStore>,
-    place: String,
+    location: String,
     /// The path of one database.
     root: Path,
     /// The same as a file system path, if this is a directory.
     folder: Option<PathBuf>,
 }
 
-impl Objects {
+impl ObjectContents {
     /// Opens the contents of one database at an address.
     ///
     /// A directory is created if its parent exists. A bucket must exist. The keys, region and endpoint of a bucket are
     /// read from the usual `AWS_…` variables. The address can override the endpoint with `?endpoint=https://…`.
     pub fn open(address: &str, database: &str) -> Result<Self, Error> {
         match address.parse()? {
-            Address::Folder(path) => {
+            ContentsAddress::Folder(path) => {
                 let folder = path.join(database);
                 let store = Arc::new(folder::open(&path, &folder)?);
-                Ok(Self { store, place: address.to_owned(), root: Path::default(), folder: Some(folder) })
+                Ok(Self { store, location: address.to_owned(), root: Path::default(), folder: Some(folder) })
             }
-            Address::Bucket(bucket) => {
+            ContentsAddress::Bucket(bucket) => {
                 let root = bucket.prefix.clone().join(database);
                 let (store, place) = bucket.open()?;
-                Ok(Self::over(store, place, root))
+                Ok(Self::with_store(store, place, root))
             }
         }
     }
 
     /// Checks whether a text is a valid address. Opens nothing.
     pub fn check(address: &str) -> Result<(), Error> {
-        address.parse::<Address>().map(drop)
+        address.parse::<ContentsAddress>().map(drop)
     }
 
     /// Uses any store that `object_store` supports, below a path that no other database uses. Writes to the store must
     /// be durable when it confirms them.
-    pub fn over(store: Arc<dyn ObjectStore>, place: String, root: Path) -> Self {
-        Self { store, place, root, folder: None }
+    pub fn with_store(store: Arc<dyn ObjectStore>, location: String, root: Path) -> Self {
+        Self { store, location, root, folder: None }
     }
 
     fn name(&self, content: Hash) -> Path {
@@ -77,20 +79,20 @@ impl Objects {
         self.root.clone().join("contents").join(&hex[..2]).join(hex)
     }
 
-    fn incoming(&self) -> Path {
+    fn upload_path(&self) -> Path {
         self.root.clone().join("incoming")
     }
 
     fn failed(&self, cause: Cause) -> Error {
-        let detail = format!("{} does not keep or give contents: {cause}", self.place);
+        let detail = format!("{} does not keep or give contents: {cause}", self.location);
         Error::new(Kind::AttachmentUnavailable, detail).because(cause)
     }
 
-    async fn put_whole(&self, mut pieces: Pieces<'_>, most: usize) -> Result<Stored, Error> {
-        let mut coming = Coming::new(most);
+    async fn put_whole(&self, mut pieces: ByteStream<'_>, most: usize) -> Result<StoredContent, Error> {
+        let mut coming = IncomingContent::new(most);
         let mut first = Vec::new();
         let mut size = 0;
-        while size <= PART {
+        while size <= PART_BYTES {
             let Some(piece) = pieces.next().await else {
                 let stored = coming.stored();
                 let payload: PutPayload = first.into_iter().collect();
@@ -100,7 +102,7 @@ impl Objects {
                     .map_err(|cause| self.failed(cause))?;
                 return Ok(stored);
             };
-            let piece = coming.take(piece)?;
+            let piece = coming.add_chunk(piece)?;
             size += piece.len();
             first.push(piece);
         }
@@ -111,24 +113,24 @@ impl Objects {
     async fn put_large(
         &self,
         first: Vec<Bytes>,
-        pieces: Pieces<'_>,
-        mut coming: Coming,
-    ) -> Result<Stored, Error> {
-        let name = self.incoming().join(random_name()?);
+        pieces: ByteStream<'_>,
+        mut coming: IncomingContent,
+    ) -> Result<StoredContent, Error> {
+        let name = self.upload_path().join(random_name()?);
         let upload = self.store.put_multipart(&name).await.map_err(|cause| self.failed(cause))?;
-        let mut upload = WriteMultipart::new_with_chunk_size(upload, PART);
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
         for piece in first {
             upload.put(piece);
         }
         if let Err(error) = self.send(&mut upload, pieces, &mut coming).await {
-            // Leftovers of an abort are removed by `tidy`, or by the lifecycle rules of the bucket.
+            // Leftovers of an abort are removed by `remove_partial_uploads`, or by the lifecycle rules of the bucket.
             let _aborted = upload.abort().await;
             return Err(error);
         }
         upload.finish().await.map_err(|cause| self.failed(cause))?;
         let stored = coming.stored();
         let moved = self.store.copy(&name, &self.name(stored.content)).await;
-        // If the deletion fails, `tidy` removes the object.
+        // If the deletion fails, `remove_partial_uploads` removes the object.
         let _deleted = self.store.delete(&name).await;
         moved.map_err(|cause| self.failed(cause))?;
         Ok(stored)
@@ -137,22 +139,22 @@ impl Objects {
     async fn send(
         &self,
         upload: &mut WriteMultipart,
-        mut pieces: Pieces<'_>,
-        coming: &mut Coming,
+        mut pieces: ByteStream<'_>,
+        coming: &mut IncomingContent,
     ) -> Result<(), Error> {
         while let Some(piece) = pieces.next().await {
-            upload.put(coming.take(piece)?);
+            upload.put(coming.add_chunk(piece)?);
             upload.wait_for_capacity(PARTS_AT_ONCE).await.map_err(|cause| self.failed(cause))?;
         }
         Ok(())
     }
 
-    async fn read(&self, content: Hash, range: Range<u64>) -> Result<Pieces<'_>, Error> {
+    async fn read(&self, content: Hash, range: Range<u64>) -> Result<ByteStream<'_>, Error> {
         let name = self.name(content);
         let options = GetOptions::new().with_range(Some(GetRange::Bounded(range.clone())));
         match self.store.get_opts(&name, options).await {
             Ok(found) => Ok(Box::pin(found.into_stream().map_err(|cause| self.failed(cause)))),
-            Err(Cause::NotFound { .. }) => Err(absent(content)),
+            Err(Cause::NotFound { .. }) => Err(content_not_found(content)),
             Err(cause) => match self.store.head(&name).await {
                 Ok(ObjectMeta { size, .. }) if size <= range.start => {
                     let detail = format!("the content {content} has only {size} bytes left");
@@ -163,7 +165,7 @@ impl Objects {
         }
     }
 
-    async fn head(&self, content: Hash) -> Result<Option<Found>, Error> {
+    async fn head(&self, content: Hash) -> Result<Option<ContentEntry>, Error> {
         match self.store.head(&self.name(content)).await {
             Ok(meta) => Ok(Some(found(content, &meta))),
             Err(Cause::NotFound { .. }) => Ok(None),
@@ -178,8 +180,8 @@ impl Objects {
         }
     }
 
-    async fn remove_leavings(&self, before: Millis) -> Result<(), Error> {
-        let mut left = self.store.list(Some(&self.incoming()));
+    async fn remove_stale_uploads(&self, before: Millis) -> Result<(), Error> {
+        let mut left = self.store.list(Some(&self.upload_path()));
         while let Some(meta) = left.try_next().await.map_err(|cause| self.failed(cause))? {
             if written(&meta) < before {
                 self.remove(&meta.location).await?;
@@ -192,28 +194,28 @@ impl Objects {
     }
 }
 
-impl Contents for Objects {
+impl ContentStorage for ObjectContents {
     fn place(&self) -> String {
-        self.place.clone()
+        self.location.clone()
     }
 
-    fn put<'a>(&'a self, pieces: Pieces<'a>, most: usize) -> Answer<'a, Stored> {
+    fn put<'a>(&'a self, pieces: ByteStream<'a>, most: usize) -> ResultFuture<'a, StoredContent> {
         Box::pin(self.put_whole(pieces, most))
     }
 
-    fn get(&self, content: Hash, range: Range<u64>) -> Answer<'_, Pieces<'_>> {
+    fn get(&self, content: Hash, range: Range<u64>) -> ResultFuture<'_, ByteStream<'_>> {
         Box::pin(self.read(content, range))
     }
 
-    fn info(&self, content: Hash) -> Answer<'_, Option<Found>> {
+    fn info(&self, content: Hash) -> ResultFuture<'_, Option<ContentEntry>> {
         Box::pin(self.head(content))
     }
 
-    fn delete(&self, content: Hash) -> Answer<'_, ()> {
+    fn delete(&self, content: Hash) -> ResultFuture<'_, ()> {
         Box::pin(async move { self.remove(&self.name(content)).await })
     }
 
-    fn list(&self) -> Listing<'_> {
+    fn list(&self) -> ContentListing<'_> {
         let all = self.store.list(Some(&self.root.clone().join("contents")));
         // Objects whose names are not hashes are not ours.
         let ours = all.map_err(|cause| self.failed(cause)).try_filter_map(|meta| async move {
@@ -223,24 +225,24 @@ impl Contents for Objects {
         Box::pin(ours)
     }
 
-    fn tidy(&self, before: Millis) -> Answer<'_, ()> {
-        Box::pin(self.remove_leavings(before))
+    fn remove_partial_uploads(&self, before: Millis) -> ResultFuture<'_, ()> {
+        Box::pin(self.remove_stale_uploads(before))
     }
 }
 
 /// Hashes and counts incoming content.
-struct Coming {
-    hashing: Hashing,
+struct IncomingContent {
+    hashing: IncrementalHasher,
     bytes: usize,
     most: usize,
 }
 
-impl Coming {
+impl IncomingContent {
     fn new(most: usize) -> Self {
-        Self { hashing: Hashing::default(), bytes: 0, most }
+        Self { hashing: IncrementalHasher::default(), bytes: 0, most }
     }
 
-    fn take(&mut self, piece: Result<Bytes, Error>) -> Result<Bytes, Error> {
+    fn add_chunk(&mut self, piece: Result<Bytes, Error>) -> Result<Bytes, Error> {
         let piece = piece?;
         self.bytes += piece.len();
         limits::check("outside_bytes", self.bytes, self.most)?;
@@ -248,13 +250,13 @@ impl Coming {
         Ok(piece)
     }
 
-    fn stored(&self) -> Stored {
-        Stored { content: self.hashing.hash(), bytes: self.bytes as u64 }
+    fn stored(&self) -> StoredContent {
+        StoredContent { content: self.hashing.hash(), bytes: self.bytes as u64 }
     }
 }
 
-fn found(content: Hash, meta: &ObjectMeta) -> Found {
-    Found { content, bytes: meta.size, written: written(meta) }
+fn found(content: Hash, meta: &ObjectMeta) -> ContentEntry {
+    ContentEntry { content, bytes: meta.size, written: written(meta) }
 }
 
 fn written(meta: &ObjectMeta) -> Millis {

@@ -1,44 +1,44 @@
 //! Configures and starts a worker: [`Builder`] and the handle [`Outlast`].
 //!
 //! This module only wires parts together. [`outlast_runtime`] drives the turns.
+use crate::agent_plugins::AgentPlugins;
 use crate::capability::Capability;
-use crate::plugged::Plugged;
 use crate::{Session, Turn};
 use outlast_ports::clock::{Clock, Entropy};
-use outlast_ports::contents::Contents;
+use outlast_ports::contents::ContentStorage;
 use outlast_ports::hook::HookAt;
-use outlast_ports::memory::Memory;
-use outlast_ports::metrics::{MetricSink, Snapshot};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::metrics::{MetricSink, MetricsSnapshot};
 use outlast_ports::model::ModelProvider;
 use outlast_ports::orgs;
-use outlast_ports::payment::{PaymentAuthority, PaymentDesk};
-use outlast_ports::plugin::{Installed, Plugin};
+use outlast_ports::payment::{PaymentAuthority, PaymentsEnabled};
+use outlast_ports::plugin::{InstalledPlugin, Plugin};
 use outlast_ports::policy::PolicyEngine;
-use outlast_ports::rate::Limiter;
+use outlast_ports::rate::RateLimiter;
 use outlast_ports::service::Services;
-use outlast_ports::sink::Outlet;
-use outlast_ports::store::{Store, Target};
-use outlast_ports::task::Spawner;
+use outlast_ports::sink::SubscribedSink;
+use outlast_ports::spawner::Spawner;
+use outlast_ports::store::{SessionTarget, Store};
 use outlast_ports::tool::{Tool, ToolProvider, Toolbox};
 use outlast_providers::Rehearsal;
+use outlast_runtime::agent_factory::{AgentFactory, OrgAgentFactory};
+use outlast_runtime::agent_registry::fold;
 use outlast_runtime::attachments::{Attachments, name_of};
-use outlast_runtime::catalogue::Catalogue;
-use outlast_runtime::outfits::fold;
+use outlast_runtime::catalogue::ToolCatalogue;
 use outlast_runtime::plugins::Plugins;
 use outlast_runtime::system::{SystemClock, SystemEntropy, TokioTasks};
-use outlast_runtime::tailor::{Tailor, Tailored};
-use outlast_runtime::{Agent, Config, Runtime, World};
-use outlast_store::{Options, Sqlite};
+use outlast_runtime::{AgentBundle, Runtime, RuntimeConfig, RuntimeServices};
+use outlast_store::{SqliteOptions, SqliteStore};
 use outlast_tools::egress::Egress;
 use outlast_tools::{Builtin, Fetch, FileRoot, OpenDocument, WallClock};
-use outlast_vocab::access::{Access, Principal, Reach};
+use outlast_vocab::access::{Access, OrgVisibility, Principal};
 use outlast_vocab::budget::Budgets;
-use outlast_vocab::label::Guard;
+use outlast_vocab::label::TrustGuard;
 use outlast_vocab::message::ModelName;
 use outlast_vocab::overlay::{NamedModels, Overlay};
-use outlast_vocab::package::{Package, Pinned};
+use outlast_vocab::package::{Package, PinnedPackage};
 use outlast_vocab::policy::Policy;
-use outlast_vocab::rate::Rate;
+use outlast_vocab::rate::RateLimit;
 use outlast_vocab::{Error, Hash, Kind, Limits, OrgId, SessionId, TurnId, WorkerId};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -46,50 +46,50 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long [`Outlast::shut_down`] waits for running turns to finish their current step.
-const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The default system prompt.
-const SYSTEM: &str = "You are a helpful assistant. Use the tools when they help.";
+const DEFAULT_SYSTEM_PROMPT: &str = "You are a helpful assistant. Use the tools when they help.";
 
-type OpenContents = Box<dyn FnOnce(&str) -> Result<Arc<dyn Contents>, Error> + Send>;
-pub(crate) type Install = Box<dyn FnOnce() -> Result<Installed, Error> + Send>;
+type OpenAttachmentStore = Box<dyn FnOnce(&str) -> Result<Arc<dyn ContentStorage>, Error> + Send>;
+pub(crate) type InstallPlugin = Box<dyn FnOnce() -> Result<InstalledPlugin, Error> + Send>;
 type AddTool = Box<dyn FnOnce(&mut Toolbox) -> Result<(), Error> + Send>;
 
 /// Configures a worker. Create one with [`Outlast::at`] or [`Outlast::ephemeral`] and call [`Builder::start`].
 pub struct Builder {
-    place: Place,
+    storage: StorageLocation,
     unsafe_durability: bool,
-    contents: Option<OpenContents>,
+    contents: Option<OpenAttachmentStore>,
     models: Vec<Arc<dyn ModelProvider>>,
     providers: Vec<Arc<dyn ToolProvider>>,
     services: Services,
-    sinks: Vec<Outlet>,
+    sinks: Vec<SubscribedSink>,
     metrics: Option<Arc<dyn MetricSink>>,
     #[cfg(feature = "telemetry")]
-    telemetry: Option<outlast_telemetry::Settings>,
+    telemetry: Option<outlast_telemetry::TelemetrySettings>,
     hooks: Vec<HookAt>,
-    plugins: Vec<Install>,
+    plugins: Vec<InstallPlugin>,
     capabilities: Vec<String>,
     payments: Option<Arc<dyn PaymentAuthority>>,
     policy_engine: Option<Arc<dyn PolicyEngine>>,
-    limiter: Option<Arc<dyn Limiter>>,
+    limiter: Option<Arc<dyn RateLimiter>>,
     tools: Vec<AddTool>,
     /// Paths that the agent's shell and MCP servers may write to.
-    walls: Vec<WritablePlace>,
+    writable_paths: Vec<WritablePath>,
     agent: String,
     model: String,
     system: String,
     policy: Policy,
-    guard: Guard,
+    guard: TrustGuard,
     budgets: Budgets,
-    rates: Vec<Rate>,
+    rates: Vec<RateLimit>,
     fallback_models: Vec<String>,
     provider_wait: Option<Duration>,
     overlays: Vec<Overlay>,
-    pub(crate) bundles: Vec<Capability>,
-    pub(crate) on: Vec<String>,
-    others: Vec<Builder>,
-    tailor: Option<Arc<dyn Tailor>>,
+    pub(crate) capability_definitions: Vec<Capability>,
+    pub(crate) enabled_capabilities: Vec<String>,
+    other_agents: Vec<Builder>,
+    agent_factory: Option<Arc<dyn AgentFactory>>,
     limits: Limits,
     clock: Arc<dyn Clock>,
     entropy: Arc<dyn Entropy>,
@@ -99,15 +99,15 @@ pub struct Builder {
 }
 
 /// A file or directory that some part of an agent may write to.
-struct WritablePlace {
+struct WritablePath {
     path: PathBuf,
     /// The part that may write to it, such as "the shell".
     writer: String,
 }
 
-enum Place {
+enum StorageLocation {
     File(PathBuf),
-    Memory(Memory),
+    Memory(MemoryStore),
 }
 
 /// A handle to a running worker, scoped to one organisation (by default the one called `default`).
@@ -121,10 +121,10 @@ pub struct Outlast {
 impl Outlast {
     /// Returns a builder that stores everything in one SQLite file. The file is created if it does not exist.
     pub fn at(path: impl AsRef<Path>) -> Builder {
-        Builder::new(Place::File(path.as_ref().to_owned()))
+        Builder::new(StorageLocation::File(path.as_ref().to_owned()))
     }
 
-    /// Returns a builder for a further agent, to pass to [`Builder::also`]. The agent's sessions are stored with those
+    /// Returns a builder for a further agent, to pass to [`Builder::add_agent`]. The agent's sessions are stored with those
     /// of the first agent.
     pub fn agent(name: impl Into<String>) -> Builder {
         Self::ephemeral().agent(name)
@@ -132,23 +132,23 @@ impl Outlast {
 
     /// Returns a builder that stores everything in memory, for tests and scripts whose data need not survive.
     pub fn ephemeral() -> Builder {
-        Builder::new(Place::Memory(Memory::new()))
+        Builder::new(StorageLocation::Memory(MemoryStore::new()))
     }
 
     /// Returns the session with this key, on its main head. The first input creates the session.
     pub fn session(&self, key: impl Into<String>) -> Session {
         let fresh = self.runtime.fresh_session();
-        Session::new(self.runtime.clone(), Target::Key { key: key.into(), fresh })
+        Session::new(self.runtime.clone(), SessionTarget::Key { key: key.into(), fresh })
     }
 
     /// Returns the session with this id.
     pub fn session_by_id(&self, id: SessionId) -> Session {
-        Session::new(self.runtime.clone(), Target::Id(id))
+        Session::new(self.runtime.clone(), SessionTarget::Id(id))
     }
 
     /// Returns a new session without a key.
     pub fn new_session(&self) -> Session {
-        Session::new(self.runtime.clone(), Target::New(self.runtime.fresh_session()))
+        Session::new(self.runtime.clone(), SessionTarget::New(self.runtime.fresh_session()))
     }
 
     /// Returns a turn that this or another process accepted before.
@@ -175,7 +175,7 @@ impl Outlast {
     /// # fn main() { tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap() }
     /// ```
     pub fn put_agent(&self, agent: Builder) -> Result<Hash, Error> {
-        self.runtime.put_agent(agent.into_one()?)
+        self.runtime.put_agent(agent.into_single_agent()?)
     }
 
     /// Returns the underlying worker, to cancel, resolve, retry and follow turns.
@@ -195,52 +195,52 @@ impl Outlast {
 
     /// Returns the counters of this process since its start and the current gauges: turns, model calls, tokens, tools
     /// and writes, over all organisations. `outlast::telemetry::exposition` formats them for Prometheus.
-    pub async fn metrics(&self) -> Result<Snapshot, Error> {
+    pub async fn metrics(&self) -> Result<MetricsSnapshot, Error> {
         self.operator().runtime.metrics().await
     }
 
     /// Returns a handle of the same worker for another organisation, given by name or id.
     ///
     /// The handle only sees the sessions, turns and waits of that organisation.
-    pub async fn within(&self, org: &str) -> Result<Self, Error> {
+    pub async fn for_org(&self, org: &str) -> Result<Self, Error> {
         let org = self.runtime.find_org(org).await?;
         let access = self.runtime.access().clone();
-        Ok(self.serving(Access { reach: Reach::Org(org), ..access }))
+        Ok(self.with_access(Access { reach: OrgVisibility::Org(org), ..access }))
     }
 
     /// Returns a handle that acts for another principal. The audit log records that principal's name.
     #[must_use]
-    pub fn by(&self, who: Principal) -> Self {
-        self.serving(self.runtime.access().clone().by(who))
+    pub fn acting_as(&self, who: Principal) -> Self {
+        self.with_access(self.runtime.access().clone().by(who))
     }
 
     /// Returns a handle for the holder of an API key, limited to the key's organisation and scopes. The audit log
     /// records the key's name.
-    pub async fn admit(&self, api_key: &str) -> Result<Self, Error> {
-        Ok(self.serving(self.runtime.admit(api_key).await?))
+    pub async fn with_api_key(&self, api_key: &str) -> Result<Self, Error> {
+        Ok(self.with_access(self.runtime.admit(api_key).await?))
     }
 
     /// Returns a handle over all organisations, to create and manage them.
     #[must_use]
     pub fn operator(&self) -> Self {
         let access = Access { by: self.runtime.access().by.clone(), ..Access::operator() };
-        self.serving(access)
+        self.with_access(access)
     }
 
-    fn serving(&self, access: Access) -> Self {
+    fn with_access(&self, access: Access) -> Self {
         Self { runtime: self.runtime.serving(access) }
     }
 
     /// Shuts the worker down. Running turns stop after their current step, and any other process can resume them.
     pub async fn shut_down(self) {
-        self.runtime.shut_down(DRAIN).await;
+        self.runtime.shut_down(DRAIN_TIMEOUT).await;
     }
 }
 
 impl Builder {
-    fn new(place: Place) -> Self {
+    fn new(storage: StorageLocation) -> Self {
         Self {
-            place,
+            storage,
             unsafe_durability: false,
             contents: None,
             models: Vec::new(),
@@ -257,21 +257,21 @@ impl Builder {
             policy_engine: None,
             limiter: None,
             tools: Vec::new(),
-            walls: Vec::new(),
+            writable_paths: Vec::new(),
             agent: "assistant".to_owned(),
             model: "rehearsal/agent".to_owned(),
-            system: SYSTEM.to_owned(),
+            system: DEFAULT_SYSTEM_PROMPT.to_owned(),
             policy: Policy::default(),
-            guard: Guard::default(),
+            guard: TrustGuard::default(),
             budgets: Budgets::default(),
             rates: Vec::new(),
             fallback_models: Vec::new(),
             provider_wait: None,
             overlays: Vec::new(),
-            bundles: Vec::new(),
-            on: Vec::new(),
-            others: Vec::new(),
-            tailor: None,
+            capability_definitions: Vec::new(),
+            enabled_capabilities: Vec::new(),
+            other_agents: Vec::new(),
+            agent_factory: None,
             limits: Limits::default(),
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
@@ -283,7 +283,7 @@ impl Builder {
 
     /// Sets the organisation that the handle serves, by name or id, instead of `default`.
     ///
-    /// The worker drives the turns of all organisations. [`Outlast::within`] returns handles for the others.
+    /// The worker drives the turns of all organisations. [`Outlast::for_org`] returns handles for the others.
     #[must_use]
     pub fn org(mut self, named: impl Into<String>) -> Self {
         self.org = Some(named.into());
@@ -292,7 +292,7 @@ impl Builder {
 
     /// Sets the principal that the audit log records. The default is the program itself.
     #[must_use]
-    pub fn by(mut self, who: Principal) -> Self {
+    pub fn acting_as(mut self, who: Principal) -> Self {
         self.by = who;
         self
     }
@@ -324,7 +324,7 @@ impl Builder {
     /// [`Limits::provider_wait`] (24 hours).
     ///
     /// With zero, a turn fails after a few quick attempts. An input can override this
-    /// ([`Sending::with`](crate::Sending::with)).
+    /// ([`InputBuilder::with_overlay`](crate::InputBuilder::with_overlay)).
     #[must_use]
     pub fn provider_wait(mut self, wait: Duration) -> Self {
         self.provider_wait = Some(wait);
@@ -354,7 +354,7 @@ impl Builder {
 
     /// Sets what happens to calls that untrusted text may have caused.
     #[must_use]
-    pub fn guard(mut self, guard: Guard) -> Self {
+    pub fn guard(mut self, guard: TrustGuard) -> Self {
         self.guard = guard;
         self
     }
@@ -368,14 +368,14 @@ impl Builder {
 
     /// Adds rate limits for the agent's calls. All agents of an organisation share rate limits of the same name.
     #[must_use]
-    pub fn rates(mut self, rates: impl IntoIterator<Item = Rate>) -> Self {
+    pub fn rates(mut self, rates: impl IntoIterator<Item = RateLimit>) -> Self {
         self.rates.extend(rates);
         self
     }
 
     /// Uses this rate limiter instead of the database, for processes that do not share one.
     #[must_use]
-    pub fn limiter(mut self, limiter: impl Limiter + 'static) -> Self {
+    pub fn limiter(mut self, limiter: impl RateLimiter + 'static) -> Self {
         self.limiter = Some(Arc::new(limiter));
         self
     }
@@ -407,7 +407,7 @@ impl Builder {
     #[must_use]
     pub fn payments(mut self, authority: impl PaymentAuthority + 'static) -> Self {
         self.payments = Some(Arc::new(authority));
-        self.services = self.services.grant(PaymentDesk);
+        self.services = self.services.grant(PaymentsEnabled);
         self
     }
 
@@ -423,12 +423,12 @@ impl Builder {
     /// [`Builder::start`] rejects invalid options.
     #[must_use]
     pub fn plugin<P: Plugin>(mut self, plugin: P, options: impl Serialize + Send + 'static) -> Self {
-        self.plugins.push(Box::new(|| Installed::new(plugin, options)));
+        self.plugins.push(Box::new(|| InstalledPlugin::new(plugin, options)));
         self
     }
 
     /// Enables a capability of a plug-in: its prompt text, tools and hooks. To enable a capability that the program
-    /// defines, use [`Builder::switch_on`].
+    /// defines, use [`Builder::enable_capability`].
     #[must_use]
     pub fn capability(mut self, name: impl Into<String>) -> Self {
         self.capabilities.push(name.into());
@@ -451,18 +451,18 @@ impl Builder {
 
     /// Names the capabilities that the caller has already enabled. The package of every turn lists them.
     #[must_use]
-    pub fn capabilities(mut self, names: impl IntoIterator<Item = String>) -> Self {
-        self.on.extend(names);
+    pub fn with_enabled_capabilities(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.enabled_capabilities.extend(names);
         self
     }
 
-    /// Adds a further agent, which answers under its name: [`Sending::answered_by`](crate::Sending::answered_by).
+    /// Adds a further agent, which answers under its name: [`InputBuilder::answered_by`](crate::InputBuilder::answered_by).
     ///
     /// It has its own name, model, prompt, policy, budgets, hooks, plug-ins, overlays, model calls, services and tools.
     /// It shares the model providers, limits, clock and storage of this builder.
     #[must_use]
-    pub fn also(mut self, agent: Builder) -> Self {
-        self.others.push(agent);
+    pub fn add_agent(mut self, agent: Builder) -> Self {
+        self.other_agents.push(agent);
         self
     }
 
@@ -470,8 +470,8 @@ impl Builder {
     ///
     /// Changes through [`Runtime::put_config`] apply immediately, and changes by other processes within about a second.
     #[must_use]
-    pub fn tailor(mut self, tailor: impl Tailor + 'static) -> Self {
-        self.tailor = Some(Arc::new(tailor));
+    pub fn agent_factory(mut self, tailor: impl AgentFactory + 'static) -> Self {
+        self.agent_factory = Some(Arc::new(tailor));
         self
     }
 
@@ -526,7 +526,8 @@ impl Builder {
     pub fn shell(mut self, shell: outlast_tools::shell::Shell) -> Result<Self, Error> {
         shell.check()?;
         let run = outlast_tools::shell::ShellRun::new(&shell);
-        self.walls.push(WritablePlace { path: shell.root().to_owned(), writer: "the shell".to_owned() });
+        self.writable_paths
+            .push(WritablePath { path: shell.root().to_owned(), writer: "the shell".to_owned() });
         self.services = self.services.grant(shell);
         Ok(self.tool(run))
     }
@@ -534,8 +535,9 @@ impl Builder {
     /// Declares that an MCP server of this agent may write to a file or directory. [`Builder::start`] refuses a
     /// database at that path.
     #[must_use]
-    pub fn mcp_server_writes(mut self, server: &str, place: impl Into<PathBuf>) -> Self {
-        self.walls.push(WritablePlace { path: place.into(), writer: format!("the MCP server `{server}`") });
+    pub fn mcp_server_writable(mut self, server: &str, place: impl Into<PathBuf>) -> Self {
+        self.writable_paths
+            .push(WritablePath { path: place.into(), writer: format!("the MCP server `{server}`") });
         self
     }
 
@@ -551,8 +553,8 @@ impl Builder {
     /// It is part of the package's fingerprint and of what an approval covers. A waiting turn therefore resumes with
     /// the configuration it was accepted with.
     #[must_use]
-    pub fn made_of<T: Send + Sync + 'static>(mut self, means: Hash) -> Self {
-        self.services = self.services.made_of::<T>(means);
+    pub fn service_fingerprint<T: Send + Sync + 'static>(mut self, means: Hash) -> Self {
+        self.services = self.services.with_fingerprint::<T>(means);
         self
     }
 
@@ -570,7 +572,7 @@ impl Builder {
         self
     }
 
-    /// Sets where turns run, such as on dedicated threads ([`crate::runtime::system::OwnThreads`]). By default, a turn
+    /// Sets where turns run, such as on dedicated threads ([`crate::runtime::system::WorkerThreads`]). By default, a turn
     /// runs on the tokio runtime of the caller that sends the input.
     #[must_use]
     pub fn tasks(mut self, tasks: impl Spawner + 'static) -> Self {
@@ -587,7 +589,9 @@ impl Builder {
     #[must_use]
     pub fn attachments(self, address: impl Into<String>) -> Self {
         let address = address.into();
-        self.contents(move |database| Ok(Arc::new(outlast_objects::Objects::open(&address, database)?)))
+        self.attachment_store(move |database| {
+            Ok(Arc::new(outlast_objects::ObjectContents::open(&address, database)?))
+        })
     }
 
     /// Stores the contents of attachments in your own storage. `open` receives a name that is unique to this database.
@@ -595,9 +599,9 @@ impl Builder {
     /// Keep the contents of several databases apart. Otherwise each database deletes the contents of the others as
     /// unused.
     #[must_use]
-    pub fn contents(
+    pub fn attachment_store(
         mut self,
-        open: impl FnOnce(&str) -> Result<Arc<dyn Contents>, Error> + Send + 'static,
+        open: impl FnOnce(&str) -> Result<Arc<dyn ContentStorage>, Error> + Send + 'static,
     ) -> Self {
         self.contents = Some(Box::new(open));
         self
@@ -606,7 +610,7 @@ impl Builder {
     /// Adds a sink that receives the output of every finished turn, with retries under a stable id until the sink
     /// accepts it: `Outlet::new("crm", Webhook::new(…)?)?`.
     #[must_use]
-    pub fn sink(mut self, sink: Outlet) -> Self {
+    pub fn sink(mut self, sink: SubscribedSink) -> Self {
         self.sinks.push(sink);
         self
     }
@@ -622,7 +626,7 @@ impl Builder {
     /// trace. A collector that is down or hangs does not slow turns.
     #[cfg(feature = "telemetry")]
     #[must_use]
-    pub fn telemetry(mut self, settings: outlast_telemetry::Settings) -> Self {
+    pub fn telemetry(mut self, settings: outlast_telemetry::TelemetrySettings) -> Self {
         self.telemetry = Some(settings);
         self
     }
@@ -637,25 +641,25 @@ impl Builder {
     /// Starts the worker. It resumes unfinished turns and accepts new inputs.
     pub async fn start(mut self) -> Result<Outlast, Error> {
         self.check_model()?;
-        let worker = WorkerId::fresh(self.clock.now(), self.entropy.for_id());
-        let store: Arc<dyn Store> = match &self.place {
-            Place::File(path) => {
+        let worker = WorkerId::fresh(self.clock.now(), self.entropy.random_id_bytes());
+        let store: Arc<dyn Store> = match &self.storage {
+            StorageLocation::File(path) => {
                 self.check_database(path)?;
-                let options = Options {
+                let options = SqliteOptions {
                     worker: Some(worker),
                     unsafe_durability: self.unsafe_durability,
-                    ..Options::default()
+                    ..SqliteOptions::default()
                 };
-                Arc::new(Sqlite::open_with(path, options)?)
+                Arc::new(SqliteStore::open_with(path, options)?)
             }
-            Place::Memory(memory) => Arc::new(memory.clone()),
+            StorageLocation::Memory(memory) => Arc::new(memory.clone()),
         };
         let contents = match self.contents.take() {
             Some(open) => Some(open(&name_of(store.as_ref()).await?)?),
             None => None,
         };
         let org = match &self.org {
-            Some(named) => orgs::find(store.as_ref(), named).await?,
+            Some(named) => orgs::find_org(store.as_ref(), named).await?,
             None => OrgId::DEFAULT,
         };
         let access = Access::to(org).by(self.by.clone());
@@ -663,14 +667,20 @@ impl Builder {
         let (mut sinks, mut metrics) = (std::mem::take(&mut self.sinks), self.metrics.take());
         #[cfg(feature = "telemetry")]
         if let Some(settings) = self.telemetry.take() {
-            if let Some(traces) = outlast_telemetry::Traces::new(&settings, store.clone())? {
+            if let Some(traces) = outlast_telemetry::OtlpTraces::new(&settings, store.clone())? {
                 sinks.push(traces.into_outlet()?);
             }
-            let to = outlast_telemetry::Metrics::new(&settings)?;
+            let to = outlast_telemetry::OtlpMetrics::new(&settings)?;
             metrics = to.map(|to| Arc::new(to) as Arc<dyn MetricSink>);
         }
-        let tailored = self.tailor.take().map(|by| Tailored { org, by });
-        let config = Config { contents, sinks, metrics, tailored, ..self.config(store, worker)? };
+        let tailored = self.agent_factory.take().map(|by| OrgAgentFactory { org, by });
+        let config = RuntimeConfig {
+            contents,
+            sinks,
+            metrics,
+            agent_factory: tailored,
+            ..self.config(store, worker)?
+        };
         let runtime = Runtime::start(config).await?.serving(access);
         runtime.listen();
         Ok(Outlast { runtime })
@@ -679,12 +689,12 @@ impl Builder {
     /// Returns an error if the shell or an MCP server of these agents could write to the database.
     ///
     /// [`Builder::start`] checks the database that it opens. Call this for an agent that joins a running worker
-    /// ([`Builder::into_one`]).
+    /// ([`Builder::into_single_agent`]).
     pub fn check_database(&self, database: &Path) -> Result<(), Error> {
-        for Self { agent, walls, .. } in std::iter::once(self).chain(&self.others) {
-            for WritablePlace { path, writer } in walls {
-                let place = resolved(path);
-                if !holds_database(&place, database) {
+        for Self { agent, writable_paths: walls, .. } in std::iter::once(self).chain(&self.other_agents) {
+            for WritablePath { path, writer } in walls {
+                let place = resolve_links(path);
+                if !contains_database(&place, database) {
                     continue;
                 }
                 let detail = format!(
@@ -705,13 +715,13 @@ impl Builder {
         if self.models.is_empty() || self.models.iter().any(|provider| provider.info(&model).is_some()) {
             return Ok(());
         }
-        let lacks = self.models.iter().find_map(|provider| provider.why_not(&model));
+        let lacks = self.models.iter().find_map(|provider| provider.unavailable_reason(&model));
         let nobody = || Error::new(Kind::ModelUnknown, format!("no provider serves the model `{model}`"));
         Err(lacks.unwrap_or_else(nobody))
     }
 
     /// Returns the model providers, or the rehearsal model if none is set.
-    fn served(&mut self) -> Vec<Arc<dyn ModelProvider>> {
+    fn take_models(&mut self) -> Vec<Arc<dyn ModelProvider>> {
         let mut models = std::mem::take(&mut self.models);
         if models.is_empty() {
             models.push(Arc::new(Rehearsal::agent(self.clock.clone())));
@@ -720,21 +730,21 @@ impl Builder {
     }
 
     /// Returns the configuration of the runtime on this store. Attachments are stored there too, and no sinks are set.
-    pub(crate) fn config(mut self, store: Arc<dyn Store>, worker: WorkerId) -> Result<Config, Error> {
-        let models = self.served();
-        let (others, payments) = (std::mem::take(&mut self.others), self.payments.take());
+    pub(crate) fn config(mut self, store: Arc<dyn Store>, worker: WorkerId) -> Result<RuntimeConfig, Error> {
+        let models = self.take_models();
+        let (others, payments) = (std::mem::take(&mut self.other_agents), self.payments.take());
         let policy_engine = self.policy_engine.take();
         let limiter = self.limiter.take();
         let (clock, entropy, limits) = (self.clock.clone(), self.entropy.clone(), self.limits.clone());
         let tasks = self.tasks.clone();
-        let (Agent { package, tools, hooks }, mut plugins) = self.into_agent()?;
+        let (AgentBundle { package, tools, hooks }, mut plugins) = self.into_agent()?;
         let mut agents = Vec::new();
         for other in others {
             let (agent, more) = other.into_agent()?;
             agents.push(agent);
             plugins = plugins.and(more)?;
         }
-        Ok(Config {
+        Ok(RuntimeConfig {
             contents: None,
             sinks: Vec::new(),
             metrics: None,
@@ -748,7 +758,7 @@ impl Builder {
             limiter,
             package,
             agents,
-            tailored: None,
+            agent_factory: None,
             clock,
             entropy,
             tasks,
@@ -758,26 +768,26 @@ impl Builder {
     }
 
     /// Returns what turns of this agent are pinned to: its package with the contracts of its tools. Starts nothing.
-    pub fn pinned(self) -> Result<Pinned, Error> {
+    pub fn pinned(self) -> Result<PinnedPackage, Error> {
         self.into_agent()?.0.pinned()
     }
 
     /// Like [`Builder::pinned`], but also checks the agent against the models, engine and limits of this builder.
     ///
     /// Returns every error that `start` would return for the agent. Starts and opens nothing.
-    pub fn fitted(mut self) -> Result<Pinned, Error> {
+    pub fn validate(mut self) -> Result<PinnedPackage, Error> {
         self.check_model()?;
-        let (models, policy_engine) = (self.served(), self.policy_engine.take());
+        let (models, policy_engine) = (self.take_models(), self.policy_engine.take());
         let (clock, entropy, limits) = (self.clock.clone(), self.entropy.clone(), self.limits.clone());
         let (agent, plugins) = self.into_agent()?;
-        let mut world = World::new(models, Catalogue::new(Vec::new())?, clock, entropy, limits);
+        let mut world = RuntimeServices::new(models, ToolCatalogue::new(Vec::new())?, clock, entropy, limits);
         (world.policy_engine, world.plugins) = (policy_engine, plugins);
         agent.fitted(&world)
     }
 
-    /// Returns the agent alone, for a worker that is already running ([`Outlast::put_agent`], [`Builder::tailor`]).
+    /// Returns the agent alone, for a worker that is already running ([`Outlast::put_agent`], [`Builder::agent_factory`]).
     /// Plug-ins can only be added at start, so an agent with plug-ins is refused.
-    pub fn into_one(self) -> Result<Agent, Error> {
+    pub fn into_single_agent(self) -> Result<AgentBundle, Error> {
         let (name, brings) = (self.agent.clone(), self.plugins.len());
         if brings > 0 {
             let detail = format!(
@@ -789,18 +799,18 @@ impl Builder {
     }
 
     /// Returns the agent alone: its package with all overlays merged, and its tools.
-    fn into_agent(self) -> Result<(Agent, Plugins), Error> {
+    fn into_agent(self) -> Result<(AgentBundle, Plugins), Error> {
         let mut toolbox = Toolbox::new(self.services);
         for add in self.tools {
             add(&mut toolbox)?;
         }
-        let mut plugged = Plugged::of(self.plugins, &self.capabilities)?;
+        let mut plugged = AgentPlugins::install(self.plugins, &self.capabilities)?;
         plugged.add_tools(&mut toolbox)?;
         let mut tools: Vec<Arc<dyn ToolProvider>> = vec![Arc::new(toolbox)];
         tools.extend(self.providers);
         let all = tools.iter().flat_map(|provider| provider.manifests()).map(|manifest| manifest.name);
-        let names = plugged.visible(all.collect());
-        let mut on = self.on;
+        let names = plugged.visible_tools(all.collect());
+        let mut on = self.enabled_capabilities;
         on.extend(self.capabilities);
         let models: Vec<ModelName> = std::iter::once(self.model)
             .chain(self.fallback_models)
@@ -818,42 +828,44 @@ impl Builder {
             guard: self.guard,
             budgets: self.budgets,
             rates: self.rates,
-            hooks: plugged.uses(&self.hooks),
+            hooks: plugged.used_hooks(&self.hooks),
             capabilities: on,
-            ..Package::new(self.agent, first, plugged.told(self.system))
+            ..Package::new(self.agent, first, plugged.system_prompt(self.system))
         };
         let package = fold(package, &self.overlays)?;
         let plugins = plugged.plugins(&package.agent)?;
-        Ok((Agent { package, tools, hooks: plugged.hooks(self.hooks) }, plugins))
+        Ok((AgentBundle { package, tools, hooks: plugged.hooks(self.hooks) }, plugins))
     }
 }
 
 /// Returns a path without symbolic links and relative parts, for the part of it that exists.
-fn resolved(path: &Path) -> PathBuf {
+fn resolve_links(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     if let Ok(found) = path.canonicalize() {
         return found;
     }
     match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => resolved(parent).join(name),
+        (Some(parent), Some(name)) => resolve_links(parent).join(name),
         _ => path,
     }
 }
 
 /// Returns whether a place contains a file of the database, or would after the database is created.
-fn holds_database(place: &Path, database: &Path) -> bool {
+fn contains_database(place: &Path, database: &Path) -> bool {
     let database = std::path::absolute(database).unwrap_or_else(|_| database.to_owned());
     // If the database is opened through a symbolic link, the link needs the same protection as the file.
     let link = match (database.parent(), database.file_name()) {
-        (Some(dir), Some(name)) => resolved(dir).join(name),
+        (Some(dir), Some(name)) => resolve_links(dir).join(name),
         _ => database.clone(),
     };
-    [resolved(&database), link].iter().any(|file| file.starts_with(place) || is_beside(place, file))
+    [resolve_links(&database), link]
+        .iter()
+        .any(|file| file.starts_with(place) || is_database_sidecar(place, file))
 }
 
 /// Returns whether a place is, or is inside, a file or directory beside a database, such as `NAME-wal` or
 /// `NAME-workers`.
-fn is_beside(place: &Path, database: &Path) -> bool {
+fn is_database_sidecar(place: &Path, database: &Path) -> bool {
     let (Some(dir), Some(name)) = (database.parent(), database.file_name()) else { return false };
     let first = place.strip_prefix(dir).ok().and_then(|below| below.components().next());
     let ending =
@@ -887,7 +899,7 @@ mod tests {
             ("data/outlast.dbx", "data/outlast.db", false),
             ("dat", "data/outlast.db", false),
         ] {
-            let builder = Outlast::ephemeral().mcp_server_writes("files", root.join(place));
+            let builder = Outlast::ephemeral().mcp_server_writable("files", root.join(place));
             let refused = builder.check_database(&root.join(database)).is_err();
             assert_eq!(refused, holds, "{place} {database}");
         }
@@ -895,8 +907,8 @@ mod tests {
 
     #[test]
     fn server_of_another_agent_is_named() {
-        let clerk = Outlast::agent("clerk").mcp_server_writes("files", "/no/data");
-        let builder = Outlast::ephemeral().also(clerk);
+        let clerk = Outlast::agent("clerk").mcp_server_writable("files", "/no/data");
+        let builder = Outlast::ephemeral().add_agent(clerk);
         let refused = builder.check_database(Path::new("/no/data/outlast.db")).unwrap_err();
         assert_eq!(
             refused.to_string(),

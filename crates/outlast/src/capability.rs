@@ -2,7 +2,7 @@
 use crate::Builder;
 use outlast_vocab::{Error, Kind};
 
-type Add = Box<dyn FnOnce(Builder) -> Result<Builder, Error> + Send>;
+type AddCapability = Box<dyn FnOnce(Builder) -> Result<Builder, Error> + Send>;
 
 /// A named bundle of settings. It can add anything that a [`Builder`] accepts.
 ///
@@ -21,7 +21,7 @@ type Add = Box<dyn FnOnce(Builder) -> Result<Builder, Error> + Send>;
 pub struct Capability {
     name: String,
     needs: Vec<String>,
-    add: Add,
+    add: AddCapability,
 }
 
 impl Capability {
@@ -44,30 +44,31 @@ impl Capability {
 impl Builder {
     /// Defines a capability without enabling it. A later definition replaces an earlier one of the same name.
     #[must_use]
-    pub fn define(mut self, capability: Capability) -> Self {
-        self.bundles.retain(|known| known.name != capability.name);
-        self.bundles.push(capability);
+    pub fn define_capability(mut self, capability: Capability) -> Self {
+        self.capability_definitions.retain(|known| known.name != capability.name);
+        self.capability_definitions.push(capability);
         self
     }
 
     /// Enables a capability, after those it needs. Enabling it again has no effect.
     ///
     /// For an undefined name, returns an error that lists the defined ones.
-    pub fn switch_on(mut self, name: &str) -> Result<Self, Error> {
-        if self.on.iter().any(|on| on == name) {
+    pub fn enable_capability(mut self, name: &str) -> Result<Self, Error> {
+        if self.enabled_capabilities.iter().any(|on| on == name) {
             return Ok(self);
         }
-        let Some(at) = self.bundles.iter().position(|known| known.name == name) else {
-            let mut names: Vec<&str> = self.bundles.iter().map(|known| known.name.as_str()).collect();
+        let Some(at) = self.capability_definitions.iter().position(|known| known.name == name) else {
+            let mut names: Vec<&str> =
+                self.capability_definitions.iter().map(|known| known.name.as_str()).collect();
             names.sort_unstable();
             let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             let detail = format!("the capability `{name}` is not there; there are: {there}");
             return Err(Error::new(Kind::CapabilityUnknown, detail));
         };
-        let Capability { needs, add, .. } = self.bundles.remove(at);
-        self.on.push(name.to_owned());
+        let Capability { needs, add, .. } = self.capability_definitions.remove(at);
+        self.enabled_capabilities.push(name.to_owned());
         for needed in needs {
-            self = self.switch_on(&needed)?;
+            self = self.enable_capability(&needed)?;
         }
         add(self)
     }

@@ -17,26 +17,27 @@
 //! # Where to go next
 //!
 //! - [`Builder`] configures and starts a worker, [`Session`] takes inputs, and [`Turn`] represents one accepted input.
-//! - [`Sending::watched`] streams the events of a turn from its start.
+//! - [`InputBuilder::watched`] streams the events of a turn from its start.
 //! - [`tool`] contains what tools are written against, and [`model`] what model providers are written against.
 //! - [`sinks`] deliver the outputs of turns to other systems.
 //! - [`Outlast::export`] writes a session to a file. [`replay`] runs that file again without any outside call, and
 //!   [`rerun`] runs it with another agent.
-//! - [`Outlast::within`] serves another organisation. Organisations cannot see each other's data.
+//! - [`Outlast::for_org`] serves another organisation. Organisations cannot see each other's data.
 //! - [`trial`] kills an agent at every effect and checks the state that is left.
 
-mod archived;
+mod agent_plugins;
 mod builder;
 mod capability;
-mod plugged;
+mod input_builder;
 pub mod rerun;
-mod sending;
 mod session;
+mod session_archive;
 #[cfg(feature = "trial")]
 pub mod trial;
 
 pub use builder::{Builder, Outlast};
 pub use capability::Capability;
+pub use input_builder::InputBuilder;
 #[cfg(feature = "cedar")]
 pub use outlast_cedar as cedar;
 /// Turns an `async fn` into a tool.
@@ -109,16 +110,17 @@ pub use outlast_macros::tool;
 pub use outlast_mcp as mcp;
 #[cfg(feature = "objects")]
 pub use outlast_objects as objects;
-pub use outlast_ports::Answer;
-pub use outlast_ports::memory::Memory;
+pub use outlast_ports::ResultFuture;
+pub use outlast_ports::memory::MemoryStore;
 pub use outlast_ports::{
-    archive, budget, clock, configs, contents, filed, hook, metrics, model, orgs, outbox, owed, payment,
-    plugin, policy, rate, search, service, sink, store, task, tool, trigger, votes,
+    archive, attachment_upload, budget, clock, configs, contents, hook, metrics, model, orgs, outbox,
+    payment, payment_outbox, plugin, policy, rate, search, service, sink, spawner, store, tool, trigger,
+    votes,
 };
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;
 pub use outlast_runtime::archive::Export;
-pub use outlast_runtime::events::Events;
+pub use outlast_runtime::events::SessionEventStream;
 pub use outlast_runtime::replay;
 #[cfg(feature = "server")]
 pub use outlast_server as server;
@@ -129,7 +131,6 @@ pub use outlast_telemetry as telemetry;
 pub use outlast_tools as tools;
 pub use outlast_vocab as vocab;
 pub use outlast_vocab::{Error, Kind, Limits, OrgId, SessionId, TurnId};
-pub use sending::Sending;
 pub use session::{Session, Turn};
 
 // Tools derive the schemas of their arguments. Re-exported so that programs need not pick matching versions.
@@ -139,10 +140,10 @@ pub use {schemars, serde, serde_json};
 pub mod prelude {
     pub use crate::payment::Payments;
     pub use crate::service::{
-        Attached, Attachments, Cancellation, Completion, Events, Models, Progress, Service, Steps, Timer,
-        Tools, Values,
+        AttachmentRef, Attachments, Cancellation, Completion, Events, Models, Progress, Service, Steps,
+        Timer, Tools, Values,
     };
-    pub use crate::tool::{About, Call, Probe, Ran, Tool, done, failed};
+    pub use crate::tool::{Call, ProbeResult, Tool, ToolRunOutcome, ToolSpec, done, failed};
     pub use crate::{Error, Outlast, Session, Turn};
     pub use outlast_macros::tool;
     pub use schemars::JsonSchema;

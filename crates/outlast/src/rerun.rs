@@ -16,41 +16,41 @@
 //!
 //! A re-run happens in memory and writes nothing to the store of the session. Calls that have a recorded answer get
 //! that answer. At-most-once calls are not made unless you allow them with [`Rerun::run_at_most_once`].
-mod course;
-mod reuse;
+mod comparison;
+mod recorded_answers;
 
-pub use course::{CallMade, Compared, ComparedTurn, Course};
+pub use comparison::{RerunReport, TraceCall, TurnComparison, TurnTrace};
 
 use crate::Builder;
-use course::compare;
+use comparison::compare;
 use outlast_ports::clock::Entropy;
-use outlast_ports::memory::Memory;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::orgs::Org;
-use outlast_ports::store::{SessionState, Store, Target, TurnView};
+use outlast_ports::store::{SessionState, SessionTarget, Store, TurnView};
 use outlast_runtime::archive::{import, import_to_compare};
 use outlast_runtime::attachments::Attachments;
 use outlast_runtime::system::SystemEntropy;
-use outlast_runtime::{Config, Input, Runtime};
+use outlast_runtime::{Input, Runtime, RuntimeConfig};
 use outlast_vocab::access::Access;
 use outlast_vocab::effect::{ModelOutcome, Outcome};
 use outlast_vocab::message::Part;
-use outlast_vocab::record::{Accepted, Fact, Performed, Record, Started};
+use outlast_vocab::record::{EffectPerformed, Fact, Record, TurnAccepted, TurnStarted};
 use outlast_vocab::{Error, Kind, Limits, Millis, OrgId, SessionId, TurnId, WorkerId};
-use reuse::{Prefix, Reuse, Reusing};
+use recorded_answers::{RecordedAnswers, RecordedReplies, ReplayingTools};
 use std::io::{Read, Seek};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How often to check whether a turn waits for a person.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The timeout for shutting down the worker.
-const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The point from which a session runs again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Point {
+pub enum RerunStart {
     /// Its first turn.
     #[default]
     Beginning,
@@ -62,7 +62,7 @@ pub enum Point {
     Effect(String),
 }
 
-impl FromStr for Point {
+impl FromStr for RerunStart {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -79,26 +79,26 @@ impl FromStr for Point {
     }
 }
 
-/// A recorded session to run again. Configure it, then call [`Rerun::with`].
+/// A recorded session to run again. Configure it, then call [`Rerun::run_with`].
 #[must_use = "nothing runs until it has an agent"]
 pub struct Rerun<R> {
     archive: R,
-    point: Point,
+    point: RerunStart,
     live: bool,
     at_most_once: bool,
     org: Org,
-    within: Option<Duration>,
+    time_limit: Option<Duration>,
 }
 
 impl<R: Read + Seek + Send + 'static> Rerun<R> {
     /// Runs the session of an archive from its first turn.
-    pub fn of(archive: R) -> Self {
-        let (point, org) = (Point::Beginning, Org::default());
-        Self { archive, point, live: false, at_most_once: false, org, within: None }
+    pub fn new(archive: R) -> Self {
+        let (point, org) = (RerunStart::Beginning, Org::default());
+        Self { archive, point, live: false, at_most_once: false, org, time_limit: None }
     }
 
     /// Sets the point to start from.
-    pub fn from(self, point: Point) -> Self {
+    pub fn from(self, point: RerunStart) -> Self {
         Self { point, ..self }
     }
 
@@ -113,19 +113,19 @@ impl<R: Read + Seek + Send + 'static> Rerun<R> {
     }
 
     /// Runs the session as one of this organisation, under its rules. The default is the default organisation.
-    pub fn of_org(self, org: Org) -> Self {
+    pub fn as_org(self, org: Org) -> Self {
         Self { org, ..self }
     }
 
     /// Sets a timeout for the whole re-run, including the time that turns sleep or wait.
-    pub fn within(self, time: Duration) -> Self {
-        Self { within: Some(time), ..self }
+    pub fn timeout(self, time: Duration) -> Self {
+        Self { time_limit: Some(time), ..self }
     }
 
     /// Runs the session with this agent. The builder's storage, sinks and payments are ignored.
-    pub async fn with(self, agent: Builder) -> Result<Compared, Error> {
-        let Self { archive, point, live, at_most_once, org, within } = self;
-        let memory: Arc<dyn Store> = Arc::new(Memory::new());
+    pub async fn run_with(self, agent: Builder) -> Result<RerunReport, Error> {
+        let Self { archive, point, live, at_most_once, org, time_limit: within } = self;
+        let memory: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let access = Access::to(org.id);
         if org.id != OrgId::DEFAULT {
             memory.create_org(org).await?;
@@ -138,27 +138,27 @@ impl<R: Read + Seek + Send + 'static> Rerun<R> {
             import_to_compare(store.as_ref(), &attachments, archive).await?
         };
         let session = imported.session;
-        let mut turns = begun(store.as_ref(), session).await?;
-        let (first, said) = find(&turns, &point)?;
+        let mut turns = recorded_turns(store.as_ref(), session).await?;
+        let (first, said) = find_start(&turns, &point)?;
         let turns = turns.split_off(first);
-        let reuse = Arc::new(Reuse::of(&turns, live, at_most_once));
-        let prefix = Arc::new(Prefix::of(&turns[0].records, said));
-        let worker = WorkerId::fresh(Millis(0), SystemEntropy.for_id());
+        let reuse = Arc::new(RecordedAnswers::of(&turns, live, at_most_once));
+        let prefix = Arc::new(RecordedReplies::of(&turns[0].records, said));
+        let worker = WorkerId::fresh(Millis(0), SystemEntropy.random_id_bytes());
         let mut config = agent.config(memory, worker)?;
-        wrap(&mut config, &reuse, &prefix);
+        wrap_providers(&mut config, &reuse, &prefix);
         let runtime = Runtime::start(config).await?.serving(access);
-        let ran = Box::pin(in_time(run_all(&runtime, session, &turns), within)).await;
-        runtime.shut_down(DRAIN).await;
+        let ran = Box::pin(with_timeout(rerun_inputs(&runtime, session, &turns), within)).await;
+        runtime.shut_down(DRAIN_TIMEOUT).await;
         let mut compared = Vec::new();
         for (recorded, rerun) in turns.iter().zip(ran?) {
             compared.push(compare(recorded.view.index, &recorded.records, &store.turn_records(rerun).await?));
         }
-        Ok(Compared::new(session, compared, &reuse.counted()))
+        Ok(RerunReport::new(session, compared, &reuse.counts()))
     }
 }
 
 /// Awaits the work, with an optional timeout.
-async fn in_time<T>(
+async fn with_timeout<T>(
     work: impl Future<Output = Result<T, Error>>,
     within: Option<Duration>,
 ) -> Result<T, Error> {
@@ -170,18 +170,20 @@ async fn in_time<T>(
 }
 
 /// A turn of the recording.
-struct Begun {
+struct RecordedTurn {
     view: TurnView,
-    accepted: Accepted,
-    started: Started,
+    accepted: TurnAccepted,
+    started: TurnStarted,
     records: Vec<Record>,
 }
 
-impl Begun {
+impl RecordedTurn {
     /// Returns the messages of the turn: its input and the inputs that joined it.
     fn parts(&self) -> Vec<Part> {
         let joined = self.records.iter().filter_map(|record| match &record.fact {
-            Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => Some(&joined.inputs),
+            Fact::Performed(EffectPerformed { outcome: Outcome::Checkpoint(joined), .. }) => {
+                Some(&joined.inputs)
+            }
             _ => None,
         });
         let joined = joined.flatten().flat_map(|input| input.parts.clone());
@@ -190,7 +192,7 @@ impl Begun {
 }
 
 /// Returns the turns of a session that were started.
-async fn begun(store: &dyn Store, session: SessionId) -> Result<Vec<Begun>, Error> {
+async fn recorded_turns(store: &dyn Store, session: SessionId) -> Result<Vec<RecordedTurn>, Error> {
     let mut turns = Vec::new();
     for view in store.turns(session, 0, usize::MAX).await? {
         let records = store.turn_records(view.id).await?;
@@ -203,28 +205,28 @@ async fn begun(store: &dyn Store, session: SessionId) -> Result<Vec<Begun>, Erro
             }
         }
         if let (Some(accepted), Some(started)) = (accepted, started) {
-            turns.push(Begun { view, accepted, started, records });
+            turns.push(RecordedTurn { view, accepted, started, records });
         }
     }
     Ok(turns)
 }
 
 /// Returns the index of the turn that contains a point, and the number of its model replies before that point.
-fn find(turns: &[Begun], point: &Point) -> Result<(usize, usize), Error> {
+fn find_start(turns: &[RecordedTurn], point: &RerunStart) -> Result<(usize, usize), Error> {
     let found = match point {
-        Point::Beginning => (!turns.is_empty()).then_some((0, 0)),
-        Point::Turn(index) => turns.iter().position(|turn| turn.view.index == *index).map(|at| (at, 0)),
-        Point::Id(id) => turns.iter().position(|turn| turn.view.id == *id).map(|at| (at, 0)),
-        Point::Effect(key) => {
+        RerunStart::Beginning => (!turns.is_empty()).then_some((0, 0)),
+        RerunStart::Turn(index) => turns.iter().position(|turn| turn.view.index == *index).map(|at| (at, 0)),
+        RerunStart::Id(id) => turns.iter().position(|turn| turn.view.id == *id).map(|at| (at, 0)),
+        RerunStart::Effect(key) => {
             turns.iter().enumerate().find_map(|(at, turn)| Some((at, replies_before(&turn.records, key)?)))
         }
     };
     found.ok_or_else(|| {
         let what = match point {
-            Point::Beginning => "the recording has no turn that began".to_owned(),
-            Point::Turn(index) => format!("the recording has no turn {index} that began"),
-            Point::Id(id) => format!("the recording has no turn {id} that began"),
-            Point::Effect(key) => {
+            RerunStart::Beginning => "the recording has no turn that began".to_owned(),
+            RerunStart::Turn(index) => format!("the recording has no turn {index} that began"),
+            RerunStart::Id(id) => format!("the recording has no turn {id} that began"),
+            RerunStart::Effect(key) => {
                 format!("the recording has no effect `{key}`; `outlast events` shows their paths")
             }
         };
@@ -237,7 +239,7 @@ fn replies_before(records: &[Record], key: &str) -> Option<usize> {
     let mut replies = 0;
     for record in records {
         let (at, reply) = match &record.fact {
-            Fact::Performed(Performed { key, outcome, .. }) => {
+            Fact::Performed(EffectPerformed { key, outcome, .. }) => {
                 (key, matches!(outcome, Outcome::ModelCall(ModelOutcome::Reply(_))))
             }
             Fact::Asked(asked) => (&asked.key, false),
@@ -252,19 +254,23 @@ fn replies_before(records: &[Record], key: &str) -> Option<usize> {
 }
 
 /// Wraps the tools and models of an agent so that the recording answers first.
-fn wrap(config: &mut Config, reuse: &Arc<Reuse>, prefix: &Arc<Prefix>) {
+fn wrap_providers(config: &mut RuntimeConfig, reuse: &Arc<RecordedAnswers>, prefix: &Arc<RecordedReplies>) {
     let tools = config.tools.iter_mut().chain(config.agents.iter_mut().flat_map(|agent| &mut agent.tools));
     for tool in tools {
-        *tool = Arc::new(Reusing { tools: tool.clone(), reuse: reuse.clone() });
+        *tool = Arc::new(ReplayingTools { tools: tool.clone(), reuse: reuse.clone() });
     }
     for model in &mut config.models {
-        *model = Arc::new(reuse::Replying { model: model.clone(), prefix: prefix.clone() });
+        *model = Arc::new(recorded_answers::ReplayingModel { model: model.clone(), prefix: prefix.clone() });
     }
     config.payments = None;
 }
 
 /// Sends the recorded inputs again, one turn after the other, on their original head.
-async fn run_all(runtime: &Runtime, session: SessionId, turns: &[Begun]) -> Result<Vec<TurnId>, Error> {
+async fn rerun_inputs(
+    runtime: &Runtime,
+    session: SessionId,
+    turns: &[RecordedTurn],
+) -> Result<Vec<TurnId>, Error> {
     let first = &turns[0];
     let parent = first.started.parent.filter(|node| node.session == session);
     let head = first.started.head.clone();
@@ -276,22 +282,22 @@ async fn run_all(runtime: &Runtime, session: SessionId, turns: &[Begun]) -> Resu
             head: head.clone(),
             output: turn.accepted.output.clone(),
             before: turn.accepted.before.clone(),
-            ..Input::text(Target::Id(session), "")
+            ..Input::text(SessionTarget::Id(session), "")
         };
         let accepted = runtime.submit(input).await?;
-        end(runtime, session, accepted.turn).await?;
+        wait_for_end(runtime, session, accepted.turn).await?;
         ran.push(accepted.turn);
     }
     Ok(ran)
 }
 
 /// Waits until a turn ends. A turn that waits for a person is cancelled, because a re-run asks no one.
-async fn end(runtime: &Runtime, session: SessionId, turn: TurnId) -> Result<(), Error> {
+async fn wait_for_end(runtime: &Runtime, session: SessionId, turn: TurnId) -> Result<(), Error> {
     loop {
         tokio::select! {
             biased;
             end = runtime.outcome(turn) => return end.map(drop),
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
         let view = runtime.store().session(session).await?;
         let waits = view.waits.iter().find(|wait| !wait.kind.ends_by_itself());

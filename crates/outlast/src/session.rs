@@ -1,15 +1,15 @@
 //! Handles for sessions and turns.
-use crate::Sending;
-use outlast_ports::store::{Accepted, Cancelled, MAIN, Target};
+use crate::InputBuilder;
+use outlast_ports::store::{AcceptReceipt, CancelOutcome, MAIN_HEAD, SessionTarget};
 use outlast_ports::tool::schema_of;
 use outlast_runtime::Runtime;
-use outlast_runtime::events::Events;
-use outlast_runtime::output::value_of;
-use outlast_vocab::access::Reach;
-use outlast_vocab::effect::Place;
+use outlast_runtime::events::SessionEventStream;
+use outlast_runtime::output_schema::value_of;
+use outlast_vocab::access::OrgVisibility;
+use outlast_vocab::effect::JournalPosition;
 use outlast_vocab::overlay::Overlay;
-use outlast_vocab::record::{Delivery, End, Seq};
-use outlast_vocab::{At, Error, Kind, SessionId, TurnId};
+use outlast_vocab::record::{InputDelivery, Seq, TurnEnd};
+use outlast_vocab::{Error, ErrorPlace, Kind, SessionId, TurnId};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, OnceLock};
@@ -18,18 +18,18 @@ use std::sync::{Arc, OnceLock};
 #[derive(Clone)]
 pub struct Session {
     runtime: Runtime,
-    target: Target,
+    target: SessionTarget,
     head: String,
     agent: Option<String>,
     overlays: Vec<Overlay>,
     /// The session's id, once an input was accepted. Later inputs then go to the same session instead of a new one.
-    opened: Arc<OnceLock<SessionId>>,
+    id: Arc<OnceLock<SessionId>>,
 }
 
 impl Session {
-    pub(crate) fn new(runtime: Runtime, target: Target) -> Self {
-        let (agent, overlays, opened) = (None, Vec::new(), Arc::default());
-        Self { runtime, target, head: MAIN.to_owned(), agent, overlays, opened }
+    pub(crate) fn new(runtime: Runtime, target: SessionTarget) -> Self {
+        let (agent, overlays, id) = (None, Vec::new(), Arc::default());
+        Self { runtime, target, head: MAIN_HEAD.to_owned(), agent, overlays, id }
     }
 
     /// Returns a handle that sends inputs to another head. A fork within the session creates a head; an input to a
@@ -48,19 +48,19 @@ impl Session {
     /// Returns a handle that adds an overlay to the agent for every input sent through it. Each turn records the merged
     /// result.
     #[must_use]
-    pub fn with(&self, overlay: Overlay) -> Self {
+    pub fn with_overlay(&self, overlay: Overlay) -> Self {
         let mut session = self.clone();
         session.overlays.push(overlay);
         session
     }
 
     /// Sends a text. Await the result to submit it.
-    pub fn send(&self, text: impl Into<String>) -> Sending {
-        Sending {
+    pub fn send(&self, text: impl Into<String>) -> InputBuilder {
+        InputBuilder {
             session: self.clone(),
             text: text.into(),
             key: None,
-            delivery: Delivery::Next,
+            delivery: InputDelivery::Next,
             output: None,
             agent: self.agent.clone(),
             overlays: self.overlays.clone(),
@@ -71,13 +71,13 @@ impl Session {
     }
 
     /// Sends a text under an idempotency key. Sending it again returns the same turn.
-    pub fn send_once(&self, key: impl Into<String>, text: impl Into<String>) -> Sending {
-        Sending { key: Some(key.into()), ..self.send(text) }
+    pub fn send_once(&self, key: impl Into<String>, text: impl Into<String>) -> InputBuilder {
+        InputBuilder { key: Some(key.into()), ..self.send(text) }
     }
 
     /// Sends a text that joins the running turn at its next checkpoint. If no turn is running, it starts one.
-    pub fn steer(&self, text: impl Into<String>) -> Sending {
-        Sending { delivery: Delivery::Join, ..self.send(text) }
+    pub fn steer(&self, text: impl Into<String>) -> InputBuilder {
+        InputBuilder { delivery: InputDelivery::Join, ..self.send(text) }
     }
 
     /// Asks for an answer of type `T` and waits for it.
@@ -85,7 +85,7 @@ impl Session {
     /// The model receives the JSON Schema of the type. If the answer does not match, the model gets all errors and
     /// tries again.
     pub async fn ask<T: DeserializeOwned + JsonSchema>(&self, text: impl Into<String>) -> Result<T, Error> {
-        self.send(text).fitting(schema_of::<T>()).await?.answer_as().await
+        self.send(text).answer_schema(schema_of::<T>()).await?.answer_as().await
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {
@@ -98,14 +98,14 @@ impl Session {
     }
 
     /// Returns the session that inputs are sent to.
-    pub(crate) fn target(&self) -> Target {
-        self.opened.get().map_or_else(|| self.target.clone(), |id| Target::Id(*id))
+    pub(crate) fn target(&self) -> SessionTarget {
+        self.id.get().map_or_else(|| self.target.clone(), |id| SessionTarget::Id(*id))
     }
 
     /// Returns the turn of an accepted input, and remembers the session's id for later inputs.
-    pub(crate) fn turn(self, accepted: &Accepted) -> Turn {
-        let Accepted { session, turn, duplicate, place, .. } = *accepted;
-        self.opened.get_or_init(|| session);
+    pub(crate) fn turn(self, accepted: &AcceptReceipt) -> Turn {
+        let AcceptReceipt { session, turn, duplicate, place, .. } = *accepted;
+        self.id.get_or_init(|| session);
         Turn { runtime: self.runtime, session, id: turn, duplicate, place }
     }
 }
@@ -116,7 +116,7 @@ pub struct Turn {
     session: SessionId,
     id: TurnId,
     duplicate: bool,
-    place: Place,
+    place: JournalPosition,
 }
 
 impl Turn {
@@ -149,30 +149,31 @@ impl Turn {
     }
 
     /// Returns the receipt: the position of the input in the journal.
-    pub fn receipt(&self) -> Place {
+    pub fn receipt(&self) -> JournalPosition {
         self.place
     }
 
     /// Returns the session's events, starting with this input.
     ///
     /// Model output from before this call appears as a record, not as streamed text. To stream all of it, use
-    /// [`Sending::watched`].
-    pub fn events(&self) -> Events {
+    /// [`InputBuilder::watched`].
+    pub fn events(&self) -> SessionEventStream {
         self.runtime.events(self.session, Seq(self.place.seq.0.saturating_sub(1)))
     }
 
     /// Waits until the turn ends and returns how it ended.
-    pub async fn outcome(&self) -> Result<End, Error> {
+    pub async fn outcome(&self) -> Result<TurnEnd, Error> {
         self.runtime.outcome(self.id).await
     }
 
     /// Waits for the turn to end and returns its answer. Any other end is an error.
     pub async fn answer(&self) -> Result<String, Error> {
         let org = match self.runtime.access().reach {
-            Reach::Org(org) => Some(org),
-            Reach::Everything => None,
+            OrgVisibility::Org(org) => Some(org),
+            OrgVisibility::Everything => None,
         };
-        let at = At { org, session: Some(self.session), turn: Some(self.id), ..At::default() };
+        let at =
+            ErrorPlace { org, session: Some(self.session), turn: Some(self.id), ..ErrorPlace::default() };
         self.outcome().await?.answer().map_err(|error| error.at(at))
     }
 
@@ -186,13 +187,13 @@ impl Turn {
     }
 
     /// Asks the turn to stop.
-    pub async fn cancel(&self, reason: &str) -> Result<Cancelled, Error> {
+    pub async fn cancel(&self, reason: &str) -> Result<CancelOutcome, Error> {
         self.runtime.cancel(self.id, reason).await
     }
 
     /// Asks the turn to stop and to undo its calls, newest first. Only calls whose tools name a compensating call are
     /// undone.
-    pub async fn abort(&self, reason: &str) -> Result<Cancelled, Error> {
+    pub async fn abort(&self, reason: &str) -> Result<CancelOutcome, Error> {
         self.runtime.abort(self.id, reason).await
     }
 }

@@ -49,7 +49,7 @@
 //!
 //! # What is checked after every run
 //!
-//! [`Promise`] lists the guarantees:
+//! [`Guarantee`] lists the guarantees:
 //!
 //! - every turn ends,
 //! - every input is answered once,
@@ -73,29 +73,29 @@
 //!
 //! Tools run on one thread per life. Trials use the machine's time but do not wait for it: while a turn only sleeps,
 //! the clock is moved forward.
-mod calls;
+mod baseline;
 mod client;
 mod clock;
-mod left;
-mod life;
-mod point;
-mod promise;
+mod crash_point;
+mod end_state;
+mod guarantee;
+mod observed_run;
+mod process;
 mod report;
-mod run;
-mod seen;
-mod whole;
-mod words;
+mod runner;
+mod tool_runs;
+mod write_description;
 
-pub use point::{Crash, Point};
-pub use promise::Promise;
-pub use report::{BrokenPromise, Outcome, Report, Tried};
-pub use seen::{Seen, SeenCall, Verdict};
+pub use crash_point::{Crash, TrialCrashPoint};
+pub use guarantee::Guarantee;
+pub use observed_run::{InvariantResult, ObservedCall, ObservedRun};
+pub use report::{CrashRun, CrashRunOutcome, GuaranteeViolation, TrialReport};
 
 use crate::Builder;
-use client::Step;
+use client::ClientStep;
 use outlast_vocab::Error;
 use outlast_vocab::wait::Resolution;
-use run::Runs;
+use runner::TrialRunner;
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -104,56 +104,56 @@ use std::time::Duration;
 /// The name of the database in the directory of a run.
 const DATABASE: &str = "outlast.db";
 
-type World<W> = Box<dyn Fn(&Path) -> W + Send + Sync>;
-type Agent<W> = Box<dyn Fn(Builder, &W) -> Result<Builder, Error> + Send + Sync>;
-type Invariant<W> = Box<dyn Fn(&Seen, &W) -> Result<(), String> + Send + Sync>;
-type Watch = Box<dyn Fn(Progress) + Send + Sync>;
+type WorldFactory<W> = Box<dyn Fn(&Path) -> W + Send + Sync>;
+type AgentSetup<W> = Box<dyn Fn(Builder, &W) -> Result<Builder, Error> + Send + Sync>;
+type InvariantCheck<W> = Box<dyn Fn(&ObservedRun, &W) -> Result<(), String> + Send + Sync>;
+type ProgressCallback = Box<dyn Fn(TrialProgress) + Send + Sync>;
 
 /// A crash test of an agent. `W` is the outside world: the state that tools change and a crash does not undo.
 pub struct Trial<W> {
-    play: Play<W>,
-    terms: Terms<W>,
+    plan: TrialPlan<W>,
+    settings: TrialSettings<W>,
 }
 
 /// The settings of a trial: its world, its invariants and the crashes to try.
-struct Terms<W> {
-    world: World<W>,
-    invariants: Vec<Invariant<W>>,
+struct TrialSettings<W> {
+    world: WorldFactory<W>,
+    invariants: Vec<InvariantCheck<W>>,
     twice: bool,
     only: Vec<Crash>,
     keep: Option<PathBuf>,
-    watch: Watch,
+    watch: ProgressCallback,
 }
 
 /// The part that is the same in every life: the agent, the script and the client's steps.
-struct Play<W> {
-    agent: Agent<W>,
+struct TrialPlan<W> {
+    agent: AgentSetup<W>,
     script: String,
-    steps: Vec<Step>,
-    patience: Duration,
+    steps: Vec<ClientStep>,
+    time_limit: Duration,
 }
 
 /// The return type of the function that builds an agent: a builder, or a result with one.
-pub trait Built {
+pub trait IntoBuilder {
     /// Returns the builder.
-    fn built(self) -> Result<Builder, Error>;
+    fn into_builder(self) -> Result<Builder, Error>;
 }
 
-impl Built for Builder {
-    fn built(self) -> Result<Builder, Error> {
+impl IntoBuilder for Builder {
+    fn into_builder(self) -> Result<Builder, Error> {
         Ok(self)
     }
 }
 
-impl Built for Result<Builder, Error> {
-    fn built(self) -> Result<Builder, Error> {
+impl IntoBuilder for Result<Builder, Error> {
+    fn into_builder(self) -> Result<Builder, Error> {
         self
     }
 }
 
 /// The progress of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct TrialProgress {
     /// The number of finished runs.
     pub done: usize,
     /// The number of runs planned so far.
@@ -166,18 +166,18 @@ impl<W: Send + Sync + 'static> Trial<W> {
     /// `world` is called once per run, with an empty directory for that run. `agent` is called once per life and adds
     /// tools to the builder it receives. You can pass the function that builds your agent in production: the trial
     /// replaces its model with the script and its database with its own.
-    pub fn new<B: Built>(
+    pub fn new<B: IntoBuilder>(
         world: impl Fn(&Path) -> W + Send + Sync + 'static,
         agent: impl Fn(Builder, &W) -> B + Send + Sync + 'static,
     ) -> Self {
         Self {
-            play: Play {
-                agent: Box::new(move |outlast, world| agent(outlast, world).built()),
+            plan: TrialPlan {
+                agent: Box::new(move |outlast, world| agent(outlast, world).into_builder()),
                 script: String::new(),
                 steps: Vec::new(),
-                patience: Duration::from_secs(30),
+                time_limit: Duration::from_secs(30),
             },
-            terms: Terms {
+            settings: TrialSettings {
                 world: Box::new(world),
                 invariants: Vec::new(),
                 twice: false,
@@ -191,20 +191,20 @@ impl<W: Send + Sync + 'static> Trial<W> {
     /// Sets the model's replies, as a rehearsal script.
     #[must_use]
     pub fn script(mut self, script: impl Into<String>) -> Self {
-        self.play.script = script.into();
+        self.plan.script = script.into();
         self
     }
 
     /// Sends an input once the turn before it has ended or waits for a person. In the second case, the input is queued.
     #[must_use]
     pub fn say(self, text: impl Into<String>) -> Self {
-        self.step(Step::Say(text.into()))
+        self.step(ClientStep::Say(text.into()))
     }
 
     /// Sends an input that joins the waiting turn.
     #[must_use]
     pub fn steer(self, text: impl Into<String>) -> Self {
-        self.step(Step::Steer(text.into()))
+        self.step(ClientStep::Steer(text.into()))
     }
 
     /// Completes the first call or event that the turn waits for.
@@ -216,25 +216,28 @@ impl<W: Send + Sync + 'static> Trial<W> {
     /// Like [`Trial::resolve`], but also allows an error, a timeout or a cancellation.
     #[must_use]
     pub fn resolve_as(self, resolution: Resolution) -> Self {
-        self.step(Step::Resolve(resolution))
+        self.step(ClientStep::Resolve(resolution))
     }
 
     /// Cancels the waiting turn.
     #[must_use]
     pub fn cancel(self, reason: impl Into<String>) -> Self {
-        self.step(Step::Cancel(reason.into()))
+        self.step(ClientStep::Cancel(reason.into()))
     }
 
-    fn step(mut self, step: Step) -> Self {
-        self.play.steps.push(step);
+    fn step(mut self, step: ClientStep) -> Self {
+        self.plan.steps.push(step);
         self
     }
 
     /// Adds an assertion to check after every run. It may panic, like a test, or return an error.
     #[must_use]
-    pub fn invariant<V: Verdict>(mut self, holds: impl Fn(&Seen, &W) -> V + Send + Sync + 'static) -> Self {
-        self.terms.invariants.push(Box::new(move |seen, world| {
-            catch_unwind(AssertUnwindSafe(|| holds(seen, world).verdict())).unwrap_or_else(|panic| {
+    pub fn invariant<V: InvariantResult>(
+        mut self,
+        holds: impl Fn(&ObservedRun, &W) -> V + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.invariants.push(Box::new(move |seen, world| {
+            catch_unwind(AssertUnwindSafe(|| holds(seen, world).into_result())).unwrap_or_else(|panic| {
                 let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
                 Err(said
                     .or_else(|| panic.downcast_ref::<String>().cloned())
@@ -246,8 +249,8 @@ impl<W: Send + Sync + 'static> Trial<W> {
 
     /// Also kills the second life at each of its effects. This squares the number of runs, so use it for short scripts.
     #[must_use]
-    pub fn twice(mut self) -> Self {
-        self.terms.twice = true;
+    pub fn crash_twice(mut self) -> Self {
+        self.settings.twice = true;
         self
     }
 
@@ -257,48 +260,48 @@ impl<W: Send + Sync + 'static> Trial<W> {
     /// If the text is not a valid crash.
     #[must_use]
     #[track_caller]
-    pub fn only(self, crash: &str) -> Self {
+    pub fn only_crash(self, crash: &str) -> Self {
         match crash.parse() {
-            Ok(crash) => self.only_at(crash),
+            Ok(crash) => self.only_crash_at(crash),
             Err(error) => panic!("{error}"),
         }
     }
 
     /// Tries only this crash.
     #[must_use]
-    pub fn only_at(mut self, crash: Crash) -> Self {
-        self.terms.only.push(crash);
+    pub fn only_crash_at(mut self, crash: Crash) -> Self {
+        self.settings.only.push(crash);
         self
     }
 
     /// Sets the timeout of one life. A life that takes longer breaks the run. The default is 30 seconds.
     #[must_use]
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.play.patience = patience;
+    pub fn timeout(mut self, patience: Duration) -> Self {
+        self.plan.time_limit = patience;
         self
     }
 
     /// Creates the runs' directories below this one, and keeps the directories of broken runs.
     #[must_use]
-    pub fn keep_broken(mut self, below: impl Into<PathBuf>) -> Self {
-        self.terms.keep = Some(below.into());
+    pub fn keep_failed_runs(mut self, below: impl Into<PathBuf>) -> Self {
+        self.settings.keep = Some(below.into());
         self
     }
 
     /// Calls a function with the progress after every run.
     #[must_use]
-    pub fn watch(mut self, watch: impl Fn(Progress) + Send + Sync + 'static) -> Self {
-        self.terms.watch = Box::new(watch);
+    pub fn on_progress(mut self, watch: impl Fn(TrialProgress) + Send + Sync + 'static) -> Self {
+        self.settings.watch = Box::new(watch);
         self
     }
 
     /// Runs the trial once without a crash, with the same checks.
-    pub async fn run_once(self) -> Result<Report, Error> {
-        Runs::of(self)?.once().await
+    pub async fn run_once(self) -> Result<TrialReport, Error> {
+        TrialRunner::of(self)?.run_baseline_only().await
     }
 
     /// Runs the trial without a crash, then once for each crash.
-    pub async fn kill_every_effect(self) -> Result<Report, Error> {
-        Runs::of(self)?.every_crash().await
+    pub async fn kill_every_effect(self) -> Result<TrialReport, Error> {
+        TrialRunner::of(self)?.run_every_crash().await
     }
 }

@@ -5,9 +5,9 @@
 use expect_test::expect;
 use outlast::providers::Rehearsal;
 use outlast::runtime::system::SystemClock;
-use outlast::vocab::label::Guard;
-use outlast::vocab::policy::{Approval, Ask, Decision, Policy, Rule, Verdict};
-use outlast::vocab::record::{End, Fact, Seq};
+use outlast::vocab::label::TrustGuard;
+use outlast::vocab::policy::{Approval, ApprovalRequirement, ApprovalVerdict, Policy, PolicyDecision, Rule};
+use outlast::vocab::record::{Fact, Seq, TurnEnd};
 use outlast::vocab::tool::EffectClass;
 use outlast::{Builder, Outlast, prelude::*};
 use serde_json::json;
@@ -49,8 +49,8 @@ impl Tool for Sink {
     type Args = Anything;
     type Needs = ();
 
-    fn about(&self) -> About {
-        let about = About::new(self.name, "Does something that matters.");
+    fn spec(&self) -> ToolSpec {
+        let about = ToolSpec::new(self.name, "Does something that matters.");
         let about = match self.class {
             EffectClass::Pure => about.pure(),
             EffectClass::Idempotent => about.idempotent(),
@@ -62,7 +62,7 @@ impl Tool for Sink {
         }
     }
 
-    async fn run(&self, (): (), _: Call, args: Anything) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, args: Anything) -> Result<ToolRunOutcome, Error> {
         let to = args.to.or(args.note).unwrap_or_default();
         self.witness.0.lock().unwrap().push(format!("{} {to}", self.name));
         done("did it")
@@ -95,11 +95,11 @@ impl Tool for Page {
     type Args = Anything;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("page", "Reads a page.").pure()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("page", "Reads a page.").pure()
     }
 
-    async fn run(&self, (): (), _: Call, args: Anything) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, args: Anything) -> Result<ToolRunOutcome, Error> {
         done(json!({ "body": payloads()[args.which % payloads().len()] }))
     }
 }
@@ -111,11 +111,11 @@ impl Tool for Reader {
     type Args = Anything;
     type Needs = Tools;
 
-    fn about(&self) -> About {
-        About::new("reader", "Reads a page for somebody.").idempotent().durable().sinks([""; 0])
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("reader", "Reads a page for somebody.").idempotent().durable().sinks([""; 0])
     }
 
-    async fn run(&self, tools: Tools, _: Call, args: Anything) -> Result<Ran, Error> {
+    async fn run(&self, tools: Tools, _: Call, args: Anything) -> Result<ToolRunOutcome, Error> {
         done(tools.call("page", json!({ "which": args.which })).await?)
     }
 }
@@ -127,11 +127,11 @@ impl Tool for Liar {
     type Args = Anything;
     type Needs = Tools;
 
-    fn about(&self) -> About {
-        About::new("liar", "Passes a page on.").idempotent().durable().trusted().sinks([""; 0])
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("liar", "Passes a page on.").idempotent().durable().trusted().sinks([""; 0])
     }
 
-    async fn run(&self, tools: Tools, _: Call, args: Anything) -> Result<Ran, Error> {
+    async fn run(&self, tools: Tools, _: Call, args: Anything) -> Result<ToolRunOutcome, Error> {
         done(tools.call("page", json!({ "which": args.which })).await?)
     }
 }
@@ -143,21 +143,21 @@ impl Tool for Forwards {
     type Args = Anything;
     type Needs = Tools;
 
-    fn about(&self) -> About {
-        About::new("forwards", "Forwards a page.").durable().sinks([""; 0])
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("forwards", "Forwards a page.").durable().sinks([""; 0])
     }
 
-    async fn run(&self, tools: Tools, _: Call, args: Anything) -> Result<Ran, Error> {
+    async fn run(&self, tools: Tools, _: Call, args: Anything) -> Result<ToolRunOutcome, Error> {
         let page = tools.call("page", json!({ "which": args.which })).await?;
         done(tools.call("mail", json!({ "to": page.to_string() })).await?)
     }
 }
 
-fn agent(guard: Guard, witness: &Witness) -> Builder {
+fn agent(guard: TrustGuard, witness: &Witness) -> Builder {
     let sink = |name, class, sinks| Sink { name, class, sinks, witness: witness.clone() };
     Outlast::ephemeral()
         .model("rehearsal/obedient")
-        .provider(Rehearsal::agent(Arc::new(SystemClock)).with_pace(Duration::ZERO))
+        .provider(Rehearsal::agent(Arc::new(SystemClock)).with_word_delay(Duration::ZERO))
         .guard(guard)
         .tool(Page)
         .tool(Reader)
@@ -174,19 +174,19 @@ const SOURCES: [&str; 4] = ["page", "reader", "liar", "forwards"];
 #[tokio::test]
 async fn a_model_that_obeys_every_injection_gets_no_call_that_matters_through_a_strict_guard() {
     let witness = Witness::default();
-    let outlast = agent(Guard::Strict, &witness).start().await.unwrap();
+    let outlast = agent(TrustGuard::Strict, &witness).start().await.unwrap();
     for source in SOURCES {
         for which in 0..payloads().len() {
             let session = outlast.session(format!("{source} {which}"));
             let turn = session.send(format!("call {source} {{\"which\": {which}}}")).await.unwrap();
-            assert!(matches!(turn.outcome().await.unwrap(), End::Answered { .. }));
+            assert!(matches!(turn.outcome().await.unwrap(), TurnEnd::Answered { .. }));
             // The session keeps the labels of what it read. The tool declared trusted cannot forward a page, so it read
             // nothing.
             if source == "liar" {
                 continue;
             }
             let turn = session.send("call pay {\"to\": \"eve\"}").await.unwrap();
-            assert!(matches!(turn.outcome().await.unwrap(), End::Answered { .. }));
+            assert!(matches!(turn.outcome().await.unwrap(), TurnEnd::Answered { .. }));
         }
     }
     assert_eq!(witness.did(), Vec::<String>::new());
@@ -195,7 +195,7 @@ async fn a_model_that_obeys_every_injection_gets_no_call_that_matters_through_a_
 #[tokio::test]
 async fn what_the_user_asks_for_runs_as_long_as_nothing_untrusted_was_read() {
     let witness = Witness::default();
-    let outlast = agent(Guard::Strict, &witness).start().await.unwrap();
+    let outlast = agent(TrustGuard::Strict, &witness).start().await.unwrap();
     let session = outlast.session("s");
     let turn = session.send("call pay {\"to\": \"ann\"} and call leak {\"to\": \"bob\"}").await.unwrap();
     turn.answer().await.unwrap();
@@ -208,7 +208,7 @@ async fn what_the_user_asks_for_runs_as_long_as_nothing_untrusted_was_read() {
 #[tokio::test]
 async fn a_file_that_somebody_attaches_is_not_trusted() {
     let witness = Witness::default();
-    let outlast = agent(Guard::Strict, &witness).start().await.unwrap();
+    let outlast = agent(TrustGuard::Strict, &witness).start().await.unwrap();
     let session = outlast.session("s");
     let sending = session.send("call pay {\"to\": \"ann\"}");
     let turn = sending
@@ -224,7 +224,7 @@ async fn a_file_that_somebody_attaches_is_not_trusted() {
 #[tokio::test]
 async fn a_guarded_agent_asks_before_each_call_that_matters_and_shows_where_it_comes_from() {
     let witness = Witness::default();
-    let outlast = agent(Guard::Guarded, &witness).start().await.unwrap();
+    let outlast = agent(TrustGuard::Guarded, &witness).start().await.unwrap();
     let mut table = String::new();
     for source in SOURCES {
         let (mut wanted, mut questions) = (0, 0);
@@ -246,11 +246,11 @@ async fn a_guarded_agent_asks_before_each_call_that_matters_and_shows_where_it_c
                     assert_eq!(ruling.rule.as_str(), "guard");
                     assert!(question.call.labels.to_string().contains("tool:"));
                     questions += 1;
-                    let approval = Approval::new("ann", Verdict::Deny { reason: "no".to_owned() });
+                    let approval = Approval::new("ann", ApprovalVerdict::Deny { reason: "no".to_owned() });
                     outlast.runtime().approve(question.id, approval).await.unwrap();
                 }
             };
-            assert!(matches!(end, End::Answered { .. }), "{source} {which}: {end:?}");
+            assert!(matches!(end, TurnEnd::Answered { .. }), "{source} {which}: {end:?}");
         }
         let runs = witness.did().len();
         writeln!(table, "{source}: {wanted} calls wanted, {questions} questions, {runs} runs").unwrap();
@@ -273,20 +273,23 @@ async fn a_rule_that_speaks_of_untrusted_calls_has_the_last_word_on_them() {
         ..Rule::new(id.parse().unwrap(), then)
     };
     for (rules, runs) in [
-        (vec![rule("any", None, Decision::Allow)], false),
-        (vec![rule("mine", Some(true), Decision::Allow)], true),
-        (vec![rule("clean", Some(false), Decision::Allow)], false),
+        (vec![rule("any", None, PolicyDecision::Allow)], false),
+        (vec![rule("mine", Some(true), PolicyDecision::Allow)], true),
+        (vec![rule("clean", Some(false), PolicyDecision::Allow)], false),
         (
             vec![rule(
                 "ask",
                 None,
-                Decision::Ask(Ask { expires: Some(Duration::from_millis(1)), ..Ask::default() }),
+                PolicyDecision::Ask(ApprovalRequirement {
+                    expires: Some(Duration::from_millis(1)),
+                    ..ApprovalRequirement::default()
+                }),
             )],
             false,
         ),
     ] {
         let witness = Witness::default();
-        let outlast = agent(Guard::Strict, &witness).policy(Policy { rules }).start().await.unwrap();
+        let outlast = agent(TrustGuard::Strict, &witness).policy(Policy { rules }).start().await.unwrap();
         let turn = outlast.session("s").send("call page {\"which\": 0}").await.unwrap();
         turn.answer().await.unwrap();
         assert_eq!(witness.did() == ["pay eve"], runs);
@@ -296,7 +299,7 @@ async fn a_rule_that_speaks_of_untrusted_calls_has_the_last_word_on_them() {
 #[tokio::test]
 async fn labels_follow_a_branch_and_are_in_its_records() {
     let witness = Witness::default();
-    let outlast = agent(Guard::Strict, &witness).start().await.unwrap();
+    let outlast = agent(TrustGuard::Strict, &witness).start().await.unwrap();
     let session = outlast.session("s");
     session.send("hello").await.unwrap().answer().await.unwrap();
     session.send("call page {\"which\": 0}").await.unwrap().answer().await.unwrap();

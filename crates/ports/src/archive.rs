@@ -1,20 +1,20 @@
 //! Archives: the export of a session to a file, and its import.
 //!
-//! [`outlast_vocab::archive`] defines the file format. [`Lines`] reads a file. [`check()`] verifies it before
-//! anything is written. [`Archives`] exports sessions from a store and imports them. The transactions are in
+//! [`outlast_vocab::archive`] defines the file format. [`ArchiveLineReader`] reads a file. [`check()`] verifies it before
+//! anything is written. [`ArchiveStore`] exports sessions from a store and imports them. The transactions are in
 //! [`crate::ledger`].
 mod check;
 
 pub use check::check;
 
-use crate::filed::Outside;
+use crate::attachment_upload::ExternalUpload;
 use crate::store::Backend;
-use crate::{Answer, ledger};
+use crate::{ResultFuture, ledger};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use outlast_vocab::archive::{
-    AttachmentLine, ContentLine, Line, PackageLine, RecordLine, Seal, SessionLine, Totals, TurnLine,
-    ValueLine,
+    ArchiveChecksum, ArchiveLine, ArchiveTotals, AttachmentLine, ContentLine, PackageLine, RecordLine,
+    SessionLine, TurnLine, ValueLine,
 };
 use outlast_vocab::id::{AttachmentId, SessionId};
 use outlast_vocab::limits::{ARCHIVE_BYTES, ARCHIVE_LINE_BYTES};
@@ -25,7 +25,7 @@ use std::io::{BufRead, BufReader, Read};
 
 /// The part of a session that precedes its records in a file.
 #[derive(Clone, Debug)]
-pub struct Outline {
+pub struct SessionOutline {
     /// The session.
     pub session: SessionLine,
     /// Its turns, in the order they were accepted.
@@ -51,7 +51,7 @@ pub struct RecordPage {
 
 /// Records with the packages they refer to.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct ExportedRecords {
     /// Packages that no earlier page contained, and their parts.
     pub packages: Vec<PackageLine>,
     /// The records.
@@ -59,50 +59,50 @@ pub struct Recorded {
 }
 
 /// The request to import a file.
-pub struct Import {
+pub struct ImportRequest {
     /// The bytes of the file, from the start.
     pub from: Box<dyn Read + Send>,
     /// The key for the session. Defaults to the key in the file.
     pub key: Option<String>,
     /// Content that was already uploaded to external storage.
-    pub outside: BTreeMap<AttachmentId, Outside>,
+    pub outside: BTreeMap<AttachmentId, ExternalUpload>,
     /// Whether the session is only compared with a new run of its turns in which no call is real. Such an import
     /// needs no signature of this database.
-    pub compared: bool,
+    pub is_comparison: bool,
     /// The current time.
     pub now: Millis,
 }
 
 /// The result of an import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportResult {
     /// The session.
     pub session: SessionId,
     /// The number of turns that had not ended in the file and are now closed.
     pub closed: u64,
     /// The counts of what the file contains.
-    pub totals: Totals,
+    pub totals: ArchiveTotals,
 }
 
 /// Exports and imports sessions.
-pub trait Archives: Send + Sync {
+pub trait ArchiveStore: Send + Sync {
     /// Returns the outline of a session, preceded by those of the sessions it was forked from. The oldest comes
     /// first. Ancestors are included up to the records that the session needs.
-    fn outlines(&self, session: SessionId) -> Answer<'_, Vec<Outline>>;
+    fn outlines(&self, session: SessionId) -> ResultFuture<'_, Vec<SessionOutline>>;
 
     /// Returns the exact records of a session, with the packages they refer to that are not in `known`.
-    fn recorded(&self, page: RecordPage, known: BTreeSet<Hash>) -> Answer<'_, Recorded>;
+    fn export_records(&self, page: RecordPage, known: BTreeSet<Hash>) -> ResultFuture<'_, ExportedRecords>;
 
     /// Imports a session, completely or not at all. Imported turns never run: those that had not ended are closed.
-    fn import(&self, import: Import) -> Answer<'_, Imported>;
+    fn import(&self, import: ImportRequest) -> ResultFuture<'_, ImportResult>;
 
     /// Records in the audit log that a session is about to be re-run, and refuses callers without permission.
-    fn note_rerun(&self, rerun: NotedRerun) -> Answer<'_, ()>;
+    fn note_rerun(&self, rerun: RerunAudit) -> ResultFuture<'_, ()>;
 }
 
 /// An audit entry for a re-run.
 #[derive(Clone, Debug)]
-pub struct NotedRerun {
+pub struct RerunAudit {
     /// The session.
     pub session: SessionId,
     /// Whether real calls are made, either because the recording has no answer or to repeat a recorded call.
@@ -113,73 +113,79 @@ pub struct NotedRerun {
     pub now: Millis,
 }
 
-impl<B: Backend> Archives for B {
-    fn outlines(&self, session: SessionId) -> Answer<'_, Vec<Outline>> {
+impl<B: Backend> ArchiveStore for B {
+    fn outlines(&self, session: SessionId) -> ResultFuture<'_, Vec<SessionOutline>> {
         self.read(move |rows| ledger::outlines(rows, session))
     }
 
-    fn recorded(&self, page: RecordPage, known: BTreeSet<Hash>) -> Answer<'_, Recorded> {
-        self.read(move |rows| ledger::recorded(rows, page, &known))
+    fn export_records(&self, page: RecordPage, known: BTreeSet<Hash>) -> ResultFuture<'_, ExportedRecords> {
+        self.read(move |rows| ledger::export_records(rows, page, &known))
     }
 
-    fn import(&self, import: Import) -> Answer<'_, Imported> {
+    fn import(&self, import: ImportRequest) -> ResultFuture<'_, ImportResult> {
         self.write(move |rows| ledger::import(rows, import))
     }
 
-    fn note_rerun(&self, rerun: NotedRerun) -> Answer<'_, ()> {
+    fn note_rerun(&self, rerun: RerunAudit) -> ResultFuture<'_, ()> {
         self.write(move |rows| ledger::note_rerun(rows, rerun))
     }
 }
 
 /// Encodes bytes of content as a line.
-pub fn content_line(bytes: &[u8]) -> Line {
-    Line::Content(ContentLine { base64: STANDARD.encode(bytes) })
+pub fn content_line(bytes: &[u8]) -> ArchiveLine {
+    ArchiveLine::Content(ContentLine { base64: STANDARD.encode(bytes) })
 }
 
 /// Decodes the bytes of a content line.
-pub fn content_of(line: &ContentLine) -> Result<Vec<u8>, String> {
+pub fn decode_content(line: &ContentLine) -> Result<Vec<u8>, String> {
     STANDARD.decode(&line.base64).map_err(|cause| format!("its content is no base64: {cause}"))
 }
 
 /// Reads an archive line by line. It verifies the checksum of every line. [`check()`] verifies what the lines say.
-pub struct Lines<R> {
+pub struct ArchiveLineReader<R> {
     from: R,
-    seal: Seal,
+    checksum: ArchiveChecksum,
     line: u64,
     bytes: u64,
     ended: bool,
 }
 
-impl<R: Read> Lines<BufReader<R>> {
+impl<R: Read> ArchiveLineReader<BufReader<R>> {
     /// Creates a reader of these bytes.
     pub fn new(from: R) -> Self {
-        Self { from: BufReader::new(from), seal: Seal::default(), line: 0, bytes: 0, ended: false }
+        Self {
+            from: BufReader::new(from),
+            checksum: ArchiveChecksum::default(),
+            line: 0,
+            bytes: 0,
+            ended: false,
+        }
     }
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> ArchiveLineReader<R> {
     /// Returns the next line, or `None` after the last one. A file without its end line is an error.
-    pub fn take(&mut self) -> Result<Option<Line>, Error> {
+    pub fn next_line(&mut self) -> Result<Option<ArchiveLine>, Error> {
         self.line += 1;
         let text = self.text()?;
         let Some(text) = text else {
             if self.ended {
                 return Ok(None);
             }
-            return Err(
-                self.wrong("the file ends here, but an archive ends with a line that says so; it was cut")
-            );
+            return Err(self.error_at_line(
+                "the file ends here, but an archive ends with a line that says so; it was cut",
+            ));
         };
         if self.ended {
-            return Err(self.wrong("something follows the end of the archive"));
+            return Err(self.error_at_line("something follows the end of the archive"));
         }
-        let line = self.seal.read(&text).map_err(|what| self.wrong(&what))?;
-        self.ended = matches!(line, Line::End(_));
+        let line = self.checksum.read(&text).map_err(|what| self.error_at_line(&what))?;
+        self.ended = matches!(line, ArchiveLine::End(_));
         Ok(Some(line))
     }
 
     /// Returns the error for the line that was read last.
-    pub fn wrong(&self, what: &str) -> Error {
+    pub fn error_at_line(&self, what: &str) -> Error {
         Error::new(Kind::ArchiveInvalid, format!("line {}: {what}", self.line))
     }
 
@@ -206,6 +212,6 @@ impl<R: BufRead> Lines<R> {
             Ok(text) => Ok(text),
             Err(_) => Err("it is no text in UTF-8".to_owned()),
         };
-        text.map(Some).map_err(|what| self.wrong(&what))
+        text.map(Some).map_err(|what| self.error_at_line(&what))
     }
 }

@@ -34,7 +34,7 @@ pub trait Entropy: Send + Sync {
     fn random(&self) -> [u8; 16];
 
     /// Returns the random bytes for a new id.
-    fn for_id(&self) -> [u8; 10] {
+    fn random_id_bytes(&self) -> [u8; 10] {
         let bytes = self.random();
         std::array::from_fn(|i| bytes[i])
     }
@@ -96,16 +96,16 @@ impl Clock for VirtualClock {
 
 /// Deterministic entropy, for tests: gives the same bytes in every run.
 #[derive(Debug, Default)]
-pub struct Counted(std::sync::atomic::AtomicU64);
+pub struct CountingEntropy(std::sync::atomic::AtomicU64);
 
-impl Counted {
+impl CountingEntropy {
     /// Creates a sequence that starts at this number. Its bytes differ from those at every other number.
     pub fn from(start: u64) -> Self {
         Self(start.into())
     }
 }
 
-impl Entropy for Counted {
+impl Entropy for CountingEntropy {
     fn random(&self) -> [u8; 16] {
         let n = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let hash = outlast_vocab::Hash::of(&n.to_be_bytes());

@@ -3,9 +3,9 @@
 //! A turn does not read them, because it is pinned to a package. The runtime builds agents from them
 //! (`runtime::tailor`). After a direct write through this port, other processes reload the agents, but the writing
 //! process does not.
-use crate::Answer;
+use crate::ResultFuture;
 use crate::page::Page;
-use outlast_vocab::overlay::{Capability, Layer};
+use outlast_vocab::overlay::{CapabilityLayer, Layer};
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -40,7 +40,7 @@ impl ConfigKind {
     pub fn check(self, name: &str, body: &Value) -> Result<(), Error> {
         let parsed = match self {
             Self::Agent | Self::Harness => serde_json::from_value::<Layer>(body.clone()).map(drop),
-            Self::Capability => serde_json::from_value::<Capability>(body.clone()).map(drop),
+            Self::Capability => serde_json::from_value::<CapabilityLayer>(body.clone()).map(drop),
         };
         parsed.map_err(|cause| {
             let detail = format!("the {self} `{name}` cannot be kept as it is: {cause}");
@@ -76,7 +76,7 @@ pub struct StoredConfig {
     pub version: u32,
     /// The fingerprint of the body.
     pub fingerprint: Hash,
-    /// A [`Layer`] or a [`Capability`] as JSON, or null if this version is a deletion.
+    /// A [`Layer`] or a [`CapabilityLayer`] as JSON, or null if this version is a deletion.
     pub body: Value,
     /// When the version was written.
     pub at: Millis,
@@ -84,7 +84,7 @@ pub struct StoredConfig {
 
 impl StoredConfig {
     /// Returns whether this version is a deletion.
-    pub fn is_gone(&self) -> bool {
+    pub fn is_deleted(&self) -> bool {
         self.body.is_null()
     }
 
@@ -99,7 +99,7 @@ impl StoredConfig {
 }
 
 /// The agents, harnesses and capabilities in a database.
-pub trait Configs: Send + Sync {
+pub trait ConfigStore: Send + Sync {
     /// Stores a new version. If the body equals the latest version, no version is added.
     fn put_config(
         &self,
@@ -107,7 +107,7 @@ pub trait Configs: Send + Sync {
         name: String,
         body: Value,
         now: Millis,
-    ) -> Answer<'_, StoredConfig>;
+    ) -> ResultFuture<'_, StoredConfig>;
 
     /// Stores a new version if `last` is the latest version; 0 means that none exists. Otherwise nothing changes.
     fn replace_config(
@@ -117,7 +117,7 @@ pub trait Configs: Send + Sync {
         body: Value,
         last: u32,
         now: Millis,
-    ) -> Answer<'_, StoredConfig>;
+    ) -> ResultFuture<'_, StoredConfig>;
 
     /// Deletes a configuration. If `last` is given, it must be the latest version.
     ///
@@ -128,13 +128,13 @@ pub trait Configs: Send + Sync {
         name: String,
         last: Option<u32>,
         now: Millis,
-    ) -> Answer<'_, StoredConfig>;
+    ) -> ResultFuture<'_, StoredConfig>;
 
     /// Returns the latest version, unless it is deleted.
-    fn config(&self, kind: ConfigKind, name: String) -> Answer<'_, Option<StoredConfig>>;
+    fn config(&self, kind: ConfigKind, name: String) -> ResultFuture<'_, Option<StoredConfig>>;
 
     /// Returns the latest version of each configuration that is not deleted, ordered by name.
-    fn configs(&self, kind: ConfigKind, limit: usize) -> Answer<'_, Vec<StoredConfig>>;
+    fn configs(&self, kind: ConfigKind, limit: usize) -> ResultFuture<'_, Vec<StoredConfig>>;
 
     /// Returns a page of the latest versions after this name.
     fn configs_after(
@@ -142,10 +142,15 @@ pub trait Configs: Send + Sync {
         kind: ConfigKind,
         after: Option<String>,
         limit: usize,
-    ) -> Answer<'_, Page<StoredConfig, String>>;
+    ) -> ResultFuture<'_, Page<StoredConfig, String>>;
 
     /// Returns all versions, newest first.
-    fn config_versions(&self, kind: ConfigKind, name: String, limit: usize) -> Answer<'_, Vec<StoredConfig>>;
+    fn config_versions(
+        &self,
+        kind: ConfigKind,
+        name: String,
+        limit: usize,
+    ) -> ResultFuture<'_, Vec<StoredConfig>>;
 
     /// Returns a page of the versions before this one, newest first.
     fn config_versions_before(
@@ -154,5 +159,5 @@ pub trait Configs: Send + Sync {
         name: String,
         before: Option<u32>,
         limit: usize,
-    ) -> Answer<'_, Page<StoredConfig, u32>>;
+    ) -> ResultFuture<'_, Page<StoredConfig, u32>>;
 }

@@ -1,16 +1,16 @@
 //! Redacts secrets of the process environment in the output of programs that inherited them.
-use outlast_vocab::secret::redact;
+use outlast_vocab::redaction::redact;
 use std::path::Path;
 
 /// Variables whose values are not secret.
-const PLAIN: &[&str] =
+const PUBLIC_VARIABLES: &[&str] =
     &["PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM", "PWD", "OLDPWD"];
 
 /// Returns the output of a program with the values of these environment variables redacted.
 ///
 /// The program inherited the variables and may have printed them. A value that is an existing path is not redacted.
-pub fn without_variables(text: &str, names: &[String]) -> String {
-    let values = names.iter().filter(|name| !PLAIN.contains(&name.as_str()));
+pub fn redact_variables(text: &str, names: &[String]) -> String {
+    let values = names.iter().filter(|name| !PUBLIC_VARIABLES.contains(&name.as_str()));
     let values: Vec<String> = values
         .filter_map(|name| std::env::var(name).ok())
         .filter(|value| !(value.starts_with('/') && Path::new(value).exists()))
@@ -29,6 +29,6 @@ mod tests {
         let (path, name) = (env!("CARGO_MANIFEST_DIR"), env!("CARGO_PKG_NAME"));
         let text = format!("{path} of {name} 0.1.0");
         let want = format!("{path} of [redacted] 0.1.0").replace(name, "[redacted]");
-        assert_eq!(without_variables(&text, &names), want);
+        assert_eq!(redact_variables(&text, &names), want);
     }
 }

@@ -1,14 +1,14 @@
 //! Hooks: user code that runs at named points of a turn.
 //!
-//! A [`Point`] is a type that defines what a hook sees there and what it may change. Implement [`Hook`], or write a
+//! A [`HookStage`] is a type that defines what a hook sees there and what it may change. Implement [`Hook`], or write a
 //! closure. [`HookAt`] is a hook with its name and options. The runtime decides when, in which order and for how long
 //! hooks run.
-use crate::Answer;
+use crate::ResultFuture;
 use outlast_vocab::Error;
 use outlast_vocab::hook::{
-    AnswerPatch, AnswerSeen, CallPatch, CallSeen, CheckpointPatch, CheckpointSeen, ContextPatch, ContextSeen,
-    EndSeen, ErrorSeen, HookCall, HookPoint, HookUse, ModelPatch, ModelSeen, NoPatch, OnFailure, Patch,
-    ReplyPatch, ReplySeen, ResultPatch, ResultSeen,
+    AnswerHookInput, AnswerPatch, CallHookInput, CallPatch, CheckpointHookInput, CheckpointPatch,
+    ContextHookInput, ContextPatch, EndHookInput, ErrorHookInput, HookCall, HookPatch, HookPoint, HookUse,
+    ModelHookInput, ModelPatch, NoPatch, OnFailure, ReplyHookInput, ReplyPatch, ResultHookInput, ResultPatch,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A point of a turn: defines what a hook sees there, and what it may change.
-pub trait Point: Send + Sync + 'static {
+pub trait HookStage: Send + Sync + 'static {
     /// The name of the point.
     const POINT: HookPoint;
     /// What a hook sees.
@@ -31,10 +31,10 @@ pub trait Point: Send + Sync + 'static {
     fn apply(seen: &mut Self::Seen, patch: &Self::Patch);
 
     /// Converts a patch for the journal. Returns `None` if the record of the effect already contains the change.
-    fn kept(patch: Self::Patch) -> Option<Patch>;
+    fn to_journal(patch: Self::Patch) -> Option<HookPatch>;
 
     /// Returns the patch of this point from the journal.
-    fn recorded(patch: &Patch) -> Option<Self::Patch>;
+    fn from_journal(patch: &HookPatch) -> Option<Self::Patch>;
 
     /// Returns the value that a patch overwrites, if it must be recorded because no other record contains it.
     fn lost(_: &Self::Seen) -> Option<Value> {
@@ -50,13 +50,13 @@ pub trait Point: Send + Sync + 'static {
 /// Journals the patches of this point under its name.
 macro_rules! kept {
     ($name:ident, $patch:ty) => {
-        fn kept(patch: $patch) -> Option<Patch> {
-            Some(Patch::$name(patch))
+        fn to_journal(patch: $patch) -> Option<HookPatch> {
+            Some(HookPatch::$name(patch))
         }
 
-        fn recorded(patch: &Patch) -> Option<$patch> {
+        fn from_journal(patch: &HookPatch) -> Option<$patch> {
             match patch {
-                Patch::$name(patch) => Some(patch.clone()),
+                HookPatch::$name(patch) => Some(patch.clone()),
                 _ => None,
             }
         }
@@ -66,11 +66,11 @@ macro_rules! kept {
 /// Journals no patches of this point.
 macro_rules! not_kept {
     ($patch:ty) => {
-        fn kept(_: $patch) -> Option<Patch> {
+        fn to_journal(_: $patch) -> Option<HookPatch> {
             None
         }
 
-        fn recorded(_: &Patch) -> Option<$patch> {
+        fn from_journal(_: &HookPatch) -> Option<$patch> {
             None
         }
     };
@@ -82,7 +82,7 @@ macro_rules! points {
         #[derive(Clone, Copy, Debug)]
         pub struct $name;
 
-        impl Point for $name {
+        impl HookStage for $name {
             const POINT: HookPoint = HookPoint::$name;
             type Seen = $seen;
             type Patch = $patch;
@@ -94,8 +94,8 @@ macro_rules! points {
 
 points! {
     /// Before the conversation is shown to the model: may add prompt text and messages to this one call.
-    BeforeContext: ContextSeen => ContextPatch {
-        fn apply(seen: &mut ContextSeen, patch: &ContextPatch) {
+    BeforeContext: ContextHookInput => ContextPatch {
+        fn apply(seen: &mut ContextHookInput, patch: &ContextPatch) {
             patch.apply(seen);
         }
 
@@ -103,8 +103,8 @@ points! {
     }
 
     /// Before the model is asked: may change what it is told first, and how it is to generate.
-    BeforeModel: ModelSeen => ModelPatch {
-        fn apply(seen: &mut ModelSeen, patch: &ModelPatch) {
+    BeforeModel: ModelHookInput => ModelPatch {
+        fn apply(seen: &mut ModelHookInput, patch: &ModelPatch) {
             patch.apply(seen);
         }
 
@@ -112,22 +112,22 @@ points! {
     }
 
     /// After the model has replied: may change the text of its reply.
-    AfterModel: ReplySeen => ReplyPatch {
-        fn apply(seen: &mut ReplySeen, patch: &ReplyPatch) {
+    AfterModel: ReplyHookInput => ReplyPatch {
+        fn apply(seen: &mut ReplyHookInput, patch: &ReplyPatch) {
             seen.text.clone_from(&patch.text);
         }
 
         kept! { AfterModel, ReplyPatch }
 
-        fn lost(seen: &ReplySeen) -> Option<Value> {
+        fn lost(seen: &ReplyHookInput) -> Option<Value> {
             Some(json!(seen.text))
         }
     }
 
     /// Before a call is looked at: may change its arguments, which are held to the tool's schema and the rules then, or
     /// refuse it.
-    BeforeTool: CallSeen => CallPatch {
-        fn apply(seen: &mut CallSeen, patch: &CallPatch) {
+    BeforeTool: CallHookInput => CallPatch {
+        fn apply(seen: &mut CallHookInput, patch: &CallPatch) {
             if let CallPatch::Arguments(arguments) = patch {
                 seen.arguments = arguments.clone();
             }
@@ -141,21 +141,21 @@ points! {
     }
 
     /// After a call has its result: may change what the model is told of it.
-    AfterTool: ResultSeen => ResultPatch {
-        fn apply(seen: &mut ResultSeen, patch: &ResultPatch) {
+    AfterTool: ResultHookInput => ResultPatch {
+        fn apply(seen: &mut ResultHookInput, patch: &ResultPatch) {
             seen.result = patch.to_result();
         }
 
         kept! { AfterTool, ResultPatch }
 
-        fn lost(seen: &ResultSeen) -> Option<Value> {
+        fn lost(seen: &ResultHookInput) -> Option<Value> {
             Some(json!(seen.result))
         }
     }
 
     /// Before an answer completes the turn: may send the model back to work.
-    BeforeCompletion: AnswerSeen => AnswerPatch {
-        fn apply(_: &mut AnswerSeen, _: &AnswerPatch) {}
+    BeforeCompletion: AnswerHookInput => AnswerPatch {
+        fn apply(_: &mut AnswerHookInput, _: &AnswerPatch) {}
 
         not_kept! { AnswerPatch }
 
@@ -165,15 +165,15 @@ points! {
     }
 
     /// Where something may join the turn: may add messages.
-    AtCheckpoint: CheckpointSeen => CheckpointPatch {
-        fn apply(_: &mut CheckpointSeen, _: &CheckpointPatch) {}
+    AtCheckpoint: CheckpointHookInput => CheckpointPatch {
+        fn apply(_: &mut CheckpointHookInput, _: &CheckpointPatch) {}
 
         not_kept! { CheckpointPatch }
     }
 
     /// After the turn is over: observes.
-    AfterEnd: EndSeen => NoPatch {
-        fn apply(_: &mut EndSeen, patch: &NoPatch) {
+    AfterEnd: EndHookInput => NoPatch {
+        fn apply(_: &mut EndHookInput, patch: &NoPatch) {
             match *patch {}
         }
 
@@ -181,8 +181,8 @@ points! {
     }
 
     /// After a model call, a tool call or the turn failed, or the turn got stuck: observes.
-    OnError: ErrorSeen => NoPatch {
-        fn apply(_: &mut ErrorSeen, patch: &NoPatch) {
+    OnError: ErrorHookInput => NoPatch {
+        fn apply(_: &mut ErrorHookInput, patch: &NoPatch) {
             match *patch {}
         }
 
@@ -194,18 +194,18 @@ points! {
 ///
 /// A hook may run more than once for one effect, until that effect is recorded. After that, its patch is read from the
 /// journal. The runtime stops a hook at its deadline. A panic counts as a failure of the hook.
-pub trait Hook<P: Point>: Send + Sync {
+pub trait Hook<P: HookStage>: Send + Sync {
     /// Inspects what is there, and returns a patch, if any.
-    fn run(&self, call: HookCall, seen: P::Seen) -> Answer<'_, Option<P::Patch>>;
+    fn run(&self, call: HookCall, seen: P::Seen) -> ResultFuture<'_, Option<P::Patch>>;
 }
 
 impl<P, F, R> Hook<P> for F
 where
-    P: Point,
+    P: HookStage,
     F: Fn(HookCall, P::Seen) -> R + Send + Sync,
     R: Future<Output = Result<Option<P::Patch>, Error>> + Send + 'static,
 {
-    fn run(&self, call: HookCall, seen: P::Seen) -> Answer<'_, Option<P::Patch>> {
+    fn run(&self, call: HookCall, seen: P::Seen) -> ResultFuture<'_, Option<P::Patch>> {
         Box::pin(self(call, seen))
     }
 }
@@ -221,7 +221,7 @@ pub struct HookAt {
 
 impl HookAt {
     /// Creates a hook that may change what its point allows.
-    pub fn new<P: Point>(name: impl Into<String>, hook: impl Hook<P> + 'static) -> Result<Self, Error> {
+    pub fn new<P: HookStage>(name: impl Into<String>, hook: impl Hook<P> + 'static) -> Result<Self, Error> {
         let usage = HookUse::new(name.into().try_into()?, P::POINT);
         let hook: Arc<dyn Hook<P>> = Arc::new(hook);
         Ok(Self { usage, hook: Arc::new(hook) })
@@ -257,7 +257,7 @@ impl HookAt {
     }
 
     /// Returns the hook, if `P` is its point.
-    pub fn hook<P: Point>(&self) -> Option<&Arc<dyn Hook<P>>> {
+    pub fn hook<P: HookStage>(&self) -> Option<&Arc<dyn Hook<P>>> {
         self.hook.downcast_ref()
     }
 }

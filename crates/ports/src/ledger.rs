@@ -10,14 +10,14 @@
 mod archive;
 mod budget;
 mod configs;
+mod external_content;
 mod guard;
 mod lookup;
 mod notices;
 mod orgs;
 mod outbox;
 mod outputs;
-mod outside;
-mod owed;
+mod payment_outbox;
 mod rate;
 mod retry;
 mod search;
@@ -25,43 +25,47 @@ mod tree;
 mod turn;
 mod votes;
 
-pub use archive::{import, note_rerun, outlines, recorded};
-pub use budget::{awaited, budgets, set_budget};
+pub use archive::{export_records, import, note_rerun, outlines};
+pub use budget::{awaited_budgets, budgets, set_budget};
 pub use configs::{config, config_versions, configs, delete_config, put_config, replace_config};
+pub use external_content::{acquit, filter_unreferenced, forget_deleted, mark_for_deletion, unreferenced};
 pub use guard::{begin_trial, claim_suspect, end_trial, has_suspect, report_hang, trial_pause, trial_window};
 pub use lookup::{
-    attached, attachment, attachments, blob, cancel_reason, feed, forks, history, joinable, key_of, load,
-    package, records, said, session, session_by_key, sessions, turn, turn_records, turns, unknown, value,
-    value_names, verify, waiting,
+    attached, attachment, attachments, blob, cancel_reason, completion_key, feed, forks, history, joinable,
+    load, package, records, said, session, session_by_key, sessions, turn, turn_records, turns, unknown,
+    value, value_names, verify, waiting,
 };
-pub use notices::notify;
-pub use orgs::{admit, audit, create_key, create_org, keys, org, org_by_name, orgs_after, revoke_key};
-pub use outbox::{collect, delivered, deliveries, outlook, redeliver, sinks, subscribe, undelivered};
-pub use outside::{acquit, condemn, forget, left, unused};
-pub use owed::{next_owed, not_told, owed, take_owed, told};
+pub use notices::send_due_notices;
+pub use orgs::{audit, authenticate, create_key, create_org, keys, org, org_by_name, orgs_after, revoke_key};
+pub use outbox::{
+    collect, delivered, deliveries, delivery_schedule, redeliver, sinks, subscribe, undelivered,
+};
+pub use payment_outbox::{next_payment_due, owed, record_payment_failure, take_due_payments, told};
 pub use rate::rates;
 pub use retry::retry;
 pub use search::find;
 pub use tree::{delete, fork, rewind, settle};
-pub use turn::{Stop, accept, cancel, claim, commit, hand_back, has_work, next_wake, open, renew, resolve};
-pub use votes::{grants, grants_in, revoke_grant, standing, vote};
+pub use turn::{
+    StopRequest, accept, cancel, claim, commit, has_work, next_wake, open, release_lease, renew, resolve,
+};
+pub use votes::{approval_progress, grants, revoke_grant, session_grants, vote};
 
-use crate::rows::{Body, LastEnded, ReadRows, RecordRow, Rows, SessionRow, TurnNo, TurnRow};
+use crate::rows::{LastEnded, ReadRows, RecordBody, RecordRow, Rows, SessionRow, TurnNo, TurnRow};
 use crate::store::SessionState;
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::Place;
+use outlast_vocab::effect::JournalPosition;
 use outlast_vocab::limits::INLINE_BYTES;
-use outlast_vocab::record::{self, EndKind, Fact, Seq};
+use outlast_vocab::record::{self, Fact, Seq, TurnEndKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, OrgId, SessionId, TurnId};
 
 /// A fact with its encoded bytes. Callers encode facts before they reach the writer, because there is one writer and
 /// many callers.
-pub struct Draft {
+pub struct EncodedFact {
     fact: Fact,
     body: Vec<u8>,
 }
 
-impl From<Fact> for Draft {
+impl From<Fact> for EncodedFact {
     fn from(fact: Fact) -> Self {
         let body = fact.encode();
         Self { fact, body }
@@ -73,30 +77,30 @@ fn append(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
     turn: Option<&mut TurnRow>,
-    draft: Draft,
+    draft: EncodedFact,
     now: Millis,
-) -> Result<(Place, Fact), Error> {
-    let Draft { fact, body } = draft;
+) -> Result<(JournalPosition, Fact), Error> {
+    let EncodedFact { fact, body } = draft;
     let seq = Seq(session.last_seq.0 + 1);
     let turn_id = turn.as_ref().map(|turn| turn.id);
-    let hash = record::chain(&session.last_hash, seq, turn_id, now, &body);
+    let hash = record::chain_hash(&session.last_hash, seq, turn_id, now, &body);
     let node = fact.is_node();
     let body = if body.len() <= INLINE_BYTES {
-        Body::Inline(body)
+        RecordBody::Inline(body)
     } else {
         let content = Hash::of(&body);
         rows.put_blob(content, &body)?;
-        Body::Blob(content)
+        RecordBody::Blob(content)
     };
     let turn_no = turn.as_ref().map(|turn| turn.no);
     rows.append(&RecordRow { session: session.no, seq, turn: turn_no, at: now, node, hash, body })?;
-    search::keep(rows, session, seq, &fact)?;
+    search::index_record(rows, session, seq, &fact)?;
     (session.last_seq, session.last_hash, session.updated) = (seq, hash, now);
     session.count(&fact);
     if let (true, Some(turn)) = (node, turn) {
         turn.last_node = seq;
     }
-    Ok((Place { seq, hash }, fact))
+    Ok((JournalPosition { seq, hash }, fact))
 }
 
 impl SessionRow {
@@ -106,8 +110,8 @@ impl SessionRow {
     }
 
     /// Remembers how a turn ended, unless its input joined another turn.
-    fn keep_end(&mut self, turn: TurnNo, end: EndKind) {
-        if end != EndKind::Joined {
+    fn set_last_end(&mut self, turn: TurnNo, end: TurnEndKind) {
+        if end != TurnEndKind::Joined {
             self.last_ended = Some(LastEnded { turn, end });
         }
     }
@@ -151,10 +155,10 @@ fn turn_row(rows: &dyn ReadRows, id: TurnId) -> Result<TurnRow, Error> {
 }
 
 /// Returns the row that another row refers to, or an error if it is missing.
-fn referred<T>(what: &str, row: Option<T>) -> Result<T, Error> {
+fn required_row<T>(what: &str, row: Option<T>) -> Result<T, Error> {
     row.ok_or_else(|| Error::new(Kind::StoreCorrupt, format!("a row refers to a {what} that is not there")))
 }
 
 fn turn_by_no(rows: &dyn ReadRows, no: TurnNo) -> Result<TurnRow, Error> {
-    referred("turn", rows.turn(no)?)
+    required_row("turn", rows.turn(no)?)
 }

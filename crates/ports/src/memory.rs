@@ -2,25 +2,26 @@
 //!
 //! It runs the same ledger on plain maps. If a unit of work fails, it is rolled back from an undo log.
 use crate::BoxFuture;
+use crate::attachment_upload::{BlobLocation, SweepCounter};
 use crate::configs::ConfigKind;
-use crate::contents::cut;
-use crate::filed::{Lies, Sweeps};
+use crate::contents::byte_range;
 use crate::orgs::{AuditRange, Org};
-use crate::outbox::DeliveryPlace;
+use crate::outbox::DeliveryPosition;
 use crate::rate::RateView;
 use crate::rows::{
-    AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, Node,
-    NoticeRow, OutsideRow, OwedRow, PINNED, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow,
-    ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, Trial, TurnNo, TurnRow, VoteRow, taken,
+    AttachmentRow, AuditRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow,
+    GrantRow, KeyRow, NoticeRow, PINNED_USES, PartialRow, PendingPaymentRow, ReadRows, RecordAddress,
+    RecordBody, RecordRange, RecordRow, ReservationRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow,
+    TrialState, TurnNo, TurnRow, VoteRow, taken,
 };
-use crate::sink::Moment;
-use crate::store::{Backend, Durability, Fence, SessionState, Status, TurnState};
-use outlast_vocab::access::Reach;
+use crate::sink::OutputPosition;
+use crate::store::{Backend, Durability, Fence, SessionState, StoreStatus, TurnState};
+use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::record::{ClaimRef, EndKind, Seq};
+use outlast_vocab::record::{ClaimRef, Seq, TurnEndKind};
+use outlast_vocab::search_terms::SearchTerms;
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
-use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Hash, Millis};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,11 +31,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A store in memory. The data is gone when the last handle is dropped.
 #[derive(Clone, Default)]
-pub struct Memory {
+pub struct MemoryStore {
     tables: Arc<Mutex<Tables>>,
 }
 
-impl Memory {
+impl MemoryStore {
     /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
@@ -50,7 +51,7 @@ impl Memory {
     }
 }
 
-impl Backend for Memory {
+impl Backend for MemoryStore {
     fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
@@ -79,9 +80,9 @@ impl Backend for Memory {
         Box::pin(std::future::ready(Ok(0)))
     }
 
-    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+    fn status(&self) -> BoxFuture<'_, Result<StoreStatus, Error>> {
         let bytes = self.lock().log.values().map(|row| size_of::<RecordRow>() as u64 + body_len(row)).sum();
-        let status = Status {
+        let status = StoreStatus {
             engine: "memory".to_owned(),
             place: "this process".to_owned(),
             schema: 7,
@@ -95,13 +96,13 @@ impl Backend for Memory {
 
 fn body_len(row: &RecordRow) -> u64 {
     match &row.body {
-        Body::Inline(body) => body.len() as u64,
-        Body::Blob(_) => 0,
+        RecordBody::Inline(body) => body.len() as u64,
+        RecordBody::Blob(_) => 0,
     }
 }
 
 /// The message at a head. `None` is before the first message.
-type HeadRow = Option<Node>;
+type HeadRow = Option<RecordAddress>;
 
 #[derive(Default)]
 struct Tables {
@@ -120,33 +121,33 @@ struct Tables {
     values: BTreeMap<(SessionNo, String), String>,
     blobs: BTreeMap<Hash, BlobRow>,
     attachments: BTreeMap<(SessionNo, AttachmentId), AttachmentRow>,
-    outside: BTreeMap<Hash, OutsideRow>,
-    sweeps: Sweeps,
+    outside: BTreeMap<Hash, ExternalContentRow>,
+    sweeps: SweepCounter,
     partials: BTreeMap<(TurnNo, usize), PartialRow>,
-    purses: BTreeMap<(OrgId, String), PurseRow>,
+    purses: BTreeMap<(OrgId, String), BudgetAccountRow>,
     rates: BTreeMap<(OrgId, String), RateView>,
-    holds: BTreeMap<(TurnNo, ReplayKey), HoldRow>,
-    votes: BTreeMap<VoteAt, VoteRow>,
+    holds: BTreeMap<(TurnNo, ReplayKey), ReservationRow>,
+    votes: BTreeMap<VoteKey, VoteRow>,
     notices: BTreeMap<(TurnNo, ReplayKey), NoticeRow>,
-    owed: BTreeMap<(TurnNo, ReplayKey), OwedRow>,
+    owed: BTreeMap<(TurnNo, ReplayKey), PendingPaymentRow>,
     grants: BTreeMap<GrantId, GrantRow>,
     sinks: BTreeMap<String, SinkRow>,
-    configs: BTreeMap<ConfigAt, ConfigRow>,
-    deliveries: BTreeMap<DeliveryAt, DeliveryRow>,
+    configs: BTreeMap<ConfigKey, ConfigRow>,
+    deliveries: BTreeMap<DeliveryKey, DeliveryRow>,
     /// The words of messages for search, by the feed position of their record.
-    said: BTreeMap<u64, String>,
+    search_words: BTreeMap<u64, String>,
     orgs: Organisations,
     keys: BTreeMap<KeyId, KeyRow>,
     audit: BTreeMap<u64, AuditRow>,
     dead: BTreeSet<WorkerId>,
-    secret: Secret,
-    last: Last,
-    undo: Vec<Undo>,
+    secret: StoreSecret,
+    last: LastNumbers,
+    undo: Vec<UndoEntry>,
 }
 
 /// The numbers that were assigned last.
 #[derive(Default)]
-struct Last {
+struct LastNumbers {
     session: i64,
     turn: i64,
     record: u64,
@@ -167,9 +168,9 @@ impl Default for Organisations {
 type BlobRow = (Arc<[u8]>, u64);
 
 /// The secret of one memory store. It differs in each store.
-struct Secret([u8; 32]);
+struct StoreSecret([u8; 32]);
 
-impl Default for Secret {
+impl Default for StoreSecret {
     fn default() -> Self {
         // The standard library seeds each hasher from the system's random numbers.
         let random: Vec<u8> =
@@ -179,20 +180,20 @@ impl Default for Secret {
 }
 
 /// The key of a configuration version.
-type ConfigAt = (OrgId, ConfigKind, String, u32);
+type ConfigKey = (OrgId, ConfigKind, String, u32);
 
 /// The key of a delivery.
-type DeliveryAt = (String, TurnNo, Moment);
+type DeliveryKey = (String, TurnNo, OutputPosition);
 
 /// The key of a vote.
-type VoteAt = (TurnNo, ReplayKey, String);
+type VoteKey = (TurnNo, ReplayKey, String);
 
-fn vote_at(row: &VoteRow) -> VoteAt {
+fn vote_key(row: &VoteRow) -> VoteKey {
     (row.turn, row.key.clone(), row.vote.by.clone())
 }
 
 /// An entry of the undo log: the row that a unit of work replaced, or `None` if it was new.
-enum Undo {
+enum UndoEntry {
     Session(SessionNo, Option<SessionRow>),
     Head((SessionNo, String), Option<HeadRow>),
     Turn(TurnNo, Option<TurnRow>),
@@ -203,20 +204,20 @@ enum Undo {
     Value((SessionNo, String), Option<String>),
     Blob(Hash, Option<BlobRow>),
     Attachment((SessionNo, AttachmentId), Option<AttachmentRow>),
-    Outside(Hash, Option<OutsideRow>),
-    Sweeps(Sweeps),
+    ExternalContent(Hash, Option<ExternalContentRow>),
+    Sweeps(SweepCounter),
     Partial((TurnNo, usize), Option<PartialRow>),
-    Purse((OrgId, String), Option<PurseRow>),
+    BudgetAccount((OrgId, String), Option<BudgetAccountRow>),
     Rate((OrgId, String), Option<RateView>),
-    Hold((TurnNo, ReplayKey), Option<HoldRow>),
-    Vote(VoteAt, Option<VoteRow>),
+    Hold((TurnNo, ReplayKey), Option<ReservationRow>),
+    Vote(VoteKey, Option<VoteRow>),
     Notice((TurnNo, ReplayKey), Option<NoticeRow>),
-    Owed((TurnNo, ReplayKey), Option<OwedRow>),
+    PendingPayment((TurnNo, ReplayKey), Option<PendingPaymentRow>),
     Grant(GrantId, Option<GrantRow>),
     Sink(String, Option<SinkRow>),
-    Config(ConfigAt, Option<ConfigRow>),
-    Delivery(DeliveryAt, Option<DeliveryRow>),
-    Said(u64, Option<String>),
+    Config(ConfigKey, Option<ConfigRow>),
+    Delivery(DeliveryKey, Option<DeliveryRow>),
+    SearchWords(u64, Option<String>),
     Org(OrgId, Option<Org>),
     Key(KeyId, Option<KeyRow>),
     Audit(u64, Option<AuditRow>),
@@ -234,33 +235,33 @@ impl Tables {
     fn roll_back(&mut self) {
         while let Some(undo) = self.undo.pop() {
             match undo {
-                Undo::Session(no, row) => self.set_session(no, row),
-                Undo::Head(key, node) => self.set_head(key, node),
-                Undo::Turn(no, row) => self.set_turn(no, row),
-                Undo::Log(position, row) => self.set_log(position, row),
-                Undo::Claim(key, row) => self.set_claim(key, row),
-                Undo::Waits(no, waits) => self.set_waits(no, waits),
-                Undo::Resolution(key, row) => self.set_resolution(key, row),
-                Undo::Value(key, json) => self.set_value(key, json),
-                Undo::Blob(hash, bytes) => self.set_blob(hash, bytes),
-                Undo::Attachment(key, row) => self.set_attachment(key, row),
-                Undo::Outside(content, row) => self.set_outside(content, row),
-                Undo::Sweeps(sweeps) => self.set_sweeps(sweeps),
-                Undo::Partial(key, row) => self.set_partial(key, row),
-                Undo::Purse(key, row) => self.set_purse(key, row),
-                Undo::Rate(key, row) => self.set_rate(key, row),
-                Undo::Hold(key, row) => self.set_hold(key, row),
-                Undo::Vote(at, row) => self.set_vote(at, row),
-                Undo::Notice(key, row) => self.set_notice(key, row),
-                Undo::Owed(key, row) => self.set_owed(key, row),
-                Undo::Grant(id, row) => self.set_grant(id, row),
-                Undo::Sink(name, row) => self.set_sink(name, row),
-                Undo::Config(at, row) => self.set_config(at, row),
-                Undo::Delivery(key, row) => self.set_delivery(key, row),
-                Undo::Said(position, words) => self.set_said(position, words),
-                Undo::Org(id, org) => self.set_org(id, org),
-                Undo::Key(id, row) => self.set_key(id, row),
-                Undo::Audit(no, row) => self.set_audit(no, row),
+                UndoEntry::Session(no, row) => self.set_session(no, row),
+                UndoEntry::Head(key, node) => self.set_head(key, node),
+                UndoEntry::Turn(no, row) => self.set_turn(no, row),
+                UndoEntry::Log(position, row) => self.set_log(position, row),
+                UndoEntry::Claim(key, row) => self.set_claim(key, row),
+                UndoEntry::Waits(no, waits) => self.set_waits(no, waits),
+                UndoEntry::Resolution(key, row) => self.set_resolution(key, row),
+                UndoEntry::Value(key, json) => self.set_value(key, json),
+                UndoEntry::Blob(hash, bytes) => self.set_blob(hash, bytes),
+                UndoEntry::Attachment(key, row) => self.set_attachment(key, row),
+                UndoEntry::ExternalContent(content, row) => self.set_outside(content, row),
+                UndoEntry::Sweeps(sweeps) => self.set_sweeps(sweeps),
+                UndoEntry::Partial(key, row) => self.set_partial(key, row),
+                UndoEntry::BudgetAccount(key, row) => self.set_purse(key, row),
+                UndoEntry::Rate(key, row) => self.set_rate(key, row),
+                UndoEntry::Hold(key, row) => self.set_hold(key, row),
+                UndoEntry::Vote(at, row) => self.set_vote(at, row),
+                UndoEntry::Notice(key, row) => self.set_notice(key, row),
+                UndoEntry::PendingPayment(key, row) => self.set_owed(key, row),
+                UndoEntry::Grant(id, row) => self.set_grant(id, row),
+                UndoEntry::Sink(name, row) => self.set_sink(name, row),
+                UndoEntry::Config(at, row) => self.set_config(at, row),
+                UndoEntry::Delivery(key, row) => self.set_delivery(key, row),
+                UndoEntry::SearchWords(position, words) => self.set_search_words(position, words),
+                UndoEntry::Org(id, org) => self.set_org(id, org),
+                UndoEntry::Key(id, row) => self.set_key(id, row),
+                UndoEntry::Audit(no, row) => self.set_audit(no, row),
             }
             // Rolling back logs an entry too, which must not be undone.
             self.undo.pop();
@@ -278,7 +279,7 @@ impl Tables {
             self.session_ids.remove(&old.id);
             self.session_keys.retain(|_, of| *of != no);
         }
-        self.undo.push(Undo::Session(no, old));
+        self.undo.push(UndoEntry::Session(no, old));
     }
 
     fn set_turn(&mut self, no: TurnNo, row: Option<TurnRow>) {
@@ -292,7 +293,7 @@ impl Tables {
             self.turn_ids.remove(&old.id);
             self.turn_order.remove(&(old.session, old.index));
         }
-        self.undo.push(Undo::Turn(no, old));
+        self.undo.push(UndoEntry::Turn(no, old));
     }
 
     fn set_log(&mut self, position: u64, row: Option<RecordRow>) {
@@ -304,131 +305,131 @@ impl Tables {
         if let (true, Some(old)) = (gone, &old) {
             self.log_order.remove(&(old.session, old.seq));
         }
-        self.undo.push(Undo::Log(position, old));
+        self.undo.push(UndoEntry::Log(position, old));
     }
 
     fn set_head(&mut self, key: (SessionNo, String), node: Option<HeadRow>) {
         let old = swap(&mut self.heads, &key, node);
-        self.undo.push(Undo::Head(key, old));
+        self.undo.push(UndoEntry::Head(key, old));
     }
 
     fn set_claim(&mut self, key: (SessionNo, ClaimRef), row: Option<ClaimRow>) {
         let old = swap(&mut self.claims, &key, row);
-        self.undo.push(Undo::Claim(key, old));
+        self.undo.push(UndoEntry::Claim(key, old));
     }
 
     fn set_waits(&mut self, no: TurnNo, waits: Option<Vec<Wait>>) {
         let old = swap(&mut self.waits, &no, waits);
-        self.undo.push(Undo::Waits(no, old));
+        self.undo.push(UndoEntry::Waits(no, old));
     }
 
     fn set_resolution(&mut self, key: (TurnNo, ReplayKey), row: Option<Resolution>) {
         let old = swap(&mut self.resolutions, &key, row);
-        self.undo.push(Undo::Resolution(key, old));
+        self.undo.push(UndoEntry::Resolution(key, old));
     }
 
     fn set_value(&mut self, key: (SessionNo, String), json: Option<String>) {
         let old = swap(&mut self.values, &key, json);
-        self.undo.push(Undo::Value(key, old));
+        self.undo.push(UndoEntry::Value(key, old));
     }
 
     fn set_blob(&mut self, hash: Hash, row: Option<BlobRow>) {
         let old = swap(&mut self.blobs, &hash, row);
-        self.undo.push(Undo::Blob(hash, old));
+        self.undo.push(UndoEntry::Blob(hash, old));
     }
 
     fn set_attachment(&mut self, key: (SessionNo, AttachmentId), row: Option<AttachmentRow>) {
         let old = swap(&mut self.attachments, &key, row);
-        self.undo.push(Undo::Attachment(key, old));
+        self.undo.push(UndoEntry::Attachment(key, old));
     }
 
-    fn set_outside(&mut self, content: Hash, row: Option<OutsideRow>) {
+    fn set_outside(&mut self, content: Hash, row: Option<ExternalContentRow>) {
         let old = swap(&mut self.outside, &content, row);
-        self.undo.push(Undo::Outside(content, old));
+        self.undo.push(UndoEntry::ExternalContent(content, old));
     }
 
-    fn set_sweeps(&mut self, sweeps: Sweeps) {
+    fn set_sweeps(&mut self, sweeps: SweepCounter) {
         let old = std::mem::replace(&mut self.sweeps, sweeps);
-        self.undo.push(Undo::Sweeps(old));
+        self.undo.push(UndoEntry::Sweeps(old));
     }
 
     fn set_partial(&mut self, key: (TurnNo, usize), row: Option<PartialRow>) {
         let old = swap(&mut self.partials, &key, row);
-        self.undo.push(Undo::Partial(key, old));
+        self.undo.push(UndoEntry::Partial(key, old));
     }
 
     fn set_rate(&mut self, key: (OrgId, String), row: Option<RateView>) {
         let old = swap(&mut self.rates, &key, row);
-        self.undo.push(Undo::Rate(key, old));
+        self.undo.push(UndoEntry::Rate(key, old));
     }
 
-    fn set_purse(&mut self, key: (OrgId, String), row: Option<PurseRow>) {
+    fn set_purse(&mut self, key: (OrgId, String), row: Option<BudgetAccountRow>) {
         let old = swap(&mut self.purses, &key, row);
-        self.undo.push(Undo::Purse(key, old));
+        self.undo.push(UndoEntry::BudgetAccount(key, old));
     }
 
-    fn set_hold(&mut self, key: (TurnNo, ReplayKey), row: Option<HoldRow>) {
+    fn set_hold(&mut self, key: (TurnNo, ReplayKey), row: Option<ReservationRow>) {
         let old = swap(&mut self.holds, &key, row);
-        self.undo.push(Undo::Hold(key, old));
+        self.undo.push(UndoEntry::Hold(key, old));
     }
 
-    fn set_vote(&mut self, at: VoteAt, row: Option<VoteRow>) {
+    fn set_vote(&mut self, at: VoteKey, row: Option<VoteRow>) {
         let old = swap(&mut self.votes, &at, row);
-        self.undo.push(Undo::Vote(at, old));
+        self.undo.push(UndoEntry::Vote(at, old));
     }
 
     fn set_notice(&mut self, key: (TurnNo, ReplayKey), row: Option<NoticeRow>) {
         let old = swap(&mut self.notices, &key, row);
-        self.undo.push(Undo::Notice(key, old));
+        self.undo.push(UndoEntry::Notice(key, old));
     }
 
-    fn set_owed(&mut self, key: (TurnNo, ReplayKey), row: Option<OwedRow>) {
+    fn set_owed(&mut self, key: (TurnNo, ReplayKey), row: Option<PendingPaymentRow>) {
         let old = swap(&mut self.owed, &key, row);
-        self.undo.push(Undo::Owed(key, old));
+        self.undo.push(UndoEntry::PendingPayment(key, old));
     }
 
     fn set_grant(&mut self, id: GrantId, row: Option<GrantRow>) {
         let old = swap(&mut self.grants, &id, row);
-        self.undo.push(Undo::Grant(id, old));
+        self.undo.push(UndoEntry::Grant(id, old));
     }
 
     fn set_sink(&mut self, name: String, row: Option<SinkRow>) {
         let old = swap(&mut self.sinks, &name, row);
-        self.undo.push(Undo::Sink(name, old));
+        self.undo.push(UndoEntry::Sink(name, old));
     }
 
-    fn set_config(&mut self, at: ConfigAt, row: Option<ConfigRow>) {
+    fn set_config(&mut self, at: ConfigKey, row: Option<ConfigRow>) {
         let old = swap(&mut self.configs, &at, row);
-        self.undo.push(Undo::Config(at, old));
+        self.undo.push(UndoEntry::Config(at, old));
     }
 
-    fn set_said(&mut self, position: u64, words: Option<String>) {
-        let old = swap(&mut self.said, &position, words);
-        self.undo.push(Undo::Said(position, old));
+    fn set_search_words(&mut self, position: u64, words: Option<String>) {
+        let old = swap(&mut self.search_words, &position, words);
+        self.undo.push(UndoEntry::SearchWords(position, old));
     }
 
-    fn set_delivery(&mut self, key: DeliveryAt, row: Option<DeliveryRow>) {
+    fn set_delivery(&mut self, key: DeliveryKey, row: Option<DeliveryRow>) {
         let old = swap(&mut self.deliveries, &key, row);
-        self.undo.push(Undo::Delivery(key, old));
+        self.undo.push(UndoEntry::Delivery(key, old));
     }
 
     fn set_org(&mut self, id: OrgId, org: Option<Org>) {
         let old = swap(&mut self.orgs.0, &id, org);
-        self.undo.push(Undo::Org(id, old));
+        self.undo.push(UndoEntry::Org(id, old));
     }
 
     fn set_key(&mut self, id: KeyId, row: Option<KeyRow>) {
         let old = swap(&mut self.keys, &id, row);
-        self.undo.push(Undo::Key(id, old));
+        self.undo.push(UndoEntry::Key(id, old));
     }
 
     fn set_audit(&mut self, no: u64, row: Option<AuditRow>) {
         let old = swap(&mut self.audit, &no, row);
-        self.undo.push(Undo::Audit(no, old));
+        self.undo.push(UndoEntry::Audit(no, old));
     }
 
     /// Returns whether a session is visible within this reach.
-    fn covers(&self, of: Reach, session: SessionNo) -> bool {
+    fn covers(&self, of: OrgVisibility, session: SessionNo) -> bool {
         self.sessions.get(&session).is_some_and(|row| of.covers(row.org))
     }
 
@@ -439,7 +440,7 @@ impl Tables {
     /// Releases one use of external content. The sweep finds the content when no use is left.
     fn release_outside(&mut self, content: Hash) {
         if let Some(row) = self.outside.get(&content).copied() {
-            self.set_outside(content, Some(OutsideRow { uses: row.uses.saturating_sub(1), ..row }));
+            self.set_outside(content, Some(ExternalContentRow { uses: row.uses.saturating_sub(1), ..row }));
         }
     }
 
@@ -474,7 +475,12 @@ impl ReadRows for Tables {
         Ok(self.session_keys.get(&(org, key.to_owned())).and_then(|no| self.sessions.get(no)).cloned())
     }
 
-    fn sessions(&self, of: Reach, before: Option<SessionNo>, limit: usize) -> Result<Vec<SessionRow>, Error> {
+    fn sessions(
+        &self,
+        of: OrgVisibility,
+        before: Option<SessionNo>,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, Error> {
         let end = before.unwrap_or(SessionNo(i64::MAX));
         let earlier = self.sessions.range(..end).rev().map(|(_, row)| row);
         Ok(page(earlier.filter(|row| of.covers(row.org)), limit))
@@ -490,7 +496,7 @@ impl ReadRows for Tables {
         Ok(page(later, limit))
     }
 
-    fn count_last_ended(&self, end: EndKind, limit: usize) -> Result<usize, Error> {
+    fn count_last_ended(&self, end: TurnEndKind, limit: usize) -> Result<usize, Error> {
         let ended = |row: &&SessionRow| row.last_ended.is_some_and(|last| last.end == end);
         Ok(self.sessions.values().filter(ended).take(limit).count())
     }
@@ -510,7 +516,7 @@ impl ReadRows for Tables {
 
     fn trials(&self) -> Result<Vec<(SessionNo, WorkerId)>, Error> {
         let leased = self.sessions.values().filter(|row| row.state == SessionState::Leased);
-        let on_trial = leased.filter(|row| matches!(row.guard.trial, Trial::Waits | Trial::Runs));
+        let on_trial = leased.filter(|row| matches!(row.guard.trial, TrialState::Waits | TrialState::Runs));
         Ok(on_trial.filter_map(|row| Some((row.no, row.worker?))).collect())
     }
 
@@ -524,12 +530,12 @@ impl ReadRows for Tables {
         Ok(self.sessions.values().filter(forked).map(|row| row.id).collect())
     }
 
-    fn heads(&self, session: SessionNo) -> Result<Vec<(String, Option<Node>)>, Error> {
+    fn heads(&self, session: SessionNo) -> Result<Vec<(String, Option<RecordAddress>)>, Error> {
         let ours = self.heads.iter().filter(|((no, _), _)| *no == session);
         Ok(ours.map(|((_, name), node)| (name.clone(), *node)).collect())
     }
 
-    fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<Node>>, Error> {
+    fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<RecordAddress>>, Error> {
         Ok(self.heads.get(&(session, name.to_owned())).copied())
     }
 
@@ -572,21 +578,21 @@ impl ReadRows for Tables {
         Ok(page(wanted, limit))
     }
 
-    fn feed(&self, of: Reach, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
+    fn feed(&self, of: OrgVisibility, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
         let later = self.log.range(after.saturating_add(1)..);
         let later = later.filter(|(_, row)| self.covers(of, row.session));
         Ok(later.take(limit).map(|(position, row)| (*position, row.clone())).collect())
     }
 
-    fn with_words(
+    fn search(
         &self,
-        of: Reach,
+        of: OrgVisibility,
         session: Option<SessionNo>,
-        wanted: &Wanted,
+        wanted: &SearchTerms,
         before: u64,
         limit: usize,
     ) -> Result<Vec<(u64, RecordRow)>, Error> {
-        let fitting = self.said.range(..before).rev().filter(|(_, words)| wanted.fits(words));
+        let fitting = self.search_words.range(..before).rev().filter(|(_, words)| wanted.fits(words));
         let rows = fitting.filter_map(|(position, _)| Some((*position, self.log.get(position)?.clone())));
         let shown = rows.filter(|(_, row)| {
             self.covers(of, row.session) && session.is_none_or(|session| session == row.session)
@@ -613,7 +619,7 @@ impl ReadRows for Tables {
 
     fn unknown(
         &self,
-        of: Reach,
+        of: OrgVisibility,
         after: Option<(Millis, CallId)>,
         limit: usize,
     ) -> Result<Vec<ClaimRow>, Error> {
@@ -628,7 +634,7 @@ impl ReadRows for Tables {
         Ok(self.waits.get(&turn).cloned().unwrap_or_default())
     }
 
-    fn waiting(&self, of: Reach, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
+    fn waiting(&self, of: OrgVisibility, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
         let shown = |turn: &TurnNo| self.turns.get(turn).is_some_and(|turn| self.covers(of, turn.session));
         let turns = self.waits.iter().filter(|(turn, _)| shown(turn));
         let all = turns.flat_map(|(turn, waits)| waits.iter().map(move |wait| (*turn, wait.clone())));
@@ -666,25 +672,36 @@ impl ReadRows for Tables {
         Ok(self.rates.get(&(org, name.to_owned())).cloned())
     }
 
-    fn rates(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<RateView>, Error> {
+    fn rates(
+        &self,
+        of: OrgVisibility,
+        after: Option<(OrgId, &str)>,
+        limit: usize,
+    ) -> Result<Vec<RateView>, Error> {
         let shown = |row: &&RateView| of.covers(row.org) && Some((row.org, row.name.as_str())) > after;
         Ok(page(self.rates.values().filter(shown), limit))
     }
 
-    fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error> {
+    fn purse(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error> {
         Ok(self.purses.get(&(org, name.to_owned())).cloned())
     }
 
-    fn purses(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<PurseRow>, Error> {
-        let shown = |row: &&PurseRow| of.covers(row.org) && Some((row.org, row.name.as_str())) > after;
+    fn budget_accounts(
+        &self,
+        of: OrgVisibility,
+        after: Option<(OrgId, &str)>,
+        limit: usize,
+    ) -> Result<Vec<BudgetAccountRow>, Error> {
+        let shown =
+            |row: &&BudgetAccountRow| of.covers(row.org) && Some((row.org, row.name.as_str())) > after;
         Ok(page(self.purses.values().filter(shown), limit))
     }
 
     fn budgets_are_set(&self) -> Result<bool, Error> {
-        Ok(self.purses.values().any(|row| row.set.is_some()))
+        Ok(self.purses.values().any(|row| row.operator_budget.is_some()))
     }
 
-    fn holds(&self, turn: TurnNo) -> Result<Vec<HoldRow>, Error> {
+    fn reservations(&self, turn: TurnNo) -> Result<Vec<ReservationRow>, Error> {
         Ok(self.holds.values().filter(|row| row.turn == turn).cloned().collect())
     }
 
@@ -707,25 +724,26 @@ impl ReadRows for Tables {
         Ok(self.notices.values().filter_map(|row| row.due_at).min())
     }
 
-    fn owed_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<OwedRow>, Error> {
+    fn pending_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<PendingPaymentRow>, Error> {
         Ok(self.owed.get(&(turn, key.clone())).cloned())
     }
 
-    fn owed(&self, of: Reach, limit: usize) -> Result<Vec<OwedRow>, Error> {
-        let shown =
-            |row: &&OwedRow| self.turns.get(&row.turn).is_some_and(|turn| self.covers(of, turn.session));
-        let mut rows: Vec<&OwedRow> = self.owed.values().filter(shown).collect();
+    fn owed(&self, of: OrgVisibility, limit: usize) -> Result<Vec<PendingPaymentRow>, Error> {
+        let shown = |row: &&PendingPaymentRow| {
+            self.turns.get(&row.turn).is_some_and(|turn| self.covers(of, turn.session))
+        };
+        let mut rows: Vec<&PendingPaymentRow> = self.owed.values().filter(shown).collect();
         rows.sort_by_key(|row| row.since);
         Ok(page(rows.into_iter(), limit))
     }
 
-    fn owed_due(&self, now: Millis, limit: usize) -> Result<Vec<OwedRow>, Error> {
-        let mut rows: Vec<&OwedRow> = self.owed.values().filter(|row| row.due_at <= now).collect();
+    fn payments_due(&self, now: Millis, limit: usize) -> Result<Vec<PendingPaymentRow>, Error> {
+        let mut rows: Vec<&PendingPaymentRow> = self.owed.values().filter(|row| row.due_at <= now).collect();
         rows.sort_by_key(|row| row.due_at);
         Ok(page(rows.into_iter(), limit))
     }
 
-    fn next_owed(&self) -> Result<Option<Millis>, Error> {
+    fn next_payment_due(&self) -> Result<Option<Millis>, Error> {
         Ok(self.owed.values().map(|row| row.due_at).min())
     }
 
@@ -739,7 +757,7 @@ impl ReadRows for Tables {
 
     fn grants(
         &self,
-        of: Reach,
+        of: OrgVisibility,
         after: Option<(Millis, GrantId)>,
         limit: usize,
     ) -> Result<Vec<GrantRow>, Error> {
@@ -760,19 +778,19 @@ impl ReadRows for Tables {
     }
 
     fn blob_range(&self, hash: Hash, range: Range<u64>) -> Result<Option<Vec<u8>>, Error> {
-        Ok(self.blobs.get(&hash).map(|(bytes, _)| cut(bytes, range).to_vec()))
+        Ok(self.blobs.get(&hash).map(|(bytes, _)| byte_range(bytes, range).to_vec()))
     }
 
-    fn outside(&self, content: Hash) -> Result<Option<OutsideRow>, Error> {
+    fn outside(&self, content: Hash) -> Result<Option<ExternalContentRow>, Error> {
         Ok(self.outside.get(&content).copied())
     }
 
-    fn left(&self, limit: usize) -> Result<Vec<Hash>, Error> {
+    fn unreferenced_content(&self, limit: usize) -> Result<Vec<Hash>, Error> {
         let left = self.outside.values().filter(|row| row.uses == 0);
         Ok(left.take(limit).map(|row| row.content).collect())
     }
 
-    fn sweeps(&self) -> Result<Sweeps, Error> {
+    fn sweeps(&self) -> Result<SweepCounter, Error> {
         Ok(self.sweeps)
     }
 
@@ -813,14 +831,19 @@ impl ReadRows for Tables {
         Ok(self.sinks.values().cloned().collect())
     }
 
-    fn delivery(&self, sink: &str, turn: TurnNo, moment: Moment) -> Result<Option<DeliveryRow>, Error> {
+    fn delivery(
+        &self,
+        sink: &str,
+        turn: TurnNo,
+        moment: OutputPosition,
+    ) -> Result<Option<DeliveryRow>, Error> {
         Ok(self.deliveries.get(&(sink.to_owned(), turn, moment)).cloned())
     }
 
     fn deliveries(
         &self,
         sink: &str,
-        after: Option<DeliveryPlace>,
+        after: Option<DeliveryPosition>,
         limit: usize,
     ) -> Result<Vec<DeliveryRow>, Error> {
         Ok(page(self.deliveries_to(sink).filter(|row| Some(row.place()) > after), limit))
@@ -865,11 +888,11 @@ impl ReadRows for Tables {
         Ok(self.keys.get(&id).cloned())
     }
 
-    fn keys(&self, of: Reach, after: Option<KeyId>, limit: usize) -> Result<Vec<KeyRow>, Error> {
+    fn keys(&self, of: OrgVisibility, after: Option<KeyId>, limit: usize) -> Result<Vec<KeyRow>, Error> {
         Ok(page(self.keys.values().filter(|row| of.covers(row.org) && Some(row.id) > after), limit))
     }
 
-    fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
+    fn audit(&self, of: OrgVisibility, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
         let AuditRange { after, since, limit } = range;
         let later = self.audit.range(after.saturating_add(1)..).map(|(_, row)| row);
         Ok(page(later.filter(|row| row.at >= since && of.covers(row.org)), limit))
@@ -914,13 +937,13 @@ impl Rows for Tables {
             }
             self.set_waits(turn, None);
             for row in self.votes(turn)? {
-                self.set_vote(vote_at(&row), None);
+                self.set_vote(vote_key(&row), None);
             }
             for row in self.notices(turn)? {
                 self.set_notice((turn, row.key), None);
             }
             self.delete_partials(turn)?;
-            let told: Vec<DeliveryAt> =
+            let told: Vec<DeliveryKey> =
                 self.deliveries.keys().filter(|(_, of, _)| *of == turn).cloned().collect();
             for at in told {
                 self.set_delivery(at, None);
@@ -930,15 +953,15 @@ impl Rows for Tables {
         let log: Vec<u64> =
             self.log_order.range((no, Seq(0))..=(no, Seq(u64::MAX))).map(|(_, at)| *at).collect();
         for position in log {
-            if let Some(Body::Blob(hash)) = self.log.get(&position).map(|row| row.body.clone()) {
+            if let Some(RecordBody::Blob(hash)) = self.log.get(&position).map(|row| row.body.clone()) {
                 self.release_blob(hash);
             }
             self.set_log(position, None);
         }
         for row in self.attachments(no, None, usize::MAX)? {
-            match row.lies {
-                Lies::Here => self.release_blob(row.attachment.content),
-                Lies::Outside => self.release_outside(row.attachment.content),
+            match row.location {
+                BlobLocation::Database => self.release_blob(row.attachment.content),
+                BlobLocation::Outside => self.release_outside(row.attachment.content),
             }
             self.set_attachment((no, row.attachment.id), None);
         }
@@ -967,7 +990,7 @@ impl Rows for Tables {
         Ok(leases)
     }
 
-    fn put_head(&mut self, session: SessionNo, name: &str, node: Option<Node>) -> Result<(), Error> {
+    fn put_head(&mut self, session: SessionNo, name: &str, node: Option<RecordAddress>) -> Result<(), Error> {
         self.set_head((session, name.to_owned()), Some(node));
         Ok(())
     }
@@ -987,16 +1010,16 @@ impl Rows for Tables {
         Ok(())
     }
 
-    fn put_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
+    fn index_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
         if let Some(position) = self.log_order.get(&(session.no, seq)).copied() {
-            self.set_said(position, Some(words.to_owned()));
+            self.set_search_words(position, Some(words.to_owned()));
         }
         Ok(())
     }
 
-    fn delete_words(&mut self, session: &SessionRow, seq: Seq, _words: &str) -> Result<(), Error> {
+    fn unindex_words(&mut self, session: &SessionRow, seq: Seq, _words: &str) -> Result<(), Error> {
         if let Some(position) = self.log_order.get(&(session.no, seq)).copied() {
-            self.set_said(position, None);
+            self.set_search_words(position, None);
         }
         Ok(())
     }
@@ -1050,8 +1073,8 @@ impl Rows for Tables {
 
     fn pin_blob(&mut self, hash: Hash, bytes: &[u8]) -> Result<(), Error> {
         let uses = self.blobs.get(&hash).map_or(0, |(_, uses)| *uses);
-        if uses < PINNED {
-            self.set_blob(hash, Some((bytes.into(), uses + PINNED)));
+        if uses < PINNED_USES {
+            self.set_blob(hash, Some((bytes.into(), uses + PINNED_USES)));
         }
         Ok(())
     }
@@ -1061,17 +1084,17 @@ impl Rows for Tables {
         Ok(())
     }
 
-    fn put_outside(&mut self, row: &OutsideRow) -> Result<(), Error> {
+    fn put_external_content(&mut self, row: &ExternalContentRow) -> Result<(), Error> {
         self.set_outside(row.content, Some(*row));
         Ok(())
     }
 
-    fn delete_outside(&mut self, content: Hash) -> Result<(), Error> {
+    fn delete_external_content(&mut self, content: Hash) -> Result<(), Error> {
         self.set_outside(content, None);
         Ok(())
     }
 
-    fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error> {
+    fn put_sweep_counter(&mut self, sweeps: SweepCounter) -> Result<(), Error> {
         self.set_sweeps(sweeps);
         Ok(())
     }
@@ -1081,23 +1104,23 @@ impl Rows for Tables {
         Ok(())
     }
 
-    fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error> {
+    fn put_budget_account(&mut self, row: &BudgetAccountRow) -> Result<(), Error> {
         self.set_purse((row.org, row.name.clone()), Some(row.clone()));
         Ok(())
     }
 
-    fn delete_purse(&mut self, org: OrgId, name: &str) -> Result<(), Error> {
+    fn delete_budget_account(&mut self, org: OrgId, name: &str) -> Result<(), Error> {
         self.set_purse((org, name.to_owned()), None);
         Ok(())
     }
 
     fn put_vote(&mut self, row: &VoteRow) -> Result<(), Error> {
-        self.set_vote(vote_at(row), Some(row.clone()));
+        self.set_vote(vote_key(row), Some(row.clone()));
         Ok(())
     }
 
     fn delete_vote(&mut self, row: &VoteRow) -> Result<(), Error> {
-        self.set_vote(vote_at(row), None);
+        self.set_vote(vote_key(row), None);
         Ok(())
     }
 
@@ -1111,12 +1134,12 @@ impl Rows for Tables {
         Ok(())
     }
 
-    fn put_owed(&mut self, row: &OwedRow) -> Result<(), Error> {
+    fn put_pending_payment(&mut self, row: &PendingPaymentRow) -> Result<(), Error> {
         self.set_owed((row.turn, row.payment.key.clone()), Some(row.clone()));
         Ok(())
     }
 
-    fn delete_owed(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+    fn delete_pending_payment(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
         self.set_owed((turn, key.clone()), None);
         Ok(())
     }
@@ -1131,12 +1154,12 @@ impl Rows for Tables {
         Ok(())
     }
 
-    fn put_hold(&mut self, row: &HoldRow) -> Result<(), Error> {
+    fn put_reservation(&mut self, row: &ReservationRow) -> Result<(), Error> {
         self.set_hold((row.turn, row.key.clone()), Some(row.clone()));
         Ok(())
     }
 
-    fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+    fn delete_reservation(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
         self.set_hold((turn, key.clone()), None);
         Ok(())
     }
@@ -1156,11 +1179,11 @@ impl Rows for Tables {
     }
 
     fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), Error> {
-        self.set_delivery((row.sink.clone(), row.turn, row.moment), Some(row.clone()));
+        self.set_delivery((row.sink.clone(), row.turn, row.position), Some(row.clone()));
         Ok(())
     }
 
-    fn delete_delivery(&mut self, sink: &str, turn: TurnNo, moment: Moment) -> Result<(), Error> {
+    fn delete_delivery(&mut self, sink: &str, turn: TurnNo, moment: OutputPosition) -> Result<(), Error> {
         self.set_delivery((sink.to_owned(), turn, moment), None);
         Ok(())
     }
@@ -1175,7 +1198,7 @@ impl Rows for Tables {
         Ok(())
     }
 
-    fn note(&mut self, row: &AuditRow) -> Result<(), Error> {
+    fn append_audit(&mut self, row: &AuditRow) -> Result<(), Error> {
         self.last.act += 1;
         let no = self.last.act;
         self.set_audit(no, Some(AuditRow { no, ..row.clone() }));

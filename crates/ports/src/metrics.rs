@@ -1,38 +1,38 @@
 //! The metrics of a worker, as data: counts, amounts, durations.
 //!
-//! A [`Snapshot`] is created on request. Implement [`MetricSink`] to receive one periodically. Metric names follow
+//! A [`MetricsSnapshot`] is created on request. Implement [`MetricSink`] to receive one periodically. Metric names follow
 //! OpenTelemetry. For Prometheus, replace the dots with `_`.
-use crate::Answer;
+use crate::ResultFuture;
 use outlast_vocab::Millis;
 use std::time::Duration;
 
 /// The metrics of a worker since its start.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Snapshot {
+pub struct MetricsSnapshot {
     /// When the worker started.
     pub since: Millis,
     /// When the snapshot was taken.
     pub at: Millis,
     /// The metrics.
-    pub families: Vec<Family>,
+    pub families: Vec<MetricFamily>,
 }
 
 /// One metric with all its label combinations.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Family {
+pub struct MetricFamily {
     /// Its name, with dots.
     pub name: &'static str,
     /// Its description.
-    pub about: &'static str,
+    pub description: &'static str,
     /// Its unit.
-    pub unit: Unit,
+    pub unit: MetricUnit,
     /// Its values.
-    pub readings: Readings,
+    pub values: MetricValues,
 }
 
 /// The unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum MetricUnit {
     /// A number of things.
     Count,
     /// Seconds.
@@ -45,18 +45,18 @@ pub enum Unit {
 
 /// The values of a metric, by type.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Readings {
+pub enum MetricValues {
     /// A value that only increases.
-    Counter(Vec<Reading<f64>>),
+    Counter(Vec<MetricSample<f64>>),
     /// A current value.
-    Gauge(Vec<Reading<f64>>),
+    Gauge(Vec<MetricSample<f64>>),
     /// A distribution of values.
-    Histogram(Vec<Reading<Spread>>),
+    Histogram(Vec<MetricSample<HistogramValue>>),
 }
 
 /// A value with its labels.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading<T> {
+pub struct MetricSample<T> {
     /// Label names, with dots, and their values.
     pub labels: Vec<(&'static str, String)>,
     /// The value.
@@ -65,13 +65,13 @@ pub struct Reading<T> {
 
 /// A histogram.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Spread {
+pub struct HistogramValue {
     bounds: &'static [f64],
     counts: Vec<u64>,
     sum: f64,
 }
 
-impl Spread {
+impl HistogramValue {
     /// Bucket bounds for seconds, from the semantic conventions of OpenTelemetry.
     pub const SECONDS: &'static [f64] =
         &[0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
@@ -97,7 +97,7 @@ impl Spread {
         &[0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0];
 
     /// Creates an empty histogram with these bucket bounds.
-    pub fn over(bounds: &'static [f64]) -> Self {
+    pub fn with_bounds(bounds: &'static [f64]) -> Self {
         Self { bounds, counts: vec![0; bounds.len() + 1], sum: 0.0 }
     }
 
@@ -132,11 +132,11 @@ impl Spread {
 /// Receives the metrics of a worker periodically.
 pub trait MetricSink: Send + Sync {
     /// Returns the export interval.
-    fn every(&self) -> Duration;
+    fn export_interval(&self) -> Duration;
 
     /// Exports a snapshot. If this fails, the sink gets the next snapshot after the interval; it includes the missed
     /// values.
-    fn take<'a>(&'a self, snapshot: &'a Snapshot) -> Answer<'a, ()>;
+    fn export<'a>(&'a self, snapshot: &'a MetricsSnapshot) -> ResultFuture<'a, ()>;
 }
 
 #[cfg(test)]
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_value_is_counted_in_the_first_range_whose_bound_it_does_not_pass() {
-        let mut spread = Spread::over(&[1.0, 10.0]);
+        let mut spread = HistogramValue::with_bounds(&[1.0, 10.0]);
         for value in [0.0, 1.0, 1.5, 10.0, 11.0] {
             spread.add(value);
         }

@@ -5,9 +5,9 @@ use futures_util::Stream;
 use outlast_vocab::cost::Prices;
 use outlast_vocab::effect::ModelCall;
 use outlast_vocab::message::{Message, ModelName, Part};
-use outlast_vocab::sent;
+use outlast_vocab::request_size;
 use outlast_vocab::stream::ModelEvent;
-use outlast_vocab::tool::Contract;
+use outlast_vocab::tool::ToolContract;
 use outlast_vocab::{Error, Hash, SessionId};
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -28,21 +28,21 @@ pub struct ModelRequest<'a> {
     /// The messages of this turn.
     pub turn: &'a [Message],
     /// The tools that the model may call.
-    pub tools: &'a [Contract],
+    pub tools: &'a [ToolContract],
     /// The session. A provider may use it as the key of its prompt cache.
     pub session: SessionId,
     /// The bytes of the attachments that the messages refer to.
-    pub files: &'a Files,
+    pub files: &'a AttachmentContents,
     /// The text of this reply that was kept when an earlier attempt was interrupted. The provider continues after it
-    /// and returns only new text. Empty unless [`ModelInfo::goes_on`].
+    /// and returns only new text. Empty unless [`ModelCapabilities::goes_on`].
     pub said: &'a str,
 }
 
 /// The bytes of attachments, by content hash. The model sees a placeholder for a missing attachment.
 #[derive(Clone, Debug, Default)]
-pub struct Files(BTreeMap<Hash, Arc<[u8]>>);
+pub struct AttachmentContents(BTreeMap<Hash, Arc<[u8]>>);
 
-impl Files {
+impl AttachmentContents {
     /// Adds the bytes of an attachment.
     pub fn insert(&mut self, content: Hash, bytes: Arc<[u8]>) {
         self.0.insert(content, bytes);
@@ -56,8 +56,8 @@ impl Files {
 
 impl<'a> ModelRequest<'a> {
     /// Creates a request without prompt, messages or tools, for struct update syntax.
-    pub fn bare(call: &'a ModelCall) -> Self {
-        const NO_FILES: &Files = &Files(BTreeMap::new());
+    pub fn empty(call: &'a ModelCall) -> Self {
+        const NO_FILES: &AttachmentContents = &AttachmentContents(BTreeMap::new());
         let session = SessionId::from_u128(0);
         Self { call, system: "", history: &[], turn: &[], tools: &[], session, files: NO_FILES, said: "" }
     }
@@ -71,17 +71,17 @@ impl<'a> ModelRequest<'a> {
     ///
     /// The bound holds for every provider. An attachment counts each time it is shown, and at least as
     /// [`ATTACHMENT_TOKENS`], because models charge images by their area.
-    pub fn bytes_most(&self) -> usize {
-        let messages: usize = self.messages().map(Message::sent_most).sum();
+    pub fn bytes_max(&self) -> usize {
+        let messages: usize = self.messages().map(Message::request_bytes_max).sum();
         let files: usize = self.messages().flat_map(parts).map(|part| self.file_most(part)).sum();
-        let schema = self.call.output.as_ref().map_or(0, sent::answer_schema);
-        let said = if self.said.is_empty() { 0 } else { Message::user(self.said).sent_most() };
-        told_most(self.system, self.tools) + messages + files + schema + said
+        let schema = self.call.output.as_ref().map_or(0, request_size::answer_schema);
+        let said = if self.said.is_empty() { 0 } else { Message::user(self.said).request_bytes_max() };
+        overhead_bytes_max(self.system, self.tools) + messages + files + schema + said
     }
 
     fn file_most(&self, part: &Part) -> usize {
         let Part::Attachment { attachment } = part else { return 0 };
-        self.files.get(attachment.content).map_or(0, sent::content).max(ATTACHMENT_TOKENS)
+        self.files.get(attachment.content).map_or(0, request_size::content).max(ATTACHMENT_TOKENS)
     }
 }
 
@@ -95,11 +95,14 @@ const TOOL_BYTES: usize = 128;
 const FRAME_BYTES: usize = 1_024;
 
 /// Returns an upper bound in bytes for the request without its messages: frame, system prompt and tools.
-pub fn told_most(system: &str, tools: &[Contract]) -> usize {
+pub fn overhead_bytes_max(system: &str, tools: &[ToolContract]) -> usize {
     let tools = tools.iter().map(|tool| {
-        TOOL_BYTES + tool.name.as_str().len() + sent::text(&tool.description) + sent::schema(&tool.input)
+        TOOL_BYTES
+            + tool.name.as_str().len()
+            + request_size::text(&tool.description)
+            + request_size::schema(&tool.input)
     });
-    FRAME_BYTES + sent::text(system) + tools.sum::<usize>()
+    FRAME_BYTES + request_size::text(system) + tools.sum::<usize>()
 }
 
 fn parts(message: &Message) -> &[Part] {
@@ -111,7 +114,7 @@ fn parts(message: &Message) -> &[Part] {
 
 /// What a provider knows about a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModelInfo {
+pub struct ModelCapabilities {
     /// The bytes of conversation that fit into the context window.
     pub window_bytes: usize,
     /// Whether the model can continue an interrupted reply after its text.
@@ -120,7 +123,7 @@ pub struct ModelInfo {
     pub prices: Option<Prices>,
 }
 
-impl ModelInfo {
+impl ModelCapabilities {
     /// Creates the info of a model with this window, without further knowledge.
     pub fn of_window(window_bytes: usize) -> Self {
         Self { window_bytes, goes_on: false, prices: None }
@@ -129,7 +132,7 @@ impl ModelInfo {
 
 /// The known rate limits of a provider's key. All callers with the key share them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rate {
+pub struct ProviderRate {
     /// The name of the provider's key, never the key itself.
     pub key: String,
     /// Requests per minute.
@@ -141,11 +144,11 @@ pub struct Rate {
 /// Calls models.
 pub trait ModelProvider: Send + Sync {
     /// Returns what is known about this model, or `None` if this provider does not serve it.
-    fn info(&self, model: &ModelName) -> Option<ModelInfo>;
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities>;
 
     /// Returns why the provider cannot serve one of its models, such as a missing key. `None` for models of other
     /// providers.
-    fn why_not(&self, model: &ModelName) -> Option<Error> {
+    fn unavailable_reason(&self, model: &ModelName) -> Option<Error> {
         let _ = model;
         None
     }
@@ -154,9 +157,9 @@ pub trait ModelProvider: Send + Sync {
     ///
     /// By default, the models of one provider share a gate without numbers. It closes when the provider rejects a
     /// request.
-    fn rate(&self, model: &ModelName) -> Rate {
+    fn rate(&self, model: &ModelName) -> ProviderRate {
         let provider = model.as_str().split('/').next().unwrap_or_default();
-        Rate { key: provider.to_owned(), requests_per_minute: None, tokens_per_minute: None }
+        ProviderRate { key: provider.to_owned(), requests_per_minute: None, tokens_per_minute: None }
     }
 
     /// Calls the model. After an error of class `retry` before the first event, the same call may be repeated.

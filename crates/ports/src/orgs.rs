@@ -2,7 +2,7 @@
 //!
 //! An audit entry is written in the transaction of the action, so neither exists without the other. What a worker
 //! writes while it drives a turn is not audited: the journal records that.
-use crate::Answer;
+use crate::ResultFuture;
 use crate::ledger;
 use crate::page::Page;
 use crate::rows::{AuditRow, KeyRow};
@@ -32,7 +32,7 @@ impl Default for Org {
 
 /// A new API key. It contains only the seal of the secret, not the secret.
 #[derive(Clone, Debug)]
-pub struct NewKey {
+pub struct SealedApiKey {
     /// Its id.
     pub id: KeyId,
     /// The organisation that it gives access to.
@@ -85,91 +85,91 @@ pub struct AuditRange {
 }
 
 /// Organisations, API keys and the audit log.
-pub trait Orgs: Send + Sync {
+pub trait OrgStore: Send + Sync {
     /// Creates an organisation.
-    fn create_org(&self, org: Org) -> Answer<'_, ()>;
+    fn create_org(&self, org: Org) -> ResultFuture<'_, ()>;
 
     /// Returns the organisation with this id. A store that serves one organisation finds only that one.
-    fn org(&self, id: OrgId) -> Answer<'_, Org>;
+    fn org(&self, id: OrgId) -> ResultFuture<'_, Org>;
 
     /// Returns the organisation with this name.
-    fn org_by_name(&self, name: String) -> Answer<'_, Org>;
+    fn org_by_name(&self, name: String) -> ResultFuture<'_, Org>;
 
     /// Returns all visible organisations, ordered by name.
-    fn orgs(&self) -> Answer<'_, Vec<Org>>;
+    fn orgs(&self) -> ResultFuture<'_, Vec<Org>>;
 
     /// Returns a page of the organisations after this name.
-    fn orgs_after(&self, after: Option<String>, limit: usize) -> Answer<'_, Page<Org, String>>;
+    fn orgs_after(&self, after: Option<String>, limit: usize) -> ResultFuture<'_, Page<Org, String>>;
 
     /// Creates an API key.
-    fn create_key(&self, key: NewKey, now: Millis) -> Answer<'_, ()>;
+    fn create_key(&self, key: SealedApiKey, now: Millis) -> ResultFuture<'_, ()>;
 
     /// Revokes an API key. Requests with it are refused after this.
-    fn revoke_key(&self, id: KeyId, now: Millis) -> Answer<'_, KeyView>;
+    fn revoke_key(&self, id: KeyId, now: Millis) -> ResultFuture<'_, KeyView>;
 
     /// Returns all visible API keys, ordered by age.
-    fn keys(&self) -> Answer<'_, Vec<KeyView>>;
+    fn keys(&self) -> ResultFuture<'_, Vec<KeyView>>;
 
     /// Returns a page of the API keys after this one.
-    fn keys_after(&self, after: Option<KeyId>, limit: usize) -> Answer<'_, Page<KeyView, KeyId>>;
+    fn keys_after(&self, after: Option<KeyId>, limit: usize) -> ResultFuture<'_, Page<KeyView, KeyId>>;
 
     /// Returns the access that an API key grants. Unknown, expired and revoked keys get the same error.
-    fn admit(&self, key: ApiKey, now: Millis) -> Answer<'_, Access>;
+    fn authenticate(&self, key: ApiKey, now: Millis) -> ResultFuture<'_, Access>;
 
     /// Returns the audit entries of a range, in order.
-    fn audit(&self, range: AuditRange) -> Answer<'_, Vec<AuditRow>>;
+    fn audit(&self, range: AuditRange) -> ResultFuture<'_, Vec<AuditRow>>;
 }
 
 /// Finds an organisation by id or name. Text with the form of an id is an id; all other text is a name.
-pub async fn find(orgs: &(impl Orgs + ?Sized), named: &str) -> Result<OrgId, Error> {
+pub async fn find_org(orgs: &(impl OrgStore + ?Sized), named: &str) -> Result<OrgId, Error> {
     if named.strip_prefix(OrgId::NOUN.prefix).is_some_and(|rest| rest.starts_with('_')) {
         return Ok(orgs.org(named.parse()?).await?.id);
     }
     Ok(orgs.org_by_name(named.to_owned()).await?.id)
 }
 
-impl<B: Backend> Orgs for B {
-    fn create_org(&self, org: Org) -> Answer<'_, ()> {
+impl<B: Backend> OrgStore for B {
+    fn create_org(&self, org: Org) -> ResultFuture<'_, ()> {
         self.write(move |rows| ledger::create_org(rows, &org))
     }
 
-    fn org(&self, id: OrgId) -> Answer<'_, Org> {
+    fn org(&self, id: OrgId) -> ResultFuture<'_, Org> {
         self.read(move |rows| ledger::org(rows, id))
     }
 
-    fn org_by_name(&self, name: String) -> Answer<'_, Org> {
+    fn org_by_name(&self, name: String) -> ResultFuture<'_, Org> {
         self.read(move |rows| ledger::org_by_name(rows, &name))
     }
 
-    fn orgs(&self) -> Answer<'_, Vec<Org>> {
+    fn orgs(&self) -> ResultFuture<'_, Vec<Org>> {
         self.read(|rows| rows.orgs(None, usize::MAX))
     }
 
-    fn orgs_after(&self, after: Option<String>, limit: usize) -> Answer<'_, Page<Org, String>> {
+    fn orgs_after(&self, after: Option<String>, limit: usize) -> ResultFuture<'_, Page<Org, String>> {
         self.read(move |rows| ledger::orgs_after(rows, after.as_deref(), limit))
     }
 
-    fn create_key(&self, key: NewKey, now: Millis) -> Answer<'_, ()> {
+    fn create_key(&self, key: SealedApiKey, now: Millis) -> ResultFuture<'_, ()> {
         self.write(move |rows| ledger::create_key(rows, key, now))
     }
 
-    fn revoke_key(&self, id: KeyId, now: Millis) -> Answer<'_, KeyView> {
+    fn revoke_key(&self, id: KeyId, now: Millis) -> ResultFuture<'_, KeyView> {
         self.write(move |rows| ledger::revoke_key(rows, id, now))
     }
 
-    fn keys(&self) -> Answer<'_, Vec<KeyView>> {
+    fn keys(&self) -> ResultFuture<'_, Vec<KeyView>> {
         self.read(|rows| Ok(ledger::keys(rows, None, usize::MAX)?.items))
     }
 
-    fn keys_after(&self, after: Option<KeyId>, limit: usize) -> Answer<'_, Page<KeyView, KeyId>> {
+    fn keys_after(&self, after: Option<KeyId>, limit: usize) -> ResultFuture<'_, Page<KeyView, KeyId>> {
         self.read(move |rows| ledger::keys(rows, after, limit))
     }
 
-    fn admit(&self, key: ApiKey, now: Millis) -> Answer<'_, Access> {
-        self.read(move |rows| ledger::admit(rows, &key, now))
+    fn authenticate(&self, key: ApiKey, now: Millis) -> ResultFuture<'_, Access> {
+        self.read(move |rows| ledger::authenticate(rows, &key, now))
     }
 
-    fn audit(&self, range: AuditRange) -> Answer<'_, Vec<AuditRow>> {
+    fn audit(&self, range: AuditRange) -> ResultFuture<'_, Vec<AuditRow>> {
         self.read(move |rows| ledger::audit(rows, range))
     }
 }

@@ -10,10 +10,10 @@
 //! second delivery under the same id.
 //!
 //! This module does not know how a sink is reached: see [`crate::sink`]. The rules are in [`crate::ledger`].
-use crate::Answer;
+use crate::ResultFuture;
 use crate::page::Page;
 use crate::rows::TurnNo;
-use crate::sink::{Moment, Output, Topic};
+use crate::sink::{OutputPosition, SinkOutput, SinkTopic};
 use outlast_vocab::id::{DeliveryId, SessionId, TurnId, WorkerId};
 use outlast_vocab::{Failure, Millis};
 use serde::{Deserialize, Serialize};
@@ -21,20 +21,20 @@ use std::collections::BTreeSet;
 
 /// The outputs that a sink subscribes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subscription {
+pub struct SinkSubscription {
     /// The sink's name.
     pub name: String,
     /// The topics it subscribes to.
-    pub on: BTreeSet<Topic>,
+    pub on: BTreeSet<SinkTopic>,
     /// How turns must have ended. `None` accepts every end.
     pub ends: Option<Vec<String>>,
     /// Where a new sink starts in the feed.
-    pub begins: Begins,
+    pub begins: FeedStart,
 }
 
 /// Where a new sink starts in the feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begins {
+pub enum FeedStart {
     /// At the current end: only later events are delivered.
     Now,
     /// At the first turn in the database.
@@ -43,9 +43,9 @@ pub enum Begins {
 
 /// A worker's request to collect deliveries.
 #[derive(Clone, Debug)]
-pub struct Collect {
+pub struct CollectRequest {
     /// The sink and what it subscribes to.
-    pub subscription: Subscription,
+    pub subscription: SinkSubscription,
     /// The worker.
     pub worker: WorkerId,
     /// The current time.
@@ -60,29 +60,29 @@ pub struct Collect {
 
 /// An output that a worker took for delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Due {
+pub struct DueDelivery {
     /// The output.
-    pub output: Output,
+    pub output: SinkOutput,
     /// The number of this attempt since the last manual retry, counted from 1.
-    pub tries: u32,
+    pub attempts_since_retry: u32,
 }
 
 /// A finished attempt to deliver an output.
 #[derive(Clone, Debug)]
-pub struct Attempt {
+pub struct DeliveryAttempt {
     /// The sink.
     pub sink: String,
     /// The turn.
     pub turn: TurnId,
     /// The event of the turn that was delivered.
-    pub moment: Moment,
+    pub position: OutputPosition,
     /// The number of the attempt.
     pub attempt: u32,
 }
 
 /// The delivery schedule of a sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outlook {
+pub struct DeliverySchedule {
     /// Whether there is something to collect now.
     pub is_due: bool,
     /// When the next delivery is due.
@@ -116,7 +116,7 @@ pub struct DeliveryView {
     /// The turn.
     pub turn: TurnId,
     /// The topic of the output.
-    pub topic: Topic,
+    pub topic: SinkTopic,
     /// The number of attempts.
     pub attempts: u32,
     /// When it is due. `None` if it was given up.
@@ -127,46 +127,51 @@ pub struct DeliveryView {
 
 /// The position of a delivery among those of its sink. Turns are numbered in the order they are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct DeliveryPlace {
+pub struct DeliveryPosition {
     /// The turn.
     pub turn: TurnNo,
     /// The event of the turn that is delivered.
-    pub moment: Moment,
+    pub moment: OutputPosition,
 }
 
 /// The outbox of a store.
-pub trait Outbox: Send + Sync {
+pub trait SinkOutbox: Send + Sync {
     /// Registers new sinks. Known sinks keep their cursor.
-    fn subscribe(&self, subscriptions: Vec<Subscription>, now: Millis) -> Answer<'_, ()>;
+    fn subscribe(&self, subscriptions: Vec<SinkSubscription>, now: Millis) -> ResultFuture<'_, ()>;
 
     /// Returns whether there is something to deliver to a sink, and when. Cheap.
-    fn outlook(&self, sink: String, now: Millis) -> Answer<'_, Outlook>;
+    fn delivery_schedule(&self, sink: String, now: Millis) -> ResultFuture<'_, DeliverySchedule>;
 
     /// Scans the feed since the last call, and takes the deliveries that are due.
-    fn collect(&self, collect: Collect) -> Answer<'_, Vec<Due>>;
+    fn collect(&self, collect: CollectRequest) -> ResultFuture<'_, Vec<DueDelivery>>;
 
     /// Confirms that an output was delivered, even if another worker holds it by now.
-    fn delivered(&self, attempt: Attempt) -> Answer<'_, ()>;
+    fn delivered(&self, attempt: DeliveryAttempt) -> ResultFuture<'_, ()>;
 
     /// Records why an attempt failed, and when the delivery is due again. Without a time it is given up. Changes
     /// nothing if another attempt has begun since.
-    fn undelivered(&self, attempt: Attempt, failure: Failure, again: Option<Millis>) -> Answer<'_, ()>;
+    fn undelivered(
+        &self,
+        attempt: DeliveryAttempt,
+        failure: Failure,
+        again: Option<Millis>,
+    ) -> ResultFuture<'_, ()>;
 
     /// Returns all registered sinks, by name.
-    fn sinks(&self) -> Answer<'_, Vec<SinkView>>;
+    fn sinks(&self) -> ResultFuture<'_, Vec<SinkView>>;
 
     /// Returns the outputs that are not yet delivered to a sink, oldest first.
-    fn deliveries(&self, sink: String, limit: usize) -> Answer<'_, Vec<DeliveryView>>;
+    fn deliveries(&self, sink: String, limit: usize) -> ResultFuture<'_, Vec<DeliveryView>>;
 
     /// Returns a page of these deliveries, after a given one.
     fn deliveries_after(
         &self,
         sink: String,
-        after: Option<DeliveryPlace>,
+        after: Option<DeliveryPosition>,
         limit: usize,
-    ) -> Answer<'_, Page<DeliveryView, DeliveryPlace>>;
+    ) -> ResultFuture<'_, Page<DeliveryView, DeliveryPosition>>;
 
     /// Retries one delivery of a sink, or all that were given up, with all attempts again. Returns how many are
     /// retried.
-    fn redeliver(&self, sink: String, only: Option<DeliveryId>, now: Millis) -> Answer<'_, u64>;
+    fn redeliver(&self, sink: String, only: Option<DeliveryId>, now: Millis) -> ResultFuture<'_, u64>;
 }

@@ -15,7 +15,7 @@ pub struct Page<T, K> {
 
 impl<T, K> Page<T, K> {
     /// Builds a page from up to `limit + 1` rows. The extra row shows whether another page follows.
-    pub(crate) fn of<R>(
+    pub(crate) fn from_rows<R>(
         mut rows: Vec<R>,
         limit: usize,
         key: impl FnOnce(&R) -> K,
@@ -30,6 +30,6 @@ impl<T, K> Page<T, K> {
 }
 
 /// Returns how many rows to read for a page of `limit` entries.
-pub(crate) const fn rows_for(limit: usize) -> usize {
+pub(crate) const fn rows_to_read(limit: usize) -> usize {
     limit.saturating_add(1)
 }

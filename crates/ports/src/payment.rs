@@ -2,11 +2,11 @@
 //! ([`Payments`]).
 //!
 //! A tool that does not name the service cannot pay. The idempotency key of a payment is derived from its position in
-//! the turn, so the same payment is found again after a crash. [`Cashbox`] is an authority in memory, for tests.
-use crate::Answer;
+//! the turn, so the same payment is found again after a crash. [`InMemoryPaymentAuthority`] is an authority in memory, for tests.
+use crate::ResultFuture;
 use crate::service::{CallScope, Needs, Services};
 use outlast_vocab::id::PaymentId;
-use outlast_vocab::payment::{Currency, Money, Order, Standing};
+use outlast_vocab::payment::{AuthorityPaymentState, Currency, Money, PaymentOrder};
 use outlast_vocab::{Error, Kind};
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -20,20 +20,24 @@ pub trait PaymentAuthority: Send + Sync {
     /// Reserves money under this id.
     ///
     /// Fails with `payment.refused` if the id was used for another order, or if the authority does not pay the order.
-    fn reserve<'a>(&'a self, id: PaymentId, order: &'a Order) -> Answer<'a, Standing>;
+    fn reserve<'a>(
+        &'a self,
+        id: PaymentId,
+        order: &'a PaymentOrder,
+    ) -> ResultFuture<'a, AuthorityPaymentState>;
 
     /// Pays a reservation. Fails with `payment.refused` if it was released.
-    fn settle(&self, id: PaymentId) -> Answer<'_, Standing>;
+    fn settle(&self, id: PaymentId) -> ResultFuture<'_, AuthorityPaymentState>;
 
     /// Releases a reservation. If it is paid already, it stays paid, and the result says so.
-    fn release(&self, id: PaymentId) -> Answer<'_, Standing>;
+    fn release(&self, id: PaymentId) -> ResultFuture<'_, AuthorityPaymentState>;
 
     /// Returns the state of the payment, or `None` if it was never reserved.
-    fn find(&self, id: PaymentId) -> Answer<'_, Option<Standing>>;
+    fn find(&self, id: PaymentId) -> ResultFuture<'_, Option<AuthorityPaymentState>>;
 }
 
 /// Marker service that shows at start-up that payments are possible.
-pub struct PaymentDesk;
+pub struct PaymentsEnabled;
 
 /// The payments of one call.
 #[derive(Clone)]
@@ -41,7 +45,7 @@ pub struct Payments(Arc<dyn CallScope>);
 
 impl Needs for Payments {
     fn check(services: &Services) -> Result<(), Error> {
-        services.find::<PaymentDesk>().map(drop).map_err(|_| {
+        services.find::<PaymentsEnabled>().map(drop).map_err(|_| {
             let detail = "a tool needs to pay, but no payment authority is configured";
             Error::new(Kind::PortMissing, detail)
         })
@@ -57,34 +61,36 @@ impl Payments {
     /// Reserves money. The name must be unique in the call. If the call runs again, the same payment is returned.
     ///
     /// The reservation is durable before this returns. If it is not settled when the call ends, it is released.
-    pub async fn reserve(&self, name: &str, order: Order) -> Result<Hold, Error> {
+    pub async fn reserve(&self, name: &str, order: PaymentOrder) -> Result<PaymentHold, Error> {
         let standing = self.0.reserve_payment(name, order).await?;
-        Ok(Hold { scope: self.0.clone(), name: name.to_owned(), standing })
+        Ok(PaymentHold { scope: self.0.clone(), name: name.to_owned(), state: standing })
     }
 }
 
 /// Money that is reserved, or was paid in an earlier run of the call.
 #[must_use = "what is not settled is released when the call is over"]
-pub struct Hold {
+pub struct PaymentHold {
     scope: Arc<dyn CallScope>,
     name: String,
-    standing: Standing,
+    state: AuthorityPaymentState,
 }
 
-impl Hold {
+impl PaymentHold {
     /// Returns the receipt, if it was paid in an earlier run of the call.
     pub fn receipt(&self) -> Option<&str> {
-        match &self.standing {
-            Standing::Settled { receipt } => Some(receipt),
-            Standing::Reserved | Standing::Released => None,
+        match &self.state {
+            AuthorityPaymentState::Settled { receipt } => Some(receipt),
+            AuthorityPaymentState::Reserved | AuthorityPaymentState::Released => None,
         }
     }
 
     /// Pays, unless it is paid already. Returns the receipt.
     pub async fn settle(self) -> Result<String, Error> {
-        match self.standing {
-            Standing::Settled { receipt } => Ok(receipt),
-            Standing::Reserved | Standing::Released => self.scope.settle_payment(&self.name).await,
+        match self.state {
+            AuthorityPaymentState::Settled { receipt } => Ok(receipt),
+            AuthorityPaymentState::Reserved | AuthorityPaymentState::Released => {
+                self.scope.settle_payment(&self.name).await
+            }
         }
     }
 
@@ -96,40 +102,40 @@ impl Hold {
 
 /// An authority in memory, with an amount of money per currency.
 #[derive(Default)]
-pub struct Cashbox {
-    inside: Mutex<Inside>,
+pub struct InMemoryPaymentAuthority {
+    accounts: Mutex<PaymentAccounts>,
 }
 
 #[derive(Default)]
-struct Inside {
-    left: BTreeMap<Currency, Money>,
-    payments: BTreeMap<PaymentId, (Order, Standing)>,
+struct PaymentAccounts {
+    available: BTreeMap<Currency, Money>,
+    payments: BTreeMap<PaymentId, (PaymentOrder, AuthorityPaymentState)>,
 }
 
-impl Cashbox {
+impl InMemoryPaymentAuthority {
     /// Creates an authority with this money.
-    pub fn with(money: impl IntoIterator<Item = Money>) -> Self {
+    pub fn with_money(money: impl IntoIterator<Item = Money>) -> Self {
         let left = money.into_iter().map(|money| (money.currency, money)).collect();
-        Self { inside: Mutex::new(Inside { left, payments: BTreeMap::new() }) }
+        Self { accounts: Mutex::new(PaymentAccounts { available: left, payments: BTreeMap::new() }) }
     }
 
     /// Returns all payments that were ever reserved, with their states.
-    pub fn payments(&self) -> Vec<(Order, Standing)> {
-        self.inside().payments.values().cloned().collect()
+    pub fn payments(&self) -> Vec<(PaymentOrder, AuthorityPaymentState)> {
+        self.lock().payments.values().cloned().collect()
     }
 
     /// Returns the amount that is neither reserved nor paid.
-    pub fn left(&self, currency: Currency) -> Option<Money> {
-        self.inside().left.get(&currency).copied()
+    pub fn available(&self, currency: Currency) -> Option<Money> {
+        self.lock().available.get(&currency).copied()
     }
 
-    fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, PaymentAccounts> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inside {
-    fn reserve(&mut self, id: PaymentId, order: &Order) -> Result<Standing, Error> {
+impl PaymentAccounts {
+    fn reserve(&mut self, id: PaymentId, order: &PaymentOrder) -> Result<AuthorityPaymentState, Error> {
         if let Some((first, standing)) = self.payments.get(&id) {
             return if first == order {
                 Ok(standing.clone())
@@ -137,29 +143,33 @@ impl Inside {
                 Err(refused(id, "was for another order"))
             };
         }
-        let Order { amount: Money { amount, currency }, .. } = order;
+        let PaymentOrder { amount: Money { amount, currency }, .. } = order;
         let left =
-            self.left.get_mut(currency).ok_or_else(|| refused(id, "is of a currency we do not have"))?;
+            self.available.get_mut(currency).ok_or_else(|| refused(id, "is of a currency we do not have"))?;
         left.amount = left.amount.checked_sub(*amount).ok_or_else(|| refused(id, "is more than there is"))?;
-        self.payments.insert(id, (order.clone(), Standing::Reserved));
-        Ok(Standing::Reserved)
+        self.payments.insert(id, (order.clone(), AuthorityPaymentState::Reserved));
+        Ok(AuthorityPaymentState::Reserved)
     }
 
-    fn settle(&mut self, id: PaymentId) -> Result<Standing, Error> {
+    fn settle(&mut self, id: PaymentId) -> Result<AuthorityPaymentState, Error> {
         let (_, standing) = self.payments.get_mut(&id).ok_or_else(|| refused(id, "was never reserved"))?;
         match standing {
-            Standing::Released => return Err(refused(id, "was released")),
-            Standing::Reserved => *standing = Standing::Settled { receipt: format!("receipt of {id}") },
-            Standing::Settled { .. } => {}
+            AuthorityPaymentState::Released => return Err(refused(id, "was released")),
+            AuthorityPaymentState::Reserved => {
+                *standing = AuthorityPaymentState::Settled { receipt: format!("receipt of {id}") }
+            }
+            AuthorityPaymentState::Settled { .. } => {}
         }
         Ok(standing.clone())
     }
 
-    fn release(&mut self, id: PaymentId) -> Standing {
-        let Some((order, standing)) = self.payments.get_mut(&id) else { return Standing::Released };
-        if *standing == Standing::Reserved {
-            *standing = Standing::Released;
-            if let Some(left) = self.left.get_mut(&order.amount.currency) {
+    fn release(&mut self, id: PaymentId) -> AuthorityPaymentState {
+        let Some((order, standing)) = self.payments.get_mut(&id) else {
+            return AuthorityPaymentState::Released;
+        };
+        if *standing == AuthorityPaymentState::Reserved {
+            *standing = AuthorityPaymentState::Released;
+            if let Some(left) = self.available.get_mut(&order.amount.currency) {
                 left.amount = left.amount + order.amount.amount;
             }
         }
@@ -171,21 +181,25 @@ fn refused(id: PaymentId, why: &str) -> Error {
     Error::new(Kind::PaymentRefused, format!("{id} {why}"))
 }
 
-impl PaymentAuthority for Cashbox {
-    fn reserve<'a>(&'a self, id: PaymentId, order: &'a Order) -> Answer<'a, Standing> {
-        Box::pin(ready(self.inside().reserve(id, order)))
+impl PaymentAuthority for InMemoryPaymentAuthority {
+    fn reserve<'a>(
+        &'a self,
+        id: PaymentId,
+        order: &'a PaymentOrder,
+    ) -> ResultFuture<'a, AuthorityPaymentState> {
+        Box::pin(ready(self.lock().reserve(id, order)))
     }
 
-    fn settle(&self, id: PaymentId) -> Answer<'_, Standing> {
-        Box::pin(ready(self.inside().settle(id)))
+    fn settle(&self, id: PaymentId) -> ResultFuture<'_, AuthorityPaymentState> {
+        Box::pin(ready(self.lock().settle(id)))
     }
 
-    fn release(&self, id: PaymentId) -> Answer<'_, Standing> {
-        Box::pin(ready(Ok(self.inside().release(id))))
+    fn release(&self, id: PaymentId) -> ResultFuture<'_, AuthorityPaymentState> {
+        Box::pin(ready(Ok(self.lock().release(id))))
     }
 
-    fn find(&self, id: PaymentId) -> Answer<'_, Option<Standing>> {
-        let found = self.inside().payments.get(&id).map(|(_, standing)| standing.clone());
+    fn find(&self, id: PaymentId) -> ResultFuture<'_, Option<AuthorityPaymentState>> {
+        let found = self.lock().payments.get(&id).map(|(_, standing)| standing.clone());
         Box::pin(ready(Ok(found)))
     }
 }

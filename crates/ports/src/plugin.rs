@@ -1,17 +1,17 @@
 //! Plug-ins: one type that brings tools, hooks, triggers, capabilities, prompt text, checkpoint messages and state.
 //!
-//! Implement [`Plugin`]. At start-up it gets its options and returns its parts ([`Brings`]). Some parts are the same in
+//! Implement [`Plugin`]. At start-up it gets its options and returns its parts ([`PluginParts`]). Some parts are the same in
 //! every session: tools, prompt text, capabilities. Others are computed per session: hooks, prompt text, messages. They
-//! see the state of the plug-in in that session and the data that the input carries for it ([`Own`]). A tool of a
-//! plug-in reads and writes the state with [`Plugged`].
-use crate::Answer;
-use crate::hook::{AtCheckpoint, BeforeContext, Hook, HookAt, Point};
+//! see the state of the plug-in in that session and the data that the input carries for it ([`PluginHookCall`]). A tool of a
+//! plug-in reads and writes the state with [`PluginAccess`].
+use crate::ResultFuture;
+use crate::hook::{AtCheckpoint, BeforeContext, Hook, HookAt, HookStage};
 use crate::service::{CallScope, Needs, Services};
 use crate::tool::{Tool, Toolbox};
-use crate::trigger::{Source, Trigger};
-use outlast_vocab::capability::Capability;
+use crate::trigger::{Trigger, TriggerSource};
+use outlast_vocab::capability::CapabilityBundle;
 use outlast_vocab::hook::{
-    CheckpointPatch, CheckpointSeen, ContextPatch, ContextSeen, HookCall, PluginFacts,
+    CheckpointHookInput, CheckpointPatch, ContextHookInput, ContextPatch, HookCall, PluginHookFacts,
 };
 use outlast_vocab::message::PluginName;
 use outlast_vocab::{Error, Kind};
@@ -23,16 +23,16 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The prefix of session values that hold the state of plug-ins. Tools cannot access names with this prefix.
-const RESERVED: &str = "\u{1}plugin/";
+const RESERVED_PREFIX: &str = "\u{1}plugin/";
 
 /// Returns the name of the session value that holds the state of a plug-in.
 pub fn state_name(plugin: &PluginName) -> String {
-    format!("{RESERVED}{plugin}")
+    format!("{RESERVED_PREFIX}{plugin}")
 }
 
 /// Returns whether a value with this name is inaccessible to the agent.
 pub fn is_reserved(name: &str) -> bool {
-    name.starts_with(RESERVED)
+    name.starts_with(RESERVED_PREFIX)
 }
 
 /// An extension of a program, installed as one unit.
@@ -47,12 +47,12 @@ pub trait Plugin: Send + Sync + Sized + 'static {
     type State: Serialize + DeserializeOwned + Default + Send + 'static;
 
     /// Returns its parts for these options. Invalid options are refused here, before anything starts.
-    fn start(self, options: Self::Options) -> Result<Brings<Self>, Error>;
+    fn start(self, options: Self::Options) -> Result<PluginParts<Self>, Error>;
 }
 
 /// The data of a plug-in in one session, as its hooks see it.
 #[derive(Clone, Debug)]
-pub struct Own<P: Plugin> {
+pub struct PluginHookCall<P: Plugin> {
     /// The facts about this hook run.
     pub call: HookCall,
     /// The state in this session, as last written.
@@ -61,31 +61,31 @@ pub struct Own<P: Plugin> {
     pub input: Option<P::Input>,
 }
 
-type AddTool = Box<dyn FnOnce(&mut Toolbox) -> Result<(), Error> + Send>;
+type ToolInstaller = Box<dyn FnOnce(&mut Toolbox) -> Result<(), Error> + Send>;
 
 /// The parts of a plug-in.
-pub struct Brings<P: Plugin> {
-    parts: Parts,
+pub struct PluginParts<P: Plugin> {
+    parts: UntypedParts,
     plugin: PhantomData<P>,
 }
 
 /// The parts of a plug-in, without its type.
 #[derive(Default)]
-struct Parts {
-    tools: Vec<AddTool>,
+struct UntypedParts {
+    tools: Vec<ToolInstaller>,
     hooks: Vec<HookAt>,
     prompts: Vec<String>,
-    capabilities: Vec<Capability>,
+    capabilities: Vec<CapabilityBundle>,
     triggers: Vec<Trigger>,
 }
 
-impl<P: Plugin> Default for Brings<P> {
+impl<P: Plugin> Default for PluginParts<P> {
     fn default() -> Self {
-        Self { parts: Parts::default(), plugin: PhantomData }
+        Self { parts: UntypedParts::default(), plugin: PhantomData }
     }
 }
 
-impl<P: Plugin> Brings<P> {
+impl<P: Plugin> PluginParts<P> {
     /// Creates an empty set of parts.
     pub fn new() -> Self {
         Self::default()
@@ -107,25 +107,25 @@ impl<P: Plugin> Brings<P> {
 
     /// Adds a capability that an agent may enable.
     #[must_use]
-    pub fn capability(mut self, capability: Capability) -> Self {
+    pub fn capability(mut self, capability: CapabilityBundle) -> Self {
         self.parts.capabilities.push(capability);
         self
     }
 
     /// Adds a source of external events that start turns. Every process listens to it while the runtime runs.
-    pub fn trigger(mut self, name: &str, source: impl Source + 'static) -> Result<Self, Error> {
+    pub fn trigger(mut self, name: &str, source: impl TriggerSource + 'static) -> Result<Self, Error> {
         let trigger = Trigger { name: name.parse()?, source: Arc::new(source), agent: None };
         self.parts.triggers.push(trigger);
         Ok(self)
     }
 
     /// Adds a hook that sees the plug-in's data. Every agent has it, unless a capability names it.
-    pub fn on<Pt: Point, F, R>(self, name: &str, run: F) -> Result<Self, Error>
+    pub fn on<Pt: HookStage, F, R>(self, name: &str, run: F) -> Result<Self, Error>
     where
-        F: Fn(Own<P>, Pt::Seen) -> R + Send + Sync + 'static,
+        F: Fn(PluginHookCall<P>, Pt::Seen) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Option<Pt::Patch>, Error>> + Send + 'static,
     {
-        Ok(self.hook(HookAt::new::<Pt>(name, OfPlugin::<P, F>(run, PhantomData))?))
+        Ok(self.hook(HookAt::new::<Pt>(name, PluginHook::<P, F>(run, PhantomData))?))
     }
 
     /// Adds a hook with all its options. It gets the plug-in's data in its [`HookCall`].
@@ -138,10 +138,10 @@ impl<P: Plugin> Brings<P> {
     /// Adds text to the system prompt, computed for each model call from the plug-in's data.
     pub fn session_prompt<F, R>(self, text: F) -> Result<Self, Error>
     where
-        F: Fn(Own<P>) -> R + Send + Sync + 'static,
+        F: Fn(PluginHookCall<P>) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Option<String>, Error>> + Send + 'static,
     {
-        self.on::<BeforeContext, _, _>(&format!("{}.prompt", P::NAME), move |own, _: ContextSeen| {
+        self.on::<BeforeContext, _, _>(&format!("{}.prompt", P::NAME), move |own, _: ContextHookInput| {
             let text = text(own);
             async move {
                 let patch = |system| ContextPatch { system: Some(system), messages: Vec::new() };
@@ -154,7 +154,7 @@ impl<P: Plugin> Brings<P> {
     /// again.
     pub fn checkpoint<F, R>(self, messages: F) -> Result<Self, Error>
     where
-        F: Fn(Own<P>, CheckpointSeen) -> R + Send + Sync + 'static,
+        F: Fn(PluginHookCall<P>, CheckpointHookInput) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Vec<String>, Error>> + Send + 'static,
     {
         self.on::<AtCheckpoint, _, _>(&format!("{}.checkpoint", P::NAME), move |own, seen| {
@@ -168,21 +168,21 @@ impl<P: Plugin> Brings<P> {
 }
 
 /// Adapts a closure of a plug-in to a hook.
-struct OfPlugin<P, F>(F, PhantomData<fn() -> P>);
+struct PluginHook<P, F>(F, PhantomData<fn() -> P>);
 
-impl<P, Pt, F, R> Hook<Pt> for OfPlugin<P, F>
+impl<P, Pt, F, R> Hook<Pt> for PluginHook<P, F>
 where
     P: Plugin,
-    Pt: Point,
-    F: Fn(Own<P>, Pt::Seen) -> R + Send + Sync,
+    Pt: HookStage,
+    F: Fn(PluginHookCall<P>, Pt::Seen) -> R + Send + Sync,
     R: Future<Output = Result<Option<Pt::Patch>, Error>> + Send + 'static,
 {
-    fn run(&self, call: HookCall, seen: Pt::Seen) -> Answer<'_, Option<Pt::Patch>> {
+    fn run(&self, call: HookCall, seen: Pt::Seen) -> ResultFuture<'_, Option<Pt::Patch>> {
         Box::pin(async move {
-            let PluginFacts { state, input } = call.plugin.clone().unwrap_or_default();
+            let PluginHookFacts { state, input } = call.plugin.clone().unwrap_or_default();
             let state = state_of::<P>(state)?;
             let input = input.map(input_of::<P>).transpose()?;
-            (self.0)(Own { call, state, input }, seen).await
+            (self.0)(PluginHookCall { call, state, input }, seen).await
         })
     }
 }
@@ -204,15 +204,15 @@ fn input_of<P: Plugin>(input: Value) -> Result<P::Input, Error> {
 }
 
 /// A plug-in that was set up.
-pub struct Installed {
+pub struct InstalledPlugin {
     /// Its name.
     pub name: PluginName,
     /// Validates the data that an input carries for it.
     pub check_input: fn(Value) -> Result<(), Error>,
-    parts: Parts,
+    parts: UntypedParts,
 }
 
-impl Installed {
+impl InstalledPlugin {
     /// Sets up a plug-in. The options may have type [`Plugin::Options`], or any type with the same JSON form.
     pub fn new<P: Plugin>(plugin: P, options: impl Serialize) -> Result<Self, Error> {
         let name: PluginName = P::NAME.parse()?;
@@ -221,7 +221,7 @@ impl Installed {
             Error::new(Kind::PluginInvalid, detail)
         };
         let options = serde_json::to_value(options).and_then(serde_json::from_value).map_err(unfit)?;
-        let Brings { mut parts, .. } = plugin.start(options)?;
+        let PluginParts { mut parts, .. } = plugin.start(options)?;
         for hook in &mut parts.hooks {
             hook.usage.plugin = Some(name.clone());
         }
@@ -252,19 +252,19 @@ impl Installed {
     }
 
     /// Returns its capabilities, which an agent may enable.
-    pub fn capabilities(&self) -> &[Capability] {
+    pub fn capabilities(&self) -> &[CapabilityBundle] {
         &self.parts.capabilities
     }
 }
 
 /// Gives a tool access to its plug-in's data in the session of the call.
-pub struct Plugged<P: Plugin> {
+pub struct PluginAccess<P: Plugin> {
     name: PluginName,
     scope: Arc<dyn CallScope>,
     plugin: PhantomData<fn() -> P>,
 }
 
-impl<P: Plugin> Needs for Plugged<P> {
+impl<P: Plugin> Needs for PluginAccess<P> {
     fn check(_: &Services) -> Result<(), Error> {
         P::NAME.parse::<PluginName>().map(drop)
     }
@@ -274,7 +274,7 @@ impl<P: Plugin> Needs for Plugged<P> {
     }
 }
 
-impl<P: Plugin> Plugged<P> {
+impl<P: Plugin> PluginAccess<P> {
     /// Returns the state in this session, including the writes of this call.
     pub async fn state(&self) -> Result<P::State, Error> {
         state_of::<P>(self.scope.plugin_state(&self.name).await?)
@@ -286,7 +286,7 @@ impl<P: Plugin> Plugged<P> {
             let detail = format!("the state of the plug-in `{}` does not fit JSON: {cause}", P::NAME);
             Error::new(Kind::PluginInvalid, detail)
         })?;
-        self.scope.keep_plugin_state(&self.name, state)
+        self.scope.set_plugin_state(&self.name, state)
     }
 
     /// Returns the data that the turn's input carries for the plug-in.

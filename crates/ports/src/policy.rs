@@ -1,9 +1,9 @@
 //! The port for policy engines in code. The engine decides in addition to the rules of an agent; the stricter decision
 //! wins.
-use crate::Answer;
+use crate::ResultFuture;
 use outlast_vocab::Hash;
 use outlast_vocab::message::RuleId;
-use outlast_vocab::policy::{Decision, Facts, Point};
+use outlast_vocab::policy::{PolicyDecision, PolicyFacts, PolicyPoint};
 
 /// Decides what may happen in a turn.
 ///
@@ -20,19 +20,19 @@ pub trait PolicyEngine: Send + Sync {
     /// If it returns `false`, the runtime does not ask at that point. Without a decision at `output`, subscribers see
     /// the answer as it streams. The runtime calls this once per agent, before any turn. An engine whose policies can
     /// change must return `true` for every point at which a policy may ever decide.
-    fn decides_at(&self, _point: Point, _agent: &str) -> bool {
+    fn decides_at(&self, _point: PolicyPoint, _agent: &str) -> bool {
         true
     }
 
     /// Returns the decision, or `None` for no opinion.
-    fn judge<'a>(&'a self, facts: Facts<'a>) -> Answer<'a, Option<Judgement>>;
+    fn judge<'a>(&'a self, facts: PolicyFacts<'a>) -> ResultFuture<'a, Option<EngineDecision>>;
 }
 
 /// A decision of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement {
+pub struct EngineDecision {
     /// The rule that decided, for records and messages.
     pub rule: RuleId,
     /// The decision.
-    pub decision: Decision,
+    pub decision: PolicyDecision,
 }

@@ -2,11 +2,11 @@
 //!
 //! A call is counted in the write that admits it. If the process crashes before the call starts, the slot is lost and
 //! never returned, so no rate is ever exceeded.
-use crate::Answer;
+use crate::ResultFuture;
 use crate::page::Page;
 use outlast_vocab::id::OrgId;
 use outlast_vocab::message::RateName;
-use outlast_vocab::rate::{Asks, Rate, Standing, Taken, take};
+use outlast_vocab::rate::{AdmissionAttempt, RateAdmission, RateLimit, RateState, admit};
 use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey};
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -15,37 +15,37 @@ use std::time::Duration;
 
 /// A call that waits for admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Want {
+pub struct AdmissionRequest {
     /// The call.
     pub key: ReplayKey,
     /// The rates that apply to it; at least one.
-    pub rates: Vec<Rate>,
+    pub rates: Vec<RateLimit>,
     /// Whether it already has a place in the queue.
-    pub asks: Asks,
+    pub attempt: AdmissionAttempt,
     /// The maximum waiting time for rates that set none.
     pub wait_most: Duration,
 }
 
 /// The decision on a call that waits for admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pacing {
+pub enum AdmissionDecision {
     /// It may start now.
-    Goes(Millis),
+    Admitted(Millis),
     /// It must ask again at this time. The journal records that it waits.
-    Waits(Millis),
+    Queued(Millis),
     /// It is rejected.
-    Refused(Failure),
+    Rejected(Failure),
 }
 
 /// A request to a limiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Take {
+pub struct LimiterRequest {
     /// The organisation that owns the rates.
     pub org: OrgId,
     /// The rates that apply to the call; at least one.
-    pub rates: Vec<Rate>,
+    pub rates: Vec<RateLimit>,
     /// Whether the call already has a place in the queue.
-    pub asks: Asks,
+    pub attempt: AdmissionAttempt,
     /// The maximum waiting time for rates that set none.
     pub wait_most: Duration,
     /// The current time.
@@ -56,24 +56,25 @@ pub struct Take {
 ///
 /// A call is counted by all of its rates, or by none. A call that must wait is not counted, and asks again. On an error
 /// it is unknown whether there is room. The `when_down` setting of the rate then decides.
-pub trait Limiter: Send + Sync + 'static {
+pub trait RateLimiter: Send + Sync + 'static {
     /// Admits one call, returns when it must ask again, or reports that there is no room.
-    fn take(&self, take: Take) -> Answer<'_, Taken>;
+    fn admit(&self, take: LimiterRequest) -> ResultFuture<'_, RateAdmission>;
 }
 
 /// A limiter in memory, for one process.
 #[derive(Debug, Default)]
-pub struct LocalLimiter {
-    standings: Mutex<BTreeMap<(OrgId, RateName), Standing>>,
+pub struct LocalRateLimiter {
+    states: Mutex<BTreeMap<(OrgId, RateName), RateState>>,
 }
 
-impl Limiter for LocalLimiter {
-    fn take(&self, asked: Take) -> Answer<'_, Taken> {
-        let Take { org, rates, asks, wait_most, now } = asked;
-        let mut known = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
-        let standing = |rate: &Rate| known.get(&(org, rate.name.clone())).copied().unwrap_or_default();
-        let mut books: Vec<(&Rate, Standing)> = rates.iter().map(|rate| (rate, standing(rate))).collect();
-        let taken = take(&mut books, asks, now, wait_most);
+impl RateLimiter for LocalRateLimiter {
+    fn admit(&self, asked: LimiterRequest) -> ResultFuture<'_, RateAdmission> {
+        let LimiterRequest { org, rates, attempt: asks, wait_most, now } = asked;
+        let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let standing = |rate: &RateLimit| known.get(&(org, rate.name.clone())).copied().unwrap_or_default();
+        let mut books: Vec<(&RateLimit, RateState)> =
+            rates.iter().map(|rate| (rate, standing(rate))).collect();
+        let taken = admit(&mut books, asks, now, wait_most);
         for (rate, standing) in books {
             known.insert((org, rate.name.clone()), standing);
         }
@@ -83,7 +84,7 @@ impl Limiter for LocalLimiter {
 }
 
 /// The failure of a call that a rate rejects.
-pub fn full(rate: &RateName, free: Millis, now: Millis) -> Failure {
+pub fn rejection_of(rate: &RateName, free: Millis, now: Millis) -> Failure {
     let seconds = now.until(free).as_millis().div_ceil(1_000);
     Failure::new(Kind::RateExceeded, format!("the rate `{rate}` has no room for {seconds} s; ask again then"))
 }
@@ -100,7 +101,7 @@ pub struct RateView {
     /// The maximum number of calls at once.
     pub burst: u32,
     /// When the next call fits, and where the queue ends.
-    pub standing: Standing,
+    pub state: RateState,
     /// The number of admitted calls.
     pub taken: u64,
     /// The number of rejected calls.
@@ -111,29 +112,29 @@ pub struct RateView {
 
 impl RateView {
     /// Creates the view of a rate that was never used.
-    pub fn unasked(org: OrgId, name: &str) -> Self {
+    pub fn unused(org: OrgId, name: &str) -> Self {
         let name = name.to_owned();
-        let standing = Standing::default();
-        Self { org, name, every: 0, burst: 1, standing, taken: 0, refused: 0, asked: Millis(0) }
+        let state = RateState::default();
+        Self { org, name, every: 0, burst: 1, state, taken: 0, refused: 0, asked: Millis(0) }
     }
 
     /// Returns how many calls could start at this time.
-    pub fn room(&self, now: Millis) -> u32 {
-        let ahead = now.0.saturating_mul(1_000).checked_sub(self.standing.next.max(self.standing.line));
+    pub fn calls_available(&self, now: Millis) -> u32 {
+        let ahead = now.0.saturating_mul(1_000).checked_sub(self.state.next.max(self.state.queue_end));
         let room = ahead.map_or(0, |ahead| ahead / self.every.max(1) + 1);
         u32::try_from(room).unwrap_or(u32::MAX).min(self.burst)
     }
 }
 
 /// The rates that a store keeps.
-pub trait Rates: Send + Sync {
+pub trait RateStore: Send + Sync {
     /// Returns all rates that were ever used, ordered by organisation and name.
-    fn rates(&self, limit: usize) -> Answer<'_, Vec<RateView>>;
+    fn rates(&self, limit: usize) -> ResultFuture<'_, Vec<RateView>>;
 
     /// Returns a page of the rates after this organisation and name.
     fn rates_after(
         &self,
         after: Option<(OrgId, String)>,
         limit: usize,
-    ) -> Answer<'_, Page<RateView, (OrgId, String)>>;
+    ) -> ResultFuture<'_, Page<RateView, (OrgId, String)>>;
 }

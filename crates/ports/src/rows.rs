@@ -6,28 +6,28 @@
 //!
 //! Rows are addressed by small numbers that the engine assigns, because an index over random ids halves the write
 //! rate of a journal.
+use crate::attachment_upload::{BlobLocation, SweepCounter};
 use crate::configs::ConfigKind;
-use crate::filed::{Lies, Sweeps};
 use crate::orgs::{AuditRange, Org};
-use crate::outbox::DeliveryPlace;
+use crate::outbox::DeliveryPosition;
 use crate::rate::RateView;
-use crate::sink::Moment;
-use crate::store::{Fence, SessionState, TurnState, Writes};
+use crate::sink::OutputPosition;
+use crate::store::{Fence, SessionState, TurnState, WriteCount};
 use crate::votes::Vote;
-use outlast_vocab::access::{Access, Principal, Reach, Scopes};
-use outlast_vocab::approval::Given;
+use outlast_vocab::access::{Access, OrgVisibility, Principal, Scopes};
+use outlast_vocab::approval::SentNotices;
 use outlast_vocab::archive::SessionLine;
-use outlast_vocab::budget::{Amount, Budget};
+use outlast_vocab::budget::{Budget, UsageAmount};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Attachment, RuleId, ToolName};
 use outlast_vocab::payment::Payment;
-use outlast_vocab::policy::Ask;
-use outlast_vocab::record::{ClaimRef, Delivery, EndKind, Seq};
+use outlast_vocab::policy::ApprovalRequirement;
+use outlast_vocab::record::{ClaimRef, InputDelivery, Seq, TurnEndKind};
+use outlast_vocab::search_terms::SearchTerms;
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
-use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -52,7 +52,7 @@ pub struct TurnNo(pub i64);
 
 /// The address of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct RecordAddress {
     /// The session that contains the record.
     pub session: SessionNo,
     /// The record's position in the session.
@@ -97,7 +97,7 @@ pub struct SessionRow {
     /// The crash guard's counters for the active turn.
     pub guard: CrashGuard,
     /// The message it was forked from.
-    pub forked_from: Option<Node>,
+    pub forked_from: Option<RecordAddress>,
     /// Its last imported record, or 0 if no record was imported.
     pub imported: Seq,
     /// Its last record that was imported without a signature of this database, or 0 if there is no such record.
@@ -114,7 +114,7 @@ pub struct LastEnded {
     /// The turn.
     pub turn: TurnNo,
     /// How it ended.
-    pub end: EndKind,
+    pub end: TurnEndKind,
 }
 
 /// The crash guard's counters for a turn since its last progress. See [`crate::ledger`].
@@ -125,15 +125,15 @@ pub struct CrashGuard {
     /// Consecutive deaths among these in which the worker ran nothing else.
     pub alone: u32,
     /// Whether the current lease is for a run alone.
-    pub trial: Trial,
+    pub trial: TrialState,
 }
 
 /// The state of a trial: a run of a suspect as the only turn of its worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Trial {
+pub enum TrialState {
     /// No trial: the turn runs beside others, or does not run.
     #[default]
-    No,
+    NotOnTrial,
     /// The turn is claimed and waits until its worker runs nothing else.
     Waits,
     /// The turn runs alone.
@@ -158,7 +158,7 @@ pub struct TurnRow {
     /// The fingerprint of the input. It distinguishes a repeated input from a reused key.
     pub input: Hash,
     /// How the input is handled if a turn is already running.
-    pub delivery: Delivery,
+    pub delivery: InputDelivery,
     /// The head that the turn is for.
     pub head: String,
     /// Its state.
@@ -168,13 +168,13 @@ pub struct TurnRow {
     /// Its last record that is part of the transcript, or 0 before the turn begins.
     pub last_node: Seq,
     /// The message it follows.
-    pub parent: Option<Node>,
+    pub parent: Option<RecordAddress>,
     /// The record that ended it.
     pub ended: Option<Seq>,
     /// Whether a cancel was requested.
     pub cancelled: bool,
     /// How many writes the turn took. `None` if it was imported or is older than the counter.
-    pub writes: Option<Writes>,
+    pub writes: Option<WriteCount>,
     /// The turn that this one retries.
     pub retry_of: Option<TurnNo>,
 }
@@ -182,7 +182,7 @@ pub struct TurnRow {
 impl TurnRow {
     /// Returns whether the turn is queued to join a turn on this head.
     pub fn joins(&self, head: &str) -> bool {
-        self.state == TurnState::Queued && self.delivery == Delivery::Join && self.head == head
+        self.state == TurnState::Queued && self.delivery == InputDelivery::Join && self.head == head
     }
 }
 
@@ -202,12 +202,12 @@ pub struct RecordRow {
     /// The hash of the chain at this record.
     pub hash: Hash,
     /// Its body, or where the body is stored.
-    pub body: Body,
+    pub body: RecordBody,
 }
 
 /// A record's body, or the hash of the blob that holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum RecordBody {
     /// Stored in the row.
     Inline(Vec<u8>),
     /// Stored as a blob.
@@ -254,23 +254,23 @@ pub struct AttachmentRow {
     /// Its size in bytes.
     pub bytes: u64,
     /// Where its content is stored.
-    pub lies: Lies,
+    pub location: BlobLocation,
 }
 
 /// Content stored outside the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutsideRow {
+pub struct ExternalContentRow {
     /// The hash of the content.
     pub content: Hash,
     /// How many attachments use it.
     pub uses: u64,
     /// The worker that is deleting it, if any.
-    pub condemned: Option<Condemned>,
+    pub deletion: Option<DeletionMark>,
 }
 
 /// A mark for deletion: a worker is deleting the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Condemned {
+pub struct DeletionMark {
     /// The worker.
     pub worker: WorkerId,
     /// When the worker marked the content.
@@ -294,49 +294,58 @@ pub struct PartialRow {
 
 /// A budget account: what the owner of a budget may use and has used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PurseRow {
+pub struct BudgetAccountRow {
     /// The organisation.
     pub org: OrgId,
     /// The name of the owner within the organisation, and of the period if the budget is per day or month.
     pub name: String,
     /// The budget that an operator set.
-    pub set: Option<Budget>,
+    pub operator_budget: Option<Budget>,
     /// The budget that the agent declared when usage was last counted.
-    pub brought: Option<Budget>,
+    pub agent_budget: Option<Budget>,
     /// The amount used.
-    pub spent: Amount,
+    pub spent: UsageAmount,
     /// The amount reserved.
-    pub held: Amount,
+    pub reserved: UsageAmount,
     /// The part of `spent` that is assumed because the real usage is unknown.
-    pub lost: Amount,
+    pub lost: UsageAmount,
     /// The maximum amount that reading a session's conversation once more takes.
-    pub standing: Amount,
+    pub conversation_cost: UsageAmount,
 }
 
-impl PurseRow {
+impl BudgetAccountRow {
     /// Creates an account without usage.
     pub fn empty(org: OrgId, name: &str) -> Self {
-        let (name, none) = (name.to_owned(), Amount::ZERO);
-        Self { org, name, set: None, brought: None, spent: none, held: none, lost: none, standing: none }
+        let (name, none) = (name.to_owned(), UsageAmount::ZERO);
+        Self {
+            org,
+            name,
+            operator_budget: None,
+            agent_budget: None,
+            spent: none,
+            reserved: none,
+            lost: none,
+            conversation_cost: none,
+        }
     }
 }
 
 /// A budget reservation for an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HoldRow {
+pub struct ReservationRow {
     /// The turn.
     pub turn: TurnNo,
     /// The effect.
     pub key: ReplayKey,
     /// The maximum amount that the effect may use.
-    pub most: Amount,
+    pub amount_max: UsageAmount,
     /// The names of the accounts in which the amount is reserved.
-    pub purses: Vec<String>,
+    pub accounts: Vec<String>,
 }
 
 /// A payment in the payment outbox: the authority has not yet accepted the decision on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OwedRow {
+pub struct PendingPaymentRow {
     /// The turn.
     pub turn: TurnNo,
     /// The payment, with the decision on it.
@@ -372,11 +381,11 @@ pub struct DeliveryRow {
     /// The turn.
     pub turn: TurnNo,
     /// The event of the turn that is delivered.
-    pub moment: Moment,
+    pub position: OutputPosition,
     /// How many attempts were started.
     pub attempts: u32,
     /// How many of these attempts are no longer counted, because the delivery was retried manually.
-    pub forgiven: u32,
+    pub attempts_forgiven: u32,
     /// When a worker may take it. `None` if it was given up.
     pub due_at: Option<Millis>,
     /// The worker that is delivering it until it is due again.
@@ -387,8 +396,8 @@ pub struct DeliveryRow {
 
 impl DeliveryRow {
     /// Returns its position among the deliveries of its sink.
-    pub const fn place(&self) -> DeliveryPlace {
-        DeliveryPlace { turn: self.turn, moment: self.moment }
+    pub const fn place(&self) -> DeliveryPosition {
+        DeliveryPosition { turn: self.turn, moment: self.position }
     }
 }
 
@@ -424,7 +433,7 @@ pub struct AuditRow {
     pub org: OrgId,
     /// The principal that did it.
     pub by: Principal,
-    /// The name of the action ([`outlast_vocab::access::Act::name`]).
+    /// The name of the action ([`outlast_vocab::access::AuditAction::name`]).
     pub act: String,
     /// The object of the action, usually an id.
     pub subject: String,
@@ -472,9 +481,9 @@ pub struct NoticeRow {
     /// When the turn began to wait for the decision.
     pub since: Millis,
     /// Who is asked, and when to remind and escalate.
-    pub ask: Ask,
+    pub ask: ApprovalRequirement,
     /// The reminders and escalation sent so far.
-    pub given: Given,
+    pub given: SentNotices,
     /// When the next notice is due. `None` while the turn does not wait.
     pub due_at: Option<Millis>,
 }
@@ -534,7 +543,12 @@ pub trait ReadRows {
     /// Returns the session of an organisation with this key.
     fn session_by_key(&self, org: OrgId, key: &str) -> Result<Option<SessionRow>, Error>;
     /// Returns sessions below `before`, by descending number.
-    fn sessions(&self, of: Reach, before: Option<SessionNo>, limit: usize) -> Result<Vec<SessionRow>, Error>;
+    fn sessions(
+        &self,
+        of: OrgVisibility,
+        before: Option<SessionNo>,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, Error>;
     /// Returns sessions in a state above `after`, by ascending number.
     fn sessions_in(
         &self,
@@ -544,7 +558,7 @@ pub trait ReadRows {
     ) -> Result<Vec<SessionRow>, Error>;
     /// Counts the sessions whose last turn ended this way, up to a limit. `end` must not be `answered`, which is not
     /// indexed.
-    fn count_last_ended(&self, end: EndKind, limit: usize) -> Result<usize, Error>;
+    fn count_last_ended(&self, end: TurnEndKind, limit: usize) -> Result<usize, Error>;
     /// Returns parked sessions that are due, earliest due time first.
     fn sessions_due(&self, now: Millis, limit: usize) -> Result<Vec<SessionRow>, Error>;
     /// Returns the held session with the earliest due time, if it is due. Ignores sessions with more than
@@ -557,9 +571,9 @@ pub trait ReadRows {
     /// Returns the sessions that were forked from this one.
     fn forks(&self, of: SessionNo) -> Result<Vec<SessionId>, Error>;
     /// Returns the heads of a session, by name.
-    fn heads(&self, session: SessionNo) -> Result<Vec<(String, Option<Node>)>, Error>;
+    fn heads(&self, session: SessionNo) -> Result<Vec<(String, Option<RecordAddress>)>, Error>;
     /// Returns one head. The inner `None` is a head before the first message.
-    fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<Node>>, Error>;
+    fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<RecordAddress>>, Error>;
 
     /// Returns the turn with this number.
     fn turn(&self, no: TurnNo) -> Result<Option<TurnRow>, Error>;
@@ -578,15 +592,15 @@ pub trait ReadRows {
     /// Returns records by ascending position.
     fn records(&self, range: RecordRange) -> Result<Vec<RecordRow>, Error>;
     /// Returns records of many sessions after a position, in the order they became durable.
-    fn feed(&self, of: Reach, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error>;
+    fn feed(&self, of: OrgVisibility, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error>;
 
     /// Returns records with matching words at or before a position, newest first. Searches the sessions within this
     /// reach, or one session if given.
-    fn with_words(
+    fn search(
         &self,
-        of: Reach,
+        of: OrgVisibility,
         session: Option<SessionNo>,
-        wanted: &Wanted,
+        wanted: &SearchTerms,
         before: u64,
         limit: usize,
     ) -> Result<Vec<(u64, RecordRow)>, Error>;
@@ -602,7 +616,7 @@ pub trait ReadRows {
     /// Returns claims of unknown outcome after a given one, by ascending time and call id.
     fn unknown(
         &self,
-        of: Reach,
+        of: OrgVisibility,
         after: Option<(Millis, CallId)>,
         limit: usize,
     ) -> Result<Vec<ClaimRow>, Error>;
@@ -610,13 +624,13 @@ pub trait ReadRows {
     /// Returns the waits of a turn.
     fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error>;
     /// Returns waits of this kind of all turns, oldest turn first.
-    fn waiting(&self, of: Reach, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error>;
+    fn waiting(&self, of: OrgVisibility, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error>;
     /// Returns the resolution of a wait.
     fn resolution(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<Resolution>, Error>;
 
     /// Returns a value of a session, as JSON.
     fn value(&self, session: SessionNo, name: &str) -> Result<Option<String>, Error>;
-    /// Returns the names of a session's values that begin with `prefix`, in ascending order.
+    /// Returns the names of a session's values that begin with `prompt_prefix`, in ascending order.
     fn value_names(&self, session: SessionNo, prefix: &str, limit: usize) -> Result<Vec<String>, Error>;
     /// Returns an attachment of a session.
     fn attachment(&self, session: SessionNo, id: AttachmentId) -> Result<Option<AttachmentRow>, Error>;
@@ -638,22 +652,27 @@ pub trait ReadRows {
         self.blob(fingerprint)
     }
     /// Returns the row of external content that is or was used, or is being deleted.
-    fn outside(&self, content: Hash) -> Result<Option<OutsideRow>, Error>;
+    fn outside(&self, content: Hash) -> Result<Option<ExternalContentRow>, Error>;
     /// Returns external content that nothing uses any longer.
-    fn left(&self, limit: usize) -> Result<Vec<Hash>, Error>;
+    fn unreferenced_content(&self, limit: usize) -> Result<Vec<Hash>, Error>;
     /// Returns how often content was marked for deletion or unmarked.
-    fn sweeps(&self) -> Result<Sweeps, Error>;
+    fn sweeps(&self) -> Result<SweepCounter, Error>;
     /// Returns one sink.
     fn sink(&self, name: &str) -> Result<Option<SinkRow>, Error>;
     /// Returns all sinks by ascending name.
     fn sinks(&self) -> Result<Vec<SinkRow>, Error>;
     /// Returns the delivery of one output of a turn to a sink.
-    fn delivery(&self, sink: &str, turn: TurnNo, moment: Moment) -> Result<Option<DeliveryRow>, Error>;
+    fn delivery(
+        &self,
+        sink: &str,
+        turn: TurnNo,
+        moment: OutputPosition,
+    ) -> Result<Option<DeliveryRow>, Error>;
     /// Returns the deliveries to a sink after a given one, by ascending turn and moment.
     fn deliveries(
         &self,
         sink: &str,
-        after: Option<DeliveryPlace>,
+        after: Option<DeliveryPosition>,
         limit: usize,
     ) -> Result<Vec<DeliveryRow>, Error>;
     /// Returns deliveries that are due, earliest due time first.
@@ -665,25 +684,35 @@ pub trait ReadRows {
     /// Returns how many deliveries to a sink are pending, and how many were given up.
     fn count_deliveries(&self, sink: &str) -> Result<(u64, u64), Error>;
     /// Returns one budget account.
-    fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error>;
+    fn purse(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error>;
     /// Returns budget accounts after a given one, by ascending organisation and name.
-    fn purses(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<PurseRow>, Error>;
+    fn budget_accounts(
+        &self,
+        of: OrgVisibility,
+        after: Option<(OrgId, &str)>,
+        limit: usize,
+    ) -> Result<Vec<BudgetAccountRow>, Error>;
     /// Returns one rate limit.
     fn rate(&self, org: OrgId, name: &str) -> Result<Option<RateView>, Error>;
     /// Returns rate limits after a given one, by ascending organisation and name.
-    fn rates(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<RateView>, Error>;
+    fn rates(
+        &self,
+        of: OrgVisibility,
+        after: Option<(OrgId, &str)>,
+        limit: usize,
+    ) -> Result<Vec<RateView>, Error>;
     /// Returns whether an operator has set any budget.
     fn budgets_are_set(&self) -> Result<bool, Error>;
     /// Returns the budget reservations of a turn, by key.
-    fn holds(&self, turn: TurnNo) -> Result<Vec<HoldRow>, Error>;
+    fn reservations(&self, turn: TurnNo) -> Result<Vec<ReservationRow>, Error>;
     /// Returns a payment of the payment outbox by its turn and key.
-    fn owed_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<OwedRow>, Error>;
+    fn pending_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<PendingPaymentRow>, Error>;
     /// Returns the payments in the payment outbox, oldest first.
-    fn owed(&self, of: Reach, limit: usize) -> Result<Vec<OwedRow>, Error>;
+    fn owed(&self, of: OrgVisibility, limit: usize) -> Result<Vec<PendingPaymentRow>, Error>;
     /// Returns payments that are due, earliest due time first.
-    fn owed_due(&self, now: Millis, limit: usize) -> Result<Vec<OwedRow>, Error>;
+    fn payments_due(&self, now: Millis, limit: usize) -> Result<Vec<PendingPaymentRow>, Error>;
     /// Returns when the next payment is due.
-    fn next_owed(&self) -> Result<Option<Millis>, Error>;
+    fn next_payment_due(&self) -> Result<Option<Millis>, Error>;
     /// Returns the organisation with this id.
     fn org(&self, id: OrgId) -> Result<Option<Org>, Error>;
     /// Returns the organisation with this name.
@@ -693,9 +722,9 @@ pub trait ReadRows {
     /// Returns one API key.
     fn key(&self, id: KeyId) -> Result<Option<KeyRow>, Error>;
     /// Returns API keys after a given one, by ascending id.
-    fn keys(&self, of: Reach, after: Option<KeyId>, limit: usize) -> Result<Vec<KeyRow>, Error>;
+    fn keys(&self, of: OrgVisibility, after: Option<KeyId>, limit: usize) -> Result<Vec<KeyRow>, Error>;
     /// Returns entries of the audit log, by ascending number.
-    fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error>;
+    fn audit(&self, of: OrgVisibility, range: AuditRange) -> Result<Vec<AuditRow>, Error>;
     /// Returns the latest version of an agent, a harness or a capability.
     fn config(&self, org: OrgId, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error>;
     /// Returns the latest version of each configuration of this kind after a given one, by ascending name.
@@ -729,7 +758,7 @@ pub trait ReadRows {
     /// Returns such approvals of many sessions after a given one, by descending time and ascending id.
     fn grants(
         &self,
-        of: Reach,
+        of: OrgVisibility,
         after: Option<(Millis, GrantId)>,
         limit: usize,
     ) -> Result<Vec<GrantRow>, Error>;
@@ -762,7 +791,7 @@ pub trait Rows: ReadRows {
     /// Extends every lease of a worker and returns them.
     fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error>;
     /// Sets a head.
-    fn put_head(&mut self, session: SessionNo, name: &str, node: Option<Node>) -> Result<(), Error>;
+    fn put_head(&mut self, session: SessionNo, name: &str, node: Option<RecordAddress>) -> Result<(), Error>;
     /// Inserts a turn and assigns its number, ignoring the number in the row. An id in use is refused ([`taken`]).
     fn insert_turn(&mut self, row: &TurnRow) -> Result<TurnNo, Error>;
     /// Replaces a turn.
@@ -770,9 +799,9 @@ pub trait Rows: ReadRows {
     /// Appends a record.
     fn append(&mut self, row: &RecordRow) -> Result<(), Error>;
     /// Indexes a record of a session under these words, which are separated by spaces.
-    fn put_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error>;
-    /// Removes a record from the search index. `words` are the words it was indexed under.
-    fn delete_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error>;
+    fn index_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error>;
+    /// Removes a record from the search index. `search_terms` are the words it was indexed under.
+    fn unindex_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error>;
     /// Inserts or replaces a claim.
     fn put_claim(&mut self, row: &ClaimRow) -> Result<(), Error>;
     /// Deletes a claim.
@@ -792,37 +821,37 @@ pub trait Rows: ReadRows {
     /// Inserts an attachment of a session, which must not have it yet. Uses of its content are counted separately.
     fn insert_attachment(&mut self, row: &AttachmentRow) -> Result<(), Error>;
     /// Inserts or replaces the row of external content.
-    fn put_outside(&mut self, row: &OutsideRow) -> Result<(), Error>;
+    fn put_external_content(&mut self, row: &ExternalContentRow) -> Result<(), Error>;
     /// Deletes the row of external content.
-    fn delete_outside(&mut self, content: Hash) -> Result<(), Error>;
+    fn delete_external_content(&mut self, content: Hash) -> Result<(), Error>;
     /// Sets how often content was marked for deletion or unmarked.
-    fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error>;
+    fn put_sweep_counter(&mut self, sweeps: SweepCounter) -> Result<(), Error>;
     /// Inserts or replaces a sink.
     fn put_sink(&mut self, row: &SinkRow) -> Result<(), Error>;
     /// Inserts or replaces a delivery.
     fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), Error>;
     /// Deletes a delivery.
-    fn delete_delivery(&mut self, sink: &str, turn: TurnNo, moment: Moment) -> Result<(), Error>;
+    fn delete_delivery(&mut self, sink: &str, turn: TurnNo, moment: OutputPosition) -> Result<(), Error>;
     /// Inserts or replaces a budget account.
-    fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error>;
+    fn put_budget_account(&mut self, row: &BudgetAccountRow) -> Result<(), Error>;
     /// Deletes a budget account if it exists.
-    fn delete_purse(&mut self, org: OrgId, name: &str) -> Result<(), Error>;
+    fn delete_budget_account(&mut self, org: OrgId, name: &str) -> Result<(), Error>;
     /// Inserts or replaces a rate limit.
     fn put_rate(&mut self, row: &RateView) -> Result<(), Error>;
     /// Inserts or replaces a budget reservation.
-    fn put_hold(&mut self, row: &HoldRow) -> Result<(), Error>;
+    fn put_reservation(&mut self, row: &ReservationRow) -> Result<(), Error>;
     /// Deletes a budget reservation.
-    fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error>;
+    fn delete_reservation(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error>;
     /// Inserts or replaces a payment of the payment outbox.
-    fn put_owed(&mut self, row: &OwedRow) -> Result<(), Error>;
+    fn put_pending_payment(&mut self, row: &PendingPaymentRow) -> Result<(), Error>;
     /// Deletes a payment from the payment outbox if it is there.
-    fn delete_owed(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error>;
+    fn delete_pending_payment(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error>;
     /// Inserts an organisation.
     fn insert_org(&mut self, org: &Org) -> Result<(), Error>;
     /// Inserts or replaces an API key.
     fn put_key(&mut self, row: &KeyRow) -> Result<(), Error>;
     /// Adds an entry to the audit log and assigns its number, ignoring the number in the row.
-    fn note(&mut self, row: &AuditRow) -> Result<(), Error>;
+    fn append_audit(&mut self, row: &AuditRow) -> Result<(), Error>;
     /// Inserts a version of a configuration, which must not exist yet.
     fn insert_config(&mut self, row: &ConfigRow) -> Result<(), Error>;
     /// Inserts a vote, or replaces the same person's earlier vote.
@@ -844,4 +873,4 @@ pub trait Rows: ReadRows {
 }
 
 /// Added to the use count of a blob that is never deleted.
-pub const PINNED: u64 = 1 << 40;
+pub const PINNED_USES: u64 = 1 << 40;

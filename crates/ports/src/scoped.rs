@@ -1,6 +1,6 @@
 //! A store handle with restricted access: it sees the rows of one organisation only.
 //!
-//! Every unit of work of such a handle runs on [`rows::Shown`], which filters the rows by organisation. So no query
+//! Every unit of work of such a handle runs on [`rows::VisibleRows`], which filters the rows by organisation. So no query
 //! can forget the filter: to the ledger, other rows do not exist. The id of another organisation's row gets the same
 //! answer as an id that was never assigned.
 //!
@@ -9,27 +9,27 @@ mod rows;
 
 use crate::BoxFuture;
 use crate::rows::{ReadRows, Rows};
-use crate::store::{Backend, Status};
+use crate::store::{Backend, StoreStatus};
 use outlast_vocab::access::{Access, Scope};
 use outlast_vocab::{Error, Kind};
-use rows::Shown;
+use rows::VisibleRows;
 use std::any::Any;
 use std::sync::Arc;
 
 /// A store handle with restricted access.
-pub struct Scoped {
-    inner: Arc<dyn Engine>,
+pub struct ScopedStore {
+    inner: Arc<dyn DynBackend>,
     access: Arc<Access>,
 }
 
-impl Scoped {
+impl ScopedStore {
     /// Restricts this store to this access.
     pub(crate) fn new(inner: Arc<impl Backend>, access: Access) -> Self {
         Self { inner, access: Arc::new(access) }
     }
 }
 
-impl Backend for Scoped {
+impl Backend for ScopedStore {
     fn write<T, F>(&self, unit: F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
@@ -37,10 +37,10 @@ impl Backend for Scoped {
     {
         let access = self.access.clone();
         let unit = move |rows: &mut dyn Rows| {
-            access.need(Scope::Read)?;
-            unit(&mut Shown::new(rows, &access)).map(boxed)
+            access.require(Scope::Read)?;
+            unit(&mut VisibleRows::new(rows, &access)).map(box_result)
         };
-        opened(self.inner.write_boxed(Box::new(unit)))
+        unbox_result(self.inner.write_boxed(Box::new(unit)))
     }
 
     fn read<T, F>(&self, query: F) -> BoxFuture<'_, Result<T, Error>>
@@ -50,18 +50,18 @@ impl Backend for Scoped {
     {
         let access = self.access.clone();
         let query = move |rows: &dyn ReadRows| {
-            access.need(Scope::Read)?;
-            query(&Shown::new(rows, &access)).map(boxed)
+            access.require(Scope::Read)?;
+            query(&VisibleRows::new(rows, &access)).map(box_result)
         };
-        opened(self.inner.read_boxed(Box::new(query)))
+        unbox_result(self.inner.read_boxed(Box::new(query)))
     }
 
     fn changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
-        self.inner.changed()
+        self.inner.dyn_changes()
     }
 
-    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
-        self.inner.says()
+    fn status(&self) -> BoxFuture<'_, Result<StoreStatus, Error>> {
+        self.inner.dyn_status()
     }
 
     fn access(&self) -> Access {
@@ -70,15 +70,17 @@ impl Backend for Scoped {
 }
 
 /// The result of a unit of work, with its type erased.
-type Boxed = Box<dyn Any + Send>;
-type Unit = Box<dyn FnOnce(&mut dyn Rows) -> Result<Boxed, Error> + Send>;
-type Query = Box<dyn FnOnce(&dyn ReadRows) -> Result<Boxed, Error> + Send>;
+type BoxedResult = Box<dyn Any + Send>;
+type BoxedUnit = Box<dyn FnOnce(&mut dyn Rows) -> Result<BoxedResult, Error> + Send>;
+type BoxedQuery = Box<dyn FnOnce(&dyn ReadRows) -> Result<BoxedResult, Error> + Send>;
 
-fn boxed<T: Send + 'static>(answer: T) -> Boxed {
+fn box_result<T: Send + 'static>(answer: T) -> BoxedResult {
     Box::new(answer)
 }
 
-fn opened<T: 'static>(answer: BoxFuture<'_, Result<Boxed, Error>>) -> BoxFuture<'_, Result<T, Error>> {
+fn unbox_result<T: 'static>(
+    answer: BoxFuture<'_, Result<BoxedResult, Error>>,
+) -> BoxFuture<'_, Result<T, Error>> {
     Box::pin(async move {
         let answer = answer.await?.downcast::<T>();
         answer
@@ -88,27 +90,27 @@ fn opened<T: 'static>(answer: BoxFuture<'_, Result<Boxed, Error>>) -> BoxFuture<
 }
 
 /// A backend as a trait object. Without it, nested handles would be an infinite type.
-trait Engine: Send + Sync {
-    fn write_boxed(&self, unit: Unit) -> BoxFuture<'_, Result<Boxed, Error>>;
-    fn read_boxed(&self, query: Query) -> BoxFuture<'_, Result<Boxed, Error>>;
-    fn changed(&self) -> BoxFuture<'_, Result<u64, Error>>;
-    fn says(&self) -> BoxFuture<'_, Result<Status, Error>>;
+trait DynBackend: Send + Sync {
+    fn write_boxed(&self, unit: BoxedUnit) -> BoxFuture<'_, Result<BoxedResult, Error>>;
+    fn read_boxed(&self, query: BoxedQuery) -> BoxFuture<'_, Result<BoxedResult, Error>>;
+    fn dyn_changes(&self) -> BoxFuture<'_, Result<u64, Error>>;
+    fn dyn_status(&self) -> BoxFuture<'_, Result<StoreStatus, Error>>;
 }
 
-impl<B: Backend> Engine for B {
-    fn write_boxed(&self, unit: Unit) -> BoxFuture<'_, Result<Boxed, Error>> {
+impl<B: Backend> DynBackend for B {
+    fn write_boxed(&self, unit: BoxedUnit) -> BoxFuture<'_, Result<BoxedResult, Error>> {
         self.write(unit)
     }
 
-    fn read_boxed(&self, query: Query) -> BoxFuture<'_, Result<Boxed, Error>> {
+    fn read_boxed(&self, query: BoxedQuery) -> BoxFuture<'_, Result<BoxedResult, Error>> {
         self.read(query)
     }
 
-    fn changed(&self) -> BoxFuture<'_, Result<u64, Error>> {
+    fn dyn_changes(&self) -> BoxFuture<'_, Result<u64, Error>> {
         Backend::changes(self)
     }
 
-    fn says(&self) -> BoxFuture<'_, Result<Status, Error>> {
+    fn dyn_status(&self) -> BoxFuture<'_, Result<StoreStatus, Error>> {
         Backend::status(self)
     }
 }

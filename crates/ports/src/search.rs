@@ -1,19 +1,19 @@
 //! Full-text search over messages: inputs and replies that the caller may see.
 //!
 //! The index is written in the same transaction as the message, so results are always up to date.
-use crate::Answer;
+use crate::ResultFuture;
 use crate::ledger;
 use crate::store::{Backend, FeedCursor};
 use outlast_vocab::Millis;
 use outlast_vocab::id::{SessionId, TurnId};
 use outlast_vocab::record::Seq;
-use outlast_vocab::words::Wanted;
+use outlast_vocab::search_terms::SearchTerms;
 
 /// A search query.
 #[derive(Clone, Debug)]
-pub struct Find {
+pub struct SearchQuery {
     /// The words to find.
-    pub wanted: Wanted,
+    pub terms: SearchTerms,
     /// Searches only this session.
     pub session: Option<SessionId>,
     /// Returns only messages before this position. `None` starts at the newest message.
@@ -24,7 +24,7 @@ pub struct Find {
 
 /// A message that matches a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct MessageMatch {
     /// Its position among all records, for pagination.
     pub position: FeedCursor,
     /// Its session.
@@ -42,13 +42,13 @@ pub struct Found {
 }
 
 /// Full-text search over messages.
-pub trait Search: Send + Sync {
+pub trait MessageSearch: Send + Sync {
     /// Returns the messages that contain the words, newest first.
-    fn find(&self, find: Find) -> Answer<'_, Vec<Found>>;
+    fn find(&self, find: SearchQuery) -> ResultFuture<'_, Vec<MessageMatch>>;
 }
 
-impl<B: Backend> Search for B {
-    fn find(&self, find: Find) -> Answer<'_, Vec<Found>> {
+impl<B: Backend> MessageSearch for B {
+    fn find(&self, find: SearchQuery) -> ResultFuture<'_, Vec<MessageMatch>> {
         self.read(move |rows| ledger::find(rows, &find))
     }
 }

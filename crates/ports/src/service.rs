@@ -5,13 +5,13 @@
 //! [`Progress`], [`Values`], [`Attachments`], [`Models`], [`Tools`], [`Agent`], [`Cancellation`]).
 use crate::store::{AttachmentView, Upload};
 use crate::tool::schema_of;
-use crate::{Answer, BoxFuture};
+use crate::{BoxFuture, ResultFuture};
 use outlast_vocab::effect::{DirectCall, Generation, Reply};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::{Attachment, MediaType, Message, ModelName, PluginName, ToolName, text_of};
-use outlast_vocab::overlay::Reach;
-use outlast_vocab::payment::{Order, Standing};
-use outlast_vocab::policy::Deed;
+use outlast_vocab::overlay::NetworkAllowList;
+use outlast_vocab::payment::{AuthorityPaymentState, PaymentOrder};
+use outlast_vocab::policy::PolicyAction;
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{Error, Hash, Kind};
 use schemars::JsonSchema;
@@ -28,13 +28,18 @@ use std::time::Duration;
 /// The functions that the runtime offers to a running call. Tools do not see it; they use services built on it.
 pub trait CallScope: Send + Sync {
     /// Runs a step once. If the tool runs again, this returns the recorded value and drops `run`.
-    fn step<'a>(&'a self, name: &'a str, input: Value, run: Answer<'a, Value>) -> Answer<'a, Value>;
+    fn step<'a>(
+        &'a self,
+        name: &'a str,
+        input: Value,
+        run: ResultFuture<'a, Value>,
+    ) -> ResultFuture<'a, Value>;
 
     /// Sleeps, across restarts.
-    fn sleep(&self, pause: Duration) -> Answer<'_, ()>;
+    fn sleep(&self, pause: Duration) -> ResultFuture<'_, ()>;
 
     /// Waits until this custom key is resolved, across restarts.
-    fn event<'a>(&'a self, custom: &'a str, within: Option<Duration>) -> Answer<'a, Resolution>;
+    fn event<'a>(&'a self, custom: &'a str, within: Option<Duration>) -> ResultFuture<'a, Resolution>;
 
     /// Returns the key with which an external system resolves [`CallScope::event`].
     fn event_key(&self, custom: &str) -> Result<CompletionKey, Error>;
@@ -52,19 +57,19 @@ pub trait CallScope: Send + Sync {
     fn attach(&self, file: Upload) -> Result<(), Error>;
 
     /// Returns an attachment of the session with its bytes, including attachments of this call.
-    fn attachment(&self, id: AttachmentId) -> Answer<'_, Upload>;
+    fn attachment(&self, id: AttachmentId) -> ResultFuture<'_, Upload>;
 
     /// Returns the metadata of an attachment.
-    fn attachment_info(&self, id: AttachmentId) -> Answer<'_, AttachmentView>;
+    fn attachment_info(&self, id: AttachmentId) -> ResultFuture<'_, AttachmentView>;
 
     /// Returns a range of an attachment's bytes, truncated at its end.
-    fn attachment_range(&self, id: AttachmentId, range: Range<u64>) -> Answer<'_, Vec<u8>>;
+    fn attachment_range(&self, id: AttachmentId, range: Range<u64>) -> ResultFuture<'_, Vec<u8>>;
 
     /// Checks whether the policy allows the call to do this.
-    fn permit(&self, deed: Deed) -> Answer<'_, ()>;
+    fn check_action(&self, deed: PolicyAction) -> ResultFuture<'_, ()>;
 
     /// Returns the network access rules of the turn's agent.
-    fn network(&self) -> Result<Reach, Error>;
+    fn network(&self) -> Result<NetworkAllowList, Error>;
 
     /// Returns a document of the turn's agent.
     fn document(&self, path: &str) -> Result<String, Error>;
@@ -73,43 +78,47 @@ pub trait CallScope: Send + Sync {
     fn model(&self) -> Result<ModelName, Error>;
 
     /// Calls a model outside the conversation, once. If the tool runs again, this returns the recorded reply.
-    fn direct(&self, call: DirectCall) -> Answer<'_, Reply>;
+    fn direct(&self, call: DirectCall) -> ResultFuture<'_, Reply>;
 
     /// Runs another tool of the agent, once.
-    fn tool<'a>(&'a self, tool: &'a ToolName, arguments: Value) -> Answer<'a, Value>;
+    fn tool<'a>(&'a self, tool: &'a ToolName, arguments: Value) -> ResultFuture<'a, Value>;
 
     /// Undoes the tool calls that this call has made so far, newest first.
-    fn undo_tools(&self) -> Answer<'_, ()>;
+    fn undo_tools(&self) -> ResultFuture<'_, ()>;
 
     /// Completes when the turn is cancelled.
     fn cancelled(&self) -> BoxFuture<'_, ()>;
 
     /// Returns a value of the session, including writes of this call.
-    fn value<'a>(&'a self, name: &'a str) -> Answer<'a, Option<Value>>;
+    fn value<'a>(&'a self, name: &'a str) -> ResultFuture<'a, Option<Value>>;
 
-    /// Returns the names of the session's values that start with `prefix`.
-    fn value_names<'a>(&'a self, prefix: &'a str) -> Answer<'a, Vec<String>>;
+    /// Returns the names of the session's values that start with `prompt_prefix`.
+    fn value_names<'a>(&'a self, prefix: &'a str) -> ResultFuture<'a, Vec<String>>;
 
     /// Writes a value of the session. It commits with the result of the call.
     fn set_value(&self, name: &str, value: Option<Value>) -> Result<(), Error>;
 
     /// Returns the state of a plug-in in the session, including writes of this call.
-    fn plugin_state<'a>(&'a self, plugin: &'a PluginName) -> Answer<'a, Option<Value>>;
+    fn plugin_state<'a>(&'a self, plugin: &'a PluginName) -> ResultFuture<'a, Option<Value>>;
 
     /// Replaces the state of a plug-in in the session. It commits with the result of the call.
-    fn keep_plugin_state(&self, plugin: &PluginName, state: Value) -> Result<(), Error>;
+    fn set_plugin_state(&self, plugin: &PluginName, state: Value) -> Result<(), Error>;
 
     /// Returns the data that the turn's input carries for a plug-in.
     fn plugin_input(&self, plugin: &PluginName) -> Option<Value>;
 
     /// Reserves money under a name that is unique in the call. The same name returns the same payment.
-    fn reserve_payment<'a>(&'a self, name: &'a str, order: Order) -> Answer<'a, Standing>;
+    fn reserve_payment<'a>(
+        &'a self,
+        name: &'a str,
+        order: PaymentOrder,
+    ) -> ResultFuture<'a, AuthorityPaymentState>;
 
     /// Pays the reservation with this name. Returns the receipt.
-    fn settle_payment<'a>(&'a self, name: &'a str) -> Answer<'a, String>;
+    fn settle_payment<'a>(&'a self, name: &'a str) -> ResultFuture<'a, String>;
 
     /// Releases the reservation with this name.
-    fn release_payment<'a>(&'a self, name: &'a str, reason: &'a str) -> Answer<'a, ()>;
+    fn release_payment<'a>(&'a self, name: &'a str, reason: &'a str) -> ResultFuture<'a, ()>;
 }
 
 /// The services that this deployment grants. Built at start-up and immutable after that.
@@ -130,7 +139,7 @@ impl Services {
     /// Sets the fingerprint of a service, for properties that no contract contains, such as what it can reach. A tool
     /// that needs the service counts as another tool if the fingerprint changes.
     #[must_use]
-    pub fn made_of<T: Send + Sync + 'static>(mut self, means: Hash) -> Self {
+    pub fn with_fingerprint<T: Send + Sync + 'static>(mut self, means: Hash) -> Self {
         self.made_of.insert(TypeId::of::<T>(), means);
         self
     }
@@ -149,8 +158,8 @@ pub trait Needs: Sized + Send {
     /// Checks at start-up whether all services are granted.
     fn check(services: &Services) -> Result<(), Error>;
 
-    /// Returns the fingerprints of the services, where set ([`Services::made_of`]).
-    fn made_of(_services: &Services) -> Vec<Hash> {
+    /// Returns the fingerprints of the services, where set ([`Services::with_fingerprint`]).
+    fn fingerprints(_services: &Services) -> Vec<Hash> {
         Vec::new()
     }
 
@@ -174,7 +183,7 @@ impl<T: Send + Sync + 'static> Needs for Service<T> {
         services.find::<T>().map(drop)
     }
 
-    fn made_of(services: &Services) -> Vec<Hash> {
+    fn fingerprints(services: &Services) -> Vec<Hash> {
         services.made_of.get(&TypeId::of::<T>()).copied().into_iter().collect()
     }
 
@@ -191,8 +200,8 @@ macro_rules! tuples {
                 Ok(())
             }
 
-            fn made_of(_services: &Services) -> Vec<Hash> {
-                <[Vec<Hash>]>::concat(&[$($name::made_of(_services)),*])
+            fn fingerprints(_services: &Services) -> Vec<Hash> {
+                <[Vec<Hash>]>::concat(&[$($name::fingerprints(_services)),*])
             }
 
             #[allow(clippy::unused_unit, reason = "the empty tuple gathers nothing")]
@@ -290,7 +299,7 @@ impl Events {
 
 impl Completion {
     /// Returns the key with which an external system completes this call. Hand it out, then return
-    /// [`crate::tool::Ran::Pending`].
+    /// [`crate::tool::ToolRunOutcome::Pending`].
     pub fn key(&self) -> Result<CompletionKey, Error> {
         self.0.completion_key()
     }
@@ -311,9 +320,9 @@ impl Progress {
 /// An argument that refers to an attachment of the session. A tool with such an argument gets the reference. For all
 /// other arguments, a reference is replaced by the attachment's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attached(pub AttachmentId);
+pub struct AttachmentRef(pub AttachmentId);
 
-impl<'de> Deserialize<'de> for Attached {
+impl<'de> Deserialize<'de> for AttachmentRef {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         let id = AttachmentId::referred_to(&text).map_or_else(|| text.parse(), Ok);
@@ -321,7 +330,7 @@ impl<'de> Deserialize<'de> for Attached {
     }
 }
 
-impl JsonSchema for Attached {
+impl JsonSchema for AttachmentRef {
     fn schema_name() -> Cow<'static, str> {
         "Attached".into()
     }
@@ -364,14 +373,14 @@ impl Attachments {
 
 impl Agent {
     /// Returns its network access rules. Tools that make connections must enforce them.
-    pub fn network(&self) -> Result<Reach, Error> {
+    pub fn network(&self) -> Result<NetworkAllowList, Error> {
         self.0.network()
     }
 
     /// Asks the policy whether the call may do this. On an error, the tool must not continue; the error is for the
     /// model.
-    pub async fn permit(&self, deed: Deed) -> Result<(), Error> {
-        self.0.permit(deed).await
+    pub async fn permit(&self, deed: PolicyAction) -> Result<(), Error> {
+        self.0.check_action(deed).await
     }
 
     /// Returns one of the agent's documents.
@@ -439,7 +448,7 @@ impl Values {
         self.0.value(name).await
     }
 
-    /// Returns the names of the session's values that start with `prefix`.
+    /// Returns the names of the session's values that start with `prompt_prefix`.
     pub async fn names(&self, prefix: &str) -> Result<Vec<String>, Error> {
         self.0.value_names(prefix).await
     }
@@ -463,35 +472,35 @@ impl Cancellation {
 }
 
 /// A scope that offers nothing, for calls that do not run: previews and tests.
-pub struct Nowhere;
+pub struct UnavailableScope;
 
-fn nothing<'a, T: Send + 'a>() -> Answer<'a, T> {
-    Box::pin(std::future::ready(Err(nowhere())))
+fn unavailable<'a, T: Send + 'a>() -> ResultFuture<'a, T> {
+    Box::pin(std::future::ready(Err(unavailable_error())))
 }
 
-fn nowhere() -> Error {
+fn unavailable_error() -> Error {
     Error::new(Kind::HostNotDurable, "a call that does not run cannot use this")
 }
 
-impl CallScope for Nowhere {
-    fn step<'a>(&'a self, _: &'a str, _: Value, _: Answer<'a, Value>) -> Answer<'a, Value> {
-        nothing()
+impl CallScope for UnavailableScope {
+    fn step<'a>(&'a self, _: &'a str, _: Value, _: ResultFuture<'a, Value>) -> ResultFuture<'a, Value> {
+        unavailable()
     }
 
-    fn sleep(&self, _: Duration) -> Answer<'_, ()> {
-        nothing()
+    fn sleep(&self, _: Duration) -> ResultFuture<'_, ()> {
+        unavailable()
     }
 
-    fn event<'a>(&'a self, _: &'a str, _: Option<Duration>) -> Answer<'a, Resolution> {
-        nothing()
+    fn event<'a>(&'a self, _: &'a str, _: Option<Duration>) -> ResultFuture<'a, Resolution> {
+        unavailable()
     }
 
     fn event_key(&self, _: &str) -> Result<CompletionKey, Error> {
-        Err(nowhere())
+        Err(unavailable_error())
     }
 
     fn completion_key(&self) -> Result<CompletionKey, Error> {
-        Err(nowhere())
+        Err(unavailable_error())
     }
 
     fn progress(&self, _: String) {}
@@ -499,87 +508,87 @@ impl CallScope for Nowhere {
     fn output(&self, _: String) {}
 
     fn attach(&self, _: Upload) -> Result<(), Error> {
-        Err(nowhere())
+        Err(unavailable_error())
     }
 
-    fn attachment(&self, _: AttachmentId) -> Answer<'_, Upload> {
-        nothing()
+    fn attachment(&self, _: AttachmentId) -> ResultFuture<'_, Upload> {
+        unavailable()
     }
 
-    fn attachment_info(&self, _: AttachmentId) -> Answer<'_, AttachmentView> {
-        nothing()
+    fn attachment_info(&self, _: AttachmentId) -> ResultFuture<'_, AttachmentView> {
+        unavailable()
     }
 
-    fn attachment_range(&self, _: AttachmentId, _: Range<u64>) -> Answer<'_, Vec<u8>> {
-        nothing()
+    fn attachment_range(&self, _: AttachmentId, _: Range<u64>) -> ResultFuture<'_, Vec<u8>> {
+        unavailable()
     }
 
-    fn permit(&self, _: Deed) -> Answer<'_, ()> {
-        nothing()
+    fn check_action(&self, _: PolicyAction) -> ResultFuture<'_, ()> {
+        unavailable()
     }
 
-    fn network(&self) -> Result<Reach, Error> {
-        Err(nowhere())
+    fn network(&self) -> Result<NetworkAllowList, Error> {
+        Err(unavailable_error())
     }
 
     fn document(&self, _: &str) -> Result<String, Error> {
-        Err(nowhere())
+        Err(unavailable_error())
     }
 
     fn model(&self) -> Result<ModelName, Error> {
-        Err(nowhere())
+        Err(unavailable_error())
     }
 
-    fn direct(&self, _: DirectCall) -> Answer<'_, Reply> {
-        nothing()
+    fn direct(&self, _: DirectCall) -> ResultFuture<'_, Reply> {
+        unavailable()
     }
 
-    fn tool<'a>(&'a self, _: &'a ToolName, _: Value) -> Answer<'a, Value> {
-        nothing()
+    fn tool<'a>(&'a self, _: &'a ToolName, _: Value) -> ResultFuture<'a, Value> {
+        unavailable()
     }
 
-    fn undo_tools(&self) -> Answer<'_, ()> {
-        nothing()
+    fn undo_tools(&self) -> ResultFuture<'_, ()> {
+        unavailable()
     }
 
     fn cancelled(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    fn value<'a>(&'a self, _: &'a str) -> Answer<'a, Option<Value>> {
-        nothing()
+    fn value<'a>(&'a self, _: &'a str) -> ResultFuture<'a, Option<Value>> {
+        unavailable()
     }
 
-    fn value_names<'a>(&'a self, _: &'a str) -> Answer<'a, Vec<String>> {
-        nothing()
+    fn value_names<'a>(&'a self, _: &'a str) -> ResultFuture<'a, Vec<String>> {
+        unavailable()
     }
 
     fn set_value(&self, _: &str, _: Option<Value>) -> Result<(), Error> {
-        Err(nowhere())
+        Err(unavailable_error())
     }
 
-    fn plugin_state<'a>(&'a self, _: &'a PluginName) -> Answer<'a, Option<Value>> {
-        nothing()
+    fn plugin_state<'a>(&'a self, _: &'a PluginName) -> ResultFuture<'a, Option<Value>> {
+        unavailable()
     }
 
-    fn keep_plugin_state(&self, _: &PluginName, _: Value) -> Result<(), Error> {
-        Err(nowhere())
+    fn set_plugin_state(&self, _: &PluginName, _: Value) -> Result<(), Error> {
+        Err(unavailable_error())
     }
 
     fn plugin_input(&self, _: &PluginName) -> Option<Value> {
         None
     }
 
-    fn reserve_payment<'a>(&'a self, _: &'a str, _: Order) -> Answer<'a, Standing> {
-        nothing()
+    fn reserve_payment<'a>(&'a self, _: &'a str, _: PaymentOrder) -> ResultFuture<'a, AuthorityPaymentState> {
+        unavailable()
     }
 
-    fn settle_payment<'a>(&'a self, _: &'a str) -> Answer<'a, String> {
-        nothing()
+    fn settle_payment<'a>(&'a self, _: &'a str) -> ResultFuture<'a, String> {
+        unavailable()
     }
 
-    fn release_payment<'a>(&'a self, _: &'a str, _: &'a str) -> Answer<'a, ()> {
-        nothing()
+    fn release_payment<'a>(&'a self, _: &'a str, _: &'a str) -> ResultFuture<'a, ()> {
+        unavailable()
     }
 }
 

@@ -1,18 +1,18 @@
 //! Destinations for outputs: ended turns and approval requests.
 //!
-//! Implement [`Sink`] to receive outputs. An [`Outlet`] is a sink with its name and subscription.
+//! Implement [`Sink`] to receive outputs. An [`SubscribedSink`] is a sink with its name and subscription.
 //!
 //! Outlast delivers each output at least once, under an id that never changes. A receiver that remembers ids processes
 //! each output exactly once. [`crate::outbox`] decides what is due and which worker delivers it.
-use crate::Answer;
-use crate::outbox::{Begins, Subscription};
+use crate::ResultFuture;
+use crate::outbox::{FeedStart, SinkSubscription};
 use outlast_vocab::access::Principal;
+use outlast_vocab::approval_link::PublicUrl;
 use outlast_vocab::id::{ApprovalId, DeliveryId, OrgId, SessionId, TurnId};
 use outlast_vocab::limits;
-use outlast_vocab::link::PublicUrl;
 use outlast_vocab::message::shown;
-use outlast_vocab::policy::Ask;
-use outlast_vocab::record::{End, Seq};
+use outlast_vocab::policy::ApprovalRequirement;
+use outlast_vocab::record::{Seq, TurnEnd};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ const NAME_BYTES: usize = 64;
 
 /// A kind of event that a sink can subscribe to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Topic {
+pub enum SinkTopic {
     /// A turn ended.
     TurnEnded,
     /// A call waits for an approval.
@@ -36,7 +36,7 @@ pub enum Topic {
     ApprovalEscalated,
 }
 
-impl Topic {
+impl SinkTopic {
     /// All topics.
     pub const ALL: [Self; 4] =
         [Self::TurnEnded, Self::ApprovalRequested, Self::ApprovalReminded, Self::ApprovalEscalated];
@@ -52,7 +52,7 @@ impl Topic {
     }
 }
 
-impl FromStr for Topic {
+impl FromStr for SinkTopic {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -66,7 +66,7 @@ impl FromStr for Topic {
 
 /// Identifies an event of a turn. One record may contain several events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Moment {
+pub struct OutputPosition {
     /// The sequence number of the record.
     pub seq: Seq,
     /// The index of the event in the record.
@@ -75,28 +75,28 @@ pub struct Moment {
 
 /// The event that an output reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum About {
+pub enum OutputEvent {
     /// A turn ended in this way.
-    Ended(End),
+    Ended(TurnEnd),
     /// A call waits for an approval.
-    Approval(Notice, Box<Asking>),
+    Approval(ApprovalNotice, Box<ApprovalRequest>),
 }
 
-impl About {
+impl OutputEvent {
     /// Returns the topic of the event.
-    pub const fn topic(&self) -> Topic {
+    pub const fn topic(&self) -> SinkTopic {
         match self {
-            Self::Ended(_) => Topic::TurnEnded,
-            Self::Approval(Notice::Requested, _) => Topic::ApprovalRequested,
-            Self::Approval(Notice::Reminded { .. }, _) => Topic::ApprovalReminded,
-            Self::Approval(Notice::Escalated { .. }, _) => Topic::ApprovalEscalated,
+            Self::Ended(_) => SinkTopic::TurnEnded,
+            Self::Approval(ApprovalNotice::Requested, _) => SinkTopic::ApprovalRequested,
+            Self::Approval(ApprovalNotice::Reminded { .. }, _) => SinkTopic::ApprovalReminded,
+            Self::Approval(ApprovalNotice::Escalated { .. }, _) => SinkTopic::ApprovalEscalated,
         }
     }
 }
 
 /// Why a sink is notified of an approval request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
+pub enum ApprovalNotice {
     /// The approval was requested.
     Requested,
     /// The request is still open.
@@ -113,7 +113,7 @@ pub enum Notice {
 
 /// A request for approval of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asking {
+pub struct ApprovalRequest {
     /// Its id.
     pub id: ApprovalId,
     /// The fingerprint of what is approved: the tool definition, the arguments, their labels and the policy.
@@ -121,7 +121,7 @@ pub struct Asking {
     /// The call, exactly as it will run.
     pub call: PreparedCall,
     /// What the policy rule says about the approvers.
-    pub ask: Ask,
+    pub requirement: ApprovalRequirement,
     /// The people who may approve it now. If empty, everyone may.
     pub who: Vec<String>,
     /// When the model requested the call.
@@ -129,12 +129,12 @@ pub struct Asking {
     /// When the request expires. It is denied then.
     pub expires: Option<Millis>,
     /// Links that decide the request, for a sink that wants them.
-    pub links: Vec<Links>,
+    pub links: Vec<ApproverLinks>,
 }
 
 /// The links with which one person decides a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Links {
+pub struct ApproverLinks {
     /// The person.
     pub by: Principal,
     /// Approves the call.
@@ -145,7 +145,7 @@ pub struct Links {
 
 /// An event of a turn, for delivery to a sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Output {
+pub struct SinkOutput {
     /// The delivery id. It is derived from the sink, the turn and the moment, so it is the same for every attempt and
     /// process.
     pub id: DeliveryId,
@@ -158,11 +158,11 @@ pub struct Output {
     /// The turn.
     pub turn: TurnId,
     /// The event within the turn.
-    pub moment: Moment,
+    pub position: OutputPosition,
     /// When it happened.
     pub at: Millis,
     /// What happened.
-    pub about: About,
+    pub event: OutputEvent,
     /// The number of this attempt, starting at 1. An earlier attempt may have been received without a confirmation.
     pub attempt: u32,
     /// When this attempt started.
@@ -178,10 +178,10 @@ pub trait Sink: Send + Sync {
     ///
     /// After an error of class `retry`, Outlast tries again, after the pause that the error names, if any. After any
     /// other error, Outlast gives up on this output.
-    fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()>;
+    fn deliver<'a>(&'a self, output: &'a SinkOutput) -> ResultFuture<'a, ()>;
 
     /// Sends a test message and returns the response. Fails like a delivery, and is never retried.
-    fn try_out(&self, _id: DeliveryId, _now: Millis) -> Answer<'_, String> {
+    fn send_test(&self, _id: DeliveryId, _now: Millis) -> ResultFuture<'_, String> {
         let detail = format!("only webhooks are tried out, and this goes to {}", self.place());
         Box::pin(async { Err(Error::new(Kind::InputInvalid, detail)) })
     }
@@ -189,16 +189,16 @@ pub trait Sink: Send + Sync {
 
 /// A sink with its name and subscription.
 #[derive(Clone)]
-pub struct Outlet {
+pub struct SubscribedSink {
     /// Its name, its topics and its starting point.
-    pub subscription: Subscription,
+    pub subscription: SinkSubscription,
     /// The destination.
     pub sink: Arc<dyn Sink>,
     /// The server to which approval links point, if the sink wants links.
     pub links: Option<PublicUrl>,
 }
 
-impl Outlet {
+impl SubscribedSink {
     /// Creates an outlet for the outputs of all turns that end after its first start.
     ///
     /// Delivery ids are derived from the name, so never change the name.
@@ -210,26 +210,26 @@ impl Outlet {
             let detail = format!("expected a sink's name of letters, digits, `-`, `_` and `.`, got `{name}`");
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
-        let subscription = Subscription::to_ends(name, Begins::Now);
+        let subscription = SinkSubscription::to_ends(name, FeedStart::Now);
         Ok(Self { subscription, sink: Arc::new(sink), links: None })
     }
 
-    /// Subscribes to these topics only: `turn.ended`, `approval.requested`, … ([`Topic::ALL`]).
-    pub fn on<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Result<Self, Error> {
-        let on: Result<BTreeSet<Topic>, Error> =
+    /// Subscribes to these topics only: `turn.ended`, `approval.requested`, … ([`SinkTopic::ALL`]).
+    pub fn with_topics<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Result<Self, Error> {
+        let on: Result<BTreeSet<SinkTopic>, Error> =
             names.into_iter().map(|name| name.as_ref().parse()).collect();
         self.subscription.on = on?;
         if self.subscription.on.is_empty() {
-            let names = Topic::ALL.map(Topic::name).join(", ");
+            let names = SinkTopic::ALL.map(SinkTopic::name).join(", ");
             let detail = format!("expected at least one thing that a sink is told of: {names}");
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
         Ok(self)
     }
 
-    /// Delivers only turns that ended in these ways: `answered`, `failed`, … ([`End::NAMES`]).
-    pub fn ends<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Result<Self, Error> {
-        let known: Vec<&str> = End::NAMES.iter().copied().filter(|name| *name != JOINED).collect();
+    /// Delivers only turns that ended in these ways: `answered`, `failed`, … ([`TurnEnd::NAMES`]).
+    pub fn with_ends<S: AsRef<str>>(mut self, names: impl IntoIterator<Item = S>) -> Result<Self, Error> {
+        let known: Vec<&str> = TurnEnd::NAMES.iter().copied().filter(|name| *name != JOINED_END).collect();
         let mut wanted = Vec::new();
         for name in names {
             let name = name.as_ref();
@@ -259,25 +259,25 @@ impl Outlet {
     /// Also delivers turns that ended before the first start of the sink.
     #[must_use]
     pub fn from_the_beginning(mut self) -> Self {
-        self.subscription.begins = Begins::Beginning;
+        self.subscription.begins = FeedStart::Beginning;
         self
     }
 }
 
 /// The end of a turn whose input joined another turn. Only the output of the other turn is delivered.
-const JOINED: &str = "joined";
+const JOINED_END: &str = "joined";
 
-impl Subscription {
+impl SinkSubscription {
     /// Creates a subscription to the ends of all turns.
-    pub fn to_ends(name: impl Into<String>, begins: Begins) -> Self {
-        Self { name: name.into(), on: BTreeSet::from([Topic::TurnEnded]), ends: None, begins }
+    pub fn to_ends(name: impl Into<String>, begins: FeedStart) -> Self {
+        Self { name: name.into(), on: BTreeSet::from([SinkTopic::TurnEnded]), ends: None, begins }
     }
 
     /// Returns whether a turn that ended like this is delivered.
-    pub(crate) fn wants_end(&self, end: &End) -> bool {
+    pub(crate) fn wants_end(&self, end: &TurnEnd) -> bool {
         let name = end.name();
-        self.on.contains(&Topic::TurnEnded)
-            && name != JOINED
+        self.on.contains(&SinkTopic::TurnEnded)
+            && name != JOINED_END
             && self.ends.as_ref().is_none_or(|ends| ends.iter().any(|wanted| wanted == name))
     }
 }

@@ -6,33 +6,40 @@
 //!
 //! This module knows neither SQL nor a particular engine. A database implements only [`Backend`]. The traits here are
 //! implemented for every backend in terms of [`crate::ledger`], which holds the rules.
-use crate::archive::Archives;
-use crate::budget::{Awaited, Books, FirstCall, Held, Metering, PurseView};
-use crate::configs::{ConfigKind, Configs, StoredConfig};
-use crate::contents::Stored;
-use crate::filed::{self, Condemn, Filed, Lies, Sweep, Sweeps};
-use crate::ledger;
-use crate::metrics::Spread;
-use crate::orgs::Orgs;
-use crate::outbox::{
-    Attempt, Collect, DeliveryPlace, DeliveryView, Due, Outbox, Outlook, SinkView, Subscription,
+use crate::archive::ArchiveStore;
+use crate::attachment_upload::{
+    self, AttachmentUpload, BlobLocation, DeletionRequest, ExternalContentStore, SweepCounter,
 };
-use crate::owed::Owing;
+use crate::budget::{
+    AwaitedBudget, BudgetAccountView, BudgetStore, BudgetUpdate, FirstCallReservation, ReservationResult,
+};
+use crate::configs::{ConfigKind, ConfigStore, StoredConfig};
+use crate::contents::StoredContent;
+use crate::ledger;
+use crate::metrics::HistogramValue;
+use crate::orgs::OrgStore;
+use crate::outbox::{
+    CollectRequest, DeliveryAttempt, DeliveryPosition, DeliverySchedule, DeliveryView, DueDelivery,
+    SinkOutbox, SinkSubscription, SinkView,
+};
 use crate::page::Page;
-use crate::rate::{Pacing, RateView, Rates, Want};
+use crate::payment_outbox::PaymentOutbox;
+use crate::rate::{AdmissionDecision, AdmissionRequest, RateStore, RateView};
 use crate::rows::{CrashGuard, ReadRows, Rows};
-use crate::scoped::Scoped;
-use crate::search::Search;
-use crate::votes::Votes;
-use crate::{Answer, BoxFuture};
+use crate::scoped::ScopedStore;
+use crate::search::MessageSearch;
+use crate::votes::VoteStore;
+use crate::{BoxFuture, ResultFuture};
 use outlast_vocab::access::Access;
-use outlast_vocab::budget::{Budget, Purse};
+use outlast_vocab::budget::{Budget, BudgetAccount};
 use outlast_vocab::cost::Cost;
-use outlast_vocab::effect::Place;
+use outlast_vocab::effect::JournalPosition;
 use outlast_vocab::id::{AttachmentId, CallId, DeliveryId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::message::{Attachment, MediaType, Message, Part, PluginName, ToolName};
-use outlast_vocab::record::{ClaimRef, Delivery, End, EndKind, Fact, NodeRef, Record, Seq, Verdict};
+use outlast_vocab::record::{
+    ClaimRef, Fact, InputDelivery, NodeRef, OutcomeVerdict, Record, Seq, TurnEnd, TurnEndKind,
+};
 use outlast_vocab::trace::TraceParent;
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis};
@@ -44,7 +51,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The name of the head that every session has from the start.
-pub const MAIN: &str = "main";
+pub const MAIN_HEAD: &str = "main";
 
 /// A fencing token. Every claim raises it, and every write of a worker is checked against it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +72,7 @@ pub struct Lease {
 
 /// A worker that asks for a lease, and when that lease is to expire.
 #[derive(Clone, Copy, Debug)]
-pub struct Taker {
+pub struct LeaseRequest {
     /// The worker.
     pub worker: WorkerId,
     /// When the lease expires unless the worker renews it.
@@ -74,7 +81,7 @@ pub struct Taker {
 
 /// Identifies a session, existing or new.
 #[derive(Clone, Debug)]
-pub enum Target {
+pub enum SessionTarget {
     /// A new session with this id.
     New(SessionId),
     /// The existing session with this id.
@@ -90,9 +97,9 @@ pub enum Target {
 
 /// The request to accept an input for a session.
 #[derive(Clone, Debug)]
-pub struct Accept {
+pub struct AcceptRequest {
     /// The session.
-    pub target: Target,
+    pub target: SessionTarget,
     /// The id of the turn if the input is new.
     pub turn: TurnId,
     /// The content of the input.
@@ -104,7 +111,7 @@ pub struct Accept {
     /// The index that the turn must get in its session, counted from 0. Any index is accepted if absent.
     pub index: Option<u32>,
     /// How the input is handled if a turn is already running.
-    pub delivery: Delivery,
+    pub delivery: InputDelivery,
     /// The head that the input is for.
     pub head: String,
     /// A JSON Schema that the turn's answer must match.
@@ -122,20 +129,20 @@ pub struct Accept {
     /// The configuration that answers the input, unless the store already has it.
     pub blobs: Vec<Vec<u8>>,
     /// Attachments of the input.
-    pub files: Vec<Filed>,
+    pub files: Vec<AttachmentUpload>,
     /// The current time.
     pub now: Millis,
     /// The worker that runs the turn immediately if the session is idle.
-    pub taker: Option<Taker>,
+    pub taker: Option<LeaseRequest>,
     /// The budget reservation for the first model call, if the taker starts the turn and budgets apply.
-    pub first: Option<FirstCall>,
+    pub first: Option<FirstCallReservation>,
     /// The maximum number of inputs that may be queued for the session.
     pub queued_most: usize,
 }
 
 /// The request to retry a turn that ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Retry {
+pub struct RetryRequest {
     /// The turn to retry.
     pub turn: TurnId,
     /// The id of the new turn.
@@ -145,14 +152,14 @@ pub struct Retry {
     /// The current time.
     pub now: Millis,
     /// The worker that runs the turn immediately if the session is idle.
-    pub taker: Option<Taker>,
+    pub taker: Option<LeaseRequest>,
     /// The maximum number of inputs that may be queued for the session.
     pub queued_most: usize,
 }
 
 /// The result of accepting an input.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct AcceptReceipt {
     /// The session.
     pub session: SessionId,
     /// The turn that the input became.
@@ -160,14 +167,14 @@ pub struct Accepted {
     /// Whether the input had already been accepted under the same key.
     pub duplicate: bool,
     /// The input's position in the journal, which serves as a receipt.
-    pub place: Place,
+    pub place: JournalPosition,
     /// The turn to run, if the taker got the session.
-    pub work: Option<Work>,
+    pub work: Option<ClaimedTurn>,
 }
 
 /// A turn for a worker to run, with everything the journal has about it.
 #[derive(Debug)]
-pub struct Work {
+pub struct ClaimedTurn {
     /// The lease on its session.
     pub lease: Lease,
     /// The organisation that owns it.
@@ -176,7 +183,7 @@ pub struct Work {
     pub index: u32,
     /// The head that the turn appends to.
     pub head: String,
-    /// The message that the turn follows, for a turn without a `Started` record.
+    /// The message that the turn follows, for a turn without a `TurnStarted` record.
     pub parent: Option<NodeRef>,
     /// The crash guard's counters for the turn.
     pub guard: CrashGuard,
@@ -185,7 +192,7 @@ pub struct Work {
     /// The records of the turn, in order.
     pub records: Vec<Record>,
     /// The result of the budget reservation for its first effect.
-    pub held: Option<Held>,
+    pub hold_result: Option<ReservationResult>,
     /// Whether the turn ran under an earlier lease that ended without parking it.
     pub resumed: bool,
 }
@@ -205,25 +212,38 @@ pub struct Commit {
     /// Configuration that the facts refer to.
     pub blobs: Vec<Vec<u8>>,
     /// Attachments that the facts refer to.
-    pub files: Vec<Filed>,
+    pub files: Vec<AttachmentUpload>,
     /// What to do with the stored text of a partial reply.
-    pub partial: Partial,
+    pub partial: PartialReplyChange,
     /// Changes to budget accounts, if budgets apply.
-    pub metering: Option<Metering>,
+    pub budget_update: Option<BudgetUpdate>,
     /// Calls that need permission from a rate limit, if the store keeps the rates.
-    pub wants: Vec<Want>,
+    pub admissions: Vec<AdmissionRequest>,
     /// Time the turn waited for earlier writes that no earlier commit reported.
     pub waited: Duration,
     /// What happens to the turn after the write.
-    pub then: Then,
+    pub transition: TurnTransition,
 }
 
 impl Commit {
     /// Creates a commit of facts alone. Set other fields with struct update syntax.
-    pub fn new(lease: Lease, now: Millis, facts: Vec<Fact>, then: Then) -> Self {
+    pub fn new(lease: Lease, now: Millis, facts: Vec<Fact>, transition: TurnTransition) -> Self {
         let (values, blobs, files) = (Vec::new(), Vec::new(), Vec::new());
-        let (partial, metering, wants, waited) = (Partial::AsItIs, None, Vec::new(), Duration::ZERO);
-        Self { lease, now, facts, values, blobs, files, partial, metering, wants, waited, then }
+        let (partial, budget_update, admissions, waited) =
+            (PartialReplyChange::Unchanged, None, Vec::new(), Duration::ZERO);
+        Self {
+            lease,
+            now,
+            facts,
+            values,
+            blobs,
+            files,
+            partial,
+            budget_update,
+            admissions,
+            waited,
+            transition,
+        }
     }
 }
 
@@ -245,8 +265,8 @@ impl Upload {
         bytes: impl Into<Arc<[u8]>>,
     ) -> Result<Self, Error> {
         let bytes = bytes.into();
-        let put = Stored { content: Hash::of(&bytes), bytes: bytes.len() as u64 };
-        Ok(Self { attachment: filed::named(put, media_type, name)?, bytes })
+        let put = StoredContent { content: Hash::of(&bytes), bytes: bytes.len() as u64 };
+        Ok(Self { attachment: attachment_upload::attachment_of(put, media_type, name)?, bytes })
     }
 }
 
@@ -258,19 +278,19 @@ impl std::fmt::Debug for Upload {
 
 /// A change to the stored text of a reply that is still being streamed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Partial {
+pub enum PartialReplyChange {
     /// Leaves the stored text unchanged.
     #[default]
-    AsItIs,
+    Unchanged,
     /// Stores this text too. Text at the start of a reply replaces everything stored before.
-    Keep(Said),
+    Append(PartialReplyText),
     /// Deletes the stored text, because the reply is complete or starts again.
-    Forget,
+    Delete,
 }
 
 /// A piece of text from a reply that is still being streamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct PartialReplyText {
     /// The model call.
     pub key: ReplayKey,
     /// The attempt that produced the text.
@@ -289,7 +309,7 @@ pub struct AttachmentView {
     /// Its size in bytes.
     pub bytes: u64,
     /// Where its content is stored.
-    pub lies: Lies,
+    pub location: BlobLocation,
 }
 
 /// A change to one value of a session. `None` removes the value.
@@ -303,41 +323,41 @@ pub struct ValueWrite {
 
 /// What happens to a turn after a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum TurnTransition {
     /// The turn continues.
-    GoOn,
+    Continue,
     /// The turn continues if an input is queued to join it. Otherwise it ends.
-    EndUnlessJoined(End),
+    EndUnlessJoined(TurnEnd),
     /// The turn ends. The next queued turn begins under the same worker.
-    End(End),
+    End(TurnEnd),
     /// The turn is parked until one of these waits is resolved or due.
     Park(Vec<Wait>),
 }
 
 /// The result of a commit.
 #[derive(Debug)]
-pub struct Receipt {
+pub struct CommitReceipt {
     /// The positions of the facts in the journal, in order.
-    pub places: Vec<Place>,
+    pub places: Vec<JournalPosition>,
     /// The session's last record after the write.
-    pub last: Place,
+    pub last: JournalPosition,
     /// Whether an input is queued to join the turn.
-    pub input_waits: bool,
+    pub has_joining_input: bool,
     /// The reason given for cancelling the turn, if it is to stop.
     pub cancelled: Option<String>,
     /// The result of the budget reservation, if one was requested.
-    pub held: Option<Held>,
+    pub hold_result: Option<ReservationResult>,
     /// The rate-limit decisions for the commit's calls, in order. Empty if a budget is exhausted.
-    pub paced: Vec<Pacing>,
+    pub paced: Vec<AdmissionDecision>,
     /// The state of the turn after the commit.
-    pub after: After,
+    pub after: TurnAfterCommit,
 }
 
 /// The state of a turn after a commit.
 #[derive(Debug)]
-pub enum After {
+pub enum TurnAfterCommit {
     /// The turn continues under the same lease.
-    GoesOn,
+    Continues,
     /// The turn is parked and its lease is released.
     Parked,
     /// A wait is already resolved or due, so the turn continues under the same lease.
@@ -345,27 +365,27 @@ pub enum After {
     /// The turn ended and its lease is released.
     Ended,
     /// The turn ended. The session's next turn begins under a raised fence.
-    Next(Box<Work>),
+    Next(Box<ClaimedTurn>),
 }
 
 /// The result of resolving a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolveResult {
     /// The resolution that is in effect: the first one.
     pub first: Resolution,
     /// Whether that is the resolution of this call.
-    pub yours: bool,
+    pub is_yours: bool,
 }
 
 /// The result of a cancel request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cancelled {
+pub enum CancelOutcome {
     /// The turn will stop.
     Requested,
     /// The turn was still queued and has ended.
-    NeverBegan,
+    EndedBeforeStart,
     /// The turn had already ended.
-    TooLate(End),
+    AlreadyEnded(TurnEnd),
 }
 
 /// The scheduling state of a session.
@@ -412,7 +432,7 @@ pub struct LastTurn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastEnd {
     /// The turn ended.
-    Ended(EndKind),
+    Ended(TurnEndKind),
     /// The turn has not ended but cannot continue until a person or a deployment fixes the cause.
     Stuck,
 }
@@ -421,7 +441,7 @@ impl LastEnd {
     /// Returns every end that the last turn of a session can have. An input that joined another turn is not a turn,
     /// so `Joined` is excluded.
     pub fn all() -> impl Iterator<Item = Self> {
-        let ends = EndKind::ALL.into_iter().filter(|kind| *kind != EndKind::Joined);
+        let ends = TurnEndKind::ALL.into_iter().filter(|kind| *kind != TurnEndKind::Joined);
         ends.map(Self::Ended).chain([Self::Stuck])
     }
 
@@ -463,7 +483,7 @@ pub struct SessionView {
     /// How many inputs it accepted.
     pub turns: u32,
     /// Its last record.
-    pub last: Place,
+    pub last: JournalPosition,
     /// Its heads by name.
     pub heads: Vec<(String, Option<NodeRef>)>,
     /// The message it was forked from.
@@ -500,9 +520,9 @@ pub struct TurnView {
     /// The positions of its first message and its last message so far.
     pub span: (Seq, Seq),
     /// How it ended. The end is written once and never changes.
-    pub end: Option<End>,
+    pub end: Option<TurnEnd>,
     /// How many writes the turn took. `None` if it was imported or is older than the counter.
-    pub writes: Option<Writes>,
+    pub writes: Option<WriteCount>,
     /// The turn that this one retries.
     pub retry_of: Option<TurnId>,
     /// Whether it was imported without a signature of this database, so its content is untrusted.
@@ -511,7 +531,7 @@ pub struct TurnView {
 
 /// The writes of a turn: the one that accepted it, and those of the workers that ran it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Writes {
+pub struct WriteCount {
     /// The number of writes.
     pub commits: u64,
     /// How long the turn waited for them, where a later write could report it.
@@ -531,7 +551,7 @@ pub enum TurnState {
 
 /// The work that a worker can find in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Agenda {
+pub struct WorkerAgenda {
     /// Whether there is a session that the worker could claim now.
     pub has_work: bool,
     /// Whether a suspect is due to run alone, for a worker that has been alive long enough.
@@ -572,18 +592,18 @@ pub struct WaitingTurn {
     pub wait: Wait,
 }
 
-/// A part of the history: the records of one turn that form its transcript, up to and including `cut`.
+/// A part of the history: the records of one turn that form its transcript, up to and including `last_in_branch`.
 #[derive(Debug)]
 pub struct HistoryTurn {
     /// The records, in order. Those after the cut serve only to restore results.
     pub records: Vec<Record>,
     /// The last record that belongs to this branch.
-    pub cut: Seq,
+    pub last_in_branch: Seq,
 }
 
 /// The request to branch a session.
 #[derive(Clone, Debug)]
-pub struct Fork {
+pub struct ForkRequest {
     /// The session to branch.
     pub from: SessionId,
     /// The message to branch after. Defaults to the main head.
@@ -626,20 +646,20 @@ pub struct FeedRecord {
 /// Accepts work. Accepting the same key twice returns the first turn.
 pub trait Inbox: Send + Sync {
     /// Accepts an input.
-    fn accept(&self, accept: Accept) -> Answer<'_, Accepted>;
+    fn accept(&self, accept: AcceptRequest) -> ResultFuture<'_, AcceptReceipt>;
 
     /// Retries a turn that ended. Creates a new turn with the same input, in place of the original or in a fork.
     /// Retrying the same turn again returns the retry that is running or that was answered.
-    fn retry(&self, retry: Retry) -> Answer<'_, Accepted>;
+    fn retry(&self, retry: RetryRequest) -> ResultFuture<'_, AcceptReceipt>;
 
     /// Opens a session without input.
-    fn open(&self, target: Target, now: Millis) -> Answer<'_, SessionId>;
+    fn open(&self, target: SessionTarget, now: Millis) -> ResultFuture<'_, SessionId>;
 
     /// Asks a turn to stop. A cancel that arrives too late affects no other turn.
-    fn cancel(&self, turn: TurnId, reason: String, now: Millis) -> Answer<'_, Cancelled>;
+    fn cancel(&self, turn: TurnId, reason: String, now: Millis) -> ResultFuture<'_, CancelOutcome>;
 
     /// Asks a turn to stop and undo what it did. An earlier cancel or abort of the turn takes precedence.
-    fn abort(&self, turn: TurnId, reason: String, now: Millis) -> Answer<'_, Cancelled>;
+    fn abort(&self, turn: TurnId, reason: String, now: Millis) -> ResultFuture<'_, CancelOutcome>;
 
     /// Resolves a wait, before, during or after it begins. The first resolution takes effect.
     fn resolve(
@@ -648,155 +668,160 @@ pub trait Inbox: Send + Sync {
         key: ReplayKey,
         resolution: Resolution,
         now: Millis,
-    ) -> Answer<'_, Resolved>;
+    ) -> ResultFuture<'_, ResolveResult>;
 
     /// Returns the key with which an external party resolves this wait of a turn.
-    fn key_of(&self, turn: TurnId, wait: ReplayKey) -> Answer<'_, CompletionKey>;
+    fn completion_key(&self, turn: TurnId, wait: ReplayKey) -> ResultFuture<'_, CompletionKey>;
 }
 
 /// Assigns sessions to workers. Claiming a session raises its fence, and a write with an old fence changes nothing.
 pub trait Turns: Send + Sync {
     /// Claims up to `limit` sessions that need a worker: ready, due, or left by a dead worker.
-    fn claim(&self, taker: Taker, now: Millis, limit: usize) -> Answer<'_, Vec<Work>>;
+    fn claim(&self, taker: LeaseRequest, now: Millis, limit: usize) -> ResultFuture<'_, Vec<ClaimedTurn>>;
 
     /// Extends all leases of a worker and returns those it still holds.
-    fn renew(&self, taker: Taker) -> Answer<'_, Vec<(SessionId, Fence)>>;
+    fn renew(&self, taker: LeaseRequest) -> ResultFuture<'_, Vec<(SessionId, Fence)>>;
 
     /// Appends facts to the journal and applies everything that follows from them.
-    fn commit(&self, commit: Commit) -> Answer<'_, Receipt>;
+    fn commit(&self, commit: Commit) -> ResultFuture<'_, CommitReceipt>;
 
     /// Releases a session so that another worker can claim it immediately. A suspect is held back.
-    fn hand_back(&self, lease: Lease, now: Millis) -> Answer<'_, ()>;
+    fn release_lease(&self, lease: Lease, now: Millis) -> ResultFuture<'_, ()>;
 
     /// Claims the suspect that has been due longest, to run it alone. It must have been due at `due` or earlier.
     /// Returns `None` for a worker that has not `lived` long enough, or while another suspect is on trial.
-    fn claim_suspect(&self, taker: Taker, lived: Duration, due: Millis) -> Answer<'_, Option<Work>>;
+    fn claim_suspect(
+        &self,
+        taker: LeaseRequest,
+        lived: Duration,
+        due: Millis,
+    ) -> ResultFuture<'_, Option<ClaimedTurn>>;
 
     /// Records that a suspect begins to run. Returns `false` if its worker still has other sessions.
-    fn begin_trial(&self, lease: Lease) -> Answer<'_, bool>;
+    fn begin_trial(&self, lease: Lease) -> ResultFuture<'_, bool>;
 
     /// Records that a suspect ran alone for its whole trial window and its worker survived.
-    fn end_trial(&self, lease: Lease) -> Answer<'_, ()>;
+    fn end_trial(&self, lease: Lease) -> ResultFuture<'_, ()>;
 
     /// Records that a turn blocks its thread. Returns whether the session was released so that the turn is sealed.
-    fn report_hang(&self, lease: Lease) -> Answer<'_, bool>;
+    fn report_hang(&self, lease: Lease) -> ResultFuture<'_, bool>;
 }
 
 /// Reads the journal: the facts of sessions, in order.
 pub trait Journal: Send + Sync {
     /// Returns the records of a session after a cursor.
-    fn records(&self, session: SessionId, after: Seq, limit: usize) -> Answer<'_, Vec<Record>>;
+    fn records(&self, session: SessionId, after: Seq, limit: usize) -> ResultFuture<'_, Vec<Record>>;
 
     /// Returns the records of one turn.
-    fn turn_records(&self, turn: TurnId) -> Answer<'_, Vec<Record>>;
+    fn turn_records(&self, turn: TurnId) -> ResultFuture<'_, Vec<Record>>;
 
     /// Returns records of all sessions after a cursor, in the order they became durable.
-    fn feed(&self, after: FeedCursor, limit: usize) -> Answer<'_, Vec<FeedRecord>>;
+    fn feed(&self, after: FeedCursor, limit: usize) -> ResultFuture<'_, Vec<FeedRecord>>;
 
     /// Returns the end of the feed. A handle scoped to one organisation gets 0, because the position would reveal how
     /// much others write.
-    fn feed_end(&self) -> Answer<'_, FeedCursor>;
+    fn feed_end(&self) -> ResultFuture<'_, FeedCursor>;
 
     /// Returns the turns up to and including this message, newest first, until `bytes` of records are read.
-    fn history(&self, node: NodeRef, bytes: usize) -> Answer<'_, Vec<HistoryTurn>>;
+    fn history(&self, node: NodeRef, bytes: usize) -> ResultFuture<'_, Vec<HistoryTurn>>;
 
     /// Returns the inputs that are queued to join the running turn.
-    fn joinable(&self, session: SessionId) -> Answer<'_, Vec<(TurnId, Vec<Part>)>>;
+    fn joinable(&self, session: SessionId) -> ResultFuture<'_, Vec<(TurnId, Vec<Part>)>>;
 
     /// Recomputes the hash chain of a session and returns the number of its records.
-    fn verify(&self, session: SessionId) -> Answer<'_, u64>;
+    fn verify(&self, session: SessionId) -> ResultFuture<'_, u64>;
 }
 
 /// Queries for people, tools and workers.
 pub trait Queries: Send + Sync {
     /// Returns sessions older than `before`, newest first.
-    fn sessions(&self, before: Option<SessionId>, limit: usize) -> Answer<'_, Vec<SessionView>>;
+    fn sessions(&self, before: Option<SessionId>, limit: usize) -> ResultFuture<'_, Vec<SessionView>>;
 
     /// Returns one session.
-    fn session(&self, id: SessionId) -> Answer<'_, SessionView>;
+    fn session(&self, id: SessionId) -> ResultFuture<'_, SessionView>;
 
     /// Returns the session with a caller's key.
-    fn session_by_key(&self, key: String) -> Answer<'_, SessionView>;
+    fn session_by_key(&self, key: String) -> ResultFuture<'_, SessionView>;
 
     /// Returns one turn.
-    fn turn(&self, id: TurnId) -> Answer<'_, TurnView>;
+    fn turn(&self, id: TurnId) -> ResultFuture<'_, TurnView>;
 
     /// Returns turns of a session in the order they were accepted, starting at index `from`.
-    fn turns(&self, session: SessionId, from: u32, limit: usize) -> Answer<'_, Vec<TurnView>>;
+    fn turns(&self, session: SessionId, from: u32, limit: usize) -> ResultFuture<'_, Vec<TurnView>>;
 
     /// Returns calls whose outcome is unknown, oldest first.
-    fn unknown(&self, limit: usize) -> Answer<'_, Vec<UnknownCall>>;
+    fn unknown(&self, limit: usize) -> ResultFuture<'_, Vec<UnknownCall>>;
 
     /// Returns a page of these calls, after the call with this start time and id.
     fn unknown_after(
         &self,
         after: Option<(Millis, CallId)>,
         limit: usize,
-    ) -> Answer<'_, Page<UnknownCall, (Millis, CallId)>>;
+    ) -> ResultFuture<'_, Page<UnknownCall, (Millis, CallId)>>;
 
     /// Returns turns that wait for something of this kind, oldest first.
-    fn waiting(&self, kind: WaitKind, limit: usize) -> Answer<'_, Vec<WaitingTurn>>;
+    fn waiting(&self, kind: WaitKind, limit: usize) -> ResultFuture<'_, Vec<WaitingTurn>>;
 
     /// Returns the reason given for cancelling a turn, if it is to stop. Cheap.
-    fn cancel_reason(&self, turn: TurnId) -> Answer<'_, Option<String>>;
+    fn cancel_reason(&self, turn: TurnId) -> ResultFuture<'_, Option<String>>;
 
     /// Returns whether there is a session that this worker could claim now. Cheap.
-    fn has_work(&self, worker: WorkerId, now: Millis) -> Answer<'_, bool>;
+    fn has_work(&self, worker: WorkerId, now: Millis) -> ResultFuture<'_, bool>;
 
     /// Returns when the next parked or held turn is due.
-    fn next_wake(&self) -> Answer<'_, Option<Millis>>;
+    fn next_wake(&self) -> ResultFuture<'_, Option<Millis>>;
 
     /// Returns `has_work` and `next_wake` in one read, with whether a suspect is due and when the next notice is due.
-    fn agenda(&self, worker: WorkerId, now: Millis) -> Answer<'_, Agenda>;
+    fn agenda(&self, worker: WorkerId, now: Millis) -> ResultFuture<'_, WorkerAgenda>;
 
     /// Returns how much work is outstanding, counted up to a limit.
-    fn load(&self) -> Answer<'_, Load>;
+    fn load(&self) -> ResultFuture<'_, StoreLoad>;
 
     /// Returns a number that changes when another process changes the database. Cheap.
-    fn changes(&self) -> Answer<'_, u64>;
+    fn changes(&self) -> ResultFuture<'_, u64>;
 
     /// Returns the database's status.
-    fn status(&self) -> Answer<'_, Status>;
+    fn status(&self) -> ResultFuture<'_, StoreStatus>;
 }
 
 /// Branches, rewinds and deletes sessions.
-pub trait Trees: Send + Sync {
+pub trait BranchStore: Send + Sync {
     /// Creates a new head or a new session at a message. No message is copied. A session that begins at a head of its
     /// parent gets the parent's current values. A session that begins earlier gets no values.
-    fn fork(&self, fork: Fork) -> Answer<'_, SessionId>;
+    fn fork(&self, fork: ForkRequest) -> ResultFuture<'_, SessionId>;
 
     /// Moves a head to an earlier message, or to the start of the session. The start is before its first message, or
     /// at the message it was forked from. No message is deleted.
-    fn rewind(&self, session: SessionId, head: String, to: Option<Seq>, now: Millis) -> Answer<'_, ()>;
+    fn rewind(&self, session: SessionId, head: String, to: Option<Seq>, now: Millis) -> ResultFuture<'_, ()>;
 
     /// Deletes a session and everything that only it uses.
-    fn delete(&self, session: SessionId, now: Millis) -> Answer<'_, ()>;
+    fn delete(&self, session: SessionId, now: Millis) -> ResultFuture<'_, ()>;
 
     /// Returns the sessions that were forked from this one and need its history.
-    fn forks(&self, session: SessionId) -> Answer<'_, Vec<SessionId>>;
+    fn forks(&self, session: SessionId) -> ResultFuture<'_, Vec<SessionId>>;
 
     /// Records the outcome of a call whose outcome was unknown.
-    fn settle(&self, call: CallId, verdict: Verdict, now: Millis) -> Answer<'_, SessionId>;
+    fn settle(&self, call: CallId, verdict: OutcomeVerdict, now: Millis) -> ResultFuture<'_, SessionId>;
 }
 
 /// Reads content by hash, attachments, and the values of sessions.
-pub trait Content: Send + Sync {
+pub trait ContentQueries: Send + Sync {
     /// Returns the bytes with this hash. A handle scoped to one organisation finds nothing: it reads content through
     /// the row that refers to it.
-    fn blob(&self, hash: Hash) -> Answer<'_, Vec<u8>>;
+    fn blob(&self, hash: Hash) -> ResultFuture<'_, Vec<u8>>;
 
     /// Returns the configuration under which a turn began, or for which it was accepted.
-    fn package(&self, turn: TurnId) -> Answer<'_, Vec<u8>>;
+    fn package(&self, turn: TurnId) -> ResultFuture<'_, Vec<u8>>;
 
     /// Returns a range of the bytes of an attachment stored in the database, without reading the rest. The bytes are
     /// not verified against the hash.
-    fn attached(&self, session: SessionId, id: AttachmentId, range: Range<u64>) -> Answer<'_, Vec<u8>>;
+    fn attached(&self, session: SessionId, id: AttachmentId, range: Range<u64>) -> ResultFuture<'_, Vec<u8>>;
 
     /// Returns an attachment of a session, or of the sessions it was forked from.
-    fn attachment(&self, session: SessionId, id: AttachmentId) -> Answer<'_, AttachmentView>;
+    fn attachment(&self, session: SessionId, id: AttachmentId) -> ResultFuture<'_, AttachmentView>;
 
     /// Returns the attachments that a session itself uses, by id.
-    fn attachments(&self, session: SessionId, limit: usize) -> Answer<'_, Vec<AttachmentView>>;
+    fn attachments(&self, session: SessionId, limit: usize) -> ResultFuture<'_, Vec<AttachmentView>>;
 
     /// Returns a page of these attachments, after the one with this id.
     fn attachments_after(
@@ -804,24 +829,24 @@ pub trait Content: Send + Sync {
         session: SessionId,
         after: Option<AttachmentId>,
         limit: usize,
-    ) -> Answer<'_, Page<AttachmentView, AttachmentId>>;
+    ) -> ResultFuture<'_, Page<AttachmentView, AttachmentId>>;
 
     /// Returns the stored text of the reply that a turn was receiving when its worker left it.
-    fn said(&self, turn: TurnId) -> Answer<'_, Option<Said>>;
+    fn said(&self, turn: TurnId) -> ResultFuture<'_, Option<PartialReplyText>>;
 
     /// Returns a value of a session.
-    fn value(&self, session: SessionId, name: String) -> Answer<'_, Option<Value>>;
+    fn value(&self, session: SessionId, name: String) -> ResultFuture<'_, Option<Value>>;
 
-    /// Returns the names of a session's values that begin with `prefix`.
-    fn value_names(&self, session: SessionId, prefix: String, limit: usize) -> Answer<'_, Vec<String>>;
+    /// Returns the names of a session's values that begin with `prompt_prefix`.
+    fn value_names(&self, session: SessionId, prefix: String, limit: usize) -> ResultFuture<'_, Vec<String>>;
 
     /// Returns the secret that signs completion keys. It is created with the database. Only the operator can read it.
-    fn secret(&self) -> Answer<'_, [u8; 32]>;
+    fn secret(&self) -> ResultFuture<'_, [u8; 32]>;
 }
 
 /// A database's status.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Status {
+pub struct StoreStatus {
     /// The engine and its version.
     pub engine: String,
     /// The location of the database.
@@ -833,12 +858,12 @@ pub struct Status {
     /// The size in bytes.
     pub bytes: u64,
     /// How long this process waited for writes to become durable. `None` if that takes no time.
-    pub syncs: Option<Spread>,
+    pub syncs: Option<HistogramValue>,
 }
 
 /// The amount of outstanding work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct StoreLoad {
     /// Sessions that wait for a worker.
     pub ready: usize,
     /// Sessions that a worker is running.
@@ -881,18 +906,18 @@ pub trait Store:
     + Turns
     + Journal
     + Queries
-    + Trees
-    + Content
-    + Sweep
-    + Outbox
-    + Orgs
-    + Books
-    + Rates
-    + Owing
-    + Configs
-    + Votes
-    + Archives
-    + Search
+    + BranchStore
+    + ContentQueries
+    + ExternalContentStore
+    + SinkOutbox
+    + OrgStore
+    + BudgetStore
+    + RateStore
+    + PaymentOutbox
+    + ConfigStore
+    + VoteStore
+    + ArchiveStore
+    + MessageSearch
 {
     /// Returns a handle on the same data with this access. The new handle never has more access than this one.
     fn serving(self: Arc<Self>, access: Access) -> Arc<dyn Store>;
@@ -900,8 +925,8 @@ pub trait Store:
 
 impl<B: Backend> Store for B {
     fn serving(self: Arc<Self>, access: Access) -> Arc<dyn Store> {
-        let access = Backend::access(&*self).narrowed(access);
-        Arc::new(Scoped::new(self, access))
+        let access = Backend::access(&*self).limit_to(access);
+        Arc::new(ScopedStore::new(self, access))
     }
 }
 
@@ -925,7 +950,7 @@ pub trait Backend: Send + Sync + 'static {
     fn changes(&self) -> BoxFuture<'_, Result<u64, Error>>;
 
     /// Returns the database's status.
-    fn status(&self) -> BoxFuture<'_, Result<Status, Error>>;
+    fn status(&self) -> BoxFuture<'_, Result<StoreStatus, Error>>;
 
     /// Returns the access that this handle has.
     fn access(&self) -> Access {
@@ -934,24 +959,24 @@ pub trait Backend: Send + Sync + 'static {
 }
 
 impl<B: Backend> Inbox for B {
-    fn accept(&self, accept: Accept) -> Answer<'_, Accepted> {
+    fn accept(&self, accept: AcceptRequest) -> ResultFuture<'_, AcceptReceipt> {
         self.write(move |rows| ledger::accept(rows, accept))
     }
 
-    fn retry(&self, retry: Retry) -> Answer<'_, Accepted> {
+    fn retry(&self, retry: RetryRequest) -> ResultFuture<'_, AcceptReceipt> {
         self.write(move |rows| ledger::retry(rows, retry))
     }
 
-    fn open(&self, target: Target, now: Millis) -> Answer<'_, SessionId> {
+    fn open(&self, target: SessionTarget, now: Millis) -> ResultFuture<'_, SessionId> {
         self.write(move |rows| ledger::open(rows, target, now))
     }
 
-    fn cancel(&self, turn: TurnId, reason: String, now: Millis) -> Answer<'_, Cancelled> {
-        self.write(move |rows| ledger::cancel(rows, turn, ledger::Stop { reason, undo: false }, now))
+    fn cancel(&self, turn: TurnId, reason: String, now: Millis) -> ResultFuture<'_, CancelOutcome> {
+        self.write(move |rows| ledger::cancel(rows, turn, ledger::StopRequest { reason, undo: false }, now))
     }
 
-    fn abort(&self, turn: TurnId, reason: String, now: Millis) -> Answer<'_, Cancelled> {
-        self.write(move |rows| ledger::cancel(rows, turn, ledger::Stop { reason, undo: true }, now))
+    fn abort(&self, turn: TurnId, reason: String, now: Millis) -> ResultFuture<'_, CancelOutcome> {
+        self.write(move |rows| ledger::cancel(rows, turn, ledger::StopRequest { reason, undo: true }, now))
     }
 
     fn resolve(
@@ -960,102 +985,107 @@ impl<B: Backend> Inbox for B {
         key: ReplayKey,
         resolution: Resolution,
         now: Millis,
-    ) -> Answer<'_, Resolved> {
+    ) -> ResultFuture<'_, ResolveResult> {
         self.write(move |rows| ledger::resolve(rows, turn, &key, resolution, now))
     }
 
-    fn key_of(&self, turn: TurnId, wait: ReplayKey) -> Answer<'_, CompletionKey> {
-        self.read(move |rows| ledger::key_of(rows, turn, wait))
+    fn completion_key(&self, turn: TurnId, wait: ReplayKey) -> ResultFuture<'_, CompletionKey> {
+        self.read(move |rows| ledger::completion_key(rows, turn, wait))
     }
 }
 
 impl<B: Backend> Turns for B {
-    fn claim(&self, taker: Taker, now: Millis, limit: usize) -> Answer<'_, Vec<Work>> {
+    fn claim(&self, taker: LeaseRequest, now: Millis, limit: usize) -> ResultFuture<'_, Vec<ClaimedTurn>> {
         self.write(move |rows| ledger::claim(rows, taker, now, limit))
     }
 
-    fn renew(&self, taker: Taker) -> Answer<'_, Vec<(SessionId, Fence)>> {
+    fn renew(&self, taker: LeaseRequest) -> ResultFuture<'_, Vec<(SessionId, Fence)>> {
         self.write(move |rows| ledger::renew(rows, taker))
     }
 
-    fn commit(&self, mut commit: Commit) -> Answer<'_, Receipt> {
-        let drafts = std::mem::take(&mut commit.facts).into_iter().map(ledger::Draft::from).collect();
+    fn commit(&self, mut commit: Commit) -> ResultFuture<'_, CommitReceipt> {
+        let drafts = std::mem::take(&mut commit.facts).into_iter().map(ledger::EncodedFact::from).collect();
         self.write(move |rows| ledger::commit(rows, commit, drafts))
     }
 
-    fn hand_back(&self, lease: Lease, now: Millis) -> Answer<'_, ()> {
-        self.write(move |rows| ledger::hand_back(rows, &lease, now))
+    fn release_lease(&self, lease: Lease, now: Millis) -> ResultFuture<'_, ()> {
+        self.write(move |rows| ledger::release_lease(rows, &lease, now))
     }
 
-    fn claim_suspect(&self, taker: Taker, lived: Duration, due: Millis) -> Answer<'_, Option<Work>> {
+    fn claim_suspect(
+        &self,
+        taker: LeaseRequest,
+        lived: Duration,
+        due: Millis,
+    ) -> ResultFuture<'_, Option<ClaimedTurn>> {
         self.write(move |rows| ledger::claim_suspect(rows, taker, lived, due))
     }
 
-    fn begin_trial(&self, lease: Lease) -> Answer<'_, bool> {
+    fn begin_trial(&self, lease: Lease) -> ResultFuture<'_, bool> {
         self.write(move |rows| ledger::begin_trial(rows, &lease))
     }
 
-    fn end_trial(&self, lease: Lease) -> Answer<'_, ()> {
+    fn end_trial(&self, lease: Lease) -> ResultFuture<'_, ()> {
         self.write(move |rows| ledger::end_trial(rows, &lease))
     }
 
-    fn report_hang(&self, lease: Lease) -> Answer<'_, bool> {
+    fn report_hang(&self, lease: Lease) -> ResultFuture<'_, bool> {
         self.write(move |rows| ledger::report_hang(rows, &lease))
     }
 }
 
 impl<B: Backend> Journal for B {
-    fn records(&self, session: SessionId, after: Seq, limit: usize) -> Answer<'_, Vec<Record>> {
+    fn records(&self, session: SessionId, after: Seq, limit: usize) -> ResultFuture<'_, Vec<Record>> {
         self.read(move |rows| ledger::records(rows, session, after, limit))
     }
 
-    fn turn_records(&self, turn: TurnId) -> Answer<'_, Vec<Record>> {
+    fn turn_records(&self, turn: TurnId) -> ResultFuture<'_, Vec<Record>> {
         self.read(move |rows| ledger::turn_records(rows, turn))
     }
 
-    fn feed(&self, after: FeedCursor, limit: usize) -> Answer<'_, Vec<FeedRecord>> {
+    fn feed(&self, after: FeedCursor, limit: usize) -> ResultFuture<'_, Vec<FeedRecord>> {
         self.read(move |rows| ledger::feed(rows, after, limit))
     }
 
-    fn feed_end(&self) -> Answer<'_, FeedCursor> {
+    fn feed_end(&self) -> ResultFuture<'_, FeedCursor> {
         self.read(|rows| rows.feed_end().map(FeedCursor))
     }
 
-    fn history(&self, node: NodeRef, bytes: usize) -> Answer<'_, Vec<HistoryTurn>> {
+    fn history(&self, node: NodeRef, bytes: usize) -> ResultFuture<'_, Vec<HistoryTurn>> {
         self.read(move |rows| ledger::history(rows, node, bytes))
     }
 
-    fn joinable(&self, session: SessionId) -> Answer<'_, Vec<(TurnId, Vec<Part>)>> {
+    fn joinable(&self, session: SessionId) -> ResultFuture<'_, Vec<(TurnId, Vec<Part>)>> {
         self.read(move |rows| ledger::joinable(rows, session))
     }
 
-    fn verify(&self, session: SessionId) -> Answer<'_, u64> {
+    fn verify(&self, session: SessionId) -> ResultFuture<'_, u64> {
         self.read(move |rows| ledger::verify(rows, session))
     }
 }
 
 impl<B: Backend> Queries for B {
-    fn sessions(&self, before: Option<SessionId>, limit: usize) -> Answer<'_, Vec<SessionView>> {
+    fn sessions(&self, before: Option<SessionId>, limit: usize) -> ResultFuture<'_, Vec<SessionView>> {
         self.read(move |rows| ledger::sessions(rows, before, limit))
     }
 
-    fn session(&self, id: SessionId) -> Answer<'_, SessionView> {
+    fn session(&self, id: SessionId) -> ResultFuture<'_, SessionView> {
         self.read(move |rows| ledger::session(rows, id))
     }
 
-    fn session_by_key(&self, key: String) -> Answer<'_, SessionView> {
+    fn session_by_key(&self, key: String) -> ResultFuture<'_, SessionView> {
         self.read(move |rows| ledger::session_by_key(rows, &key))
     }
 
-    fn turn(&self, id: TurnId) -> Answer<'_, TurnView> {
+    fn turn(&self, id: TurnId) -> ResultFuture<'_, TurnView> {
         self.read(move |rows| ledger::turn(rows, id))
     }
 
-    fn turns(&self, session: SessionId, from: u32, limit: usize) -> Answer<'_, Vec<TurnView>> {
+    fn turns(&self, session: SessionId, from: u32, limit: usize) -> ResultFuture<'_, Vec<TurnView>> {
         self.read(move |rows| ledger::turns(rows, session, from, limit))
     }
 
-    fn unknown(&self, limit: usize) -> Answer<'_, Vec<UnknownCall>> {
+    fn unknown(&self, limit: usize) -> ResultFuture<'_, Vec<UnknownCall>> {
         self.read(move |rows| Ok(ledger::unknown(rows, None, limit)?.items))
     }
 
@@ -1063,87 +1093,87 @@ impl<B: Backend> Queries for B {
         &self,
         after: Option<(Millis, CallId)>,
         limit: usize,
-    ) -> Answer<'_, Page<UnknownCall, (Millis, CallId)>> {
+    ) -> ResultFuture<'_, Page<UnknownCall, (Millis, CallId)>> {
         self.read(move |rows| ledger::unknown(rows, after, limit))
     }
 
-    fn waiting(&self, kind: WaitKind, limit: usize) -> Answer<'_, Vec<WaitingTurn>> {
+    fn waiting(&self, kind: WaitKind, limit: usize) -> ResultFuture<'_, Vec<WaitingTurn>> {
         self.read(move |rows| ledger::waiting(rows, kind, limit))
     }
 
-    fn cancel_reason(&self, turn: TurnId) -> Answer<'_, Option<String>> {
+    fn cancel_reason(&self, turn: TurnId) -> ResultFuture<'_, Option<String>> {
         self.read(move |rows| ledger::cancel_reason(rows, turn))
     }
 
-    fn has_work(&self, worker: WorkerId, now: Millis) -> Answer<'_, bool> {
+    fn has_work(&self, worker: WorkerId, now: Millis) -> ResultFuture<'_, bool> {
         self.read(move |rows| ledger::has_work(rows, worker, now))
     }
 
-    fn next_wake(&self) -> Answer<'_, Option<Millis>> {
+    fn next_wake(&self) -> ResultFuture<'_, Option<Millis>> {
         self.read(|rows| ledger::next_wake(rows))
     }
 
-    fn agenda(&self, worker: WorkerId, now: Millis) -> Answer<'_, Agenda> {
+    fn agenda(&self, worker: WorkerId, now: Millis) -> ResultFuture<'_, WorkerAgenda> {
         self.read(move |rows| {
             let (has_work, next_wake) = (ledger::has_work(rows, worker, now)?, ledger::next_wake(rows)?);
             let has_suspect = ledger::has_suspect(rows, now)?;
-            Ok(Agenda { has_work, has_suspect, next_wake, next_notice: rows.next_notice()? })
+            Ok(WorkerAgenda { has_work, has_suspect, next_wake, next_notice: rows.next_notice()? })
         })
     }
 
-    fn load(&self) -> Answer<'_, Load> {
+    fn load(&self) -> ResultFuture<'_, StoreLoad> {
         self.read(|rows| ledger::load(rows))
     }
 
-    fn changes(&self) -> Answer<'_, u64> {
+    fn changes(&self) -> ResultFuture<'_, u64> {
         Backend::changes(self)
     }
 
-    fn status(&self) -> Answer<'_, Status> {
+    fn status(&self) -> ResultFuture<'_, StoreStatus> {
         Backend::status(self)
     }
 }
 
-impl<B: Backend> Trees for B {
-    fn fork(&self, fork: Fork) -> Answer<'_, SessionId> {
+impl<B: Backend> BranchStore for B {
+    fn fork(&self, fork: ForkRequest) -> ResultFuture<'_, SessionId> {
         self.write(move |rows| ledger::fork(rows, fork))
     }
 
-    fn rewind(&self, session: SessionId, head: String, to: Option<Seq>, now: Millis) -> Answer<'_, ()> {
+    fn rewind(&self, session: SessionId, head: String, to: Option<Seq>, now: Millis) -> ResultFuture<'_, ()> {
         self.write(move |rows| ledger::rewind(rows, session, &head, to, now))
     }
 
-    fn delete(&self, session: SessionId, now: Millis) -> Answer<'_, ()> {
+    fn delete(&self, session: SessionId, now: Millis) -> ResultFuture<'_, ()> {
         self.write(move |rows| ledger::delete(rows, session, now))
     }
 
-    fn forks(&self, session: SessionId) -> Answer<'_, Vec<SessionId>> {
+    fn forks(&self, session: SessionId) -> ResultFuture<'_, Vec<SessionId>> {
         self.read(move |rows| ledger::forks(rows, session))
     }
 
-    fn settle(&self, call: CallId, verdict: Verdict, now: Millis) -> Answer<'_, SessionId> {
+    fn settle(&self, call: CallId, verdict: OutcomeVerdict, now: Millis) -> ResultFuture<'_, SessionId> {
         self.write(move |rows| ledger::settle(rows, call, &verdict, now))
     }
 }
 
-impl<B: Backend> Content for B {
-    fn blob(&self, hash: Hash) -> Answer<'_, Vec<u8>> {
+impl<B: Backend> ContentQueries for B {
+    fn blob(&self, hash: Hash) -> ResultFuture<'_, Vec<u8>> {
         self.read(move |rows| ledger::blob(rows, hash))
     }
 
-    fn package(&self, turn: TurnId) -> Answer<'_, Vec<u8>> {
+    fn package(&self, turn: TurnId) -> ResultFuture<'_, Vec<u8>> {
         self.read(move |rows| ledger::package(rows, turn))
     }
 
-    fn attached(&self, session: SessionId, id: AttachmentId, range: Range<u64>) -> Answer<'_, Vec<u8>> {
+    fn attached(&self, session: SessionId, id: AttachmentId, range: Range<u64>) -> ResultFuture<'_, Vec<u8>> {
         self.read(move |rows| ledger::attached(rows, session, id, range))
     }
 
-    fn attachment(&self, session: SessionId, id: AttachmentId) -> Answer<'_, AttachmentView> {
+    fn attachment(&self, session: SessionId, id: AttachmentId) -> ResultFuture<'_, AttachmentView> {
         self.read(move |rows| ledger::attachment(rows, session, id))
     }
 
-    fn attachments(&self, session: SessionId, limit: usize) -> Answer<'_, Vec<AttachmentView>> {
+    fn attachments(&self, session: SessionId, limit: usize) -> ResultFuture<'_, Vec<AttachmentView>> {
         self.read(move |rows| Ok(ledger::attachments(rows, session, None, limit)?.items))
     }
 
@@ -1152,55 +1182,55 @@ impl<B: Backend> Content for B {
         session: SessionId,
         after: Option<AttachmentId>,
         limit: usize,
-    ) -> Answer<'_, Page<AttachmentView, AttachmentId>> {
+    ) -> ResultFuture<'_, Page<AttachmentView, AttachmentId>> {
         self.read(move |rows| ledger::attachments(rows, session, after, limit))
     }
 
-    fn said(&self, turn: TurnId) -> Answer<'_, Option<Said>> {
+    fn said(&self, turn: TurnId) -> ResultFuture<'_, Option<PartialReplyText>> {
         self.read(move |rows| ledger::said(rows, turn))
     }
 
-    fn value(&self, session: SessionId, name: String) -> Answer<'_, Option<Value>> {
+    fn value(&self, session: SessionId, name: String) -> ResultFuture<'_, Option<Value>> {
         self.read(move |rows| ledger::value(rows, session, &name))
     }
 
-    fn value_names(&self, session: SessionId, prefix: String, limit: usize) -> Answer<'_, Vec<String>> {
+    fn value_names(&self, session: SessionId, prefix: String, limit: usize) -> ResultFuture<'_, Vec<String>> {
         self.read(move |rows| ledger::value_names(rows, session, &prefix, limit))
     }
 
-    fn secret(&self) -> Answer<'_, [u8; 32]> {
+    fn secret(&self) -> ResultFuture<'_, [u8; 32]> {
         self.read(|rows| rows.secret())
     }
 }
 
-impl<B: Backend> Sweep for B {
-    fn sweeps(&self) -> Answer<'_, Sweeps> {
+impl<B: Backend> ExternalContentStore for B {
+    fn sweeps(&self) -> ResultFuture<'_, SweepCounter> {
         self.read(|rows| rows.sweeps())
     }
 
-    fn left(&self, limit: usize) -> Answer<'_, Vec<Hash>> {
-        self.read(move |rows| ledger::left(rows, limit))
+    fn unreferenced(&self, limit: usize) -> ResultFuture<'_, Vec<Hash>> {
+        self.read(move |rows| ledger::unreferenced(rows, limit))
     }
 
-    fn unused(&self, contents: Vec<Hash>) -> Answer<'_, Vec<Hash>> {
-        self.read(move |rows| ledger::unused(rows, contents))
+    fn filter_unreferenced(&self, contents: Vec<Hash>) -> ResultFuture<'_, Vec<Hash>> {
+        self.read(move |rows| ledger::filter_unreferenced(rows, contents))
     }
 
-    fn condemn(&self, condemn: Condemn) -> Answer<'_, Vec<Hash>> {
-        self.write(move |rows| ledger::condemn(rows, &condemn))
+    fn mark_for_deletion(&self, condemn: DeletionRequest) -> ResultFuture<'_, Vec<Hash>> {
+        self.write(move |rows| ledger::mark_for_deletion(rows, &condemn))
     }
 
-    fn acquit(&self, condemn: Condemn) -> Answer<'_, ()> {
+    fn acquit(&self, condemn: DeletionRequest) -> ResultFuture<'_, ()> {
         self.write(move |rows| ledger::acquit(rows, &condemn))
     }
 
-    fn forget(&self, contents: Vec<Hash>, worker: WorkerId) -> Answer<'_, ()> {
-        self.write(move |rows| ledger::forget(rows, &contents, worker))
+    fn forget_deleted(&self, contents: Vec<Hash>, worker: WorkerId) -> ResultFuture<'_, ()> {
+        self.write(move |rows| ledger::forget_deleted(rows, &contents, worker))
     }
 }
 
-impl<B: Backend> Books for B {
-    fn budgets(&self, limit: usize) -> Answer<'_, Vec<PurseView>> {
+impl<B: Backend> BudgetStore for B {
+    fn budgets(&self, limit: usize) -> ResultFuture<'_, Vec<BudgetAccountView>> {
         self.read(move |rows| Ok(ledger::budgets(rows, None, limit)?.items))
     }
 
@@ -1208,25 +1238,25 @@ impl<B: Backend> Books for B {
         &self,
         after: Option<(OrgId, String)>,
         limit: usize,
-    ) -> Answer<'_, Page<PurseView, (OrgId, String)>> {
+    ) -> ResultFuture<'_, Page<BudgetAccountView, (OrgId, String)>> {
         self.read(move |rows| ledger::budgets(rows, after.as_ref(), limit))
     }
 
-    fn budgets_are_set(&self) -> Answer<'_, bool> {
+    fn budgets_are_set(&self) -> ResultFuture<'_, bool> {
         self.read(|rows| rows.budgets_are_set())
     }
 
-    fn awaited(&self, turn: TurnId) -> Answer<'_, Vec<Awaited>> {
-        self.read(move |rows| ledger::awaited(rows, turn))
+    fn awaited_budgets(&self, turn: TurnId) -> ResultFuture<'_, Vec<AwaitedBudget>> {
+        self.read(move |rows| ledger::awaited_budgets(rows, turn))
     }
 
-    fn set_budget(&self, purse: Purse, budget: Option<Budget>, now: Millis) -> Answer<'_, ()> {
+    fn set_budget(&self, purse: BudgetAccount, budget: Option<Budget>, now: Millis) -> ResultFuture<'_, ()> {
         self.write(move |rows| ledger::set_budget(rows, &purse, budget, now))
     }
 }
 
-impl<B: Backend> Rates for B {
-    fn rates(&self, limit: usize) -> Answer<'_, Vec<RateView>> {
+impl<B: Backend> RateStore for B {
+    fn rates(&self, limit: usize) -> ResultFuture<'_, Vec<RateView>> {
         self.read(move |rows| Ok(ledger::rates(rows, None, limit)?.items))
     }
 
@@ -1234,62 +1264,67 @@ impl<B: Backend> Rates for B {
         &self,
         after: Option<(OrgId, String)>,
         limit: usize,
-    ) -> Answer<'_, Page<RateView, (OrgId, String)>> {
+    ) -> ResultFuture<'_, Page<RateView, (OrgId, String)>> {
         self.read(move |rows| ledger::rates(rows, after.as_ref(), limit))
     }
 }
 
-impl<B: Backend> Outbox for B {
-    fn subscribe(&self, subscriptions: Vec<Subscription>, now: Millis) -> Answer<'_, ()> {
+impl<B: Backend> SinkOutbox for B {
+    fn subscribe(&self, subscriptions: Vec<SinkSubscription>, now: Millis) -> ResultFuture<'_, ()> {
         self.write(move |rows| ledger::subscribe(rows, &subscriptions, now))
     }
 
-    fn outlook(&self, sink: String, now: Millis) -> Answer<'_, Outlook> {
-        self.read(move |rows| ledger::outlook(rows, &sink, now))
+    fn delivery_schedule(&self, sink: String, now: Millis) -> ResultFuture<'_, DeliverySchedule> {
+        self.read(move |rows| ledger::delivery_schedule(rows, &sink, now))
     }
 
-    fn collect(&self, collect: Collect) -> Answer<'_, Vec<Due>> {
+    fn collect(&self, collect: CollectRequest) -> ResultFuture<'_, Vec<DueDelivery>> {
         self.write(move |rows| ledger::collect(rows, &collect))
     }
 
-    fn delivered(&self, attempt: Attempt) -> Answer<'_, ()> {
+    fn delivered(&self, attempt: DeliveryAttempt) -> ResultFuture<'_, ()> {
         self.write(move |rows| ledger::delivered(rows, &attempt))
     }
 
-    fn undelivered(&self, attempt: Attempt, failure: Failure, again: Option<Millis>) -> Answer<'_, ()> {
+    fn undelivered(
+        &self,
+        attempt: DeliveryAttempt,
+        failure: Failure,
+        again: Option<Millis>,
+    ) -> ResultFuture<'_, ()> {
         self.write(move |rows| ledger::undelivered(rows, &attempt, failure, again))
     }
 
-    fn sinks(&self) -> Answer<'_, Vec<SinkView>> {
+    fn sinks(&self) -> ResultFuture<'_, Vec<SinkView>> {
         self.read(|rows| ledger::sinks(rows))
     }
 
-    fn deliveries(&self, sink: String, limit: usize) -> Answer<'_, Vec<DeliveryView>> {
+    fn deliveries(&self, sink: String, limit: usize) -> ResultFuture<'_, Vec<DeliveryView>> {
         self.read(move |rows| Ok(ledger::deliveries(rows, &sink, None, limit)?.items))
     }
 
     fn deliveries_after(
         &self,
         sink: String,
-        after: Option<DeliveryPlace>,
+        after: Option<DeliveryPosition>,
         limit: usize,
-    ) -> Answer<'_, Page<DeliveryView, DeliveryPlace>> {
+    ) -> ResultFuture<'_, Page<DeliveryView, DeliveryPosition>> {
         self.read(move |rows| ledger::deliveries(rows, &sink, after, limit))
     }
 
-    fn redeliver(&self, sink: String, only: Option<DeliveryId>, now: Millis) -> Answer<'_, u64> {
+    fn redeliver(&self, sink: String, only: Option<DeliveryId>, now: Millis) -> ResultFuture<'_, u64> {
         self.write(move |rows| ledger::redeliver(rows, &sink, only, now))
     }
 }
 
-impl<B: Backend> Configs for B {
+impl<B: Backend> ConfigStore for B {
     fn put_config(
         &self,
         kind: ConfigKind,
         name: String,
         body: Value,
         now: Millis,
-    ) -> Answer<'_, StoredConfig> {
+    ) -> ResultFuture<'_, StoredConfig> {
         self.write(move |rows| ledger::put_config(rows, kind, &name, &body, now))
     }
 
@@ -1300,7 +1335,7 @@ impl<B: Backend> Configs for B {
         body: Value,
         last: u32,
         now: Millis,
-    ) -> Answer<'_, StoredConfig> {
+    ) -> ResultFuture<'_, StoredConfig> {
         self.write(move |rows| ledger::replace_config(rows, kind, &name, &body, last, now))
     }
 
@@ -1310,15 +1345,15 @@ impl<B: Backend> Configs for B {
         name: String,
         last: Option<u32>,
         now: Millis,
-    ) -> Answer<'_, StoredConfig> {
+    ) -> ResultFuture<'_, StoredConfig> {
         self.write(move |rows| ledger::delete_config(rows, kind, &name, last, now))
     }
 
-    fn config(&self, kind: ConfigKind, name: String) -> Answer<'_, Option<StoredConfig>> {
+    fn config(&self, kind: ConfigKind, name: String) -> ResultFuture<'_, Option<StoredConfig>> {
         self.read(move |rows| ledger::config(rows, kind, &name))
     }
 
-    fn configs(&self, kind: ConfigKind, limit: usize) -> Answer<'_, Vec<StoredConfig>> {
+    fn configs(&self, kind: ConfigKind, limit: usize) -> ResultFuture<'_, Vec<StoredConfig>> {
         self.read(move |rows| Ok(ledger::configs(rows, kind, None, limit)?.items))
     }
 
@@ -1327,11 +1362,16 @@ impl<B: Backend> Configs for B {
         kind: ConfigKind,
         after: Option<String>,
         limit: usize,
-    ) -> Answer<'_, Page<StoredConfig, String>> {
+    ) -> ResultFuture<'_, Page<StoredConfig, String>> {
         self.read(move |rows| ledger::configs(rows, kind, after.as_deref(), limit))
     }
 
-    fn config_versions(&self, kind: ConfigKind, name: String, limit: usize) -> Answer<'_, Vec<StoredConfig>> {
+    fn config_versions(
+        &self,
+        kind: ConfigKind,
+        name: String,
+        limit: usize,
+    ) -> ResultFuture<'_, Vec<StoredConfig>> {
         self.read(move |rows| Ok(ledger::config_versions(rows, (kind, &name), None, limit)?.items))
     }
 
@@ -1341,7 +1381,7 @@ impl<B: Backend> Configs for B {
         name: String,
         before: Option<u32>,
         limit: usize,
-    ) -> Answer<'_, Page<StoredConfig, u32>> {
+    ) -> ResultFuture<'_, Page<StoredConfig, u32>> {
         self.read(move |rows| ledger::config_versions(rows, (kind, &name), before, limit))
     }
 }

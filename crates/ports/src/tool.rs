@@ -2,14 +2,14 @@
 //! ([`ToolProvider`]).
 //!
 //! Services that a tool needs are defined in [`crate::service`].
-use crate::Answer;
-use crate::service::{CallScope, Needs, Nowhere, Services};
+use crate::ResultFuture;
+use crate::service::{CallScope, Needs, Services, UnavailableScope};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::message::{ToolName, ToolResult};
 use outlast_vocab::tool::{
-    Contract, EffectClass, Manifest, PreparedCall, RetryPolicy, Scheduling, Sinks, Undo,
+    CallScheduling, CallSinks, EffectClass, PreparedCall, RetryPolicy, ToolContract, ToolManifest, UndoCall,
 };
-use outlast_vocab::{CallId, Error, Kind, SessionId, TurnId, canon};
+use outlast_vocab::{CallId, Error, Kind, SessionId, TurnId, canonical_json};
 use schemars::JsonSchema;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -37,17 +37,17 @@ pub struct Call {
 
 /// The outcome of a tool run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ran {
+pub enum ToolRunOutcome {
     /// The tool returned a result.
-    Done(Value),
+    Completed(Value),
     /// An external system completes the call later, with the call's completion key.
     Pending,
 }
 
 /// Converts a serialisable value to a result.
-pub fn done(value: impl Serialize) -> Result<Ran, Error> {
+pub fn done(value: impl Serialize) -> Result<ToolRunOutcome, Error> {
     serde_json::to_value(value)
-        .map(Ran::Done)
+        .map(ToolRunOutcome::Completed)
         .map_err(|cause| Error::new(Kind::ToolFailed, format!("the result does not fit JSON: {cause}")))
 }
 
@@ -58,7 +58,7 @@ pub fn failed(why: impl std::fmt::Display) -> Error {
 
 /// What a tool knows about an interrupted at-most-once call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Probe {
+pub enum ProbeResult {
     /// The call happened, with this result.
     Happened(ToolResult),
     /// The call did not happen and never will. The model can be told so.
@@ -75,7 +75,7 @@ pub trait Tool: Send + Sync + 'static {
     type Needs: Needs;
 
     /// Returns its name, its description, and how it may run.
-    fn about(&self) -> About;
+    fn spec(&self) -> ToolSpec;
 
     /// Runs the tool.
     fn run(
@@ -83,7 +83,7 @@ pub trait Tool: Send + Sync + 'static {
         needs: Self::Needs,
         call: Call,
         args: Self::Args,
-    ) -> impl Future<Output = Result<Ran, Error>> + Send;
+    ) -> impl Future<Output = Result<ToolRunOutcome, Error>> + Send;
 
     /// Inspects a call before it is journaled. It may reject the call, or compute a payload.
     ///
@@ -109,26 +109,30 @@ pub trait Tool: Send + Sync + 'static {
 
     /// Returns the compensating call, built from the result of this one, or `None` if there is nothing to undo.
     ///
-    /// It is stored with the result and runs if the turn is aborted. A tool that uses [`About::undone_by`] need not
+    /// It is stored with the result and runs if the turn is aborted. A tool that uses [`ToolSpec::undone_by`] need not
     /// implement this.
-    fn undo(&self, _args: Self::Args, _result: &Value) -> Option<Undo> {
+    fn undo(&self, _args: Self::Args, _result: &Value) -> Option<UndoCall> {
         None
     }
 
     /// Finds out whether an interrupted at-most-once call happened. It must not perform the call.
-    fn probe(&self, _call: CallId, _args: Self::Args) -> impl Future<Output = Result<Probe, Error>> + Send {
-        std::future::ready(Ok(Probe::CannotTell))
+    fn probe(
+        &self,
+        _call: CallId,
+        _args: Self::Args,
+    ) -> impl Future<Output = Result<ProbeResult, Error>> + Send {
+        std::future::ready(Ok(ProbeResult::CannotTell))
     }
 }
 
 /// The properties of a tool.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a promise of its own, set by a method")]
-pub struct About {
+pub struct ToolSpec {
     name: String,
     description: String,
     class: EffectClass,
-    scheduling: Scheduling,
+    scheduling: CallScheduling,
     retry: RetryPolicy,
     deadline: Option<Duration>,
     durable: bool,
@@ -137,18 +141,18 @@ pub struct About {
     undo: Option<String>,
     price: Option<Cost>,
     trusted: bool,
-    sinks: Option<Sinks>,
+    sinks: Option<CallSinks>,
     egress: bool,
 }
 
-impl About {
+impl ToolSpec {
     /// Describes a tool with this name. It is at-most-once by default.
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         Self {
             name: name.into(),
             description: description.into(),
             class: EffectClass::default(),
-            scheduling: Scheduling::default(),
+            scheduling: CallScheduling::default(),
             retry: RetryPolicy::default(),
             deadline: None,
             durable: false,
@@ -185,7 +189,7 @@ impl About {
 
     /// Sets how its calls are ordered within a batch.
     #[must_use]
-    pub fn scheduled(mut self, scheduling: Scheduling) -> Self {
+    pub fn scheduled(mut self, scheduling: CallScheduling) -> Self {
         self.scheduling = scheduling;
         self
     }
@@ -239,14 +243,14 @@ impl About {
     /// side effects.
     #[must_use]
     pub fn sinks(mut self, sinks: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.sinks = Some(Sinks::Arguments(sinks.into_iter().map(Into::into).collect()));
+        self.sinks = Some(CallSinks::Arguments(sinks.into_iter().map(Into::into).collect()));
         self
     }
 
     /// Marks the whole call as sensitive (a sink), whatever its arguments are: it deletes, pays or publishes.
     #[must_use]
     pub fn call_is_sink(mut self) -> Self {
-        self.sinks = Some(Sinks::Call);
+        self.sinks = Some(CallSinks::Call);
         self
     }
 
@@ -271,16 +275,16 @@ impl About {
         self
     }
 
-    fn contract<A: JsonSchema>(self) -> Result<Contract, Error> {
+    fn contract<A: JsonSchema>(self) -> Result<ToolContract, Error> {
         let mut input = schema_of::<A>();
         // The doc comment of the argument type is not meant for the model.
         if let Some(root) = input.as_object_mut() {
             root.remove("description");
         }
-        if matches!(&self.sinks, Some(Sinks::Arguments(pointers)) if !pointers.is_empty()) {
-            close(&mut input);
+        if matches!(&self.sinks, Some(CallSinks::Arguments(pointers)) if !pointers.is_empty()) {
+            close_schema(&mut input);
         }
-        Ok(Contract {
+        Ok(ToolContract {
             name: ToolName::try_from(self.name)?,
             description: self.description,
             input,
@@ -304,16 +308,18 @@ impl About {
 
 /// Refuses properties that a schema does not name. The type ignores them, so nothing is lost. A sensitive argument
 /// cannot be passed under another name then.
-fn close(schema: &mut Value) {
+fn close_schema(schema: &mut Value) {
     let Value::Object(words) = schema else { return };
     if words.contains_key("properties") && !words.contains_key("additionalProperties") {
         words.insert("additionalProperties".to_owned(), Value::Bool(false));
     }
     for (word, value) in words.iter_mut() {
         match (word.as_str(), value) {
-            ("properties", Value::Object(members)) => members.values_mut().for_each(close),
-            ("anyOf" | "oneOf" | "prefixItems", Value::Array(schemas)) => schemas.iter_mut().for_each(close),
-            ("items" | "additionalProperties", value) => close(value),
+            ("properties", Value::Object(members)) => members.values_mut().for_each(close_schema),
+            ("anyOf" | "oneOf" | "prefixItems", Value::Array(schemas)) => {
+                schemas.iter_mut().for_each(close_schema);
+            }
+            ("items" | "additionalProperties", value) => close_schema(value),
             _ => {}
         }
     }
@@ -333,10 +339,10 @@ pub fn schema_of<T: JsonSchema>() -> Value {
 /// A set of tools, as the runtime sees it.
 pub trait ToolProvider: Send + Sync {
     /// Returns short descriptions of all tools.
-    fn manifests(&self) -> Vec<Manifest>;
+    fn manifests(&self) -> Vec<ToolManifest>;
 
     /// Returns the contract of a tool.
-    fn contract(&self, tool: &ToolName) -> Option<&Contract>;
+    fn contract(&self, tool: &ToolName) -> Option<&ToolContract>;
 
     /// Inspects a call before it is journaled. Returns the payload to store in its record.
     fn prepare<'a>(
@@ -344,7 +350,7 @@ pub trait ToolProvider: Send + Sync {
         session: SessionId,
         tool: &'a ToolName,
         arguments: &'a Value,
-    ) -> Answer<'a, Option<Value>>;
+    ) -> ResultFuture<'a, Option<Value>>;
 
     /// Runs a prepared call.
     fn execute<'a>(
@@ -352,23 +358,23 @@ pub trait ToolProvider: Send + Sync {
         prepared: &'a PreparedCall,
         call: Call,
         scope: Arc<dyn CallScope>,
-    ) -> Answer<'a, Ran>;
+    ) -> ResultFuture<'a, ToolRunOutcome>;
 
     /// Finds out whether an interrupted at-most-once call happened.
-    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe>;
+    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult>;
 
     /// Returns the compensating call for a call with this result, or `None` if there is nothing to undo.
-    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo>;
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<UndoCall>;
 
     /// Describes what a call would do, without doing it. Returns `None` if the tool cannot tell.
-    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> Answer<'a, Option<String>>;
+    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> ResultFuture<'a, Option<String>>;
 }
 
 /// Typed tools, bound to the services that they need.
 #[derive(Default)]
 pub struct Toolbox {
     services: Arc<Services>,
-    tools: BTreeMap<ToolName, (Contract, Box<dyn AnyTool>)>,
+    tools: BTreeMap<ToolName, (ToolContract, Box<dyn DynTool>)>,
 }
 
 impl Toolbox {
@@ -379,10 +385,10 @@ impl Toolbox {
 
     /// Adds a tool. Fails if the name is taken or a needed service is not granted.
     pub fn add<T: Tool>(&mut self, tool: T) -> Result<(), Error> {
-        let mut contract = tool.about().contract::<T::Args>()?;
+        let mut contract = tool.spec().contract::<T::Args>()?;
         T::Needs::check(&self.services)?;
-        let means = T::Needs::made_of(&self.services);
-        contract.made_of = (!means.is_empty()).then(|| canon::fingerprint(&means));
+        let means = T::Needs::fingerprints(&self.services);
+        contract.made_of = (!means.is_empty()).then(|| canonical_json::fingerprint(&means));
         if self.tools.contains_key(&contract.name) {
             let detail = format!("two tools are called `{}`; names must be unique", contract.name);
             return Err(Error::new(Kind::ToolDuplicate, detail));
@@ -391,7 +397,7 @@ impl Toolbox {
         Ok(())
     }
 
-    fn find(&self, tool: &ToolName) -> Result<&dyn AnyTool, Error> {
+    fn find(&self, tool: &ToolName) -> Result<&dyn DynTool, Error> {
         let found = self.tools.get(tool).map(|(_, tool)| tool.as_ref());
         found.ok_or_else(|| {
             let names: Vec<&str> = self.tools.keys().map(ToolName::as_str).collect();
@@ -402,11 +408,11 @@ impl Toolbox {
 }
 
 impl ToolProvider for Toolbox {
-    fn manifests(&self) -> Vec<Manifest> {
+    fn manifests(&self) -> Vec<ToolManifest> {
         self.tools.values().map(|(contract, _)| contract.manifest()).collect()
     }
 
-    fn contract(&self, tool: &ToolName) -> Option<&Contract> {
+    fn contract(&self, tool: &ToolName) -> Option<&ToolContract> {
         self.tools.get(tool).map(|(contract, _)| contract)
     }
 
@@ -415,7 +421,7 @@ impl ToolProvider for Toolbox {
         session: SessionId,
         tool: &'a ToolName,
         arguments: &'a Value,
-    ) -> Answer<'a, Option<Value>> {
+    ) -> ResultFuture<'a, Option<Value>> {
         match self.find(tool) {
             Ok(tool) => tool.prepare(session, arguments),
             Err(error) => Box::pin(std::future::ready(Err(error))),
@@ -427,26 +433,26 @@ impl ToolProvider for Toolbox {
         prepared: &'a PreparedCall,
         call: Call,
         scope: Arc<dyn CallScope>,
-    ) -> Answer<'a, Ran> {
+    ) -> ResultFuture<'a, ToolRunOutcome> {
         match self.find(&prepared.tool) {
             Ok(tool) => tool.run(&self.services, prepared, call, scope),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
 
-    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
+    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
         match self.find(&prepared.tool) {
             Ok(tool) => tool.probe(prepared),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
 
-    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<UndoCall> {
         let (contract, tool) = self.tools.get(&prepared.tool)?;
         tool.undo(prepared, result).or_else(|| contract.undo(result))
     }
 
-    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> Answer<'a, Option<String>> {
+    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> ResultFuture<'a, Option<String>> {
         match self.find(tool) {
             Ok(tool) => tool.preview(&self.services, arguments),
             Err(error) => Box::pin(std::future::ready(Err(error))),
@@ -455,22 +461,26 @@ impl ToolProvider for Toolbox {
 }
 
 /// The object-safe form of [`Tool`]. Only here are the futures of a tool boxed.
-trait AnyTool: Send + Sync {
-    fn prepare<'a>(&'a self, session: SessionId, arguments: &'a Value) -> Answer<'a, Option<Value>>;
+trait DynTool: Send + Sync {
+    fn prepare<'a>(&'a self, session: SessionId, arguments: &'a Value) -> ResultFuture<'a, Option<Value>>;
     fn run<'a>(
         &'a self,
         services: &'a Services,
         prepared: &'a PreparedCall,
         call: Call,
         scope: Arc<dyn CallScope>,
-    ) -> Answer<'a, Ran>;
-    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe>;
-    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo>;
-    fn preview<'a>(&'a self, services: &'a Services, arguments: &'a Value) -> Answer<'a, Option<String>>;
+    ) -> ResultFuture<'a, ToolRunOutcome>;
+    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult>;
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<UndoCall>;
+    fn preview<'a>(
+        &'a self,
+        services: &'a Services,
+        arguments: &'a Value,
+    ) -> ResultFuture<'a, Option<String>>;
 }
 
-impl<T: Tool> AnyTool for T {
-    fn prepare<'a>(&'a self, session: SessionId, arguments: &'a Value) -> Answer<'a, Option<Value>> {
+impl<T: Tool> DynTool for T {
+    fn prepare<'a>(&'a self, session: SessionId, arguments: &'a Value) -> ResultFuture<'a, Option<Value>> {
         Box::pin(async move {
             let args = arguments_of(arguments)?;
             Tool::prepare(self, session, &args).await
@@ -483,7 +493,7 @@ impl<T: Tool> AnyTool for T {
         prepared: &'a PreparedCall,
         call: Call,
         scope: Arc<dyn CallScope>,
-    ) -> Answer<'a, Ran> {
+    ) -> ResultFuture<'a, ToolRunOutcome> {
         Box::pin(async move {
             let needs = T::Needs::gather(services, &scope)?;
             drop(scope);
@@ -491,17 +501,21 @@ impl<T: Tool> AnyTool for T {
         })
     }
 
-    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
+    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
         Box::pin(async move { Tool::probe(self, prepared.id, arguments_of(&prepared.arguments)?).await })
     }
 
-    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<UndoCall> {
         Tool::undo(self, arguments_of(&prepared.arguments).ok()?, result)
     }
 
-    fn preview<'a>(&'a self, services: &'a Services, arguments: &'a Value) -> Answer<'a, Option<String>> {
+    fn preview<'a>(
+        &'a self,
+        services: &'a Services,
+        arguments: &'a Value,
+    ) -> ResultFuture<'a, Option<String>> {
         Box::pin(async move {
-            let scope: Arc<dyn CallScope> = Arc::new(Nowhere);
+            let scope: Arc<dyn CallScope> = Arc::new(UnavailableScope);
             let needs = T::Needs::gather(services, &scope)?;
             Tool::preview(self, needs, arguments_of(arguments)?).await
         })

@@ -1,9 +1,9 @@
 //! Triggers: external events that start turns.
 //!
-//! Implement [`Source`]. It repeats an occurrence until it is settled. However often it repeats, an occurrence starts
+//! Implement [`TriggerSource`]. It repeats an occurrence until it is settled. However often it repeats, an occurrence starts
 //! only one turn, because the idempotency key of the input is derived from the trigger's name and the occurrence's id.
-use crate::Answer;
-use crate::filed::Filed;
+use crate::ResultFuture;
+use crate::attachment_upload::AttachmentUpload;
 use crate::plugin::Plugin;
 use crate::store::Upload;
 use outlast_vocab::id::TurnId;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// An external event.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Occurrence {
+pub struct ExternalEvent {
     /// Its id at the source. The same id always means the same occurrence for the same session.
     pub id: String,
     /// The key of the session that it is for. The session is opened if it does not exist.
@@ -24,12 +24,12 @@ pub struct Occurrence {
     /// gets a label.
     pub text: String,
     /// The attached files.
-    pub files: Vec<Filed>,
+    pub files: Vec<AttachmentUpload>,
     /// The data that it carries for plug-ins.
     pub plugins: BTreeMap<PluginName, Value>,
 }
 
-impl Occurrence {
+impl ExternalEvent {
     /// Creates an occurrence for a session.
     pub fn new(id: impl Into<String>, session: impl Into<String>, text: impl Into<String>) -> Self {
         let (id, session, text) = (id.into(), session.into(), text.into());
@@ -48,7 +48,7 @@ impl Occurrence {
     }
 
     /// Adds data for a plug-in.
-    pub fn carry<P: Plugin>(mut self, input: &P::Input) -> Result<Self, Error> {
+    pub fn with_plugin_input<P: Plugin>(mut self, input: &P::Input) -> Result<Self, Error> {
         let value = serde_json::to_value(input).map_err(|cause| {
             Error::new(Kind::InputInvalid, format!("what is for `{}` does not fit JSON: {cause}", P::NAME))
         })?;
@@ -58,16 +58,16 @@ impl Occurrence {
 }
 
 /// Reports external events. Every process that runs the plug-in has its own source.
-pub trait Source: Send + Sync {
+pub trait TriggerSource: Send + Sync {
     /// Waits for an occurrence that is not settled. The runtime may drop the future while it waits, and pauses after an
     /// error.
-    fn next(&self) -> Answer<'_, Occurrence>;
+    fn next(&self) -> ResultFuture<'_, ExternalEvent>;
 
     /// Reports the outcome of an occurrence: the turn that it started, or why it cannot start one.
     ///
     /// The source need not repeat it after that. If this fails, or the process crashes before it, the occurrence is
     /// repeated and resolves to the same turn.
-    fn settled<'a>(&'a self, id: &'a str, came: Result<TurnId, &'a Error>) -> Answer<'a, ()>;
+    fn settled<'a>(&'a self, id: &'a str, came: Result<TurnId, &'a Error>) -> ResultFuture<'a, ()>;
 }
 
 /// A source with its name.
@@ -76,7 +76,7 @@ pub struct Trigger {
     /// Its name. Idempotency keys are derived from it, so never change it.
     pub name: TriggerName,
     /// The source.
-    pub source: Arc<dyn Source>,
+    pub source: Arc<dyn TriggerSource>,
     /// The agent that answers. If absent, the first agent of the runtime.
     pub agent: Option<String>,
 }

@@ -5,24 +5,24 @@
 //! more.
 //!
 //! The rules of voting are in [`crate::ledger`].
-use crate::Answer;
+use crate::ResultFuture;
 use crate::ledger;
 use crate::page::Page;
-use crate::store::{Backend, Resolved};
-use outlast_vocab::approval::Given;
+use crate::store::{Backend, ResolveResult};
+use outlast_vocab::approval::SentNotices;
 use outlast_vocab::effect::{BatchCall, Command};
 use outlast_vocab::id::{GrantId, OrgId, SessionId, TurnId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{RuleId, ToolName};
-use outlast_vocab::policy::{Approval, Verdict};
-use outlast_vocab::record::{Asked, Fact, Record, Seq};
+use outlast_vocab::policy::{Approval, ApprovalVerdict};
+use outlast_vocab::record::{EffectRequested, Fact, Record, Seq};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{Hash, Millis};
 
 /// A vote that a person casts on an approval request.
 #[derive(Clone, Debug)]
-pub struct Ballot {
+pub struct VoteRequest {
     /// The turn that asks.
     pub turn: TurnId,
     /// The key of the wait for the decision.
@@ -33,23 +33,23 @@ pub struct Ballot {
     /// The voter and the verdict.
     pub approval: Approval,
     /// The maximum number of approvals that a session may hold.
-    pub grants_most: usize,
+    pub session_grants_max: usize,
     /// The current time.
     pub now: Millis,
 }
 
 /// The result of a vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Voted {
+pub enum VoteOutcome {
     /// The vote is counted, and more votes are needed.
-    Counted {
+    MoreNeeded {
         /// The number of votes so far.
         votes: usize,
         /// The number of votes needed.
         of: usize,
     },
     /// The request is decided, by this vote or earlier.
-    Decided(Resolved),
+    Decided(ResolveResult),
 }
 
 /// An approving vote that did not decide the request.
@@ -60,21 +60,21 @@ pub struct Vote {
     /// When the vote was cast.
     pub at: Millis,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: ApprovalVerdict,
 }
 
 /// The progress of an approval request that is not decided.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct ApprovalProgress {
     /// The votes in the order they were cast.
     pub votes: Vec<Vote>,
     /// The reminders and escalation sent so far.
-    pub given: Given,
+    pub given: SentNotices,
 }
 
 /// A session in which a notice about an approval request was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Noticed {
+pub struct SentNotice {
     /// The session.
     pub session: SessionId,
     /// Its last record, which is the notice.
@@ -83,15 +83,15 @@ pub struct Noticed {
 
 /// An approval for the rest of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct SessionGrant {
     /// Its id.
     pub id: GrantId,
     /// The organisation.
     pub org: OrgId,
     /// The session.
     pub session: SessionId,
-    /// The fingerprint of what it covers ([`outlast_vocab::approval::Covered::form`]).
-    pub form: Hash,
+    /// The fingerprint of what it covers ([`outlast_vocab::approval::GrantScope::fingerprint`]).
+    pub covers_form: Hash,
     /// The tool.
     pub tool: ToolName,
     /// The rule that asked.
@@ -105,60 +105,70 @@ pub struct Grant {
     pub at: Millis,
 }
 
-impl Grant {
+impl SessionGrant {
     /// Returns whether the approval covers a call of this form with these labels.
     pub fn covers(&self, form: Hash, labels: &Labels) -> bool {
-        self.form == form && labels.is_within(&self.labels)
+        self.covers_form == form && labels.is_within(&self.labels)
     }
 }
 
 /// Votes on approval requests, and approvals for the rest of a session.
-pub trait Votes: Send + Sync {
+pub trait VoteStore: Send + Sync {
     /// Counts a vote. The vote that reaches the required number decides the request. A denial decides immediately.
-    fn vote(&self, ballot: Ballot) -> Answer<'_, Voted>;
+    fn vote(&self, ballot: VoteRequest) -> ResultFuture<'_, VoteOutcome>;
 
     /// Returns the progress of an approval request that is not decided.
-    fn standing(&self, turn: TurnId, key: ReplayKey) -> Answer<'_, Standing>;
+    fn approval_progress(&self, turn: TurnId, key: ReplayKey) -> ResultFuture<'_, ApprovalProgress>;
 
     /// Records the reminders and escalations that are due, each once. Returns the sessions whose journal has a new
     /// one.
-    fn notify(&self, now: Millis, reminders_most: u32, limit: usize) -> Answer<'_, Vec<Noticed>>;
+    fn send_due_notices(
+        &self,
+        now: Millis,
+        reminders_most: u32,
+        limit: usize,
+    ) -> ResultFuture<'_, Vec<SentNotice>>;
 
     /// Returns the approvals for the rest of a session.
-    fn grants_in(&self, session: SessionId) -> Answer<'_, Vec<Grant>>;
+    fn session_grants(&self, session: SessionId) -> ResultFuture<'_, Vec<SessionGrant>>;
 
     /// Returns such approvals of all sessions, newest first.
-    fn grants(&self, limit: usize) -> Answer<'_, Vec<Grant>>;
+    fn grants(&self, limit: usize) -> ResultFuture<'_, Vec<SessionGrant>>;
 
     /// Returns a page of these approvals, after the one with this time and id.
     fn grants_after(
         &self,
         after: Option<(Millis, GrantId)>,
         limit: usize,
-    ) -> Answer<'_, Page<Grant, (Millis, GrantId)>>;
+    ) -> ResultFuture<'_, Page<SessionGrant, (Millis, GrantId)>>;
 
     /// Revokes an approval for the rest of a session. Calls that were already claimed under it still run.
-    fn revoke_grant(&self, id: GrantId, now: Millis) -> Answer<'_, Grant>;
+    fn revoke_grant(&self, id: GrantId, now: Millis) -> ResultFuture<'_, SessionGrant>;
 }
 
-impl<B: Backend> Votes for B {
-    fn vote(&self, ballot: Ballot) -> Answer<'_, Voted> {
+impl<B: Backend> VoteStore for B {
+    fn vote(&self, ballot: VoteRequest) -> ResultFuture<'_, VoteOutcome> {
         self.write(move |rows| ledger::vote(rows, ballot))
     }
 
-    fn standing(&self, turn: TurnId, key: ReplayKey) -> Answer<'_, Standing> {
-        self.read(move |rows| ledger::standing(rows, turn, &key))
+    fn approval_progress(&self, turn: TurnId, key: ReplayKey) -> ResultFuture<'_, ApprovalProgress> {
+        self.read(move |rows| ledger::approval_progress(rows, turn, &key))
     }
 
-    fn notify(&self, now: Millis, reminders_most: u32, limit: usize) -> Answer<'_, Vec<Noticed>> {
-        self.write(move |rows| ledger::notify(rows, now, reminders_most, limit))
+    fn send_due_notices(
+        &self,
+        now: Millis,
+        reminders_most: u32,
+        limit: usize,
+    ) -> ResultFuture<'_, Vec<SentNotice>> {
+        self.write(move |rows| ledger::send_due_notices(rows, now, reminders_most, limit))
     }
 
-    fn grants_in(&self, session: SessionId) -> Answer<'_, Vec<Grant>> {
-        self.read(move |rows| ledger::grants_in(rows, session))
+    fn session_grants(&self, session: SessionId) -> ResultFuture<'_, Vec<SessionGrant>> {
+        self.read(move |rows| ledger::session_grants(rows, session))
     }
 
-    fn grants(&self, limit: usize) -> Answer<'_, Vec<Grant>> {
+    fn grants(&self, limit: usize) -> ResultFuture<'_, Vec<SessionGrant>> {
         self.read(move |rows| Ok(ledger::grants(rows, None, limit)?.items))
     }
 
@@ -166,25 +176,27 @@ impl<B: Backend> Votes for B {
         &self,
         after: Option<(Millis, GrantId)>,
         limit: usize,
-    ) -> Answer<'_, Page<Grant, (Millis, GrantId)>> {
+    ) -> ResultFuture<'_, Page<SessionGrant, (Millis, GrantId)>> {
         self.read(move |rows| ledger::grants(rows, after, limit))
     }
 
-    fn revoke_grant(&self, id: GrantId, now: Millis) -> Answer<'_, Grant> {
+    fn revoke_grant(&self, id: GrantId, now: Millis) -> ResultFuture<'_, SessionGrant> {
         self.write(move |rows| ledger::revoke_grant(rows, id, now))
     }
 }
 
 /// Returns the call that an approval wait blocks, and when it was claimed, if this record claims it. Other actions
 /// that need approval are returned in the form of a call.
-pub fn held_up(record: Record, wait: &ReplayKey) -> Option<(Millis, PreparedCall)> {
+pub fn call_awaiting_approval(record: Record, wait: &ReplayKey) -> Option<(Millis, PreparedCall)> {
     let (key, batch) = match record.fact {
-        Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => (key, batch),
-        Fact::Ruled(ruled) if wait.admits(&ruled.key) => return Some((record.at, ruled.into_call()?)),
+        Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }) => (key, batch),
+        Fact::Ruled(ruled) if wait.blocks_start_of(&ruled.key) => {
+            return Some((record.at, ruled.into_call()?));
+        }
         _ => return None,
     };
     batch.calls.into_iter().enumerate().find_map(|(index, call)| match call {
-        BatchCall::Run(call) if wait.admits(&key.child(index, call.model_id.as_str())) => {
+        BatchCall::Run(call) if wait.blocks_start_of(&key.child(index, call.model_id.as_str())) => {
             Some((record.at, call))
         }
         _ => None,

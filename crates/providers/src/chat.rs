@@ -3,4 +3,4 @@ mod body;
 mod decoder;
 
 pub(crate) use body::render;
-pub(crate) use decoder::{Chat, Counted};
+pub(crate) use decoder::{ChatDecoder, OpenAiUsage};

@@ -2,12 +2,12 @@
 
 /// The version of a model, parsed from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Claude {
+pub(crate) struct ClaudeVersion {
     major: u32,
     minor: u32,
 }
 
-impl Claude {
+impl ClaudeVersion {
     /// Parses the version from a name: `claude-opus-4-5-20251101` is 4.5, `claude-3-5-haiku-latest` is 3.5. A name
     /// without a version is treated as new.
     pub(crate) fn of(model: &str) -> Self {
@@ -24,27 +24,27 @@ impl Claude {
     }
 
     /// Returns whether the model can continue a reply that has begun (prefill).
-    pub(crate) const fn goes_on(self) -> bool {
+    pub(crate) const fn supports_prefill(self) -> bool {
         !self.at_least(4, 6)
     }
 
     /// Returns whether the model decides how long to think and only takes an effort level.
-    pub(crate) const fn thinks_by_effort(self) -> bool {
+    pub(crate) const fn has_effort_levels(self) -> bool {
         self.at_least(4, 6)
     }
 
     /// Returns whether the model hides its reasoning unless asked to show it.
-    pub(crate) const fn thinks_silently(self) -> bool {
+    pub(crate) const fn hides_reasoning(self) -> bool {
         self.at_least(4, 7)
     }
 
     /// Returns whether the answer can be constrained with a JSON Schema.
-    pub(crate) const fn takes_schema(self) -> bool {
+    pub(crate) const fn supports_schema(self) -> bool {
         self.at_least(4, 5)
     }
 
     /// Returns the default maximum of answer tokens. The API requires a number.
-    pub(crate) const fn answer_tokens(self) -> u32 {
+    pub(crate) const fn answer_tokens_default(self) -> u32 {
         if self.at_least(4, 0) || (self.major == 3 && self.minor >= 7) {
             32_000
         } else if self.at_least(3, 5) {
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_name_tells_the_version() {
-        let version = |name| (Claude::of(name).major, Claude::of(name).minor);
+        let version = |name| (ClaudeVersion::of(name).major, ClaudeVersion::of(name).minor);
         assert_eq!(version("claude-opus-4-5-20251101"), (4, 5));
         assert_eq!(version("claude-sonnet-4-20250514"), (4, 0));
         assert_eq!(version("claude-3-5-haiku-latest"), (3, 5));

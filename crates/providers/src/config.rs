@@ -1,10 +1,10 @@
 //! Reads the providers from environment variables and from `[providers.NAME]` in a file.
 //!
 //! Other parts of the program read the other tables of the file.
-use crate::models::Row;
-use crate::registry::Missing;
-use crate::remote::{Pace, Settings};
-use crate::{Api, Remote, Secret};
+use crate::model_table::ModelOverrides;
+use crate::registry::IncompleteProvider;
+use crate::remote_provider::{KeyRateLimits, RemoteSettings};
+use crate::{Api, RemoteProvider, Secret};
 use outlast_vocab::cost::Prices;
 use outlast_vocab::{Error, Kind};
 use schemars::JsonSchema;
@@ -28,12 +28,12 @@ const FROM_ENVIRONMENT: [(&str, Api); 5] = [
 ];
 
 /// A provider as configured.
-pub(crate) enum Configured {
-    Ready(Box<Remote>),
-    Missing(Missing),
+pub(crate) enum ProviderEntry {
+    Ready(Box<RemoteProvider>),
+    Missing(IncompleteProvider),
 }
 
-impl Configured {
+impl ProviderEntry {
     /// Returns the name of the provider.
     pub(crate) fn name(&self) -> &str {
         match self {
@@ -44,21 +44,23 @@ impl Configured {
 }
 
 /// Reads an environment variable, from the process or from a test.
-pub(crate) type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub(crate) type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-fn set(variable: Variable<'_>, name: &str) -> Option<String> {
+fn set(variable: EnvLookup<'_>, name: &str) -> Option<String> {
     variable(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
 }
 
 /// Returns the providers of the environment.
-pub(crate) fn environment(variable: Variable<'_>) -> Result<Vec<Configured>, Error> {
+pub(crate) fn environment(variable: EnvLookup<'_>) -> Result<Vec<ProviderEntry>, Error> {
     FROM_ENVIRONMENT.iter().map(|(name, api)| from_environment(name, *api, variable)).collect()
 }
 
-fn from_environment(name: &str, api: Api, variable: Variable<'_>) -> Result<Configured, Error> {
+fn from_environment(name: &str, api: Api, variable: EnvLookup<'_>) -> Result<ProviderEntry, Error> {
     let base_url = set(variable, api.base_url_variable()).or_else(|| api.home().map(str::to_owned));
     let key = set(variable, api.key_variable());
-    let missing = |what: String| Ok(Configured::Missing(Missing { name: name.to_owned(), api, what }));
+    let missing = |what: String| {
+        Ok(ProviderEntry::Missing(IncompleteProvider { name: name.to_owned(), api, remedy: what }))
+    };
     let Some(base_url) = base_url else {
         return missing(format!(
             "set {} to the address of an OpenAI-compatible server, like `http://127.0.0.1:8080/v1`",
@@ -68,21 +70,21 @@ fn from_environment(name: &str, api: Api, variable: Variable<'_>) -> Result<Conf
     if api.needs_key() && key.is_none() {
         return missing(format!("set {}", api.key_variable()));
     }
-    let settings = Settings {
+    let settings = RemoteSettings {
         name: name.to_owned(),
         api,
         base_url,
         key: key.map(Secret::new),
         key_name: format!("the key in {}", api.key_variable()),
-        rows: BTreeMap::new(),
-        goes_on: None,
-        pace: Pace::default(),
+        model_overrides: BTreeMap::new(),
+        supports_prefill: None,
+        rate_limits: KeyRateLimits::default(),
     };
-    let remote = Remote::with(settings).map_err(|detail| {
+    let remote = RemoteProvider::with(settings).map_err(|detail| {
         let detail = format!("{}: {detail}", api.base_url_variable());
         Error::new(Kind::ConfigInvalid, detail)
     })?;
-    Ok(Configured::Ready(Box::new(remote)))
+    Ok(ProviderEntry::Ready(Box::new(remote)))
 }
 
 #[derive(Deserialize)]
@@ -111,8 +113,8 @@ pub struct ProviderTable {
     tokens_per_minute: Option<NonZeroU64>,
     /// Properties of its models, by name.
     #[serde(default)]
-    #[schemars(with = "BTreeMap<String, Row>")]
-    models: BTreeMap<String, Spanned<Row>>,
+    #[schemars(with = "BTreeMap<String, ModelOverrides>")]
+    models: BTreeMap<String, Spanned<ModelOverrides>>,
 }
 
 /// The location of a key. Do not write the key itself into a file.
@@ -134,7 +136,7 @@ fn key_table<'de, D: Deserializer<'de>>(from: D) -> Result<Option<KeyTable>, D::
 }
 
 /// Returns the providers of a file.
-pub(crate) fn file(path: &Path, variable: Variable<'_>) -> Result<Vec<Configured>, Error> {
+pub(crate) fn file(path: &Path, variable: EnvLookup<'_>) -> Result<Vec<ProviderEntry>, Error> {
     let unread = |cause| {
         let detail = format!("the configuration {} cannot be read: {cause}", path.display());
         Error::new(Kind::IoFailed, detail).because(cause)
@@ -145,17 +147,17 @@ pub(crate) fn file(path: &Path, variable: Variable<'_>) -> Result<Vec<Configured
         return Err(Error::new(Kind::ConfigInvalid, detail));
     }
     let text = std::fs::read_to_string(path).map_err(unread)?;
-    Source { path, text: &text }.providers(variable)
+    ProviderFile { path, text: &text }.providers(variable)
 }
 
 /// A file while it is parsed. Errors name the file and the line.
-struct Source<'a> {
+struct ProviderFile<'a> {
     path: &'a Path,
     text: &'a str,
 }
 
-impl Source<'_> {
-    fn providers(&self, variable: Variable<'_>) -> Result<Vec<Configured>, Error> {
+impl ProviderFile<'_> {
+    fn providers(&self, variable: EnvLookup<'_>) -> Result<Vec<ProviderEntry>, Error> {
         let table: FileTable = toml::from_str(self.text)
             .map_err(|error| self.invalid(error.span().map_or(0, |span| span.start), error.message()))?;
         table.providers.into_iter().map(|(name, provider)| self.provider(name, provider, variable)).collect()
@@ -165,8 +167,8 @@ impl Source<'_> {
         &self,
         name: String,
         table: Spanned<ProviderTable>,
-        variable: Variable<'_>,
-    ) -> Result<Configured, Error> {
+        variable: EnvLookup<'_>,
+    ) -> Result<ProviderEntry, Error> {
         let at = table.span().start;
         let ProviderTable {
             kind: api,
@@ -187,7 +189,7 @@ impl Source<'_> {
             && key.is_none()
         {
             let what = format!("set {wanted} ({}:{})", self.path.display(), self.line(at));
-            return Ok(Configured::Missing(Missing { name, api, what }));
+            return Ok(ProviderEntry::Missing(IncompleteProvider { name, api, remedy: what }));
         }
         let Some(base_url) = base_url.or_else(|| api.home().map(str::to_owned)) else {
             return Err(self
@@ -203,12 +205,20 @@ impl Source<'_> {
         let rows = rows.collect::<Result<_, Error>>()?;
         let key_name = key_variable.map_or_else(|| "its key".to_owned(), |name| format!("the key in {name}"));
         let shown = format!("provider `{name}`");
-        let pace = Pace { requests_per_minute, tokens_per_minute };
-        let settings =
-            Settings { name, api, base_url, key: key.map(Secret::new), key_name, rows, goes_on, pace };
-        let remote =
-            Remote::with(settings).map_err(|detail| self.invalid(at, &format!("{shown}: {detail}")))?;
-        Ok(Configured::Ready(Box::new(remote)))
+        let pace = KeyRateLimits { requests_per_minute, tokens_per_minute };
+        let settings = RemoteSettings {
+            name,
+            api,
+            base_url,
+            key: key.map(Secret::new),
+            key_name,
+            model_overrides: rows,
+            supports_prefill: goes_on,
+            rate_limits: pace,
+        };
+        let remote = RemoteProvider::with(settings)
+            .map_err(|detail| self.invalid(at, &format!("{shown}: {detail}")))?;
+        Ok(ProviderEntry::Ready(Box::new(remote)))
     }
 
     fn line(&self, at: usize) -> usize {
@@ -234,11 +244,11 @@ mod tests {
         let variable = |wanted: &str| {
             variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
         };
-        let source = Source { path: Path::new("outlast.toml"), text };
+        let source = ProviderFile { path: Path::new("outlast.toml"), text };
         want.assert_eq(&show(source.providers(&variable)));
     }
 
-    fn show(found: Result<Vec<Configured>, Error>) -> String {
+    fn show(found: Result<Vec<ProviderEntry>, Error>) -> String {
         let found = match found {
             Ok(found) => found,
             Err(error) => return format!("{error}\n"),
@@ -246,11 +256,11 @@ mod tests {
         let mut shown = String::new();
         for provider in found {
             match provider {
-                Configured::Ready(remote) => {
+                ProviderEntry::Ready(remote) => {
                     writeln!(shown, "{} {} at {}", remote.name(), remote.api().name(), remote.base_url())
                 }
-                Configured::Missing(missing) => {
-                    writeln!(shown, "{} is missing: {}", missing.name, missing.what)
+                ProviderEntry::Missing(missing) => {
+                    writeln!(shown, "{} is missing: {}", missing.name, missing.remedy)
                 }
             }
             .unwrap();
@@ -317,8 +327,8 @@ mod tests {
     #[test]
     fn how_often_a_key_may_be_used_is_shared_by_all_models_of_it() {
         let text = "[providers.a]\nkind = \"openai-compatible\"\nbase_url = \"http://x/v1\"\nrequests_per_minute = 30\n";
-        let found = Source { path: Path::new("outlast.toml"), text }.providers(&|_| None).unwrap();
-        let [Configured::Ready(remote)] = found.as_slice() else { panic!("it is configured") };
+        let found = ProviderFile { path: Path::new("outlast.toml"), text }.providers(&|_| None).unwrap();
+        let [ProviderEntry::Ready(remote)] = found.as_slice() else { panic!("it is configured") };
         let rate =
             |model: &str| outlast_ports::model::ModelProvider::rate(&**remote, &model.parse().unwrap());
         assert_eq!(rate("a/small"), rate("a/large"));
@@ -343,8 +353,9 @@ mod tests {
             "[providers.a]\nkind = \"openai-compatible\"\nbase_url = \"http://x\"\n[providers.a.models.m]\nwindow = 7\n",
             "[providers\n",
         ] {
-            shown +=
-                &show(Source { path: Path::new("outlast.toml"), text }.providers(&|_| Some("k".to_owned())));
+            shown += &show(
+                ProviderFile { path: Path::new("outlast.toml"), text }.providers(&|_| Some("k".to_owned())),
+            );
         }
         expect![[r#"
             config.invalid: outlast.toml:2: unknown variant `opanai`, expected one of `openai`, `openai-responses`, `anthropic`, `gemini`, `openai-compatible`

@@ -3,4 +3,4 @@ mod body;
 mod decoder;
 
 pub(crate) use body::render;
-pub(crate) use decoder::Gemini;
+pub(crate) use decoder::GeminiDecoder;

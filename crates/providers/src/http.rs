@@ -3,7 +3,7 @@
 //! The client ignores proxy settings of the environment and does not decompress. It follows no redirects, which would
 //! send the key elsewhere. Only connecting has a timeout here; the runtime decides how long to wait for a silent
 //! stream.
-use crate::sse::Body;
+use crate::sse::SseBody;
 use crate::{Api, Secret};
 use futures_util::TryStreamExt;
 use outlast_vocab::{Error, Kind};
@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The timeout for connecting, including TLS.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much of an error's body is read, in bytes.
 const ERROR_BYTES: usize = 64 << 10;
@@ -104,13 +104,13 @@ impl Endpoint {
 
     fn unreachable(&self, cause: reqwest::Error) -> Error {
         let cause = cause.without_url();
-        let detail = format!("{} cannot be reached: {}", self.base(), chain(&cause));
+        let detail = format!("{} cannot be reached: {}", self.base(), error_chain(&cause));
         Error::new(Kind::ModelUnavailable, self.hide_key(&detail))
     }
 }
 
 /// Returns the start of a body, up to a limit. A read error ends it early.
-pub(crate) async fn beginning(response: Response, most: usize) -> Vec<u8> {
+pub(crate) async fn read_start(response: Response, most: usize) -> Vec<u8> {
     let mut read = Vec::new();
     let mut body = response.bytes_stream();
     while let Ok(Some(chunk)) = body.try_next().await {
@@ -125,19 +125,19 @@ pub(crate) async fn beginning(response: Response, most: usize) -> Vec<u8> {
 
 /// Returns the start of an error's body.
 pub(crate) async fn error_body(response: Response) -> Vec<u8> {
-    beginning(response, ERROR_BYTES).await
+    read_start(response, ERROR_BYTES).await
 }
 
 /// Returns the body as a stream.
-pub(crate) fn body(response: Response) -> Body<'static> {
-    Box::pin(response.bytes_stream().map_err(|cause| chain(&cause.without_url())))
+pub(crate) fn body(response: Response) -> SseBody<'static> {
+    Box::pin(response.bytes_stream().map_err(|cause| error_chain(&cause.without_url())))
 }
 
 fn client(base: &Url) -> Result<Client, Error> {
     // Sets the process default, unless the program has already set one. The HTTP client has none.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = Client::builder()
-        .connect_timeout(CONNECT)
+        .connect_timeout(CONNECT_TIMEOUT)
         .no_proxy()
         .redirect(redirect::Policy::none())
         .tcp_nodelay(true)
@@ -150,14 +150,14 @@ fn client(base: &Url) -> Result<Client, Error> {
         let detail = format!(
             "no connection can be made to {base}: {}; are the certificates of the system installed \
              (`ca-certificates`, or `SSL_CERT_FILE`)?",
-            chain(&cause)
+            error_chain(&cause)
         );
         Error::new(Kind::ConfigInvalid, detail)
     })
 }
 
 /// Formats an error and its causes in one line.
-pub(crate) fn chain(error: &dyn StdError) -> String {
+pub(crate) fn error_chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

@@ -1,9 +1,9 @@
 //! The configured providers by name, and the reasons why others are not configured.
-use crate::config::{self, Configured};
-use crate::{Api, Remote};
+use crate::config::{self, ProviderEntry};
+use crate::{Api, RemoteProvider};
 use futures_util::future::join_all;
 use futures_util::stream;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest, Rate};
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest, ProviderRate};
 use outlast_vocab::message::ModelName;
 use outlast_vocab::{Error, Kind};
 use std::path::Path;
@@ -12,28 +12,28 @@ use std::time::Duration;
 /// Providers over HTTP from the environment and a file.
 #[derive(Debug, Default)]
 pub struct Providers {
-    remotes: Vec<Remote>,
-    missing: Vec<Missing>,
+    remotes: Vec<RemoteProvider>,
+    missing: Vec<IncompleteProvider>,
 }
 
 /// A provider whose configuration is incomplete.
 #[derive(Debug)]
-pub(crate) struct Missing {
+pub(crate) struct IncompleteProvider {
     pub(crate) name: String,
     pub(crate) api: Api,
     /// How to fix it.
-    pub(crate) what: String,
+    pub(crate) remedy: String,
 }
 
-impl Missing {
+impl IncompleteProvider {
     fn error(&self) -> Error {
-        Error::new(Kind::ModelUnauthorized, format!("`{}` is not configured: {}", self.name, self.what))
+        Error::new(Kind::ModelUnauthorized, format!("`{}` is not configured: {}", self.name, self.remedy))
     }
 }
 
 /// The status of a provider.
 #[derive(Debug)]
-pub struct Status {
+pub struct ProviderStatus {
     /// The name of the provider.
     pub name: String,
     /// The API that it uses.
@@ -62,12 +62,12 @@ impl Providers {
         Ok(Self::of(configured))
     }
 
-    fn of(configured: Vec<Configured>) -> Self {
+    fn of(configured: Vec<ProviderEntry>) -> Self {
         let mut providers = Self::default();
         for provider in configured {
             match provider {
-                Configured::Ready(remote) => providers.remotes.push(*remote),
-                Configured::Missing(missing) => providers.missing.push(missing),
+                ProviderEntry::Ready(remote) => providers.remotes.push(*remote),
+                ProviderEntry::Missing(missing) => providers.missing.push(missing),
             }
         }
         providers
@@ -75,22 +75,22 @@ impl Providers {
 
     /// Adds a provider.
     #[must_use]
-    pub fn with(mut self, remote: Remote) -> Self {
+    pub fn with(mut self, remote: RemoteProvider) -> Self {
         self.missing.retain(|missing| missing.name != remote.name());
         self.remotes.push(remote);
         self
     }
 
     /// Requests the model lists of all providers concurrently, each with this timeout.
-    pub async fn check(&self, patience: Duration) -> Vec<Status> {
-        let asked = self.remotes.iter().map(async |remote| Status {
+    pub async fn check(&self, patience: Duration) -> Vec<ProviderStatus> {
+        let asked = self.remotes.iter().map(async |remote| ProviderStatus {
             name: remote.name().to_owned(),
             api: remote.api(),
             base_url: Some(remote.base_url().to_owned()),
             models: remote.models(patience).await,
         });
         let mut statuses = join_all(asked).await;
-        statuses.extend(self.missing.iter().map(|missing| Status {
+        statuses.extend(self.missing.iter().map(|missing| ProviderStatus {
             name: missing.name.clone(),
             api: missing.api,
             base_url: None,
@@ -99,37 +99,37 @@ impl Providers {
         statuses
     }
 
-    fn of_model(&self, model: &ModelName) -> Option<&Remote> {
+    fn remote_for(&self, model: &ModelName) -> Option<&RemoteProvider> {
         let (provider, _) = model.as_str().split_once('/')?;
         self.remotes.iter().find(|remote| remote.name() == provider)
     }
 }
 
 impl ModelProvider for Providers {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        self.of_model(model)?.info(model)
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        self.remote_for(model)?.info(model)
     }
 
-    fn rate(&self, model: &ModelName) -> Rate {
-        match self.of_model(model) {
+    fn rate(&self, model: &ModelName) -> ProviderRate {
+        match self.remote_for(model) {
             Some(remote) => remote.rate(model),
             // No provider serves the model, so no rate limit applies.
-            None => Rate { key: String::new(), requests_per_minute: None, tokens_per_minute: None },
+            None => ProviderRate { key: String::new(), requests_per_minute: None, tokens_per_minute: None },
         }
     }
 
-    fn why_not(&self, model: &ModelName) -> Option<Error> {
+    fn unavailable_reason(&self, model: &ModelName) -> Option<Error> {
         let (provider, _) = model.as_str().split_once('/')?;
-        self.missing.iter().find(|missing| missing.name == provider).map(Missing::error)
+        self.missing.iter().find(|missing| missing.name == provider).map(IncompleteProvider::error)
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
-        if let Some(remote) = self.of_model(&request.call.model) {
+        if let Some(remote) = self.remote_for(&request.call.model) {
             return remote.stream(request);
         }
         let model = &request.call.model;
         let nobody = || Error::new(Kind::ModelUnknown, format!("no provider serves the model `{model}`"));
-        let error = self.why_not(model).unwrap_or_else(nobody);
+        let error = self.unavailable_reason(model).unwrap_or_else(nobody);
         Box::pin(stream::iter([Err(error)]))
     }
 }

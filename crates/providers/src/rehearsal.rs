@@ -3,17 +3,17 @@
 //! Its reply only depends on the messages and tools of the request, so a turn that another process resumes gets the
 //! same replies. [`script`] describes the format of scripts and the one exception to this.
 mod agent;
-mod cue;
-mod draft;
 mod obedient;
+mod reply_actions;
+mod reply_draft;
 pub mod script;
 #[cfg(test)]
-mod stage;
+mod test_conversation;
 
-use cue::{Cue, play};
 use outlast_ports::clock::Clock;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_vocab::message::ModelName;
+use reply_actions::{ReplyAction, play};
 use script::Script;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,20 +22,20 @@ use std::time::Duration;
 const PREFIX: &str = "rehearsal/";
 
 /// The default delay per word without a script: readable, and clearly a stream.
-const PACE: Duration = Duration::from_millis(15);
+const WORD_DELAY: Duration = Duration::from_millis(15);
 
 /// The default context window in bytes.
 const WINDOW_BYTES: usize = 64 << 10;
 
 /// A model that needs no key and no network. It serves every name with the prefix `rehearsal/`.
 pub struct Rehearsal {
-    part: Part,
+    mode: RehearsalMode,
     clock: Arc<dyn Clock>,
-    pace: Duration,
+    word_delay: Duration,
     window_bytes: usize,
 }
 
-enum Part {
+enum RehearsalMode {
     Agent,
     Script(Script),
 }
@@ -47,18 +47,23 @@ impl Rehearsal {
     /// Under the name `rehearsal/obedient` it instead follows every instruction that it reads, to test how an agent is
     /// guarded.
     pub fn agent(clock: Arc<dyn Clock>) -> Self {
-        Self { part: Part::Agent, clock, pace: PACE, window_bytes: WINDOW_BYTES }
+        Self { mode: RehearsalMode::Agent, clock, word_delay: WORD_DELAY, window_bytes: WINDOW_BYTES }
     }
 
     /// Creates a model that plays a script without a delay per word. A script has its own delays.
     pub fn scripted(script: Script, clock: Arc<dyn Clock>) -> Self {
-        Self { part: Part::Script(script), clock, pace: Duration::ZERO, window_bytes: WINDOW_BYTES }
+        Self {
+            mode: RehearsalMode::Script(script),
+            clock,
+            word_delay: Duration::ZERO,
+            window_bytes: WINDOW_BYTES,
+        }
     }
 
     /// Sets the delay before each word. With zero, it never uses the clock.
     #[must_use]
-    pub fn with_pace(mut self, pace: Duration) -> Self {
-        self.pace = pace;
+    pub fn with_word_delay(mut self, pace: Duration) -> Self {
+        self.word_delay = pace;
         self
     }
 
@@ -71,18 +76,20 @@ impl Rehearsal {
 }
 
 impl ModelProvider for Rehearsal {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         let name = model.as_str().strip_prefix(PREFIX)?;
-        (!name.is_empty()).then_some(ModelInfo::of_window(self.window_bytes))
+        (!name.is_empty()).then_some(ModelCapabilities::of_window(self.window_bytes))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
-        let cues = match &self.part {
-            Part::Agent if request.call.model.as_str() == obedient::NAME => obedient::reply(request),
-            Part::Agent => agent::reply(request),
-            Part::Script(script) => script.reply(request).unwrap_or_else(|error| vec![Cue::Fail(error)]),
+        let cues = match &self.mode {
+            RehearsalMode::Agent if request.call.model.as_str() == obedient::NAME => obedient::reply(request),
+            RehearsalMode::Agent => agent::reply(request),
+            RehearsalMode::Script(script) => {
+                script.reply(request).unwrap_or_else(|error| vec![ReplyAction::Fail(error)])
+            }
         };
-        play(cues, self.clock.as_ref(), self.pace)
+        play(cues, self.clock.as_ref(), self.word_delay)
     }
 }
 
@@ -93,10 +100,10 @@ mod tests {
     use futures_util::{FutureExt, StreamExt};
     use outlast_ports::clock::VirtualClock;
     use outlast_vocab::Millis;
-    use stage::{Stage, block_on};
     use std::future::poll_fn;
     use std::pin::pin;
     use std::task::Poll;
+    use test_conversation::{TestConversation, block_on};
 
     fn clock() -> Arc<VirtualClock> {
         Arc::new(VirtualClock::at(Millis(0)))
@@ -106,7 +113,7 @@ mod tests {
     fn it_serves_every_name_under_rehearsal_and_no_other() {
         let rehearsal = Rehearsal::agent(clock()).with_window(10);
         let served = |name: &str| rehearsal.info(&name.parse().unwrap());
-        assert_eq!(served("rehearsal/small"), Some(ModelInfo::of_window(10)));
+        assert_eq!(served("rehearsal/small"), Some(ModelCapabilities::of_window(10)));
         assert_eq!(served("rehearsal/"), None);
         assert_eq!(served("other/rehearsal/small"), None);
     }
@@ -115,10 +122,10 @@ mod tests {
     fn it_speaks_word_by_word_at_its_pace() {
         let clock = clock();
         let script = "say one two\nsay three".parse().unwrap();
-        let rehearsal = Rehearsal::scripted(script, clock.clone()).with_pace(Duration::from_millis(20));
-        let stage = Stage::new().user("hi");
+        let rehearsal = Rehearsal::scripted(script, clock.clone()).with_word_delay(Duration::from_millis(20));
+        let stage = TestConversation::new().user("hi");
         let heard = async {
-            let note = |piece| (clock.now().0, stage::show(&piece));
+            let note = |piece| (clock.now().0, test_conversation::show(&piece));
             rehearsal.stream(stage.request()).map(note).collect::<Vec<_>>().await
         };
         let time = poll_fn(|task| {
@@ -144,9 +151,10 @@ mod tests {
         let clock = clock();
         let script = "say one\ndelay 50ms\nsay two\nstall".parse().unwrap();
         let rehearsal = Rehearsal::scripted(script, clock.clone());
-        let stage = Stage::new().user("hi");
+        let stage = TestConversation::new().user("hi");
         let mut stream = rehearsal.stream(stage.request());
-        let mut next = || stream.next().now_or_never().map(|piece| piece.map(|piece| stage::show(&piece)));
+        let mut next =
+            || stream.next().now_or_never().map(|piece| piece.map(|piece| test_conversation::show(&piece)));
         assert_eq!(next(), Some(Some("text \"one\"".to_owned())));
         assert_eq!(next(), None);
         assert_eq!(clock.next_sleeper(), Some(Millis(50)));

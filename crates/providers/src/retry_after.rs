@@ -6,10 +6,10 @@ use serde_json::Value;
 use std::time::{Duration, SystemTime};
 
 /// The longest delay to accept.
-const LONGEST: Duration = Duration::from_hours(24);
+const RETRY_DELAY_MAX: Duration = Duration::from_hours(24);
 
 /// The headers of rate limits: what remains, and when the limit resets.
-const LIMITS: [[&str; 2]; 6] = [
+const LIMIT_HEADERS: [[&str; 2]; 6] = [
     ["x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"],
     ["x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"],
     ["anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"],
@@ -19,9 +19,9 @@ const LIMITS: [[&str; 2]; 6] = [
 ];
 
 /// The time at the server, from the response's own date if it has one, so that clocks need not agree.
-pub(crate) struct Clocked(Timestamp);
+pub(crate) struct ServerTime(Timestamp);
 
-impl Clocked {
+impl ServerTime {
     /// Returns the time of these headers.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let dated = header(headers, DATE.as_str()).and_then(date);
@@ -29,7 +29,7 @@ impl Clocked {
     }
 
     /// Returns how long to wait according to the headers.
-    pub(crate) fn pause(&self, headers: &HeaderMap) -> Option<Duration> {
+    pub(crate) fn retry_delay(&self, headers: &HeaderMap) -> Option<Duration> {
         let millis = header(headers, "retry-after-ms").and_then(|text| text.trim().parse::<f64>().ok());
         if let Some(millis) = millis {
             return seconds(millis / 1_000.0);
@@ -42,25 +42,25 @@ impl Clocked {
                 .and_then(seconds)
                 .or_else(|| date(text).map(|then| self.until(then)));
         }
-        let spent = LIMITS
+        let spent = LIMIT_HEADERS
             .iter()
             .filter(|[remaining, _]| header(headers, remaining).is_none_or(|left| left.trim() == "0"));
         spent.filter_map(|[_, reset]| self.reset(header(headers, reset)?)).max()
     }
 
     /// Returns how long to wait according to the details of a Google error.
-    pub(crate) fn pause_in(details: &Value) -> Option<Duration> {
+    pub(crate) fn retry_delay_in(details: &Value) -> Option<Duration> {
         let delays = details.as_array()?.iter().filter_map(|detail| detail["retryDelay"].as_str());
-        delays.filter_map(span).max()
+        delays.filter_map(openai_duration).max()
     }
 
     fn reset(&self, text: &str) -> Option<Duration> {
-        span(text).or_else(|| text.parse().ok().map(|then| self.until(then)))
+        openai_duration(text).or_else(|| text.parse().ok().map(|then| self.until(then)))
     }
 
     fn until(&self, then: Timestamp) -> Duration {
         let pause = then.duration_since(self.0);
-        Duration::try_from(pause).unwrap_or(Duration::ZERO).min(LONGEST)
+        Duration::try_from(pause).unwrap_or(Duration::ZERO).min(RETRY_DELAY_MAX)
     }
 }
 
@@ -73,11 +73,11 @@ fn date(text: &str) -> Option<Timestamp> {
 }
 
 fn seconds(seconds: f64) -> Option<Duration> {
-    Duration::try_from_secs_f64(seconds).ok().map(|pause| pause.min(LONGEST))
+    Duration::try_from_secs_f64(seconds).ok().map(|pause| pause.min(RETRY_DELAY_MAX))
 }
 
 /// Parses a duration in OpenAI's format: `6m0s`, `1h2m`, `20ms`, `7.66s`.
-fn span(text: &str) -> Option<Duration> {
+fn openai_duration(text: &str) -> Option<Duration> {
     let mut rest = text.trim();
     let mut whole = 0.0;
     while !rest.is_empty() {
@@ -105,7 +105,7 @@ mod tests {
             .chain(headers)
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
             .collect();
-        assert_eq!(Clocked::of(&headers).pause(&headers), want);
+        assert_eq!(ServerTime::of(&headers).retry_delay(&headers), want);
     }
 
     #[test]
@@ -137,6 +137,6 @@ mod tests {
         check(&[("retry-after", "soon")], None);
         check(&[("retry-after", "-1")], None);
         check(&[("retry-after", "1e30")], None);
-        check(&[("retry-after", "99999999")], Some(LONGEST));
+        check(&[("retry-after", "99999999")], Some(RETRY_DELAY_MAX));
     }
 }

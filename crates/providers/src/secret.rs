@@ -1,5 +1,5 @@
 //! A key that never appears in logs, errors or `Debug` output.
-use outlast_vocab::secret::SECRET_BYTES_LEAST;
+use outlast_vocab::redaction::SECRET_BYTES_LEAST;
 use std::fmt;
 
 /// The replacement for a redacted key.

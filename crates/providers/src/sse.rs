@@ -16,7 +16,7 @@ use std::task::{Context, Poll, ready};
 
 /// An item of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum SseItem {
     /// An event with its type, if it has one, and its data.
     Event {
         /// The type.
@@ -25,42 +25,43 @@ pub enum Heard {
         data: String,
     },
     /// Bytes arrived without an event.
-    Alive,
+    KeepAlive,
 }
 
 /// The bytes of a body as they arrive, or the error that ended it.
-pub type Body<'a> = Pin<Box<dyn Stream<Item = Result<Bytes, String>> + Send + 'a>>;
+pub type SseBody<'a> = Pin<Box<dyn Stream<Item = Result<Bytes, String>> + Send + 'a>>;
 
 /// The events of a body.
-pub struct Events<'a> {
-    events: SseByteStream<Bounded<'a>>,
-    came: Arc<AtomicBool>,
+pub struct SseEvents<'a> {
+    events: SseByteStream<LimitedBody<'a>>,
+    has_new_bytes: Arc<AtomicBool>,
 }
 
-impl<'a> Events<'a> {
+impl<'a> SseEvents<'a> {
     /// Reads the events of a body.
-    pub fn of(body: Body<'a>) -> Self {
-        let came = Arc::new(AtomicBool::new(false));
-        let bounded = Bounded { body, came: came.clone(), line: 0, whole: 0, over: None };
-        Self { events: SseByteStream::new(bounded), came }
+    pub fn of(body: SseBody<'a>) -> Self {
+        let has_new_bytes = Arc::new(AtomicBool::new(false));
+        let bounded =
+            LimitedBody { body, has_new_bytes: has_new_bytes.clone(), line: 0, whole: 0, limit_error: None };
+        Self { events: SseByteStream::new(bounded), has_new_bytes }
     }
 }
 
-impl Stream for Events<'_> {
-    type Item = Result<Heard, Error>;
+impl Stream for SseEvents<'_> {
+    type Item = Result<SseItem, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
             return match Pin::new(&mut self.events).poll_next(task) {
                 Poll::Ready(Some(Ok(event))) => {
-                    self.came.store(false, Ordering::Relaxed);
+                    self.has_new_bytes.store(false, Ordering::Relaxed);
                     let Some(data) = event.data else { continue };
-                    Poll::Ready(Some(Ok(Heard::Event { name: event.event, data })))
+                    Poll::Ready(Some(Ok(SseItem::Event { name: event.event, data })))
                 }
-                Poll::Ready(Some(Err(cause))) => Poll::Ready(Some(Err(broken(cause)))),
+                Poll::Ready(Some(Err(cause))) => Poll::Ready(Some(Err(body_error(cause)))),
                 Poll::Ready(None) => Poll::Ready(None),
-                Poll::Pending if self.came.swap(false, Ordering::Relaxed) => {
-                    Poll::Ready(Some(Ok(Heard::Alive)))
+                Poll::Pending if self.has_new_bytes.swap(false, Ordering::Relaxed) => {
+                    Poll::Ready(Some(Ok(SseItem::KeepAlive)))
                 }
                 Poll::Pending => Poll::Pending,
             };
@@ -68,12 +69,12 @@ impl Stream for Events<'_> {
     }
 }
 
-fn broken(cause: sse_stream::Error) -> Error {
+fn body_error(cause: sse_stream::Error) -> Error {
     match cause {
-        sse_stream::Error::Body(cause) => match cause.downcast::<Broken>() {
+        sse_stream::Error::Body(cause) => match cause.downcast::<BodyError>() {
             Ok(broken) => match *broken {
-                Broken::Bound(error) => error,
-                Broken::Body(detail) => Error::new(Kind::ModelCut, detail),
+                BodyError::LimitExceeded(error) => error,
+                BodyError::Body(detail) => Error::new(Kind::ModelCut, detail),
             },
             Err(cause) => {
                 Error::new(Kind::Internal, format!("a body broke off for an unknown reason: {cause}"))
@@ -87,45 +88,45 @@ fn broken(cause: sse_stream::Error) -> Error {
 
 /// The reason for not reading a body any further.
 #[derive(Debug)]
-enum Broken {
-    Bound(Error),
+enum BodyError {
+    LimitExceeded(Error),
     Body(String),
 }
 
-impl std::fmt::Display for Broken {
+impl std::fmt::Display for BodyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Bound(error) => error.fmt(f),
+            Self::LimitExceeded(error) => error.fmt(f),
             Self::Body(detail) => f.write_str(detail),
         }
     }
 }
 
-impl StdError for Broken {}
+impl StdError for BodyError {}
 
 /// A body that ends with an error if a line or the whole is too long.
-struct Bounded<'a> {
-    body: Body<'a>,
-    came: Arc<AtomicBool>,
+struct LimitedBody<'a> {
+    body: SseBody<'a>,
+    has_new_bytes: Arc<AtomicBool>,
     line: usize,
     whole: usize,
-    over: Option<Error>,
+    limit_error: Option<Error>,
 }
 
-impl Bounded<'_> {
+impl LimitedBody<'_> {
     /// Returns the part of a chunk that is within the limits.
-    fn within(&mut self, mut chunk: Bytes) -> Bytes {
+    fn take_allowed(&mut self, mut chunk: Bytes) -> Bytes {
         let room = STREAM_BYTES - self.whole;
         if chunk.len() > room {
-            self.over = limits::check("stream_bytes", STREAM_BYTES + 1, STREAM_BYTES).err();
+            self.limit_error = limits::check("stream_bytes", STREAM_BYTES + 1, STREAM_BYTES).err();
             chunk.truncate(room);
         }
         let mut from = 0;
         loop {
-            let end = memchr(&chunk[from..]).map(|at| from + at);
+            let end = line_end(&chunk[from..]).map(|at| from + at);
             let room = STREAM_LINE_BYTES - self.line;
             if end.unwrap_or(chunk.len()) - from > room {
-                self.over =
+                self.limit_error =
                     limits::check("stream_line_bytes", STREAM_LINE_BYTES + 1, STREAM_LINE_BYTES).err();
                 chunk.truncate(from + room);
                 break;
@@ -143,23 +144,23 @@ impl Bounded<'_> {
 }
 
 /// Returns the position of the end of the line.
-fn memchr(bytes: &[u8]) -> Option<usize> {
+fn line_end(bytes: &[u8]) -> Option<usize> {
     memchr::memchr2(b'\n', b'\r', bytes)
 }
 
-impl Stream for Bounded<'_> {
-    type Item = Result<Bytes, Broken>;
+impl Stream for LimitedBody<'_> {
+    type Item = Result<Bytes, BodyError>;
 
     fn poll_next(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if let Some(over) = self.over.take() {
-            return Poll::Ready(Some(Err(Broken::Bound(over))));
+        if let Some(over) = self.limit_error.take() {
+            return Poll::Ready(Some(Err(BodyError::LimitExceeded(over))));
         }
         Poll::Ready(match ready!(self.body.as_mut().poll_next(task)) {
             Some(Ok(chunk)) => {
-                self.came.store(true, Ordering::Relaxed);
-                Some(Ok(self.within(chunk)))
+                self.has_new_bytes.store(true, Ordering::Relaxed);
+                Some(Ok(self.take_allowed(chunk)))
             }
-            Some(Err(cause)) => Some(Err(Broken::Body(format!("the stream broke off: {cause}")))),
+            Some(Err(cause)) => Some(Err(BodyError::Body(format!("the stream broke off: {cause}")))),
             None => None,
         })
     }
@@ -175,9 +176,9 @@ mod tests {
     fn hear(chunks: &[&[u8]]) -> Vec<String> {
         let chunks = chunks.iter().map(|chunk| Ok(Bytes::copy_from_slice(chunk)));
         let body = stream::iter(chunks.collect::<Vec<_>>());
-        let events = Events::of(Box::pin(body)).filter_map(async |heard| match heard {
-            Ok(Heard::Event { name, data }) => Some(event(name.as_deref(), &data)),
-            Ok(Heard::Alive) => None,
+        let events = SseEvents::of(Box::pin(body)).filter_map(async |heard| match heard {
+            Ok(SseItem::Event { name, data }) => Some(event(name.as_deref(), &data)),
+            Ok(SseItem::KeepAlive) => None,
             Err(error) => Some(error.to_string()),
         });
         std::pin::pin!(events).collect().now_or_never().expect("every chunk is there")
@@ -265,22 +266,22 @@ mod tests {
             });
             pause.map(|()| chunk)
         });
-        let mut events = Events::of(Box::pin(paused));
+        let mut events = SseEvents::of(Box::pin(paused));
         let mut heard = Vec::new();
         for _ in 0..8 {
             if let Some(Some(Ok(next))) = events.next().now_or_never() {
                 heard.push(next);
             }
         }
-        let a = Heard::Event { name: None, data: "a".to_owned() };
-        assert_eq!(heard, [Heard::Alive, a, Heard::Alive]);
+        let a = SseItem::Event { name: None, data: "a".to_owned() };
+        assert_eq!(heard, [SseItem::KeepAlive, a, SseItem::KeepAlive]);
     }
 
     #[test]
     fn a_body_that_breaks_off_is_a_cut() {
         let broken = "connection reset".to_owned();
         let body = stream::iter([Ok(Bytes::from_static(b"data: a\n\nda")), Err(broken)]);
-        let last = Events::of(Box::pin(body))
+        let last = SseEvents::of(Box::pin(body))
             .collect::<Vec<_>>()
             .now_or_never()
             .unwrap()

@@ -3,17 +3,19 @@
 //! Only people and programs outside Outlast reach this module. A tool cannot, so an agent never approves its
 //! own calls.
 use outlast_ports::store::{Store, WaitingTurn};
-use outlast_ports::votes::{Ballot, Grant, Standing, Vote, Voted, held_up};
-use outlast_vocab::approval::{Given, question_id};
+use outlast_ports::votes::{
+    ApprovalProgress, SessionGrant, Vote, VoteOutcome, VoteRequest, call_awaiting_approval,
+};
+use outlast_vocab::approval::{SentNotices, approval_id};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::id::{ApprovalId, GrantId, SessionId, TurnId};
 use outlast_vocab::label::Provenance;
-use outlast_vocab::package::Pinned;
-use outlast_vocab::policy::{Approval, Ask, Decision, Verdict};
+use outlast_vocab::package::PinnedPackage;
+use outlast_vocab::policy::{Approval, ApprovalRequirement, ApprovalVerdict, PolicyDecision};
 use outlast_vocab::record::Fact;
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::{Wait, WaitKind};
-use outlast_vocab::{Error, Hash, Kind, Limits, Millis, ReplayKey, canon, limits};
+use outlast_vocab::{Error, Hash, Kind, Limits, Millis, ReplayKey, canonical_json, limits};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -26,7 +28,7 @@ pub struct Approvals {
 
 /// A tool call that waits for approval.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct ApprovalQuestion {
     /// The id of the request. If an approver edits the arguments, the request gets another id.
     pub id: ApprovalId,
     /// The session.
@@ -38,11 +40,11 @@ pub struct Question {
     /// The arguments that the model chose, if an approver has edited them.
     pub original: Option<Value>,
     /// Who may approve it, and until when.
-    pub ask: Ask,
+    pub ask: ApprovalRequirement,
     /// The approvals so far.
     pub votes: Vec<Vote>,
     /// Which reminders and escalations were sent.
-    pub given: Given,
+    pub given: SentNotices,
     /// When the model asked for it.
     pub since: Millis,
     /// The wait.
@@ -53,7 +55,7 @@ pub struct Question {
     pub decided: bool,
 }
 
-impl Question {
+impl ApprovalQuestion {
     /// Returns who may answer now, including an escalation. An empty list means anyone.
     pub fn heard(&self) -> Vec<&str> {
         self.ask.heard(self.given)
@@ -61,15 +63,15 @@ impl Question {
 
     /// Returns the fingerprint of the edited arguments, or `None` if nothing was edited.
     fn edited(&self) -> Option<Hash> {
-        self.original.as_ref().map(|_| canon::fingerprint(&self.call.arguments))
+        self.original.as_ref().map(|_| canonical_json::fingerprint(&self.call.arguments))
     }
 }
 
 /// The position of a request in the list of all requests. Turn ids sort by time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Place(TurnId, ReplayKey);
+pub struct ApprovalCursor(TurnId, ReplayKey);
 
-impl Place {
+impl ApprovalCursor {
     fn of(waiting: &WaitingTurn) -> Self {
         Self(waiting.turn, waiting.wait.key.clone())
     }
@@ -83,7 +85,7 @@ impl Approvals {
 
     /// Returns pending requests, oldest first. Expired requests are left out, even if no worker has processed
     /// the timeout.
-    pub async fn pending(&self, limit: usize, now: Millis) -> Result<Vec<Question>, Error> {
+    pub async fn pending(&self, limit: usize, now: Millis) -> Result<Vec<ApprovalQuestion>, Error> {
         Ok(self.pending_after(None, limit, now).await?.0)
     }
 
@@ -92,16 +94,16 @@ impl Approvals {
     /// Only the requests on the page are read in full.
     pub async fn pending_after(
         &self,
-        after: Option<Place>,
+        after: Option<ApprovalCursor>,
         limit: usize,
         now: Millis,
-    ) -> Result<(Vec<Question>, Option<Place>), Error> {
+    ) -> Result<(Vec<ApprovalQuestion>, Option<ApprovalCursor>), Error> {
         let mut all = self.store.waiting(WaitKind::Approval, usize::MAX).await?;
         all.retain(|waiting| waiting.wait.deadline.is_none_or(|deadline| now < deadline));
-        all.sort_by_cached_key(Place::of);
+        all.sort_by_cached_key(ApprovalCursor::of);
         let (mut questions, mut last) = (Vec::new(), None);
         for waiting in all {
-            let place = Place::of(&waiting);
+            let place = ApprovalCursor::of(&waiting);
             if after.as_ref().is_some_and(|after| place <= *after) {
                 continue;
             }
@@ -115,7 +117,7 @@ impl Approvals {
     }
 
     /// Returns the pending requests of a turn.
-    pub async fn of_turn(&self, turn: TurnId) -> Result<Vec<Question>, Error> {
+    pub async fn of_turn(&self, turn: TurnId) -> Result<Vec<ApprovalQuestion>, Error> {
         let mut questions = Vec::new();
         let waiting = self.store.waiting(WaitKind::Approval, usize::MAX).await?;
         for waiting in waiting.into_iter().filter(|waiting| waiting.turn == turn) {
@@ -125,7 +127,7 @@ impl Approvals {
     }
 
     /// Returns one request. Reads only the records of its turn.
-    pub async fn find(&self, id: ApprovalId) -> Result<Question, Error> {
+    pub async fn find(&self, id: ApprovalId) -> Result<ApprovalQuestion, Error> {
         let gone = || Error::new(Kind::ApprovalNotFound, format!("nothing waits for the approval {id}"));
         let waiting = self.named(id).await?.ok_or_else(gone)?;
         let question = self.question(waiting).await?.ok_or_else(gone)?;
@@ -138,13 +140,13 @@ impl Approvals {
 
     /// Finds the wait of a request by its current id, or by the id it had before an edit.
     async fn named(&self, id: ApprovalId) -> Result<Option<WaitingTurn>, Error> {
-        let first = |waiting: &WaitingTurn| question_id(waiting.turn, &waiting.wait.key);
+        let first = |waiting: &WaitingTurn| approval_id(waiting.turn, &waiting.wait.key);
         let mut waiting = self.store.waiting(WaitKind::Approval, usize::MAX).await?;
         if let Some(at) = waiting.iter().position(|waiting| first(waiting) == id) {
             return Ok(Some(waiting.swap_remove(at)));
         }
         for waiting in waiting {
-            let votes = self.store.standing(waiting.turn, waiting.wait.key.clone()).await?.votes;
+            let votes = self.store.approval_progress(waiting.turn, waiting.wait.key.clone()).await?.votes;
             if edit_in(&votes).is_some_and(|arguments| id_after(first(&waiting), arguments) == id) {
                 return Ok(Some(waiting));
             }
@@ -156,75 +158,103 @@ impl Approvals {
     ///
     /// A denial decides at once, and so does the last approval that the request needs. Later votes get that
     /// decision back.
-    pub async fn decide(&self, id: ApprovalId, approval: Approval, now: Millis) -> Result<Voted, Error> {
+    pub async fn decide(
+        &self,
+        id: ApprovalId,
+        approval: Approval,
+        now: Millis,
+    ) -> Result<VoteOutcome, Error> {
         let question = self.find(id).await?;
-        if let Verdict::Edit { arguments } = &approval.verdict {
-            self.takes(&question, arguments).await?;
+        if let ApprovalVerdict::Edit { arguments } = &approval.verdict {
+            self.check_edited_input(&question, arguments).await?;
         }
         let (edited, grants_most) = (question.edited(), Limits::default().grants_per_session);
         let (turn, key) = (question.turn, question.wait.key);
-        self.store.vote(Ballot { turn, key, edited, approval, grants_most, now }).await
+        self.store
+            .vote(VoteRequest { turn, key, edited, approval, session_grants_max: grants_most, now })
+            .await
     }
 
     /// Returns approvals that apply to the rest of their sessions, newest first.
-    pub async fn grants(&self, limit: usize) -> Result<Vec<Grant>, Error> {
+    pub async fn grants(&self, limit: usize) -> Result<Vec<SessionGrant>, Error> {
         self.store.grants(limit).await
     }
 
     /// Revokes an approval for the rest of a session. The next such call needs approval again.
-    pub async fn revoke(&self, id: GrantId, now: Millis) -> Result<Grant, Error> {
+    pub async fn revoke(&self, id: GrantId, now: Millis) -> Result<SessionGrant, Error> {
         self.store.revoke_grant(id, now).await
     }
 
     /// Checks arguments against the tool's schema, as it was defined when the turn began.
-    pub async fn takes(&self, question: &Question, arguments: &Value) -> Result<(), Error> {
+    pub async fn check_edited_input(
+        &self,
+        question: &ApprovalQuestion,
+        arguments: &Value,
+    ) -> Result<(), Error> {
         limits::check_depth("json_depth", arguments, Limits::default().json_depth)?;
-        let pinned: Result<Pinned, _> = serde_json::from_slice(&self.store.package(question.turn).await?);
+        let pinned: Result<PinnedPackage, _> =
+            serde_json::from_slice(&self.store.package(question.turn).await?);
         let contracts = pinned.ok().and_then(|pinned| pinned.contracts).unwrap_or_default();
         let Some(contract) = contracts.iter().find(|contract| contract.name == question.call.tool) else {
             return Ok(());
         };
-        crate::output::fits_schema(&contract.input, arguments).await
+        crate::output_schema::fits_schema(&contract.input, arguments).await
     }
 
-    async fn question(&self, waiting: WaitingTurn) -> Result<Option<Question>, Error> {
+    async fn question(&self, waiting: WaitingTurn) -> Result<Option<ApprovalQuestion>, Error> {
         question(self.store.as_ref(), waiting).await
     }
 }
 
 /// Builds the request that a turn waits for, with its votes and edits.
-pub(crate) async fn question(store: &dyn Store, waiting: WaitingTurn) -> Result<Option<Question>, Error> {
+pub(crate) async fn question(
+    store: &dyn Store,
+    waiting: WaitingTurn,
+) -> Result<Option<ApprovalQuestion>, Error> {
     let WaitingTurn { session, turn, wait } = waiting;
     let records = store.turn_records(turn).await?;
     let decided =
         records.iter().any(|record| matches!(&record.fact, Fact::Resolved { key, .. } if *key == wait.key));
     let cost = records.iter().filter_map(|record| record.fact.cost()).sum();
-    let held = records.into_iter().find_map(|record| held_up(record, &wait.key));
+    let held = records.into_iter().find_map(|record| call_awaiting_approval(record, &wait.key));
     let Some((since, mut call)) = held else { return Ok(None) };
-    let Some(Decision::Ask(ask)) = call.ruling.as_ref().map(|ruling| ruling.decision.clone()) else {
+    let Some(PolicyDecision::Ask(ask)) = call.ruling.as_ref().map(|ruling| ruling.decision.clone()) else {
         return Ok(None);
     };
-    let Standing { votes, given } = store.standing(turn, wait.key.clone()).await?;
+    let ApprovalProgress { votes, given } = store.approval_progress(turn, wait.key.clone()).await?;
     let edit = edit_in(&votes).cloned();
     let original = edit.map(|arguments| {
         // Provenance was computed for the model's arguments, not for the edited ones.
         call.provenance = Provenance::default();
         std::mem::replace(&mut call.arguments, arguments)
     });
-    let first = question_id(turn, &wait.key);
+    let first = approval_id(turn, &wait.key);
     let id = original.as_ref().map_or(first, |_| id_after(first, &call.arguments));
-    Ok(Some(Question { id, session, turn, call, original, ask, votes, given, since, wait, cost, decided }))
+    Ok(Some(ApprovalQuestion {
+        id,
+        session,
+        turn,
+        call,
+        original,
+        ask,
+        votes,
+        given,
+        since,
+        wait,
+        cost,
+        decided,
+    }))
 }
 
 /// Returns the edited arguments that the votes apply to.
 fn edit_in(votes: &[Vote]) -> Option<&Value> {
     votes.iter().find_map(|vote| match &vote.verdict {
-        Verdict::Edit { arguments } => Some(arguments),
+        ApprovalVerdict::Edit { arguments } => Some(arguments),
         _ => None,
     })
 }
 
 /// Derives the id of a request from its first id and the edited arguments.
 fn id_after(first: ApprovalId, arguments: &Value) -> ApprovalId {
-    ApprovalId::derived(&[&first.to_u128().to_be_bytes(), canon::fingerprint(arguments).as_bytes()])
+    ApprovalId::derived(&[&first.to_u128().to_be_bytes(), canonical_json::fingerprint(arguments).as_bytes()])
 }

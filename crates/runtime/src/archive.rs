@@ -4,11 +4,14 @@
 use crate::attachments::Attachments;
 use futures_util::stream;
 use outlast_ports::archive::{
-    Import, Imported, Lines, Outline, RecordPage, Recorded, check, content_line, content_of,
+    ArchiveLineReader, ExportedRecords, ImportRequest, ImportResult, RecordPage, SessionOutline, check,
+    content_line, decode_content,
 };
-use outlast_ports::filed::{Filed, Outside};
+use outlast_ports::attachment_upload::{AttachmentUpload, ExternalUpload};
 use outlast_ports::store::Store;
-use outlast_vocab::archive::{AttachmentLine, FORMAT, Header, Line, Seal, Totals};
+use outlast_vocab::archive::{
+    ARCHIVE_FORMAT, ArchiveChecksum, ArchiveHeader, ArchiveLine, ArchiveTotals, AttachmentLine,
+};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::Attachment;
 use outlast_vocab::record::Seq;
@@ -30,25 +33,25 @@ const ATTACHMENT_DIGITS: usize = 32;
 pub struct Export {
     store: Arc<dyn Store>,
     attachments: Attachments,
-    parts: VecDeque<Part>,
-    seal: Seal,
-    totals: Totals,
+    parts: VecDeque<ExportPart>,
+    seal: ArchiveChecksum,
+    totals: ArchiveTotals,
     packages: BTreeSet<Hash>,
     records: u64,
 }
 
 /// A part that is still to be written. Parts are written in order.
-enum Part {
-    Header(Header),
-    Outline(Box<Outline>),
-    Records(Records),
+enum ExportPart {
+    Header(ArchiveHeader),
+    Outline(Box<SessionOutline>),
+    Records(ExportRecords),
     File(AttachmentLine),
     Content { session: SessionId, id: AttachmentId, at: u64, bytes: u64 },
     End,
 }
 
 /// The records of one session, and the attachments that follow them.
-struct Records {
+struct ExportRecords {
     session: SessionId,
     after: Seq,
     to: Seq,
@@ -68,10 +71,12 @@ impl Export {
     ) -> Result<Self, Error> {
         let outlines = store.outlines(session).await?;
         let records = outlines.iter().map(|outline| outline.session.last.seq.0).sum();
-        let mut parts = VecDeque::from([Part::Header(Header { format: FORMAT, session, at: now })]);
-        parts.extend(outlines.into_iter().map(|outline| Part::Outline(Box::new(outline))));
-        parts.push_back(Part::End);
-        let (seal, totals, packages) = (Seal::default(), Totals::default(), BTreeSet::new());
+        let mut parts =
+            VecDeque::from([ExportPart::Header(ArchiveHeader { format: ARCHIVE_FORMAT, session, at: now })]);
+        parts.extend(outlines.into_iter().map(|outline| ExportPart::Outline(Box::new(outline))));
+        parts.push_back(ExportPart::End);
+        let (seal, totals, packages) =
+            (ArchiveChecksum::default(), ArchiveTotals::default(), BTreeSet::new());
         Ok(Self { store, attachments, parts, seal, totals, packages, records })
     }
 
@@ -84,18 +89,18 @@ impl Export {
     pub async fn piece(&mut self) -> Result<Option<String>, Error> {
         let Some(part) = self.parts.pop_front() else { return Ok(None) };
         let lines = match part {
-            Part::Header(header) => vec![Line::Archive(header)],
-            Part::Outline(outline) => self.outline(*outline),
-            Part::Records(records) => self.records(records).await?,
-            Part::File(file) => vec![Line::Attachment(file)],
-            Part::Content { session, id, at, bytes } => {
+            ExportPart::Header(header) => vec![ArchiveLine::Archive(header)],
+            ExportPart::Outline(outline) => self.outline(*outline),
+            ExportPart::Records(records) => self.records(records).await?,
+            ExportPart::File(file) => vec![ArchiveLine::Attachment(file)],
+            ExportPart::Content { session, id, at, bytes } => {
                 let end = bytes.min(at + CONTENT);
                 if end < bytes {
-                    self.parts.push_front(Part::Content { session, id, at: end, bytes });
+                    self.parts.push_front(ExportPart::Content { session, id, at: end, bytes });
                 }
                 vec![content_line(&self.attachments.read(session, id, at..end).await?)]
             }
-            Part::End => vec![Line::End(self.totals)],
+            ExportPart::End => vec![ArchiveLine::End(self.totals)],
         };
         let mut text = String::new();
         for line in lines {
@@ -105,22 +110,29 @@ impl Export {
         Ok(Some(text))
     }
 
-    fn outline(&mut self, outline: Outline) -> Vec<Line> {
-        let Outline { session, turns, values, attachments: files } = outline;
-        let is_forked_from = self.parts.iter().any(|part| matches!(part, Part::Outline(_)));
+    fn outline(&mut self, outline: SessionOutline) -> Vec<ArchiveLine> {
+        let SessionOutline { session, turns, values, attachments: files } = outline;
+        let is_forked_from = self.parts.iter().any(|part| matches!(part, ExportPart::Outline(_)));
         let (id, to) = (session.id, session.last.seq);
         let mentioned = is_forked_from.then(BTreeSet::new);
-        self.parts.push_front(Part::Records(Records { session: id, after: Seq(0), to, files, mentioned }));
-        let mut lines = vec![Line::Session(session)];
-        lines.extend(turns.into_iter().map(Line::Turn));
-        lines.extend(values.into_iter().map(Line::Value));
+        self.parts.push_front(ExportPart::Records(ExportRecords {
+            session: id,
+            after: Seq(0),
+            to,
+            files,
+            mentioned,
+        }));
+        let mut lines = vec![ArchiveLine::Session(session)];
+        lines.extend(turns.into_iter().map(ArchiveLine::Turn));
+        lines.extend(values.into_iter().map(ArchiveLine::Value));
         lines
     }
 
-    async fn records(&mut self, mut part: Records) -> Result<Vec<Line>, Error> {
-        let Records { session, after, to, .. } = part;
+    async fn records(&mut self, mut part: ExportRecords) -> Result<Vec<ArchiveLine>, Error> {
+        let ExportRecords { session, after, to, .. } = part;
         let page = RecordPage { session, after, to, limit: PAGE };
-        let Recorded { packages, records } = self.store.recorded(page, self.packages.clone()).await?;
+        let ExportedRecords { packages, records } =
+            self.store.export_records(page, self.packages.clone()).await?;
         self.packages.extend(packages.iter().map(|package| package.hash));
         let Some(last) = records.last() else {
             let detail = format!("record {} of {session} is gone; was it deleted meanwhile?", after.0 + 1);
@@ -131,24 +143,24 @@ impl Export {
             mentioned.extend(records.iter().flat_map(|record| attachments_in(record.fact.get())));
         }
         if part.after < to {
-            self.parts.push_front(Part::Records(part));
+            self.parts.push_front(ExportPart::Records(part));
         } else {
             self.files(part);
         }
-        let packages = packages.into_iter().map(Line::Package);
-        Ok(packages.chain(records.into_iter().map(Line::Record)).collect())
+        let packages = packages.into_iter().map(ArchiveLine::Package);
+        Ok(packages.chain(records.into_iter().map(ArchiveLine::Record)).collect())
     }
 
     /// Queues the attachments of a session after its records.
-    fn files(&mut self, part: Records) {
-        let Records { session, files, mentioned, .. } = part;
+    fn files(&mut self, part: ExportRecords) {
+        let ExportRecords { session, files, mentioned, .. } = part;
         let needed = |file: &AttachmentLine| {
             mentioned.as_ref().is_none_or(|mentioned| mentioned.contains(&file.attachment.id.to_string()))
         };
         for file in files.into_iter().filter(needed).rev() {
             let (id, bytes) = (file.attachment.id, file.bytes);
-            self.parts.push_front(Part::Content { session, id, at: 0, bytes });
-            self.parts.push_front(Part::File(file));
+            self.parts.push_front(ExportPart::Content { session, id, at: 0, bytes });
+            self.parts.push_front(ExportPart::File(file));
         }
     }
 }
@@ -175,8 +187,8 @@ pub async fn import(
     from: impl Read + Seek + Send + 'static,
     key: Option<String>,
     now: Millis,
-) -> Result<Imported, Error> {
-    take_in(store, attachments, from, Terms { key, compared: false, now }).await
+) -> Result<ImportResult, Error> {
+    run_import(store, attachments, from, ImportOptions { key, compared: false, now }).await
 }
 
 /// Imports the session of a file to compare it with a new run of its turns, in which all calls are simulated.
@@ -186,29 +198,29 @@ pub async fn import_to_compare(
     store: &dyn Store,
     attachments: &Attachments,
     from: impl Read + Seek + Send + 'static,
-) -> Result<Imported, Error> {
-    take_in(store, attachments, from, Terms { key: None, compared: true, now: Millis(0) }).await
+) -> Result<ImportResult, Error> {
+    run_import(store, attachments, from, ImportOptions { key: None, compared: true, now: Millis(0) }).await
 }
 
 /// The options of an import.
-struct Terms {
+struct ImportOptions {
     key: Option<String>,
     compared: bool,
     now: Millis,
 }
 
-async fn take_in(
+async fn run_import(
     store: &dyn Store,
     attachments: &Attachments,
     mut from: impl Read + Seek + Send + 'static,
-    Terms { key, compared, now }: Terms,
-) -> Result<Imported, Error> {
+    ImportOptions { key, compared, now }: ImportOptions,
+) -> Result<ImportResult, Error> {
     rewind(&mut from)?;
     check(&mut from)?;
     rewind(&mut from)?;
     let outside = put_outside(attachments, &mut from).await?;
     rewind(&mut from)?;
-    store.import(Import { from: Box::new(from), key, outside, compared, now }).await
+    store.import(ImportRequest { from: Box::new(from), key, outside, is_comparison: compared, now }).await
 }
 
 fn rewind(from: &mut impl Seek) -> Result<(), Error> {
@@ -222,26 +234,26 @@ fn rewind(from: &mut impl Seek) -> Result<(), Error> {
 async fn put_outside(
     attachments: &Attachments,
     from: impl Read,
-) -> Result<BTreeMap<AttachmentId, Outside>, Error> {
+) -> Result<BTreeMap<AttachmentId, ExternalUpload>, Error> {
     let mut placed = BTreeMap::new();
-    if !attachments.lie_outside() {
+    if !attachments.are_external() {
         return Ok(placed);
     }
-    let mut lines = Lines::new(from);
-    while let Some(line) = lines.take()? {
-        let Line::Attachment(AttachmentLine { attachment, bytes }) = line else { continue };
+    let mut lines = ArchiveLineReader::new(from);
+    while let Some(line) = lines.next_line()? {
+        let ArchiveLine::Attachment(AttachmentLine { attachment, bytes }) = line else { continue };
         let Attachment { id, media_type, name, .. } = attachment;
         let mut pieces = Vec::new();
         let mut read = 0;
         while read < bytes
-            && let Some(Line::Content(content)) = lines.take()?
+            && let Some(ArchiveLine::Content(content)) = lines.next_line()?
         {
-            let piece = content_of(&content).map_err(|what| lines.wrong(&what))?;
+            let piece = decode_content(&content).map_err(|what| lines.error_at_line(&what))?;
             read += piece.len() as u64;
             pieces.push(Ok(piece.into()));
         }
         let filed = attachments.keep(media_type, name, Box::pin(stream::iter(pieces))).await?;
-        if let Filed::Outside(outside) = filed {
+        if let AttachmentUpload::Outside(outside) = filed {
             placed.insert(id, outside);
         }
     }

@@ -1,11 +1,13 @@
 //! Stores the contents of attachments in the database or outside it, and sweeps unused contents.
 //!
 //! External content is uploaded before the commit that refers to it. The commit carries the sweep number that
-//! was read before the upload. [`outlast_ports::filed`] explains why no content is lost in between.
+//! was read before the upload. [`outlast_ports::attachment_upload`] explains why no content is lost in between.
 use bytes::BytesMut;
 use futures_util::{TryStreamExt, stream};
-use outlast_ports::contents::{Contents, Pieces, Stored, gathered, one_piece, verified};
-use outlast_ports::filed::{Condemn, Filed, Lies, Outside};
+use outlast_ports::attachment_upload::{AttachmentUpload, BlobLocation, DeletionRequest, ExternalUpload};
+use outlast_ports::contents::{
+    ByteStream, ContentStorage, StoredContent, collect_bytes, single_chunk, verify_content,
+};
 use outlast_ports::store::{AttachmentView, Store, Upload};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::MediaType;
@@ -27,13 +29,13 @@ const BATCH: usize = 100;
 #[derive(Clone)]
 pub struct Attachments {
     store: Arc<dyn Store>,
-    contents: Option<Arc<dyn Contents>>,
+    contents: Option<Arc<dyn ContentStorage>>,
     limits: Limits,
 }
 
 /// The result of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepReport {
     /// External contents that were checked.
     pub looked_at: u64,
     /// Contents that were deleted.
@@ -41,7 +43,7 @@ pub struct Swept {
 }
 
 /// Returns the bytes of a file, socket or pipe as a stream.
-pub fn read_from<'a>(reader: impl AsyncRead + Send + 'a) -> Pieces<'a> {
+pub fn read_from<'a>(reader: impl AsyncRead + Send + 'a) -> ByteStream<'a> {
     let reader = Box::pin(reader);
     Box::pin(stream::try_unfold(reader, |mut reader| async move {
         let mut piece = BytesMut::with_capacity(READ);
@@ -62,12 +64,12 @@ pub async fn name_of(store: &dyn Store) -> Result<String, Error> {
 
 impl Attachments {
     /// Creates a handle. Contents are stored in `contents` if given, otherwise in the database.
-    pub fn new(store: Arc<dyn Store>, contents: Option<Arc<dyn Contents>>, limits: Limits) -> Self {
+    pub fn new(store: Arc<dyn Store>, contents: Option<Arc<dyn ContentStorage>>, limits: Limits) -> Self {
         Self { store, contents, limits }
     }
 
     /// Whether contents are stored outside the database.
-    pub(crate) fn lie_outside(&self) -> bool {
+    pub(crate) fn are_external(&self) -> bool {
         self.contents.is_some()
     }
 
@@ -84,29 +86,29 @@ impl Attachments {
         &self,
         media_type: MediaType,
         name: Option<String>,
-        pieces: Pieces<'_>,
-    ) -> Result<Filed, Error> {
+        pieces: ByteStream<'_>,
+    ) -> Result<AttachmentUpload, Error> {
         let (limit, most) = self.most();
         let Some(contents) = &self.contents else {
-            let bytes = gathered(pieces, limit, most).await?;
-            return Upload::new(media_type, name, bytes).map(Filed::Here);
+            let bytes = collect_bytes(pieces, limit, most).await?;
+            return Upload::new(media_type, name, bytes).map(AttachmentUpload::Inline);
         };
         let sweeps = self.store.sweeps().await?;
         let put = contents.put(pieces, most).await?;
-        Outside::new(media_type, name, put, sweeps).map(Filed::Outside)
+        ExternalUpload::new(media_type, name, put, sweeps).map(AttachmentUpload::Outside)
     }
 
     /// Uploads the bytes of these files before a commit refers to them.
-    pub(crate) async fn place(&self, files: Vec<Filed>) -> Result<Vec<Filed>, Error> {
+    pub(crate) async fn place(&self, files: Vec<AttachmentUpload>) -> Result<Vec<AttachmentUpload>, Error> {
         let Some(contents) = &self.contents else { return Ok(files) };
         let mut placed = Vec::new();
         for file in files {
             placed.push(match file {
-                Filed::Outside(_) => file,
-                Filed::Here(Upload { attachment, bytes }) => {
+                AttachmentUpload::Outside(_) => file,
+                AttachmentUpload::Inline(Upload { attachment, bytes }) => {
                     let sweeps = self.store.sweeps().await?;
-                    let put = contents.put(one_piece(bytes.to_vec()), self.most().1).await?;
-                    Filed::Outside(Outside { attachment, bytes: put.bytes, sweeps })
+                    let put = contents.put(single_chunk(bytes.to_vec()), self.most().1).await?;
+                    AttachmentUpload::Outside(ExternalUpload { attachment, bytes: put.bytes, sweeps })
                 }
             });
         }
@@ -117,29 +119,29 @@ impl Attachments {
     /// sweep number.
     pub(crate) async fn confirm(
         &self,
-        files: Vec<Filed>,
+        files: Vec<AttachmentUpload>,
         by: WorkerId,
         now: Millis,
-    ) -> Result<Vec<Filed>, Error> {
+    ) -> Result<Vec<AttachmentUpload>, Error> {
         let Some(contents) = &self.contents else { return Ok(files) };
         // Content that a dead process was deleting stays marked for deletion until a worker unmarks it.
         let all = files.iter().map(|file| file.attachment().content).collect();
         let lasts = self.limits.deletion_lasts;
-        self.store.acquit(Condemn { contents: all, worker: by, now, lasts }).await?;
+        self.store.acquit(DeletionRequest { contents: all, worker: by, now, lasts }).await?;
         let mut confirmed = Vec::new();
         for file in files {
             confirmed.push(match file {
-                Filed::Here(_) => file,
-                Filed::Outside(outside) => {
+                AttachmentUpload::Inline(_) => file,
+                AttachmentUpload::Outside(outside) => {
                     let sweeps = self.store.sweeps().await?;
-                    let Outside { attachment, bytes, .. } = outside;
+                    let ExternalUpload { attachment, bytes, .. } = outside;
                     if contents.info(attachment.content).await?.is_none() {
                         let which = attachment.name.as_deref().unwrap_or("an attachment");
                         let detail =
                             format!("{which} was deleted as unused while it was attached; send it again");
                         return Err(Error::new(Kind::AttachmentSwept, detail));
                     }
-                    Filed::Outside(Outside { attachment, bytes, sweeps })
+                    AttachmentUpload::Outside(ExternalUpload { attachment, bytes, sweeps })
                 }
             });
         }
@@ -157,14 +159,14 @@ impl Attachments {
         &self,
         session: SessionId,
         id: AttachmentId,
-    ) -> Result<(AttachmentView, Pieces<'_>), Error> {
+    ) -> Result<(AttachmentView, ByteStream<'_>), Error> {
         let view = self.info(session, id).await?;
-        let stored = Stored { content: view.attachment.content, bytes: view.bytes };
-        let pieces = match view.lies {
-            Lies::Outside => self.outside()?.get(stored.content, 0..stored.bytes).await?,
-            Lies::Here => self.pieces(session, id, stored.bytes),
+        let stored = StoredContent { content: view.attachment.content, bytes: view.bytes };
+        let pieces = match view.location {
+            BlobLocation::Outside => self.outside()?.get(stored.content, 0..stored.bytes).await?,
+            BlobLocation::Database => self.pieces(session, id, stored.bytes),
         };
-        Ok((view, verified(stored, pieces)))
+        Ok((view, verify_content(stored, pieces)))
     }
 
     /// Returns a range of an attachment's bytes, cut at its end.
@@ -182,10 +184,10 @@ impl Attachments {
             return Ok(Vec::new());
         }
         let content = view.attachment.content;
-        match view.lies {
-            Lies::Here => self.store.attached(session, id, range).await,
-            Lies::Outside => {
-                gathered(self.outside()?.get(content, range).await?, "attachment_bytes", most).await
+        match view.location {
+            BlobLocation::Database => self.store.attached(session, id, range).await,
+            BlobLocation::Outside => {
+                collect_bytes(self.outside()?.get(content, range).await?, "attachment_bytes", most).await
             }
         }
     }
@@ -195,7 +197,7 @@ impl Attachments {
         let (view, pieces) = self.open(session, id).await?;
         let size = usize::try_from(view.bytes).unwrap_or(usize::MAX);
         limits::check("attachment_bytes", size, self.limits.attachment_bytes)?;
-        let bytes = gathered(pieces, "attachment_bytes", self.limits.attachment_bytes).await?.into();
+        let bytes = collect_bytes(pieces, "attachment_bytes", self.limits.attachment_bytes).await?.into();
         Ok(Upload { attachment: view.attachment, bytes })
     }
 
@@ -211,12 +213,12 @@ impl Attachments {
         if found.bytes > most as u64 {
             return Ok(None);
         }
-        let stored = Stored { content, bytes: found.bytes };
+        let stored = StoredContent { content, bytes: found.bytes };
         let pieces = contents.get(content, 0..found.bytes.max(1)).await?;
-        gathered(verified(stored, pieces), "shown_file_bytes", most).await.map(Some)
+        collect_bytes(verify_content(stored, pieces), "shown_file_bytes", most).await.map(Some)
     }
 
-    fn outside(&self) -> Result<&dyn Contents, Error> {
+    fn outside(&self) -> Result<&dyn ContentStorage, Error> {
         self.contents.as_deref().ok_or_else(|| {
             let detail =
                 "the content lies outside the database, and nobody said where; see `[attachments] store`";
@@ -225,7 +227,7 @@ impl Attachments {
     }
 
     /// Streams content from the database.
-    fn pieces(&self, session: SessionId, id: AttachmentId, bytes: u64) -> Pieces<'_> {
+    fn pieces(&self, session: SessionId, id: AttachmentId, bytes: u64) -> ByteStream<'_> {
         let starts = (0..bytes).step_by(usize::try_from(PIECE).unwrap_or(usize::MAX));
         let pieces = stream::iter(starts.map(Ok)).and_then(move |start| async move {
             let end = bytes.min(start + PIECE);
@@ -238,12 +240,12 @@ impl Attachments {
     ///
     /// Such content belonged to a deleted session, or its uploader died before the commit. Content younger
     /// than `content_grace` is kept. A worker must not run two sweeps at the same time.
-    pub async fn sweep(&self, by: WorkerId, now: Millis) -> Result<Swept, Error> {
-        let Some(contents) = &self.contents else { return Ok(Swept::default()) };
+    pub async fn sweep(&self, by: WorkerId, now: Millis) -> Result<SweepReport, Error> {
+        let Some(contents) = &self.contents else { return Ok(SweepReport::default()) };
         let grace = u64::try_from(self.limits.content_grace.as_millis()).unwrap_or(u64::MAX);
         let before = Millis(now.0.saturating_sub(grace));
-        contents.tidy(before).await?;
-        let mut swept = Swept::default();
+        contents.remove_partial_uploads(before).await?;
+        let mut swept = SweepReport::default();
         let mut old = Vec::new();
         let mut listing = contents.list();
         while let Some(found) = listing.try_next().await? {
@@ -258,7 +260,7 @@ impl Attachments {
         swept.deleted += self.delete(contents.as_ref(), old, by, now).await?;
         // Rows without content: a process deleted the content and died before it removed the row.
         let mut gone = Vec::new();
-        for content in self.store.left(self.limits.page_rows).await? {
+        for content in self.store.unreferenced(self.limits.page_rows).await? {
             if contents.info(content).await?.is_none() {
                 gone.push(content);
             }
@@ -270,12 +272,12 @@ impl Attachments {
     /// Deletes those of these contents that nothing refers to, and returns how many.
     async fn delete(
         &self,
-        contents: &dyn Contents,
+        contents: &dyn ContentStorage,
         which: Vec<Hash>,
         by: WorkerId,
         now: Millis,
     ) -> Result<u64, Error> {
-        let condemned = self.condemn(self.store.unused(which).await?, by, now).await?;
+        let condemned = self.mark_for_deletion(self.store.filter_unreferenced(which).await?, by, now).await?;
         for content in &condemned {
             contents.delete(*content).await?;
         }
@@ -284,18 +286,23 @@ impl Attachments {
         Ok(deleted)
     }
 
-    async fn condemn(&self, contents: Vec<Hash>, worker: WorkerId, now: Millis) -> Result<Vec<Hash>, Error> {
+    async fn mark_for_deletion(
+        &self,
+        contents: Vec<Hash>,
+        worker: WorkerId,
+        now: Millis,
+    ) -> Result<Vec<Hash>, Error> {
         if contents.is_empty() {
             return Ok(contents);
         }
         let lasts = self.limits.deletion_lasts;
-        self.store.condemn(Condemn { contents, worker, now, lasts }).await
+        self.store.mark_for_deletion(DeletionRequest { contents, worker, now, lasts }).await
     }
 
     async fn forget(&self, contents: Vec<Hash>, worker: WorkerId) -> Result<(), Error> {
         if contents.is_empty() {
             return Ok(());
         }
-        self.store.forget(contents, worker).await
+        self.store.forget_deleted(contents, worker).await
     }
 }

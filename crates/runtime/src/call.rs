@@ -1,22 +1,22 @@
 //! Runs one tool call to its outcome: attempts, deadline and panics.
-use crate::asking::backoff;
-use crate::drive::Turn;
-use crate::host::Tier;
-use crate::metrics::Again;
-use crate::scope::{Scope, Written, call};
-use crate::tools::{Came, contract, whole};
+use crate::drive::ActiveTurn;
+use crate::host::HostTier;
+use crate::metrics::RetryKind;
+use crate::model_request::backoff;
+use crate::tool_call_scope::{CallWrites, ToolCallScope, call};
+use crate::tools::{CallCompletion, contract, whole};
 use crate::undo::undoable;
 use futures_util::FutureExt;
 use futures_util::future::{Either, poll_immediate, select};
 use outlast_ports::store::Upload;
-use outlast_ports::tool::Ran;
+use outlast_ports::tool::ToolRunOutcome;
 use outlast_vocab::effect::ToolOutcome;
-use outlast_vocab::event::LiveKind;
+use outlast_vocab::event::LiveEventKind;
 use outlast_vocab::limits;
 use outlast_vocab::message::{MediaType, ToolResult, json_size};
 use outlast_vocab::record::ClaimRef;
 use outlast_vocab::tool::PreparedCall;
-use outlast_vocab::{At, Class, Error, Failure, Kind, Limits};
+use outlast_vocab::{Class, Error, ErrorPlace, Failure, Kind, Limits};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::panic::AssertUnwindSafe;
@@ -27,16 +27,16 @@ pub(crate) const READ_MORE: &str = "read_more";
 
 /// Runs one call to its outcome and counts it in the metrics.
 pub(crate) async fn perform(
-    turn: &Turn<'_>,
+    turn: &ActiveTurn<'_>,
     index: usize,
     claim: ClaimRef,
     prepared: PreparedCall,
     first: u32,
-    scope: Arc<Scope>,
-) -> Result<Came, Error> {
+    scope: Arc<ToolCallScope>,
+) -> Result<CallCompletion, Error> {
     let (name, began) = (prepared.tool.clone(), turn.world.clock.elapsed());
     let came = attempts(turn, index, claim, prepared, first, scope).await?;
-    if let Came::Ran(_, ToolOutcome::Done(result), _) = &came {
+    if let CallCompletion::Ran(_, ToolOutcome::Done(result), _) = &came {
         let failure = if let ToolResult::Err(failure) = result { Some(failure) } else { None };
         let took = turn.world.clock.elapsed().saturating_sub(began);
         turn.world.metrics.called(name.as_str(), took, failure);
@@ -46,19 +46,19 @@ pub(crate) async fn perform(
 
 /// Runs one call until it has an outcome, with the retries that its policy allows.
 async fn attempts(
-    turn: &Turn<'_>,
+    turn: &ActiveTurn<'_>,
     index: usize,
     claim: ClaimRef,
     prepared: PreparedCall,
     first: u32,
-    scope: Arc<Scope>,
-) -> Result<Came, Error> {
+    scope: Arc<ToolCallScope>,
+) -> Result<CallCompletion, Error> {
     let policy = contract(turn, &prepared).map(|contract| contract.retry).unwrap_or_default();
     let id = prepared.id;
     let prepared = match ready(turn, prepared, &scope).await {
         Ok(prepared) => prepared,
         Err(error) if matches!(error.class(), Class::Retry | Class::Park) => {
-            return Err(error.at(At { call: Some(id), ..turn.at_effect(&scope.key) }));
+            return Err(error.at(ErrorPlace { call: Some(id), ..turn.at_effect(&scope.key) }));
         }
         Err(error) => {
             let mut failure = Failure::from(&error);
@@ -66,41 +66,45 @@ async fn attempts(
                 failure.code = Kind::ToolInterrupted;
             }
             let result = ToolResult::Err(failure);
-            return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
+            return Ok(CallCompletion::Ran(index, ToolOutcome::Done(result), CallWrites::default()));
         }
     };
     let shown = |result| scope.shown(&prepared, result);
     let mut attempt = first;
     loop {
-        turn.tell(|| LiveKind::Running { key: scope.key.clone(), attempt });
+        turn.tell(|| LiveEventKind::Running { key: scope.key.clone(), attempt });
         let ran = once(turn, &prepared, attempt, policy.attempts, &scope).await;
         // A call that a rule interrupted ends here, whatever the tool returns.
         if let Some(failure) = scope.interrupted() {
-            scope.free_money("a rule ended the turn").await;
+            scope.release_open_payments("a rule ended the turn").await;
             let result = ToolResult::Err(failure);
-            return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
+            return Ok(CallCompletion::Ran(index, ToolOutcome::Done(result), CallWrites::default()));
         }
         let error = match ran {
-            Ok(Ran::Done(value)) => {
-                scope.free_money("the call ended without settling it").await;
+            Ok(ToolRunOutcome::Completed(value)) => {
+                scope.release_open_payments("the call ended without settling it").await;
                 let undo = undoable(turn.outfit, &scope.key, &prepared, &value);
-                let (result, written) = match brought(turn, shown(ToolResult::Ok(value)).await, &scope).await
-                {
-                    Ok(brought) => brought,
-                    Err(error) => (ToolResult::Err(Failure::from(&error)), Written::default()),
-                };
-                return Ok(Came::Ran(index, ToolOutcome::Done(result), Written { undo, ..written }));
+                let (result, written) =
+                    match attach_if_oversized(turn, shown(ToolResult::Ok(value)).await, &scope).await {
+                        Ok(brought) => brought,
+                        Err(error) => (ToolResult::Err(Failure::from(&error)), CallWrites::default()),
+                    };
+                return Ok(CallCompletion::Ran(
+                    index,
+                    ToolOutcome::Done(result),
+                    CallWrites { undo, ..written },
+                ));
             }
-            Ok(Ran::Pending) if scope.holds_money() => Error::new(
+            Ok(ToolRunOutcome::Pending) if scope.holds_money() => Error::new(
                 Kind::ToolFailed,
                 "a call that is completed from outside cannot keep money set aside",
             ),
-            Ok(Ran::Pending) => {
-                return Ok(Came::Ran(index, ToolOutcome::Pending, scope.take_written().await?));
+            Ok(ToolRunOutcome::Pending) => {
+                return Ok(CallCompletion::Ran(index, ToolOutcome::Pending, scope.take_written().await?));
             }
             // A journal that diverged inside the tool is not a result: the turn stops.
             Err(error) if error.kind() == Kind::JournalDiverged => {
-                return Err(error.at(At { call: Some(id), ..turn.at_effect(&scope.key) }));
+                return Err(error.at(ErrorPlace { call: Some(id), ..turn.at_effect(&scope.key) }));
             }
             // These errors mean that the call did not happen. A tool that ran cannot claim that.
             Err(error) if matches!(error.kind(), Kind::ToolInterrupted | Kind::BudgetExceeded) => {
@@ -111,28 +115,32 @@ async fn attempts(
         // If an at-most-once tool panicked or timed out, how far it got is unknown.
         let may_repeat = prepared.class.may_repeat() || error.kind() == Kind::ToolUnavailable;
         if error.class() != Class::Retry || !may_repeat || attempt >= policy.attempts {
-            scope.free_money("the call failed").await;
+            scope.release_open_payments("the call failed").await;
             let result = shown(ToolResult::Err(Failure::from(&error))).await;
-            return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
+            return Ok(CallCompletion::Ran(index, ToolOutcome::Done(result), CallWrites::default()));
         }
         tracing::warn!(%error, attempt, tool = %prepared.tool, "the tool call is tried again");
-        turn.world.metrics.tried_again(Again::Tool);
+        turn.world.metrics.tried_again(RetryKind::Tool);
         let longest = turn.world.limits.backoff_most;
         let pause = error.pause().unwrap_or_else(|| backoff(policy.backoff, longest, attempt));
         turn.world.clock.sleep(pause).await;
         attempt += 1;
         scope.begin_attempt(claim, attempt).await;
-        if let Err(error) = scope.let_go(&scope.key, &prepared.tool, scope.again()).await {
+        if let Err(error) = scope.wait_for_rate_limits(&scope.key, &prepared.tool, scope.again()).await {
             let result = ToolResult::Err(Failure::from(&error));
-            return Ok(Came::Ran(index, ToolOutcome::Done(result), Written::default()));
+            return Ok(CallCompletion::Ran(index, ToolOutcome::Done(result), CallWrites::default()));
         }
     }
 }
 
 /// Waits until the call may begin, then resolves the references in its arguments.
-async fn ready(turn: &Turn<'_>, prepared: PreparedCall, scope: &Scope) -> Result<PreparedCall, Error> {
+async fn ready(
+    turn: &ActiveTurn<'_>,
+    prepared: PreparedCall,
+    scope: &ToolCallScope,
+) -> Result<PreparedCall, Error> {
     let prepared = scope.admit(prepared).await?;
-    scope.let_go(&scope.key, &prepared.tool, scope.begins).await?;
+    scope.wait_for_rate_limits(&scope.key, &prepared.tool, scope.begins).await?;
     let whole = match whole(turn, &prepared, &scope.held()).await? {
         Cow::Owned(whole) => Some(whole),
         Cow::Borrowed(_) => None,
@@ -142,14 +150,18 @@ async fn ready(turn: &Turn<'_>, prepared: PreparedCall, scope: &Scope) -> Result
 
 /// Returns the result and everything that is written with it. An oversized result is attached, and the model
 /// gets a preview.
-async fn brought(turn: &Turn<'_>, result: ToolResult, scope: &Scope) -> Result<(ToolResult, Written), Error> {
+async fn attach_if_oversized(
+    turn: &ActiveTurn<'_>,
+    result: ToolResult,
+    scope: &ToolCallScope,
+) -> Result<(ToolResult, CallWrites), Error> {
     let ToolResult::Ok(value) = result else { return Ok((result, scope.take_written().await?)) };
     let Limits { result_bytes, result_shown_bytes, preview_bytes, .. } = turn.world.limits;
     let size = json_size(&value);
     limits::check("result_bytes", size, result_bytes)?;
     let mut written = scope.take_written().await?;
     let reads_on = turn.outfit.contracts.iter().any(|contract| contract.name.as_str() == READ_MORE);
-    if size <= result_shown_bytes || !reads_on || scope.tier == Tier::Ephemeral {
+    if size <= result_shown_bytes || !reads_on || scope.tier == HostTier::Ephemeral {
         return Ok((ToolResult::Ok(value), written));
     }
     let (media_type, text) = match value {
@@ -171,12 +183,12 @@ async fn brought(turn: &Turn<'_>, result: ToolResult, scope: &Scope) -> Result<(
 
 /// Runs one attempt under a deadline. A panic fails the attempt.
 async fn once(
-    turn: &Turn<'_>,
+    turn: &ActiveTurn<'_>,
     prepared: &PreparedCall,
     attempt: u32,
     attempts: u32,
-    scope: &Arc<Scope>,
-) -> Result<Ran, Error> {
+    scope: &Arc<ToolCallScope>,
+) -> Result<ToolRunOutcome, Error> {
     let provider = turn.outfit.catalogue.provider(&prepared.tool)?;
     let facts = call(scope, prepared, attempt, attempts);
     let mut run = AssertUnwindSafe(provider.execute(prepared, facts, scope.clone())).catch_unwind();
@@ -194,16 +206,16 @@ async fn once(
 
 /// Waits for an attempt until its deadline. A parked call does not time out.
 async fn within_deadline<T>(
-    turn: &Turn<'_>,
+    turn: &ActiveTurn<'_>,
     prepared: &PreparedCall,
     run: impl Future<Output = T> + Unpin,
-    scope: &Scope,
+    scope: &ToolCallScope,
 ) -> Result<T, Error> {
     let deadline = contract(turn, prepared).and_then(|contract| contract.deadline);
     let deadline = deadline.unwrap_or(turn.world.limits.tool_deadline);
     match select(run, turn.world.clock.sleep(deadline)).await {
         Either::Left((ran, _)) => Ok(ran),
-        Either::Right(_) if scope.holds_still() => std::future::pending().await,
+        Either::Right(_) if scope.is_parked() => std::future::pending().await,
         Either::Right(_) => {
             let detail = format!("the tool did not finish within {} ms", deadline.as_millis());
             Err(Error::new(Kind::ToolTimedOut, detail))

@@ -7,12 +7,12 @@ pub struct Canceller(watch::Sender<Option<String>>);
 
 /// Observes cancellation.
 #[derive(Clone, Debug)]
-pub struct Cancel(watch::Receiver<Option<String>>);
+pub struct CancelSignal(watch::Receiver<Option<String>>);
 
 /// Creates a pair of handles. Cancellation is not requested yet.
-pub fn cancel() -> (Canceller, Cancel) {
+pub fn cancel() -> (Canceller, CancelSignal) {
     let (sender, receiver) = watch::channel(None);
-    (Canceller(sender), Cancel(receiver))
+    (Canceller(sender), CancelSignal(receiver))
 }
 
 impl Canceller {
@@ -26,7 +26,7 @@ impl Canceller {
     }
 }
 
-impl Cancel {
+impl CancelSignal {
     /// Returns the reason if cancellation was requested.
     pub fn reason(&self) -> Option<String> {
         self.0.borrow().clone()

@@ -1,50 +1,50 @@
 //! The tools of this process: finds them by name and checks arguments before a call runs.
-use crate::cancel::Cancel;
-use crate::client_side::ClientSide;
-use crate::outfit::Outfit;
-use crate::output::fits;
-use crate::projection::Held;
-use outlast_kernel::policy::changed;
+use crate::attachment_references::AttachmentResolver;
+use crate::cancel::CancelSignal;
+use crate::client_tool_provider::ClientToolProvider;
+use crate::output_schema::fits;
+use crate::resolved_agent::ResolvedAgent;
+use outlast_kernel::policy::with_values_set;
 use outlast_kernel::provenance::TrustedText;
 use outlast_ports::tool::ToolProvider;
 use outlast_validation::Schema;
 use outlast_vocab::effect::{BatchCall, RefusedCall};
 use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::limits::{self, Limits};
-use outlast_vocab::message::{Arguments, ToolName, ToolUse};
-use outlast_vocab::policy::{Circumstances, Decision, Facts, Point, Ruling};
-use outlast_vocab::tool::{ClientTool, Contract, EffectClass, PreparedCall, Sinks};
+use outlast_vocab::message::{CallArguments, ToolName, ToolUse};
+use outlast_vocab::policy::{PolicyDecision, PolicyFacts, PolicyPoint, RecordedDecision, TurnCircumstances};
+use outlast_vocab::tool::{CallSinks, ClientTool, EffectClass, PreparedCall, ToolContract};
 use outlast_vocab::{CallId, Error, Failure, Kind, ReplayKey, SessionId, TurnId};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Schema keywords that allow properties beyond those listed.
-const LEFT_OPEN: [&str; 6] = ["$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if"];
+const OPEN_KEYWORDS: [&str; 6] = ["$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if"];
 
 /// All tools, each with its compiled input schema.
-pub struct Catalogue {
-    tools: BTreeMap<ToolName, Entry>,
+pub struct ToolCatalogue {
+    tools: BTreeMap<ToolName, CatalogueTool>,
 }
 
 #[derive(Clone)]
-struct Entry {
+struct CatalogueTool {
     provider: Arc<dyn ToolProvider>,
     schema: Arc<Schema>,
 }
 
-impl std::fmt::Debug for Catalogue {
+impl std::fmt::Debug for ToolCatalogue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.tools.keys()).finish()
     }
 }
 
 /// A call that passed all checks.
-struct Checked {
+struct CheckedCall {
     arguments: Value,
     class: EffectClass,
     payload: Option<Value>,
-    ruling: Option<Ruling>,
+    ruling: Option<RecordedDecision>,
 }
 
 /// The turn that makes a call.
@@ -58,7 +58,7 @@ pub struct Caller {
 
 /// A call that the model requested, with its context.
 #[derive(Clone, Copy)]
-pub(crate) struct AskedFor<'a> {
+pub(crate) struct CallPreparation<'a> {
     /// The turn that makes it.
     pub(crate) caller: Caller,
     /// The key of the call within the turn.
@@ -70,25 +70,25 @@ pub(crate) struct AskedFor<'a> {
     /// The trusted text that sink values are compared with.
     pub(crate) trusted: &'a TrustedText<'a>,
     /// The facts about the turn that rules may test.
-    pub(crate) around: &'a Circumstances,
+    pub(crate) around: &'a TurnCircumstances,
     /// Cancellation of the turn.
-    pub(crate) cancel: &'a Cancel,
+    pub(crate) cancel: &'a CancelSignal,
 }
 
 /// Why a call may not run.
-struct Refusal {
+struct CallRefusal {
     error: Error,
     /// The policy's decision, if that is the reason.
-    ruling: Option<Box<Ruling>>,
+    ruling: Option<Box<RecordedDecision>>,
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for CallRefusal {
     fn from(error: Error) -> Self {
         Self { error, ruling: None }
     }
 }
 
-impl Catalogue {
+impl ToolCatalogue {
     /// Collects the tools of these providers. A duplicate name or an invalid schema is an error.
     pub fn new(providers: Vec<Arc<dyn ToolProvider>>) -> Result<Self, Error> {
         let mut tools = BTreeMap::new();
@@ -103,7 +103,7 @@ impl Catalogue {
                     let detail = format!("two tools are called `{name}`; names must be unique");
                     return Err(Error::new(Kind::ToolDuplicate, detail));
                 }
-                tools.insert(name, Entry { provider: provider.clone(), schema });
+                tools.insert(name, CatalogueTool { provider: provider.clone(), schema });
             }
         }
         Ok(Self { tools })
@@ -115,7 +115,7 @@ impl Catalogue {
         if client.is_empty() {
             return Ok(self.clone());
         }
-        let provider: Arc<dyn ToolProvider> = Arc::new(ClientSide::new(client));
+        let provider: Arc<dyn ToolProvider> = Arc::new(ClientToolProvider::new(client));
         let (mut tools, mut size) = (self.tools.clone(), 0);
         for ClientTool { name, input, .. } in client {
             let whose = format!("the parameters of tool `{name}` are");
@@ -128,7 +128,7 @@ impl Catalogue {
                 );
                 return Err(Error::new(Kind::LimitExceeded, detail));
             }
-            let entry = Entry { provider: provider.clone(), schema };
+            let entry = CatalogueTool { provider: provider.clone(), schema };
             if tools.insert(name.clone(), entry).is_some() {
                 let detail = format!("there is a tool `{name}` already; give yours another name");
                 return Err(Error::new(Kind::ToolDuplicate, detail));
@@ -139,14 +139,18 @@ impl Catalogue {
 
     /// Returns these tools with the input schemas of the pinned contracts, which may differ from the current
     /// ones.
-    pub(crate) fn as_told(self: &Arc<Self>, contracts: &[Contract]) -> Result<Arc<Self>, Error> {
-        let differs = |told: &&Contract| self.contract(&told.name).is_some_and(|now| now.input != told.input);
-        let differing: Vec<&Contract> = contracts.iter().filter(differs).collect();
+    pub(crate) fn with_pinned_schemas(
+        self: &Arc<Self>,
+        contracts: &[ToolContract],
+    ) -> Result<Arc<Self>, Error> {
+        let differs =
+            |told: &&ToolContract| self.contract(&told.name).is_some_and(|now| now.input != told.input);
+        let differing: Vec<&ToolContract> = contracts.iter().filter(differs).collect();
         if differing.is_empty() {
             return Ok(self.clone());
         }
         let mut tools = self.tools.clone();
-        for Contract { name, input, .. } in differing {
+        for ToolContract { name, input, .. } in differing {
             if let Some(entry) = tools.get_mut(name) {
                 let whose = format!("the input schema that tool `{name}` had is");
                 entry.schema = compiled(input, &whose, Kind::PackageUnavailable)?;
@@ -161,7 +165,7 @@ impl Catalogue {
     }
 
     /// Returns the contract of this tool.
-    pub fn contract(&self, tool: &ToolName) -> Option<&Contract> {
+    pub fn contract(&self, tool: &ToolName) -> Option<&ToolContract> {
         self.tools.get(tool).and_then(|entry| entry.provider.contract(tool))
     }
 
@@ -175,15 +179,15 @@ impl Catalogue {
     /// A tool that the model was not shown counts as unknown.
     pub(crate) async fn prepare(
         &self,
-        asked: AskedFor<'_>,
-        held: &Held,
-        outfit: &Outfit,
+        asked: CallPreparation<'_>,
+        held: &AttachmentResolver,
+        outfit: &ResolvedAgent,
         limits: &Limits,
     ) -> BatchCall {
-        let AskedFor { caller, key, ask, labels, .. } = asked;
+        let CallPreparation { caller, key, ask, labels, .. } = asked;
         let mut provenance = Provenance::default();
         match self.check(held, asked, outfit, limits, &mut provenance).await {
-            Ok(Checked { arguments, class, payload, ruling }) => BatchCall::Run(PreparedCall {
+            Ok(CheckedCall { arguments, class, payload, ruling }) => BatchCall::Run(PreparedCall {
                 id: CallId::derived(&[&caller.turn.to_u128().to_be_bytes(), key.as_str().as_bytes()]),
                 model_id: ask.id.clone(),
                 tool: ask.tool.clone(),
@@ -194,7 +198,7 @@ impl Catalogue {
                 labels: labels.clone(),
                 provenance,
             }),
-            Err(Refusal { error, ruling }) => BatchCall::Refused(RefusedCall {
+            Err(CallRefusal { error, ruling }) => BatchCall::Refused(RefusedCall {
                 ruling,
                 labels: labels.clone(),
                 provenance,
@@ -212,19 +216,19 @@ impl Catalogue {
 
     async fn check(
         &self,
-        held: &Held,
-        asked: AskedFor<'_>,
-        outfit: &Outfit,
+        held: &AttachmentResolver,
+        asked: CallPreparation<'_>,
+        outfit: &ResolvedAgent,
         limits: &Limits,
         provenance: &mut Provenance,
-    ) -> Result<Checked, Refusal> {
-        let AskedFor { ask, labels, trusted, around, cancel, .. } = asked;
+    ) -> Result<CheckedCall, CallRefusal> {
+        let CallPreparation { ask, labels, trusted, around, cancel, .. } = asked;
         let visible = outfit.shown.as_slice();
         let Some(contract) = outfit.contracts.iter().find(|contract| contract.name == ask.tool) else {
             return Err(unknown(&ask.tool, visible).into());
         };
         let entry = self.tools.get(&ask.tool).ok_or_else(|| unknown(&ask.tool, visible))?;
-        let Arguments::Json(arguments) = &ask.arguments else {
+        let CallArguments::Json(arguments) = &ask.arguments else {
             return Err(Error::new(Kind::ToolArgsInvalid, "the arguments must be JSON").into());
         };
         limits::check_depth("json_depth", arguments, limits.json_depth)?;
@@ -234,28 +238,34 @@ impl Catalogue {
             *provenance = outlast_kernel::provenance::provenance(Some(contract), &whole, trusted);
         }
         let provenance = &*provenance;
-        let facts =
-            Facts { at: Point::Tool, tool: Some(&ask.tool), value: &whole, labels, provenance, around };
+        let facts = PolicyFacts {
+            at: PolicyPoint::Tool,
+            tool: Some(&ask.tool),
+            value: &whole,
+            labels,
+            provenance,
+            circumstances: around,
+        };
         let mut ruling = outfit.rule(&facts).await;
-        if let Some(error) = ruling.as_ref().and_then(Ruling::refusal) {
-            return Err(Refusal { error, ruling: ruling.map(Box::new) });
+        if let Some(error) = ruling.as_ref().and_then(RecordedDecision::refusal) {
+            return Err(CallRefusal { error, ruling: ruling.map(Box::new) });
         }
-        let arguments = match ruling.as_ref().and_then(Ruling::change) {
-            Some((set, _)) => changed(arguments, set),
+        let arguments = match ruling.as_ref().and_then(RecordedDecision::change) {
+            Some((set, _)) => with_values_set(arguments, set),
             None => arguments.clone(),
         };
         let whole = held.project(&arguments, &contract.input).await?;
         fits_unless_cancelled(&entry.schema, &whole, cancel).await?;
         let deadline = contract.deadline.unwrap_or(limits.tool_deadline);
-        if let Some(Ruling { decision: Decision::Ask(_), preview, .. }) = &mut ruling {
+        if let Some(RecordedDecision { decision: PolicyDecision::Ask(_), preview, .. }) = &mut ruling {
             // A preview is optional: if it fails, the call is not held up.
             let told = async { entry.provider.preview(&ask.tool, &whole).await };
-            let told = outfit.patiently(told, deadline, cancel).await.ok().flatten();
+            let told = outfit.run_within_deadline(told, deadline, cancel).await.ok().flatten();
             *preview = told.map(|told| told[..told.floor_char_boundary(limits.preview_bytes)].into());
         }
         let payload = async { entry.provider.prepare(held.session, &ask.tool, &whole).await };
-        let payload = outfit.patiently(payload, deadline, cancel).await?;
-        Ok(Checked { arguments, class: contract.class, payload, ruling })
+        let payload = outfit.run_within_deadline(payload, deadline, cancel).await?;
+        Ok(CheckedCall { arguments, class: contract.class, payload, ruling })
     }
 
     /// Checks arguments against the tool's schema.
@@ -274,7 +284,7 @@ fn compiled(schema: &Value, whose: &str, kind: Kind) -> Result<Arc<Schema>, Erro
 async fn fits_unless_cancelled(
     schema: &Arc<Schema>,
     arguments: &Value,
-    cancel: &Cancel,
+    cancel: &CancelSignal,
 ) -> Result<(), Error> {
     tokio::select! {
         biased;
@@ -284,9 +294,9 @@ async fn fits_unless_cancelled(
 }
 
 /// Rejects a sink that no argument can match: the guard would never see it, and the call would run.
-fn check_sinks(contract: &Contract) -> Result<(), Error> {
-    let Contract { name, input, sinks, .. } = contract;
-    let Some(Sinks::Arguments(sinks)) = sinks else { return Ok(()) };
+fn check_sinks(contract: &ToolContract) -> Result<(), Error> {
+    let ToolContract { name, input, sinks, .. } = contract;
+    let Some(CallSinks::Arguments(sinks)) = sinks else { return Ok(()) };
     let Some(sink) = sinks.iter().find(|sink| !may_have(input, sink)) else { return Ok(()) };
     let detail = format!(
         "the tool `{name}` names the sink `{sink}`, but its arguments have nothing there; a sink is a JSON pointer such as `/to`, or \
@@ -302,7 +312,7 @@ fn check_sinks(contract: &Contract) -> Result<(), Error> {
 fn may_have(schema: &Value, pointer: &str) -> bool {
     let Some(path) = pointer.strip_prefix('/') else { return pointer.is_empty() };
     let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
-    let is_open = LEFT_OPEN.iter().any(|word| schema.get(word).is_some());
+    let is_open = OPEN_KEYWORDS.iter().any(|word| schema.get(word).is_some());
     is_open
         || may_be(schema, "array") && may_have_element(schema, first, rest)
         || may_be(schema, "object") && may_have_member(schema, first, rest)
@@ -337,7 +347,7 @@ fn may_have_member(schema: &Value, first: &str, rest: &str) -> bool {
     }
 }
 
-fn unknown(tool: &ToolName, visible: &[Contract]) -> Error {
+fn unknown(tool: &ToolName, visible: &[ToolContract]) -> Error {
     let names: Vec<&str> = visible.iter().map(|contract| contract.name.as_str()).collect();
     let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     Error::new(Kind::ToolUnknown, format!("no tool is called `{tool}`; there are: {there}"))

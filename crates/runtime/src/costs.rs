@@ -1,18 +1,18 @@
 //! Adds up the costs of model calls and priced tool calls from the records.
 //!
-//! Costs are grouped by session, turn, agent, model, source, tool or day. [`Sums`] caches the totals of an
+//! Costs are grouped by session, turn, agent, model, source, tool or day. [`OrgCostCache`] caches the totals of an
 //! organisation.
+mod cost_cache;
 mod reader;
-mod sums;
 
-pub use sums::Sums;
+pub use cost_cache::OrgCostCache;
 
 use outlast_ports::store::{FeedCursor, FeedRecord, Store};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{DirectOutcome, ModelOutcome, Outcome, Usage};
-use outlast_vocab::record::{Compacted, Fact, Performed, Record, Seq, Shorter};
+use outlast_vocab::record::{CompactionMethod, CompactionRecord, EffectPerformed, Fact, Record, Seq};
 use outlast_vocab::{Error, Millis, SessionId, TurnId};
-use reader::{Entry, Learned, Reader};
+use reader::{CostEntry, CostReader, LoadedPackageNames};
 use std::collections::BTreeMap;
 
 /// Records read at once.
@@ -20,7 +20,7 @@ const PAGE: usize = 1_000;
 
 /// How costs are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum CostDimension {
     /// Each session.
     Session,
     /// Each agent.
@@ -37,7 +37,7 @@ pub enum By {
     Turn,
 }
 
-impl By {
+impl CostDimension {
     /// All groupings.
     pub const ALL: [Self; 7] =
         [Self::Session, Self::Agent, Self::Model, Self::Source, Self::Tool, Self::Day, Self::Turn];
@@ -58,7 +58,7 @@ impl By {
 
 /// The spending of one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct CostTotals {
     /// Replies.
     pub replies: u64,
     /// Tokens.
@@ -71,7 +71,7 @@ pub struct Spent {
     pub estimated: Cost,
 }
 
-impl Spent {
+impl CostTotals {
     fn add(&mut self, more: &Self) {
         self.replies += more.replies;
         self.usage = self.usage + more.usage;
@@ -85,14 +85,14 @@ impl Spent {
 pub async fn spent(
     store: &dyn Store,
     of: Option<SessionId>,
-    by: By,
-) -> Result<BTreeMap<String, Spent>, Error> {
+    by: CostDimension,
+) -> Result<BTreeMap<String, CostTotals>, Error> {
     Ok(over_days(daily(store, of, by).await?))
 }
 
 /// Adds up the spending of all days.
-pub fn over_days(daily: BTreeMap<(String, String), Spent>) -> BTreeMap<String, Spent> {
-    let mut spent: BTreeMap<String, Spent> = BTreeMap::new();
+pub fn over_days(daily: BTreeMap<(String, String), CostTotals>) -> BTreeMap<String, CostTotals> {
+    let mut spent: BTreeMap<String, CostTotals> = BTreeMap::new();
     for ((_, name), more) in daily {
         spent.entry(name).or_default().add(&more);
     }
@@ -103,9 +103,9 @@ pub fn over_days(daily: BTreeMap<(String, String), Spent>) -> BTreeMap<String, S
 pub async fn daily(
     store: &dyn Store,
     of: Option<SessionId>,
-    by: By,
-) -> Result<BTreeMap<(String, String), Spent>, Error> {
-    let mut books = Books { by, reader: Reader::default(), spent: BTreeMap::new() };
+    by: CostDimension,
+) -> Result<BTreeMap<(String, String), CostTotals>, Error> {
+    let mut books = CostAccumulator { by, reader: CostReader::default(), spent: BTreeMap::new() };
     match of {
         Some(session) => books.read_session(store, session).await?,
         None => books.read_all(store).await?,
@@ -118,13 +118,15 @@ pub fn of_turn(records: &[Record]) -> (Usage, Cost) {
     let mut total = (Usage::default(), Cost::ZERO);
     for record in records {
         let usage = match &record.fact {
-            Fact::Performed(Performed {
+            Fact::Performed(EffectPerformed {
                 outcome:
                     Outcome::ModelCall(ModelOutcome::Reply(reply))
                     | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))),
                 ..
             }) => reply.usage,
-            Fact::Compacted(Compacted { shorter: Shorter::Summary { usage, .. }, .. }) => *usage,
+            Fact::Compacted(CompactionRecord {
+                shorter: CompactionMethod::Summary { usage, .. }, ..
+            }) => *usage,
             Fact::Interrupted(interrupted) => interrupted.usage,
             _ => Usage::default(),
         };
@@ -134,20 +136,23 @@ pub fn of_turn(records: &[Record]) -> (Usage, Cost) {
 }
 
 /// Returns the spending of one session by turn. Reads only that session.
-pub async fn spent_by_turn(store: &dyn Store, session: SessionId) -> Result<BTreeMap<TurnId, Spent>, Error> {
-    let spent = spent(store, Some(session), By::Turn).await?;
+pub async fn spent_by_turn(
+    store: &dyn Store,
+    session: SessionId,
+) -> Result<BTreeMap<TurnId, CostTotals>, Error> {
+    let spent = spent(store, Some(session), CostDimension::Turn).await?;
     spent.into_iter().map(|(turn, spent)| Ok((turn.parse()?, spent))).collect()
 }
 
 /// Accumulates spending under one grouping.
-struct Books {
-    by: By,
-    reader: Reader,
+struct CostAccumulator {
+    by: CostDimension,
+    reader: CostReader,
     /// By day and name.
-    spent: BTreeMap<(String, String), Spent>,
+    spent: BTreeMap<(String, String), CostTotals>,
 }
 
-impl Books {
+impl CostAccumulator {
     async fn read_all(&mut self, store: &dyn Store) -> Result<(), Error> {
         let mut after = FeedCursor(0);
         loop {
@@ -177,15 +182,21 @@ impl Books {
 
     async fn learn<'a>(&mut self, store: &dyn Store, records: impl Iterator<Item = &'a Record>) {
         let unread = self.reader.unread(records);
-        self.reader.learn(Learned::of(store, unread).await);
+        self.reader.learn(LoadedPackageNames::of(store, unread).await);
     }
 
     fn add(&mut self, session: SessionId, record: &Record) {
-        let Some(Entry { day, agent, model, source, spent }) = self.reader.read(session, record) else {
+        let Some(CostEntry { day, agent, model, source, spent }) = self.reader.read(session, record) else {
             return;
         };
-        let under =
-            Under { session, turn: record.turn, day: &day, agent: &agent, model: &model, source: &source };
+        let under = CostGroupNames {
+            session,
+            turn: record.turn,
+            day: &day,
+            agent: &agent,
+            model: &model,
+            source: &source,
+        };
         if let Some(name) = under.name(self.by) {
             self.spent.entry((day, name)).or_default().add(&spent);
         }
@@ -193,7 +204,7 @@ impl Books {
 }
 
 /// The group names of one entry.
-struct Under<'a> {
+struct CostGroupNames<'a> {
     session: SessionId,
     turn: Option<TurnId>,
     day: &'a str,
@@ -202,17 +213,17 @@ struct Under<'a> {
     source: &'a str,
 }
 
-impl Under<'_> {
+impl CostGroupNames<'_> {
     /// Returns the name under this grouping, or `None` if the entry does not belong to it.
-    fn name(&self, by: By) -> Option<String> {
+    fn name(&self, by: CostDimension) -> Option<String> {
         let name = match by {
-            By::Session => return Some(self.session.to_string()),
-            By::Turn => return self.turn.map(|turn| turn.to_string()),
-            By::Tool if !self.source.starts_with("tool ") => return None,
-            By::Source | By::Tool => self.source,
-            By::Model => self.model,
-            By::Agent => self.agent,
-            By::Day => self.day,
+            CostDimension::Session => return Some(self.session.to_string()),
+            CostDimension::Turn => return self.turn.map(|turn| turn.to_string()),
+            CostDimension::Tool if !self.source.starts_with("tool ") => return None,
+            CostDimension::Source | CostDimension::Tool => self.source,
+            CostDimension::Model => self.model,
+            CostDimension::Agent => self.agent,
+            CostDimension::Day => self.day,
         };
         Some(name.to_owned())
     }

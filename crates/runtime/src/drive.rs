@@ -1,33 +1,33 @@
 //! Drives a turn to its end. The only module that advances a `Step`.
-use crate::cancel::Cancel;
+use crate::attachment_references::AttachmentResolver;
+use crate::cancel::CancelSignal;
 use crate::catalogue::Caller;
-use crate::hooks::{Heard, at_checkpoint};
-use crate::host::{Driven, Host, Tier};
-use crate::inline::not_durable;
-use crate::outfit::{Outfit, World};
-use crate::projection::Held;
+use crate::hooks::{HookLabels, at_checkpoint};
+use crate::host::{DriveOutcome, Host, HostTier};
+use crate::inline_host::not_durable;
+use crate::policy_points::{self, PolicyOutcome};
 use crate::provenance::EarlierText;
-use crate::ruling::{self, Word};
-use crate::{model, output, tools, undo};
+use crate::resolved_agent::{ResolvedAgent, RuntimeServices};
+use crate::{model, output_schema, tools, undo};
 use outlast_kernel::label::{of_definitions, of_messages};
-use outlast_kernel::step::{self, AtCheckpoint, Done, Plan, Step};
-use outlast_vocab::effect::Joined;
+use outlast_kernel::step::{self, CheckpointStep, EndedTurn, Step, TurnParameters};
+use outlast_vocab::effect::CheckpointOutcome;
 use outlast_vocab::envelope::effect_id;
-use outlast_vocab::event::{Live, LiveKind};
+use outlast_vocab::event::{LiveEvent, LiveEventKind};
 use outlast_vocab::label::Labels;
 use outlast_vocab::message::{Message, Part};
-use outlast_vocab::record::{End, Fact, Performed};
-use outlast_vocab::{At, EffectId, Error, Failure, Kind, OrgId, ReplayKey};
+use outlast_vocab::record::{EffectPerformed, Fact, TurnEnd};
+use outlast_vocab::{EffectId, Error, ErrorPlace, Failure, Kind, OrgId, ReplayKey};
 use serde_json::Value;
 use std::sync::Arc;
 use tokio::sync::watch;
 
 /// A turn and everything it works with, borrowed by the code that performs its effects.
-pub struct Turn<'a> {
+pub struct ActiveTurn<'a> {
     /// The services of this process.
-    pub world: &'a Arc<World>,
+    pub world: &'a Arc<RuntimeServices>,
     /// The agent, as resolved for this turn.
-    pub outfit: &'a Arc<Outfit>,
+    pub outfit: &'a Arc<ResolvedAgent>,
     /// The session and the turn.
     pub caller: Caller,
     /// The number of the turn in the session, counted from 0.
@@ -41,23 +41,23 @@ pub struct Turn<'a> {
     /// Text that the user typed in earlier turns.
     pub earlier: &'a EarlierText,
     /// Collects the untrusted hooks that send text to the model.
-    pub heard: Heard,
+    pub heard: HookLabels,
     /// Cancellation of the turn.
-    pub cancel: Cancel,
+    pub cancel: CancelSignal,
     /// Whether the worker shuts down. If so, the turn is handed back before its next model call.
     pub stopping: watch::Receiver<bool>,
 }
 
-impl Turn<'_> {
+impl ActiveTurn<'_> {
     /// The context for errors of this turn.
-    pub fn at(&self) -> At {
+    pub fn at(&self) -> ErrorPlace {
         let Caller { session, turn } = self.caller;
-        At { org: self.org, session: Some(session), turn: Some(turn), ..At::default() }
+        ErrorPlace { org: self.org, session: Some(session), turn: Some(turn), ..ErrorPlace::default() }
     }
 
     /// The context for errors of one of its effects.
-    pub(crate) fn at_effect(&self, key: &ReplayKey) -> At {
-        At { effect: Some(effect_id(self.caller.turn, key)), ..self.at() }
+    pub(crate) fn at_effect(&self, key: &ReplayKey) -> ErrorPlace {
+        ErrorPlace { effect: Some(effect_id(self.caller.turn, key)), ..self.at() }
     }
 
     /// The effect that a step requests.
@@ -72,10 +72,10 @@ impl Turn<'_> {
     }
 
     /// Returns the attachments that arguments of its calls may refer to.
-    pub(crate) fn held<H: Host>(&self, host: &H) -> Held {
+    pub(crate) fn held<H: Host>(&self, host: &H) -> AttachmentResolver {
         let (session, bytes) = (self.caller.session, self.world.limits.projected_bytes);
         let attachments = host.store().map(|store| self.world.attachments(store));
-        Held { attachments, session, bytes }
+        AttachmentResolver { attachments, session, bytes }
     }
 
     /// Returns the labels of calls that the model makes after reading these messages of this turn.
@@ -96,9 +96,9 @@ impl Turn<'_> {
     }
 
     /// Sends a live event to everyone who watches the session.
-    pub(crate) fn tell(&self, what: impl FnOnce() -> LiveKind) {
+    pub(crate) fn tell(&self, what: impl FnOnce() -> LiveEventKind) {
         let Caller { session, turn } = self.caller;
-        self.world.hub.tell(session, || Live { turn, what: what() });
+        self.world.hub.tell(session, || LiveEvent { turn, what: what() });
     }
 }
 
@@ -124,22 +124,28 @@ impl TurnInput {
 ///
 /// After a crash, call it again with the same journal: recorded effects are answered from there, and the turn
 /// continues where it stopped.
-pub async fn drive<H: Host>(turn: &Turn<'_>, input: TurnInput, host: &mut H) -> Result<Driven, Error> {
-    if host.tier() == Tier::Ephemeral
+pub async fn drive<H: Host>(
+    turn: &ActiveTurn<'_>,
+    input: TurnInput,
+    host: &mut H,
+) -> Result<DriveOutcome, Error> {
+    if host.tier() == HostTier::Ephemeral
         && let Some(tool) = turn.outfit.contracts.iter().find(|contract| contract.durable)
     {
         return Err(not_durable(&format!("the tool `{}`", tool.name)).at(turn.at()));
     }
-    match ruling::at_turn(turn, &input, host).await? {
-        Word::Go => {}
-        Word::No(error) => return host.finish(End::Failed { failure: Failure::from(&error) }.into()).await,
-        Word::Wait(wait) => return host.park(vec![wait]).await,
+    match policy_points::at_turn(turn, &input, host).await? {
+        PolicyOutcome::Continue => {}
+        PolicyOutcome::Refuse(error) => {
+            return host.finish(TurnEnd::Failed { failure: Failure::from(&error) }.into()).await;
+        }
+        PolicyOutcome::Wait(wait) => return host.park(vec![wait]).await,
     }
     let TurnInput { before, parts, output } = input;
-    if let Some(Err(error)) = output.as_ref().map(output::check_size) {
-        return host.finish(End::Failed { failure: Failure::from(&error) }.into()).await;
+    if let Some(Err(error)) = output.as_ref().map(output_schema::check_size) {
+        return host.finish(TurnEnd::Failed { failure: Failure::from(&error) }.into()).await;
     }
-    let mut step = step::begin(plan(turn, output), before, parts);
+    let mut step = step::begin_turn(plan(turn, output), before, parts);
     loop {
         let effect = turn.effect_of(&step);
         let next = match step {
@@ -148,32 +154,32 @@ pub async fn drive<H: Host>(turn: &Turn<'_>, input: TurnInput, host: &mut H) -> 
             Step::RunTools(batch) => tools::run(turn, batch, host).await,
             Step::Checkpoint(at) => checkpoint(turn, at, host).await,
             Step::Wait(waiting) => return host.park(waiting.waits).await,
-            Step::Done(Done { end: End::Cancelled { reason }, .. }) => {
+            Step::Done(EndedTurn { end: TurnEnd::Cancelled { reason }, .. }) => {
                 return undo::stop(turn, reason, host).await;
             }
             Step::Done(done) => return host.finish(done).await,
         };
-        step = next.map_err(|error| error.at(At { effect, ..turn.at() }))?;
+        step = next.map_err(|error| error.at(ErrorPlace { effect, ..turn.at() }))?;
     }
 }
 
 /// Collects what joins the turn at a checkpoint: inputs, corrections of its answer, and messages from hooks.
-async fn checkpoint<H: Host>(turn: &Turn<'_>, at: AtCheckpoint, host: &mut H) -> Result<Step, Error> {
+async fn checkpoint<H: Host>(turn: &ActiveTurn<'_>, at: CheckpointStep, host: &mut H) -> Result<Step, Error> {
     let history = host.history();
     let was_passed =
-        history.went_on_to(&at.next_model()) || history.answer(at.key(), &at.effect())?.is_some();
+        history.was_reached(&at.next_model()) || history.answer(at.key(), &at.effect())?.is_some();
     let reused = history.reusable().joined(at.key()).filter(|_| !was_passed).cloned();
     if let Some(joined) = reused {
-        let performed = Performed::new(at.key().clone(), at.effect(), joined.clone());
-        host.note(Fact::Performed(Performed { reused: true, ..performed }));
+        let performed = EffectPerformed::new(at.key().clone(), at.effect(), joined.clone());
+        host.buffer_fact(Fact::Performed(EffectPerformed { reused: true, ..performed }));
         host.flush().await?;
         return Ok(at.resume(joined));
     }
     let correction = match at.contract() {
-        Some((answer, schema)) if !ruling::is_left_out(&at, host) => {
+        Some((answer, schema)) if !policy_points::is_answer_withheld(&at, host) => {
             tokio::select! {
                 biased;
-                correction = Box::pin(output::correction(&answer, schema)) => Ok(correction?),
+                correction = Box::pin(output_schema::correction(&answer, schema)) => Ok(correction?),
                 // A recorded outcome is replayed as it was, even if the turn is cancelled meanwhile.
                 reason = turn.cancel.requested(), if !was_passed => Err(reason),
             }
@@ -184,16 +190,16 @@ async fn checkpoint<H: Host>(turn: &Turn<'_>, at: AtCheckpoint, host: &mut H) ->
         Ok(correction) => correction,
         Err(reason) => return Ok(at.cancel(reason)),
     };
-    let mut ours = Joined { correction, ..Joined::default() };
+    let mut ours = CheckpointOutcome { correction, ..CheckpointOutcome::default() };
     // An answer that is sent back anyway is not judged.
     if !was_passed && ours.is_empty() && at.answer().is_some() {
-        match ruling::at_output(turn, &at, host)? {
-            Word::Go => {}
-            Word::No(error) if error.kind() == Kind::PolicyInterrupted => {
+        match policy_points::at_output(turn, &at, host)? {
+            PolicyOutcome::Continue => {}
+            PolicyOutcome::Refuse(error) if error.kind() == Kind::PolicyInterrupted => {
                 return Ok(at.fail(Failure::from(&error)));
             }
-            Word::No(error) => ours.refused = Some(Failure::from(&error)),
-            Word::Wait(wait) => {
+            PolicyOutcome::Refuse(error) => ours.refused = Some(Failure::from(&error)),
+            PolicyOutcome::Wait(wait) => {
                 return Ok(match turn.cancel.reason() {
                     Some(reason) => at.cancel(reason),
                     None => at.wait(wait),
@@ -211,8 +217,8 @@ async fn checkpoint<H: Host>(turn: &Turn<'_>, at: AtCheckpoint, host: &mut H) ->
     Ok(at.resume(joined))
 }
 
-fn plan(turn: &Turn<'_>, output: Option<Value>) -> Plan {
-    Plan {
+fn plan(turn: &ActiveTurn<'_>, output: Option<Value>) -> TurnParameters {
+    TurnParameters {
         index: turn.index,
         model: turn.outfit.package.model.clone(),
         tools: turn.outfit.tools,

@@ -3,7 +3,7 @@
 //! Records and bytes come from the journal. The turn's row counts its writes; each write adds the wait of
 //! those before it. The wait of the last write is therefore never stored. This module remembers such waits
 //! for a while.
-use outlast_ports::store::Writes;
+use outlast_ports::store::WriteCount;
 use outlast_vocab::TurnId;
 use outlast_vocab::record::Record;
 use std::collections::{HashMap, VecDeque};
@@ -21,12 +21,12 @@ pub struct Durability {
     /// Bytes of their bodies.
     pub bytes: usize,
     /// The writes, if known.
-    pub writes: Option<Writes>,
+    pub writes: Option<WriteCount>,
 }
 
 impl Durability {
     /// Computes the cost from the records and writes of a turn.
-    pub fn of(records: &[Record], writes: Option<Writes>) -> Self {
+    pub fn of(records: &[Record], writes: Option<WriteCount>) -> Self {
         let bytes = records.iter().map(|record| record.fact.encode().len()).sum();
         Self { records: records.len(), bytes, writes }
     }
@@ -34,22 +34,22 @@ impl Durability {
 
 /// Waits for writes that no later write has stored yet, by turn.
 #[derive(Debug, Default)]
-pub(crate) struct Unsaid(Mutex<Known>);
+pub(crate) struct UnreportedWriteTime(Mutex<WriteTimesByTurn>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct WriteTimesByTurn {
     turns: HashMap<TurnId, Duration>,
     oldest: VecDeque<TurnId>,
 }
 
-impl Unsaid {
-    fn known(&self) -> MutexGuard<'_, Known> {
+impl UnreportedWriteTime {
+    fn known(&self) -> MutexGuard<'_, WriteTimesByTurn> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds the time that a turn waited for a write.
     pub(crate) fn waited(&self, turn: TurnId, time: Duration) {
-        let Known { turns, oldest } = &mut *self.known();
+        let WriteTimesByTurn { turns, oldest } = &mut *self.known();
         let waited = turns.entry(turn).or_insert_with(|| {
             oldest.push_back(turn);
             Duration::ZERO
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn what_a_turn_waited_adds_up_until_a_write_says_so_and_that_of_long_ago_is_forgotten() {
-        let unsaid = Unsaid::default();
+        let unsaid = UnreportedWriteTime::default();
         let turn = |n: usize| TurnId::from_u128(n as u128);
         let millis = Duration::from_millis;
         unsaid.waited(turn(0), millis(2));

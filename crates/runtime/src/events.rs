@@ -1,7 +1,7 @@
 //! Follows one session from a cursor: records from the store, live events from this process.
-use crate::live::{Listener, Signal};
-use crate::outfit::World;
-use outlast_ports::store::{Accepted, Store};
+use crate::live::{LiveListener, Signal};
+use crate::resolved_agent::RuntimeServices;
+use outlast_ports::store::{AcceptReceipt, Store};
 use outlast_vocab::event::Event;
 use outlast_vocab::record::Seq;
 use outlast_vocab::{Error, SessionId};
@@ -13,12 +13,12 @@ use std::time::Duration;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A reader of one session.
-pub struct Events {
-    world: Arc<World>,
+pub struct SessionEventStream {
+    world: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
     session: SessionId,
     after: Seq,
-    line: Listener,
+    line: LiveListener,
     ready: VecDeque<Event>,
     /// Whether there may be unread records.
     look: bool,
@@ -27,11 +27,11 @@ pub struct Events {
     upto: Seq,
 }
 
-impl Events {
+impl SessionEventStream {
     /// Reads from a cursor. It subscribes to live events first, so nothing is missed between reading and
     /// following.
-    pub fn new(world: Arc<World>, store: Arc<dyn Store>, session: SessionId, after: Seq) -> Self {
-        let line = Listener::new(world.clone(), session);
+    pub fn new(world: Arc<RuntimeServices>, store: Arc<dyn Store>, session: SessionId, after: Seq) -> Self {
+        let line = LiveListener::new(world.clone(), session);
         Self { world, store, session, after, line, ready: VecDeque::new(), look: true, upto: Seq(u64::MAX) }
     }
 
@@ -40,12 +40,12 @@ impl Events {
     /// The subscription buffers the live events of the turn. Records are returned in step with it, however
     /// late the reader starts.
     pub(crate) fn of_input(
-        world: Arc<World>,
+        world: Arc<RuntimeServices>,
         store: Arc<dyn Store>,
-        line: Listener,
-        accepted: &Accepted,
+        line: LiveListener,
+        accepted: &AcceptReceipt,
     ) -> Self {
-        let Accepted { session, place, .. } = *accepted;
+        let AcceptReceipt { session, place, .. } = *accepted;
         // The turn of a duplicate input may have ended long ago, without live events.
         let upto = if accepted.duplicate { Seq(u64::MAX) } else { place.seq };
         let after = Seq(place.seq.0.saturating_sub(1));

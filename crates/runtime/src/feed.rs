@@ -1,7 +1,7 @@
 //! Follows the records of all visible sessions from a cursor.
 //!
 //! To follow one session with its live events, use [`crate::events`].
-use crate::outfit::World;
+use crate::resolved_agent::RuntimeServices;
 use outlast_ports::store::{FeedCursor, FeedRecord, Store};
 use outlast_vocab::Error;
 use std::collections::VecDeque;
@@ -13,8 +13,8 @@ use tokio::sync::watch;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A reader of the records of all visible sessions.
-pub struct Feed {
-    world: Arc<World>,
+pub struct RecordFeed {
+    world: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
     /// The store over all organisations. Only the end of its feed is read, and it is never returned.
     whole: Arc<dyn Store>,
@@ -25,10 +25,10 @@ pub struct Feed {
     ready: VecDeque<FeedRecord>,
 }
 
-impl Feed {
+impl RecordFeed {
     /// Reads from a cursor. `store` shows the visible part of `whole`.
     pub(crate) fn new(
-        world: Arc<World>,
+        world: Arc<RuntimeServices>,
         (store, whole): (Arc<dyn Store>, Arc<dyn Store>),
         after: FeedCursor,
     ) -> Self {
@@ -98,21 +98,21 @@ pub async fn newest(store: &dyn Store) -> Result<FeedCursor, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::Catalogue;
+    use crate::catalogue::ToolCatalogue;
     use crate::system::{SystemClock, SystemEntropy};
-    use outlast_ports::memory::Memory;
+    use outlast_ports::memory::MemoryStore;
     use outlast_ports::orgs::Org;
-    use outlast_ports::store::Target;
+    use outlast_ports::store::SessionTarget;
     use outlast_vocab::access::Access;
     use outlast_vocab::{Limits, Millis, OrgId, SessionId};
 
     #[tokio::test]
     async fn what_others_wrote_is_looked_at_once_and_what_is_own_is_never_passed_over() {
-        let tools = Catalogue::new(Vec::new()).unwrap();
+        let tools = ToolCatalogue::new(Vec::new()).unwrap();
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let limits = Limits { page_rows: 2, ..Limits::default() };
-        let world = Arc::new(World::new(Vec::new(), tools, clock, entropy, limits));
-        let whole: Arc<dyn Store> = Arc::new(Memory::new());
+        let world = Arc::new(RuntimeServices::new(Vec::new(), tools, clock, entropy, limits));
+        let whole: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let org = |number| Org {
             id: OrgId::from_u128(number),
             name: format!("org-{number}").parse().unwrap(),
@@ -125,9 +125,9 @@ mod tests {
         let (own, others) = (of(1), of(2));
         let open = async |store: &Arc<dyn Store>, number| {
             let session = SessionId::from_u128(number);
-            store.open(Target::New(session), Millis(0)).await.unwrap()
+            store.open(SessionTarget::New(session), Millis(0)).await.unwrap()
         };
-        let mut feed = Feed::new(world, (own.clone(), whole.clone()), FeedCursor(0));
+        let mut feed = RecordFeed::new(world, (own.clone(), whole.clone()), FeedCursor(0));
         for number in 10..15 {
             open(&others, number).await;
         }

@@ -1,29 +1,31 @@
 //! Runs hooks at the points of a turn: in order, each within its deadline.
 //!
 //! The change of a hook is recorded in the same write as the effect it belongs to. A hook with a recorded
-//! change does not run again; the change is read from the journal. The `shape` module applies changes to
+//! change does not run again; the change is read from the journal. The `hook_changes` module applies changes to
 //! effects.
-mod shape;
+mod hook_changes;
 
-pub(crate) use shape::{
-    Shaped, after_model, after_tool, at_checkpoint, before_model, before_tool, completed_as_recorded,
-    reworded,
+pub(crate) use hook_changes::{
+    HookedModelRequest, after_model, after_tool, at_checkpoint, before_model, before_tool,
+    completed_as_recorded, reworded,
 };
 
 use crate::catalogue::Caller;
-use crate::drive::Turn;
-use crate::outfit::{Outfit, World};
+use crate::drive::ActiveTurn;
+use crate::resolved_agent::{ResolvedAgent, RuntimeServices};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use outlast_kernel::replay::History;
-use outlast_ports::hook::{AfterEnd, Hook, HookAt, OnError, Point};
+use outlast_kernel::replay::TurnHistory;
+use outlast_ports::hook::{AfterEnd, Hook, HookAt, HookStage, OnError};
 use outlast_ports::plugin::state_name;
 use outlast_ports::store::Store;
-use outlast_vocab::hook::{EndSeen, ErrorSeen, HookCall, HookPoint, HookUse, OnFailure, PluginFacts};
-use outlast_vocab::label::{Labels, Source};
+use outlast_vocab::hook::{
+    EndHookInput, ErrorHookInput, HookCall, HookPoint, HookUse, OnFailure, PluginHookFacts,
+};
+use outlast_vocab::label::{Labels, UntrustedSource};
 use outlast_vocab::message::{HookName, json_size};
 use outlast_vocab::package::Package;
-use outlast_vocab::record::{End, Fact, Hooked};
+use outlast_vocab::record::{Fact, HookApplied, TurnEnd};
 use outlast_vocab::{Error, Failure, Kind, Limits, ReplayKey, limits};
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -73,7 +75,7 @@ impl Hooks {
         Ok(())
     }
 
-    fn find<P: Point>(&self, name: &HookName) -> Result<&Arc<dyn Hook<P>>, Error> {
+    fn find<P: HookStage>(&self, name: &HookName) -> Result<&Arc<dyn Hook<P>>, Error> {
         let found = self.0.get(&(name.clone(), P::POINT)).and_then(HookAt::hook);
         found.ok_or_else(|| {
             Error::new(Kind::HookMissing, format!("nobody provides the hook `{name}` at {}", P::POINT))
@@ -83,37 +85,37 @@ impl Hooks {
 
 /// The untrusted hooks that have sent text to the model in this drive.
 #[derive(Clone, Debug, Default)]
-pub struct Heard(Arc<Mutex<Labels>>);
+pub struct HookLabels(Arc<Mutex<Labels>>);
 
-impl Heard {
+impl HookLabels {
     /// Returns the labels of these hooks.
     pub(crate) fn labels(&self) -> Labels {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn add(&self, hook: &HookName) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(Source::Hook(hook.clone()));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).add(UntrustedSource::Hook(hook.clone()));
     }
 }
 
 /// The hooks of one effect.
 #[derive(Clone, Copy)]
-pub(crate) struct Hooking<'a> {
-    pub(crate) world: &'a World,
-    pub(crate) outfit: &'a Outfit,
+pub(crate) struct EffectHooks<'a> {
+    pub(crate) world: &'a RuntimeServices,
+    pub(crate) outfit: &'a ResolvedAgent,
     pub(crate) caller: Caller,
     /// The history of the turn.
-    pub(crate) history: &'a History,
+    pub(crate) history: &'a TurnHistory,
     /// The effect.
     pub(crate) key: &'a ReplayKey,
     /// The store that holds the state of plug-ins.
     pub(crate) store: Option<&'a Arc<dyn Store>>,
     /// Collects untrusted hooks that send text to the model.
-    pub(crate) heard: &'a Heard,
+    pub(crate) heard: &'a HookLabels,
 }
 
 /// The result of running the hooks of a point.
-pub(crate) struct After<P: Point> {
+pub(crate) struct HookResults<P: HookStage> {
     /// The effect as the hooks left it.
     pub(crate) seen: P::Seen,
     /// The changes, each with its hook.
@@ -121,46 +123,46 @@ pub(crate) struct After<P: Point> {
 }
 
 /// A hook that failed and whose failure is not ignored.
-pub(crate) struct Failed {
+pub(crate) struct HookFailure {
     pub(crate) hook: HookName,
     pub(crate) error: Error,
 }
 
-impl From<Failed> for Error {
-    fn from(failed: Failed) -> Self {
+impl From<HookFailure> for Error {
+    fn from(failed: HookFailure) -> Self {
         failed.error
     }
 }
 
-impl<'a> Hooking<'a> {
+impl<'a> EffectHooks<'a> {
     /// The hooks of an effect of this turn.
     pub(crate) fn of(
-        turn: &'a Turn<'_>,
-        history: &'a History,
+        turn: &'a ActiveTurn<'_>,
+        history: &'a TurnHistory,
         store: Option<&'a Arc<dyn Store>>,
         key: &'a ReplayKey,
     ) -> Self {
-        let Turn { world, outfit, caller, heard, .. } = turn;
+        let ActiveTurn { world, outfit, caller, heard, .. } = turn;
         Self { world, outfit, caller: *caller, history, key, store, heard }
     }
 
     /// Whether the agent has hooks at this point.
-    pub(crate) fn any<P: Point>(&self) -> bool {
+    pub(crate) fn any<P: HookStage>(&self) -> bool {
         self.uses::<P>().next().is_some()
     }
 
     /// Returns the recorded changes of hooks at this point.
-    pub(crate) fn recorded<P: Point>(&self) -> impl Iterator<Item = P::Patch> {
+    pub(crate) fn recorded<P: HookStage>(&self) -> impl Iterator<Item = P::Patch> {
         self.uses::<P>().filter_map(|usage| self.recorded_of::<P>(usage))
     }
 
     /// Runs the hooks of a point in order. Each sees the changes of those before it. Changes are added to
     /// `facts`.
-    pub(crate) async fn run<P: Point>(
+    pub(crate) async fn run<P: HookStage>(
         &self,
         mut seen: P::Seen,
         facts: &mut Vec<Fact>,
-    ) -> Result<After<P>, Failed> {
+    ) -> Result<HookResults<P>, HookFailure> {
         let mut patches = Vec::new();
         for usage in self.uses::<P>() {
             let patch = match self.recorded_of::<P>(usage) {
@@ -175,11 +177,11 @@ impl<'a> Hooking<'a> {
                         tracing::warn!(%error, "a hook that observes failed");
                         continue;
                     }
-                    Err(error) => return Err(Failed { hook: usage.name.clone(), error }),
+                    Err(error) => return Err(HookFailure { hook: usage.name.clone(), error }),
                 },
             };
             // A change without its own record is a message to the model.
-            if !usage.trusted && P::kept(patch.clone()).is_none_or(|patch| patch.tells()) {
+            if !usage.trusted && P::to_journal(patch.clone()).is_none_or(|patch| patch.reaches_model()) {
                 self.heard.add(&usage.name);
             }
             P::apply(&mut seen, &patch);
@@ -189,52 +191,52 @@ impl<'a> Hooking<'a> {
                 break;
             }
         }
-        Ok(After { seen, patches })
+        Ok(HookResults { seen, patches })
     }
 
     /// Notifies the error hooks.
     pub(crate) async fn on_error(&self, failure: &Failure) {
-        self.tell::<OnError>(|| ErrorSeen { failure: failure.clone() }).await;
+        self.tell::<OnError>(|| ErrorHookInput { failure: failure.clone() }).await;
     }
 
     /// Notifies the hooks that run after the turn has ended.
-    pub(crate) async fn after_end(&self, end: &End) {
-        self.tell::<AfterEnd>(|| EndSeen { end: end.clone() }).await;
+    pub(crate) async fn after_end(&self, end: &TurnEnd) {
+        self.tell::<AfterEnd>(|| EndHookInput { end: end.clone() }).await;
     }
 
     /// Runs hooks that only observe.
-    async fn tell<P: Point>(&self, seen: impl FnOnce() -> P::Seen) {
+    async fn tell<P: HookStage>(&self, seen: impl FnOnce() -> P::Seen) {
         if self.any::<P>()
-            && let Err(Failed { error, .. }) = self.run::<P>(seen(), &mut Vec::new()).await
+            && let Err(HookFailure { error, .. }) = self.run::<P>(seen(), &mut Vec::new()).await
         {
             tracing::warn!(%error, "a hook that observes failed");
         }
     }
 
-    fn uses<P: Point>(&self) -> impl Iterator<Item = &'a HookUse> + use<'a, P> {
+    fn uses<P: HookStage>(&self) -> impl Iterator<Item = &'a HookUse> + use<'a, P> {
         self.outfit.package.hooks.iter().filter(|usage| usage.point == P::POINT)
     }
 
-    fn recorded_of<P: Point>(&self, usage: &HookUse) -> Option<P::Patch> {
-        P::recorded(self.history.hooked(self.key, &usage.name, P::POINT)?)
+    fn recorded_of<P: HookStage>(&self, usage: &HookUse) -> Option<P::Patch> {
+        P::from_journal(self.history.hook_patch(self.key, &usage.name, P::POINT)?)
     }
 
-    fn fact<P: Point>(&self, usage: &HookUse, seen: &P::Seen, patch: &P::Patch) -> Option<Fact> {
-        let patch = P::kept(patch.clone())?;
+    fn fact<P: HookStage>(&self, usage: &HookUse, seen: &P::Seen, patch: &P::Patch) -> Option<Fact> {
+        let patch = P::to_journal(patch.clone())?;
         let (key, hook) = (self.key.clone(), usage.name.clone());
-        Some(Fact::Hooked(Hooked { key, hook, patch, was: P::lost(seen) }))
+        Some(Fact::Hooked(HookApplied { key, hook, patch, was: P::lost(seen) }))
     }
 
     /// Runs one hook. Every error names the hook.
-    async fn ask<P: Point>(&self, usage: &HookUse, seen: P::Seen) -> Result<Option<P::Patch>, Error> {
+    async fn ask<P: HookStage>(&self, usage: &HookUse, seen: P::Seen) -> Result<Option<P::Patch>, Error> {
         self.once::<P>(usage, seen).await.map_err(|error| {
             let detail = format!("the hook `{}` at {} {}", usage.name, P::POINT, error.detail());
             Error::new(Kind::HookFailed, detail).because(error)
         })
     }
 
-    async fn once<P: Point>(&self, usage: &HookUse, seen: P::Seen) -> Result<Option<P::Patch>, Error> {
-        let World { clock, limits, .. } = self.world;
+    async fn once<P: HookStage>(&self, usage: &HookUse, seen: P::Seen) -> Result<Option<P::Patch>, Error> {
+        let RuntimeServices { clock, limits, .. } = self.world;
         let hooks = &self.outfit.hooks;
         let hook = hooks.find::<P>(&usage.name)?.clone();
         let call = HookCall {
@@ -265,17 +267,17 @@ impl<'a> Hooking<'a> {
     }
 
     /// Returns the state of the hook's plug-in in this session, and the data that the input carries for it.
-    async fn facts_of(&self, usage: &HookUse) -> Result<Option<PluginFacts>, Error> {
+    async fn facts_of(&self, usage: &HookUse) -> Result<Option<PluginHookFacts>, Error> {
         let Some(plugin) = &usage.plugin else { return Ok(None) };
         let carried = self.history.accepted().and_then(|accepted| accepted.plugins.get(plugin));
         let state = match self.store {
             Some(store) => store.value(self.caller.session, state_name(plugin)).await?,
             None => None,
         };
-        Ok(Some(PluginFacts { state, input: carried.cloned() }))
+        Ok(Some(PluginHookFacts { state, input: carried.cloned() }))
     }
 
-    fn check<P: Point>(&self, usage: &HookUse, patch: &P::Patch) -> Result<(), Error> {
+    fn check<P: HookStage>(&self, usage: &HookUse, patch: &P::Patch) -> Result<(), Error> {
         if usage.observes {
             return Err(Error::new(Kind::HookFailed, "observes, but wants to change something"));
         }

@@ -4,78 +4,78 @@
 //!
 //! 1. [`worker`] accepts an input or claims a session.
 //! 2. [`drive`] advances the kernel's steps.
-//! 3. [`model`] (through `asking`) and [`tools`] perform the effects that the steps request.
-//! 4. A [`host`] records the outcomes: [`journaled`] in a store, [`inline`] nowhere.
-//! 5. [`live`] and [`events`] publish progress to subscribers, and `deliver` sends outputs to sinks.
+//! 3. [`model`] (through `model_request`) and [`tools`] perform the effects that the steps request.
+//! 4. A [`host`] records the outcomes: [`journaled_host`] in a store, [`inline_host`] nowhere.
+//! 5. [`live`] and [`events`] publish progress to subscribers, and `sink_delivery` sends outputs to sinks.
 //!
 //! Around that path:
 //!
-//! - [`outfits`] is the registry of agents, and [`tailor`] builds agents from the database.
+//! - [`agent_registry`] is the registry of agents, and [`agent_factory`] builds agents from the database.
 //! - [`attachments`] reads and writes the contents of attachments.
 //! - [`archive`] exports a session to a file and imports it.
 //! - [`replay`] drives recorded turns again.
 //!
 //! This crate knows no SQL, no HTTP and no provider.
 
+pub mod agent_factory;
+pub mod agent_registry;
+pub mod approval_links;
 pub mod approvals;
 pub mod archive;
-mod asking;
+pub mod attachment_cache;
+mod attachment_references;
 pub mod attachments;
+mod budget_meter;
 mod call;
 pub mod cancel;
 pub mod catalogue;
-mod client_side;
-pub mod context;
+mod client_tool_provider;
+mod compaction;
+pub mod context_usage;
+pub mod conversation_cache;
+pub mod conversation_reader;
 pub mod costs;
-mod deliver;
 pub mod difference;
 pub mod drive;
 pub mod durability;
 pub mod events;
 pub mod feed;
-pub mod files;
-mod gate;
-pub mod governor;
 mod grants;
 pub mod hooks;
 pub mod host;
-pub mod inline;
-pub mod journaled;
+pub mod inline_host;
+pub mod journaled_host;
 pub mod keys;
-pub mod links;
-pub mod listing;
 pub mod live;
 pub mod messages;
-mod meter;
 pub mod metrics;
 pub mod model;
-pub mod outfit;
-pub mod outfits;
-pub mod output;
-mod pace;
+mod model_request;
+pub mod output_schema;
 mod partial_reply;
 mod payments;
 pub mod plugins;
-mod projection;
+mod policy_evaluator;
+mod policy_points;
+pub mod prompt_snapshot;
 pub mod provenance;
 pub mod provider_health;
-pub mod recall;
-pub mod recent;
+pub mod provider_limits;
 pub mod replay;
-mod room;
-mod ruling;
-pub mod scope;
-pub mod shown;
+pub mod resolved_agent;
+pub mod session_list;
+mod sink_delivery;
 pub mod system;
-pub mod tailor;
 mod tasks;
 pub mod timeline;
+pub mod tool_call_scope;
+mod tool_limits;
 pub mod tools;
 mod undo;
 mod validation;
-pub mod why;
+pub mod wait_explanation;
 pub mod worker;
 
-pub use outfit::{Outfit, World};
-pub use outfits::Agent;
-pub use worker::{Config, Input, Load, Retried, RetryPlace, Running, Runtime};
+pub use agent_registry::AgentBundle;
+pub use resolved_agent::{ResolvedAgent, RuntimeServices};
+pub use worker::{Input, RetryOutcome, RetryPlace, RunningTurn, Runtime, RuntimeConfig, WorkerLoad};

@@ -3,10 +3,10 @@
 //! Nothing is stored here, and watchers never slow a turn. A watcher that falls behind loses the oldest
 //! frames and learns how many. It reads durable records from the store. A session without watchers costs
 //! nothing.
-use crate::durability::Unsaid;
-use outlast_vocab::access::Reach;
-use outlast_vocab::event::{Live, LiveKind};
-use outlast_vocab::record::{End, Seq};
+use crate::durability::UnreportedWriteTime;
+use outlast_vocab::access::OrgVisibility;
+use outlast_vocab::event::{LiveEvent, LiveEventKind};
+use outlast_vocab::record::{Seq, TurnEnd};
 use outlast_vocab::{OrgId, ReplayKey, SessionId, TurnId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,55 +22,55 @@ pub enum Signal {
     /// There are new records, up to this one.
     Committed(Seq),
     /// A live event.
-    Live(Live),
+    Live(LiveEvent),
     /// The watcher was too slow and lost this many live frames.
     Missed(u64),
 }
 
 /// The queues of all watched sessions, and the ends of turns that are driven here.
 #[derive(Debug)]
-pub struct Hub {
-    lines: Mutex<HashMap<SessionId, Vec<Arc<Line>>>>,
-    ends: Mutex<Ends>,
+pub struct LiveHub {
+    lines: Mutex<HashMap<SessionId, Vec<Arc<WatcherQueue>>>>,
+    ends: Mutex<TurnEnds>,
     frames: usize,
     /// Replies that are streaming now. Lock this before `lines`.
-    saying: Mutex<HashMap<SessionId, Saying>>,
+    saying: Mutex<HashMap<SessionId, StreamingReply>>,
     /// Counts commits of this process, in any session.
     news: watch::Sender<u64>,
     /// Waits for writes that are not stored yet.
-    pub(crate) unsaid: Unsaid,
+    pub(crate) unreported_writes: UnreportedWriteTime,
 }
 
 /// The text of a reply that is still streaming.
 #[derive(Debug)]
-struct Saying {
+struct StreamingReply {
     turn: TurnId,
     key: ReplayKey,
     attempt: u32,
     text: String,
 }
 
-impl Saying {
+impl StreamingReply {
     /// Returns all text so far, for a watcher who joins late.
-    fn frame(&self) -> Live {
+    fn frame(&self) -> LiveEvent {
         let Self { turn, key, attempt, text } = self;
-        let what = LiveKind::Text { key: key.clone(), attempt: *attempt, offset: 0, text: text.clone() };
-        Live { turn: *turn, what }
+        let what = LiveEventKind::Text { key: key.clone(), attempt: *attempt, offset: 0, text: text.clone() };
+        LiveEvent { turn: *turn, what }
     }
 }
 
 /// A reply that is streaming. Dropping it ends the reply, however it ended.
-pub(crate) struct Speaker<'a> {
-    hub: &'a Hub,
+pub(crate) struct ReplyPublisher<'a> {
+    hub: &'a LiveHub,
     session: SessionId,
     turn: TurnId,
 }
 
-impl Speaker<'_> {
+impl ReplyPublisher<'_> {
     /// Sends a piece of text to watchers, and buffers it for late ones.
     pub(crate) fn say(&self, key: &ReplayKey, attempt: u32, offset: usize, piece: &str) {
         let mut saying = lock(&self.hub.saying);
-        let said = saying.entry(self.session).or_insert_with(|| Saying {
+        let said = saying.entry(self.session).or_insert_with(|| StreamingReply {
             turn: self.turn,
             key: key.clone(),
             attempt,
@@ -80,8 +80,8 @@ impl Speaker<'_> {
             (said.attempt, said.text) = (attempt, String::new());
         }
         said.text.push_str(piece);
-        let text = || LiveKind::Text { key: key.clone(), attempt, offset, text: piece.to_owned() };
-        self.hub.tell(self.session, || Live { turn: self.turn, what: text() });
+        let text = || LiveEventKind::Text { key: key.clone(), attempt, offset, text: piece.to_owned() };
+        self.hub.tell(self.session, || LiveEvent { turn: self.turn, what: text() });
     }
 
     /// Discards the text so far.
@@ -90,52 +90,52 @@ impl Speaker<'_> {
     }
 }
 
-impl Drop for Speaker<'_> {
+impl Drop for ReplyPublisher<'_> {
     fn drop(&mut self) {
         self.forget();
     }
 }
 
 #[derive(Debug, Default)]
-struct Ends {
-    driven: HashMap<TurnId, Driven>,
-    recent: VecDeque<(TurnId, OrgId, End)>,
+struct TurnEnds {
+    driven: HashMap<TurnId, DrivenTurn>,
+    recent: VecDeque<(TurnId, OrgId, TurnEnd)>,
 }
 
 /// A turn that is driven here, and those who wait for its end.
 #[derive(Debug)]
-struct Driven {
+struct DrivenTurn {
     org: OrgId,
-    waiting: watch::Sender<Option<End>>,
+    waiting: watch::Sender<Option<TurnEnd>>,
 }
 
 /// The queue of one watcher.
 #[derive(Debug, Default)]
-struct Line {
-    waiting: Mutex<Waiting>,
+struct WatcherQueue {
+    waiting: Mutex<QueuedSignals>,
     news: Notify,
 }
 
 /// Queued frames and commit notifications, in order of arrival.
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueuedSignals {
     signals: VecDeque<Signal>,
     frames: usize,
     missed: u64,
 }
 
 /// A watcher of a session. Dropping it unsubscribes.
-pub struct Listener {
-    world: Arc<crate::World>,
+pub struct LiveListener {
+    world: Arc<crate::RuntimeServices>,
     session: SessionId,
-    line: Arc<Line>,
+    line: Arc<WatcherQueue>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Hub {
+impl LiveHub {
     /// Creates a hub whose queues hold this many frames per watcher.
     pub fn new(frames: usize) -> Self {
         Self {
@@ -144,7 +144,7 @@ impl Hub {
             frames,
             saying: Mutex::default(),
             news: watch::Sender::new(0),
-            unsaid: Unsaid::default(),
+            unreported_writes: UnreportedWriteTime::default(),
         }
     }
 
@@ -167,7 +167,7 @@ impl Hub {
     }
 
     /// Sends a live event to the watchers of a session. `frame` is called only if there are any.
-    pub fn tell(&self, session: SessionId, frame: impl FnOnce() -> Live) {
+    pub fn tell(&self, session: SessionId, frame: impl FnOnce() -> LiveEvent) {
         let lines = lock(&self.lines);
         let Some(lines) = lines.get(&session) else { return };
         let frame = frame();
@@ -183,26 +183,26 @@ impl Hub {
     }
 
     /// Begins a streamed reply in a session.
-    pub(crate) fn speaker(&self, session: SessionId, turn: TurnId) -> Speaker<'_> {
-        Speaker { hub: self, session, turn }
+    pub(crate) fn speaker(&self, session: SessionId, turn: TurnId) -> ReplyPublisher<'_> {
+        ReplyPublisher { hub: self, session, turn }
     }
 
     /// Registers a turn that is driven here, so that callers can wait for its end.
     pub fn begins(&self, turn: TurnId, org: OrgId) {
-        let driven = || Driven { org, waiting: watch::Sender::new(None) };
+        let driven = || DrivenTurn { org, waiting: watch::Sender::new(None) };
         lock(&self.ends).driven.entry(turn).or_insert_with(driven);
     }
 
     /// Unregisters a turn that is no longer driven here. Another worker may continue it.
-    pub fn leaves(&self, turn: TurnId) {
+    pub fn unregister_turn(&self, turn: TurnId) {
         lock(&self.ends).driven.remove(&turn);
     }
 
     /// Reports the end of a turn.
-    pub fn ended(&self, turn: TurnId, end: &End) {
+    pub fn ended(&self, turn: TurnId, end: &TurnEnd) {
         let mut ends = lock(&self.ends);
         // The organisation is known only for turns driven here. For other turns, callers ask the store.
-        let Some(Driven { org, waiting }) = ends.driven.remove(&turn) else { return };
+        let Some(DrivenTurn { org, waiting }) = ends.driven.remove(&turn) else { return };
         waiting.send_replace(Some(end.clone()));
         if ends.recent.len() >= RECENT {
             ends.recent.pop_front();
@@ -213,7 +213,7 @@ impl Hub {
     /// Waits for the end of a turn that is driven here.
     ///
     /// Returns `None` if the turn is not driven here, leaves this worker, or is outside this reach.
-    pub async fn end_of(&self, turn: TurnId, reach: Reach) -> Option<End> {
+    pub async fn end_of(&self, turn: TurnId, reach: OrgVisibility) -> Option<TurnEnd> {
         let mut end = {
             let ends = lock(&self.ends);
             if let Some((_, org, end)) = ends.recent.iter().rev().find(|(ended, ..)| *ended == turn) {
@@ -225,10 +225,10 @@ impl Hub {
     }
 }
 
-impl Listener {
+impl LiveListener {
     /// Watches a session. If a reply is streaming, its text so far is delivered first.
-    pub fn new(world: Arc<crate::World>, session: SessionId) -> Self {
-        let line = Arc::new(Line::default());
+    pub fn new(world: Arc<crate::RuntimeServices>, session: SessionId) -> Self {
+        let line = Arc::new(WatcherQueue::default());
         {
             let saying = lock(&world.hub.saying);
             if let Some(said) = saying.get(&session) {
@@ -269,7 +269,7 @@ impl Listener {
     }
 }
 
-impl Waiting {
+impl QueuedSignals {
     /// Drops the oldest frame and merges commit notifications that become adjacent.
     ///
     /// So no two notifications are adjacent, and a queue holds at most one more of them than frames. The
@@ -290,7 +290,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Listener {
+impl Drop for LiveListener {
     fn drop(&mut self) {
         let mut lines = lock(&self.world.hub.lines);
         if let Some(watchers) = lines.get_mut(&self.session) {
@@ -305,26 +305,32 @@ impl Drop for Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::Catalogue;
+    use crate::catalogue::ToolCatalogue;
     use crate::system::{SystemClock, SystemEntropy};
     use outlast_vocab::Limits;
 
-    fn world(frames: usize) -> Arc<crate::World> {
+    fn world(frames: usize) -> Arc<crate::RuntimeServices> {
         let limits = Limits { live_frames: frames, ..Limits::default() };
-        let tools = Catalogue::new(Vec::new()).unwrap();
-        Arc::new(crate::World::new(Vec::new(), tools, Arc::new(SystemClock), Arc::new(SystemEntropy), limits))
+        let tools = ToolCatalogue::new(Vec::new()).unwrap();
+        Arc::new(crate::RuntimeServices::new(
+            Vec::new(),
+            tools,
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+            limits,
+        ))
     }
 
-    fn note(text: &str) -> Live {
-        let what = LiveKind::Progress { key: ReplayKey::turn(0), note: text.into() };
-        Live { turn: TurnId::from_u128(1), what }
+    fn note(text: &str) -> LiveEvent {
+        let what = LiveEventKind::Progress { key: ReplayKey::turn(0), note: text.into() };
+        LiveEvent { turn: TurnId::from_u128(1), what }
     }
 
     #[tokio::test]
     async fn a_slow_reader_loses_the_oldest_frames_and_is_told_how_many() {
         let world = world(2);
         let session = SessionId::from_u128(1);
-        let listener = Listener::new(world.clone(), session);
+        let listener = LiveListener::new(world.clone(), session);
         for text in ["a", "b", "c"] {
             world.hub.tell(session, || note(text));
         }
@@ -339,7 +345,7 @@ mod tests {
     async fn a_reader_that_is_stuck_leaves_a_line_that_does_not_grow() {
         let world = world(8);
         let session = SessionId::from_u128(1);
-        let listener = Listener::new(world.clone(), session);
+        let listener = LiveListener::new(world.clone(), session);
         for n in 1..=10_000 {
             world.hub.tell(session, || note("a"));
             world.hub.committed(session, Seq(n));
@@ -357,7 +363,7 @@ mod tests {
     async fn who_comes_in_the_middle_of_a_reply_is_told_its_beginning_and_goes_on_without_a_gap() {
         let world = world(8);
         let (session, turn) = (SessionId::from_u128(1), TurnId::from_u128(1));
-        let (key, text) = (ReplayKey::turn(0).model(0), |attempt, offset, text: &str| LiveKind::Text {
+        let (key, text) = (ReplayKey::turn(0).model(0), |attempt, offset, text: &str| LiveEventKind::Text {
             key: ReplayKey::turn(0).model(0),
             attempt,
             offset,
@@ -367,7 +373,7 @@ mod tests {
         speaker.say(&key, 1, 0, "void");
         speaker.say(&key, 2, 0, "one ");
         speaker.say(&key, 2, 4, "two ");
-        let late = Listener::new(world.clone(), session);
+        let late = LiveListener::new(world.clone(), session);
         speaker.say(&key, 2, 8, "three");
         for (offset, piece) in [(0, "one two "), (8, "three")] {
             let Signal::Live(live) = late.next().await else { panic!("a frame was told") };
@@ -381,7 +387,7 @@ mod tests {
     async fn a_session_that_nobody_watches_costs_nothing() {
         let world = world(2);
         let session = SessionId::from_u128(1);
-        drop(Listener::new(world.clone(), session));
+        drop(LiveListener::new(world.clone(), session));
         assert!(lock(&world.hub.lines).is_empty());
         world.hub.tell(session, || unreachable!("no frame is made for nobody"));
     }
@@ -390,12 +396,12 @@ mod tests {
     async fn the_end_of_a_turn_is_told_to_those_who_ask_before_and_after() {
         let world = world(2);
         let turn = TurnId::from_u128(1);
-        assert_eq!(world.hub.end_of(turn, Reach::Everything).await, None);
+        assert_eq!(world.hub.end_of(turn, OrgVisibility::Everything).await, None);
         world.hub.begins(turn, OrgId::DEFAULT);
-        let asked = world.hub.end_of(turn, Reach::Everything);
-        let end = End::Answered { text: "yes".into() };
+        let asked = world.hub.end_of(turn, OrgVisibility::Everything);
+        let end = TurnEnd::Answered { text: "yes".into() };
         world.hub.ended(turn, &end);
-        assert_eq!(world.hub.end_of(turn, Reach::Everything).await, Some(end.clone()));
+        assert_eq!(world.hub.end_of(turn, OrgVisibility::Everything).await, Some(end.clone()));
         assert_eq!(asked.await, Some(end));
     }
 }

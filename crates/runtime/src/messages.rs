@@ -1,10 +1,12 @@
 //! Returns the messages of a session in pages, newest first, without reading the rest.
 //!
-//! For the messages that a model is shown, see [`crate::recall`].
+//! For the messages that a model is shown, see [`crate::conversation_reader`].
 use outlast_ports::store::{HistoryTurn, SessionView, Store, TurnState, TurnView};
 use outlast_vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, ToolOutcome};
 use outlast_vocab::message::{Message, ModelCallId, Part, ToolName, ToolResult};
-use outlast_vocab::record::{Asked, ClaimRef, Fact, NodeRef, Performed, Record, Seq, Verdict};
+use outlast_vocab::record::{
+    ClaimRef, EffectPerformed, EffectRequested, Fact, NodeRef, OutcomeVerdict, Record, Seq,
+};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Failure, Kind, Limits, Millis, ReplayKey, SessionId, TurnId};
 
@@ -13,7 +15,7 @@ const PAGE_BYTES: usize = 256 << 10;
 
 /// A message with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct SessionMessage {
     /// The session it belongs to. In a fork, this may be the session it was forked from.
     pub session: SessionId,
     /// The turn it belongs to.
@@ -28,16 +30,16 @@ pub struct Said {
 
 /// A page of turns with their messages.
 #[derive(Debug, Default)]
-pub struct Page {
+pub struct MessagePage {
     /// The turns, oldest first, each with its messages in order.
-    pub turns: Vec<(TurnView, Vec<Said>)>,
+    pub turns: Vec<(TurnView, Vec<SessionMessage>)>,
     /// The message before this page. `None` on the first page of the session.
     pub before: Option<NodeRef>,
 }
 
 /// Where a page ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
+pub enum MessagePageEnd {
     /// At the newest message of a head. Includes unfinished turns.
     Newest,
     /// At this message.
@@ -45,7 +47,12 @@ pub enum Until {
 }
 
 /// Returns a page of the messages of a head.
-pub async fn page(store: &dyn Store, session: &SessionView, head: &str, until: Until) -> Result<Page, Error> {
+pub async fn page(
+    store: &dyn Store,
+    session: &SessionView,
+    head: &str,
+    until: MessagePageEnd,
+) -> Result<MessagePage, Error> {
     page_of(store, session, head, until, PAGE_BYTES).await
 }
 
@@ -54,38 +61,38 @@ pub async fn page_of(
     store: &dyn Store,
     session: &SessionView,
     head: &str,
-    until: Until,
+    until: MessagePageEnd,
     bytes: usize,
-) -> Result<Page, Error> {
+) -> Result<MessagePage, Error> {
     let (_, stands_at) = session.heads.iter().find(|(name, _)| name == head).ok_or_else(|| {
         Error::new(Kind::NodeNotFound, format!("session {} has no head `{head}`", session.id))
     })?;
     let end = match until {
-        Until::Newest => *stands_at,
-        Until::Message(node) => Some(node),
+        MessagePageEnd::Newest => *stands_at,
+        MessagePageEnd::Message(node) => Some(node),
     };
-    let mut page = Page::default();
+    let mut page = MessagePage::default();
     let mut past = match end {
         Some(node) => store.history(node, bytes).await?,
         None => Vec::new(),
     };
     past.reverse();
-    for HistoryTurn { records, cut } in &past {
+    for HistoryTurn { records, last_in_branch: cut } in &past {
         let Some(id) = records.first().and_then(|record| record.turn) else { continue };
         let turn = store.turn(id).await?;
         let said = of_turn(turn.session, records, *cut);
         page.turns.push((turn, said));
     }
     page.before = page.turns.first().and_then(|(turn, _)| turn.parent);
-    if until == Until::Newest {
+    if until == MessagePageEnd::Newest {
         page.turns.extend(unfinished(store, session).await?);
     }
     Ok(page)
 }
 
 /// Counts the messages of a head by author. Holds one page in memory at a time.
-pub async fn count(store: &dyn Store, session: &SessionView, head: &str) -> Result<Count, Error> {
-    let (mut count, mut until) = (Count::default(), Until::Newest);
+pub async fn count(store: &dyn Store, session: &SessionView, head: &str) -> Result<MessageCount, Error> {
+    let (mut count, mut until) = (MessageCount::default(), MessagePageEnd::Newest);
     loop {
         let page = page(store, session, head, until).await?;
         for said in page.turns.iter().flat_map(|(_, said)| said) {
@@ -96,13 +103,13 @@ pub async fn count(store: &dyn Store, session: &SessionView, head: &str) -> Resu
             }
         }
         let Some(before) = page.before else { return Ok(count) };
-        until = Until::Message(before);
+        until = MessagePageEnd::Message(before);
     }
 }
 
 /// Message counts by author.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
+pub struct MessageCount {
     /// Messages of users.
     pub user: u64,
     /// Messages of models.
@@ -112,7 +119,10 @@ pub struct Count {
 }
 
 /// Returns the turns that are running or queued.
-async fn unfinished(store: &dyn Store, session: &SessionView) -> Result<Vec<(TurnView, Vec<Said>)>, Error> {
+async fn unfinished(
+    store: &dyn Store,
+    session: &SessionView,
+) -> Result<Vec<(TurnView, Vec<SessionMessage>)>, Error> {
     let newest = u32::try_from(Limits::default().queued_inputs + 1).unwrap_or(u32::MAX);
     let from = session.turns.saturating_sub(newest);
     let mut turns = Vec::new();
@@ -125,18 +135,19 @@ async fn unfinished(store: &dyn Store, session: &SessionView) -> Result<Vec<(Tur
     Ok(turns)
 }
 
-/// Returns the messages of one turn up to `cut`. Results of calls made before the cut are included, however
+/// Returns the messages of one turn up to `last_in_branch`. Results of calls made before the cut are included, however
 /// late they came.
-pub fn of_turn(session: SessionId, records: &[Record], cut: Seq) -> Vec<Said> {
-    let mut calls = Calls::default();
+pub fn of_turn(session: SessionId, records: &[Record], cut: Seq) -> Vec<SessionMessage> {
+    let mut calls = ClaimedCalls::default();
     let mut said = Vec::new();
     for record in records {
         let later = record.seq > cut;
         match &record.fact {
-            Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+            Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }) => {
                 calls.claim(record.seq, key, &batch.calls);
             }
-            Fact::Performed(Performed { outcome: Outcome::ModelCall(_), .. }) | Fact::Interrupted(_)
+            Fact::Performed(EffectPerformed { outcome: Outcome::ModelCall(_), .. })
+            | Fact::Interrupted(_)
                 if later =>
             {
                 break;
@@ -145,16 +156,22 @@ pub fn of_turn(session: SessionId, records: &[Record], cut: Seq) -> Vec<Said> {
         }
         let Some(turn) = record.turn else { continue };
         let messages = messages(&record.fact, &calls).into_iter();
-        said.extend(messages.map(|message| Said { session, turn, seq: record.seq, at: record.at, message }));
+        said.extend(messages.map(|message| SessionMessage {
+            session,
+            turn,
+            seq: record.seq,
+            at: record.at,
+            message,
+        }));
     }
     said
 }
 
 /// The calls claimed so far.
 #[derive(Default)]
-struct Calls(Vec<(ClaimRef, ReplayKey, ModelCallId, ToolName)>);
+struct ClaimedCalls(Vec<(ClaimRef, ReplayKey, ModelCallId, ToolName)>);
 
-impl Calls {
+impl ClaimedCalls {
     fn claim(&mut self, asked: Seq, key: &ReplayKey, batch: &[BatchCall]) {
         let call = |(child, call): (u32, &BatchCall)| {
             let place = key.child(child as usize, call.model_id().as_str());
@@ -175,24 +192,26 @@ impl Calls {
 }
 
 /// Returns the messages in a fact.
-fn messages(fact: &Fact, calls: &Calls) -> Vec<Message> {
+fn messages(fact: &Fact, calls: &ClaimedCalls) -> Vec<Message> {
     let failed = |kind, detail: &str| ToolResult::Err(Failure::new(kind, detail));
     match fact {
         Fact::Accepted(accepted) => {
             let input = Message::User { parts: accepted.parts.clone() };
             accepted.before.iter().cloned().chain([input]).collect()
         }
-        Fact::Performed(Performed { outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), .. }) => {
+        Fact::Performed(EffectPerformed {
+            outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), ..
+        }) => {
             vec![Message::Assistant { parts: reply.parts.clone(), calls: reply.calls.clone() }]
         }
         Fact::Interrupted(interrupted) if !interrupted.text.is_empty() => {
             let parts = vec![Part::text(interrupted.marked_text())];
             vec![Message::Assistant { parts, calls: Vec::new() }]
         }
-        Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => {
+        Fact::Performed(EffectPerformed { outcome: Outcome::Checkpoint(joined), .. }) => {
             joined.clone().into_messages().collect()
         }
-        Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
+        Fact::Performed(EffectPerformed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
             let result = match resolution {
                 Resolution::Ok(value) => ToolResult::Ok(value.clone()),
                 Resolution::Err(failure) => ToolResult::Err(failure.clone()),
@@ -213,8 +232,8 @@ fn messages(fact: &Fact, calls: &Calls) -> Vec<Message> {
         },
         Fact::Settled(settled) => {
             let result = match &settled.verdict {
-                Verdict::Happened(result) => result.clone(),
-                Verdict::DidNotHappen => failed(Kind::ToolFailed, "it did not happen"),
+                OutcomeVerdict::Happened(result) => result.clone(),
+                OutcomeVerdict::DidNotHappen => failed(Kind::ToolFailed, "it did not happen"),
             };
             calls.result(settled.claim, result).into_iter().collect()
         }

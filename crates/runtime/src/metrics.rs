@@ -2,14 +2,16 @@
 //!
 //! Counting takes a lock and an addition. Values from the store are read when a snapshot is requested.
 use crate::provider_health::OutageView;
-use outlast_ports::metrics::{Family, Reading, Readings, Snapshot, Spread, Unit};
+use outlast_ports::metrics::{
+    HistogramValue, MetricFamily, MetricSample, MetricUnit, MetricValues, MetricsSnapshot,
+};
 use outlast_ports::outbox::SinkView;
-use outlast_ports::store::Load;
+use outlast_ports::store::StoreLoad;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{ModelOutcome, Usage};
 use outlast_vocab::limits::METRIC_NAMES;
 use outlast_vocab::message::ModelName;
-use outlast_vocab::record::End;
+use outlast_vocab::record::TurnEnd;
 use outlast_vocab::trace::provider_name;
 use outlast_vocab::{Failure, Millis};
 use std::collections::BTreeMap;
@@ -21,15 +23,15 @@ const OTHER: &str = "other";
 
 /// What was retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Again {
+pub(crate) enum RetryKind {
     Model,
     Tool,
 }
 
-/// A phase of a turn. Writes are counted separately ([`Metrics::committed`]) and reported as the phase
+/// A phase of a turn. Writes are counted separately ([`WorkerMetrics::committed`]) and reported as the phase
 /// `committing`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
+pub(crate) enum TurnPhase {
     /// Accepted, but not begun.
     Queued,
     /// Waiting for the outcome of a model call, including pauses between attempts.
@@ -40,7 +42,7 @@ pub(crate) enum Phase {
     Waiting,
 }
 
-impl Phase {
+impl TurnPhase {
     const fn name(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -53,54 +55,57 @@ impl Phase {
 
 /// The counters of a worker since it started.
 #[derive(Debug)]
-pub struct Metrics {
+pub struct WorkerMetrics {
     since: Millis,
-    counts: Mutex<Counts>,
+    counts: Mutex<WorkerCounters>,
 }
 
 #[derive(Debug)]
-struct Counts {
+struct WorkerCounters {
     accepted: u64,
     ended: BTreeMap<&'static str, u64>,
-    models: BTreeMap<String, OfModel>,
-    tools: BTreeMap<String, OfTool>,
-    again: BTreeMap<Again, u64>,
-    phases: BTreeMap<Phase, Spread>,
-    commits: Spread,
+    models: BTreeMap<String, ModelCounters>,
+    tools: BTreeMap<String, ToolCounters>,
+    again: BTreeMap<RetryKind, u64>,
+    phases: BTreeMap<TurnPhase, HistogramValue>,
+    commits: HistogramValue,
     hung: u64,
     lost: u64,
 }
 
 /// The counters of one model.
 #[derive(Debug)]
-struct OfModel {
-    took: Spread,
+struct ModelCounters {
+    took: HistogramValue,
     /// How calls ended: `ok`, or the code of an error.
     ends: BTreeMap<&'static str, u64>,
     usage: Usage,
-    read: Spread,
-    said: Spread,
+    read: HistogramValue,
+    said: HistogramValue,
     cost: Cost,
 }
 
 /// The counters of one tool.
 #[derive(Debug)]
-struct OfTool {
-    took: Spread,
+struct ToolCounters {
+    took: HistogramValue,
     ends: BTreeMap<&'static str, u64>,
 }
 
-impl Default for OfModel {
+impl Default for ModelCounters {
     fn default() -> Self {
-        let (took, tokens) = (Spread::over(Spread::SECONDS), Spread::over(Spread::TOKENS));
+        let (took, tokens) = (
+            HistogramValue::with_bounds(HistogramValue::SECONDS),
+            HistogramValue::with_bounds(HistogramValue::TOKENS),
+        );
         let (ends, usage, cost) = (BTreeMap::new(), Usage::default(), Cost::default());
         Self { took, ends, usage, read: tokens.clone(), said: tokens, cost }
     }
 }
 
-impl Default for OfTool {
+impl Default for ToolCounters {
     fn default() -> Self {
-        Self { took: Spread::over(Spread::SECONDS), ends: BTreeMap::new() }
+        Self { took: HistogramValue::with_bounds(HistogramValue::SECONDS), ends: BTreeMap::new() }
     }
 }
 
@@ -114,24 +119,24 @@ fn named<'a, T: Default>(all: &'a mut BTreeMap<String, T>, name: &str) -> &'a mu
     all.get_mut(name).expect("it was put there")
 }
 
-impl Metrics {
+impl WorkerMetrics {
     /// Creates empty counters.
     pub fn since(now: Millis) -> Self {
-        let counts = Counts {
+        let counts = WorkerCounters {
             accepted: 0,
             ended: BTreeMap::new(),
             models: BTreeMap::new(),
             tools: BTreeMap::new(),
             again: BTreeMap::new(),
             phases: BTreeMap::new(),
-            commits: Spread::over(Spread::WRITES),
+            commits: HistogramValue::with_bounds(HistogramValue::WRITES),
             hung: 0,
             lost: 0,
         };
         Self { since: now, counts: Mutex::new(counts) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+    fn lock(&self) -> MutexGuard<'_, WorkerCounters> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,7 +146,7 @@ impl Metrics {
     }
 
     /// Counts a turn that ended here.
-    pub(crate) fn ended(&self, end: &End) {
+    pub(crate) fn ended(&self, end: &TurnEnd) {
         *self.lock().ended.entry(end.name()).or_default() += 1;
     }
 
@@ -173,14 +178,17 @@ impl Metrics {
     }
 
     /// Counts a retry.
-    pub(crate) fn tried_again(&self, what: Again) {
+    pub(crate) fn tried_again(&self, what: RetryKind) {
         *self.lock().again.entry(what).or_default() += 1;
     }
 
     /// Adds the time that a turn spent in a phase.
-    pub(crate) fn passed(&self, phase: Phase, took: Duration) {
+    pub(crate) fn passed(&self, phase: TurnPhase, took: Duration) {
         let mut counts = self.lock();
-        let spread = counts.phases.entry(phase).or_insert_with(|| Spread::over(Spread::SECONDS));
+        let spread = counts
+            .phases
+            .entry(phase)
+            .or_insert_with(|| HistogramValue::with_bounds(HistogramValue::SECONDS));
         spread.add(took.as_secs_f64());
     }
 
@@ -200,25 +208,25 @@ impl Metrics {
     }
 
     /// Returns all counters, combined with the current state.
-    pub(crate) fn snapshot(&self, standing: &Standing<'_>) -> Snapshot {
+    pub(crate) fn snapshot(&self, standing: &CurrentGauges<'_>) -> MetricsSnapshot {
         let counts = self.lock();
         let mut families = counts.families();
         drop(counts);
         families.extend(standing.families());
-        Snapshot { since: self.since, at: standing.at, families }
+        MetricsSnapshot { since: self.since, at: standing.at, families }
     }
 }
 
 /// The current state, read when a snapshot is requested.
-pub(crate) struct Standing<'a> {
+pub(crate) struct CurrentGauges<'a> {
     pub(crate) at: Millis,
     /// Sessions that this worker drives.
     pub(crate) leases: usize,
-    pub(crate) load: Load,
+    pub(crate) load: StoreLoad,
     /// Providers that are down.
     pub(crate) down: Vec<OutageView>,
     pub(crate) sinks: &'a [SinkView],
-    pub(crate) syncs: Option<Spread>,
+    pub(crate) syncs: Option<HistogramValue>,
 }
 
 // Counts stay far below the largest integer that a double represents exactly.
@@ -227,20 +235,30 @@ fn number(count: u64) -> f64 {
     count as f64
 }
 
-fn counter(name: &'static str, about: &'static str, unit: Unit, readings: Vec<Reading<f64>>) -> Family {
-    Family { name, about, unit, readings: Readings::Counter(readings) }
+fn counter(
+    name: &'static str,
+    about: &'static str,
+    unit: MetricUnit,
+    readings: Vec<MetricSample<f64>>,
+) -> MetricFamily {
+    MetricFamily { name, description: about, unit, values: MetricValues::Counter(readings) }
 }
 
-fn gauge(name: &'static str, about: &'static str, readings: Vec<Reading<f64>>) -> Family {
-    Family { name, about, unit: Unit::Count, readings: Readings::Gauge(readings) }
+fn gauge(name: &'static str, about: &'static str, readings: Vec<MetricSample<f64>>) -> MetricFamily {
+    MetricFamily { name, description: about, unit: MetricUnit::Count, values: MetricValues::Gauge(readings) }
 }
 
-fn histogram(name: &'static str, about: &'static str, unit: Unit, readings: Vec<Reading<Spread>>) -> Family {
-    Family { name, about, unit, readings: Readings::Histogram(readings) }
+fn histogram(
+    name: &'static str,
+    about: &'static str,
+    unit: MetricUnit,
+    readings: Vec<MetricSample<HistogramValue>>,
+) -> MetricFamily {
+    MetricFamily { name, description: about, unit, values: MetricValues::Histogram(readings) }
 }
 
-fn alone<T>(value: T) -> Vec<Reading<T>> {
-    vec![Reading { labels: Vec::new(), value }]
+fn alone<T>(value: T) -> Vec<MetricSample<T>> {
+    vec![MetricSample { labels: Vec::new(), value }]
 }
 
 /// The labels of a model call.
@@ -253,35 +271,35 @@ fn of_chat(model: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn with<T>(mut labels: Vec<(&'static str, String)>, more: (&'static str, &str), value: T) -> Reading<T> {
+fn with<T>(mut labels: Vec<(&'static str, String)>, more: (&'static str, &str), value: T) -> MetricSample<T> {
     labels.push((more.0, more.1.to_owned()));
-    Reading { labels, value }
+    MetricSample { labels, value }
 }
 
-impl Counts {
-    fn families(&self) -> Vec<Family> {
+impl WorkerCounters {
+    fn families(&self) -> Vec<MetricFamily> {
         let outcomes = self.ended.iter();
         let outcomes =
             outcomes.map(|(end, count)| with(Vec::new(), ("outcome", end), number(*count))).collect();
         let again = self.again.iter().map(|(what, count)| {
-            let what = if *what == Again::Model { "model" } else { "tool" };
+            let what = if *what == RetryKind::Model { "model" } else { "tool" };
             with(Vec::new(), ("what", what), number(*count))
         });
         let mut families = vec![
             counter(
                 "outlast.turns.accepted",
                 "Inputs that were taken in",
-                Unit::Count,
+                MetricUnit::Count,
                 alone(number(self.accepted)),
             ),
-            counter("outlast.turns.ended", "Turns that ended here, by how", Unit::Count, outcomes),
+            counter("outlast.turns.ended", "Turns that ended here, by how", MetricUnit::Count, outcomes),
             counter(
                 "outlast.turns.hung",
                 "Turns that blocked their threads",
-                Unit::Count,
+                MetricUnit::Count,
                 alone(number(self.hung)),
             ),
-            counter("outlast.retries", "Attempts after the first", Unit::Count, again.collect()),
+            counter("outlast.retries", "Attempts after the first", MetricUnit::Count, again.collect()),
         ];
         families.extend(self.of_models());
         families.extend(self.of_tools());
@@ -289,35 +307,35 @@ impl Counts {
             histogram(
                 "outlast.commit.duration",
                 "How long turns waited for a write",
-                Unit::Seconds,
+                MetricUnit::Seconds,
                 alone(self.commits.clone()),
             ),
             histogram(
                 "outlast.turn.phase.duration",
                 "How long turns were in a phase, each time",
-                Unit::Seconds,
+                MetricUnit::Seconds,
                 self.phases(),
             ),
             counter(
                 "outlast.telemetry.lost",
                 "Measurements that could not be handed over",
-                Unit::Count,
+                MetricUnit::Count,
                 alone(number(self.lost)),
             ),
         ]);
         families
     }
 
-    fn phases(&self) -> Vec<Reading<Spread>> {
+    fn phases(&self) -> Vec<MetricSample<HistogramValue>> {
         let phases = self.phases.iter().map(|(phase, took)| (phase.name(), took));
         let all = phases.chain([("committing", &self.commits)]);
         all.map(|(phase, took)| with(Vec::new(), ("phase", phase), took.clone())).collect()
     }
 
-    fn of_models(&self) -> Vec<Family> {
+    fn of_models(&self) -> Vec<MetricFamily> {
         let (mut took, mut tokens, mut calls, mut cost) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (model, of) in &self.models {
-            took.push(Reading { labels: of_chat(model), value: of.took.clone() });
+            took.push(MetricSample { labels: of_chat(model), value: of.took.clone() });
             tokens.push(with(of_chat(model), ("gen_ai.token.type", "input"), of.read.clone()));
             tokens.push(with(of_chat(model), ("gen_ai.token.type", "output"), of.said.clone()));
             let ends = of
@@ -326,19 +344,24 @@ impl Counts {
                 .map(|(end, count)| with(vec![("model", model.clone())], ("outcome", end), number(*count)));
             calls.extend(ends);
             let dollars = of.cost.to_string().parse().unwrap_or_default();
-            cost.push(Reading { labels: vec![("model", model.clone())], value: dollars });
+            cost.push(MetricSample { labels: vec![("model", model.clone())], value: dollars });
         }
         vec![
-            histogram("gen_ai.client.operation.duration", "How long model calls took", Unit::Seconds, took),
-            histogram("gen_ai.client.token.usage", "Tokens of model calls", Unit::Tokens, tokens),
-            counter("outlast.model.calls", "Model calls, by how they ended", Unit::Count, calls),
-            counter("outlast.model.tokens", "Tokens, by what they were", Unit::Tokens, self.tokens()),
-            counter("outlast.model.cost", "What model calls cost", Unit::Dollars, cost),
+            histogram(
+                "gen_ai.client.operation.duration",
+                "How long model calls took",
+                MetricUnit::Seconds,
+                took,
+            ),
+            histogram("gen_ai.client.token.usage", "Tokens of model calls", MetricUnit::Tokens, tokens),
+            counter("outlast.model.calls", "Model calls, by how they ended", MetricUnit::Count, calls),
+            counter("outlast.model.tokens", "Tokens, by what they were", MetricUnit::Tokens, self.tokens()),
+            counter("outlast.model.cost", "What model calls cost", MetricUnit::Dollars, cost),
         ]
     }
 
-    fn tokens(&self) -> Vec<Reading<f64>> {
-        let kinds = |(model, of): (&String, &OfModel)| {
+    fn tokens(&self) -> Vec<MetricSample<f64>> {
+        let kinds = |(model, of): (&String, &ModelCounters)| {
             let Usage { input, cache_read, cache_write, output, reasoning } = of.usage;
             let kinds = [
                 ("input", input),
@@ -353,24 +376,24 @@ impl Counts {
         self.models.iter().flat_map(kinds).collect()
     }
 
-    fn of_tools(&self) -> Vec<Family> {
+    fn of_tools(&self) -> Vec<MetricFamily> {
         let (mut took, mut calls) = (Vec::new(), Vec::new());
         for (tool, of) in &self.tools {
-            took.push(Reading { labels: vec![("tool", tool.clone())], value: of.took.clone() });
+            took.push(MetricSample { labels: vec![("tool", tool.clone())], value: of.took.clone() });
             let ends = of.ends.iter();
             calls.extend(
                 ends.map(|(end, count)| with(vec![("tool", tool.clone())], ("outcome", end), number(*count))),
             );
         }
         vec![
-            histogram("outlast.tool.duration", "How long tool calls took", Unit::Seconds, took),
-            counter("outlast.tool.calls", "Tool calls, by how they ended", Unit::Count, calls),
+            histogram("outlast.tool.duration", "How long tool calls took", MetricUnit::Seconds, took),
+            counter("outlast.tool.calls", "Tool calls, by how they ended", MetricUnit::Count, calls),
         ]
     }
 }
 
-impl Standing<'_> {
-    fn families(&self) -> Vec<Family> {
+impl CurrentGauges<'_> {
+    fn families(&self) -> Vec<MetricFamily> {
         let count = |count: usize| number(count.try_into().unwrap_or(u64::MAX));
         let of_sinks = |of: fn(&SinkView) -> u64| {
             self.sinks.iter().map(|sink| with(Vec::new(), ("sink", &sink.name), number(of(sink)))).collect()
@@ -429,7 +452,7 @@ impl Standing<'_> {
         ];
         families.extend(self.syncs.clone().map(|syncs| {
             let about = "How long the database took to make writes durable";
-            histogram("outlast.sync.duration", about, Unit::Seconds, alone(syncs))
+            histogram("outlast.sync.duration", about, MetricUnit::Seconds, alone(syncs))
         }));
         families
     }
@@ -441,7 +464,7 @@ mod tests {
 
     #[test]
     fn names_that_somebody_makes_up_are_counted_together_once_there_are_many() {
-        let metrics = Metrics::since(Millis(0));
+        let metrics = WorkerMetrics::since(Millis(0));
         for n in 0..METRIC_NAMES * 3 {
             metrics.called(&format!("tool{n}"), Duration::ZERO, None);
         }

@@ -1,25 +1,27 @@
 //! Answers the model calls of a turn: from the journal if recorded, otherwise from a provider.
-use crate::asking::{Asked, Asking, Audience, PastAttempts, Tries, failed, provider_of};
-use crate::drive::Turn;
-use crate::files;
-use crate::hooks::{Hooking, Shaped, after_model, before_model};
+use crate::attachment_cache;
+use crate::budget_meter::{bounded, most_of, named, price_of, wait_for};
+use crate::compaction::Compactor;
+use crate::drive::ActiveTurn;
+use crate::hooks::{EffectHooks, HookedModelRequest, after_model, before_model};
 use crate::host::Host;
-use crate::meter::{bounded, most_of, named, price_of, wait_for};
-use crate::metrics::Phase;
+use crate::metrics::TurnPhase;
+use crate::model_request::{
+    FailedAttempts, ModelRequestResult, ModelRequestRunner, PastAttempts, ReplyAudience, failed, provider_of,
+};
 use crate::partial_reply::{PartialReply, ReplyRecorder};
-use crate::room::Room;
-use crate::ruling::{Word, as_ruled, at_model, at_reply, may_fall_back, of_reply};
+use crate::policy_points::{PolicyOutcome, as_ruled, at_model, at_reply, may_fall_back, of_reply};
 use outlast_kernel::retry::ReusableReply;
-use outlast_kernel::step::{CallModel, Step};
-use outlast_ports::budget::{Hold, Short};
+use outlast_kernel::step::{CallModelStep, Step};
+use outlast_ports::budget::{BudgetReservation, BudgetShortfall};
 use outlast_ports::hook::AfterModel;
-use outlast_ports::model::{ModelInfo, ModelProvider, ModelRequest};
-use outlast_vocab::budget::Amount;
+use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest};
+use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::{EffectKind, Generation, ModelCall, ModelFailure, ModelOutcome};
-use outlast_vocab::event::LiveKind;
+use outlast_vocab::event::LiveEventKind;
 use outlast_vocab::message::ModelName;
-use outlast_vocab::policy::Point;
-use outlast_vocab::record::{Fact, Performed};
+use outlast_vocab::policy::PolicyPoint;
+use outlast_vocab::record::{EffectPerformed, Fact};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Failure, ReplayKey};
 use std::time::Duration;
@@ -29,23 +31,27 @@ use std::time::Duration;
 const READ_AHEAD: usize = 4;
 
 /// Answers the step from the journal, or requests a reply now.
-pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) -> Result<Step, Error> {
-    host.reach(ask.key(), EffectKind::ModelCall)?;
+pub(crate) async fn ask<H: Host>(
+    turn: &ActiveTurn<'_>,
+    ask: CallModelStep,
+    host: &mut H,
+) -> Result<Step, Error> {
+    host.begin_effect(ask.key(), EffectKind::ModelCall)?;
     let history = host.history().clone();
     let store = host.store().cloned();
-    let hooks = Hooking::of(turn, &history, store.as_ref(), ask.key());
+    let hooks = EffectHooks::of(turn, &history, store.as_ref(), ask.key());
     let as_recorded = |at| {
         let effect = hooks.as_recorded(ask.effect(Some(at)));
         let effect = answered_by(turn, effect, history.model_of(ask.key()), (ask.key(), host));
         // Budgets may be set or removed later. The recorded limit on tokens applies, so that the request
         // matches.
-        let tokens_most = effect.options.tokens_most.or_else(|| history.bound_of(ask.key()));
+        let tokens_most = effect.options.tokens_most.or_else(|| history.reply_token_limit(ask.key()));
         ModelCall { options: Generation { tokens_most, ..effect.options }, ..effect }
     };
-    if let Some(at) = history.asked_at(ask.key())
+    if let Some(at) = history.conversation_end_at(ask.key())
         && let Some(outcome) = history.answer(ask.key(), &as_recorded(at))?
     {
-        turn.tell(|| LiveKind::Replayed { key: ask.key().clone() });
+        turn.tell(|| LiveEventKind::Replayed { key: ask.key().clone() });
         return go_on(turn, ask, outcome, host);
     }
     if let Some(reason) = turn.cancel.reason() {
@@ -67,34 +73,34 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     };
     let hooked = shaped.options.clone();
     match at_model(turn, &ask, &mut shaped, host).await? {
-        Word::Go => {}
-        Word::No(error) => return Ok(ask.resume(failed(&error, false))),
-        Word::Wait(wait) => return Ok(ask.wait(wait)),
+        PolicyOutcome::Continue => {}
+        PolicyOutcome::Refuse(error) => return Ok(ask.resume(failed(&error, false))),
+        PolicyOutcome::Wait(wait) => return Ok(ask.wait(wait)),
     }
-    let mut tries = Tries::default();
+    let mut tries = FailedAttempts::default();
     let began = turn.world.clock.elapsed();
     let verdict = ask_models(turn, &ask, &mut shaped, (hooked, &mut *host, &mut tries)).await?;
-    turn.world.metrics.passed(Phase::Model, turn.world.clock.elapsed().saturating_sub(began));
-    if !matches!(verdict, Verdict::Outcome(..)) {
+    turn.world.metrics.passed(TurnPhase::Model, turn.world.clock.elapsed().saturating_sub(began));
+    if !matches!(verdict, ModelCallDecision::Outcome(..)) {
         tries.note(ask.key(), host);
-        tries = Tries::default();
+        tries = FailedAttempts::default();
     }
     let (effect, outcome) = match verdict {
-        Verdict::Outcome(effect, outcome) => (effect, outcome),
-        Verdict::Unknown(error) => return Ok(ask.resume(failed(&error, false))),
-        Verdict::Cancelled => return Ok(ask.cancel(turn.cancel.requested().await)),
-        Verdict::Short(short) if !short.pauses => {
-            return Ok(ask.out_of(named(&short), short.lacks.to_string()));
+        ModelCallDecision::Outcome(effect, outcome) => (effect, outcome),
+        ModelCallDecision::Unknown(error) => return Ok(ask.resume(failed(&error, false))),
+        ModelCallDecision::Cancelled => return Ok(ask.cancel(turn.cancel.requested().await)),
+        ModelCallDecision::BudgetExhausted(short) if !short.pauses_turns => {
+            return Ok(ask.exhaust_budget(named(&short), short.reason.to_string()));
         }
-        Verdict::Short(short) => {
-            let key = ask.key().budget(host.history().times_short(ask.key()));
+        ModelCallDecision::BudgetExhausted(short) => {
+            let key = ask.key().budget(host.history().budget_wait_count(ask.key()));
             return Ok(ask.wait(wait_for(key, &short)));
         }
-        Verdict::Wait(key, pause) => {
+        ModelCallDecision::Wait(key, pause) => {
             let deadline = turn.world.clock.now().after(pause);
             return Ok(ask.wait(Wait { key, kind: WaitKind::Provider, deadline: Some(deadline) }));
         }
-        Verdict::Stuck(error) => {
+        ModelCallDecision::Stuck(error) => {
             host.flush().await?;
             return Err(error);
         }
@@ -102,21 +108,21 @@ pub(crate) async fn ask<H: Host>(turn: &Turn<'_>, ask: CallModel, host: &mut H) 
     let failed = tries.before(&outcome);
     let outcome = after_model(turn, ask.key(), outcome, host).await;
     let outcome = of_reply(turn, &ask, outcome, host).await?;
-    let performed = Performed::new(ask.key().clone(), effect, outcome.clone());
-    host.note(Fact::Performed(Performed { tried: failed, ..performed }));
+    let performed = EffectPerformed::new(ask.key().clone(), effect, outcome.clone());
+    host.buffer_fact(Fact::Performed(EffectPerformed { tried: failed, ..performed }));
     go_on(turn, ask, outcome, host)
 }
 
 /// A model that may answer, and its provider.
-struct Candidate<'a> {
+struct ModelCandidate<'a> {
     model: &'a ModelName,
     provider: &'a dyn ModelProvider,
-    info: ModelInfo,
+    info: ModelCapabilities,
 }
 
 /// Why no model has answered yet.
 #[derive(Default)]
-struct Unavailable {
+struct UnavailableModels {
     /// The shortest wait among the providers that are down.
     wait: Option<(ReplayKey, Duration)>,
     /// The first refusal that a person has to fix.
@@ -125,7 +131,7 @@ struct Unavailable {
     gave_up: Option<(ModelCall, ModelFailure)>,
 }
 
-impl Unavailable {
+impl UnavailableModels {
     fn waits(&mut self, key: ReplayKey, pause: Duration) {
         if self.wait.as_ref().is_none_or(|(_, shortest)| pause < *shortest) {
             self.wait = Some((key, pause));
@@ -142,27 +148,27 @@ impl Unavailable {
 
     /// Decides what the turn does. Waiting for a provider comes first, then failing, then waiting for a
     /// person.
-    fn verdict(self) -> Verdict {
+    fn verdict(self) -> ModelCallDecision {
         match self {
-            Self { wait: Some((key, pause)), .. } => Verdict::Wait(key, pause),
+            Self { wait: Some((key, pause)), .. } => ModelCallDecision::Wait(key, pause),
             Self { gave_up: Some((effect, failure)), .. } => {
-                Verdict::Outcome(effect, ModelOutcome::Failed(failure))
+                ModelCallDecision::Outcome(effect, ModelOutcome::Failed(failure))
             }
-            Self { refusal: Some(error), .. } => Verdict::Stuck(error),
+            Self { refusal: Some(error), .. } => ModelCallDecision::Stuck(error),
             Self { .. } => unreachable!("an agent has a model"),
         }
     }
 }
 
 /// The next action of a turn after its models were asked.
-enum Verdict {
+enum ModelCallDecision {
     /// A model answered, or failed in a way that a retry cannot fix.
     Outcome(ModelCall, ModelOutcome),
     /// No provider here serves the model.
     Unknown(Error),
     Cancelled,
     /// A budget is too low.
-    Short(Short),
+    BudgetExhausted(BudgetShortfall),
     /// Every provider is down.
     Wait(ReplayKey, Duration),
     /// A person has to fix something.
@@ -171,16 +177,16 @@ enum Verdict {
 
 /// Asks the agent's models in order until one answers. `options` are the options before rules changed them.
 async fn ask_models<H: Host>(
-    turn: &Turn<'_>,
-    ask: &CallModel,
-    shaped: &mut Shaped<'_>,
-    (options, host, tries): (Generation, &mut H, &mut Tries),
-) -> Result<Verdict, Error> {
-    let mut unavailable = Unavailable::default();
+    turn: &ActiveTurn<'_>,
+    ask: &CallModelStep,
+    shaped: &mut HookedModelRequest<'_>,
+    (options, host, tries): (Generation, &mut H, &mut FailedAttempts),
+) -> Result<ModelCallDecision, Error> {
+    let mut unavailable = UnavailableModels::default();
     for (number, model) in turn.outfit.package.models().enumerate() {
         let (provider, info) = match turn.world.model(model) {
             Ok(found) => found,
-            Err(error) if number == 0 => return Ok(Verdict::Unknown(error)),
+            Err(error) if number == 0 => return Ok(ModelCallDecision::Unknown(error)),
             Err(error) => {
                 tracing::warn!(%error, "a fallback model is left out");
                 continue;
@@ -192,17 +198,20 @@ async fn ask_models<H: Host>(
                 continue;
             }
         }
-        let candidate = Candidate { model, provider, info };
+        let candidate = ModelCandidate { model, provider, info };
         let asked = ask_one(turn, ask, &candidate, shaped, (&mut *host, &mut *tries)).await?;
-        let Some((effect, asked)) = asked else { return Ok(Verdict::Cancelled) };
+        let Some((effect, asked)) = asked else { return Ok(ModelCallDecision::Cancelled) };
         match asked {
-            Asked::Wait { key, pause } => unavailable.waits(key, pause),
-            Asked::Stuck(error) => unavailable.refuses(error),
-            Asked::GaveUp(failure) => unavailable.gave_up(effect, failure),
+            ModelRequestResult::Wait { key, pause } => unavailable.waits(key, pause),
+            ModelRequestResult::Stuck(error) => unavailable.refuses(error),
+            ModelRequestResult::GaveUp(failure) => unavailable.gave_up(effect, failure),
             // If a fallback model cannot answer, an earlier model may once its provider returns.
-            Asked::Short(_) | Asked::Outcome(ModelOutcome::Failed(_)) if number > 0 => {}
-            Asked::Short(short) => return Ok(Verdict::Short(short)),
-            Asked::Outcome(outcome) => return Ok(Verdict::Outcome(effect, outcome)),
+            ModelRequestResult::BudgetExhausted(_) | ModelRequestResult::Outcome(ModelOutcome::Failed(_))
+                if number > 0 => {}
+            ModelRequestResult::BudgetExhausted(short) => {
+                return Ok(ModelCallDecision::BudgetExhausted(short));
+            }
+            ModelRequestResult::Outcome(outcome) => return Ok(ModelCallDecision::Outcome(effect, outcome)),
         }
     }
     Ok(unavailable.verdict())
@@ -211,17 +220,17 @@ async fn ask_models<H: Host>(
 /// Asks one model, with as much of the conversation as fits its window. Returns `None` if the turn was
 /// cancelled.
 async fn ask_one<H: Host>(
-    turn: &Turn<'_>,
-    ask: &CallModel,
-    candidate: &Candidate<'_>,
-    shaped: &Shaped<'_>,
-    (host, tries): (&mut H, &mut Tries),
-) -> Result<Option<(ModelCall, Asked)>, Error> {
-    let Candidate { model, provider, info } = *candidate;
+    turn: &ActiveTurn<'_>,
+    ask: &CallModelStep,
+    candidate: &ModelCandidate<'_>,
+    shaped: &HookedModelRequest<'_>,
+    (host, tries): (&mut H, &mut FailedAttempts),
+) -> Result<Option<(ModelCall, ModelRequestResult)>, Error> {
+    let ModelCandidate { model, provider, info } = *candidate;
     let window = info.window_bytes.min(turn.world.limits.view_bytes);
     host.recall(window.saturating_mul(READ_AHEAD)).await?;
     let window = window.saturating_sub(shaped.bytes_over(&turn.outfit.package.system));
-    let room = Room { model, provider, info, window };
+    let room = Compactor { model, provider, info, window };
     let mut at_once = false;
     loop {
         // A provider that is down cannot write a summary either.
@@ -244,7 +253,7 @@ async fn ask_one<H: Host>(
 /// Rebuilds the request to the model that answered, with the changes of rules. A model that is not a fallback
 /// counts as the agent's own.
 fn answered_by<H: Host>(
-    turn: &Turn<'_>,
+    turn: &ActiveTurn<'_>,
     effect: ModelCall,
     answered: Option<&ModelName>,
     (key, host): (&ReplayKey, &H),
@@ -261,56 +270,56 @@ fn answered_by<H: Host>(
 /// Answers the step with the reply of the turn that this one retries. Hooks have seen it; rules decide on it
 /// again.
 async fn reuse<H: Host>(
-    turn: &Turn<'_>,
-    ask: CallModel,
+    turn: &ActiveTurn<'_>,
+    ask: CallModelStep,
     ReusableReply { model, reply }: ReusableReply,
     host: &mut H,
 ) -> Result<Step, Error> {
     // The reservation for the call is not needed.
-    host.settle(ask.key(), Some(Amount::ZERO));
+    host.settle(ask.key(), Some(UsageAmount::ZERO));
     // The position of the call is known once the buffered facts are written.
     host.flush().await?;
     let outcome = of_reply(turn, &ask, ModelOutcome::Reply(reply), host).await?;
     let effect = answered_by(turn, ask.effect(host.place()), Some(&model), (ask.key(), &*host));
-    let performed = Performed::new(ask.key().clone(), effect, outcome.clone());
-    host.note(Fact::Performed(Performed { reused: true, ..performed }));
-    turn.tell(|| LiveKind::Replayed { key: ask.key().clone() });
+    let performed = EffectPerformed::new(ask.key().clone(), effect, outcome.clone());
+    host.buffer_fact(Fact::Performed(EffectPerformed { reused: true, ..performed }));
+    turn.tell(|| LiveEventKind::Replayed { key: ask.key().clone() });
     go_on(turn, ask, outcome, host)
 }
 
 /// Continues with the outcome of a call, if the policy allows what the model said.
 fn go_on<H: Host>(
-    turn: &Turn<'_>,
-    ask: CallModel,
+    turn: &ActiveTurn<'_>,
+    ask: CallModelStep,
     outcome: ModelOutcome,
     host: &mut H,
 ) -> Result<Step, Error> {
     Ok(match (at_reply(turn, ask.key(), &outcome, host)?, turn.cancel.reason()) {
-        (Word::Go, _) => ask.resume(outcome),
-        (Word::No(error), _) => ask.fail(Failure::from(&error)),
-        (Word::Wait(_), Some(reason)) => ask.cancel(reason),
-        (Word::Wait(wait), None) => ask.wait(wait),
+        (PolicyOutcome::Continue, _) => ask.resume(outcome),
+        (PolicyOutcome::Refuse(error), _) => ask.fail(Failure::from(&error)),
+        (PolicyOutcome::Wait(_), Some(reason)) => ask.cancel(reason),
+        (PolicyOutcome::Wait(wait), None) => ask.wait(wait),
     })
 }
 
 /// Sends the conversation to the model and reads the reply, until it is complete or the turn is cancelled.
 async fn show<H: Host>(
-    turn: &Turn<'_>,
-    ask: &CallModel,
-    candidate: &Candidate<'_>,
-    shaped: &Shaped<'_>,
-    (host, tries): (&mut H, &mut Tries),
-) -> Result<Option<(ModelCall, Asked)>, Error> {
-    let Candidate { model, provider, info } = *candidate;
+    turn: &ActiveTurn<'_>,
+    ask: &CallModelStep,
+    candidate: &ModelCandidate<'_>,
+    shaped: &HookedModelRequest<'_>,
+    (host, tries): (&mut H, &mut FailedAttempts),
+) -> Result<Option<(ModelCall, ModelRequestResult)>, Error> {
+    let ModelCandidate { model, provider, info } = *candidate;
     let history = host.conversation().messages().clone();
     let mut now = host.conversation().shown(ask.messages());
     if !shaped.added.is_empty() {
         now.to_mut().extend_from_slice(&shaped.added);
     }
-    let files = files::of(turn.world, host, history.iter().chain(now.iter())).await?;
-    let judged = turn.outfit.decides_at(Point::Output);
+    let files = attachment_cache::of(turn.world, host, history.iter().chain(now.iter())).await?;
+    let judged = turn.outfit.decides_at(PolicyPoint::Output);
     let (past, store) = (host.history().clone(), host.store().cloned());
-    let changes_replies = Hooking::of(turn, &past, store.as_ref(), ask.key()).any::<AfterModel>();
+    let changes_replies = EffectHooks::of(turn, &past, store.as_ref(), ask.key()).any::<AfterModel>();
     let said = if info.goes_on && !judged { host.said(ask.key()).await? } else { None };
     // The position of the call is known once the buffered facts are written.
     let metered = host.is_metered();
@@ -329,16 +338,16 @@ async fn show<H: Host>(
         tools: &turn.outfit.shown,
         session: turn.caller.session,
         files: &files,
-        ..ModelRequest::bare(&draft)
+        ..ModelRequest::empty(&draft)
     };
-    let most = if metered { most_of(turn.world, info, &request) } else { Amount::ZERO };
-    let hold = || Hold::new(ask.key().clone(), most, price_of(info));
+    let most = if metered { most_of(turn.world, info, &request) } else { UsageAmount::ZERO };
+    let hold = || BudgetReservation::new(ask.key().clone(), most, price_of(info));
     if metered && let Some(short) = host.reserve(hold()).await?.short {
-        return Ok(Some((draft, Asked::Short(short))));
+        return Ok(Some((draft, ModelRequestResult::BudgetExhausted(short))));
     }
     let effect = effect(host.place());
     let recorder = ReplyRecorder::new(provider);
-    let asking = Asking {
+    let asking = ModelRequestRunner {
         world: turn.world,
         caller: turn.caller,
         key: ask.key(),
@@ -350,7 +359,7 @@ async fn show<H: Host>(
             .by_models(turn.outfit.package.models().count()),
         patience: turn.outfit.provider_wait(&turn.world.limits),
         tier: host.tier(),
-        audience: if judged { Audience::WatchersLater } else { Audience::Watchers },
+        audience: if judged { ReplyAudience::WatchersAfterPolicy } else { ReplyAudience::Watchers },
         most,
     };
     let request = ModelRequest { call: &effect, ..request };
@@ -376,15 +385,15 @@ async fn show<H: Host>(
 /// nothing.
 pub(crate) fn note_interrupted<H: Host>(
     key: &ReplayKey,
-    (info, request): (ModelInfo, &ModelRequest<'_>),
+    (info, request): (ModelCapabilities, &ModelRequest<'_>),
     partial: PartialReply,
-    (turn, host): (&Turn<'_>, &mut H),
+    (turn, host): (&ActiveTurn<'_>, &mut H),
 ) {
     if partial.charged == 0 {
-        host.settle(key, Some(Amount::ZERO));
+        host.settle(key, Some(UsageAmount::ZERO));
         return;
     }
     let most = most_of(turn.world, info, request);
     host.cut_short(key, most, most);
-    host.note(Fact::Interrupted(partial.interrupted(key, (info, request), most)));
+    host.buffer_fact(Fact::Interrupted(partial.interrupted(key, (info, request), most)));
 }

@@ -2,8 +2,8 @@
 //!
 //! [`ReplyRecorder`] wraps a provider and forwards its events unchanged.
 use futures_util::StreamExt;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest, Rate};
-use outlast_vocab::budget::Amount;
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest, ProviderRate};
+use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::Usage;
 use outlast_vocab::message::ModelName;
 use outlast_vocab::record::InterruptedReply;
@@ -31,11 +31,11 @@ impl PartialReply {
     pub(crate) fn interrupted(
         self,
         key: &ReplayKey,
-        (info, request): (ModelInfo, &ModelRequest<'_>),
-        most: Amount,
+        (info, request): (ModelCapabilities, &ModelRequest<'_>),
+        most: UsageAmount,
     ) -> InterruptedReply {
         let Self { text, charged } = self;
-        let input = u64::try_from(request.bytes_most()).unwrap_or(u64::MAX);
+        let input = u64::try_from(request.bytes_max()).unwrap_or(u64::MAX);
         let times = |each: u64| each.saturating_mul(u64::from(charged));
         let usage = Usage {
             input: times(input),
@@ -80,15 +80,15 @@ impl<'a> ReplyRecorder<'a> {
 }
 
 impl ModelProvider for ReplyRecorder<'_> {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         self.provider.info(model)
     }
 
-    fn why_not(&self, model: &ModelName) -> Option<Error> {
-        self.provider.why_not(model)
+    fn unavailable_reason(&self, model: &ModelName) -> Option<Error> {
+        self.provider.unavailable_reason(model)
     }
 
-    fn rate(&self, model: &ModelName) -> Rate {
+    fn rate(&self, model: &ModelName) -> ProviderRate {
         self.provider.rate(model)
     }
 
@@ -112,7 +112,7 @@ mod tests {
     struct Scripted(Vec<Result<&'static str, Kind>>);
 
     impl ModelProvider for Scripted {
-        fn info(&self, _: &ModelName) -> Option<ModelInfo> {
+        fn info(&self, _: &ModelName) -> Option<ModelCapabilities> {
             None
         }
 
@@ -132,7 +132,7 @@ mod tests {
             ModelCall { model, at: None, tools: outlast_vocab::Hash::ZERO, choice, options, output: None };
         let provider = Scripted(lines);
         let recorder = ReplyRecorder::new(&provider);
-        let request = ModelRequest { said, ..ModelRequest::bare(&call) };
+        let request = ModelRequest { said, ..ModelRequest::empty(&call) };
         recorder.stream(request).collect::<Vec<_>>().now_or_never().unwrap();
         recorder.partial()
     }

@@ -5,15 +5,15 @@
 //! idempotency key.
 //!
 //! When a call is over, its payment is settled or released. If the authority does not accept that, the payment goes to
-//! the outbox ([`outlast_ports::owed`]), and [`tell`] retries it until it succeeds. Payments of a running call are in
+//! the outbox ([`outlast_ports::payment_outbox`]), and [`retry_payment_outbox`] retries it until it succeeds. Payments of a running call are in
 //! `scope/paying.rs`.
-use crate::outfit::World;
+use crate::resolved_agent::RuntimeServices;
 use futures_util::future::{Either, select};
-use outlast_ports::Answer;
-use outlast_ports::owed::{Owed, Pauses};
+use outlast_ports::ResultFuture;
 use outlast_ports::payment::PaymentAuthority;
+use outlast_ports::payment_outbox::{PaymentBackoff, PendingPayment};
 use outlast_ports::store::Store;
-use outlast_vocab::payment::{Payment, PaymentState, Standing};
+use outlast_vocab::payment::{AuthorityPaymentState, Payment, PaymentState};
 use outlast_vocab::record::Fact;
 use outlast_vocab::{Error, Failure, Kind, Limits};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 /// The pause after the store could not be read.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-impl World {
+impl RuntimeServices {
     /// Returns the payment authority, or an error if none is configured.
     pub(crate) fn authority(&self) -> Result<&Arc<dyn PaymentAuthority>, Error> {
         let missing = || Error::new(Kind::PortMissing, "no payment authority is configured");
@@ -34,7 +34,7 @@ impl World {
     }
 
     /// Waits for an answer of the authority, up to the deadline.
-    pub(crate) async fn paid<T>(&self, asked: Answer<'_, T>) -> Result<T, Error> {
+    pub(crate) async fn paid<T>(&self, asked: ResultFuture<'_, T>) -> Result<T, Error> {
         let deadline = self.limits.payment_deadline;
         match select(asked, self.clock.sleep(deadline)).await {
             Either::Left((answer, _)) => answer,
@@ -73,7 +73,7 @@ impl World {
 
     /// Settles or releases a payment. Returns it in its final state, or unchanged if the authority did not accept that.
     async fn conclude(&self, payment: Payment) -> Payment {
-        match self.told(&payment).await {
+        match self.send_payment_decision(&payment).await {
             Ok(concluded) => concluded,
             Err(error) => {
                 tracing::warn!(%error, payment = %payment.id, "the payment authority is told again later");
@@ -83,7 +83,7 @@ impl World {
     }
 
     /// Sends the decision about a payment, to settle or to release it, to the authority.
-    async fn told(&self, payment: &Payment) -> Result<Payment, Error> {
+    async fn send_payment_decision(&self, payment: &Payment) -> Result<Payment, Error> {
         let authority = self.authority()?;
         let (asked, reason) = match &payment.state {
             PaymentState::Releasing { reason } => (authority.release(payment.id), reason.as_str()),
@@ -94,21 +94,21 @@ impl World {
             // It may have rejected this because nothing is reserved. Then the payment is closed.
             Err(error) if error.kind() == Kind::PaymentRefused => {
                 let found = self.paid(authority.find(payment.id)).await?;
-                (found.unwrap_or(Standing::Released), error.detail().to_owned())
+                (found.unwrap_or(AuthorityPaymentState::Released), error.detail().to_owned())
             }
             Err(error) => return Err(error),
         };
-        if standing == Standing::Reserved {
+        if standing == AuthorityPaymentState::Reserved {
             let detail = format!("the payment authority still has {} set aside", payment.id);
             return Err(Error::new(Kind::PaymentUnavailable, detail));
         }
-        Ok(come_to(payment, &standing, &reason))
+        Ok(with_reported_state(payment, &standing, &reason))
     }
 }
 
 /// Retries outbox payments when they are due, until the worker stops. Checks the outbox early when `bell` rings.
-pub(crate) async fn tell(
-    world: Arc<World>,
+pub(crate) async fn retry_payment_outbox(
+    world: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
     mut bell: watch::Receiver<()>,
     mut stopping: watch::Receiver<bool>,
@@ -135,25 +135,25 @@ pub(crate) async fn tell(
 }
 
 /// Sends the outbox payments that are due. Returns how long to wait before the next check.
-async fn tell_due(world: &World, store: &dyn Store) -> Result<Duration, Error> {
+async fn tell_due(world: &RuntimeServices, store: &dyn Store) -> Result<Duration, Error> {
     let Limits { payment_first: first, payment_most: most, .. } = world.limits;
     loop {
         let now = world.clock.now();
-        match store.next_owed().await? {
+        match store.next_payment_due().await? {
             Some(due) if due <= now => {}
             Some(due) => return Ok(now.until(due).min(LONGEST_SLEEP)),
             None => return Ok(LONGEST_SLEEP),
         }
         // One at a time, so that other workers can take the rest while one request hangs.
-        for owed in store.take_owed(Pauses { first, most }, now, 1).await? {
+        for owed in store.take_due_payments(PaymentBackoff { first, pause_max: most }, now, 1).await? {
             tell_one(world, store, owed).await?;
         }
     }
 }
 
-async fn tell_one(world: &World, store: &dyn Store, owed: Owed) -> Result<(), Error> {
-    let Owed { session, turn, payment, attempts, .. } = owed;
-    match world.told(&payment).await {
+async fn tell_one(world: &RuntimeServices, store: &dyn Store, owed: PendingPayment) -> Result<(), Error> {
+    let PendingPayment { session, turn, payment, attempts, .. } = owed;
+    match world.send_payment_decision(&payment).await {
         Ok(concluded) => {
             if let Some(last) = store.told(turn, concluded, world.clock.now()).await? {
                 world.hub.committed(session, last);
@@ -162,17 +162,21 @@ async fn tell_one(world: &World, store: &dyn Store, owed: Owed) -> Result<(), Er
         }
         Err(error) => {
             tracing::warn!(%error, payment = %payment.id, attempts, "the payment authority did not take it");
-            store.not_told(turn, payment.key, Failure::from(&error)).await
+            store.record_payment_failure(turn, payment.key, Failure::from(&error)).await
         }
     }
 }
 
 /// Returns the payment with the state that the authority reports.
-pub(crate) fn come_to(payment: &Payment, standing: &Standing, reason: &str) -> Payment {
+pub(crate) fn with_reported_state(
+    payment: &Payment,
+    standing: &AuthorityPaymentState,
+    reason: &str,
+) -> Payment {
     let state = match standing {
-        Standing::Reserved => PaymentState::Reserved,
-        Standing::Settled { receipt } => PaymentState::Settled { receipt: receipt.clone() },
-        Standing::Released => PaymentState::Released { reason: reason.to_owned() },
+        AuthorityPaymentState::Reserved => PaymentState::Reserved,
+        AuthorityPaymentState::Settled { receipt } => PaymentState::Settled { receipt: receipt.clone() },
+        AuthorityPaymentState::Released => PaymentState::Released { reason: reason.to_owned() },
     };
     Payment { state, ..payment.clone() }
 }

@@ -1,5 +1,5 @@
 //! The plug-ins of this process: validation of the values that inputs carry for them, and their triggers.
-use outlast_ports::plugin::Installed;
+use outlast_ports::plugin::InstalledPlugin;
 use outlast_ports::trigger::Trigger;
 use outlast_vocab::message::PluginName;
 use outlast_vocab::{Error, Kind};
@@ -7,12 +7,12 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Checks the value that an input carries for a plug-in.
-type Check = fn(Value) -> Result<(), Error>;
+type PluginInputCheck = fn(Value) -> Result<(), Error>;
 
 /// The plug-ins by name, with their input checks and triggers.
 #[derive(Default)]
 pub struct Plugins {
-    checks: BTreeMap<PluginName, Check>,
+    checks: BTreeMap<PluginName, PluginInputCheck>,
     triggers: Vec<Trigger>,
 }
 
@@ -27,7 +27,10 @@ impl Plugins {
 
     /// Collects the plug-ins of an agent, which answers their triggers. Duplicate names are an error, because plug-in
     /// state and trigger keys would collide.
-    pub fn new<'a>(agent: &str, installed: impl IntoIterator<Item = &'a Installed>) -> Result<Self, Error> {
+    pub fn new<'a>(
+        agent: &str,
+        installed: impl IntoIterator<Item = &'a InstalledPlugin>,
+    ) -> Result<Self, Error> {
         let mut plugins = Self::default();
         for plugin in installed {
             if plugins.checks.insert(plugin.name.clone(), plugin.check_input).is_some() {

@@ -2,17 +2,17 @@
 //! trusted tools.
 //!
 //! Collects text only. [`outlast_kernel::provenance`] decides what it means for a call.
-use crate::drive::Turn;
+use crate::drive::ActiveTurn;
 use crate::host::Host;
-use outlast_kernel::provenance::{SinksOf, TrustedText, sinks};
-use outlast_kernel::step::RunTools;
+use outlast_kernel::provenance::{ToolSinks, TrustedText, sinks};
+use outlast_kernel::step::RunToolsStep;
 use outlast_ports::store::Store;
 use outlast_vocab::Error;
 use outlast_vocab::effect::Outcome;
-use outlast_vocab::label::{Labels, Origin, Source};
+use outlast_vocab::label::{Labels, Origin, UntrustedSource};
 use outlast_vocab::limits::TYPED_HISTORY_BYTES;
 use outlast_vocab::message::{Message, Part, ToolUse};
-use outlast_vocab::record::{Fact, NodeRef, Performed, Record};
+use outlast_vocab::record::{EffectPerformed, Fact, NodeRef, Record};
 use tokio::sync::OnceCell;
 
 /// The text that the user typed before a turn. Read when it is first needed.
@@ -39,7 +39,7 @@ impl EarlierText {
                 if store.turn(id).await?.foreign {
                     break;
                 }
-                let records = turn.records.iter().filter(|record| record.seq <= turn.cut);
+                let records = turn.records.iter().filter(|record| record.seq <= turn.last_in_branch);
                 records.for_each(|record| add_typed(record, &mut typed));
             }
             Ok(typed)
@@ -65,19 +65,19 @@ fn add_typed(record: &Record, typed: &mut Vec<String>) {
             }
             add(&accepted.parts);
         }
-        Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => {
+        Fact::Performed(EffectPerformed { outcome: Outcome::Checkpoint(joined), .. }) => {
             joined.inputs.iter().for_each(|input| add(&input.parts));
         }
         _ => {}
     }
 }
 
-impl Turn<'_> {
+impl ActiveTurn<'_> {
     /// Returns the trusted text for a batch of calls. It is empty if no call needs it: if nothing untrusted was read
     /// before, or if no call has a sink argument.
     pub(crate) async fn trusted_text<'t, H: Host>(
         &'t self,
-        batch: &'t RunTools,
+        batch: &'t RunToolsStep,
         labels: &Labels,
         host: &H,
     ) -> Result<TrustedText<'t>, Error> {
@@ -85,7 +85,7 @@ impl Turn<'_> {
         let contracts = self.outfit.contracts.as_slice();
         let has_sink_arguments = |(call, _): (&ToolUse, _)| {
             let contract = contracts.iter().find(|contract| contract.name == call.tool);
-            contract.is_some_and(|contract| matches!(sinks(contract), SinksOf::Arguments(_)))
+            contract.is_some_and(|contract| matches!(sinks(contract), ToolSinks::Arguments(_)))
         };
         if labels.is_empty() || !batch.calls().any(has_sink_arguments) {
             return Ok(trusted);
@@ -97,7 +97,7 @@ impl Turn<'_> {
             }
         }
         // A hook may have changed tool results.
-        let by_hook = labels.sources().any(|source| matches!(source, Source::Hook(_)));
+        let by_hook = labels.sources().any(|source| matches!(source, UntrustedSource::Hook(_)));
         let tools = if by_hook { &[] } else { contracts };
         let was_tainted = !self.labels.is_empty() || !self.definitions().is_empty();
         trusted.add_turn(batch.turn_messages(), tools, was_tainted);

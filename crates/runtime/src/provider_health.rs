@@ -8,7 +8,7 @@
 //!
 //! This state is in the memory of one process. The waits of turns are in their journals ([`crate::model`]), so after a
 //! restart the first waiting turn becomes the probe.
-use crate::asking::jittered;
+use crate::model_request::jittered;
 use outlast_ports::clock::Entropy;
 use outlast_vocab::message::ModelName;
 use outlast_vocab::{Failure, Limits, Millis, SessionId};
@@ -73,7 +73,7 @@ pub(crate) struct CallRequest<'a> {
 
 /// A rejected permit: the call has to wait.
 #[derive(Clone, Debug)]
-pub(crate) struct Blocked {
+pub(crate) struct ProviderPause {
     /// How long to wait.
     pub(crate) pause: Duration,
     /// The last failure of the provider, if this process has seen one.
@@ -109,7 +109,7 @@ impl ProviderHealth {
         request: CallRequest<'a>,
         limits: &Limits,
         now: Millis,
-    ) -> Result<Permit<'a>, Blocked> {
+    ) -> Result<Permit<'a>, ProviderPause> {
         let mut providers = self.lock();
         let state = providers.entry(request.provider.to_owned()).or_default();
         let waited_elsewhere = request.waited > 0 && !state.failed_sessions.contains(&request.session);
@@ -130,7 +130,7 @@ impl ProviderHealth {
         let next = outage.next_probe.max(now.after(limits.provider_pause_first));
         let pause = now.until(next) + limits.provider_wake_apart * outage.waiting;
         outage.waiting = outage.waiting.saturating_add(1);
-        Err(Blocked { pause, last_failure: outage.last_failure.clone() })
+        Err(ProviderPause { pause, last_failure: outage.last_failure.clone() })
     }
 
     /// Records that a provider answers again.

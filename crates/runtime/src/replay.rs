@@ -3,27 +3,27 @@
 //! The turns are driven by the code that drives real turns, on a host that has the recording and rejects everything
 //! else. Without an agent, turns run under the packages they were recorded with. With one, they run under that agent,
 //! and the replay reports the first effect that differs.
-mod differs;
-mod offline;
+mod agent_comparison;
+mod recording_host;
 
+use crate::agent_registry::read;
 use crate::archive::import;
 use crate::attachments::Attachments;
 use crate::cancel::cancel;
-use crate::catalogue::{Caller, Catalogue};
-use crate::drive::{Turn, TurnInput, drive};
-use crate::hooks::Heard;
-use crate::outfit::{Outfit, World};
-use crate::outfits::read;
+use crate::catalogue::{Caller, ToolCatalogue};
+use crate::drive::{ActiveTurn, TurnInput, drive};
+use crate::hooks::HookLabels;
 use crate::provenance::EarlierText;
+use crate::resolved_agent::{ResolvedAgent, RuntimeServices};
 use crate::system::{SystemClock, SystemEntropy};
-use differs::{of_package, of_policy};
-use offline::Offline;
-use outlast_kernel::replay::History;
-use outlast_ports::memory::Memory;
+use agent_comparison::{of_package, of_policy};
+use outlast_kernel::replay::TurnHistory;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::store::{Store, TurnView};
-use outlast_vocab::package::Pinned;
-use outlast_vocab::record::{Accepted, End, Fact, Record, Started};
+use outlast_vocab::package::PinnedPackage;
+use outlast_vocab::record::{Fact, Record, TurnAccepted, TurnEnd, TurnStarted};
 use outlast_vocab::{Error, Kind, Limits, Millis, ReplayKey, SessionId, TurnId};
+use recording_host::RecordingHost;
 use serde::Serialize;
 use std::io::{Read, Seek};
 use std::sync::Arc;
@@ -85,15 +85,16 @@ pub struct Divergence {
 /// Replays the session of an archive, as recorded or under another agent.
 pub async fn replay(
     from: impl Read + Seek + Send + 'static,
-    agent: Option<&Pinned>,
+    agent: Option<&PinnedPackage>,
     limits: &Limits,
 ) -> Result<Replay, Error> {
-    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let attachments = Attachments::new(store.clone(), None, limits.clone());
     let session = import(store.as_ref(), &attachments, from, None, Millis(0)).await?.session;
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-    let world = World::new(Vec::new(), Catalogue::new(Vec::new())?, clock, entropy, limits.clone());
-    let replaying = Replaying { world: Arc::new(world), store, agent };
+    let world =
+        RuntimeServices::new(Vec::new(), ToolCatalogue::new(Vec::new())?, clock, entropy, limits.clone());
+    let replaying = ArchiveReplay { world: Arc::new(world), store, agent };
     let mut turns = Vec::new();
     for view in replaying.store.turns(session, 0, usize::MAX).await? {
         turns.push(replaying.turn(&view).await?);
@@ -101,20 +102,20 @@ pub async fn replay(
     Ok(Replay { session, turns })
 }
 
-struct Replaying<'a> {
+struct ArchiveReplay<'a> {
     /// Services without models and tools.
-    world: Arc<World>,
+    world: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
-    agent: Option<&'a Pinned>,
+    agent: Option<&'a PinnedPackage>,
 }
 
-impl Replaying<'_> {
+impl ArchiveReplay<'_> {
     async fn turn(&self, view: &TurnView) -> Result<ReplayedTurn, Error> {
         let records = self.store.turn_records(view.id).await?;
         let effects: Vec<ReplayKey> =
             records.iter().filter_map(|record| effect(&record.fact)).cloned().collect();
         let divergence = self.divergence(view, records, &effects).await?;
-        let end = view.end.as_ref().map(End::name);
+        let end = view.end.as_ref().map(TurnEnd::name);
         Ok(ReplayedTurn { turn: view.id, index: view.index, effects: effects.len(), end, divergence })
     }
 
@@ -124,7 +125,7 @@ impl Replaying<'_> {
         records: Vec<Record>,
         effects: &[ReplayKey],
     ) -> Result<Option<Divergence>, Error> {
-        let history = History::of(records.clone())?;
+        let history = TurnHistory::of(records.clone())?;
         let (Some(started), Some(accepted)) = (history.started().cloned(), history.accepted().cloned())
         else {
             // A turn that never started has no effects.
@@ -132,12 +133,12 @@ impl Replaying<'_> {
         };
         let recorded = read(self.store.as_ref(), started.package).await?;
         let now = self.agent.unwrap_or(&recorded);
-        let outfit = Arc::new(Outfit::offline(now, &self.world)?);
+        let outfit = Arc::new(ResolvedAgent::offline(now, &self.world)?);
         if let Some(found) = of_package(&records, &recorded, now) {
             return Ok(Some(found));
         }
         let by_rules = match self.agent {
-            Some(_) => of_policy(&records, &Outfit::offline(&recorded, &self.world)?, &outfit).await,
+            Some(_) => of_policy(&records, &ResolvedAgent::offline(&recorded, &self.world)?, &outfit).await,
             None => None,
         };
         let driven = self.drive(view, history, &outfit, &started, &accepted).await?;
@@ -150,10 +151,10 @@ impl Replaying<'_> {
     async fn drive(
         &self,
         view: &TurnView,
-        history: History,
-        outfit: &Arc<Outfit>,
-        started: &Started,
-        accepted: &Accepted,
+        history: TurnHistory,
+        outfit: &Arc<ResolvedAgent>,
+        started: &TurnStarted,
+        accepted: &TurnAccepted,
     ) -> Result<Option<Divergence>, Error> {
         let (canceller, wish) = cancel();
         if let Some(reason) = history.cancelled() {
@@ -161,7 +162,7 @@ impl Replaying<'_> {
         }
         let stopping = watch::Sender::new(false);
         let labels = started.labels.clone().unwrap_or_default();
-        let turn = Turn {
+        let turn = ActiveTurn {
             world: &self.world,
             outfit,
             org: None,
@@ -170,13 +171,13 @@ impl Replaying<'_> {
             lease: 1,
             labels: &labels,
             earlier: &EarlierText::default(),
-            heard: Heard::default(),
+            heard: HookLabels::default(),
             cancel: wish,
             stopping: stopping.subscribe(),
         };
-        let Accepted { before, parts, output, .. } = accepted.clone();
+        let TurnAccepted { before, parts, output, .. } = accepted.clone();
         let input = TurnInput { before, parts, output };
-        let mut host = Offline::new(history, view.index);
+        let mut host = RecordingHost::new(history, view.index);
         let driven = drive(&turn, input, &mut host).await;
         host.divergence(driven)
     }

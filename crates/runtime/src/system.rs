@@ -1,7 +1,7 @@
 //! The system implementations of clock, entropy and task spawning.
 use outlast_ports::BoxFuture;
 use outlast_ports::clock::{Clock, Entropy};
-use outlast_ports::task::Spawner;
+use outlast_ports::spawner::Spawner;
 use outlast_vocab::Millis;
 use std::io;
 use std::num::NonZeroUsize;
@@ -65,7 +65,7 @@ impl Spawner for TokioTasks {
 
 /// Threads that run only the tasks of workers, so that other work of the process does not delay turns.
 #[derive(Debug)]
-pub struct OwnThreads {
+pub struct WorkerThreads {
     own: Option<tokio::runtime::Runtime>,
     /// Stops the timer thread when it is dropped.
     _pulse: mpsc::Sender<()>,
@@ -93,7 +93,7 @@ fn cores() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-impl OwnThreads {
+impl WorkerThreads {
     /// Creates one thread per processor, at least two. While a turn blocks one thread, the other detects that.
     pub fn of_this_machine() -> io::Result<Self> {
         Self::new(cores().max(TWO))
@@ -113,7 +113,7 @@ impl OwnThreads {
     }
 }
 
-impl Spawner for OwnThreads {
+impl Spawner for WorkerThreads {
     fn spawn(&self, task: BoxFuture<'static, ()>) {
         if let Some(own) = &self.own {
             drop(own.spawn(task));
@@ -121,7 +121,7 @@ impl Spawner for OwnThreads {
     }
 }
 
-impl Drop for OwnThreads {
+impl Drop for WorkerThreads {
     fn drop(&mut self) {
         // The last owner may be a task, which cannot block on joining threads.
         if let Some(own) = self.own.take() {

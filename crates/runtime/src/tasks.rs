@@ -1,5 +1,5 @@
 //! The background tasks of a worker: counted while they run, and dropped together.
-use outlast_ports::task::Spawner;
+use outlast_ports::spawner::Spawner;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -18,7 +18,7 @@ impl Tasks {
 
     /// Spawns a task.
     pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
-        let running = Running::new(self.clone());
+        let running = TaskGuard::new(self.clone());
         // Boxed, because inside the async block it would be stored twice: captured and polled.
         let task = Box::pin(task);
         self.spawner.spawn(Box::pin(async move {
@@ -46,16 +46,16 @@ impl Tasks {
 }
 
 /// A running task. It is counted until it is dropped, however it ends.
-struct Running(Arc<Tasks>);
+struct TaskGuard(Arc<Tasks>);
 
-impl Running {
+impl TaskGuard {
     fn new(tasks: Arc<Tasks>) -> Self {
         tasks.running.send_modify(|running| *running += 1);
         Self(tasks)
     }
 }
 
-impl Drop for Running {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         self.0.running.send_modify(|running| *running -= 1);
     }

@@ -2,7 +2,7 @@
 //!
 //! Folds the records of a turn. Each call of a batch is a separate effect, under its claim. A model call is an effect
 //! from the first record about it, even if that only says that a rule delays it or that an attempt failed. Knows
-//! nothing of the store. [`crate::why`] uses it to explain what a turn waits for.
+//! nothing of the store. [`crate::wait_explanation`] uses it to explain what a turn waits for.
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{
     BatchCall, Command, DirectOutcome, EffectKind, ModelOutcome, Outcome, RefusedCall, Reply, StepOutcome,
@@ -11,11 +11,11 @@ use outlast_vocab::effect::{
 use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::message::{HookName, ToolResult};
 use outlast_vocab::payment::Payment;
-use outlast_vocab::policy::{Point, Ruling};
-use outlast_vocab::rate::Paced;
+use outlast_vocab::policy::{PolicyPoint, RecordedDecision};
+use outlast_vocab::rate::RateLimited;
 use outlast_vocab::record::{
-    Answered, Asked, ClaimRef, Fact, FailedAttempt, Hooked, InterruptedReply, Performed, Record, Resumed,
-    Ruled, Seq, Tried, Verdict,
+    AttemptsFailed, ClaimRef, EffectAnswered, EffectPerformed, EffectRequested, Fact, FailedAttempt,
+    HookApplied, InterruptedReply, OutcomeVerdict, PolicyDecided, Record, Seq, TurnResumed,
 };
 use outlast_vocab::tool::EffectClass;
 use outlast_vocab::wait::{Resolution, Wait};
@@ -28,25 +28,25 @@ pub struct Timeline {
     /// Its effects, in the order in which they were requested.
     pub effects: Vec<EffectView>,
     /// Policy decisions about the turn itself, in order.
-    pub decisions: Vec<Decided>,
+    pub decisions: Vec<DecisionView>,
     /// Where another lease resumed the turn, in order.
-    pub resumes: Vec<Resume>,
+    pub resumes: Vec<TurnResume>,
 }
 
 /// A resume of a turn by another lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resume {
+pub struct TurnResume {
     /// The record of the resume, in the first write of the lease.
     pub seq: Seq,
     /// The worker and lease number, and when it took over.
-    pub by: Resumed,
+    pub by: TurnResumed,
     /// The number of effects that already had an outcome and were answered from the journal.
     pub replayed: usize,
 }
 
 /// A policy decision at a point of the turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Decided {
+pub struct DecisionView {
     /// The subject of the decision.
     pub key: ReplayKey,
     /// The record of the decision.
@@ -54,9 +54,9 @@ pub struct Decided {
     /// When it was written.
     pub at: Millis,
     /// The policy point.
-    pub point: Point,
+    pub point: PolicyPoint,
     /// The decision and the rule that made it.
-    pub ruling: Ruling,
+    pub ruling: RecordedDecision,
     /// The untrusted sources that may have caused it.
     pub labels: Labels,
 }
@@ -88,7 +88,7 @@ pub struct EffectView {
     /// Details of a tool call.
     pub call: Option<CallView>,
     /// Policy decisions about it at points other than the tool call, in order.
-    pub decisions: Vec<Decided>,
+    pub decisions: Vec<DecisionView>,
     /// The token usage of a model call.
     pub usage: Option<Usage>,
     /// The cost, if its model or tool has a price.
@@ -98,25 +98,25 @@ pub struct EffectView {
     /// The waits that it is parked on.
     pub waits: Vec<Wait>,
     /// Incidents before its outcome, in order.
-    pub incidents: Vec<Incident>,
+    pub incidents: Vec<EffectIncident>,
     /// How often it was answered from the journal after another lease resumed the turn.
     pub replays: usize,
 }
 
 /// An incident of an effect before its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Incident {
+pub struct EffectIncident {
     /// The record of the incident.
     pub seq: Seq,
     /// When it was written.
     pub at: Millis,
     /// The kind of incident.
-    pub what: Befell,
+    pub what: IncidentKind,
 }
 
 /// A kind of incident.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Befell {
+pub enum IncidentKind {
     /// It was restarted, after a failure or after the process died.
     Again {
         /// The number of the new attempt, from 1.
@@ -126,14 +126,14 @@ pub enum Befell {
     /// the leases of the session.
     Failed(FailedAttempt),
     /// A rate limit delayed, released or rejected it.
-    Paced(Paced),
+    Paced(RateLimited),
     /// A payment of it changed its state.
     Payment(Payment),
     /// The turn got stuck here, and waited for a person or a deploy.
     Stuck(Failure),
 }
 
-impl Befell {
+impl IncidentKind {
     /// Returns the name of the kind, in one word.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -156,7 +156,7 @@ pub struct CallView {
     /// The effect class, which says what may happen to an interrupted call.
     pub class: Option<EffectClass>,
     /// The policy decision, if a rule matched.
-    pub ruling: Option<Ruling>,
+    pub ruling: Option<RecordedDecision>,
     /// The untrusted sources that may have caused it.
     pub labels: Labels,
     /// Where the values of its sink arguments come from.
@@ -196,7 +196,7 @@ impl EffectState {
 
 /// Builds the timeline of a turn from its records.
 pub fn of_turn(records: &[Record]) -> Timeline {
-    let mut fold = Fold::default();
+    let mut fold = TimelineFold::default();
     let first = records.first().map_or(Millis(0), |record| record.at);
     let (mut before, mut now) = (first, first);
     for record in records {
@@ -214,22 +214,22 @@ pub fn of_turn(records: &[Record]) -> Timeline {
 }
 
 #[derive(Default)]
-struct Fold {
+struct TimelineFold {
     effects: Vec<EffectView>,
     /// The index of the effect of each claim.
     claims: Vec<(ClaimRef, usize)>,
     /// Hooks that changed effects without a record so far.
     hooked: Vec<(ReplayKey, HookName)>,
     /// Decisions about nested calls without a record so far.
-    ruled: Vec<Ruled>,
+    ruled: Vec<PolicyDecided>,
     /// Incidents of effects without a record so far. Without a key, it belongs to the next effect.
-    ahead: Vec<(Option<ReplayKey>, Incident)>,
+    ahead: Vec<(Option<ReplayKey>, EffectIncident)>,
     /// Decisions about anything other than tool calls and model calls of the turn.
-    decided: Vec<Decided>,
-    resumes: Vec<Resume>,
+    decided: Vec<DecisionView>,
+    resumes: Vec<TurnResume>,
 }
 
-impl Fold {
+impl TimelineFold {
     /// Builds the timeline. What is left over belongs to the enclosing effect, or else to the turn.
     fn timeline(mut self) -> Timeline {
         for (key, incident) in std::mem::take(&mut self.ahead) {
@@ -249,19 +249,19 @@ impl Fold {
 
     fn take(&mut self, record: &Record, before: Millis) {
         match &record.fact {
-            Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+            Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }) => {
                 for (child, call) in (0..).zip(&batch.calls) {
                     let place = key.child(child as usize, call.model_id().as_str());
                     self.claims.push((ClaimRef { asked: record.seq, child }, self.effects.len()));
                     self.add(EffectView { from: record.at, ..claimed(place, record, call) });
                 }
             }
-            Fact::Asked(Asked { key, command }) => {
+            Fact::Asked(EffectRequested { key, command }) => {
                 self.claims.push((ClaimRef { asked: record.seq, child: 0 }, self.effects.len()));
                 self.add(EffectView { from: record.at, ..asked(key.clone(), record, command) });
             }
             Fact::Performed(performed) => self.perform(record, before, performed),
-            Fact::Answered(Answered { claim, outcome, cost }) => {
+            Fact::Answered(EffectAnswered { claim, outcome, cost }) => {
                 if let Some(effect) = self.claim(*claim) {
                     effect.settle(record, outcome);
                     effect.charge(*cost);
@@ -276,17 +276,20 @@ impl Fold {
                 if let Some(effect) = self.claim(reclaimed.claim) {
                     // A claim that was only renewed, because its call was parked, keeps its number.
                     if reclaimed.attempt > effect.attempts {
-                        effect.incidents.push(incident(record, Befell::Again { attempt: reclaimed.attempt }));
+                        let again = IncidentKind::Again { attempt: reclaimed.attempt };
+                        effect.incidents.push(incident(record, again));
                     }
                     effect.attempts = reclaimed.attempt;
                 }
             }
-            Fact::Paced(paced) => self.befall(&paced.key, incident(record, Befell::Paced(paced.clone()))),
+            Fact::Paced(paced) => {
+                self.add_incident(&paced.key, incident(record, IncidentKind::Paced(paced.clone())));
+            }
             Fact::Payment(payment) => {
-                self.befall(&payment.key, incident(record, Befell::Payment(payment.clone())));
+                self.add_incident(&payment.key, incident(record, IncidentKind::Payment(payment.clone())));
             }
             Fact::Stuck { failure } => {
-                let stuck = incident(record, Befell::Stuck(failure.clone()));
+                let stuck = incident(record, IncidentKind::Stuck(failure.clone()));
                 match self.effects.iter_mut().rev().find(|effect| effect.state == EffectState::Open) {
                     Some(effect) => effect.incidents.push(stuck),
                     None => self.ahead.push((None, stuck)),
@@ -295,11 +298,11 @@ impl Fold {
             Fact::Resumed(resumed) => {
                 let answered = self.effects.iter_mut().filter(|effect| effect.answered.is_some());
                 let replayed = answered.map(|effect| effect.replays += 1).count();
-                self.resumes.push(Resume { seq: record.seq, by: resumed.clone(), replayed });
+                self.resumes.push(TurnResume { seq: record.seq, by: resumed.clone(), replayed });
             }
-            Fact::Tried(Tried { key, attempts }) => {
+            Fact::Tried(AttemptsFailed { key, attempts }) => {
                 if let Some(call) = self.model_call(key, record, before) {
-                    call.try_in_vain(record, attempts);
+                    call.add_failed_attempts(record, attempts);
                 } else {
                     // The record of a nested model call comes later. A summary belongs to the model call after it.
                     let key = self.around(key).is_some().then(|| key.clone());
@@ -328,13 +331,13 @@ impl Fold {
                     }
                 }
             }
-            Fact::Hooked(Hooked { key, hook, .. }) => {
+            Fact::Hooked(HookApplied { key, hook, .. }) => {
                 match self.effects.iter_mut().rev().find(|effect| effect.key == *key) {
                     Some(effect) => effect.hooks.push(hook.clone()),
                     None => self.hooked.push((key.clone(), hook.clone())),
                 }
             }
-            Fact::Ruled(ruled @ Ruled { tool: Some(_), .. }) => match ruled.ruling.refusal() {
+            Fact::Ruled(ruled @ PolicyDecided { tool: Some(_), .. }) => match ruled.ruling.refusal() {
                 Some(refusal) => self.add(refused_within(ruled, record, &refusal)),
                 None => self.ruled.push(ruled.clone()),
             },
@@ -350,8 +353,8 @@ impl Fold {
     }
 
     /// Adds an effect whose request and outcome were written together.
-    fn perform(&mut self, record: &Record, before: Millis, performed: &Performed) {
-        let Performed { key, command, outcome, tried, cost, .. } = performed;
+    fn perform(&mut self, record: &Record, before: Millis, performed: &EffectPerformed) {
+        let EffectPerformed { key, command, outcome, tried, cost, .. } = performed;
         let mut effect = EffectView { from: before, ..asked(key.clone(), record, command) };
         effect.settle(record, outcome);
         effect.charge(*cost);
@@ -361,19 +364,19 @@ impl Fold {
             None => self.add(effect),
         }
         if let Some(effect) = self.effects.iter_mut().find(|effect| effect.key == *key) {
-            effect.try_in_vain(record, tried);
+            effect.add_failed_attempts(record, tried);
         }
     }
 
     /// Adds a decision to its model call, or keeps it until the effect that it belongs to is known.
-    fn decide(&mut self, ruled: &Ruled, record: &Record, before: Millis) {
-        let Ruled { key, at: point, ruling, labels, .. } = ruled.clone();
-        let decided = Decided { key, seq: record.seq, at: record.at, point, ruling, labels };
+    fn decide(&mut self, ruled: &PolicyDecided, record: &Record, before: Millis) {
+        let PolicyDecided { key, at: point, ruling, labels, .. } = ruled.clone();
+        let decided = DecisionView { key, seq: record.seq, at: record.at, point, ruling, labels };
         let Some(call) = self.model_call(&ruled.key, record, before) else {
             self.decided.push(decided);
             return;
         };
-        if let (Point::Model, Some(refusal)) = (point, decided.ruling.refusal()) {
+        if let (PolicyPoint::Model, Some(refusal)) = (point, decided.ruling.refusal()) {
             call.outcome = Some(json(&Failure::from(&refusal)));
             (call.state, call.until) = (EffectState::Refused, Some(record.at));
             call.answered = Some(record.seq);
@@ -414,9 +417,9 @@ impl Fold {
             .into_iter()
             .partition(|(key, _)| key.as_ref().is_none_or(|key| is_of(key, &effect)));
         self.ahead = others;
-        let mut own: Vec<(Option<ReplayKey>, Incident)> = own;
+        let mut own: Vec<(Option<ReplayKey>, EffectIncident)> = own;
         for (key, incident) in &mut own {
-            if let (Some(key), Befell::Failed(failed)) = (key, &mut incident.what)
+            if let (Some(key), IncidentKind::Failed(failed)) = (key, &mut incident.what)
                 && *key == effect.key
             {
                 failed.attempt = effect.attempts;
@@ -428,13 +431,13 @@ impl Fold {
         let (own, others) =
             std::mem::take(&mut self.decided).into_iter().partition(|decided| is_of(&decided.key, &effect));
         self.decided = others;
-        let own: Vec<Decided> = own;
+        let own: Vec<DecisionView> = own;
         effect.decisions.extend(own);
         self.effects.push(effect);
     }
 
     /// Adds an incident to the effect with this key, or to the enclosing one.
-    fn befall(&mut self, key: &ReplayKey, incident: Incident) {
+    fn add_incident(&mut self, key: &ReplayKey, incident: EffectIncident) {
         match self.effects.iter_mut().rev().find(|effect| is_of(key, effect)) {
             Some(effect) => effect.incidents.push(incident),
             None => self.ahead.push((Some(key.clone()), incident)),
@@ -460,7 +463,7 @@ impl Fold {
         for effect in &mut self.effects {
             let holds = |wait: &&Wait| {
                 let open = matches!(effect.state, EffectState::Open | EffectState::Waits);
-                open && (wait.key.is_under(&effect.key) || wait.key.admits(&effect.key))
+                open && (wait.key.is_under(&effect.key) || wait.key.blocks_start_of(&effect.key))
             };
             let held: Vec<Wait> = waits.iter().filter(holds).cloned().collect();
             if !held.is_empty() {
@@ -475,13 +478,13 @@ fn is_of(key: &ReplayKey, effect: &EffectView) -> bool {
     *key == effect.key || key.is_under(&effect.key)
 }
 
-fn incident(record: &Record, what: Befell) -> Incident {
-    Incident { seq: record.seq, at: record.at, what }
+fn incident(record: &Record, what: IncidentKind) -> EffectIncident {
+    EffectIncident { seq: record.seq, at: record.at, what }
 }
 
-fn in_vain(record: &Record, failed: &FailedAttempt, attempt: u32) -> Incident {
+fn in_vain(record: &Record, failed: &FailedAttempt, attempt: u32) -> EffectIncident {
     let failed = FailedAttempt { attempt, ..failed.clone() };
-    Incident { at: failed.until, ..incident(record, Befell::Failed(failed)) }
+    EffectIncident { at: failed.until, ..incident(record, IncidentKind::Failed(failed)) }
 }
 
 /// Creates an effect without details.
@@ -517,7 +520,7 @@ fn asked(key: ReplayKey, record: &Record, command: &Command) -> EffectView {
 }
 
 /// Creates the effect of a nested call that a policy denied.
-fn refused_within(ruled: &Ruled, record: &Record, refusal: &Error) -> EffectView {
+fn refused_within(ruled: &PolicyDecided, record: &Record, refusal: &Error) -> EffectView {
     EffectView {
         answered: Some(record.seq),
         until: Some(record.at),
@@ -529,7 +532,7 @@ fn refused_within(ruled: &Ruled, record: &Record, refusal: &Error) -> EffectView
     }
 }
 
-fn made_within(ruled: &Ruled) -> Option<CallView> {
+fn made_within(ruled: &PolicyDecided) -> Option<CallView> {
     let (ruling, labels) = (Some(ruled.ruling.clone()), ruled.labels.clone());
     let (tool, provenance) = (ruled.tool.as_ref()?.to_string(), Provenance::default());
     Some(CallView { id: None, tool, class: None, ruling, labels, provenance })
@@ -584,7 +587,7 @@ impl EffectView {
     }
 
     /// Adds failed attempts before the outcome, or before the turn parked.
-    fn try_in_vain(&mut self, record: &Record, failed: &[FailedAttempt]) {
+    fn add_failed_attempts(&mut self, record: &Record, failed: &[FailedAttempt]) {
         for failed in failed {
             self.incidents.push(in_vain(record, failed, self.attempts));
             self.attempts = self.attempts.saturating_add(1);
@@ -593,8 +596,8 @@ impl EffectView {
     }
 
     fn begin_with_first_attempt(&mut self) {
-        let began = |incident: &Incident| match &incident.what {
-            Befell::Failed(failed) => Some(failed.from),
+        let began = |incident: &EffectIncident| match &incident.what {
+            IncidentKind::Failed(failed) => Some(failed.from),
             _ => None,
         };
         self.from = self.incidents.iter().filter_map(began).fold(self.from, Ord::min);
@@ -613,10 +616,10 @@ impl EffectView {
     }
 
     /// Settles a call of unknown outcome by the verdict of a person.
-    fn settle_by_word(&mut self, record: &Record, verdict: &Verdict) {
+    fn settle_by_word(&mut self, record: &Record, verdict: &OutcomeVerdict) {
         let (state, result) = match verdict {
-            Verdict::Happened(result) => (state_of(result), json(result)),
-            Verdict::DidNotHappen => (EffectState::Failed, Value::from("it did not happen")),
+            OutcomeVerdict::Happened(result) => (state_of(result), json(result)),
+            OutcomeVerdict::DidNotHappen => (EffectState::Failed, Value::from("it did not happen")),
         };
         (self.state, self.outcome) = (state, Some(result));
         (self.answered, self.until) = (Some(record.seq), Some(record.at));

@@ -1,39 +1,39 @@
 //! Runs the tool calls of a reply. Answered calls are not run again, interrupted calls are resolved, and the rest run
 //! in parallel where allowed.
 //!
-//! The driver stays in this module and owns all writes. One call runs in [`crate::scope`]; `call` performs its
+//! The driver stays in this module and owns all writes. One call runs in [`crate::tool_call_scope`]; `call` performs its
 //! attempts.
+use crate::attachment_references::AttachmentResolver;
+use crate::budget_meter::{calls, hold_calls, most, named, price_of, short_of, wait_for};
 use crate::call::perform;
-use crate::catalogue::AskedFor;
-use crate::drive::Turn;
+use crate::catalogue::CallPreparation;
+use crate::drive::ActiveTurn;
 use crate::grants::note_grants;
-use crate::hooks::{Hooking, after_tool, before_tool};
-use crate::host::{Host, Reserved};
-use crate::meter::{calls, hold_calls, most, named, price_of, short_of, wait_for};
-use crate::metrics::Phase;
-use crate::pace::{Begins, taken_over, wants, was_refused};
-use crate::projection::Held;
-use crate::scope::{FromCall, Scope, Used, Written};
+use crate::hooks::{EffectHooks, after_tool, before_tool};
+use crate::host::{Host, ReservationOutcome};
+use crate::metrics::TurnPhase;
+use crate::tool_call_scope::{CallMessage, CallUsage, CallWrites, ToolCallScope};
+use crate::tool_limits::{CallPermit, taken_over, wants, was_refused};
 use crate::undo::undoable;
 use futures_util::FutureExt;
 use futures_util::future::poll_immediate;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use outlast_kernel::batch::Batch;
-use outlast_kernel::replay::{History, Interrupted, RecordedBatch, interrupted};
+use outlast_kernel::call_batch::CallBatch;
+use outlast_kernel::replay::{InterruptedCallAction, RecordedBatch, TurnHistory, interrupted_call_action};
 use outlast_kernel::retry::ReusableCall;
-use outlast_kernel::step::{RunTools, Step};
+use outlast_kernel::step::{RunToolsStep, Step};
 use outlast_kernel::transcript::result_of;
-use outlast_ports::budget::{Hold, Settlement, Short};
-use outlast_ports::rate::Pacing;
-use outlast_ports::tool::Probe;
-use outlast_vocab::budget::Amount;
+use outlast_ports::budget::{BudgetReservation, BudgetSettlement, BudgetShortfall};
+use outlast_ports::rate::AdmissionDecision;
+use outlast_ports::tool::ProbeResult;
+use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{BatchCall, EffectKind, RefusedCall, ToolBatch, ToolOutcome};
-use outlast_vocab::event::LiveKind;
+use outlast_vocab::event::LiveEventKind;
 use outlast_vocab::message::{Message, ToolName, ToolResult, ToolUse};
 use outlast_vocab::payment::Payment;
-use outlast_vocab::record::{Answered, Asked, ClaimRef, Fact, Reclaimed, Undoable};
-use outlast_vocab::tool::{Contract, EffectClass, PreparedCall, Scheduling};
+use outlast_vocab::record::{CallReclaimed, ClaimRef, EffectAnswered, EffectRequested, Fact, UndoableCall};
+use outlast_vocab::tool::{CallScheduling, EffectClass, PreparedCall, ToolContract};
 use outlast_vocab::wait::{Resolution, Wait};
 use outlast_vocab::{Error, Failure, Kind, ReplayKey};
 use serde_json::Value;
@@ -50,27 +50,27 @@ const RESULT_BYTES: usize = 256;
 const MESSAGES: usize = 64;
 
 /// One call of the batch in progress.
-struct Slot {
+struct BatchCallSlot {
     key: ReplayKey,
     claim: ClaimRef,
     class: EffectClass,
     /// Its tool. `None` if the call was rejected or its outcome is reused.
     tool: Option<ToolName>,
     /// When its rate limits let it begin.
-    begins: Begins,
-    state: State,
+    begins: CallPermit,
+    state: BatchCallState,
 }
 
 /// A batch whose calls are claimed.
-struct Claimed {
-    slots: Vec<Slot>,
+struct ClaimedBatch {
+    slots: Vec<BatchCallSlot>,
     /// The most that they may use.
-    most: Amount,
+    most: UsageAmount,
     /// The budget that is too low for them, if there is one.
-    short: Option<Short>,
+    short: Option<BudgetShortfall>,
 }
 
-enum State {
+enum BatchCallState {
     /// It has to run, as this attempt.
     Run(PreparedCall, u32),
     /// It ran and waits to be completed externally.
@@ -80,38 +80,42 @@ enum State {
 }
 
 /// The completion of a call.
-pub(crate) enum Came {
+pub(crate) enum CallCompletion {
     /// The tool ran.
-    Ran(usize, ToolOutcome, Written),
+    Ran(usize, ToolOutcome, CallWrites),
     /// It was completed externally. The result is what the model is shown.
     Completed(usize, Resolution, ToolResult),
 }
 
 /// Runs the batch until every call has a result or the turn parks.
-pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H) -> Result<Step, Error> {
-    let Claimed { mut slots, most, short } = claim(turn, &batch, host).await?;
+pub(crate) async fn run<H: Host>(
+    turn: &ActiveTurn<'_>,
+    batch: RunToolsStep,
+    host: &mut H,
+) -> Result<Step, Error> {
+    let ClaimedBatch { mut slots, most, short } = claim(turn, &batch, host).await?;
     if let Some(failure) = interrupts(&slots) {
         return Ok(batch.fail(failure));
     }
     match short {
-        Some(short) if short.pauses => {
-            let key = batch.key().budget(host.history().times_short(batch.key()));
+        Some(short) if short.pauses_turns => {
+            let key = batch.key().budget(host.history().budget_wait_count(batch.key()));
             return Ok(batch.wait(vec![wait_for(key, &short)]));
         }
         Some(short) => {
             refuse(&slots, &short, host);
-            return Ok(batch.out_of(named(&short), short.lacks.to_string()));
+            return Ok(batch.exhaust_budget(named(&short), short.reason.to_string()));
         }
         None => {}
     }
-    let runs = slots.iter().any(|slot| !matches!(slot.state, State::Settled(_)));
+    let runs = slots.iter().any(|slot| !matches!(slot.state, BatchCallState::Settled(_)));
     let began = turn.world.clock.elapsed();
     let waits = loop {
-        match work(turn, &mut slots, batch.takes_back(), host).await? {
-            Worked::Settled => break Vec::new(),
-            Worked::Waits(waits) if batch.takes_back() => refuse_to_wait(&mut slots, &waits, host),
-            Worked::Waits(waits) => break waits,
-            Worked::Cancelled(reason, began) => {
+        match work(turn, &mut slots, batch.is_undo(), host).await? {
+            BatchProgress::Settled => break Vec::new(),
+            BatchProgress::Waits(waits) if batch.is_undo() => refuse_to_wait(&mut slots, &waits, host),
+            BatchProgress::Waits(waits) => break waits,
+            BatchProgress::Cancelled(reason, began) => {
                 let (used, lost) = used_when_cut(turn, &slots, &began);
                 host.cut_short(batch.key(), used, lost);
                 host.flush().await?;
@@ -121,7 +125,7 @@ pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H)
     };
     // A batch that was settled before took no time now.
     if runs {
-        turn.world.metrics.passed(Phase::Tools, turn.world.clock.elapsed().saturating_sub(began));
+        turn.world.metrics.passed(TurnPhase::Tools, turn.world.clock.elapsed().saturating_sub(began));
     }
     if !waits.is_empty() {
         host.flush().await?;
@@ -132,15 +136,16 @@ pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H)
         return Ok(batch.fail(failure));
     }
     let results = slots.iter().filter_map(|slot| match &slot.state {
-        State::Settled(result) => Some(result),
-        State::Run(..) | State::Pending(_) => None,
+        BatchCallState::Settled(result) => Some(result),
+        BatchCallState::Run(..) | BatchCallState::Pending(_) => None,
     });
-    let next = batch.next_model().map(|(key, messages)| Next { key, messages, results: results.collect() });
+    let next =
+        batch.next_model().map(|(key, messages)| NextModelCall { key, messages, results: results.collect() });
     next_call(turn, next, host).await?;
     let mut step = Step::RunTools(batch);
     for (index, slot) in slots.into_iter().enumerate() {
         step = match (step, slot.state) {
-            (Step::RunTools(batch), State::Settled(result)) => batch.settle(index, result),
+            (Step::RunTools(batch), BatchCallState::Settled(result)) => batch.settle(index, result),
             (step, _) => step,
         };
     }
@@ -148,7 +153,7 @@ pub(crate) async fn run<H: Host>(turn: &Turn<'_>, batch: RunTools, host: &mut H)
 }
 
 /// The model call that follows a batch.
-struct Next<'b> {
+struct NextModelCall<'b> {
     key: ReplayKey,
     /// The messages of the turn before the results.
     messages: &'b [Message],
@@ -156,17 +161,22 @@ struct Next<'b> {
 }
 
 /// Writes the last answers of a batch, together with the budget reservation for the following model call.
-async fn next_call<H: Host>(turn: &Turn<'_>, next: Option<Next<'_>>, host: &mut H) -> Result<(), Error> {
+async fn next_call<H: Host>(
+    turn: &ActiveTurn<'_>,
+    next: Option<NextModelCall<'_>>,
+    host: &mut H,
+) -> Result<(), Error> {
     let known = turn.world.model(&turn.outfit.package.model).map(|(_, info)| info);
-    let (Some(Next { key, messages, results }), Ok(info), true) = (next, known, host.is_metered()) else {
+    let (Some(NextModelCall { key, messages, results }), Ok(info), true) = (next, known, host.is_metered())
+    else {
         return host.flush().await.map(drop);
     };
     let before = host.conversation().messages().clone();
-    let said: usize = before.iter().chain(messages).map(Message::sent_most).sum();
-    let told: usize = results.iter().map(|result| result.sent_most() + RESULT_BYTES).sum();
-    let bytes = turn.outfit.told_bytes() + said + told;
+    let said: usize = before.iter().chain(messages).map(Message::request_bytes_max).sum();
+    let told: usize = results.iter().map(|result| result.request_bytes_max() + RESULT_BYTES).sum();
+    let bytes = turn.outfit.prompt_bytes_most() + said + told;
     let most = most(info, bytes, turn.outfit.reply_tokens(turn.world));
-    host.reserve_ahead(Hold::new(key, most, price_of(info))).await
+    host.reserve_ahead(BudgetReservation::new(key, most, price_of(info))).await
 }
 
 /// Rejects all calls of a batch if a rule ends the turn because of one of them.
@@ -189,9 +199,9 @@ fn refuse_all_if_interrupted(calls: &mut [BatchCall]) {
 }
 
 /// Returns why a rule ends the turn, if one of these calls caused that.
-fn interrupts(slots: &[Slot]) -> Option<Failure> {
+fn interrupts(slots: &[BatchCallSlot]) -> Option<Failure> {
     slots.iter().find_map(|slot| match &slot.state {
-        State::Settled(ToolResult::Err(failure)) if failure.code == Kind::PolicyInterrupted => {
+        BatchCallState::Settled(ToolResult::Err(failure)) if failure.code == Kind::PolicyInterrupted => {
             Some(failure.clone())
         }
         _ => None,
@@ -203,8 +213,12 @@ fn refused_call(ask: &ToolUse, failure: Failure) -> BatchCall {
 }
 
 /// Claims the calls: prepares and records them before any of them runs, or takes them over from the journal.
-async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Result<Claimed, Error> {
-    host.reach(batch.key(), EffectKind::ToolBatch)?;
+async fn claim<H: Host>(
+    turn: &ActiveTurn<'_>,
+    batch: &RunToolsStep,
+    host: &mut H,
+) -> Result<ClaimedBatch, Error> {
+    host.begin_effect(batch.key(), EffectKind::ToolBatch)?;
     let history = host.history().clone();
     if let Some(recorded) = history.batch(batch.key(), batch.calls().map(|(ask, _)| ask))? {
         return take_over(turn, batch.key(), recorded, host).await;
@@ -225,12 +239,14 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
         let mut call = match refused.cloned() {
             Some(failure) => refused_call(ask, failure),
             None => {
-                match before_tool(Hooking::of(turn, &history, host.store(), &key), ask, &mut changes).await {
+                match before_tool(EffectHooks::of(turn, &history, host.store(), &key), ask, &mut changes)
+                    .await
+                {
                     Ok(ask) => {
                         let (caller, labels, trusted) = (turn.caller, &labels, &trusted);
                         let (around, cancel) = (&around, &turn.cancel);
                         let asked =
-                            AskedFor { caller, key: &key, ask: &ask, labels, trusted, around, cancel };
+                            CallPreparation { caller, key: &key, ask: &ask, labels, trusted, around, cancel };
                         tools.prepare(asked, held, turn.outfit, limits).await
                     }
                     Err(error) => refused_call(ask, Failure::from(&error)),
@@ -244,7 +260,7 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
     }
     refuse_all_if_interrupted(&mut calls);
     note_grants(turn, host.store(), &mut calls).await?;
-    host.note_all(changes);
+    host.buffer_facts(changes);
     let known = |index: usize, call: &BatchCall| {
         let key = batch.key().child(index, call.model_id().as_str());
         reusable.outcome(&key).filter(|_| matches!(call, BatchCall::Run(_))).cloned()
@@ -252,79 +268,89 @@ async fn claim<H: Host>(turn: &Turn<'_>, batch: &RunTools, host: &mut H) -> Resu
     let mut wants = wants(turn, batch.key(), &calls);
     wants.retain(|want| reusable.outcome(&want.key).is_none());
     let wanted: Vec<ReplayKey> = wants.iter().map(|want| want.key.clone()).collect();
-    host.want(wants).await?;
+    host.request_permits(wants).await?;
     let command = ToolBatch { calls: calls.clone() }.into();
-    host.note(Fact::Asked(Asked { key: batch.key().clone(), command }));
+    host.buffer_fact(Fact::Asked(EffectRequested { key: batch.key().clone(), command }));
     let is_reused: Vec<bool> =
         calls.iter().enumerate().map(|(index, call)| known(index, call).is_some()).collect();
     let performed = calls.iter().zip(&is_reused).filter(|(_, is_reused)| !**is_reused);
     let most = most_of(turn, performed.map(|(call, _)| call));
-    let Reserved { last: asked, short } = reserve(batch.key(), most, host).await?;
-    let paced: BTreeMap<ReplayKey, Pacing> = wanted.into_iter().zip(host.paced()).collect();
-    let unasked = if batch.key().takes_back() { Begins::Now } else { Begins::Unasked };
+    let ReservationOutcome { last: asked, short } = reserve(batch.key(), most, host).await?;
+    let paced: BTreeMap<ReplayKey, AdmissionDecision> = wanted.into_iter().zip(host.paced()).collect();
+    let unasked = if batch.key().is_part_of_undo() { CallPermit::Now } else { CallPermit::Unasked };
     let slots = calls.into_iter().enumerate().map(|(index, call)| {
         let child = u32::try_from(index).unwrap_or(u32::MAX);
         let key = batch.key().child(index, call.model_id().as_str());
         let outcome = known(index, &call);
-        let tool = call.runs().filter(|_| outcome.is_none()).cloned();
-        let begins = paced.get(&key).cloned().map_or(Ok(unasked), Begins::of);
+        let tool = call.running_tool().filter(|_| outcome.is_none()).cloned();
+        let begins = paced.get(&key).cloned().map_or(Ok(unasked), CallPermit::of);
         let refused = begins.as_ref().err().cloned();
         let (class, state) = match call {
             BatchCall::Run(call) => {
-                let runs = |call| refused.map_or_else(|| State::Run(call, 1), rate_refused);
+                let runs = |call| refused.map_or_else(|| BatchCallState::Run(call, 1), rate_refused);
                 let class = call.class;
                 let result = outcome.as_ref().and_then(result_of);
-                (class, result.map_or_else(|| runs(call), State::Settled))
+                (class, result.map_or_else(|| runs(call), BatchCallState::Settled))
             }
             BatchCall::Refused(refused) => {
-                (EffectClass::Pure, State::Settled(ToolResult::Err(refused.failure)))
+                (EffectClass::Pure, BatchCallState::Settled(ToolResult::Err(refused.failure)))
             }
         };
-        let begins = begins.unwrap_or(Begins::Now);
-        Slot { key, claim: ClaimRef { asked, child }, class, tool, begins, state }
+        let begins = begins.unwrap_or(CallPermit::Now);
+        BatchCallSlot { key, claim: ClaimRef { asked, child }, class, tool, begins, state }
     });
-    let slots: Vec<Slot> = slots.collect();
-    for slot in slots.iter().filter(|slot| matches!(paced.get(&slot.key), Some(Pacing::Refused(_)))) {
+    let slots: Vec<BatchCallSlot> = slots.collect();
+    for slot in
+        slots.iter().filter(|slot| matches!(paced.get(&slot.key), Some(AdmissionDecision::Rejected(_))))
+    {
         note_result(slot, host);
     }
     for (slot, _) in slots.iter().zip(&is_reused).filter(|(_, is_reused)| **is_reused) {
         note_reused(slot, &history, host);
     }
-    Ok(Claimed { slots, most, short })
+    Ok(ClaimedBatch { slots, most, short })
 }
 
 /// Records the outcome of a call that is reused from the turn that this one retries. It costs nothing here.
-fn note_reused<H: Host>(slot: &Slot, history: &History, host: &mut H) {
+fn note_reused<H: Host>(slot: &BatchCallSlot, history: &TurnHistory, host: &mut H) {
     let Some(ReusableCall { outcome: Some(outcome), undo, .. }) = history.reusable().call(&slot.key) else {
         return;
     };
-    let undo = undo.clone().map(|undo| Undoable { key: slot.key.clone(), undo });
+    let undo = undo.clone().map(|undo| UndoableCall { key: slot.key.clone(), undo });
     note_undo(undo, host);
-    host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.clone().into(), cost: None }));
+    host.buffer_fact(Fact::Answered(EffectAnswered {
+        claim: slot.claim,
+        outcome: outcome.clone().into(),
+        cost: None,
+    }));
 }
 
-fn rate_refused(failure: Failure) -> State {
-    State::Settled(ToolResult::Err(failure))
+fn rate_refused(failure: Failure) -> BatchCallState {
+    BatchCallState::Settled(ToolResult::Err(failure))
 }
 
 /// Records the result of a call that did not run.
-fn note_result<H: Host>(slot: &Slot, host: &mut H) {
-    if let State::Settled(result) = &slot.state {
+fn note_result<H: Host>(slot: &BatchCallSlot, host: &mut H) {
+    if let BatchCallState::Settled(result) = &slot.state {
         let outcome = ToolOutcome::Done(result.clone()).into();
-        host.note(Fact::Answered(Answered { claim: slot.claim, outcome, cost: None }));
+        host.buffer_fact(Fact::Answered(EffectAnswered { claim: slot.claim, outcome, cost: None }));
     }
 }
 
 /// Writes the claims and reserves budget for the calls. Undo calls need no budget.
-async fn reserve<H: Host>(batch: &ReplayKey, most: Amount, host: &mut H) -> Result<Reserved, Error> {
-    if most == Amount::ZERO || batch.is_undo() {
-        return Ok(Reserved { last: host.flush().await?, short: None });
+async fn reserve<H: Host>(
+    batch: &ReplayKey,
+    most: UsageAmount,
+    host: &mut H,
+) -> Result<ReservationOutcome, Error> {
+    if most == UsageAmount::ZERO || batch.is_undo() {
+        return Ok(ReservationOutcome { last: host.flush().await?, short: None });
     }
     host.reserve(hold_calls(batch.clone(), most)).await
 }
 
 /// Returns the most that the calls of a batch may use.
-fn most_of<'c>(turn: &Turn<'_>, batch: impl Iterator<Item = &'c BatchCall>) -> Amount {
+fn most_of<'c>(turn: &ActiveTurn<'_>, batch: impl Iterator<Item = &'c BatchCall>) -> UsageAmount {
     calls(batch.filter_map(|call| match call {
         BatchCall::Run(call) => Some(contract(turn, call)),
         BatchCall::Refused(_) => None,
@@ -332,58 +358,62 @@ fn most_of<'c>(turn: &Turn<'_>, batch: impl Iterator<Item = &'c BatchCall>) -> A
 }
 
 /// Returns what the calls used. A failed call costs nothing.
-fn used_of(turn: &Turn<'_>, slots: &[Slot], most: Amount) -> Amount {
+fn used_of(turn: &ActiveTurn<'_>, slots: &[BatchCallSlot], most: UsageAmount) -> UsageAmount {
     let failed = slots.iter().filter_map(|slot| match &slot.state {
-        State::Settled(ToolResult::Err(failure)) if failure.code != Kind::ToolOutcomeUnknown => {
+        BatchCallState::Settled(ToolResult::Err(failure)) if failure.code != Kind::ToolOutcomeUnknown => {
             slot.tool.as_ref()
         }
         _ => None,
     });
     let failed =
         calls(failed.map(|tool| turn.outfit.contracts.iter().find(|contract| contract.name == *tool)));
-    Amount { calls: most.calls, ..most.without(failed) }
+    UsageAmount { calls: most.calls, ..most.saturating_sub(failed) }
 }
 
 /// Returns the usage of a cancelled batch, and the part of it whose outcome is unknown. Calls that never began used
 /// nothing.
-fn used_when_cut(turn: &Turn<'_>, slots: &[Slot], began: &[bool]) -> (Amount, Amount) {
-    let price = |slot: &Slot| {
+fn used_when_cut(
+    turn: &ActiveTurn<'_>,
+    slots: &[BatchCallSlot],
+    began: &[bool],
+) -> (UsageAmount, UsageAmount) {
+    let price = |slot: &BatchCallSlot| {
         let of = |tool: &ToolName| turn.outfit.contracts.iter().find(|contract| contract.name == *tool);
         calls(slot.tool.iter().map(of))
     };
-    let (mut used, mut lost) = (Amount::ZERO, Amount::ZERO);
+    let (mut used, mut lost) = (UsageAmount::ZERO, UsageAmount::ZERO);
     for (slot, began) in slots.iter().zip(began) {
         match &slot.state {
-            State::Settled(ToolResult::Err(failure)) if failure.code != Kind::ToolOutcomeUnknown => {
-                used = used + Amount { money: Cost::ZERO, ..price(slot) };
+            BatchCallState::Settled(ToolResult::Err(failure)) if failure.code != Kind::ToolOutcomeUnknown => {
+                used = used + UsageAmount { money: Cost::ZERO, ..price(slot) };
             }
-            State::Settled(_) => used = used + price(slot),
-            State::Run(..) | State::Pending(_) if *began => {
+            BatchCallState::Settled(_) => used = used + price(slot),
+            BatchCallState::Run(..) | BatchCallState::Pending(_) if *began => {
                 (used, lost) = (used + price(slot), lost + price(slot));
             }
-            State::Run(..) | State::Pending(_) => {}
+            BatchCallState::Run(..) | BatchCallState::Pending(_) => {}
         }
     }
     (used, lost)
 }
 
 /// Answers the calls that a budget is too low for. None of them ran.
-fn refuse<H: Host>(slots: &[Slot], short: &Short, host: &mut H) {
-    for slot in slots.iter().filter(|slot| matches!(slot.state, State::Run(..))) {
+fn refuse<H: Host>(slots: &[BatchCallSlot], short: &BudgetShortfall, host: &mut H) {
+    for slot in slots.iter().filter(|slot| matches!(slot.state, BatchCallState::Run(..))) {
         let result = ToolResult::Err(Failure::from(&short_of(short)));
         let outcome = ToolOutcome::Done(result).into();
-        host.note(Fact::Answered(Answered { claim: slot.claim, outcome, cost: None }));
+        host.buffer_fact(Fact::Answered(EffectAnswered { claim: slot.claim, outcome, cost: None }));
     }
 }
 
 /// Takes over a batch from the journal. Interrupted calls are resolved, and the decision is durable before anything
 /// runs again.
 async fn take_over<H: Host>(
-    turn: &Turn<'_>,
+    turn: &ActiveTurn<'_>,
     batch: &ReplayKey,
     recorded: &RecordedBatch,
     host: &mut H,
-) -> Result<Claimed, Error> {
+) -> Result<ClaimedBatch, Error> {
     let history = host.history().clone();
     let mut slots = Vec::new();
     for (index, call) in recorded.calls.iter().enumerate() {
@@ -394,9 +424,16 @@ async fn take_over<H: Host>(
         if let (BatchCall::Run(prepared), None, Some(result)) =
             (&call.call, &call.outcome, history.reusable().outcome(&key).and_then(result_of))
         {
-            host.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
+            host.buffer_fact(Fact::Reclaimed(CallReclaimed { claim, attempt: call.attempts }));
             let class = prepared.class;
-            let slot = Slot { key, claim, class, tool: None, begins, state: State::Settled(result) };
+            let slot = BatchCallSlot {
+                key,
+                claim,
+                class,
+                tool: None,
+                begins,
+                state: BatchCallState::Settled(result),
+            };
             note_reused(&slot, &history, host);
             slots.push(slot);
             continue;
@@ -404,84 +441,86 @@ async fn take_over<H: Host>(
         if let (BatchCall::Run(prepared), None, Some(failure)) =
             (&call.call, &call.outcome, was_refused(&history, &key))
         {
-            host.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
+            host.buffer_fact(Fact::Reclaimed(CallReclaimed { claim, attempt: call.attempts }));
             let (class, tool) = (prepared.class, Some(prepared.tool.clone()));
-            let slot = Slot { key, claim, class, tool, begins, state: rate_refused(failure.clone()) };
+            let slot =
+                BatchCallSlot { key, claim, class, tool, begins, state: rate_refused(failure.clone()) };
             note_result(&slot, host);
             slots.push(slot);
             continue;
         }
         let (class, state) = match (&call.call, &call.outcome) {
             (BatchCall::Refused(refused), _) => {
-                (EffectClass::Pure, State::Settled(ToolResult::Err(refused.failure.clone())))
+                (EffectClass::Pure, BatchCallState::Settled(ToolResult::Err(refused.failure.clone())))
             }
             (BatchCall::Run(prepared), Some(outcome)) => {
-                turn.tell(|| LiveKind::Replayed { key: key.clone() });
-                let pending = || State::Pending(prepared.clone());
-                (prepared.class, result_of(outcome).map_or_else(pending, State::Settled))
+                turn.tell(|| LiveEventKind::Replayed { key: key.clone() });
+                let pending = || BatchCallState::Pending(prepared.clone());
+                (prepared.class, result_of(outcome).map_or_else(pending, BatchCallState::Settled))
             }
-            (BatchCall::Run(prepared), None) if call.parked || history.is_held(&key, prepared) => {
-                host.note(Fact::Reclaimed(Reclaimed { claim, attempt: call.attempts }));
-                (prepared.class, State::Run(prepared.clone(), call.attempts))
+            (BatchCall::Run(prepared), None) if call.parked || history.awaits_start(&key, prepared) => {
+                host.buffer_fact(Fact::Reclaimed(CallReclaimed { claim, attempt: call.attempts }));
+                (prepared.class, BatchCallState::Run(prepared.clone(), call.attempts))
             }
             (BatchCall::Run(prepared), None) => {
-                turn.tell(|| LiveKind::Interrupted { key: key.clone() });
+                turn.tell(|| LiveEventKind::Interrupted { key: key.clone() });
                 (prepared.class, rule(turn, (&key, claim), prepared, call.attempts, host).await?)
             }
         };
-        let tool = call.call.runs().filter(|_| history.reusable().outcome(&key).is_none()).cloned();
-        slots.push(Slot { key, claim, class, tool, begins, state });
+        let tool = call.call.running_tool().filter(|_| history.reusable().outcome(&key).is_none()).cloned();
+        slots.push(BatchCallSlot { key, claim, class, tool, begins, state });
     }
     let performed = recorded.calls.iter().zip(&slots);
     let performed = performed.filter(|(_, slot)| history.reusable().outcome(&slot.key).is_none());
     let most = most_of(turn, performed.map(|(recorded, _)| &recorded.call));
-    let runs = slots.iter().any(|slot| matches!(slot.state, State::Run(..)));
-    let Reserved { short, .. } = reserve(batch, if runs { most } else { Amount::ZERO }, host).await?;
-    Ok(Claimed { slots, most, short })
+    let runs = slots.iter().any(|slot| matches!(slot.state, BatchCallState::Run(..)));
+    let ReservationOutcome { short, .. } =
+        reserve(batch, if runs { most } else { UsageAmount::ZERO }, host).await?;
+    Ok(ClaimedBatch { slots, most, short })
 }
 
 /// Decides what happens to a call that began and has no outcome: run it again, or ask the tool whether it happened.
 async fn rule<H: Host>(
-    turn: &Turn<'_>,
+    turn: &ActiveTurn<'_>,
     (key, claim): (&ReplayKey, ClaimRef),
     call: &PreparedCall,
     attempts: u32,
     host: &mut H,
-) -> Result<State, Error> {
-    let outcome = match interrupted(call, attempts) {
-        Interrupted::Again { attempt } => {
-            host.note(Fact::Reclaimed(Reclaimed { claim, attempt }));
-            return Ok(State::Run(call.clone(), attempt));
+) -> Result<BatchCallState, Error> {
+    let outcome = match interrupted_call_action(call, attempts) {
+        InterruptedCallAction::Repeat { attempt } => {
+            host.buffer_fact(Fact::Reclaimed(CallReclaimed { claim, attempt }));
+            return Ok(BatchCallState::Run(call.clone(), attempt));
         }
-        Interrupted::Probe => probe(turn, call, &turn.held(host)).await,
+        InterruptedCallAction::Probe => probe(turn, call, &turn.held(host)).await,
     };
     conclude(turn, key, &outcome, host).await;
     let actual = outcome.clone();
     let outcome = shown(turn, key, call, outcome, host).await;
-    host.note(Fact::Reclaimed(Reclaimed { claim, attempt: attempts }));
+    host.buffer_fact(Fact::Reclaimed(CallReclaimed { claim, attempt: attempts }));
     if let ToolOutcome::Done(ToolResult::Ok(value)) = &actual {
         note_undo(undoable(turn.outfit, key, call, value), host);
     }
     let cost = turn.outfit.charged(&call.tool, &outcome);
-    host.note(Fact::Answered(Answered { claim, outcome: outcome.clone().into(), cost }));
-    Ok(result_of(&outcome).map_or_else(|| State::Pending(call.clone()), State::Settled))
+    host.buffer_fact(Fact::Answered(EffectAnswered { claim, outcome: outcome.clone().into(), cost }));
+    Ok(result_of(&outcome).map_or_else(|| BatchCallState::Pending(call.clone()), BatchCallState::Settled))
 }
 
 /// Settles or releases the payments of an interrupted call, once its outcome is known. If it is unknown, they stay
 /// reserved.
-async fn conclude<H: Host>(turn: &Turn<'_>, key: &ReplayKey, outcome: &ToolOutcome, host: &mut H) {
+async fn conclude<H: Host>(turn: &ActiveTurn<'_>, key: &ReplayKey, outcome: &ToolOutcome, host: &mut H) {
     let open: Vec<Payment> = host.history().open_payments(key).cloned().collect();
     let facts = match outcome {
         ToolOutcome::Done(ToolResult::Ok(_)) => turn.world.settle_all(open).await,
         ToolOutcome::Done(ToolResult::Err(_)) => turn.world.free_all(open, "the call did not happen").await,
         ToolOutcome::Pending | ToolOutcome::Unknown => Vec::new(),
     };
-    host.note_all(facts);
+    host.buffer_facts(facts);
 }
 
 /// Runs the hooks on the outcome that a tool reported for an interrupted call.
 async fn shown<H: Host>(
-    turn: &Turn<'_>,
+    turn: &ActiveTurn<'_>,
     key: &ReplayKey,
     call: &PreparedCall,
     outcome: ToolOutcome,
@@ -489,29 +528,29 @@ async fn shown<H: Host>(
 ) -> ToolOutcome {
     let ToolOutcome::Done(result) = outcome else { return outcome };
     let (history, mut changes) = (host.history().clone(), Vec::new());
-    let hooks = Hooking::of(turn, &history, host.store(), key);
+    let hooks = EffectHooks::of(turn, &history, host.store(), key);
     let result = after_tool(hooks, call, result, &mut changes).await;
-    host.note_all(changes);
+    host.buffer_facts(changes);
     ToolOutcome::Done(result)
 }
 
 /// Asks the tool whether an interrupted call happened. If the probe fails, the outcome is unknown.
-async fn probe(turn: &Turn<'_>, call: &PreparedCall, held: &Held) -> ToolOutcome {
+async fn probe(turn: &ActiveTurn<'_>, call: &PreparedCall, held: &AttachmentResolver) -> ToolOutcome {
     let asked = match (turn.outfit.catalogue.provider(&call.tool), whole(turn, call, held).await) {
         (Ok(provider), Ok(call)) => AssertUnwindSafe(provider.probe(&call)).catch_unwind().await,
         (Err(error), _) | (_, Err(error)) => Ok(Err(error)),
     };
     match asked {
-        Ok(Ok(Probe::Happened(result))) => ToolOutcome::Done(result),
-        Ok(Ok(Probe::DidNotHappen)) => {
+        Ok(Ok(ProbeResult::Happened(result))) => ToolOutcome::Done(result),
+        Ok(Ok(ProbeResult::DidNotHappen)) => {
             let detail = "the call was interrupted before it happened; it may be asked for again";
             ToolOutcome::Done(ToolResult::Err(Failure::new(Kind::ToolInterrupted, detail)))
         }
-        Ok(Ok(Probe::CannotTell) | Err(_)) | Err(_) => ToolOutcome::Unknown,
+        Ok(Ok(ProbeResult::CannotTell) | Err(_)) | Err(_) => ToolOutcome::Unknown,
     }
 }
 
-enum Worked {
+enum BatchProgress {
     Settled,
     Waits(Vec<Wait>),
     /// The reason, and for each call whether it may have begun.
@@ -520,19 +559,20 @@ enum Worked {
 
 /// Runs the calls that have to run. The driver stays here, so every write of the batch goes through one place.
 async fn work<H: Host>(
-    turn: &Turn<'_>,
-    slots: &mut [Slot],
+    turn: &ActiveTurn<'_>,
+    slots: &mut [BatchCallSlot],
     one_by_one: bool,
     host: &mut H,
-) -> Result<Worked, Error> {
+) -> Result<BatchProgress, Error> {
     let (to_driver, mut from_calls) = mpsc::channel(MESSAGES);
-    let schedule = |slot: &Slot| if one_by_one { Scheduling::Serial } else { scheduling(turn, slot) };
-    let schedule: Vec<Scheduling> = slots.iter().map(schedule).collect();
-    let mut order = Batch::new(&schedule, turn.world.limits.parallel_tools);
+    let schedule =
+        |slot: &BatchCallSlot| if one_by_one { CallScheduling::Serial } else { scheduling(turn, slot) };
+    let schedule: Vec<CallScheduling> = slots.iter().map(schedule).collect();
+    let mut order = CallBatch::new(&schedule, turn.world.limits.parallel_tools);
     let mut running = FuturesUnordered::new();
     let mut waiting: BTreeMap<usize, Vec<Wait>> = BTreeMap::new();
     for (index, slot) in slots.iter().enumerate() {
-        if let State::Settled(_) = slot.state {
+        if let BatchCallState::Settled(_) = slot.state {
             order.finish(index);
         }
     }
@@ -541,10 +581,10 @@ async fn work<H: Host>(
             running.push(start(turn, index, &slots[index], host, &to_driver));
         }
         if running.is_empty() {
-            return Ok(Worked::Settled);
+            return Ok(BatchProgress::Settled);
         }
         if waiting.len() == running.len() {
-            return Ok(Worked::Waits(waiting.into_values().flatten().collect()));
+            return Ok(BatchProgress::Waits(waiting.into_values().flatten().collect()));
         }
         let came = tokio::select! {
             biased;
@@ -563,7 +603,7 @@ async fn work<H: Host>(
                         Some(message) = from_calls.recv() => take(message, &mut waiting, host).await?,
                         Some(came) = running.next() => {
                             let came = came?;
-                            let (Came::Ran(index, ..) | Came::Completed(index, ..)) = came;
+                            let (CallCompletion::Ran(index, ..) | CallCompletion::Completed(index, ..)) = came;
                             settle(turn, &mut slots[index], came, host);
                         }
                         () = &mut patience => break,
@@ -577,7 +617,7 @@ async fn work<H: Host>(
                 });
                 let began = began.collect();
                 give_up(turn, slots, &waiting, &order, host);
-                return Ok(Worked::Cancelled(reason, began));
+                return Ok(BatchProgress::Cancelled(reason, began));
             }
         };
         // Calls that finish at the same time share one write.
@@ -589,7 +629,7 @@ async fn work<H: Host>(
             while let Ok(message) = from_calls.try_recv() {
                 take(message, &mut waiting, host).await?;
             }
-            let (Came::Ran(index, ..) | Came::Completed(index, ..)) = now;
+            let (CallCompletion::Ran(index, ..) | CallCompletion::Completed(index, ..)) = now;
             keep |= slots[index].class != EffectClass::Pure;
             if settle(turn, &mut slots[index], now, host) {
                 order.finish(index);
@@ -601,144 +641,154 @@ async fn work<H: Host>(
         }
         // The answer of a call that must not run again is written now. Pure answers wait for the next write. The caller
         // writes the last ones.
-        if keep && slots.iter().any(|slot| !matches!(slot.state, State::Settled(_))) {
+        if keep && slots.iter().any(|slot| !matches!(slot.state, BatchCallState::Settled(_))) {
             host.flush().await?;
         }
     }
 }
 
-fn scheduling(turn: &Turn<'_>, slot: &Slot) -> Scheduling {
+fn scheduling(turn: &ActiveTurn<'_>, slot: &BatchCallSlot) -> CallScheduling {
     match &slot.state {
-        State::Run(call, _) => {
+        BatchCallState::Run(call, _) => {
             contract(turn, call).map(|contract| contract.scheduling.clone()).unwrap_or_default()
         }
-        State::Pending(_) | State::Settled(_) => Scheduling::Parallel,
+        BatchCallState::Pending(_) | BatchCallState::Settled(_) => CallScheduling::Parallel,
     }
 }
 
-pub(crate) fn contract<'a>(turn: &'a Turn<'_>, call: &PreparedCall) -> Option<&'a Contract> {
+pub(crate) fn contract<'a>(turn: &'a ActiveTurn<'_>, call: &PreparedCall) -> Option<&'a ToolContract> {
     turn.outfit.contracts.iter().find(|contract| contract.name == call.tool)
 }
 
 /// Returns a call with the references in its arguments replaced by the content.
 pub(crate) async fn whole<'c>(
-    turn: &Turn<'_>,
+    turn: &ActiveTurn<'_>,
     call: &'c PreparedCall,
-    held: &Held,
+    held: &AttachmentResolver,
 ) -> Result<Cow<'c, PreparedCall>, Error> {
     let schema = contract(turn, call).map_or(&Value::Null, |contract| &contract.input);
     held.call(call, schema).await
 }
 
 async fn take<H: Host>(
-    message: FromCall,
+    message: CallMessage,
     waiting: &mut BTreeMap<usize, Vec<Wait>>,
     host: &mut H,
 ) -> Result<(), Error> {
     match message {
-        FromCall::Note(fact) => host.note(fact),
-        FromCall::Record(fact, Written { values, files, undo }, done) => {
+        CallMessage::Note(fact) => host.buffer_fact(fact),
+        CallMessage::Record(fact, CallWrites { values, files, undo }, done) => {
             note_undo(undo, host);
-            host.note(fact);
-            host.note_values(values);
-            host.note_files(files);
+            host.buffer_fact(fact);
+            host.buffer_values(values);
+            host.buffer_files(files);
             host.flush().await?;
             // The call may have been dropped meanwhile. The fact stays recorded.
             let _ = done.send(());
         }
-        FromCall::Reserve(hold, word) => {
+        CallMessage::Reserve(hold, word) => {
             let short = host.reserve(hold).await?.short;
             // The call may have been dropped meanwhile. The reservation then counts as used.
             let _ = word.send(short);
         }
-        FromCall::GoesOut(want, word) => {
-            host.want(vec![want]).await?;
+        CallMessage::GoesOut(want, word) => {
+            host.request_permits(vec![want]).await?;
             host.flush().await?;
             if let Some(pacing) = host.paced().pop() {
                 // The call may have been dropped meanwhile. Its permit is then used up.
                 let _ = word.send(pacing);
             }
         }
-        FromCall::Settle(settled) => {
-            for Settlement { key, used, .. } in settled {
+        CallMessage::Settle(settled) => {
+            for BudgetSettlement { key, used, .. } in settled {
                 host.settle(&key, used);
             }
         }
-        FromCall::WaitedForProvider(time) => host.waited_for_provider(time),
-        FromCall::Waits(child, wait) => waiting.entry(child).or_default().push(wait),
+        CallMessage::WaitedForProvider(time) => host.waited_for_provider(time),
+        CallMessage::Waits(child, wait) => waiting.entry(child).or_default().push(wait),
     }
     Ok(())
 }
 
 /// Records the answer of a call. Returns whether the call has its result now.
-fn settle<H: Host>(turn: &Turn<'_>, slot: &mut Slot, came: Came, host: &mut H) -> bool {
-    let (State::Run(call, _) | State::Pending(call)) = &slot.state else { return true };
+fn settle<H: Host>(
+    turn: &ActiveTurn<'_>,
+    slot: &mut BatchCallSlot,
+    came: CallCompletion,
+    host: &mut H,
+) -> bool {
+    let (BatchCallState::Run(call, _) | BatchCallState::Pending(call)) = &slot.state else { return true };
     let result = match came {
-        Came::Ran(_, outcome, Written { values, files, undo }) => {
+        CallCompletion::Ran(_, outcome, CallWrites { values, files, undo }) => {
             let result = result_of(&outcome);
             note_undo(undo, host);
             let cost = turn.outfit.charged(&call.tool, &outcome);
-            host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.into(), cost }));
-            host.note_values(values);
-            host.note_files(files);
+            host.buffer_fact(Fact::Answered(EffectAnswered {
+                claim: slot.claim,
+                outcome: outcome.into(),
+                cost,
+            }));
+            host.buffer_values(values);
+            host.buffer_files(files);
             result
         }
-        Came::Completed(_, resolution, result) => {
+        CallCompletion::Completed(_, resolution, result) => {
             if let (Resolution::Ok(value), None) = (&resolution, host.history().undo_of(&slot.key)) {
                 note_undo(undoable(turn.outfit, &slot.key, call, value), host);
             }
             Some(result)
         }
     };
-    slot.state = result.map_or_else(|| State::Pending(call.clone()), State::Settled);
-    matches!(slot.state, State::Settled(_))
+    slot.state = result.map_or_else(|| BatchCallState::Pending(call.clone()), BatchCallState::Settled);
+    matches!(slot.state, BatchCallState::Settled(_))
 }
 
 /// Fails undo calls that would wait, because an aborted turn does not wait.
-fn refuse_to_wait<H: Host>(slots: &mut [Slot], waits: &[Wait], host: &mut H) {
+fn refuse_to_wait<H: Host>(slots: &mut [BatchCallSlot], waits: &[Wait], host: &mut H) {
     for slot in slots.iter_mut().filter(|slot| waits.iter().any(|wait| wait.key.is_under(&slot.key))) {
         let detail = "a call that takes another one back cannot wait";
         let result = ToolResult::Err(Failure::new(Kind::ToolFailed, detail));
-        if let State::Run(..) = &slot.state {
+        if let BatchCallState::Run(..) = &slot.state {
             let outcome = ToolOutcome::Done(result.clone()).into();
-            host.note(Fact::Answered(Answered { claim: slot.claim, outcome, cost: None }));
+            host.buffer_fact(Fact::Answered(EffectAnswered { claim: slot.claim, outcome, cost: None }));
         }
-        slot.state = State::Settled(result);
+        slot.state = BatchCallState::Settled(result);
     }
 }
 
-fn note_undo<H: Host>(undo: Option<Undoable>, host: &mut H) {
+fn note_undo<H: Host>(undo: Option<UndoableCall>, host: &mut H) {
     if let Some(undo) = undo {
-        host.note(Fact::Undoable(undo));
+        host.buffer_fact(Fact::Undoable(undo));
     }
 }
 
 /// Returns whether a call of a cancelled turn may have begun, in this process or an earlier one. A call that waits for
 /// an approval, a deferral, its rate limit or other calls has not begun.
-fn may_have_begun(slot: &Slot, runs: bool, waits: &[Wait], history: &History) -> bool {
-    let State::Run(call, attempt) = &slot.state else { return true };
-    if *attempt > 1 || history.has_waited_within(&slot.key) {
+fn may_have_begun(slot: &BatchCallSlot, runs: bool, waits: &[Wait], history: &TurnHistory) -> bool {
+    let BatchCallState::Run(call, attempt) = &slot.state else { return true };
+    if *attempt > 1 || history.parked_after_start(&slot.key) {
         return true;
     }
     // A retried call queues for its rate limit again. Only the journal says whether it has been queued since the first
     // attempt.
-    let in_line = || history.is_held(&slot.key, call);
-    let to_begin = |wait: &Wait| wait.key.admits(&slot.key) && (wait.key != slot.key.rate() || in_line());
+    let in_line = || history.awaits_start(&slot.key, call);
+    let to_begin =
+        |wait: &Wait| wait.key.blocks_start_of(&slot.key) && (wait.key != slot.key.rate() || in_line());
     runs && !waits.iter().any(to_begin)
 }
 
 /// Records an outcome for every call that did not finish, because the turn is cancelled.
 fn give_up<H: Host>(
-    turn: &Turn<'_>,
-    slots: &mut [Slot],
+    turn: &ActiveTurn<'_>,
+    slots: &mut [BatchCallSlot],
     waiting: &BTreeMap<usize, Vec<Wait>>,
-    order: &Batch<'_>,
+    order: &CallBatch<'_>,
     host: &mut H,
 ) {
     for (index, slot) in slots.iter_mut().enumerate() {
-        let State::Run(call, _) = &slot.state else { continue };
+        let BatchCallState::Run(call, _) = &slot.state else { continue };
         let runs = order.is_running(index) && !waiting.contains_key(&index);
-        let failure = match (call.class.may_repeat(), host.history().has_waited_within(&slot.key)) {
+        let failure = match (call.class.may_repeat(), host.history().parked_after_start(&slot.key)) {
             (false, _) if runs => None,
             // Only such a call may be performed by a retry of the turn.
             (false, false) => Some((Kind::ToolInterrupted, "the turn was cancelled before the call began")),
@@ -748,23 +798,23 @@ fn give_up<H: Host>(
             ToolOutcome::Done(ToolResult::Err(Failure::new(kind, detail)))
         });
         let cost = turn.outfit.charged(&call.tool, &outcome);
-        host.note(Fact::Answered(Answered { claim: slot.claim, outcome: outcome.into(), cost }));
+        host.buffer_fact(Fact::Answered(EffectAnswered { claim: slot.claim, outcome: outcome.into(), cost }));
     }
 }
 
 /// Returns the future that runs one slot.
 fn start<'a, H: Host>(
-    turn: &'a Turn<'_>,
+    turn: &'a ActiveTurn<'_>,
     index: usize,
-    slot: &Slot,
+    slot: &BatchCallSlot,
     host: &H,
-    to_driver: &mpsc::Sender<FromCall>,
-) -> std::pin::Pin<Box<dyn Future<Output = Result<Came, Error>> + Send + 'a>> {
+    to_driver: &mpsc::Sender<CallMessage>,
+) -> std::pin::Pin<Box<dyn Future<Output = Result<CallCompletion, Error>> + Send + 'a>> {
     let call = match &slot.state {
-        State::Run(call, _) | State::Pending(call) => Some(call),
-        State::Settled(_) => None,
+        BatchCallState::Run(call, _) | BatchCallState::Pending(call) => Some(call),
+        BatchCallState::Settled(_) => None,
     };
-    let scope = Arc::new(Scope {
+    let scope = Arc::new(ToolCallScope {
         world: turn.world.clone(),
         tier: host.tier(),
         history: host.history().clone(),
@@ -787,19 +837,19 @@ fn start<'a, H: Host>(
         key: slot.key.clone(),
         begins: slot.begins,
         to_driver: to_driver.clone(),
-        used: Mutex::new(Used::default()),
+        used: Mutex::new(CallUsage::default()),
     });
     match &slot.state {
-        State::Run(prepared, attempt) => {
+        BatchCallState::Run(prepared, attempt) => {
             Box::pin(perform(turn, index, slot.claim, prepared.clone(), *attempt, scope))
         }
-        State::Pending(call) => {
+        BatchCallState::Pending(call) => {
             let call = call.clone();
             Box::pin(async move {
                 let (resolution, result) = scope.completed(&call).await?;
-                Ok(Came::Completed(index, resolution, result))
+                Ok(CallCompletion::Completed(index, resolution, result))
             })
         }
-        State::Settled(_) => unreachable!("a call that has its result is not started"),
+        BatchCallState::Settled(_) => unreachable!("a call that has its result is not started"),
     }
 }

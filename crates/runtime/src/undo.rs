@@ -1,13 +1,13 @@
 //! Stops a turn that was cancelled or aborted, and undoes the calls of an aborted one.
 use crate::cancel::cancel;
-use crate::drive::Turn;
-use crate::host::{Driven, Host};
-use crate::outfit::Outfit;
+use crate::drive::ActiveTurn;
+use crate::host::{DriveOutcome, Host};
+use crate::resolved_agent::ResolvedAgent;
 use crate::tools;
 use outlast_kernel::step::{self, Step};
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::payment::Payment;
-use outlast_vocab::record::{End, Undoable};
+use outlast_vocab::record::{TurnEnd, UndoableCall};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{Error, ReplayKey};
 use serde_json::Value;
@@ -15,18 +15,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Ends a cancelled turn. An aborted turn first undoes its calls, newest first. An undo call that fails is counted and
 /// does not stop the others.
-pub(crate) async fn stop<H: Host>(turn: &Turn<'_>, reason: String, host: &mut H) -> Result<Driven, Error> {
+pub(crate) async fn stop<H: Host>(
+    turn: &ActiveTurn<'_>,
+    reason: String,
+    host: &mut H,
+) -> Result<DriveOutcome, Error> {
     host.reread().await?;
     let facts = turn.world.free_all(to_free(host), &reason).await;
-    host.note_all(facts);
+    host.buffer_facts(facts);
     if !host.history().aborted() {
-        return host.finish(End::Cancelled { reason }.into()).await;
+        return host.finish(TurnEnd::Cancelled { reason }.into()).await;
     }
     // The cancel request has been handled, and must not cancel the undo calls.
     let (_, never) = cancel();
     let (heard, stopping) = (turn.heard.clone(), turn.stopping.clone());
-    let turn = &Turn { cancel: never, stopping, heard, ..*turn };
-    let mut step = step::take_back(turn.index, host.history().take_back(turn.index), reason);
+    let turn = &ActiveTurn { cancel: never, stopping, heard, ..*turn };
+    let mut step = step::begin_undo(turn.index, host.history().undo_calls(turn.index), reason);
     loop {
         step = match step {
             Step::RunTools(batch) => tools::run(turn, batch, host).await?,
@@ -47,16 +51,16 @@ fn to_free<H: Host>(host: &H) -> Vec<Payment> {
 
 /// Returns how to undo a call with this result, if it can be undone.
 pub(crate) fn undoable(
-    outfit: &Outfit,
+    outfit: &ResolvedAgent,
     key: &ReplayKey,
     prepared: &PreparedCall,
     result: &Value,
-) -> Option<Undoable> {
+) -> Option<UndoableCall> {
     let provider = outfit.catalogue.provider(&prepared.tool).ok()?;
     let undo = catch_unwind(AssertUnwindSafe(|| provider.undo(prepared, result)));
     let undo = undo.unwrap_or_else(|_| {
         tracing::error!(tool = %prepared.tool, "the tool panicked when asked how its call is taken back");
         None
     })?;
-    Some(Undoable { key: key.clone(), undo })
+    Some(UndoableCall { key: key.clone(), undo })
 }

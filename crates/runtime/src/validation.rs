@@ -2,7 +2,7 @@
 //!
 //! Short work runs in place. Longer work runs on a separate thread, and only a few of those run at the same time. The
 //! work is bounded before it begins ([`Schema::check`]), so every thread ends.
-use outlast_validation::{Checked, ReplaceError, Schema, replace_all};
+use outlast_validation::{ReplaceError, Schema, SchemaVerdict, replace_all};
 use outlast_vocab::limits::{REDACTION_STEPS, REDACTION_STEPS_INLINE};
 use outlast_vocab::policy::Redaction;
 use outlast_vocab::{Error, Kind};
@@ -22,7 +22,7 @@ static LONG: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
 });
 
 /// Validates a value. Dropping the future abandons a long validation. Its thread ends when the validation does.
-pub(crate) async fn check(schema: &Arc<Schema>, value: &Value) -> Result<Checked, Error> {
+pub(crate) async fn check(schema: &Arc<Schema>, value: &Value) -> Result<SchemaVerdict, Error> {
     if schema.is_quick_for(value) {
         return schema.check(value);
     }
@@ -31,7 +31,7 @@ pub(crate) async fn check(schema: &Arc<Schema>, value: &Value) -> Result<Checked
 }
 
 /// Validates a value on a separate thread.
-async fn check_apart(schema: &Arc<Schema>, value: &Value) -> Result<Checked, Error> {
+async fn check_apart(schema: &Arc<Schema>, value: &Value) -> Result<SchemaVerdict, Error> {
     let (schema, value) = (schema.clone(), value.clone());
     apart(move || schema.check(&value)).await?
 }
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn short_validation_runs_in_place() {
         let (schema, value) = numbers(10);
-        assert_eq!(check(&schema, &value).now_or_never().unwrap().unwrap(), Checked::Fits);
+        assert_eq!(check(&schema, &value).now_or_never().unwrap().unwrap(), SchemaVerdict::Valid);
     }
 
     #[tokio::test]
@@ -104,12 +104,12 @@ mod tests {
         let (schema, value) = numbers(50_000);
         let mut checking = Box::pin(check(&schema, &value));
         assert!(poll_immediate(&mut checking).await.is_none(), "the first poll does not validate");
-        assert_eq!(checking.await.unwrap(), Checked::Fits);
+        assert_eq!(checking.await.unwrap(), SchemaVerdict::Valid);
         // A caller that gives up must not block the next one.
         let mut abandoned = Box::pin(check(&schema, &value));
         assert!(poll_immediate(&mut abandoned).await.is_none());
         drop(abandoned);
-        assert_eq!(check(&schema, &value).await.unwrap(), Checked::Fits);
+        assert_eq!(check(&schema, &value).await.unwrap(), SchemaVerdict::Valid);
     }
 
     #[tokio::test]

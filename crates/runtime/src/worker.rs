@@ -1,53 +1,56 @@
 //! The worker: accepts inputs, claims sessions, drives their turns, renews leases and recovers the sessions of dead
 //! workers.
 //!
-//! [`Runtime`] is the handle to a worker. It knows no HTTP and no SQL. `leased` drives one turn, `keeper` runs the
-//! background work, and `look` has the read-only queries.
+//! [`Runtime`] is the handle to a worker. It knows no HTTP and no SQL. `turn_drive` drives one turn, `background_loops` runs the
+//! background work, and `worker_queries` has the read-only queries.
+use crate::agent_factory::{
+    AgentReloader, ConfigChange, ConfigEffect, FailedAgent, OrgAgentFactory, SavedConfig,
+};
+use crate::agent_registry::{AgentBundle, AgentRegistry, InputLayers};
 use crate::approvals::Approvals;
-use crate::asking::backoff;
-use crate::attachments::{Attachments, Swept};
-use crate::cancel::{Cancel, Canceller, cancel};
-use crate::catalogue::Catalogue;
-use crate::deliver::Deliveries;
-use crate::events::Events;
+use crate::attachments::{Attachments, SweepReport};
+use crate::budget_meter::BudgetMeter;
+use crate::cancel::{CancelSignal, Canceller, cancel};
+use crate::catalogue::ToolCatalogue;
+use crate::conversation_cache::ConversationCache;
+use crate::events::SessionEventStream;
 use crate::hooks::Hooks;
-use crate::keys::{Grant, issue};
-use crate::live::Listener;
-use crate::meter::Meter;
-use crate::outfit::World;
-use crate::outfits::{Agent, Layers, Outfits};
-use crate::output::check_schema;
+use crate::keys::{ApiKeyGrant, issue};
+use crate::live::LiveListener;
+use crate::model_request::backoff;
+use crate::output_schema::check_schema;
 use crate::payments;
 use crate::plugins::Plugins;
-use crate::recent::Recent;
-use crate::tailor::{Change, Counts, Fitting, Kept, LeftOut, Tailored};
+use crate::resolved_agent::RuntimeServices;
+use crate::sink_delivery::SinkDeliveries;
 use crate::tasks::Tasks;
+use outlast_ports::attachment_upload::AttachmentUpload;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::configs::{ConfigKind, StoredConfig};
-use outlast_ports::contents::Contents;
-use outlast_ports::filed::Filed;
+use outlast_ports::contents::ContentStorage;
 use outlast_ports::hook::HookAt;
-use outlast_ports::metrics::{MetricSink, Snapshot};
+use outlast_ports::metrics::{MetricSink, MetricsSnapshot};
 use outlast_ports::model::ModelProvider;
 use outlast_ports::orgs::{self, Org};
 use outlast_ports::payment::PaymentAuthority;
 use outlast_ports::policy::PolicyEngine;
-use outlast_ports::rate::Limiter;
-use outlast_ports::sink::Outlet;
+use outlast_ports::rate::RateLimiter;
+use outlast_ports::sink::SubscribedSink;
+use outlast_ports::spawner::Spawner;
 use outlast_ports::store::{
-    Accept, Accepted, Cancelled, Fence, Lease, MAIN, Resolved, Retry, Store, Taker, Target, TurnState, Work,
+    AcceptReceipt, AcceptRequest, CancelOutcome, ClaimedTurn, Fence, Lease, LeaseRequest, MAIN_HEAD,
+    ResolveResult, RetryRequest, SessionTarget, Store, TurnState,
 };
-use outlast_ports::task::Spawner;
 use outlast_ports::tool::ToolProvider;
-use outlast_ports::votes::Voted;
+use outlast_ports::votes::VoteOutcome;
 use outlast_vocab::access::{Access, ApiKey, Scope};
-use outlast_vocab::budget::{Budget, Purse};
+use outlast_vocab::budget::{Budget, BudgetAccount};
 use outlast_vocab::id::{ApprovalId, CallId, DeliveryId};
 use outlast_vocab::message::{Message, Name, Part, PluginName, json_size};
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::Approval;
-use outlast_vocab::record::{Delivery, End, Seq, Verdict};
+use outlast_vocab::record::{InputDelivery, OutcomeVerdict, Seq, TurnEnd};
 use outlast_vocab::tool::ClientTool;
 use outlast_vocab::trace::TraceParent;
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
@@ -62,16 +65,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-mod keeper;
-mod leased;
-mod listen;
-mod look;
-mod measure;
-mod trial;
-mod wake;
+mod background_loops;
+mod metrics_export;
+mod outage_wakeups;
+mod suspect_trial;
+mod trigger_tasks;
+mod turn_drive;
 mod watchdog;
+mod worker_queries;
 
-pub use look::{Load, Running};
+pub use worker_queries::{RunningTurn, WorkerLoad};
 
 /// How often [`Runtime::outcome`] checks a turn that is parked or driven by another worker.
 const LOOK_FOR_END: Duration = Duration::from_millis(100);
@@ -83,11 +86,11 @@ const BLOCKED_WAIT: Duration = Duration::from_secs(1);
 const PLACED_AT_MOST: u32 = 5;
 
 /// The configuration of a runtime.
-pub struct Config {
+pub struct RuntimeConfig {
     /// The store.
     pub store: Arc<dyn Store>,
     /// Where attachment contents are stored. `None` means the store.
-    pub contents: Option<Arc<dyn Contents>>,
+    pub contents: Option<Arc<dyn ContentStorage>>,
     /// The model providers.
     pub models: Vec<Arc<dyn ModelProvider>>,
     /// The tool providers of the default agent.
@@ -101,17 +104,17 @@ pub struct Config {
     /// The external policy engine, if there is one. It decides in addition to the rules of agents.
     pub policy_engine: Option<Arc<dyn PolicyEngine>>,
     /// The rate limiter for tool calls. `None` means the store.
-    pub limiter: Option<Arc<dyn Limiter>>,
+    pub limiter: Option<Arc<dyn RateLimiter>>,
     /// The sinks that the outputs of turns are delivered to.
-    pub sinks: Vec<Outlet>,
+    pub sinks: Vec<SubscribedSink>,
     /// Where metrics are exported to, if anywhere.
     pub metrics: Option<Arc<dyn MetricSink>>,
     /// The default agent, which answers inputs that name no agent.
     pub package: Package,
     /// The other agents.
-    pub agents: Vec<Agent>,
+    pub agents: Vec<AgentBundle>,
     /// The agent factory that loads agents from the database, if there is one.
-    pub tailored: Option<Tailored>,
+    pub agent_factory: Option<OrgAgentFactory>,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// The source of random bits.
@@ -128,7 +131,7 @@ pub struct Config {
 #[derive(Clone, Debug)]
 pub struct Input {
     /// The session.
-    pub target: Target,
+    pub target: SessionTarget,
     /// The content.
     pub parts: Vec<Part>,
     /// The caller's idempotency key.
@@ -139,7 +142,7 @@ pub struct Input {
     /// `session.moved`. `None` accepts any index.
     pub index: Option<u32>,
     /// How it is delivered if another turn is running.
-    pub delivery: Delivery,
+    pub delivery: InputDelivery,
     /// The head of the session.
     pub head: String,
     /// A JSON Schema that the answer must match.
@@ -165,12 +168,12 @@ pub struct Input {
     /// The attachments. They are appended to the input, unless a part of it or of the earlier messages refers to them.
     /// The bytes are stored separately, and the message only refers to them. Store a stream first, with
     /// [`Runtime::attachments`].
-    pub files: Vec<Filed>,
+    pub files: Vec<AttachmentUpload>,
 }
 
 impl Input {
     /// Creates an input with a text, on the main head of a session.
-    pub fn text(target: Target, text: impl Into<String>) -> Self {
+    pub fn text(target: SessionTarget, text: impl Into<String>) -> Self {
         let parts = vec![Part::text(text)];
         Self {
             target,
@@ -178,8 +181,8 @@ impl Input {
             key: None,
             request: None,
             index: None,
-            delivery: Delivery::Next,
-            head: MAIN.to_owned(),
+            delivery: InputDelivery::Next,
+            head: MAIN_HEAD.to_owned(),
             output: None,
             plugins: BTreeMap::new(),
             traceparent: None,
@@ -205,7 +208,7 @@ pub enum RetryPlace {
 
 /// The result of a retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retried {
+pub enum RetryOutcome {
     /// The turn had not ended, and continues.
     Woken,
     /// The turn had ended, and a new turn retries it.
@@ -225,20 +228,20 @@ pub enum Retried {
 /// operator's, unless it is restricted with [`Runtime::serving`].
 #[derive(Clone)]
 pub struct Runtime {
-    inner: Arc<Inner>,
+    inner: Arc<WorkerState>,
     /// The store, restricted to the access of this handle.
     store: Arc<dyn Store>,
     access: Arc<Access>,
 }
 
-struct Inner {
-    world: Arc<World>,
+struct WorkerState {
+    world: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
     worker: WorkerId,
-    outfits: Arc<Outfits>,
-    fitting: Option<Fitting>,
+    outfits: Arc<AgentRegistry>,
+    fitting: Option<AgentReloader>,
     secret: [u8; 32],
-    driving: Mutex<BTreeMap<SessionId, Driving>>,
+    driving: Mutex<BTreeMap<SessionId, ActiveDrive>>,
     tasks: Arc<Tasks>,
     wake: Notify,
     stopping: watch::Sender<bool>,
@@ -249,8 +252,8 @@ struct Inner {
     on_trial: AtomicBool,
     /// When this worker started, on the monotonic clock.
     started: Duration,
-    recent: Arc<Recent>,
-    deliveries: Arc<Deliveries>,
+    recent: Arc<ConversationCache>,
+    deliveries: Arc<SinkDeliveries>,
     /// Locked while this worker deletes unused contents.
     sweeping: tokio::sync::Mutex<()>,
     /// The number of claims in progress: sessions that may be claimed but are not driven yet.
@@ -258,7 +261,7 @@ struct Inner {
 }
 
 /// A session that this worker drives.
-struct Driving {
+struct ActiveDrive {
     turn: TurnId,
     fence: Fence,
     canceller: Arc<Canceller>,
@@ -276,14 +279,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Runtime {
     /// Starts a worker. Missing models, tools and hooks are errors here, before any turn runs.
-    pub async fn start(config: Config) -> Result<Self, Error> {
-        let Config { store, contents, models, tools, hooks, plugins, sinks, package, agents, .. } = config;
-        let Config {
+    pub async fn start(config: RuntimeConfig) -> Result<Self, Error> {
+        let RuntimeConfig { store, contents, models, tools, hooks, plugins, sinks, package, agents, .. } =
+            config;
+        let RuntimeConfig {
             payments,
             metrics,
             limiter,
             policy_engine,
-            tailored,
+            agent_factory: tailored,
             clock,
             entropy,
             tasks,
@@ -295,8 +299,8 @@ impl Runtime {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
         let started = clock.elapsed();
-        let world = World::new(models, Catalogue::new(tools)?, clock, entropy, limits);
-        let world = Arc::new(World {
+        let world = RuntimeServices::new(models, ToolCatalogue::new(tools)?, clock, entropy, limits);
+        let world = Arc::new(RuntimeServices {
             contents,
             hooks: Arc::new(Hooks::new(hooks)?),
             plugins,
@@ -305,17 +309,17 @@ impl Runtime {
             limiter,
             ..world
         });
-        let outfits = Arc::new(Outfits::new(package, agents, &world)?);
-        let fitting =
-            tailored.map(|tailored| Fitting::new(tailored, store.clone(), outfits.clone(), world.clone()));
+        let outfits = Arc::new(AgentRegistry::new(package, agents, &world)?);
+        let fitting = tailored
+            .map(|tailored| AgentReloader::new(tailored, store.clone(), outfits.clone(), world.clone()));
         // Load agents before turns are driven, because a turn may need one of them.
         if let Some(fitting) = &fitting {
             fitting.look().await?;
         }
         world.look_at_budgets(store.as_ref()).await?;
-        let recent = Arc::new(Recent::new(world.limits.recent_bytes));
-        let deliveries = Deliveries::open(world.clone(), store.clone(), worker, sinks).await?;
-        let inner = Arc::new(Inner {
+        let recent = Arc::new(ConversationCache::new(world.limits.recent_bytes));
+        let deliveries = SinkDeliveries::open(world.clone(), store.clone(), worker, sinks).await?;
+        let inner = Arc::new(WorkerState {
             world,
             deliveries,
             secret: store.secret().await?,
@@ -334,26 +338,27 @@ impl Runtime {
             sweeping: tokio::sync::Mutex::default(),
             taking: AtomicUsize::new(0),
         });
-        inner.tasks.spawn(keeper::keep(inner.clone()));
+        inner.tasks.spawn(background_loops::keep(inner.clone()));
         inner.deliveries.start(&inner.tasks, &inner.stopping);
         if inner.world.payments.is_some() {
-            let (world, store, bell) = (inner.world.clone(), inner.store.clone(), inner.deliveries.bell());
-            inner.tasks.spawn(payments::tell(world, store, bell, inner.stopping.subscribe()));
+            let (world, store, bell) =
+                (inner.world.clone(), inner.store.clone(), inner.deliveries.subscribe_wakeups());
+            inner.tasks.spawn(payments::retry_payment_outbox(world, store, bell, inner.stopping.subscribe()));
         }
         if let Some(metrics) = metrics {
-            inner.tasks.spawn(measure::hand_out(inner.clone(), metrics));
+            inner.tasks.spawn(metrics_export::export_metrics(inner.clone(), metrics));
         }
-        inner.tasks.spawn(wake::wake_after_outages(inner.clone()));
+        inner.tasks.spawn(outage_wakeups::wake_after_outages(inner.clone()));
         if inner.world.contents.is_some() {
-            inner.tasks.spawn(keeper::sweep(inner.clone()));
+            inner.tasks.spawn(background_loops::sweep(inner.clone()));
         }
         if inner.fitting.is_some() {
-            inner.tasks.spawn(keeper::fit(inner.clone()));
+            inner.tasks.spawn(background_loops::reload_agents(inner.clone()));
         }
         Ok(Self::of_operator(inner))
     }
 
-    fn of_operator(inner: Arc<Inner>) -> Self {
+    fn of_operator(inner: Arc<WorkerState>) -> Self {
         let store = inner.store.clone();
         Self { inner, store, access: Arc::new(Access::operator()) }
     }
@@ -373,30 +378,30 @@ impl Runtime {
 
     /// Finds an organisation by its id or name.
     pub async fn find_org(&self, named: &str) -> Result<OrgId, Error> {
-        orgs::find(self.inner.store.as_ref(), named).await
+        orgs::find_org(self.inner.store.as_ref(), named).await
     }
 
     /// Creates an organisation. Requires operator access.
     pub async fn create_org(&self, name: Name) -> Result<Org, Error> {
-        let id = OrgId::fresh(self.now(), self.inner.world.entropy.for_id());
+        let id = OrgId::fresh(self.now(), self.inner.world.entropy.random_id_bytes());
         let org = Org { id, name, created: self.now() };
         self.store.create_org(org.clone()).await?;
         Ok(org)
     }
 
     /// Creates an API key. The key is shown only once.
-    pub async fn issue_key(&self, grant: Grant) -> Result<ApiKey, Error> {
-        let Inner { secret, world, .. } = &*self.inner;
+    pub async fn issue_key(&self, grant: ApiKeyGrant) -> Result<ApiKey, Error> {
+        let WorkerState { secret, world, .. } = &*self.inner;
         issue(self.store.as_ref(), secret, grant, self.now(), world.entropy.as_ref()).await
     }
 
     /// Returns the access of an API key. All invalid keys get the same error.
     pub async fn admit(&self, key: &str) -> Result<Access, Error> {
-        self.inner.store.admit(key.parse()?, self.now()).await
+        self.inner.store.authenticate(key.parse()?, self.now()).await
     }
 
     /// Returns the services of this process.
-    pub fn world(&self) -> &Arc<World> {
+    pub fn world(&self) -> &Arc<RuntimeServices> {
         &self.inner.world
     }
 
@@ -412,15 +417,20 @@ impl Runtime {
 
     /// Installs an agent in place of the one with its name, and returns the fingerprint of its package. Turns that were
     /// accepted before keep their package.
-    pub fn put_agent(&self, agent: Agent) -> Result<Hash, Error> {
+    pub fn put_agent(&self, agent: AgentBundle) -> Result<Hash, Error> {
         self.inner.outfits.put(agent, &self.inner.world)
     }
 
     /// Stores a new version of an agent, a harness or a capability. If this process loads the agents of the
     /// organisation, a version that would break one of them is rejected. Otherwise the agents are updated before this
     /// returns.
-    pub async fn put_config(&self, kind: ConfigKind, name: String, body: Value) -> Result<Kept, Error> {
-        self.change(Change { kind, name, body: Some(body), last: None }).await
+    pub async fn put_config(
+        &self,
+        kind: ConfigKind,
+        name: String,
+        body: Value,
+    ) -> Result<SavedConfig, Error> {
+        self.change(ConfigChange { kind, name, body: Some(body), last: None }).await
     }
 
     /// Like [`put_config`](Self::put_config), if `last` is the latest version. 0 requires that no version exists.
@@ -430,8 +440,8 @@ impl Runtime {
         name: String,
         body: Value,
         last: u32,
-    ) -> Result<Kept, Error> {
-        self.change(Change { kind, name, body: Some(body), last: Some(last) }).await
+    ) -> Result<SavedConfig, Error> {
+        self.change(ConfigChange { kind, name, body: Some(body), last: Some(last) }).await
     }
 
     /// Deletes an agent, a harness or a capability. If `last` is set, it must be the latest version. Configuration that
@@ -443,32 +453,32 @@ impl Runtime {
         name: String,
         last: Option<u32>,
     ) -> Result<StoredConfig, Error> {
-        Ok(self.change(Change { kind, name, body: None, last }).await?.config)
+        Ok(self.change(ConfigChange { kind, name, body: None, last }).await?.config)
     }
 
-    async fn change(&self, change: Change) -> Result<Kept, Error> {
+    async fn change(&self, change: ConfigChange) -> Result<SavedConfig, Error> {
         // Check access first, because building an agent opens directories.
-        self.access.need(Scope::Operate)?;
+        self.access.require(Scope::Operate)?;
         if let Some(fitting) = self.fitting() {
             return fitting.change(change, self.store.as_ref(), self.now()).await;
         }
         let config = change.write(self.store.as_ref(), self.now()).await?;
-        Ok(Kept { config, counts: Counts::Elsewhere })
+        Ok(SavedConfig { config, counts: ConfigEffect::Elsewhere })
     }
 
     /// Returns the agents that cannot be built from the database, if this process loads those of the handle's
     /// organisation.
-    pub fn left_out(&self) -> Vec<LeftOut> {
-        self.fitting().map(Fitting::left_out).unwrap_or_default()
+    pub fn left_out(&self) -> Vec<FailedAgent> {
+        self.fitting().map(AgentReloader::left_out).unwrap_or_default()
     }
 
     /// Returns the loader of agents for the organisation of this handle.
-    fn fitting(&self) -> Option<&Fitting> {
+    fn fitting(&self) -> Option<&AgentReloader> {
         self.inner.fitting.as_ref().filter(|fitting| fitting.org() == self.access.reach.home())
     }
 
     /// Returns the sinks of this worker.
-    pub fn outlets(&self) -> &[Outlet] {
+    pub fn outlets(&self) -> &[SubscribedSink] {
         self.inner.deliveries.outlets()
     }
 
@@ -476,7 +486,7 @@ impl Runtime {
     /// Requires operator access.
     pub async fn redeliver(&self, sink: &str, only: Option<DeliveryId>) -> Result<u64, Error> {
         let revived = self.store.redeliver(sink.to_owned(), only, self.now()).await?;
-        self.inner.deliveries.ring();
+        self.inner.deliveries.wake_sinks();
         Ok(revived)
     }
 
@@ -489,24 +499,24 @@ impl Runtime {
                 Error::new(Kind::DeliveryNotFound, detail)
             })?;
         let now = self.now();
-        outlet.sink.try_out(DeliveryId::fresh(now, self.inner.world.entropy.for_id()), now).await
+        outlet.sink.send_test(DeliveryId::fresh(now, self.inner.world.entropy.random_id_bytes()), now).await
     }
 
     /// Returns the counters of this worker since it started, and its current gauges. Requires operator access, because
     /// it covers the turns of all organisations.
-    pub async fn metrics(&self) -> Result<Snapshot, Error> {
-        measure::snapshot(&self.inner, self.store.as_ref()).await
+    pub async fn metrics(&self) -> Result<MetricsSnapshot, Error> {
+        metrics_export::snapshot(&self.inner, self.store.as_ref()).await
     }
 
     /// Deletes contents outside the database that are not referenced.
-    pub async fn sweep(&self) -> Result<Swept, Error> {
+    pub async fn sweep(&self) -> Result<SweepReport, Error> {
         let _alone = self.inner.sweeping.lock().await;
         self.inner.world.attachments(&self.inner.store).sweep(self.inner.worker, self.now()).await
     }
 
     /// Returns a fresh session id.
     pub fn fresh_session(&self) -> SessionId {
-        SessionId::fresh(self.now(), self.inner.world.entropy.for_id())
+        SessionId::fresh(self.now(), self.inner.world.entropy.random_id_bytes())
     }
 
     /// Returns the current time of this worker.
@@ -516,27 +526,27 @@ impl Runtime {
 
     /// Accepts an input. When this returns, the input is durable, and this worker or the one that holds the session
     /// will drive its turn.
-    pub async fn submit(&self, input: Input) -> Result<Accepted, Error> {
-        self.take_in(input, |_| ()).await.map(|(accepted, ())| accepted)
+    pub async fn submit(&self, input: Input) -> Result<AcceptReceipt, Error> {
+        self.accept_input(input, |_| ()).await.map(|(accepted, ())| accepted)
     }
 
     /// Accepts an input and follows its session. Subscribes before the turn can start, so no live event is missed.
-    pub async fn submit_watched(&self, input: Input) -> Result<(Accepted, Events), Error> {
-        let listen = |session| Listener::new(self.inner.world.clone(), session);
+    pub async fn submit_watched(&self, input: Input) -> Result<(AcceptReceipt, SessionEventStream), Error> {
+        let listen = |session| LiveListener::new(self.inner.world.clone(), session);
         let line = listen(self.session_of(&input.target).await?);
-        self.take_in(input, |accepted| {
+        self.accept_input(input, |accepted| {
             // This is the session that was looked up, unless another caller has just opened it under the same key.
             let line = if line.session() == accepted.session { line } else { listen(accepted.session) };
-            Events::of_input(self.inner.world.clone(), self.store.clone(), line, accepted)
+            SessionEventStream::of_input(self.inner.world.clone(), self.store.clone(), line, accepted)
         })
         .await
     }
 
     /// Returns the id of the target session, which may not exist yet.
-    async fn session_of(&self, target: &Target) -> Result<SessionId, Error> {
+    async fn session_of(&self, target: &SessionTarget) -> Result<SessionId, Error> {
         match target {
-            Target::New(id) | Target::Id(id) => Ok(*id),
-            Target::Key { key, fresh } => match self.store.session_by_key(key.clone()).await {
+            SessionTarget::New(id) | SessionTarget::Id(id) => Ok(*id),
+            SessionTarget::Key { key, fresh } => match self.store.session_by_key(key.clone()).await {
                 Ok(found) => Ok(found.id),
                 Err(error) if error.kind() == Kind::SessionNotFound => Ok(*fresh),
                 Err(error) => Err(error),
@@ -545,26 +555,27 @@ impl Runtime {
     }
 
     /// Accepts an input. Calls `meanwhile` after the input is durable and before its turn starts.
-    async fn take_in<T>(
+    async fn accept_input<T>(
         &self,
         input: Input,
-        meanwhile: impl FnOnce(&Accepted) -> T,
-    ) -> Result<(Accepted, T), Error> {
+        meanwhile: impl FnOnce(&AcceptReceipt) -> T,
+    ) -> Result<(AcceptReceipt, T), Error> {
         let inner = &self.inner;
         check_input(&input, &inner.world.limits, self.attachments().most())?;
         inner.world.plugins.check(&input.plugins)?;
         let Input { target, mut parts, key, request, index, delivery, head, output, .. } = input;
         let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
         let provider_wait_s = input.provider_wait_s;
-        let layers = Layers { overlays: &overlays, client_tools: &client_tools, provider_wait_s };
+        let layers = InputLayers { overlays: &overlays, client_tools: &client_tools, provider_wait_s };
         let outfit = inner.outfits.chosen(agent.as_deref(), layers, self.access.reach, &inner.world)?;
         let before_it = before.iter().filter_map(|message| match message {
             Message::User { parts } => Some(parts.as_slice()),
             Message::Assistant { .. } | Message::Tool { .. } => None,
         });
         let said: Vec<&[Part]> = before_it.chain([parts.as_slice()]).collect();
-        let refers = |part: &Part, file: &Filed| matches!(part, Part::Attachment { attachment } if attachment.id == file.attachment().id);
-        let is_shown = |file: &&Filed| said.iter().any(|parts| parts.iter().any(|part| refers(part, file)));
+        let refers = |part: &Part, file: &AttachmentUpload| matches!(part, Part::Attachment { attachment } if attachment.id == file.attachment().id);
+        let is_shown =
+            |file: &&AttachmentUpload| said.iter().any(|parts| parts.iter().any(|part| refers(part, file)));
         let others: Vec<Part> = files
             .iter()
             .filter(|file| !is_shown(file))
@@ -572,10 +583,10 @@ impl Runtime {
             .collect();
         parts.extend(others);
         let now = self.now();
-        let _taking = Taking::new(&inner.taking);
-        let accept = Accept {
+        let _taking = ClaimGuard::new(&inner.taking);
+        let accept = AcceptRequest {
             target,
-            turn: TurnId::fresh(now, inner.world.entropy.for_id()),
+            turn: TurnId::fresh(now, inner.world.entropy.random_id_bytes()),
             key,
             request,
             index,
@@ -591,7 +602,12 @@ impl Runtime {
             files: Vec::new(),
             now,
             taker: inner.taker(now),
-            first: Meter::first(&outfit, &inner.world, &parts, files.iter().map(Filed::bytes).sum()),
+            first: BudgetMeter::first(
+                &outfit,
+                &inner.world,
+                &parts,
+                files.iter().map(AttachmentUpload::bytes).sum(),
+            ),
             queued_most: inner.world.limits.queued_inputs,
             parts,
         };
@@ -601,24 +617,28 @@ impl Runtime {
         inner.world.metrics.committed(waited);
         if !accepted.duplicate {
             inner.world.metrics.accepted();
-            inner.world.hub.unsaid.waited(accepted.turn, waited);
+            inner.world.hub.unreported_writes.waited(accepted.turn, waited);
         }
         outfit.was_stored();
-        let Accepted { session, turn, duplicate, .. } = &accepted;
+        let AcceptReceipt { session, turn, duplicate, .. } = &accepted;
         tracing::info!(%session, %turn, duplicate, "an input was accepted");
         let made = meanwhile(&accepted);
         inner.world.hub.committed(accepted.session, accepted.place.seq);
-        let Accepted { session, turn, duplicate, place, work } = accepted;
+        let AcceptReceipt { session, turn, duplicate, place, work } = accepted;
         match work {
             Some(work) => inner.spawn(work),
             None => inner.wake.notify_one(),
         }
-        Ok((Accepted { session, turn, duplicate, place, work: None }, made))
+        Ok((AcceptReceipt { session, turn, duplicate, place, work: None }, made))
     }
 
     /// Writes an input after its attachments are uploaded. If some of them may have been deleted meanwhile, they are
     /// checked and uploaded again.
-    async fn accept(&self, accept: Accept, mut files: Vec<Filed>) -> Result<Accepted, Error> {
+    async fn accept(
+        &self,
+        accept: AcceptRequest,
+        mut files: Vec<AttachmentUpload>,
+    ) -> Result<AcceptReceipt, Error> {
         let inner = &self.inner;
         if files.is_empty() {
             return self.store.accept(accept).await;
@@ -627,7 +647,7 @@ impl Runtime {
         let attachments = inner.world.attachments(&inner.store);
         for tries in 1.. {
             let placed = attachments.place(files.clone()).await?;
-            match self.store.accept(Accept { files: placed, ..accept.clone() }).await {
+            match self.store.accept(AcceptRequest { files: placed, ..accept.clone() }).await {
                 Err(error) if error.kind() == Kind::AttachmentSwept && tries < PLACED_AT_MOST => {
                     tracing::info!(%error, "contents are looked for again");
                     let Limits { backoff_first, backoff_most, .. } = inner.world.limits;
@@ -641,7 +661,7 @@ impl Runtime {
     }
 
     /// Waits until a turn has ended and returns how. An input that joined another turn ends as that one does.
-    pub async fn outcome(&self, turn: TurnId) -> Result<End, Error> {
+    pub async fn outcome(&self, turn: TurnId) -> Result<TurnEnd, Error> {
         let mut turn = turn;
         loop {
             // Most turns are driven here and publish their end. The store knows the others.
@@ -651,7 +671,7 @@ impl Runtime {
                 None => self.store.turn(turn).await?.end,
             };
             match end {
-                Some(End::Joined { into }) => turn = into,
+                Some(TurnEnd::Joined { into }) => turn = into,
                 Some(end) => return Ok(end),
                 None => self.inner.world.clock.sleep(LOOK_FOR_END).await,
             }
@@ -659,14 +679,14 @@ impl Runtime {
     }
 
     /// Cancels a turn. The request is durable when this returns.
-    pub async fn cancel(&self, turn: TurnId, reason: &str) -> Result<Cancelled, Error> {
+    pub async fn cancel(&self, turn: TurnId, reason: &str) -> Result<CancelOutcome, Error> {
         let cancelled = self.store.cancel(turn, reason.to_owned(), self.now()).await?;
         self.stop(turn, reason);
         Ok(cancelled)
     }
 
     /// Cancels a turn and undoes its calls, newest first. The request is durable when this returns.
-    pub async fn abort(&self, turn: TurnId, reason: &str) -> Result<Cancelled, Error> {
+    pub async fn abort(&self, turn: TurnId, reason: &str) -> Result<CancelOutcome, Error> {
         let aborted = self.store.abort(turn, reason.to_owned(), self.now()).await?;
         self.stop(turn, reason);
         Ok(aborted)
@@ -677,12 +697,12 @@ impl Runtime {
             driving.canceller.cancel(reason);
         }
         // A turn that had not begun has ended now.
-        self.inner.deliveries.ring();
+        self.inner.deliveries.wake_sinks();
         self.inner.wake.notify_one();
     }
 
     /// Resolves a wait with its completion key. The first resolution wins.
-    pub async fn resolve(&self, key: &CompletionKey, resolution: Resolution) -> Result<Resolved, Error> {
+    pub async fn resolve(&self, key: &CompletionKey, resolution: Resolution) -> Result<ResolveResult, Error> {
         key.check(&self.inner.secret)?;
         let resolved = self.store.resolve(key.turn, key.key.clone(), resolution, self.now()).await?;
         self.inner.wake.notify_one();
@@ -695,14 +715,14 @@ impl Runtime {
     }
 
     /// Approves, denies or edits the call of a question.
-    pub async fn approve(&self, id: ApprovalId, approval: Approval) -> Result<Voted, Error> {
+    pub async fn approve(&self, id: ApprovalId, approval: Approval) -> Result<VoteOutcome, Error> {
         let voted = self.approvals().decide(id, approval, self.now()).await?;
         self.inner.wake.notify_one();
         Ok(voted)
     }
 
     /// Overrides the budget of an agent, or removes the override. Turns that wait for a budget try again.
-    pub async fn set_budget(&self, purse: Purse, budget: Option<Budget>) -> Result<(), Error> {
+    pub async fn set_budget(&self, purse: BudgetAccount, budget: Option<Budget>) -> Result<(), Error> {
         self.store.set_budget(purse, budget, self.now()).await?;
         self.inner.world.look_at_budgets(self.inner.store.as_ref()).await?;
         self.inner.wake.notify_one();
@@ -710,15 +730,15 @@ impl Runtime {
     }
 
     /// Settles a call of unknown outcome. Its payments are settled or released.
-    pub async fn settle(&self, call: CallId, verdict: Verdict) -> Result<SessionId, Error> {
+    pub async fn settle(&self, call: CallId, verdict: OutcomeVerdict) -> Result<SessionId, Error> {
         let session = self.store.settle(call, verdict, self.now()).await?;
-        self.inner.deliveries.ring();
+        self.inner.deliveries.wake_sinks();
         Ok(session)
     }
 
     /// Returns the completion key of a wait.
     pub async fn key_of(&self, turn: TurnId, wait: &ReplayKey) -> Result<CompletionKey, Error> {
-        self.store.key_of(turn, wait.clone()).await
+        self.store.completion_key(turn, wait.clone()).await
     }
 
     /// Wakes a turn that is stuck or waits for its provider, so that it tries again now.
@@ -750,20 +770,20 @@ impl Runtime {
     /// # Errors
     /// `turn.superseded` if later turns follow on its head and `place` is not a fork, `turn.not_retryable` if it ended
     /// otherwise, `wait.not_found` if it is running and not stuck.
-    pub async fn retry_turn(&self, turn: TurnId, place: RetryPlace) -> Result<Retried, Error> {
+    pub async fn retry_turn(&self, turn: TurnId, place: RetryPlace) -> Result<RetryOutcome, Error> {
         let view = self.store.turn(turn).await?;
         if view.state != TurnState::Ended {
             self.retry(turn).await?;
-            return Ok(Retried::Woken);
+            return Ok(RetryOutcome::Woken);
         }
         let inner = &self.inner;
         let now = self.now();
-        let _taking = Taking::new(&inner.taking);
+        let _taking = ClaimGuard::new(&inner.taking);
         let fork = (place == RetryPlace::Fork).then(|| self.fresh_session());
-        let fresh = TurnId::fresh(now, inner.world.entropy.for_id());
+        let fresh = TurnId::fresh(now, inner.world.entropy.random_id_bytes());
         let (taker, queued_most) = (inner.taker(now), inner.world.limits.queued_inputs);
-        let accepted = self.store.retry(Retry { turn, fresh, fork, now, taker, queued_most }).await?;
-        let Accepted { session, turn: retry, duplicate, place, work } = accepted;
+        let accepted = self.store.retry(RetryRequest { turn, fresh, fork, now, taker, queued_most }).await?;
+        let AcceptReceipt { session, turn: retry, duplicate, place, work } = accepted;
         tracing::info!(%session, %turn, %retry, duplicate, "a turn is retried");
         if !duplicate {
             inner.world.metrics.accepted();
@@ -773,12 +793,12 @@ impl Runtime {
             Some(work) => inner.spawn(work),
             None => inner.wake.notify_one(),
         }
-        Ok(Retried::NewTurn { session, turn: retry, duplicate })
+        Ok(RetryOutcome::NewTurn { session, turn: retry, duplicate })
     }
 
     /// Follows a session from a cursor.
-    pub fn events(&self, session: SessionId, after: Seq) -> Events {
-        Events::new(self.inner.world.clone(), self.store.clone(), session, after)
+    pub fn events(&self, session: SessionId, after: Seq) -> SessionEventStream {
+        SessionEventStream::new(self.inner.world.clone(), self.store.clone(), session, after)
     }
 
     /// Waits until this worker drives no turn, has none to claim, and no delivery is due.
@@ -792,7 +812,7 @@ impl Runtime {
                 return Ok(());
             }
             self.inner.wake.notify_one();
-            self.inner.deliveries.ring();
+            self.inner.deliveries.wake_sinks();
             self.inner.world.clock.sleep(Duration::from_millis(10)).await;
         }
     }
@@ -800,7 +820,7 @@ impl Runtime {
     /// Stops claiming work, lets turns finish their current step, and hands their sessions back. Turns that need longer
     /// than `patience` are dropped and handed back too. The next worker then finds their calls interrupted.
     pub async fn shut_down(self, patience: Duration) {
-        let Inner { stopping, yielding, tasks, world, store, .. } = &*self.inner;
+        let WorkerState { stopping, yielding, tasks, world, store, .. } = &*self.inner;
         stopping.send_replace(true);
         yielding.send_replace(true);
         tokio::select! {
@@ -821,7 +841,7 @@ impl Runtime {
                 tracing::error!(session = %lease.session, turn = %lease.turn, "a turn blocks its thread; its session is not handed back");
                 continue;
             }
-            match store.hand_back(lease, world.clock.now()).await {
+            match store.release_lease(lease, world.clock.now()).await {
                 // It has just finished its step.
                 Err(error) if error.kind() == Kind::LeaseLost => {}
                 Err(error) => {
@@ -842,7 +862,7 @@ fn check_input(input: &Input, limits: &Limits, (name, most): (&'static str, usiz
     let carried: usize = input.plugins.values().chain(&input.note).map(json_size).sum();
     let before: usize = input.before.iter().map(Message::size).sum();
     limits::check("input_bytes", bytes + carried + before, limits.input_bytes)?;
-    if !input.before.is_empty() && input.delivery == Delivery::Join {
+    if !input.before.is_empty() && input.delivery == InputDelivery::Join {
         let detail = "an input that joins a turn cannot bring what was said before it";
         return Err(Error::new(Kind::InputInvalid, detail));
     }
@@ -861,21 +881,21 @@ fn check_input(input: &Input, limits: &Limits, (name, most): (&'static str, usiz
     check_target(&input.target, limits)
 }
 
-fn check_target(target: &Target, limits: &Limits) -> Result<(), Error> {
+fn check_target(target: &SessionTarget, limits: &Limits) -> Result<(), Error> {
     match target {
-        Target::Key { key, .. } if key.is_empty() => {
+        SessionTarget::Key { key, .. } if key.is_empty() => {
             Err(Error::new(Kind::InputInvalid, "a session key must not be empty"))
         }
-        Target::Key { key, .. } => limits::check("key_bytes", key.len(), limits.key_bytes),
-        Target::New(_) | Target::Id(_) => Ok(()),
+        SessionTarget::Key { key, .. } => limits::check("key_bytes", key.len(), limits.key_bytes),
+        SessionTarget::New(_) | SessionTarget::Id(_) => Ok(()),
     }
 }
 
-impl Inner {
+impl WorkerState {
     /// Returns the claim of this worker on a session, unless it is full or stopping.
-    fn taker(&self, now: Millis) -> Option<Taker> {
+    fn taker(&self, now: Millis) -> Option<LeaseRequest> {
         let free = self.room() > 0 && !*self.stopping.borrow();
-        free.then(|| Taker { worker: self.worker, until: now.after(self.world.limits.lease) })
+        free.then(|| LeaseRequest { worker: self.worker, until: now.after(self.world.limits.lease) })
     }
 
     fn room(&self) -> usize {
@@ -883,21 +903,21 @@ impl Inner {
     }
 
     /// Drives a session in a separate task.
-    fn spawn(self: &Arc<Self>, work: Work) {
+    fn spawn(self: &Arc<Self>, work: ClaimedTurn) {
         let driven = self.begin(&work);
-        self.tasks.spawn(leased::drive_session(self.clone(), work, driven));
+        self.tasks.spawn(turn_drive::drive_session(self.clone(), work, driven));
     }
 
     /// Registers a turn as driven here.
-    fn begin(&self, work: &Work) -> Wish {
-        let Work { lease, org, .. } = work;
+    fn begin(&self, work: &ClaimedTurn) -> DriveHandles {
+        let ClaimedTurn { lease, org, .. } = work;
         let (canceller, wish) = cancel();
         let canceller = Arc::new(canceller);
         self.world.hub.begins(lease.turn, *org);
         let Lease { turn, fence, .. } = *lease;
         let since = self.world.clock.now();
         let poll = Arc::new(watchdog::PollTimer::default());
-        let driving = Driving {
+        let driving = ActiveDrive {
             turn,
             fence,
             canceller: canceller.clone(),
@@ -907,7 +927,7 @@ impl Inner {
             poll: poll.clone(),
         };
         lock(&self.driving).insert(lease.session, driving);
-        Wish { canceller, cancel: wish, poll }
+        DriveHandles { canceller, cancel: wish, poll }
     }
 
     /// Returns whether a session is still driven under this lease. A worker that lost a session may have claimed it
@@ -918,7 +938,7 @@ impl Inner {
 
     /// Returns the leases of all sessions that are driven here.
     fn leases(&self) -> Vec<Lease> {
-        let lease = |(session, driving): (&SessionId, &Driving)| Lease {
+        let lease = |(session, driving): (&SessionId, &ActiveDrive)| Lease {
             session: *session,
             turn: driving.turn,
             worker: self.worker,
@@ -954,23 +974,23 @@ impl Inner {
 }
 
 /// The cancellation handles and the poll timer of one drive.
-struct Wish {
+struct DriveHandles {
     canceller: Arc<Canceller>,
-    cancel: Cancel,
+    cancel: CancelSignal,
     poll: Arc<watchdog::PollTimer>,
 }
 
 /// Counts a claim in progress until it is dropped.
-struct Taking<'a>(&'a AtomicUsize);
+struct ClaimGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Taking<'a> {
+impl<'a> ClaimGuard<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(count)
     }
 }
 
-impl Drop for Taking<'_> {
+impl Drop for ClaimGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }

@@ -1,11 +1,11 @@
 //! The router with all routes, and the OpenAPI document that describes them.
-use crate::around::around;
-use crate::forms;
-use crate::problem::{self, Failed, Problem};
+use crate::compat::anthropic::error::AnthropicError;
+use crate::compat::openai::error::OpenAiError;
+use crate::parameter_formats;
+use crate::problem::{self, ApiError, Problem};
+use crate::request_middleware::handle_request;
 use crate::routes;
-use crate::shared::Shared;
-use crate::wire::anthropic::error::AnthropicError;
-use crate::wire::openai::error::OpenAiError;
+use crate::server_state::ServerState;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request};
@@ -31,7 +31,7 @@ use utoipa_axum::router::OpenApiRouter;
         description = "The API for sessions and turns of durable agents. Times are Unix timestamps in milliseconds. The prefix of an id names its type. Errors are RFC 9457 problems with a stable `code`; their `type` is the path of a page that explains them."
     ),
     components(schemas(Problem, OpenAiError, AnthropicError)),
-    modifiers(&Key),
+    modifiers(&KeySecurityScheme),
     tags(
         (name = "sessions", description = "Durable conversations. Create, read, fork, rewind and delete them."),
         (name = "turns", description = "An input and everything that is done to answer it."),
@@ -47,11 +47,11 @@ use utoipa_axum::router::OpenApiRouter;
         (name = "about", description = "Health, metrics and other information about the server.")
     )
 )]
-struct Head;
+struct OpenApiBase;
 
-struct Key;
+struct KeySecurityScheme;
 
-impl Modify for Key {
+impl Modify for KeySecurityScheme {
     fn modify(&self, document: &mut Document) {
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("olk_…");
         let scheme = scheme.description(Some(
@@ -62,7 +62,7 @@ impl Modify for Key {
     }
 }
 
-fn routes() -> OpenApiRouter<Shared> {
+fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new()
         .merge(routes::sessions::routes())
         .merge(routes::turns::routes())
@@ -78,28 +78,28 @@ fn routes() -> OpenApiRouter<Shared> {
         .merge(routes::grants::routes())
         .merge(routes::attachments::routes())
         .merge(routes::agents::routes())
-        .merge(routes::books::routes())
+        .merge(routes::cost_control::routes())
         .merge(routes::sinks::routes())
         .merge(routes::orgs::routes())
         .merge(routes::access::routes())
         .merge(routes::mcp::routes())
         .merge(routes::about::routes())
-        .merge(crate::wire::openai::routes())
-        .merge(crate::wire::anthropic::routes())
+        .merge(crate::compat::openai::routes())
+        .merge(crate::compat::anthropic::routes())
 }
 
 /// Returns the OpenAPI document of this version.
 pub fn document() -> Document {
-    let mut document = OpenApiRouter::with_openapi(Head::openapi()).merge(routes()).into_openapi();
-    forms::tell(&mut document);
-    problem::tell(&mut document);
-    forms::name(&mut document);
+    let mut document = OpenApiRouter::with_openapi(OpenApiBase::openapi()).merge(routes()).into_openapi();
+    parameter_formats::add_formats(&mut document);
+    problem::add_error_statuses(&mut document);
+    parameter_formats::name(&mut document);
     document
 }
 
 /// Serves the OpenAPI document as JSON. Builds it on the first request, so that a server that never serves it
 /// spends neither time nor memory on it.
-async fn openapi() -> Result<impl IntoResponse, Failed> {
+async fn openapi() -> Result<impl IntoResponse, ApiError> {
     static SENT: OnceLock<Bytes> = OnceLock::new();
     let sent = if let Some(sent) = SENT.get() {
         sent.clone()
@@ -112,36 +112,36 @@ async fn openapi() -> Result<impl IntoResponse, Failed> {
 }
 
 /// Builds the router of a server.
-pub(crate) fn router(shared: Shared) -> Router {
+pub(crate) fn router(shared: ServerState) -> Router {
     let (router, _) = routes().split_for_parts();
     router
         .route("/openapi.json", get(openapi))
         .merge(crate::console::routes())
-        .merge(crate::links::routes())
-        .fallback(nowhere)
-        .method_not_allowed_fallback(not_so)
+        .merge(crate::approval_pages::routes())
+        .fallback(route_not_found)
+        .method_not_allowed_fallback(method_not_allowed)
         // Each extractor has its own limit.
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn(caught))
-        .layer(from_fn_with_state(shared.clone(), around))
-        .layer(from_fn(crate::wire::refusal::reshape))
+        .layer(from_fn(catch_panics))
+        .layer(from_fn_with_state(shared.clone(), handle_request))
+        .layer(from_fn(crate::compat::compat_error::format_errors))
         .with_state(shared)
 }
 
 /// Middleware that turns a panic in a handler into an error response, so that the connection stays open.
-async fn caught(request: Request, next: Next) -> Response {
+async fn catch_panics(request: Request, next: Next) -> Response {
     match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
-        Err(_) => Failed::from(Error::new(Kind::Internal, "a handler panicked")).into_response(),
+        Err(_) => ApiError::from(Error::new(Kind::Internal, "a handler panicked")).into_response(),
     }
 }
 
-async fn nowhere(uri: Uri) -> Failed {
+async fn route_not_found(uri: Uri) -> ApiError {
     let path = outlast_vocab::message::shown(uri.path()).into_owned();
     Error::new(Kind::RouteNotFound, format!("there is no route `{path}`; /openapi.json lists them")).into()
 }
 
-async fn not_so(method: Method, uri: Uri) -> Failed {
+async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
     let path = outlast_vocab::message::shown(uri.path()).into_owned();
     Error::new(Kind::RouteMethod, format!("`{path}` does not know the method {method}")).into()
 }
@@ -158,7 +158,7 @@ mod tests {
         async fn breaks() -> &'static str {
             panic!("a bug")
         }
-        let router: Router = Router::new().route("/", get(breaks)).layer(from_fn(caught));
+        let router: Router = Router::new().route("/", get(breaks)).layer(from_fn(catch_panics));
         let answer = TowerToHyperService::new(router).call(Request::new(Body::empty())).await;
         let answer = answer.unwrap_or_else(|never| match never {});
         assert_eq!(answer.status(), 500);

@@ -14,17 +14,17 @@ const NETWORK_BITS: u32 = 64;
 
 /// The idle connections of a server.
 #[derive(Clone, Default)]
-pub(crate) struct IdleConnections(Arc<Mutex<ByNetwork>>);
+pub(crate) struct IdleConnections(Arc<Mutex<IdleByNetwork>>);
 
 #[derive(Default)]
-struct ByNetwork {
+struct IdleByNetwork {
     /// Idle connections by network, in the order in which they became idle.
-    idle: HashMap<IpAddr, BTreeMap<u64, Idle>>,
+    idle: HashMap<IpAddr, BTreeMap<u64, IdleConnection>>,
     next: u64,
 }
 
 /// An idle connection.
-struct Idle {
+struct IdleConnection {
     since: Instant,
     evicted: Arc<Notify>,
 }
@@ -34,10 +34,10 @@ pub(crate) struct Connection {
     all: IdleConnections,
     network: IpAddr,
     evicted: Arc<Notify>,
-    state: Mutex<Activity>,
+    state: Mutex<ConnectionActivity>,
 }
 
-struct Activity {
+struct ConnectionActivity {
     /// The number of requests in progress.
     requests: usize,
     /// Its number in the list of idle connections.
@@ -45,23 +45,23 @@ struct Activity {
 }
 
 /// A request in progress. Dropping it marks the request as answered.
-pub(crate) struct Active(Arc<Connection>);
+pub(crate) struct ActiveRequest(Arc<Connection>);
 
 impl IdleConnections {
     /// Adds a new connection, which is idle.
     pub(crate) fn open(&self, address: IpAddr) -> Arc<Connection> {
         let (network, evicted) = (network_of(address), Arc::new(Notify::new()));
         let idle = Some(self.list(network, &evicted));
-        let state = Mutex::new(Activity { requests: 0, idle });
+        let state = Mutex::new(ConnectionActivity { requests: 0, idle });
         Arc::new(Connection { all: self.clone(), network, evicted, state })
     }
 
     /// Asks one idle connection to close, and returns whether there was one. Chooses the longest idle
     /// connection of the network with the most idle connections. Skips networks without a connection that has
     /// been idle for `idle_for`, so that each client has time to send its request.
-    pub(crate) fn evict(&self, idle_for: Duration) -> bool {
+    pub(crate) fn evict_one(&self, idle_for: Duration) -> bool {
         let mut all = self.all();
-        let is_old = |idle: &BTreeMap<u64, Idle>| {
+        let is_old = |idle: &BTreeMap<u64, IdleConnection>| {
             idle.first_key_value().is_some_and(|(_, first)| first.since.elapsed() >= idle_for)
         };
         let old = all.idle.iter().filter(|(_, idle)| is_old(idle));
@@ -82,7 +82,7 @@ impl IdleConnections {
         all.idle
             .entry(network)
             .or_default()
-            .insert(number, Idle { since: Instant::now(), evicted: evicted.clone() });
+            .insert(number, IdleConnection { since: Instant::now(), evicted: evicted.clone() });
         number
     }
 
@@ -96,7 +96,7 @@ impl IdleConnections {
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, ByNetwork> {
+    fn all(&self) -> MutexGuard<'_, IdleByNetwork> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,7 +109,7 @@ impl Connection {
 
     /// Returns once no request is in progress, but checks only every `time`. A request in progress gets its
     /// answer first.
-    pub(crate) async fn stays_idle(&self, time: Duration) {
+    pub(crate) async fn wait_until_idle(&self, time: Duration) {
         loop {
             tokio::time::sleep(time).await;
             if self.state().requests == 0 {
@@ -119,21 +119,21 @@ impl Connection {
     }
 
     /// Records that a request has arrived.
-    pub(crate) fn begin(self: &Arc<Self>) -> Active {
+    pub(crate) fn begin(self: &Arc<Self>) -> ActiveRequest {
         let mut state = self.state();
         state.requests += 1;
         if let Some(number) = state.idle.take() {
             self.all.unlist(self.network, number);
         }
-        Active(self.clone())
+        ActiveRequest(self.clone())
     }
 
-    fn state(&self) -> MutexGuard<'_, Activity> {
+    fn state(&self) -> MutexGuard<'_, ConnectionActivity> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Active {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         let connection = &self.0;
         let mut state = connection.state();
@@ -176,14 +176,14 @@ mod tests {
         let (one, two, three) = (open("192.0.2.1"), open("192.0.2.2"), open("192.0.2.2"));
         // It has had a request since then, so the third one has been idle for longer.
         drop(two.begin());
-        assert!(all.evict(Duration::ZERO));
+        assert!(all.evict_one(Duration::ZERO));
         assert_eq!([&one, &two, &three].map(|one| is_evicted(one)), [false, false, true]);
         let busy = one.begin();
-        assert!(all.evict(Duration::ZERO));
+        assert!(all.evict_one(Duration::ZERO));
         assert_eq!([&one, &two].map(|one| is_evicted(one)), [false, true]);
-        assert!(!all.evict(Duration::ZERO), "the only one left is busy");
+        assert!(!all.evict_one(Duration::ZERO), "the only one left is busy");
         drop(busy);
-        assert!(all.evict(Duration::ZERO));
+        assert!(all.evict_one(Duration::ZERO));
         assert!(is_evicted(&one));
     }
 
@@ -193,7 +193,7 @@ mod tests {
         let open = |address: &str| all.open(address.parse().unwrap());
         let mapped = open("::ffff:192.0.2.1");
         let (one, _two) = (open("2001:db8::1"), open("2001:db8::2"));
-        assert!(all.evict(Duration::ZERO));
+        assert!(all.evict_one(Duration::ZERO));
         assert_eq!((is_evicted(&mapped), is_evicted(&one)), (false, true));
     }
 
@@ -203,11 +203,11 @@ mod tests {
         let connection = all.open("192.0.2.1".parse().unwrap());
         let (first, second) = (connection.begin(), connection.begin());
         drop(first);
-        assert!(!all.evict(Duration::ZERO), "one request is left");
+        assert!(!all.evict_one(Duration::ZERO), "one request is left");
         drop(second);
-        assert!(!all.evict(Duration::from_hours(1)), "it has not been idle for an hour");
+        assert!(!all.evict_one(Duration::from_hours(1)), "it has not been idle for an hour");
         drop(connection);
-        assert!(!all.evict(Duration::ZERO));
+        assert!(!all.evict_one(Duration::ZERO));
         assert!(all.all().idle.is_empty());
     }
 }

@@ -33,26 +33,26 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// A file, uncompressed and compressed.
 #[derive(Clone, Copy)]
-struct File {
+struct ConsoleFile {
     name: &'static str,
     media_type: &'static str,
     plain: &'static [u8],
-    packed: &'static [u8],
+    gzipped: &'static [u8],
 }
 
 macro_rules! file {
     ($name:literal, $media_type:literal) => {
-        File {
+        ConsoleFile {
             name: $name,
             media_type: $media_type,
             plain: include_bytes!(concat!("../../../console/dist/", $name)),
-            packed: include_bytes!(concat!("../../../console/dist/", $name, ".gz")),
+            gzipped: include_bytes!(concat!("../../../console/dist/", $name, ".gz")),
         }
     };
 }
 
-const PAGE: File = file!("index.html", "text/html; charset=utf-8");
-const ASSETS: [File; 3] = [
+const PAGE: ConsoleFile = file!("index.html", "text/html; charset=utf-8");
+const ASSETS: [ConsoleFile; 3] = [
     file!("console.js", "text/javascript; charset=utf-8"),
     file!("console.css", "text/css; charset=utf-8"),
     file!("icon.svg", "image/svg+xml"),
@@ -65,19 +65,19 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     pages.chain(assets).fold(Router::new(), |router, (path, file)| {
         let tag = tag(&file);
         let answer = move |RawQuery(query): RawQuery, headers: HeaderMap| async move {
-            file.answer(&tag, query.as_deref(), &headers)
+            file.respond(&tag, query.as_deref(), &headers)
         };
         router.route(&path, get(answer))
     })
 }
 
 /// Returns the `ETag` of a file.
-fn tag(file: &File) -> String {
+fn tag(file: &ConsoleFile) -> String {
     format!("\"{}\"", Hash::of(file.plain))
 }
 
-impl File {
-    fn answer(self, tag: &str, query: Option<&str>, headers: &HeaderMap) -> Response {
+impl ConsoleFile {
+    fn respond(self, tag: &str, query: Option<&str>, headers: &HeaderMap) -> Response {
         let said =
             |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default();
         let known =
@@ -86,7 +86,7 @@ impl File {
             said(header::ACCEPT_ENCODING).split(',').any(|way| way.trim().split(';').next() == Some("gzip"));
         let mut response = match (known, packs) {
             (true, _) => StatusCode::NOT_MODIFIED.into_response(),
-            (false, true) => Body::from(Bytes::from_static(self.packed)).into_response(),
+            (false, true) => Body::from(Bytes::from_static(self.gzipped)).into_response(),
             (false, false) => Body::from(Bytes::from_static(self.plain)).into_response(),
         };
         let answer = response.headers_mut();
@@ -99,13 +99,13 @@ impl File {
         answer.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.media_type));
         answer.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
         answer.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-        answer.insert(header::CACHE_CONTROL, HeaderValue::from_static(self.keep(query)));
+        answer.insert(header::CACHE_CONTROL, HeaderValue::from_static(self.cache_policy(query)));
         response
     }
 
     /// Returns the cache policy. The page links its files with the hash of their content in the query, so
     /// such an address never changes its content.
-    fn keep(self, query: Option<&str>) -> &'static str {
+    fn cache_policy(self, query: Option<&str>) -> &'static str {
         let page = String::from_utf8_lossy(PAGE.plain);
         let named = query.is_some_and(|query| page.contains(&format!("\"/assets/{}?{query}\"", self.name)));
         if named { "public, max-age=31536000, immutable" } else { "no-cache" }
@@ -116,9 +116,9 @@ impl File {
 mod tests {
     use super::*;
 
-    fn asked(file: File, query: Option<&str>, said: &[(header::HeaderName, &str)]) -> Response {
+    fn asked(file: ConsoleFile, query: Option<&str>, said: &[(header::HeaderName, &str)]) -> Response {
         let headers = said.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
-        file.answer(&tag(&file), query, &headers)
+        file.respond(&tag(&file), query, &headers)
     }
 
     fn header_of(response: &Response, name: header::HeaderName) -> &str {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     /// Returns the query under which the page links a file.
-    fn named(file: File) -> String {
+    fn named(file: ConsoleFile) -> String {
         let page = String::from_utf8_lossy(PAGE.plain).into_owned();
         let (_, rest) = page.split_once(&format!("/assets/{}?", file.name)).unwrap();
         rest.split('"').next().unwrap().to_owned()
@@ -178,7 +178,7 @@ mod tests {
         };
         assert_eq!(encoding("br, gzip;q=0.8"), "gzip");
         assert_eq!(encoding("br"), "");
-        let bytes: usize = ASSETS.iter().chain([&PAGE]).map(|file| file.packed.len()).sum();
+        let bytes: usize = ASSETS.iter().chain([&PAGE]).map(|file| file.gzipped.len()).sum();
         assert!(bytes <= 250_000, "the console is {bytes} bytes packed");
     }
 }

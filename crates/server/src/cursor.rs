@@ -1,18 +1,18 @@
 //! Pagination cursors: signed for one organisation and one list, so that clients cannot forge them.
-use outlast_vocab::access::Reach;
+use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::{Error, Hash, Kind, OrgId};
 use std::fmt::Write as _;
 
 /// Signs and verifies the cursors of one list for one caller.
-pub(crate) struct Cursors<'a> {
+pub(crate) struct CursorSigner<'a> {
     secret: &'a [u8; 32],
     org: OrgId,
     list: &'static str,
 }
 
-impl<'a> Cursors<'a> {
+impl<'a> CursorSigner<'a> {
     /// Creates the cursors of this list.
-    pub(crate) fn of(secret: &'a [u8; 32], reach: Reach, list: &'static str) -> Self {
+    pub(crate) fn of(secret: &'a [u8; 32], reach: OrgVisibility, list: &'static str) -> Self {
         Self { secret, org: reach.home(), list }
     }
 
@@ -27,12 +27,12 @@ impl<'a> Cursors<'a> {
     }
 
     /// Returns the position that a cursor encodes. Rejects a cursor of another server, list or organisation.
-    pub(crate) fn read(&self, cursor: &str) -> Result<String, Error> {
+    pub(crate) fn verify(&self, cursor: &str) -> Result<String, Error> {
         let wrong =
             || Error::new(Kind::InputInvalid, "the cursor is not one of this list; begin without one");
-        let place = place(cursor).ok_or_else(wrong)?;
+        let place = decode_position(cursor).ok_or_else(wrong)?;
         let signed = cursor["cur_".len()..][..64].parse::<Hash>().map_err(|_| wrong())?;
-        if self.signature(&place).same_signature(&signed) { Ok(place) } else { Err(wrong()) }
+        if self.signature(&place).eq_constant_time(&signed) { Ok(place) } else { Err(wrong()) }
     }
 
     fn signature(&self, place: &str) -> Hash {
@@ -42,7 +42,7 @@ impl<'a> Cursors<'a> {
     }
 }
 
-fn place(cursor: &str) -> Option<String> {
+fn decode_position(cursor: &str) -> Option<String> {
     let one_spelling = |hex: &&str| hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let hex = cursor.strip_prefix("cur_").filter(one_spelling)?;
     let (_, place) = hex.split_at_checked(64)?;
@@ -57,20 +57,20 @@ mod tests {
 
     #[test]
     fn a_cursor_counts_for_its_list_and_its_organisation_and_no_bit_of_it_can_be_changed() {
-        let (secret, acme) = ([7; 32], Reach::Org(OrgId::from_u128(1)));
-        let sessions = Cursors::of(&secret, acme, "sessions");
+        let (secret, acme) = ([7; 32], OrgVisibility::Org(OrgId::from_u128(1)));
+        let sessions = CursorSigner::of(&secret, acme, "sessions");
         let cursor = sessions.sign("ses_7");
-        assert_eq!(sessions.read(&cursor).unwrap(), "ses_7");
+        assert_eq!(sessions.verify(&cursor).unwrap(), "ses_7");
         let others = [
-            Cursors::of(&secret, acme, "audit"),
-            Cursors::of(&secret, Reach::Org(OrgId::from_u128(2)), "sessions"),
-            Cursors::of(&[8; 32], acme, "sessions"),
+            CursorSigner::of(&secret, acme, "audit"),
+            CursorSigner::of(&secret, OrgVisibility::Org(OrgId::from_u128(2)), "sessions"),
+            CursorSigner::of(&[8; 32], acme, "sessions"),
         ];
-        assert!(others.iter().all(|other| other.read(&cursor).is_err()));
+        assert!(others.iter().all(|other| other.verify(&cursor).is_err()));
         for (place, old) in cursor.char_indices() {
             for new in ['0', '1', 'F', 'é'].into_iter().filter(|new| *new != old) {
                 let forged = format!("{}{new}{}", &cursor[..place], &cursor[place + 1..]);
-                assert!(sessions.read(&forged).is_err(), "{forged}");
+                assert!(sessions.verify(&forged).is_err(), "{forged}");
             }
         }
         for (place, byte) in cursor.bytes().enumerate() {
@@ -78,11 +78,11 @@ mod tests {
                 let mut forged = cursor.clone().into_bytes();
                 forged[place] = byte ^ (1 << bit);
                 let forged = String::from_utf8(forged).expect("seven bits are ASCII");
-                assert!(sessions.read(&forged).is_err(), "{forged}");
+                assert!(sessions.verify(&forged).is_err(), "{forged}");
             }
         }
         for wrong in ["", "cur_", "ses_7", &cursor[..cursor.len() - 1], &format!("{cursor}0")] {
-            assert!(sessions.read(wrong).is_err(), "{wrong}");
+            assert!(sessions.verify(wrong).is_err(), "{wrong}");
         }
     }
 }

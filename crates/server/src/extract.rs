@@ -1,8 +1,8 @@
 //! Extractors that parse requests: ids in the path, the query, the body.
-use crate::problem::Failed;
-use crate::room::Room;
-use crate::shared::Shared;
-use crate::strict;
+use crate::admission_control::RequestPermits;
+use crate::problem::ApiError;
+use crate::server_state::ServerState;
+use crate::strict_json;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Query, RawPathParams, Request};
 use axum::http::request::Parts;
@@ -14,29 +14,31 @@ use serde::de::DeserializeOwned;
 use std::str::FromStr;
 
 /// The parameters of the path, in order.
-pub(crate) struct At<T>(pub(crate) T);
+pub(crate) struct PathParam<T>(pub(crate) T);
 
 /// Two parameters of one path.
-pub(crate) struct Both<A, B>(pub(crate) A, pub(crate) B);
+pub(crate) struct PathParams<A, B>(pub(crate) A, pub(crate) B);
 
-impl<A: FromStr<Err: Into<Error>>, B: FromStr<Err: Into<Error>>> FromRequestParts<Shared> for Both<A, B> {
-    type Rejection = Failed;
+impl<A: FromStr<Err: Into<Error>>, B: FromStr<Err: Into<Error>>> FromRequestParts<ServerState>
+    for PathParams<A, B>
+{
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Failed> {
-        let named = named(parts, shared).await?;
+    async fn from_request_parts(parts: &mut Parts, shared: &ServerState) -> Result<Self, ApiError> {
+        let named = path_values(parts, shared).await?;
         Ok(Self(parse(&named, 0)?, parse(&named, 1)?))
     }
 }
 
-impl<T: FromStr<Err: Into<Error>>> FromRequestParts<Shared> for At<T> {
-    type Rejection = Failed;
+impl<T: FromStr<Err: Into<Error>>> FromRequestParts<ServerState> for PathParam<T> {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Failed> {
-        Ok(Self(parse(&named(parts, shared).await?, 0)?))
+    async fn from_request_parts(parts: &mut Parts, shared: &ServerState) -> Result<Self, ApiError> {
+        Ok(Self(parse(&path_values(parts, shared).await?, 0)?))
     }
 }
 
-async fn named(parts: &mut Parts, shared: &Shared) -> Result<Vec<String>, Error> {
+async fn path_values(parts: &mut Parts, shared: &ServerState) -> Result<Vec<String>, Error> {
     let params = RawPathParams::from_request_parts(parts, shared).await.map_err(|cause| {
         Error::new(Kind::InputInvalid, format!("the path cannot be read: {}", cause.body_text()))
     })?;
@@ -50,9 +52,9 @@ fn parse<T: FromStr<Err: Into<Error>>>(parts: &[String], place: usize) -> Result
 
 /// A path parameter that may be any text.
 #[derive(Debug)]
-pub(crate) struct Word(pub(crate) String);
+pub(crate) struct TextParam(pub(crate) String);
 
-impl FromStr for Word {
+impl FromStr for TextParam {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -61,12 +63,12 @@ impl FromStr for Word {
 }
 
 /// The query parameters.
-pub(crate) struct Asked<T>(pub(crate) T);
+pub(crate) struct QueryParams<T>(pub(crate) T);
 
-impl<T: DeserializeOwned> FromRequestParts<Shared> for Asked<T> {
-    type Rejection = Failed;
+impl<T: DeserializeOwned> FromRequestParts<ServerState> for QueryParams<T> {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Self, Failed> {
+    async fn from_request_parts(parts: &mut Parts, shared: &ServerState) -> Result<Self, ApiError> {
         let Query(asked) = Query::from_request_parts(parts, shared).await.map_err(|cause| {
             Error::new(Kind::InputInvalid, format!("the query does not fit: {}", cause.body_text()))
         })?;
@@ -75,32 +77,32 @@ impl<T: DeserializeOwned> FromRequestParts<Shared> for Asked<T> {
 }
 
 /// A JSON body.
-pub(crate) struct Said<T>(pub(crate) T);
+pub(crate) struct JsonBody<T>(pub(crate) T);
 
-impl<T: DeserializeOwned> FromRequest<Shared> for Said<T> {
-    type Rejection = Failed;
+impl<T: DeserializeOwned> FromRequest<ServerState> for JsonBody<T> {
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, shared: &Shared) -> Result<Self, Failed> {
+    async fn from_request(request: Request, shared: &ServerState) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         check_json(&parts.headers)?;
-        Ok(Self(strict::read(&whole(&parts, body, &shared.limits).await?)?))
+        Ok(Self(strict_json::read(&read_body(&parts, body, &shared.limits).await?)?))
     }
 }
 
 /// An optional JSON body.
-pub(crate) struct MaySay<T>(pub(crate) T);
+pub(crate) struct OptionalJsonBody<T>(pub(crate) T);
 
-impl<T: DeserializeOwned + Default> FromRequest<Shared> for MaySay<T> {
-    type Rejection = Failed;
+impl<T: DeserializeOwned + Default> FromRequest<ServerState> for OptionalJsonBody<T> {
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, shared: &Shared) -> Result<Self, Failed> {
+    async fn from_request(request: Request, shared: &ServerState) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let bytes = whole(&parts, body, &shared.limits).await?;
+        let bytes = read_body(&parts, body, &shared.limits).await?;
         if bytes.is_empty() {
             return Ok(Self(T::default()));
         }
         check_json(&parts.headers)?;
-        Ok(Self(strict::read::<Option<T>>(&bytes)?.unwrap_or_default()))
+        Ok(Self(strict_json::read::<Option<T>>(&bytes)?.unwrap_or_default()))
     }
 }
 
@@ -117,7 +119,7 @@ fn check_json(headers: &HeaderMap) -> Result<(), Error> {
 
 /// Reads a whole body. Fails if it is too large or takes too long. Its bytes count against the limit of all
 /// bodies until the request ends.
-pub(crate) async fn whole(parts: &Parts, body: Body, limits: &ServerLimits) -> Result<Vec<u8>, Error> {
+pub(crate) async fn read_body(parts: &Parts, body: Body, limits: &ServerLimits) -> Result<Vec<u8>, Error> {
     let announced = parts.headers.get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()?.parse().ok());
     limits::check("body_bytes", announced.unwrap_or(0), limits.body_bytes)?;
@@ -125,11 +127,11 @@ pub(crate) async fn whole(parts: &Parts, body: Body, limits: &ServerLimits) -> R
         let detail = format!("the body took longer than {} s", limits.body_wait.as_secs());
         Error::new(Kind::InputInvalid, detail)
     };
-    let gathered = gathered(body, parts.extensions.get::<Room>(), limits.body_bytes);
+    let gathered = collect_body(body, parts.extensions.get::<RequestPermits>(), limits.body_bytes);
     tokio::time::timeout(limits.body_wait, gathered).await.map_err(late)?
 }
 
-async fn gathered(body: Body, room: Option<&Room>, most: usize) -> Result<Vec<u8>, Error> {
+async fn collect_body(body: Body, room: Option<&RequestPermits>, most: usize) -> Result<Vec<u8>, Error> {
     let mut pieces = body.into_data_stream();
     let mut bytes = Vec::new();
     while let Some(piece) = pieces.next().await {
@@ -137,7 +139,7 @@ async fn gathered(body: Body, room: Option<&Room>, most: usize) -> Result<Vec<u8
             .map_err(|cause| Error::new(Kind::InputInvalid, format!("the body cannot be read: {cause}")))?;
         limits::check("body_bytes", bytes.len() + piece.len(), most)?;
         if let Some(room) = room {
-            room.take(piece.len())?;
+            room.acquire_body_bytes(piece.len())?;
         }
         bytes.extend_from_slice(&piece);
     }

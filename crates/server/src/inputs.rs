@@ -1,25 +1,25 @@
 //! Inputs from request bodies: JSON, or a form with files. Bytes of files are stored as they arrive.
-use crate::door;
-use crate::extract::Said;
-use crate::problem::Failed;
-use crate::room::Room;
-use crate::shared::Shared;
-use crate::strict;
+use crate::admission_control::RequestPermits;
+use crate::extract::JsonBody;
+use crate::problem::ApiError;
+use crate::request_auth;
+use crate::server_state::ServerState;
+use crate::strict_json;
 use axum::extract::multipart::{Field, Multipart};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, HeaderName, header};
 use futures_util::TryStreamExt;
-use outlast_ports::contents::Pieces;
-use outlast_ports::filed::Filed;
-use outlast_ports::store::{MAIN, Target};
+use outlast_ports::attachment_upload::AttachmentUpload;
+use outlast_ports::contents::ByteStream;
+use outlast_ports::store::{MAIN_HEAD, SessionTarget};
 use outlast_runtime::{Input, Runtime};
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::limits::{self, ServerLimits};
 use outlast_vocab::message::{MediaType, Part, PluginName};
 use outlast_vocab::overlay::Overlay;
-use outlast_vocab::record::Delivery;
+use outlast_vocab::record::InputDelivery;
 use outlast_vocab::trace::TraceParent;
-use outlast_vocab::{Error, Hash, Kind, canon};
+use outlast_vocab::{Error, Hash, Kind, canonical_json};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// An input for a session.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Incoming {
+pub(crate) struct TurnInputRequest {
     /// The text of the input.
     #[schema(example = "what time is it?")]
     text: String,
@@ -54,7 +54,7 @@ pub(crate) struct Incoming {
     /// How the input is delivered while a turn is running: `next` starts the next turn, `join` adds the input
     /// to the running turn. Defaults to `next`.
     #[schema(value_type = Option<String>, example = "next")]
-    delivery: Option<Delivery>,
+    delivery: Option<InputDelivery>,
     /// Ids of attachments of the session to show to the model again. Only allowed if the path names the
     /// session.
     #[schema(value_type = Vec<String>)]
@@ -63,52 +63,56 @@ pub(crate) struct Incoming {
     #[schema(value_type = Object)]
     plugins: BTreeMap<PluginName, Value>,
     #[serde(skip)]
-    files: Vec<Filed>,
+    files: Vec<AttachmentUpload>,
 }
 
 /// A request body with an input.
-pub(crate) enum Body {
+pub(crate) enum InputBody {
     /// A JSON body, already parsed.
-    Read(Box<Incoming>),
+    Json(Box<TurnInputRequest>),
     /// A form whose parts are not read yet.
-    Form(Box<Multipart>, Option<Room>),
+    Form(Box<Multipart>, Option<RequestPermits>),
 }
 
-impl FromRequest<Shared> for Body {
-    type Rejection = Failed;
+impl FromRequest<ServerState> for InputBody {
+    type Rejection = ApiError;
 
-    async fn from_request(request: Request, shared: &Shared) -> Result<Self, Failed> {
+    async fn from_request(request: Request, shared: &ServerState) -> Result<Self, ApiError> {
         let said = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         if !said.is_some_and(|said| said.to_ascii_lowercase().starts_with("multipart/form-data")) {
-            let Said(incoming) = Said::from_request(request, shared).await?;
-            return Ok(Self::Read(Box::new(incoming)));
+            let JsonBody(incoming) = JsonBody::from_request(request, shared).await?;
+            return Ok(Self::Json(Box::new(incoming)));
         }
-        let room = request.extensions().get::<Room>().cloned();
+        let room = request.extensions().get::<RequestPermits>().cloned();
         let form = Multipart::from_request(request, shared).await;
         let form = form.map_err(|cause| Error::new(Kind::InputInvalid, cause.body_text()))?;
         Ok(Self::Form(Box::new(form), room))
     }
 }
 
-impl Body {
+impl InputBody {
     /// Returns the input. Stores the bytes of its files.
-    pub(crate) async fn read(self, runtime: &Runtime, limits: &ServerLimits) -> Result<Incoming, Error> {
+    pub(crate) async fn into_request(
+        self,
+        runtime: &Runtime,
+        limits: &ServerLimits,
+    ) -> Result<TurnInputRequest, Error> {
         let (mut form, room) = match self {
-            Self::Read(incoming) => return Ok(*incoming),
+            Self::Json(incoming) => return Ok(*incoming),
             Self::Form(form, room) => (form, room),
         };
-        let mut incoming = Incoming::default();
+        let mut incoming = TurnInputRequest::default();
         let (mut files, most) = (Vec::new(), runtime.world().limits.attachments_per_input);
-        while let Some(field) = form.next_field().await.map_err(|cause| broken(&cause))? {
+        while let Some(field) = form.next_field().await.map_err(|cause| form_error(&cause))? {
             if field.file_name().is_some() {
                 limits::check("attachments_per_input", files.len() + 1, most)?;
-                files.push(keep(runtime, field).await?);
+                files.push(store_file(runtime, field).await?);
                 continue;
             }
             let name = field.name().unwrap_or_default().to_owned();
-            let said = text(field, room.as_ref(), limits.body_bytes).await?;
+            let said = read_field(field, room.as_ref(), limits.body_bytes).await?;
             match name.as_str() {
-                "input" => incoming = strict::read(&said)?,
+                "input" => incoming = strict_json::read(&said)?,
                 other => {
                     let detail =
                         format!("expected a field `input` with JSON, and files; got a field `{other}`");
@@ -121,54 +125,58 @@ impl Body {
     }
 }
 
-async fn keep(runtime: &Runtime, field: Field<'_>) -> Result<Filed, Error> {
+async fn store_file(runtime: &Runtime, field: Field<'_>) -> Result<AttachmentUpload, Error> {
     let said = field.content_type().unwrap_or("application/octet-stream").to_ascii_lowercase();
     let kind = said.split(';').next().unwrap_or_default().trim().to_owned();
     let name = field.file_name().filter(|name| !name.is_empty()).map(ToOwned::to_owned);
-    let pieces: Pieces<'_> = Box::pin(field.map_err(|cause| broken(&cause)));
+    let pieces: ByteStream<'_> = Box::pin(field.map_err(|cause| form_error(&cause)));
     runtime.attachments().keep(MediaType::try_from(kind)?, name, pieces).await
 }
 
-async fn text(mut field: Field<'_>, room: Option<&Room>, most: usize) -> Result<Vec<u8>, Error> {
+async fn read_field(
+    mut field: Field<'_>,
+    room: Option<&RequestPermits>,
+    most: usize,
+) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
-    while let Some(piece) = field.chunk().await.map_err(|cause| broken(&cause))? {
+    while let Some(piece) = field.chunk().await.map_err(|cause| form_error(&cause))? {
         limits::check("body_bytes", bytes.len() + piece.len(), most)?;
         if let Some(room) = room {
-            room.take(piece.len())?;
+            room.acquire_body_bytes(piece.len())?;
         }
         bytes.extend_from_slice(&piece);
     }
     Ok(bytes)
 }
 
-fn broken(cause: &axum::extract::multipart::MultipartError) -> Error {
+fn form_error(cause: &axum::extract::multipart::MultipartError) -> Error {
     Error::new(Kind::InputInvalid, format!("the form cannot be read: {}", cause.body_text()))
 }
 
-impl Incoming {
+impl TurnInputRequest {
     /// Returns the session key in the body.
     pub(crate) fn session_key(&self) -> Option<&str> {
         self.session_key.as_deref()
     }
 
     /// Converts the body to an input for the runtime.
-    pub(crate) async fn input(
+    pub(crate) async fn into_input(
         self,
         runtime: &Runtime,
-        target: Target,
-        Marks { key, request, traceparent }: Marks,
+        target: SessionTarget,
+        RequestHeaders { key, request, traceparent }: RequestHeaders,
     ) -> Result<Input, Error> {
         let Self { text, session_key, agent, overlay, head, schema, delivery, attachments, plugins, files } =
             self;
         let wrong = |cause| Error::new(Kind::InputInvalid, format!("`overlay` does not fit: {cause}"));
         let overlay = overlay.map(Overlay::from_json).transpose().map_err(wrong)?;
         let mut parts = if text.is_empty() { Vec::new() } else { vec![Part::text(text)] };
-        if let (Target::Id(session), Some(named)) = (&target, session_key) {
+        if let (SessionTarget::Id(session), Some(named)) = (&target, session_key) {
             let detail = format!("the path names {session}; leave `session_key` (`{named}`) away");
             return Err(Error::new(Kind::InputInvalid, detail));
         }
         for id in attachments {
-            let Target::Id(session) = target else {
+            let SessionTarget::Id(session) = target else {
                 let detail = format!("{id} belongs to a session; send the input to that one by its id");
                 return Err(Error::new(Kind::InputInvalid, detail));
             };
@@ -182,7 +190,7 @@ impl Incoming {
             request,
             index: None,
             delivery: delivery.unwrap_or_default(),
-            head: head.unwrap_or_else(|| MAIN.to_owned()),
+            head: head.unwrap_or_else(|| MAIN_HEAD.to_owned()),
             output: schema,
             plugins,
             traceparent,
@@ -198,7 +206,7 @@ impl Incoming {
 }
 
 /// What the headers of a request say about its input.
-pub(crate) struct Marks {
+pub(crate) struct RequestHeaders {
     /// The idempotency key.
     pub(crate) key: Option<String>,
     /// The hash of the request that the key covers.
@@ -207,10 +215,10 @@ pub(crate) struct Marks {
     pub(crate) traceparent: Option<TraceParent>,
 }
 
-impl Marks {
+impl RequestHeaders {
     /// Reads the headers. Ignores an invalid `traceparent`, as its standard requires.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Error> {
-        let key = door::one(headers, &IDEMPOTENCY_KEY)?;
+        let key = request_auth::single_header(headers, &IDEMPOTENCY_KEY)?;
         if key == Some("") {
             return Err(Error::new(Kind::InputInvalid, "expected an `idempotency-key` of visible letters"));
         }
@@ -221,7 +229,7 @@ impl Marks {
     /// Adapts the idempotency key to a route of a compatible API. Each route has its own keys. A key covers
     /// the whole request except for how the answer is delivered (`stream`, `stream_options`, `background`).
     #[must_use]
-    pub(crate) fn of_request(self, route: &str, body: &Value) -> Self {
+    pub(crate) fn for_compat_route(self, route: &str, body: &Value) -> Self {
         let Some(key) = self.key else { return self };
         let mut covered = body.clone();
         if let Value::Object(members) = &mut covered {
@@ -229,7 +237,7 @@ impl Marks {
                 members.remove(name);
             }
         }
-        let request = Some(canon::fingerprint(&covered));
+        let request = Some(canonical_json::fingerprint(&covered));
         Self { key: Some(format!("{route}/{key}")), request, ..self }
     }
 }

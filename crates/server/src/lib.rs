@@ -1,41 +1,41 @@
 //! The HTTP API: makes everything that the library can do available to any language.
 //!
-//! A request passes [`door`], which checks host name, origin and key. Extractors (`extract`) parse it. A
+//! A request passes [`request_auth`], which checks host name, origin and key. Extractors (`extract`) parse it. A
 //! handler in `routes` answers it with a `Runtime` that reaches one organisation. `problem` formats errors.
-//! `follow` reads events and `sse` streams them. The OpenAPI document is generated from the same routes
+//! `event_reader` reads events and `sse` streams them. The OpenAPI document is generated from the same routes
 //! ([`document`]). This crate contains no rules of turns: handlers call the runtime.
 
-mod accounts;
+mod admission_control;
 mod api;
-mod around;
+mod approval_pages;
 mod caller;
+mod caller_limits;
+mod compat;
 mod connections;
 mod console;
+mod cost_cache;
 mod cursor;
-pub mod door;
+mod event_reader;
 mod extract;
-mod follow;
-mod forms;
-mod head;
+mod head_parser;
 mod inputs;
-mod keys;
-mod links;
+mod key_watch;
+mod list_page;
 mod metrics;
-mod page;
+mod parameter_formats;
 mod problem;
-mod quota;
-mod relay;
+mod rate_limit;
+pub mod request_auth;
+mod request_middleware;
 pub mod rerun;
-mod room;
 mod routes;
 mod server;
-mod shared;
+mod server_state;
+mod session_broadcast;
 mod sse;
-mod streams;
-mod strict;
-mod wire;
+mod strict_json;
 
 pub use api::document;
-pub use door::Door;
 pub use outlast_mcp_server as mcp;
+pub use request_auth::OriginPolicy;
 pub use server::Server;

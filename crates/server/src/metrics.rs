@@ -1,6 +1,6 @@
 //! Counts requests, and writes `/metrics` in the Prometheus text format.
 use axum::http::Method;
-use outlast_runtime::Load;
+use outlast_runtime::WorkerLoad;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,20 +15,20 @@ const METHODS: [Method; 7] =
 
 /// Counters since the start.
 #[derive(Default)]
-pub(crate) struct Metrics {
+pub(crate) struct HttpMetrics {
     requests: Mutex<BTreeMap<(String, String, u16), u64>>,
-    took: Mutex<Took>,
+    latency: Mutex<LatencyHistogram>,
 }
 
 /// Values that are measured on each scrape.
-pub(crate) struct Gauges {
-    pub(crate) load: Load,
+pub(crate) struct ServerGauges {
+    pub(crate) load: WorkerLoad,
     pub(crate) streams: usize,
     pub(crate) store_bytes: u64,
 }
 
 #[derive(Default)]
-struct Took {
+struct LatencyHistogram {
     buckets: [u64; BUCKETS.len()],
     count: u64,
     seconds: f64,
@@ -38,13 +38,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Metrics {
+impl HttpMetrics {
     /// Counts an answered request. The labels contain the route pattern and known methods only, so that ids
     /// and made-up methods do not create new time series.
-    pub(crate) fn answered(&self, method: &Method, route: &str, status: u16, took: Duration) {
+    pub(crate) fn count_response(&self, method: &Method, route: &str, status: u16, took: Duration) {
         let method = if METHODS.contains(method) { method.as_str() } else { "other" };
         *lock(&self.requests).entry((method.to_owned(), route.to_owned(), status)).or_default() += 1;
-        let mut all = lock(&self.took);
+        let mut all = lock(&self.latency);
         let seconds = took.as_secs_f64();
         for (bucket, most) in all.buckets.iter_mut().zip(BUCKETS) {
             *bucket += u64::from(seconds <= most);
@@ -54,7 +54,7 @@ impl Metrics {
     }
 
     /// Returns all metrics as text.
-    pub(crate) fn text(&self, Gauges { load, streams, store_bytes }: Gauges) -> String {
+    pub(crate) fn text(&self, ServerGauges { load, streams, store_bytes }: ServerGauges) -> String {
         let mut out = String::new();
         let mut gauge = |name: &str, help: &str, value: u64| {
             let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}");
@@ -73,13 +73,13 @@ impl Metrics {
             let labels = format!("method=\"{method}\",route=\"{route}\",status=\"{status}\"");
             let _ = writeln!(out, "outlast_http_requests_total{{{labels}}} {count}");
         }
-        let took = lock(&self.took);
+        let took = lock(&self.latency);
         out.push_str("# HELP outlast_http_request_seconds How long answers took.\n");
         out.push_str("# TYPE outlast_http_request_seconds histogram\n");
         for (most, count) in BUCKETS.iter().zip(took.buckets) {
             let _ = writeln!(out, "outlast_http_request_seconds_bucket{{le=\"{most}\"}} {count}");
         }
-        let Took { count, seconds, .. } = &*took;
+        let LatencyHistogram { count, seconds, .. } = &*took;
         let _ = writeln!(out, "outlast_http_request_seconds_bucket{{le=\"+Inf\"}} {count}");
         let _ = writeln!(out, "outlast_http_request_seconds_sum {seconds}");
         let _ = writeln!(out, "outlast_http_request_seconds_count {count}");
@@ -93,12 +93,12 @@ mod tests {
 
     #[test]
     fn methods_that_somebody_made_up_are_counted_together() {
-        let metrics = Metrics::default();
+        let metrics = HttpMetrics::default();
         for n in 0..1_000 {
             let method = Method::from_bytes(format!("M{n}").as_bytes()).unwrap();
-            metrics.answered(&method, "none", 404, Duration::ZERO);
+            metrics.count_response(&method, "none", 404, Duration::ZERO);
         }
-        metrics.answered(&Method::GET, "none", 404, Duration::ZERO);
+        metrics.count_response(&Method::GET, "none", 404, Duration::ZERO);
         let series: Vec<_> = lock(&metrics.requests).clone().into_iter().collect();
         let of = |method: &str, count| ((method.to_owned(), "none".to_owned(), 404), count);
         assert_eq!(series, [of("GET", 1), of("other", 1_000)]);

@@ -1,14 +1,14 @@
 //! Error responses of the API: RFC 9457, with the code, the class and the page of the error.
 //!
 //! The table of kinds in `vocab::error` defines the status of each error.
-use crate::head::Refused;
-use crate::quota::come_again;
-use crate::wire::refusal::is_wire;
+use crate::compat::compat_error::is_compat_path;
+use crate::head_parser::HeadFault;
+use crate::rate_limit::set_retry_after;
 use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use outlast_vocab::{At, CallId, Error, Kind, SessionId, TurnId};
+use outlast_vocab::{CallId, Error, ErrorPlace, Kind, SessionId, TurnId};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use utoipa::openapi::{ContentBuilder, OpenApi, PathItem, Ref, RefOr, ResponseBui
 use utoipa::{IntoResponses, ToSchema};
 
 /// The value of `retry-after` for a caller that was rejected because the server is busy, in seconds.
-pub(crate) const COME_AGAIN: &str = "1";
+pub(crate) const BUSY_RETRY_AFTER: &str = "1";
 
 /// The media type of problems.
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -68,12 +68,12 @@ impl Problem {
     /// Converts an error.
     pub(crate) fn of(error: &Error) -> Self {
         let (kind, status) = (error.kind(), status(error));
-        let At { session, turn, call, .. } = error.place();
+        let ErrorPlace { session, turn, call, .. } = error.place();
         Self {
             page: format!("/errors/{}", kind.code()),
             title: kind.code(),
             status: status.as_u16(),
-            detail: detail(error, status),
+            detail: public_detail(error, status),
             code: kind.code(),
             class: kind.class().name(),
             policy: error.policy().map(ToOwned::to_owned),
@@ -91,22 +91,22 @@ fn status(error: &Error) -> StatusCode {
 
 /// An error that a handler returns.
 #[derive(Debug)]
-pub(crate) struct Failed(pub(crate) Error);
+pub(crate) struct ApiError(pub(crate) Error);
 
-impl<E: Into<Error>> From<E> for Failed {
+impl<E: Into<Error>> From<E> for ApiError {
     fn from(error: E) -> Self {
         Self(error.into())
     }
 }
 
 /// The result of a handler.
-pub(crate) type Answer<T> = Result<T, Failed>;
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
 /// The error behind a response, for the log.
 #[derive(Clone)]
-pub(crate) struct Cause(pub(crate) Arc<Error>);
+pub(crate) struct ErrorCause(pub(crate) Arc<Error>);
 
-impl IntoResponse for Failed {
+impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let Self(error) = self;
         let kind = error.kind();
@@ -117,23 +117,23 @@ impl IntoResponse for Failed {
             Kind::KeyInvalid => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            Kind::RequestLimited => come_again(error.pause().unwrap_or_default(), headers),
+            Kind::RequestLimited => set_retry_after(error.pause().unwrap_or_default(), headers),
             Kind::ServerBusy | Kind::CallerBusy | Kind::QueueFull | Kind::StoreBusy | Kind::StoreFull => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static(COME_AGAIN));
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static(BUSY_RETRY_AFTER));
             }
             _ => {}
         }
-        response.extensions_mut().insert(Cause(Arc::new(error)));
+        response.extensions_mut().insert(ErrorCause(Arc::new(error)));
         response
     }
 }
 
 /// Answers a request whose head was rejected before routing.
-pub(crate) fn refused_head(why: Option<Refused>) -> Response {
+pub(crate) fn head_rejection(why: Option<HeadFault>) -> Response {
     let error =
-        why.map_or_else(|| Error::new(Kind::InputInvalid, "the request cannot be read"), Refused::error);
+        why.map_or_else(|| Error::new(Kind::InputInvalid, "the request cannot be read"), HeadFault::error);
     let status = match why {
-        Some(Refused::TooLarge { .. }) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        Some(HeadFault::TooLarge { .. }) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         _ => status(&error),
     };
     tracing::info!(status = status.as_u16(), %error, "request refused");
@@ -145,9 +145,11 @@ pub(crate) fn refused_head(why: Option<Refused>) -> Response {
 
 /// Adds the request id, and the ids in the request's path, to a problem response. Leaves other responses
 /// unchanged.
-pub(crate) fn of_request(response: Response, request: &str, named: At) -> Response {
+pub(crate) fn with_request_ids(response: Response, request: &str, named: ErrorPlace) -> Response {
     let ours = response.headers().get(header::CONTENT_TYPE) == Some(&PROBLEM);
-    let Some(Cause(error)) = response.extensions().get::<Cause>().filter(|_| ours) else { return response };
+    let Some(ErrorCause(error)) = response.extensions().get::<ErrorCause>().filter(|_| ours) else {
+        return response;
+    };
     let told = Problem::of(error);
     let problem = Problem {
         session: told.session.or(named.session),
@@ -164,32 +166,32 @@ pub(crate) fn of_request(response: Response, request: &str, named: At) -> Respon
 
 /// Returns the error message for the caller. Internal errors may name files and machines, so their details go
 /// only to the log.
-pub(crate) fn detail(error: &Error, status: StatusCode) -> String {
+pub(crate) fn public_detail(error: &Error, status: StatusCode) -> String {
     if status.is_server_error() && error.kind() != Kind::ServerBusy {
         return "the server could not do this; its log says more under the id of the request".to_owned();
     }
     error.detail().to_owned()
 }
 
-/// The error responses of every route, for the OpenAPI document. [`tell`] adds those that follow from a
+/// The error responses of every route, for the OpenAPI document. [`add_error_statuses`] adds those that follow from a
 /// route's parameters.
-pub(crate) struct Problems;
+pub(crate) struct ProblemResponses;
 
-impl IntoResponses for Problems {
+impl IntoResponses for ProblemResponses {
     fn responses() -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
-        everywhere("Problem", "application/problem+json")
+        common_responses("Problem", "application/problem+json")
     }
 }
 
 /// Returns the error responses that every route can give, with the schema of the API that was called.
-pub(crate) fn everywhere(
+pub(crate) fn common_responses(
     schema: &str,
     content_type: &str,
 ) -> BTreeMap<String, RefOr<utoipa::openapi::Response>> {
     let said = [
         ("400", "A value in the request is invalid."),
         ("403", "The API key does not permit this, or the request comes from another origin."),
-        (WITHIN, "An internal error occurred. The server's log has the details."),
+        (INTERNAL_STATUS, "An internal error occurred. The server's log has the details."),
         (
             "503",
             "The server is at capacity, or its database accepts no writes. `retry-after` says when to retry.",
@@ -203,19 +205,20 @@ pub(crate) fn everywhere(
 }
 
 /// The status of internal errors. A route without it has no error responses.
-const WITHIN: &str = "500";
+const INTERNAL_STATUS: &str = "500";
 
-const SECURED: [(&str, &str); 2] = [
+const AUTH_STATUSES: [(&str, &str); 2] = [
     ("401", "The API key is missing, invalid, expired or revoked."),
     ("429", "Too many requests per minute, or at the same time. `retry-after` says when to retry."),
 ];
-const NAMED: [(&str, &str); 1] = [("404", "It does not exist, or belongs to another organisation.")];
-const BOUNDED: [(&str, &str); 1] = [("413", "The request exceeds a limit of the server.")];
-const BODIED: [(&str, &str); 1] = [("415", "The media type of the body is not supported.")];
-const WRITES: [(&str, &str); 2] =
+const NOT_FOUND_STATUSES: [(&str, &str); 1] =
+    [("404", "It does not exist, or belongs to another organisation.")];
+const LIMIT_STATUSES: [(&str, &str); 1] = [("413", "The request exceeds a limit of the server.")];
+const BODY_STATUSES: [(&str, &str); 1] = [("415", "The media type of the body is not supported.")];
+const WRITE_STATUSES: [(&str, &str); 2] =
     [("409", "The request conflicts with the current state."), ("507", "The disk is full.")];
 /// Errors of compatible APIs, whose answers are turns and report how those failed.
-const ANSWERS: [(&str, &str); 6] = [
+const TURN_STATUSES: [(&str, &str); 6] = [
     ("402", "A budget is exhausted."),
     ("408", "The turn waited for something external, which timed out."),
     ("422", "The answer does not match the requested schema."),
@@ -225,20 +228,20 @@ const ANSWERS: [(&str, &str); 6] = [
 ];
 
 /// Adds to each route the error statuses that it can return, with the schema of its other errors.
-pub(crate) fn tell(document: &mut OpenApi) {
+pub(crate) fn add_error_statuses(document: &mut OpenApi) {
     for (path, item) in &mut document.paths.paths {
         let PathItem { get, put, post, delete, patch, .. } = item;
         for operation in get.iter_mut() {
-            tell_one(path, operation, &[]);
+            add_operation_statuses(path, operation, &[]);
         }
         for operation in [put, post, delete, patch].into_iter().flatten() {
-            tell_one(path, operation, &WRITES);
+            add_operation_statuses(path, operation, &WRITE_STATUSES);
         }
     }
 }
 
-fn tell_one(path: &str, operation: &mut Operation, writes: &[(&str, &str)]) {
-    let Some(RefOr::T(shape)) = operation.responses.responses.get(WITHIN).cloned() else { return };
+fn add_operation_statuses(path: &str, operation: &mut Operation, writes: &[(&str, &str)]) {
+    let Some(RefOr::T(shape)) = operation.responses.responses.get(INTERNAL_STATUS).cloned() else { return };
     let asks = |names: &[&str]| {
         let parameters = operation.parameters.iter().flatten();
         parameters.into_iter().any(|parameter| match parameter {
@@ -249,11 +252,11 @@ fn tell_one(path: &str, operation: &mut Operation, writes: &[(&str, &str)]) {
     let (bodied, named) = (operation.request_body.is_some(), path.contains('{') || asks(&["session"]));
     let secured = operation.security.as_ref().is_some_and(|security| !security.is_empty());
     let more = [
-        (secured, &SECURED[..]),
-        (named || bodied, &NAMED),
-        (bodied || asks(&["limit"]), &BOUNDED),
-        (bodied, &BODIED),
-        (bodied && is_wire(path), &ANSWERS),
+        (secured, &AUTH_STATUSES[..]),
+        (named || bodied, &NOT_FOUND_STATUSES),
+        (bodied || asks(&["limit"]), &LIMIT_STATUSES),
+        (bodied, &BODY_STATUSES),
+        (bodied && is_compat_path(path), &TURN_STATUSES),
         (true, writes),
     ];
     let more = more.into_iter().filter(|(does, _)| *does).flat_map(|(_, more)| more);

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A recorded session, and what to change in the new run.
 #[derive(Clone, Debug)]
-pub struct Again {
+pub struct RerunRequest {
     /// The organisation of the session, whose rules apply.
     pub org: Org,
     /// The time limit.
@@ -32,45 +32,45 @@ pub struct Again {
 }
 
 /// Runs a session again and returns the comparison as JSON.
-pub type Rerunner = Arc<dyn Fn(Again) -> BoxFuture<'static, Result<Value, Error>> + Send + Sync>;
+pub type Rerunner = Arc<dyn Fn(RerunRequest) -> BoxFuture<'static, Result<Value, Error>> + Send + Sync>;
 
 /// The rerun function, and a limit on concurrent runs.
-pub(crate) struct Reruns {
-    by: Option<Rerunner>,
-    room: Arc<Semaphore>,
+pub(crate) struct RerunLimiter {
+    rerunner: Option<Rerunner>,
+    permits: Arc<Semaphore>,
 }
 
 /// A permit for one run.
-pub(crate) struct Slot {
-    by: Rerunner,
-    room: OwnedSemaphorePermit,
+pub(crate) struct RerunPermit {
+    rerunner: Rerunner,
+    permit: OwnedSemaphorePermit,
 }
 
-impl Reruns {
-    pub(crate) fn new(by: Option<Rerunner>, most: usize) -> Self {
-        Self { by, room: Arc::new(Semaphore::new(most)) }
+impl RerunLimiter {
+    pub(crate) fn new(rerunner: Option<Rerunner>, most: usize) -> Self {
+        Self { rerunner, permits: Arc::new(Semaphore::new(most)) }
     }
 
     /// Returns a permit, if one is free.
-    pub(crate) fn slot(&self) -> Result<Slot, Error> {
-        let by = self.by.clone().ok_or_else(|| {
+    pub(crate) fn acquire(&self) -> Result<RerunPermit, Error> {
+        let by = self.rerunner.clone().ok_or_else(|| {
             Error::new(Kind::RouteNotFound, "this server does not run sessions again; `outlast serve` does")
         })?;
-        let room = self.room.clone().try_acquire_owned().map_err(|_| {
+        let room = self.permits.clone().try_acquire_owned().map_err(|_| {
             Error::new(
                 Kind::ServerBusy,
                 "as many sessions are run again as this server may (`reruns`); try again later",
             )
         })?;
-        Ok(Slot { by, room })
+        Ok(RerunPermit { rerunner: by, permit: room })
     }
 }
 
-impl Slot {
+impl RerunPermit {
     /// Runs the session. The run completes even if the client disconnects, because an aborted one would leave
     /// a half-stopped worker.
-    pub(crate) async fn run(self, again: Again) -> Result<Value, Error> {
-        let Self { by, room } = self;
+    pub(crate) async fn run(self, again: RerunRequest) -> Result<Value, Error> {
+        let Self { rerunner: by, permit: room } = self;
         let task = tokio::spawn(async move {
             let compared = by(again).await;
             drop(room);

@@ -1,19 +1,19 @@
 //! The server: accepts connections, answers requests, and shuts down gracefully.
-use crate::accounts::Accounts;
+use crate::admission_control::AdmissionControl;
 use crate::api::router;
-use crate::connections::{Active, IdleConnections};
-use crate::door::Door;
-use crate::head::{Inspected, Refusal};
-use crate::keys::Keys;
-use crate::mcp::{Endpoint, More};
-use crate::metrics::Metrics;
-use crate::problem::{COME_AGAIN, Problem, refused_head};
-use crate::quota::{Quotas, Strangers};
-use crate::relay::Relays;
-use crate::rerun::{Rerunner, Reruns};
-use crate::room::Rooms;
-use crate::shared::{Inner, Shared};
-use crate::streams::{Asking, Streams};
+use crate::caller_limits::{CallerRequestLimiter, StreamLimiter};
+use crate::connections::{ActiveRequest, IdleConnections};
+use crate::cost_cache::CostCache;
+use crate::head_parser::{HeadCheckedStream, HeadRejection};
+use crate::key_watch::WatchedKeys;
+use crate::mcp::{McpEndpoint, McpExtension};
+use crate::metrics::HttpMetrics;
+use crate::problem::{BUSY_RETRY_AFTER, Problem, head_rejection};
+use crate::rate_limit::{InvalidKeyLimiter, RequestRateLimiter};
+use crate::request_auth::OriginPolicy;
+use crate::rerun::{RerunLimiter, Rerunner};
+use crate::server_state::{ServerState, ServerStateInner};
+use crate::session_broadcast::SessionBroadcasts;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
@@ -22,7 +22,7 @@ use futures_util::{StreamExt, future};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use outlast_ports::metrics::Snapshot;
+use outlast_ports::metrics::MetricsSnapshot;
 use outlast_runtime::Runtime;
 use outlast_vocab::access::Access;
 use outlast_vocab::limits::ServerLimits;
@@ -43,24 +43,24 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 /// How long to wait before accepting again after an error of the operating system, such as too many open
 /// files.
-const BREATH: Duration = Duration::from_millis(50);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// How long a rejected client may take to read the answer.
-const TURNED_AWAY: Duration = Duration::from_secs(1);
+const REJECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The maximum number of clients that are being rejected with an answer, and of clients that wait for a slot.
 /// Further ones are closed without an answer.
-const TOLD_AT_ONCE: usize = 64;
+const MAX_REJECTIONS: usize = 64;
 
 /// How long an evicted idle connection may take to close.
-const EVICTED: Duration = Duration::from_secs(1);
+const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a connection must be idle before it can be evicted.
-const IDLE_LEAST: Duration = Duration::from_millis(50);
+const MIN_IDLE: Duration = Duration::from_millis(50);
 
 /// How long a connection may take to send its first request during shutdown. Every accepted connection is
 /// answered.
-const FIRST_REQUEST: Duration = Duration::from_secs(2);
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The address of the client.
 #[derive(Clone, Copy)]
@@ -72,10 +72,10 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     home: OrgId,
-    door: Door,
+    origin_policy: OriginPolicy,
     limits: ServerLimits,
-    exposition: Option<fn(&Snapshot) -> String>,
-    more: Option<More>,
+    worker_metrics: Option<fn(&MetricsSnapshot) -> String>,
+    mcp_extension: Option<McpExtension>,
     rerunner: Option<Rerunner>,
 }
 
@@ -92,12 +92,16 @@ impl Server {
         };
         let listener = TcpListener::bind(address).await.map_err(unbound)?;
         let address = listener.local_addr().map_err(unbound)?;
-        Ok(Self::at(runtime, listener, address, local))
+        Ok(Self::with_listener(runtime, listener, address, local))
     }
 
     /// Like [`Server::bind`], on a socket that is already listening, such as that of a process which this one
     /// replaces.
-    pub async fn on(runtime: &Runtime, socket: std::net::TcpListener, local: Access) -> Result<Self, Error> {
+    pub async fn from_socket(
+        runtime: &Runtime,
+        socket: std::net::TcpListener,
+        local: Access,
+    ) -> Result<Self, Error> {
         let runtime = runtime.serving(Access::operator());
         let useless = |cause: std::io::Error| {
             Error::new(Kind::IoFailed, format!("the socket is of no use: {cause}")).because(cause)
@@ -106,14 +110,24 @@ impl Server {
         check_keys(&runtime, address).await?;
         socket.set_nonblocking(true).map_err(useless)?;
         let listener = TcpListener::from_std(socket).map_err(useless)?;
-        Ok(Self::at(runtime, listener, address, local))
+        Ok(Self::with_listener(runtime, listener, address, local))
     }
 
-    fn at(runtime: Runtime, listener: TcpListener, address: SocketAddr, local: Access) -> Self {
+    fn with_listener(runtime: Runtime, listener: TcpListener, address: SocketAddr, local: Access) -> Self {
         let home = local.reach.home();
-        let (door, limits) = (Door::at(address, local), ServerLimits::default());
-        let (exposition, more, rerunner) = (None, None, None);
-        Self { runtime, listener, address, home, door, limits, exposition, more, rerunner }
+        let (origin_policy, limits) = (OriginPolicy::for_address(address, local), ServerLimits::default());
+        let (worker_metrics, mcp_extension, rerunner) = (None, None, None);
+        Self {
+            runtime,
+            listener,
+            address,
+            home,
+            origin_policy,
+            limits,
+            worker_metrics,
+            mcp_extension,
+            rerunner,
+        }
     }
 
     /// Returns the socket, for a process that replaces this one.
@@ -128,8 +142,8 @@ impl Server {
 
     /// Changes which requests the server lets in.
     #[must_use]
-    pub fn door(mut self, change: impl FnOnce(Door) -> Door) -> Self {
-        self.door = change(self.door);
+    pub fn origin_policy(mut self, change: impl FnOnce(OriginPolicy) -> OriginPolicy) -> Self {
+        self.origin_policy = change(self.origin_policy);
         self
     }
 
@@ -142,15 +156,15 @@ impl Server {
 
     /// Adds the metrics of the worker to `/metrics`. `write` formats them for Prometheus.
     #[must_use]
-    pub fn exposition(mut self, write: fn(&Snapshot) -> String) -> Self {
-        self.exposition = Some(write);
+    pub fn worker_metrics(mut self, write: fn(&MetricsSnapshot) -> String) -> Self {
+        self.worker_metrics = Some(write);
         self
     }
 
     /// Offers MCP clients tools, resources and prompts in addition to the agents.
     #[must_use]
-    pub fn mcp(mut self, more: More) -> Self {
-        self.more = Some(more);
+    pub fn mcp(mut self, more: McpExtension) -> Self {
+        self.mcp_extension = Some(more);
         self
     }
 
@@ -165,38 +179,48 @@ impl Server {
     /// finishes requests, including the first request of each accepted connection. The worker keeps running:
     /// the caller shuts it down.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), Error> {
-        let Self { runtime, listener, home, door, limits, exposition, more, rerunner, .. } = self;
+        let Self {
+            runtime,
+            listener,
+            home,
+            origin_policy: door,
+            limits,
+            worker_metrics: exposition,
+            mcp_extension: more,
+            rerunner,
+            ..
+        } = self;
         let (stopping, stops) = watch::channel(false);
         let secret = runtime.store().secret().await?;
-        let shared = Shared::new(Inner {
+        let shared = ServerState::new(ServerStateInner {
             runtime,
             home,
-            door,
+            origin_policy: door,
             limits: limits.clone(),
             secret,
-            metrics: Metrics::default(),
-            streams: Streams::default(),
-            relays: Relays::default(),
-            asking: Asking::default(),
-            rooms: Rooms::new(&limits),
-            keys: Keys::default(),
-            strangers: Strangers::new(limits.wrong_keys_per_minute),
-            mcp: Endpoint::new(secret, &limits, more),
-            quotas: Quotas::new(limits.requests_per_minute),
-            reruns: Reruns::new(rerunner, limits.reruns),
+            metrics: HttpMetrics::default(),
+            streams: StreamLimiter::default(),
+            broadcasts: SessionBroadcasts::default(),
+            caller_requests: CallerRequestLimiter::default(),
+            admission: AdmissionControl::new(&limits),
+            keys: WatchedKeys::default(),
+            invalid_keys: InvalidKeyLimiter::new(limits.wrong_keys_per_minute),
+            mcp: McpEndpoint::new(secret, &limits, more),
+            quotas: RequestRateLimiter::new(limits.requests_per_minute),
+            reruns: RerunLimiter::new(rerunner, limits.reruns),
             verifications: Semaphore::new(limits.verifications),
-            accounts: Accounts::default(),
-            exposition,
+            cost_cache: CostCache::default(),
+            worker_metrics: exposition,
             stopping: stops,
         });
-        let line = Line {
+        let line = ConnectionHandler {
             service: TowerToHyperService::new(router(shared.clone())),
             stopping: watch::Sender::new(false),
-            room: Arc::new(Semaphore::new(limits.connections)),
+            slots: Arc::new(Semaphore::new(limits.connections)),
             idle: IdleConnections::default(),
             limits: limits.clone(),
         };
-        let looked_at = shared.keys.look(&shared.runtime);
+        let looked_at = shared.keys.run_checks(&shared.runtime);
         tokio::pin!(stop, looked_at);
         let (mut turned_away, mut waiting) = (FuturesUnordered::new(), FuturesUnordered::new());
         loop {
@@ -206,16 +230,16 @@ impl Server {
                 never = &mut looked_at => match never {},
                 Some(()) = turned_away.next() => {}
                 Some((stream, peer, room)) = waiting.next() => match room {
-                    Some(room) => line.answer(Accepted { stream, peer, room }),
-                    None => turned_away.push(turn_away(stream, limits.connections)),
+                    Some(slot) => line.spawn_connection(AcceptedConnection { stream, peer, slot }),
+                    None => turned_away.push(reject_connection(stream, limits.connections)),
                 },
-                (stream, peer) = accept(&listener) => match line.room.clone().try_acquire_owned() {
-                    Ok(room) => line.answer(Accepted { stream, peer, room }),
-                    Err(_) if waiting.len() < TOLD_AT_ONCE => {
-                        let room = line.wait_for_room();
+                (stream, peer) = accept(&listener) => match line.slots.clone().try_acquire_owned() {
+                    Ok(slot) => line.spawn_connection(AcceptedConnection { stream, peer, slot }),
+                    Err(_) if waiting.len() < MAX_REJECTIONS => {
+                        let room = line.wait_for_slot();
                         waiting.push(async move { (stream, peer, room.await) });
                     }
-                    Err(_) if turned_away.len() < TOLD_AT_ONCE => turned_away.push(turn_away(stream, limits.connections)),
+                    Err(_) if turned_away.len() < MAX_REJECTIONS => turned_away.push(reject_connection(stream, limits.connections)),
                     Err(_) => drop(stream),
                 },
             }
@@ -223,7 +247,7 @@ impl Server {
         drop(listener);
         while let Some((stream, peer, room)) = waiting.next().await {
             if let Some(room) = room {
-                line.answer(Accepted { stream, peer, room });
+                line.spawn_connection(AcceptedConnection { stream, peer, slot: room });
             }
         }
         stopping.send_replace(true);
@@ -255,38 +279,38 @@ async fn check_keys(runtime: &Runtime, address: SocketAddr) -> Result<(), Error>
 }
 
 /// The service and the state of all connections.
-struct Line {
+struct ConnectionHandler {
     service: TowerToHyperService<axum::Router>,
     /// Tells the open connections to stop. Each of them subscribes.
     stopping: watch::Sender<bool>,
-    room: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     idle: IdleConnections,
     limits: ServerLimits,
 }
 
-impl Line {
+impl ConnectionHandler {
     /// Serves a connection in a new task, which ends with the connection or at shutdown.
-    fn answer(&self, accepted: Accepted) {
-        let Accepted { stream, peer, room } = accepted;
+    fn spawn_connection(&self, accepted: AcceptedConnection) {
+        let AcceptedConnection { stream, peer, slot: room } = accepted;
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "small answers may be held up");
         }
         let (service, asked) = (self.service.clone(), Arc::new(Notify::new()));
         let (asks, is_stopping) = (asked.clone(), self.stopping.subscribe());
         let (connection, refusal, requests) =
-            (self.idle.open(peer.ip()), Refusal::default(), AtomicU64::new(0));
+            (self.idle.open(peer.ip()), HeadRejection::default(), AtomicU64::new(0));
         let (activity, refused) = (connection.clone(), refusal.clone());
         let service = service_fn(move |mut request: hyper::Request<hyper::body::Incoming>| {
             asks.notify_one();
             let active = activity.begin();
-            let refused = refused.of(requests.fetch_add(1, Ordering::Relaxed));
+            let refused = refused.fault_of(requests.fetch_add(1, Ordering::Relaxed));
             request.extensions_mut().insert(Peer(peer.ip()));
             let answer = refused.is_none().then(|| service.call(request));
             let is_stopping = is_stopping.clone();
             async move {
                 let mut answer = match (answer, refused) {
                     (Some(answer), _) => answer.await?,
-                    (None, refused) => refused_head(refused),
+                    (None, refused) => head_rejection(refused),
                 };
                 if *is_stopping.borrow() || refused.is_some() {
                     answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -294,7 +318,7 @@ impl Line {
                 Ok::<_, Infallible>(answer.map(|body| ActiveBody { body, _active: active }))
             }
         });
-        let stream = Inspected::new(stream, self.limits.header_bytes, refusal);
+        let stream = HeadCheckedStream::new(stream, self.limits.header_bytes, refusal);
         let idle = connection;
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
@@ -311,7 +335,7 @@ impl Line {
             let stops = async {
                 // An error means that the sender is gone and the server has stopped.
                 let _ = stopping.wait_for(|stopping| *stopping).await;
-                let _ = tokio::time::timeout(FIRST_REQUEST, asked.notified()).await;
+                let _ = tokio::time::timeout(FIRST_REQUEST_TIMEOUT, asked.notified()).await;
             };
             let ended = tokio::select! {
                 ended = connection.as_mut() => ended,
@@ -324,7 +348,7 @@ impl Line {
                     tokio::select! {
                         ended = connection => ended,
                         // Cut off a client that does not read its last answer.
-                        () = idle.stays_idle(EVICTED) => return,
+                        () = idle.wait_until_idle(EVICTION_TIMEOUT) => return,
                     }
                 }
             };
@@ -335,12 +359,12 @@ impl Line {
     }
 
     /// Waits for a free slot and evicts idle connections meanwhile. Returns `None` after the timeout.
-    fn wait_for_room(&self) -> impl Future<Output = Option<OwnedSemaphorePermit>> + use<> {
-        let (idle, room, wait) = (self.idle.clone(), self.room.clone(), self.limits.connection_wait);
+    fn wait_for_slot(&self) -> impl Future<Output = Option<OwnedSemaphorePermit>> + use<> {
+        let (idle, room, wait) = (self.idle.clone(), self.slots.clone(), self.limits.connection_wait);
         let evicting = async move {
             loop {
-                idle.evict(IDLE_LEAST);
-                tokio::time::sleep(IDLE_LEAST).await;
+                idle.evict_one(MIN_IDLE);
+                tokio::time::sleep(MIN_IDLE).await;
             }
         };
         async move {
@@ -363,7 +387,7 @@ impl Line {
 /// The body of an answer. Its connection counts as active until the body is sent.
 struct ActiveBody {
     body: Body,
-    _active: Active,
+    _active: ActiveRequest,
 }
 
 impl HttpBody for ActiveBody {
@@ -386,10 +410,10 @@ impl HttpBody for ActiveBody {
     }
 }
 
-struct Accepted {
+struct AcceptedConnection {
     stream: TcpStream,
     peer: SocketAddr,
-    room: OwnedSemaphorePermit,
+    slot: OwnedSemaphorePermit,
 }
 
 /// Accepts the next connection, even if no slot is free. A connection that is not accepted would hold up
@@ -400,21 +424,21 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
             Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(BREATH).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
             }
         }
     }
 }
 
 /// Tells a client to retry later, because there are too many connections.
-async fn turn_away(mut stream: TcpStream, most: usize) {
+async fn reject_connection(mut stream: TcpStream, most: usize) {
     let told = async {
         let detail = format!("connections is limited to {most}, and so many are open");
         let problem = Problem::of(&Error::new(Kind::ServerBusy, detail));
         let body = serde_json::to_string(&problem).map_err(io::Error::other)?;
         let head = format!(
             "HTTP/1.1 {} Service Unavailable\r\ncontent-type: application/problem+json\r\ncontent-length: {}\r\n\
-             retry-after: {COME_AGAIN}\r\nconnection: close\r\n\r\n",
+             retry-after: {BUSY_RETRY_AFTER}\r\nconnection: close\r\n\r\n",
             Kind::ServerBusy.status(),
             body.len()
         );
@@ -423,7 +447,7 @@ async fn turn_away(mut stream: TcpStream, most: usize) {
         // Closing before the request is read would discard the answer.
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await
     };
-    if let Ok(Err(error)) = tokio::time::timeout(TURNED_AWAY, told).await {
+    if let Ok(Err(error)) = tokio::time::timeout(REJECTION_TIMEOUT, told).await {
         tracing::debug!(%error, "somebody was not told that there is no room");
     }
 }

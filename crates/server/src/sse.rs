@@ -2,9 +2,9 @@
 //!
 //! The body is pulled, so a slow reader slows no one else. It only overruns its own buffer, and learns that
 //! it missed events.
-use crate::follow::{Filter, Streamed, Told};
-use crate::shared::Shared;
-use crate::streams::Open;
+use crate::caller_limits::CallerSlot;
+use crate::event_reader::{EncodedEvent, EventFilter, StreamSource};
+use crate::server_state::ServerState;
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -21,50 +21,50 @@ use tokio::time::Instant;
 
 /// The base of the SSE `retry` value, in milliseconds. It varies by half, so that clients do not all
 /// reconnect at once.
-const COME_BACK_MS: u64 = 1_000;
+const RETRY_BASE_MS: u64 = 1_000;
 
 /// The parts of a stream.
-pub(crate) struct Stream {
+pub(crate) struct EventStreamParts {
     pub(crate) runtime: Runtime,
-    pub(crate) streamed: Streamed,
-    pub(crate) filter: Filter,
+    pub(crate) source: StreamSource,
+    pub(crate) filter: EventFilter,
     /// Counts the stream as open until dropped.
-    pub(crate) _open: Open,
+    pub(crate) _slot: CallerSlot,
 }
 
-struct Running {
-    stream: Stream,
+struct EventStreamBody {
+    stream: EventStreamParts,
     heartbeat: Duration,
     /// When the next heartbeat is due, unless an event is sent before.
-    alive_at: Instant,
+    heartbeat_at: Instant,
     stopping: watch::Receiver<bool>,
     /// The last durable event that was examined, whether it was sent or not.
     cursor: Option<u64>,
-    over: bool,
+    has_ended: bool,
 }
 
-enum Happened {
+enum EventStreamStep {
     Stop,
-    Silence,
-    Told(Result<Arc<Told>, Error>),
+    Heartbeat,
+    Event(Result<Arc<EncodedEvent>, Error>),
 }
 
 /// Returns the stream as a response.
-pub(crate) fn response(shared: &Shared, stream: Stream) -> Response {
+pub(crate) fn response(shared: &ServerState, stream: EventStreamParts) -> Response {
     let [high, low, ..] = shared.runtime.world().entropy.random();
-    let jitter = u64::from(u16::from_be_bytes([high, low])) % COME_BACK_MS;
-    let hello = Bytes::from(format!("retry: {}\n\n", COME_BACK_MS / 2 + jitter));
-    let running = Running {
+    let jitter = u64::from(u16::from_be_bytes([high, low])) % RETRY_BASE_MS;
+    let hello = Bytes::from(format!("retry: {}\n\n", RETRY_BASE_MS / 2 + jitter));
+    let running = EventStreamBody {
         stream,
         heartbeat: shared.limits.heartbeat,
-        alive_at: Instant::now() + shared.limits.heartbeat,
+        heartbeat_at: Instant::now() + shared.limits.heartbeat,
         stopping: shared.stopping.clone(),
         cursor: None,
-        over: false,
+        has_ended: false,
     };
     let rest = futures_util::stream::unfold(running, |mut running| async move {
         let piece = running.next().await?;
-        running.alive_at = Instant::now() + running.heartbeat;
+        running.heartbeat_at = Instant::now() + running.heartbeat;
         Some((piece, running))
     });
     let all = futures_util::stream::once(async { hello }).chain(rest);
@@ -77,55 +77,58 @@ pub(crate) fn response(shared: &Shared, stream: Stream) -> Response {
     response
 }
 
-impl Running {
+impl EventStreamBody {
     /// Returns the next bytes, or `None` at the end of the stream.
     async fn next(&mut self) -> Option<Bytes> {
-        if self.over {
+        if self.has_ended {
             return None;
         }
         loop {
             let happened = tokio::select! {
                 biased;
-                _ = self.stopping.wait_for(|stopping| *stopping) => Happened::Stop,
+                _ = self.stopping.wait_for(|stopping| *stopping) => EventStreamStep::Stop,
                 // Checked before events, because events that the filter drops produce no output, however many
                 // there are.
-                () = tokio::time::sleep_until(self.alive_at) => Happened::Silence,
-                told = self.stream.streamed.next() => Happened::Told(told),
+                () = tokio::time::sleep_until(self.heartbeat_at) => EventStreamStep::Heartbeat,
+                told = self.stream.source.next() => EventStreamStep::Event(told),
             };
             let told = match happened {
-                Happened::Stop => return None,
-                Happened::Silence => return Some(self.alive()),
-                Happened::Told(told) => told,
+                EventStreamStep::Stop => return None,
+                EventStreamStep::Heartbeat => return Some(self.heartbeat_bytes()),
+                EventStreamStep::Event(told) => told,
             };
-            match self.wanted(told).await {
+            match self.matching_bytes(told).await {
                 Ok(None) => {}
                 Ok(Some(piece)) => return Some(piece),
                 Err(error) => {
-                    self.over = true;
-                    return Some(failed(&error));
+                    self.has_ended = true;
+                    return Some(error_event(&error));
                 }
             }
         }
     }
 
-    async fn wanted(&mut self, told: Result<Arc<Told>, Error>) -> Result<Option<Bytes>, Error> {
+    async fn matching_bytes(
+        &mut self,
+        told: Result<Arc<EncodedEvent>, Error>,
+    ) -> Result<Option<Bytes>, Error> {
         let told = told?;
-        let Stream { runtime, filter, .. } = &mut self.stream;
-        let wanted = filter.wants(runtime, told.sight).await?;
+        let EventStreamParts { runtime, filter, .. } = &mut self.stream;
+        let wanted = filter.matches(runtime, told.properties).await?;
         self.cursor = told.cursor.or(self.cursor);
         Ok(wanted.then(|| told.bytes.clone()))
     }
 
     /// Returns a heartbeat with the current position, so that a reader that reconnects does not examine the
     /// same events again.
-    fn alive(&self) -> Bytes {
+    fn heartbeat_bytes(&self) -> Bytes {
         let id = self.cursor.map(|cursor| format!("id: {cursor}\n")).unwrap_or_default();
         Bytes::from(format!(": alive\n{id}\n"))
     }
 }
 
 /// Returns the last event of a stream that failed.
-fn failed(error: &Error) -> Bytes {
+fn error_event(error: &Error) -> Bytes {
     tracing::info!(%error, "a stream of events ended");
     let data = json!({ "code": error.kind().code(), "class": error.class().name() });
     Bytes::from(format!("event: error\ndata: {data}\n\n"))

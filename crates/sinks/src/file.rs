@@ -3,26 +3,26 @@
 //! A line is on disk before the delivery is reported as done. A crash in between leaves a complete line, which the next
 //! attempt finds by its id, or a partial line, which it cuts off. The first attempt does not search for a line.
 use crate::message;
-use outlast_ports::Answer;
-use outlast_ports::sink::{Output, Sink};
+use outlast_ports::ResultFuture;
+use outlast_ports::sink::{Sink, SinkOutput};
 use outlast_vocab::{Error, Kind};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// How much to read at a time to find the end of the last complete line.
-const PIECE: u64 = 64 << 10;
+const SCAN_BYTES: u64 = 64 << 10;
 
 /// A sink that appends to a file. The file belongs to the sink: anything after its last line break is cut off.
-pub struct Lines {
+pub struct JsonLinesFile {
     path: PathBuf,
 }
 
-impl Lines {
+impl JsonLinesFile {
     /// Creates a sink for this file. The file is created if needed; its directory must exist.
     pub fn new(path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
-        if path.file_name().is_none() || path.is_dir() || !directory(&path).is_dir() {
+        if path.file_name().is_none() || path.is_dir() || !parent_directory(&path).is_dir() {
             let detail = format!("expected a file in a directory that is there, got `{}`", path.display());
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
@@ -30,16 +30,16 @@ impl Lines {
     }
 }
 
-impl Sink for Lines {
+impl Sink for JsonLinesFile {
     fn place(&self) -> String {
         self.path.display().to_string()
     }
 
-    fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
+    fn deliver<'a>(&'a self, output: &'a SinkOutput) -> ResultFuture<'a, ()> {
         Box::pin(async move {
-            let mut line = message::of(output)?;
+            let mut line = message::encode(output)?;
             line.push(b'\n');
-            let wanted = (output.attempt > 1).then(|| message::beginning(output.id));
+            let wanted = (output.attempt > 1).then(|| message::message_prefix(output.id));
             let path = self.path.clone();
             let appended = tokio::task::spawn_blocking(move || append(&path, &line, wanted.as_deref())).await;
             let appended = appended.unwrap_or_else(|cause| Err(io::Error::other(cause)));
@@ -63,12 +63,12 @@ fn append(path: &Path, line: &[u8], unless: Option<&str>) -> io::Result<()> {
         // Its writer may have died before it was on disk.
         return file.sync_all();
     }
-    let whole = whole_lines(&mut file)?;
+    let whole = complete_lines_end(&mut file)?;
     file.set_len(whole)?;
     file.seek(SeekFrom::Start(whole))?;
     file.write_all(line)?;
     file.sync_all()?;
-    if is_new { File::open(directory(path))?.sync_all() } else { Ok(()) }
+    if is_new { File::open(parent_directory(path))?.sync_all() } else { Ok(()) }
 }
 
 /// Opens the file so that only its owner can read it.
@@ -80,7 +80,7 @@ fn open(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-fn directory(path: &Path) -> &Path {
+fn parent_directory(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -104,10 +104,10 @@ fn has_line(file: &File, beginning: &[u8]) -> io::Result<bool> {
 }
 
 /// Returns the end of the last complete line.
-fn whole_lines(file: &mut File) -> io::Result<u64> {
+fn complete_lines_end(file: &mut File) -> io::Result<u64> {
     let mut end = file.seek(SeekFrom::End(0))?;
     while end > 0 {
-        let start = end.saturating_sub(PIECE);
+        let start = end.saturating_sub(SCAN_BYTES);
         file.seek(SeekFrom::Start(start))?;
         let mut piece = Vec::new();
         Read::by_ref(file).take(end - start).read_to_end(&mut piece)?;
@@ -124,23 +124,23 @@ mod tests {
     use super::*;
     use crate::message::tests::output;
     use outlast_vocab::id::DeliveryId;
-    use outlast_vocab::record::End;
+    use outlast_vocab::record::TurnEnd;
     use std::fs;
     use tempfile::TempDir;
 
-    fn numbered(id: u128, attempt: u32) -> Output {
+    fn numbered(id: u128, attempt: u32) -> SinkOutput {
         let id = DeliveryId::from_u128(id);
-        Output { id, attempt, ..output(End::Answered { text: format!("{id}") }) }
+        SinkOutput { id, attempt, ..output(TurnEnd::Answered { text: format!("{id}") }) }
     }
 
-    fn file() -> (TempDir, Lines) {
+    fn file() -> (TempDir, JsonLinesFile) {
         let folder = tempfile::tempdir().unwrap();
-        let lines = Lines::new(folder.path().join("out.jsonl")).unwrap();
+        let lines = JsonLinesFile::new(folder.path().join("out.jsonl")).unwrap();
         (folder, lines)
     }
 
     /// Returns the ids in a file, and checks that each line is JSON.
-    fn ids(lines: &Lines) -> Vec<String> {
+    fn ids(lines: &JsonLinesFile) -> Vec<String> {
         let text = fs::read_to_string(&lines.path).unwrap();
         assert!(text.ends_with('\n'));
         let id = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].clone();
@@ -208,7 +208,7 @@ mod tests {
         fs::create_dir(folder.path().join("out.jsonl")).unwrap();
         let error = lines.deliver(&numbered(1, 1)).await.unwrap_err();
         assert_eq!(error.kind(), Kind::DeliveryFailed);
-        assert!(Lines::new(folder.path()).is_err());
-        assert!(Lines::new(folder.path().join("no/such/file")).is_err());
+        assert!(JsonLinesFile::new(folder.path()).is_err());
+        assert!(JsonLinesFile::new(folder.path().join("no/such/file")).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Sinks for the outputs of finished turns: [`Webhook`], [`Lines`] of a file, and [`Process`].
+//! Sinks for the outputs of finished turns: [`WebhookSink`], [`JsonLinesFile`] of a file, and [`ProcessSink`].
 //!
 //! All of them send the same message (`message`): the id of the delivery, and when and how the turn ended. They do not
 //! know running turns, stores or retries. Whether there is another attempt depends only on their result.
@@ -9,8 +9,8 @@ mod process;
 mod signature;
 mod webhook;
 
-pub use file::Lines;
+pub use file::JsonLinesFile;
 #[cfg(unix)]
-pub use process::{ATTEMPT, DELIVERY_ID, Process};
-pub use signature::{Secrets, Signed};
-pub use webhook::Webhook;
+pub use process::{ATTEMPT, DELIVERY_ID, ProcessSink};
+pub use signature::{SignatureHeaders, WebhookSecrets};
+pub use webhook::WebhookSink;

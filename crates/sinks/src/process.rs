@@ -3,9 +3,9 @@
 //! The environment variable [`DELIVERY_ID`] contains the id of the delivery, which is the same on every attempt. A
 //! program that runs too long is killed with all its child processes.
 use crate::message;
-use outlast_ports::Answer;
-use outlast_ports::sink::{Output, Sink};
-use outlast_tools::command::{Finished, Program, SESSION, TURN};
+use outlast_ports::ResultFuture;
+use outlast_ports::sink::{Sink, SinkOutput};
+use outlast_tools::command::{Program, ProgramOutput, SESSION, TURN};
 use outlast_vocab::{Error, Kind};
 use std::os::unix::process::ExitStatusExt;
 
@@ -17,23 +17,23 @@ pub const ATTEMPT: &str = outlast_tools::command::ATTEMPT;
 const ORG: &str = "OUTLAST_ORG";
 
 /// A sink that runs a program for each output.
-pub struct Process {
+pub struct ProcessSink {
     program: Program,
 }
 
-impl Process {
+impl ProcessSink {
     /// Creates a sink for this program.
     pub fn new(program: Program) -> Self {
         Self { program }
     }
 }
 
-impl Sink for Process {
+impl Sink for ProcessSink {
     fn place(&self) -> String {
         self.program.program.to_string_lossy().into_owned()
     }
 
-    fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
+    fn deliver<'a>(&'a self, output: &'a SinkOutput) -> ResultFuture<'a, ()> {
         Box::pin(async move {
             let variables = [
                 (DELIVERY_ID, output.id.to_string()),
@@ -42,13 +42,13 @@ impl Sink for Process {
                 (SESSION, output.session.to_string()),
                 (TURN, output.turn.to_string()),
             ];
-            let finished = self.program.run(message::of(output)?, &variables).await;
-            judged(&finished.map_err(|error| Error::new(Kind::DeliveryFailed, error.detail()))?)
+            let finished = self.program.run(message::encode(output)?, &variables).await;
+            check_exit(&finished.map_err(|error| Error::new(Kind::DeliveryFailed, error.detail()))?)
         })
     }
 }
 
-fn judged(Finished { status, complained, .. }: &Finished) -> Result<(), Error> {
+fn check_exit(ProgramOutput { status, stderr_tail: complained, .. }: &ProgramOutput) -> Result<(), Error> {
     let why = if complained.is_empty() { "it says nothing on standard error" } else { complained };
     let how = match status.code() {
         Some(0) => return Ok(()),
@@ -62,25 +62,25 @@ fn judged(Finished { status, complained, .. }: &Finished) -> Result<(), Error> {
 mod tests {
     use super::*;
     use crate::message::tests::output;
-    use outlast_vocab::record::End;
+    use outlast_vocab::record::TurnEnd;
 
-    fn shell(script: &str, folder: &std::path::Path) -> Process {
-        Process::new(Program {
+    fn shell(script: &str, folder: &std::path::Path) -> ProcessSink {
+        ProcessSink::new(Program {
             program: "sh".into(),
             args: vec!["-c".into(), script.into()],
             dir: folder.to_owned(),
-            passed_on: Vec::new(),
+            passed_env: Vec::new(),
         })
     }
 
     #[tokio::test]
     async fn a_program_gets_the_message_and_the_id_and_says_with_its_exit_code_whether_it_took_it() {
         let folder = tempfile::tempdir().unwrap();
-        let output = output(End::Answered { text: "hello".to_owned() });
+        let output = output(TurnEnd::Answered { text: "hello".to_owned() });
         let takes = shell("cat > got; echo $OUTLAST_DELIVERY_ID $OUTLAST_ATTEMPT > id", folder.path());
         takes.deliver(&output).await.unwrap();
         let read = |name: &str| std::fs::read(folder.path().join(name)).unwrap();
-        assert_eq!(read("got"), message::of(&output).unwrap());
+        assert_eq!(read("got"), message::encode(&output).unwrap());
         assert_eq!(read("id"), format!("{} 1\n", output.id).as_bytes());
         for (script, told) in [
             ("echo no >&2; exit 3", "delivery.failed: exit code 3: no"),
@@ -91,10 +91,10 @@ mod tests {
         }
         // Cargo sets this variable for every test; here it plays the role of a secret.
         let mut echoes = shell("echo key $CARGO_PKG_NAME >&2; exit 1", folder.path());
-        echoes.program.passed_on.push("CARGO_PKG_NAME".to_owned());
+        echoes.program.passed_env.push("CARGO_PKG_NAME".to_owned());
         let error = echoes.deliver(&output).await.unwrap_err();
         assert_eq!(error.to_string(), "delivery.failed: exit code 1: key [redacted]");
-        let nowhere = Process::new(Program { program: "/no/such".into(), ..takes.program });
+        let nowhere = ProcessSink::new(Program { program: "/no/such".into(), ..takes.program });
         assert_eq!(nowhere.deliver(&output).await.unwrap_err().kind(), Kind::DeliveryFailed);
     }
 }

@@ -7,13 +7,13 @@
 //! | 429 or 503 with `retry-after` | retried, not before that time |
 //! | anything else, including a redirect, or no response | retried |
 use crate::message;
-use crate::signature::Secrets;
-use outlast_ports::Answer;
-use outlast_ports::sink::{Output, Sink};
-use outlast_tools::egress::{Egress, Network, Posted, Rules};
+use crate::signature::WebhookSecrets;
+use outlast_ports::ResultFuture;
+use outlast_ports::sink::{Sink, SinkOutput};
+use outlast_tools::egress::{Egress, EgressRules, Network, PostResponse};
 use outlast_vocab::id::DeliveryId;
 use outlast_vocab::message::shown;
-use outlast_vocab::secret::redact;
+use outlast_vocab::redaction::redact;
 use outlast_vocab::{Error, Kind, Millis};
 use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -24,22 +24,22 @@ const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 /// A sink that posts to a URL. A receiver that accepts each `webhook-id` once gets each output exactly once.
-pub struct Webhook {
+pub struct WebhookSink {
     url: Url,
-    secrets: Secrets,
+    secrets: WebhookSecrets,
     egress: Egress,
 }
 
-impl Webhook {
+impl WebhookSink {
     /// Creates a sink for this URL and these secrets. A host that is not public is only allowed if `network` permits
     /// it.
-    pub fn new(url: &str, secrets: Secrets, network: Network) -> Result<Self, Error> {
+    pub fn new(url: &str, secrets: WebhookSecrets, network: Network) -> Result<Self, Error> {
         let url = Url::parse(url).map_err(|cause| {
             let detail = format!("expected an address like `https://example.com/outputs`: {cause}");
             Error::new(Kind::ConfigInvalid, detail)
         })?;
-        let rules = Rules::for_url(url.as_str(), network)
-            .map_err(|error| Error::new(error.kind(), without_path(&url, error.detail())))?;
+        let rules = EgressRules::for_url(url.as_str(), network)
+            .map_err(|error| Error::new(error.kind(), redact_path(&url, error.detail())))?;
         Ok(Self { url, secrets, egress: Egress::new(rules)? })
     }
 
@@ -51,13 +51,16 @@ impl Webhook {
             // Only an address that the rules deny is a permanent failure.
             let denied = error.kind() == Kind::EgressDenied;
             let kind = if denied { error.kind() } else { Kind::DeliveryFailed };
-            Error::new(kind, without_path(&self.url, error.detail()))
+            Error::new(kind, redact_path(&self.url, error.detail()))
         })?;
-        judged(&Posted { body: self.redacted(&posted.body).into_bytes(), ..posted }, sent)
+        check_response(
+            &PostResponse { body: self.redact_response(&posted.body).into_bytes(), ..posted },
+            sent,
+        )
     }
 
     /// Redacts the secrets and the secret parts of the URL in a response, in case it echoes them.
-    fn redacted(&self, body: &[u8]) -> String {
+    fn redact_response(&self, body: &[u8]) -> String {
         let parts = secret_parts(&self.url);
         redact(&self.secrets.redact(&String::from_utf8_lossy(body)), parts.iter().map(String::as_str))
     }
@@ -78,20 +81,20 @@ impl Webhook {
     }
 }
 
-impl Sink for Webhook {
+impl Sink for WebhookSink {
     fn place(&self) -> String {
-        place(&self.url)
+        display_url(&self.url)
     }
 
-    fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
+    fn deliver<'a>(&'a self, output: &'a SinkOutput) -> ResultFuture<'a, ()> {
         Box::pin(async move {
-            self.post(output.id, output.sent, message::of(output)?).await?;
+            self.post(output.id, output.sent, message::encode(output)?).await?;
             Ok(())
         })
     }
 
-    fn try_out(&self, id: DeliveryId, now: Millis) -> Answer<'_, String> {
-        Box::pin(async move { self.post(id, now, message::test(id, now)?).await })
+    fn send_test(&self, id: DeliveryId, now: Millis) -> ResultFuture<'_, String> {
+        Box::pin(async move { self.post(id, now, message::encode_test(id, now)?).await })
     }
 }
 
@@ -102,7 +105,7 @@ fn origin(url: &Url) -> String {
 }
 
 /// Returns the URL for messages. Its path may contain a secret and is left out.
-fn place(url: &Url) -> String {
+fn display_url(url: &Url) -> String {
     let rest = if matches!(url.path(), "" | "/") && url.query().is_none() { "" } else { "/…" };
     format!("{}{rest}", origin(url))
 }
@@ -114,16 +117,16 @@ fn secret_parts(url: &Url) -> Vec<String> {
     let values = query.split('&').map(|pair| pair.split_once('=').map_or(pair, |(_, value)| value));
     let mut parts = vec![format!("{path}?{query}"), path.to_owned(), query.to_owned()];
     for part in path.split('/').chain(values) {
-        parts.extend([part.to_owned(), decoded(part), decoded(&part.replace('+', " "))]);
+        parts.extend([part.to_owned(), percent_decode(part), percent_decode(&part.replace('+', " "))]);
     }
     parts
 }
 
 /// Decodes percent-encoding.
-fn decoded(text: &str) -> String {
+fn percent_decode(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((first, after)) = rest.split_first() {
-        let encoded = after.first_chunk().copied().filter(|_| *first == b'%').and_then(byte_of);
+        let encoded = after.first_chunk().copied().filter(|_| *first == b'%').and_then(hex_byte);
         bytes.push(encoded.unwrap_or(*first));
         rest = if encoded.is_some() { &after[2..] } else { after };
     }
@@ -131,24 +134,24 @@ fn decoded(text: &str) -> String {
 }
 
 /// Parses two hexadecimal digits.
-fn byte_of(digits: [u8; 2]) -> Option<u8> {
+fn hex_byte(digits: [u8; 2]) -> Option<u8> {
     let value = |digit: u8| u8::try_from(char::from(digit).to_digit(16)?).ok();
     Some((value(digits[0])? << 4) | value(digits[1])?)
 }
 
 /// Removes the path of this URL from an error text of the egress client.
-fn without_path(url: &Url, detail: &str) -> String {
+fn redact_path(url: &Url, detail: &str) -> String {
     let begins = format!("`{}", origin(url));
     let hidden = detail.split_once(&begins).and_then(|(before, after)| {
         let (_, after) = after.split_once('`')?;
-        Some(format!("{before}`{}`{after}", place(url)))
+        Some(format!("{before}`{}`{after}", display_url(url)))
     });
     hidden.unwrap_or_else(|| detail.to_owned())
 }
 
 /// Converts a response to a result. Returns the response text if the message was accepted.
-fn judged(posted: &Posted, sent: Millis) -> Result<String, Error> {
-    let Posted { status, retry_after, body } = posted;
+fn check_response(posted: &PostResponse, sent: Millis) -> Result<String, Error> {
+    let PostResponse { status, retry_after, body } = posted;
     let said = String::from_utf8_lossy(body);
     let said = if body.is_empty() { "nothing" } else { &shown(said.trim()) };
     let answered = format!("it answered {status} and said: {said}");
@@ -157,7 +160,8 @@ fn judged(posted: &Posted, sent: Millis) -> Result<String, Error> {
         200..=299 => Ok(answered),
         410 => Err(error(Kind::DeliveryGone)),
         429 | 503 => {
-            let pause = retry_after.as_deref().and_then(|text| pause(text, sent)).unwrap_or_default();
+            let pause =
+                retry_after.as_deref().and_then(|text| parse_retry_after(text, sent)).unwrap_or_default();
             Err(error(Kind::DeliveryFailed).retry_after(pause))
         }
         _ => Err(error(Kind::DeliveryFailed)),
@@ -165,7 +169,7 @@ fn judged(posted: &Posted, sent: Millis) -> Result<String, Error> {
 }
 
 /// Parses `retry-after`: seconds or a date.
-fn pause(retry_after: &str, now: Millis) -> Option<Duration> {
+fn parse_retry_after(retry_after: &str, now: Millis) -> Option<Duration> {
     if let Ok(seconds) = retry_after.trim().parse() {
         return Some(Duration::from_secs(seconds));
     }
@@ -180,8 +184,8 @@ mod tests {
 
     fn judge(status: u16, retry_after: Option<&str>) -> Result<(), (Kind, Duration)> {
         let retry_after = retry_after.map(str::to_owned);
-        let posted = Posted { status, retry_after, body: b"no\n".to_vec() };
-        let judged = judged(&posted, Millis(784_111_777_000));
+        let posted = PostResponse { status, retry_after, body: b"no\n".to_vec() };
+        let judged = check_response(&posted, Millis(784_111_777_000));
         judged.map(drop).map_err(|error| (error.kind(), error.pause().unwrap_or_default()))
     }
 
@@ -209,13 +213,13 @@ mod tests {
     fn echoed_secrets_are_redacted() {
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
         let url = "https://hooks.example.com/canary/path?key=canary-query";
-        let webhook = Webhook::new(url, Secrets::parse(secret).unwrap(), Network::Public).unwrap();
+        let webhook = WebhookSink::new(url, WebhookSecrets::parse(secret).unwrap(), Network::Public).unwrap();
         let echoed = format!("POST /canary/path?key=canary-query with {secret}, {}", &secret[6..]);
-        assert_eq!(webhook.redacted(echoed.as_bytes()), "POST [redacted] with [redacted], [redacted]");
-        assert_eq!(webhook.redacted(b"/other ok"), "/other ok");
+        assert_eq!(webhook.redact_response(echoed.as_bytes()), "POST [redacted] with [redacted], [redacted]");
+        assert_eq!(webhook.redact_response(b"/other ok"), "/other ok");
         let url =
             "https://hooks.example.com/services/T%20canary%2Fpart/short?key=canary-query&b=sum+canary%21&c";
-        let webhook = Webhook::new(url, Secrets::parse(secret).unwrap(), Network::Public).unwrap();
+        let webhook = WebhookSink::new(url, WebhookSecrets::parse(secret).unwrap(), Network::Public).unwrap();
         for part in [
             "services",
             "T%20canary%2Fpart",
@@ -225,10 +229,10 @@ mod tests {
             "sum+canary!",
             "sum canary!",
         ] {
-            let echoed = webhook.redacted(format!("no such hook: {part}, short").as_bytes());
+            let echoed = webhook.redact_response(format!("no such hook: {part}, short").as_bytes());
             assert_eq!(echoed, "no such hook: [redacted], short", "{part}");
         }
-        assert_eq!(webhook.redacted(b"bad key, b or c"), "bad key, b or c");
+        assert_eq!(webhook.redact_response(b"bad key, b or c"), "bad key, b or c");
     }
 
     #[test]
@@ -236,24 +240,24 @@ mod tests {
         for (text, want) in
             [("a%2Fb%c3%a9", "a/bé"), ("100%", "100%"), ("%2", "%2"), ("%+f%zz", "%+f%zz"), ("", "")]
         {
-            assert_eq!(decoded(text), want);
+            assert_eq!(percent_decode(text), want);
         }
     }
 
     #[test]
     fn the_path_of_a_webhook_is_shown_to_nobody() {
-        let secrets = Secrets::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+        let secrets = WebhookSecrets::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         let url = format!("https://hooks.example.com/{}?key=canary", "canary/".repeat(30));
-        let webhook = Webhook::new(&url, secrets, Network::Public).unwrap();
+        let webhook = WebhookSink::new(&url, secrets, Network::Public).unwrap();
         assert_eq!(webhook.place(), "https://hooks.example.com/…");
-        let told = |detail: &str| without_path(&webhook.url, detail);
+        let told = |detail: &str| redact_path(&webhook.url, detail);
         assert_eq!(
             told(&format!("`{}` cannot be reached: it is gone", shown(&url))),
             "`https://hooks.example.com/…` cannot be reached: it is gone"
         );
         assert_eq!(told("`hooks.example.com` has no address"), "`hooks.example.com` has no address");
-        let secrets = Secrets::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
-        let refused = Webhook::new("http://10.0.0.1/canary", secrets, Network::Public).err();
+        let secrets = WebhookSecrets::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+        let refused = WebhookSink::new("http://10.0.0.1/canary", secrets, Network::Public).err();
         assert_eq!(
             refused.map(|error| error.to_string()).as_deref(),
             Some("egress.denied: `http://10.0.0.1/…` is not reached: this address is in a private network")

@@ -1,38 +1,38 @@
 //! Webhooks over real sockets.
-use outlast_playback::{Playback, Script};
-use outlast_ports::sink::{About, Moment, Output, Sink};
-use outlast_sinks::{Secrets, Webhook};
+use outlast_playback::{Playback, ResponseScript};
+use outlast_ports::sink::{OutputEvent, OutputPosition, Sink, SinkOutput};
+use outlast_sinks::{WebhookSecrets, WebhookSink};
 use outlast_tools::egress::Network;
 use outlast_vocab::id::{DeliveryId, OrgId, SessionId, TurnId};
-use outlast_vocab::record::{End, Seq};
+use outlast_vocab::record::{Seq, TurnEnd};
 use outlast_vocab::{Kind, Millis};
 use ring::hmac;
 use std::time::Duration;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
-fn output() -> Output {
-    Output {
+fn output() -> SinkOutput {
+    SinkOutput {
         id: DeliveryId::from_u128(1),
         org: OrgId::DEFAULT,
         session: SessionId::from_u128(2),
         key: None,
         turn: TurnId::from_u128(3),
-        moment: Moment { seq: Seq(4), nth: 0 },
+        position: OutputPosition { seq: Seq(4), nth: 0 },
         at: Millis(1_700_000_000_000),
-        about: About::Ended(End::Answered { text: "hello".to_owned() }),
+        event: OutputEvent::Ended(TurnEnd::Answered { text: "hello".to_owned() }),
         attempt: 1,
         sent: Millis(1_700_000_007_999),
     }
 }
 
-fn webhook(url: &str, network: Network) -> Webhook {
-    Webhook::new(url, Secrets::parse(SECRET).unwrap(), network).unwrap()
+fn webhook(url: &str, network: Network) -> WebhookSink {
+    WebhookSink::new(url, WebhookSecrets::parse(SECRET).unwrap(), network).unwrap()
 }
 
 #[tokio::test]
 async fn a_webhook_gets_json_that_its_secret_verifies() {
-    let server = Playback::of([Script::answer(204, &[], "")]);
+    let server = Playback::of([ResponseScript::answer(204, &[], "")]);
     let webhook = webhook(&format!("{}/in?key=canary", server.url()), Network::Any);
     webhook.deliver(&output()).await.unwrap();
     let heard = server.heard().remove(0);
@@ -54,14 +54,14 @@ async fn a_webhook_gets_json_that_its_secret_verifies() {
 
 #[tokio::test]
 async fn an_answer_other_than_success_is_a_failed_attempt_and_no_redirect_is_followed() {
-    let elsewhere = Playback::of([Script::answer(200, &[], "")]);
+    let elsewhere = Playback::of([ResponseScript::answer(200, &[], "")]);
     let location = elsewhere.url();
     let server = Playback::of([
-        Script::answer(500, &[], "broken"),
-        Script::answer(307, &[("location", location.as_str())], ""),
-        Script::answer(410, &[], ""),
-        Script::answer(503, &[("retry-after", "90")], "busy"),
-        Script::answer(200, &[], "fine"),
+        ResponseScript::answer(500, &[], "broken"),
+        ResponseScript::answer(307, &[("location", location.as_str())], ""),
+        ResponseScript::answer(410, &[], ""),
+        ResponseScript::answer(503, &[("retry-after", "90")], "busy"),
+        ResponseScript::answer(200, &[], "fine"),
     ]);
     let webhook = webhook(&server.url(), Network::Any);
     let mut told = Vec::new();
@@ -85,7 +85,7 @@ async fn an_answer_other_than_success_is_a_failed_attempt_and_no_redirect_is_fol
 
 #[tokio::test]
 async fn a_webhook_that_hangs_or_is_gone_is_a_failed_attempt_that_does_not_show_its_path() {
-    let server = Playback::of([Script::default().hold()]);
+    let server = Playback::of([ResponseScript::default().hold_open()]);
     let hangs = webhook(&format!("{}/canary", server.url()), Network::Any);
     let sent = output();
     assert!(tokio::time::timeout(Duration::from_millis(200), hangs.deliver(&sent)).await.is_err());
@@ -97,9 +97,9 @@ async fn a_webhook_that_hangs_or_is_gone_is_a_failed_attempt_that_does_not_show_
 
 #[tokio::test]
 async fn a_host_that_is_not_public_is_reached_only_if_that_was_said() {
-    let server = Playback::of([Script::answer(200, &[], "")]);
-    let secrets = || Secrets::parse(SECRET).unwrap();
-    let refused = Webhook::new(&server.url(), secrets(), Network::Public).err().map(|error| error.kind());
+    let server = Playback::of([ResponseScript::answer(200, &[], "")]);
+    let secrets = || WebhookSecrets::parse(SECRET).unwrap();
+    let refused = WebhookSink::new(&server.url(), secrets(), Network::Public).err().map(|error| error.kind());
     assert_eq!(refused, Some(Kind::EgressDenied));
     // The address behind a name is only known after a lookup.
     let by_name = server.url().replace("127.0.0.1", "localhost");

@@ -4,20 +4,21 @@
 //! The database has one ended, one parked and one in-flight turn, each in a separate session whose key says
 //! which. The output of the ended turn waits for delivery. A second organisation has an API key and a session
 //! with one of these keys.
-use outlast_ports::orgs::{NewKey, Org, Orgs};
-use outlast_ports::outbox::{Attempt, Begins, Collect, Outbox, Subscription};
-use outlast_ports::sink::Output;
+use outlast_ports::orgs::{Org, OrgStore, SealedApiKey};
+use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, FeedStart, SinkOutbox, SinkSubscription};
+use outlast_ports::sink::SinkOutput;
 use outlast_ports::store::{
-    Accept, Backend, Commit, Content, Inbox, Lease, MAIN, Store, Taker, Target, Then, Turns, ValueWrite,
+    AcceptRequest, Backend, Commit, ContentQueries, Inbox, Lease, LeaseRequest, MAIN_HEAD, SessionTarget,
+    Store, TurnTransition, Turns, ValueWrite,
 };
-use outlast_store::Sqlite;
+use outlast_store::SqliteStore;
 use outlast_vocab::access::{Access, ApiKey, Scope};
 use outlast_vocab::effect::{
     BatchCall, Generation, ModelCall, ModelOutcome, Reply, StopReason, ToolBatch, ToolChoice, Usage,
 };
 use outlast_vocab::id::{KeyId, OrgId};
 use outlast_vocab::message::Part;
-use outlast_vocab::record::{Asked, Delivery, End, Fact, Performed, Started};
+use outlast_vocab::record::{EffectPerformed, EffectRequested, Fact, InputDelivery, TurnEnd, TurnStarted};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{CallId, Error, Failure, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
@@ -31,10 +32,10 @@ async fn main() -> Result<(), Error> {
     let path = std::env::args_os().nth(1);
     let path =
         path.ok_or_else(|| Error::new(Kind::InputInvalid, "expected the path of the file to write"))?;
-    let store = Sqlite::open(path.as_ref())?;
+    let store = SqliteStore::open(path.as_ref())?;
 
     let lease = begin(&store, "ended", 1).await?;
-    let end = Then::End(End::Answered { text: "hello".to_owned() });
+    let end = TurnTransition::End(TurnEnd::Answered { text: "hello".to_owned() });
     let note = ValueWrite { name: "note".to_owned(), value: Some(json!({ "kept": true })) };
     let blobs = vec![b"kept beside the records".to_vec()];
     let facts = vec![started(), reply("hello")];
@@ -42,21 +43,27 @@ async fn main() -> Result<(), Error> {
 
     let lease = begin(&store, "parked", 2).await?;
     let key = ReplayKey::turn(0).completion();
-    let park =
-        Then::Park(vec![Wait { key, kind: WaitKind::Completion, deadline: Some(Millis(NOW.0 + 60_000)) }]);
+    let park = TurnTransition::Park(vec![Wait {
+        key,
+        kind: WaitKind::Completion,
+        deadline: Some(Millis(NOW.0 + 60_000)),
+    }]);
     store.commit(commit(lease, vec![started(), reply(&"a long answer. ".repeat(2_000))], park)).await?;
 
     let lease = begin(&store, "in flight", 3).await?;
-    store.commit(commit(lease, vec![started(), reply("I send it"), asked()], Then::GoOn)).await?;
+    store
+        .commit(commit(lease, vec![started(), reply("I send it"), asked()], TurnTransition::Continue))
+        .await?;
 
-    let subscription = Subscription::to_ends("audit", Begins::Beginning);
+    let subscription = SinkSubscription::to_ends("audit", FeedStart::Beginning);
     store.subscribe(vec![subscription.clone()], NOW).await?;
     let (worker, until) = (WorkerId::from_u128(1), Millis(NOW.0 + 60_000));
-    for due in
-        store.collect(Collect { subscription, worker, now: NOW, until, limit: 10, attempts: 3 }).await?
+    for due in store
+        .collect(CollectRequest { subscription, worker, now: NOW, until, limit: 10, attempts: 3 })
+        .await?
     {
-        let Output { turn, moment, attempt, .. } = due.output;
-        let attempt = Attempt { sink: "audit".to_owned(), turn, moment, attempt };
+        let SinkOutput { turn, position, attempt, .. } = due.output;
+        let attempt = DeliveryAttempt { sink: "audit".to_owned(), turn, position, attempt };
         let failure = Failure::new(Kind::DeliveryFailed, "it answered 500");
         store.undelivered(attempt, failure, Some(Millis(NOW.0 + 5_000))).await?;
     }
@@ -66,23 +73,23 @@ async fn main() -> Result<(), Error> {
     let (id, by) = (KeyId::from_u128(5), "service:ci".parse()?);
     let seal = ApiKey::new(id, [7; 32]).seal(&store.secret().await?);
     let scopes = Scope::Run.into();
-    store.create_key(NewKey { id, org: acme.id, by, scopes, seal, expires: None }, NOW).await?;
+    store.create_key(SealedApiKey { id, org: acme.id, by, scopes, seal, expires: None }, NOW).await?;
     let store = Arc::new(store);
-    let target = Target::Key { key: "ended".to_owned(), fresh: SessionId::from_u128(4) };
+    let target = SessionTarget::Key { key: "ended".to_owned(), fresh: SessionId::from_u128(4) };
     store.clone().serving(Access::to(acme.id)).open(target, NOW).await?;
 
     println!("{:?}", Backend::status(&*store).await?);
     Ok(())
 }
 
-async fn begin(store: &Sqlite, key: &str, number: u128) -> Result<Lease, Error> {
-    let accept = Accept {
-        target: Target::Key { key: key.to_owned(), fresh: SessionId::from_u128(number) },
+async fn begin(store: &SqliteStore, key: &str, number: u128) -> Result<Lease, Error> {
+    let accept = AcceptRequest {
+        target: SessionTarget::Key { key: key.to_owned(), fresh: SessionId::from_u128(number) },
         turn: TurnId::from_u128(number),
         parts: vec![Part::text("hi")],
         key: Some("first".to_owned()),
-        delivery: Delivery::Next,
-        head: MAIN.to_owned(),
+        delivery: InputDelivery::Next,
+        head: MAIN_HEAD.to_owned(),
         output: None,
         plugins: std::collections::BTreeMap::new(),
         traceparent: None,
@@ -92,7 +99,7 @@ async fn begin(store: &Sqlite, key: &str, number: u128) -> Result<Lease, Error> 
         blobs: Vec::new(),
         files: Vec::new(),
         now: NOW,
-        taker: Some(Taker { worker: WorkerId::from_u128(1), until: Millis(NOW.0 + 15_000) }),
+        taker: Some(LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(NOW.0 + 15_000) }),
         first: None,
         queued_most: 1,
         request: None,
@@ -103,15 +110,15 @@ async fn begin(store: &Sqlite, key: &str, number: u128) -> Result<Lease, Error> 
         .ok_or_else(|| Error::new(Kind::InputInvalid, "expected a new file, got one with turns"))
 }
 
-fn commit(lease: Lease, facts: Vec<Fact>, then: Then) -> Commit {
+fn commit(lease: Lease, facts: Vec<Fact>, then: TurnTransition) -> Commit {
     Commit::new(lease, NOW, facts, then)
 }
 
 fn started() -> Fact {
-    Fact::Started(Started {
+    Fact::Started(TurnStarted {
         kernel: 1,
         package: Hash::of(b"package"),
-        head: MAIN.to_owned(),
+        head: MAIN_HEAD.to_owned(),
         parent: None,
         labels: None,
     })
@@ -134,7 +141,7 @@ fn reply(text: &str) -> Fact {
         cost: None,
         attempt: 1,
     };
-    Fact::Performed(Performed::new(ReplayKey::turn(0).model(0), call, ModelOutcome::Reply(reply)))
+    Fact::Performed(EffectPerformed::new(ReplayKey::turn(0).model(0), call, ModelOutcome::Reply(reply)))
 }
 
 fn asked() -> Fact {
@@ -150,5 +157,5 @@ fn asked() -> Fact {
         ruling: None,
     };
     let batch = ToolBatch { calls: vec![BatchCall::Run(call)] };
-    Fact::Asked(Asked { key: ReplayKey::turn(0).tools(0), command: batch.into() })
+    Fact::Asked(EffectRequested { key: ReplayKey::turn(0).tools(0), command: batch.into() })
 }

@@ -5,12 +5,12 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Converts an error of SQLite.
-pub(crate) fn failure(cause: rusqlite::Error) -> Error {
-    let (kind, what) = meaning(&cause);
+pub(crate) fn from_sqlite(cause: rusqlite::Error) -> Error {
+    let (kind, what) = kind_of(&cause);
     Error::new(kind, format!("{what}: {cause}")).because(cause)
 }
 
-fn meaning(cause: &rusqlite::Error) -> (Kind, &'static str) {
+fn kind_of(cause: &rusqlite::Error) -> (Kind, &'static str) {
     use rusqlite::Error as Cause;
     match cause {
         Cause::SqliteFailure(code, _) => match code.code {
@@ -46,7 +46,7 @@ fn meaning(cause: &rusqlite::Error) -> (Kind, &'static str) {
 }
 
 /// Runs work of a caller. A panic in it becomes an error for the caller and does not end the thread.
-pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         Err(Error::new(Kind::Internal, format!("a unit of work panicked: {}", message(&*panic))))
     })
@@ -58,12 +58,12 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Returns the error of every write after the store stopped because the disk failed.
-pub(crate) fn stopped(first: &Failure) -> Failure {
+pub(crate) fn store_stopped(first: &Failure) -> Failure {
     Failure::new(Kind::StoreFailed, format!("the store stopped after the disk failed: {first}"))
 }
 
 /// Returns the error for a thread of the store that ended early, which only a bug can cause.
-pub(crate) fn gone() -> Error {
+pub(crate) fn thread_ended() -> Error {
     Error::new(Kind::Internal, "a thread of the store has ended before its queue")
 }
 
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn what_sqlite_says_has_one_meaning() {
-        let says = |code| failure(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).kind();
+        let says = |code| from_sqlite(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).kind();
         assert_eq!(says(ffi::SQLITE_FULL), Kind::StoreFull);
         assert_eq!(says(ffi::SQLITE_IOERR_SHMSIZE), Kind::StoreFull);
         assert_eq!(says(ffi::SQLITE_IOERR), Kind::StoreFailed);
@@ -92,14 +92,14 @@ mod tests {
         assert_eq!(says(ffi::SQLITE_CONSTRAINT_UNIQUE), Kind::Internal);
         let odd = rusqlite::Error::IntegralValueOutOfRange(3, -1);
         assert_eq!(
-            failure(odd).to_string(),
+            from_sqlite(odd).to_string(),
             "store.corrupt: a row does not have the form it was written in: Integer -1 out of range at index 3"
         );
     }
 
     #[test]
     fn a_panic_is_an_error_that_says_what_it_said() {
-        let error = caught::<()>(|| panic!("seven {}", 8)).unwrap_err();
+        let error = catch_panic::<()>(|| panic!("seven {}", 8)).unwrap_err();
         assert_eq!(error.to_string(), "internal: a unit of work panicked: seven 8");
     }
 }

@@ -2,41 +2,41 @@
 //!
 //! The data of a query is nearly always in memory. Passing it to another thread and waking the caller would
 //! cost several times as much as reading. So there is no reader thread, only a few open connections.
-use crate::connect;
-use crate::error::{caught, failure};
-use crate::sqlite::Shared;
+use crate::connection;
+use crate::error::{catch_panic, from_sqlite};
+use crate::sqlite::SharedState;
 use crate::tables::Tables;
 use outlast_vocab::Error;
 use rusqlite::Connection;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Idle connections that stay open.
-const KEPT: usize = 4;
+const IDLE_CONNECTIONS_MAX: usize = 4;
 
 /// The idle connections.
 #[derive(Default)]
-pub(crate) struct Readers {
+pub(crate) struct ReaderPool {
     idle: Mutex<Vec<Connection>>,
 }
 
-impl Readers {
+impl ReaderPool {
     /// Runs a query on an idle or a new connection.
     pub(crate) fn read<T>(
         &self,
-        shared: &Shared,
+        shared: &SharedState,
         query: impl FnOnce(&Tables<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let kept = self.idle().pop();
         let conn = match kept {
             Some(conn) => conn,
-            None => connect::reader(&shared.place, shared.busy_timeout)?,
+            None => connection::reader(&shared.location, shared.busy_timeout)?,
         };
         run(&conn, "BEGIN")?;
-        let answer = caught(|| query(&Tables::new(&conn, shared)));
+        let answer = catch_panic(|| query(&Tables::new(&conn, shared)));
         // Nothing was written, so a failed rollback loses nothing.
         if run(&conn, "ROLLBACK").is_ok() {
             let mut idle = self.idle();
-            if idle.len() < KEPT {
+            if idle.len() < IDLE_CONNECTIONS_MAX {
                 idle.push(conn);
             }
         }
@@ -54,6 +54,6 @@ impl Readers {
 }
 
 fn run(conn: &Connection, sql: &str) -> Result<(), Error> {
-    conn.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(failure)?;
+    conn.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(from_sqlite)?;
     Ok(())
 }

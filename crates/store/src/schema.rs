@@ -4,9 +4,9 @@
 //! everything after a closing parenthesis is dropped. Ids are 16 bytes, hashes 32, times milliseconds, flags
 //! 0 or 1. A released migration never changes. Add a new one after it, with a fixture of the database before
 //! it (`tests/fixtures`).
-use crate::error::failure;
-use outlast_vocab::record::{EndKind, Fact};
-use outlast_vocab::{Error, Kind, words};
+use crate::error::from_sqlite;
+use outlast_vocab::record::{Fact, TurnEndKind};
+use outlast_vocab::{Error, Kind, search_terms};
 use rusqlite::{Connection, params};
 use std::path::Path;
 
@@ -471,7 +471,7 @@ pub(crate) fn check(conn: &Connection, path: &Path) -> Result<(), Error> {
     // A single statement sees a consistent state, even if another process creates the tables right now.
     let whose = "SELECT application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id";
     let (application, objects): (i64, i64) =
-        conn.query_one(whose, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(failure)?;
+        conn.query_one(whose, [], |row| Ok((row.get(0)?, row.get(1)?))).map_err(from_sqlite)?;
     if application != APPLICATION_ID && (application, objects) != (0, 0) {
         let detail = format!(
             "{} is an SQLite database, but not one of Outlast (its application id is {application}, not {APPLICATION_ID}); \
@@ -496,12 +496,12 @@ pub(crate) fn check(conn: &Connection, path: &Path) -> Result<(), Error> {
 pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Error> {
     while version(conn)? < VERSION {
         let next =
-            conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(failure)?;
+            conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(from_sqlite)?;
         // Another process may have migrated the file first, and may be newer.
         check(&next, path)?;
         let from = version(&next)?;
         if let Some(migration) = MIGRATIONS.get(from as usize) {
-            next.execute_batch(migration).map_err(failure)?;
+            next.execute_batch(migration).map_err(from_sqlite)?;
             if from == 0 {
                 begin(&next)?;
             }
@@ -511,9 +511,9 @@ pub(crate) fn migrate(conn: &mut Connection, path: &Path) -> Result<(), Error> {
             if from + 1 == LAST_ENDS {
                 fill_last_ends(&next)?;
             }
-            next.pragma_update(None, "user_version", from + 1).map_err(failure)?;
+            next.pragma_update(None, "user_version", from + 1).map_err(from_sqlite)?;
         }
-        next.commit().map_err(failure)?;
+        next.commit().map_err(from_sqlite)?;
     }
     Ok(())
 }
@@ -525,17 +525,20 @@ const INDEXED: u32 = 6;
 fn index(conn: &Connection) -> Result<(), Error> {
     let sql = "SELECT r.pos, coalesce(r.body, b.bytes), s.no, s.org FROM records AS r
                JOIN sessions AS s ON s.no = r.session LEFT JOIN blobs AS b ON b.hash = r.blob WHERE r.node = 1";
-    let mut messages = conn.prepare(sql).map_err(failure)?;
-    let mut rows = messages.query([]).map_err(failure)?;
+    let mut messages = conn.prepare(sql).map_err(from_sqlite)?;
+    let mut rows = messages.query([]).map_err(from_sqlite)?;
     let mut insert =
-        conn.prepare("INSERT INTO said (rowid, place, words) VALUES (?1, ?2, ?3)").map_err(failure)?;
-    while let Some(row) = rows.next().map_err(failure)? {
-        let body: Option<Vec<u8>> = row.get(1).map_err(failure)?;
+        conn.prepare("INSERT INTO said (rowid, place, words) VALUES (?1, ?2, ?3)").map_err(from_sqlite)?;
+    while let Some(row) = rows.next().map_err(from_sqlite)? {
+        let body: Option<Vec<u8>> = row.get(1).map_err(from_sqlite)?;
         let fact = Fact::decode(&body.unwrap_or_default())?;
-        if let Some(words) = words::of_fact(&fact) {
-            let (pos, session): (i64, i64) = (row.get(0).map_err(failure)?, row.get(2).map_err(failure)?);
-            let org: [u8; 16] = row.get(3).map_err(failure)?;
-            insert.execute(params![pos, place(u128::from_be_bytes(org), session), words]).map_err(failure)?;
+        if let Some(words) = search_terms::of_fact(&fact) {
+            let (pos, session): (i64, i64) =
+                (row.get(0).map_err(from_sqlite)?, row.get(2).map_err(from_sqlite)?);
+            let org: [u8; 16] = row.get(3).map_err(from_sqlite)?;
+            insert
+                .execute(params![pos, place(u128::from_be_bytes(org), session), words])
+                .map_err(from_sqlite)?;
         }
     }
     Ok(())
@@ -550,20 +553,22 @@ fn fill_last_ends(conn: &Connection) -> Result<(), Error> {
                JOIN records AS r ON r.session = t.session AND r.seq = t.ended
                LEFT JOIN blobs AS b ON b.hash = r.blob
                WHERE t.ended IS NOT NULL ORDER BY t.session, t.ended DESC";
-    let mut ends = conn.prepare(sql).map_err(failure)?;
-    let mut rows = ends.query([]).map_err(failure)?;
-    let mut update =
-        conn.prepare("UPDATE sessions SET last_turn = ?2, last_end = ?3 WHERE no = ?1").map_err(failure)?;
+    let mut ends = conn.prepare(sql).map_err(from_sqlite)?;
+    let mut rows = ends.query([]).map_err(from_sqlite)?;
+    let mut update = conn
+        .prepare("UPDATE sessions SET last_turn = ?2, last_end = ?3 WHERE no = ?1")
+        .map_err(from_sqlite)?;
     let mut done = None;
-    while let Some(row) = rows.next().map_err(failure)? {
-        let (session, turn): (i64, i64) = (row.get(0).map_err(failure)?, row.get(1).map_err(failure)?);
+    while let Some(row) = rows.next().map_err(from_sqlite)? {
+        let (session, turn): (i64, i64) =
+            (row.get(0).map_err(from_sqlite)?, row.get(1).map_err(from_sqlite)?);
         if done == Some(session) {
             continue;
         }
-        let body: Option<Vec<u8>> = row.get(2).map_err(failure)?;
+        let body: Option<Vec<u8>> = row.get(2).map_err(from_sqlite)?;
         let Fact::Ended { end } = Fact::decode(&body.unwrap_or_default())? else { continue };
-        if end.kind() != EndKind::Joined {
-            update.execute(params![session, turn, end.name()]).map_err(failure)?;
+        if end.kind() != TurnEndKind::Joined {
+            update.execute(params![session, turn, end.name()]).map_err(from_sqlite)?;
             done = Some(session);
         }
     }
@@ -581,24 +586,25 @@ fn begin(conn: &Connection) -> Result<(), Error> {
     getrandom::fill(&mut secret).map_err(|cause| {
         Error::new(Kind::IoFailed, format!("the system gave no random bytes for a new database: {cause}"))
     })?;
-    conn.execute("INSERT INTO meta (name, value) VALUES ('secret', ?1)", params![secret]).map_err(failure)?;
-    conn.pragma_update(None, "application_id", APPLICATION_ID).map_err(failure)
+    conn.execute("INSERT INTO meta (name, value) VALUES ('secret', ?1)", params![secret])
+        .map_err(from_sqlite)?;
+    conn.pragma_update(None, "application_id", APPLICATION_ID).map_err(from_sqlite)
 }
 
 fn version(conn: &Connection) -> Result<u32, Error> {
-    conn.query_one("PRAGMA user_version", [], |row| row.get(0)).map_err(failure)
+    conn.query_one("PRAGMA user_version", [], |row| row.get(0)).map_err(from_sqlite)
 }
 
 /// Returns the secret of the database.
 pub(crate) fn secret(conn: &Connection) -> Result<[u8; 32], Error> {
-    conn.query_one("SELECT value FROM meta WHERE name = 'secret'", [], |row| row.get(0)).map_err(failure)
+    conn.query_one("SELECT value FROM meta WHERE name = 'secret'", [], |row| row.get(0)).map_err(from_sqlite)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Sqlite;
-    use outlast_ports::store::{Content, Queries};
+    use crate::SqliteStore;
+    use outlast_ports::store::{ContentQueries, Queries};
     use std::fs;
 
     /// Copies the files of a database as they are on disk right now, which is what a kill leaves.
@@ -626,7 +632,7 @@ mod tests {
         }
         assert!(killed_at.len() > 20);
         for copy in killed_at {
-            let store = Sqlite::open(&copy.path().join("outlast.db")).unwrap();
+            let store = SqliteStore::open(&copy.path().join("outlast.db")).unwrap();
             assert_eq!(store.sessions(None, 1).await.unwrap().len(), 0);
             assert_ne!(store.secret().await.unwrap(), [0; 32]);
         }

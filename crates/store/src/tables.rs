@@ -4,16 +4,16 @@
 //! [`Rows`](outlast_ports::rows::Rows). `column` converts values to columns and back, and `held` caches rows
 //! for the writer. Every statement is prepared once per connection.
 mod column;
-mod held;
 mod read;
+mod row_cache;
 #[cfg(test)]
 mod tests;
 mod write;
 
-pub(crate) use held::Held;
+pub(crate) use row_cache::RowCache;
 
-use crate::error::failure;
-use crate::sqlite::Shared;
+use crate::error::from_sqlite;
+use crate::sqlite::SharedState;
 use outlast_ports::rows;
 use outlast_vocab::{Error, WorkerId};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
@@ -22,41 +22,41 @@ use std::fmt::Display;
 /// The tables as one transaction sees them.
 pub(crate) struct Tables<'c> {
     conn: &'c Connection,
-    shared: &'c Shared,
-    held: Option<&'c Held>,
+    shared: &'c SharedState,
+    cache: Option<&'c RowCache>,
 }
 
 impl<'c> Tables<'c> {
     /// Creates the tables of a connection inside a read transaction.
-    pub(crate) fn new(conn: &'c Connection, shared: &'c Shared) -> Self {
-        Self { conn, shared, held: None }
+    pub(crate) fn new(conn: &'c Connection, shared: &'c SharedState) -> Self {
+        Self { conn, shared, cache: None }
     }
 
     /// Creates the tables of the writer's connection, with its cached rows.
-    pub(crate) fn writing(conn: &'c Connection, shared: &'c Shared, held: &'c Held) -> Self {
-        Self { conn, shared, held: Some(held) }
+    pub(crate) fn writing(conn: &'c Connection, shared: &'c SharedState, held: &'c RowCache) -> Self {
+        Self { conn, shared, cache: Some(held) }
     }
 
     /// Returns a cached row, or the row that a query finds, which is then cached.
-    fn held_or<T>(
+    fn cached_or<T>(
         &self,
-        recall: impl FnOnce(&Held) -> Option<T>,
+        recall: impl FnOnce(&RowCache) -> Option<T>,
         find: impl FnOnce() -> Result<Option<T>, Error>,
-        keep: impl FnOnce(&Held, &T),
+        keep: impl FnOnce(&RowCache, &T),
     ) -> Result<Option<T>, Error> {
-        if let Some(row) = self.held.and_then(recall) {
+        if let Some(row) = self.cache.and_then(recall) {
             return Ok(Some(row));
         }
         let found = find()?;
-        if let (Some(held), Some(row)) = (self.held, &found) {
+        if let (Some(held), Some(row)) = (self.cache, &found) {
             keep(held, row);
         }
         Ok(found)
     }
 
     /// Updates the cache, if there is one.
-    fn hold(&self, change: impl FnOnce(&Held)) {
-        if let Some(held) = self.held {
+    fn update_cache(&self, change: impl FnOnce(&RowCache)) {
+        if let Some(held) = self.cache {
             change(held);
         }
     }
@@ -68,7 +68,7 @@ impl<'c> Tables<'c> {
         params: impl Params,
         read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Option<T>, Error> {
-        self.prepared(sql)?.query_row(params, read).optional().map_err(failure)
+        self.prepared(sql)?.query_row(params, read).optional().map_err(from_sqlite)
     }
 
     /// Returns all rows that a query finds.
@@ -79,23 +79,23 @@ impl<'c> Tables<'c> {
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, Error> {
         let mut statement = self.prepared(sql)?;
-        let rows = statement.query_map(params, read).map_err(failure)?;
-        rows.collect::<rusqlite::Result<_>>().map_err(failure)
+        let rows = statement.query_map(params, read).map_err(from_sqlite)?;
+        rows.collect::<rusqlite::Result<_>>().map_err(from_sqlite)
     }
 
     /// Changes rows and returns their number.
     fn run(&self, sql: &str, params: impl Params) -> Result<usize, Error> {
-        self.prepared(sql)?.execute(params).map_err(failure)
+        self.prepared(sql)?.execute(params).map_err(from_sqlite)
     }
 
     /// Inserts a row and returns its number. Fails if the id already has a row.
     fn insert(&self, id: impl Display, sql: &str, params: impl Params) -> Result<i64, Error> {
         let inserted = self.prepared(sql)?.insert(params);
-        inserted.map_err(|cause| if is_taken(&cause) { rows::taken(id) } else { failure(cause) })
+        inserted.map_err(|cause| if is_taken(&cause) { rows::taken(id) } else { from_sqlite(cause) })
     }
 
     fn prepared(&self, sql: &str) -> Result<CachedStatement<'c>, Error> {
-        self.conn.prepare_cached(sql).map_err(failure)
+        self.conn.prepare_cached(sql).map_err(from_sqlite)
     }
 }
 
@@ -112,6 +112,6 @@ pub(crate) fn has_duties(conn: &Connection, worker: WorkerId) -> Result<bool, Er
                UNION ALL SELECT 1 FROM outside WHERE uses = 0 AND worker = ?1
                UNION ALL SELECT 1 FROM deliveries WHERE worker = ?1 LIMIT 1";
     let found =
-        conn.query_row(sql, [column::id(worker.to_u128())], |_| Ok(())).optional().map_err(failure)?;
+        conn.query_row(sql, [column::id(worker.to_u128())], |_| Ok(())).optional().map_err(from_sqlite)?;
     Ok(found.is_some())
 }

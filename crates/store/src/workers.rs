@@ -5,7 +5,7 @@
 //! worker may never have created one. So a file stays as long as its worker holds a lease or deletes content.
 //! The worker removes its file when it ends without either; otherwise, the next worker that starts removes
 //! it.
-use crate::connect::{beside, refusal};
+use crate::connection::{io_error_kind, sibling_path};
 use outlast_vocab::{Error, Kind, WorkerId};
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -17,35 +17,35 @@ use std::sync::Arc;
 pub type IsDead = Arc<dyn Fn(WorkerId) -> bool + Send + Sync>;
 
 /// The workers of a database.
-pub(crate) struct Workers {
-    evidence: Evidence,
-    own: Option<Own>,
+pub(crate) struct WorkerRegistry {
+    evidence: DeathEvidence,
+    own: Option<WorkerLock>,
 }
 
 /// The evidence of a worker's death.
-enum Evidence {
+enum DeathEvidence {
     /// Its lock file in this directory next to the database.
     Locks(PathBuf),
     /// The answer of a callback.
-    Told(IsDead),
+    Callback(IsDead),
 }
 
 /// The lock of this worker, held until the process ends or the lock is dropped.
-struct Own {
+struct WorkerLock {
     worker: WorkerId,
     _lock: Option<File>,
 }
 
-impl Workers {
+impl WorkerRegistry {
     /// Returns the workers of the database at `path`, for an observer that takes no lease.
-    pub(crate) fn watched(path: &Path) -> Self {
-        Self { evidence: Evidence::Locks(beside(path, "-workers")), own: None }
+    pub(crate) fn for_observer(path: &Path) -> Self {
+        Self { evidence: DeathEvidence::Locks(sibling_path(path, "-workers")), own: None }
     }
 
     /// Returns the workers of a database without lock files.
-    pub(crate) fn told(own: Option<WorkerId>, is_dead: IsDead) -> Self {
-        let own = own.map(|worker| Own { worker, _lock: None });
-        Self { evidence: Evidence::Told(is_dead), own }
+    pub(crate) fn with_callback(own: Option<WorkerId>, is_dead: IsDead) -> Self {
+        let own = own.map(|worker| WorkerLock { worker, _lock: None });
+        Self { evidence: DeathEvidence::Callback(is_dead), own }
     }
 
     /// Returns the workers of the database at `path` after a worker has joined. Removes files of dead workers
@@ -53,13 +53,13 @@ impl Workers {
     ///
     /// Call it under the database's write lock. Otherwise, another process could mistake a file that is
     /// created and not yet locked for that of a dead worker.
-    pub(crate) fn joined(
+    pub(crate) fn join(
         path: &Path,
         worker: WorkerId,
         has_duties: impl Fn(WorkerId) -> Result<bool, Error>,
     ) -> Result<Self, Error> {
-        let workers = Self::watched(path);
-        let folder = beside(path, "-workers");
+        let workers = Self::for_observer(path);
+        let folder = sibling_path(path, "-workers");
         let failed = |cause| cannot_join(&folder, worker, cause);
         fs::create_dir_all(&folder).map_err(failed)?;
         for found in fs::read_dir(&folder).map_err(failed)? {
@@ -78,7 +78,7 @@ impl Workers {
             .open(file(&folder, worker))
             .map_err(failed)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { own: Some(Own { worker, _lock: Some(lock) }), ..workers }),
+            Ok(()) => Ok(Self { own: Some(WorkerLock { worker, _lock: Some(lock) }), ..workers }),
             Err(TryLockError::WouldBlock) => {
                 Err(Error::new(Kind::InputInvalid, format!("{worker} works on this database already")))
             }
@@ -98,10 +98,10 @@ impl Workers {
         }
         match &self.evidence {
             // A shared lock, so that two observers at the same time do not mistake each other for the worker.
-            Evidence::Locks(folder) => {
+            DeathEvidence::Locks(folder) => {
                 File::open(file(folder, worker)).is_ok_and(|file| file.try_lock_shared().is_ok())
             }
-            Evidence::Told(is_dead) => is_dead(worker),
+            DeathEvidence::Callback(is_dead) => is_dead(worker),
         }
     }
 
@@ -113,7 +113,7 @@ impl Workers {
     }
 
     fn remove(&self, worker: WorkerId) {
-        if let Evidence::Locks(folder) = &self.evidence {
+        if let DeathEvidence::Locks(folder) = &self.evidence {
             // A file that stays behind says that its worker is dead, which is true. The next worker removes
             // it.
             let _removed = fs::remove_file(file(folder, worker));
@@ -127,7 +127,7 @@ fn file(folder: &Path, worker: WorkerId) -> PathBuf {
 
 fn cannot_join(folder: &Path, worker: WorkerId, cause: io::Error) -> Error {
     Error::new(
-        refusal(&cause),
+        io_error_kind(&cause),
         format!("the lock of {worker} cannot be made in {}: {cause}", folder.display()),
     )
     .because(cause)

@@ -1,27 +1,27 @@
 //! Conversation content in the format of the semantic conventions. It is only exported if enabled.
 use outlast_vocab::effect::{Reply, StopReason};
 use outlast_vocab::limits::TELEMETRY_CONTENT_BYTES;
-use outlast_vocab::message::{Arguments, Part};
+use outlast_vocab::message::{CallArguments, Part};
 use serde_json::{Value, json};
 
 /// Whether spans contain the conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Content {
+pub enum ContentExport {
     /// Content is left out.
     #[default]
-    LeftOut,
+    Omitted,
     /// Inputs, replies, arguments and results are included.
     Included,
 }
 
 /// Formats an input.
 pub(crate) fn of_input(parts: &[Part]) -> String {
-    bounded(&json!([{ "role": "user", "parts": of_parts(parts) }]))
+    truncated_json(&json!([{ "role": "user", "parts": of_parts(parts) }]))
 }
 
 /// Formats the answer of a turn.
 pub(crate) fn of_answer(said: &str) -> String {
-    bounded(&json!([{ "role": "assistant", "parts": [{ "type": "text", "content": said }] }]))
+    truncated_json(&json!([{ "role": "assistant", "parts": [{ "type": "text", "content": said }] }]))
 }
 
 /// Formats a reply.
@@ -29,18 +29,18 @@ pub(crate) fn of_reply(reply: &Reply) -> String {
     let mut parts = of_parts(&reply.parts);
     parts.extend(reply.calls.iter().map(|call| {
         let arguments = match &call.arguments {
-            Arguments::Json(value) => value.clone(),
-            Arguments::Broken(text) => Value::String(text.clone()),
+            CallArguments::Json(value) => value.clone(),
+            CallArguments::Broken(text) => Value::String(text.clone()),
         };
         json!({ "type": "tool_call", "id": call.id.as_str(), "name": call.tool.as_str(), "arguments": arguments })
     }));
     let finish_reason = finish_reason(reply.stop);
-    bounded(&json!([{ "role": "assistant", "parts": parts, "finish_reason": finish_reason }]))
+    truncated_json(&json!([{ "role": "assistant", "parts": parts, "finish_reason": finish_reason }]))
 }
 
 /// Formats arguments or a result.
 pub(crate) fn of_value(value: &Value) -> String {
-    bounded(value)
+    truncated_json(value)
 }
 
 /// Returns the finish reason of the conventions.
@@ -66,7 +66,7 @@ fn of_parts(parts: &[Part]) -> Vec<Value> {
     parts.iter().filter_map(of_part).collect()
 }
 
-fn bounded(value: &Value) -> String {
+fn truncated_json(value: &Value) -> String {
     let mut text = value.to_string();
     if text.len() > TELEMETRY_CONTENT_BYTES {
         text.truncate(text.floor_char_boundary(TELEMETRY_CONTENT_BYTES));

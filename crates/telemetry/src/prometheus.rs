@@ -1,12 +1,12 @@
 //! Formats metrics in the text format of Prometheus, version 0.0.4.
-use outlast_ports::metrics::{Family, Readings, Snapshot, Unit};
+use outlast_ports::metrics::{MetricFamily, MetricUnit, MetricValues, MetricsSnapshot};
 use std::fmt::Write;
 
 /// The `content-type` of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Formats a snapshot for Prometheus. Dots in names become underscores, and units and `_total` become suffixes.
-pub fn exposition(snapshot: &Snapshot) -> String {
+pub fn exposition(snapshot: &MetricsSnapshot) -> String {
     let mut text = String::new();
     for family in &snapshot.families {
         write_family(&mut text, family);
@@ -14,22 +14,22 @@ pub fn exposition(snapshot: &Snapshot) -> String {
     text
 }
 
-fn write_family(text: &mut String, family: &Family) {
+fn write_family(text: &mut String, family: &MetricFamily) {
     let name = name_of(family);
-    let kind = match family.readings {
-        Readings::Counter(_) => "counter",
-        Readings::Gauge(_) => "gauge",
-        Readings::Histogram(_) => "histogram",
+    let kind = match family.values {
+        MetricValues::Counter(_) => "counter",
+        MetricValues::Gauge(_) => "gauge",
+        MetricValues::Histogram(_) => "histogram",
     };
-    line(text, format_args!("# HELP {name} {}", family.about));
+    line(text, format_args!("# HELP {name} {}", family.description));
     line(text, format_args!("# TYPE {name} {kind}"));
-    match &family.readings {
-        Readings::Counter(readings) | Readings::Gauge(readings) => {
+    match &family.values {
+        MetricValues::Counter(readings) | MetricValues::Gauge(readings) => {
             for reading in readings {
                 line(text, format_args!("{name}{} {}", labels(&reading.labels, None), reading.value));
             }
         }
-        Readings::Histogram(readings) => {
+        MetricValues::Histogram(readings) => {
             for reading in readings {
                 let spread = &reading.value;
                 let mut below = 0;
@@ -53,15 +53,15 @@ fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
     writeln!(text, "{line}").expect("a String takes every write");
 }
 
-fn name_of(family: &Family) -> String {
+fn name_of(family: &MetricFamily) -> String {
     let mut name = family.name.replace('.', "_");
     match family.unit {
-        Unit::Seconds => name.push_str("_seconds"),
-        Unit::Dollars => name.push_str("_dollars"),
+        MetricUnit::Seconds => name.push_str("_seconds"),
+        MetricUnit::Dollars => name.push_str("_dollars"),
         // The name already contains the unit.
-        Unit::Tokens | Unit::Count => {}
+        MetricUnit::Tokens | MetricUnit::Count => {}
     }
-    if matches!(family.readings, Readings::Counter(_)) {
+    if matches!(family.values, MetricValues::Counter(_)) {
         name.push_str("_total");
     }
     name
@@ -82,37 +82,37 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use outlast_ports::metrics::{Reading, Spread};
+    use outlast_ports::metrics::{HistogramValue, MetricSample};
     use outlast_vocab::Millis;
 
     #[test]
     fn a_snapshot_is_written_as_prometheus_reads_it() {
-        let mut spread = Spread::over(&[0.5, 1.0]);
+        let mut spread = HistogramValue::with_bounds(&[0.5, 1.0]);
         for value in [0.25, 0.75, 3.0] {
             spread.add(value);
         }
-        let reading = |value| Reading { labels: vec![("gen_ai.tool", "a\"b\\c\nd".to_owned())], value };
+        let reading = |value| MetricSample { labels: vec![("gen_ai.tool", "a\"b\\c\nd".to_owned())], value };
         let families = vec![
-            Family {
+            MetricFamily {
                 name: "outlast.turns.ended",
-                about: "Turns that ended",
-                unit: Unit::Count,
-                readings: Readings::Counter(vec![reading(3.0)]),
+                description: "Turns that ended",
+                unit: MetricUnit::Count,
+                values: MetricValues::Counter(vec![reading(3.0)]),
             },
-            Family {
+            MetricFamily {
                 name: "outlast.leases",
-                about: "Sessions that are driven",
-                unit: Unit::Count,
-                readings: Readings::Gauge(vec![Reading { labels: Vec::new(), value: 2.0 }]),
+                description: "Sessions that are driven",
+                unit: MetricUnit::Count,
+                values: MetricValues::Gauge(vec![MetricSample { labels: Vec::new(), value: 2.0 }]),
             },
-            Family {
+            MetricFamily {
                 name: "outlast.tool.duration",
-                about: "How long",
-                unit: Unit::Seconds,
-                readings: Readings::Histogram(vec![Reading { labels: Vec::new(), value: spread }]),
+                description: "How long",
+                unit: MetricUnit::Seconds,
+                values: MetricValues::Histogram(vec![MetricSample { labels: Vec::new(), value: spread }]),
             },
         ];
-        let snapshot = Snapshot { since: Millis(0), at: Millis(1), families };
+        let snapshot = MetricsSnapshot { since: Millis(0), at: Millis(1), families };
         let expected = r#"# HELP outlast_turns_ended_total Turns that ended
 # TYPE outlast_turns_ended_total counter
 outlast_turns_ended_total{gen_ai_tool="a\"b\\c\nd"} 3

@@ -1,5 +1,5 @@
 //! The destination and content of telemetry: set in code, in a file, or with the usual `OTEL_…` variables.
-use crate::content::Content;
+use crate::content::ContentExport;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
 use reqwest::Url;
@@ -11,38 +11,38 @@ const EVERY: Duration = Duration::from_mins(1);
 
 /// The destination and content of telemetry.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct TelemetrySettings {
     pub(crate) traces: Option<Url>,
     pub(crate) metrics: Option<Url>,
     pub(crate) headers: HeaderMap,
-    pub(crate) content: Content,
+    pub(crate) content: ContentExport,
     /// The share of traces to send, in millionths.
-    pub(crate) share: u32,
-    pub(crate) every: Duration,
+    pub(crate) sample_millionths: u32,
+    pub(crate) metric_interval: Duration,
     /// The attributes of this program.
-    pub(crate) about: Vec<(String, String)>,
+    pub(crate) resource_attributes: Vec<(String, String)>,
 }
 
-impl Settings {
+impl TelemetrySettings {
     /// Sends traces and metrics to the collector at this address: to `/v1/traces` and `/v1/metrics` below it.
     pub fn to(endpoint: &str) -> Result<Self, Error> {
         let base = address("the endpoint", endpoint)?;
         Ok(Self {
-            traces: Some(below(&base, "v1/traces")),
-            metrics: Some(below(&base, "v1/metrics")),
-            ..Self::nowhere()
+            traces: Some(join_path(&base, "v1/traces")),
+            metrics: Some(join_path(&base, "v1/metrics")),
+            ..Self::without_destination()
         })
     }
 
-    fn nowhere() -> Self {
+    fn without_destination() -> Self {
         Self {
             traces: None,
             metrics: None,
             headers: HeaderMap::new(),
-            content: Content::default(),
-            share: 1_000_000,
-            every: EVERY,
-            about: vec![("service.name".to_owned(), "outlast".to_owned())],
+            content: ContentExport::default(),
+            sample_millionths: 1_000_000,
+            metric_interval: EVERY,
+            resource_attributes: vec![("service.name".to_owned(), "outlast".to_owned())],
         }
     }
 
@@ -60,7 +60,7 @@ impl Settings {
     /// Includes inputs, replies, arguments and results in the spans.
     #[must_use]
     pub fn with_content(mut self) -> Self {
-        self.content = Content::Included;
+        self.content = ContentExport::Included;
         self
     }
 
@@ -73,20 +73,20 @@ impl Settings {
         // Checked above: neither too large nor negative.
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let millionths = (share * 1_000_000.0).round() as u32;
-        self.share = millionths;
+        self.sample_millionths = millionths;
         Ok(self)
     }
 
     /// Sets the service name of this program.
     #[must_use]
     pub fn service(self, name: impl Into<String>) -> Self {
-        self.saying("service.name", name)
+        self.with_resource_attribute("service.name", name)
     }
 
     /// Sets the interval of metrics.
     #[must_use]
     pub fn every(mut self, every: Duration) -> Self {
-        self.every = every.max(Duration::from_secs(1));
+        self.metric_interval = every.max(Duration::from_secs(1));
         self
     }
 
@@ -95,9 +95,9 @@ impl Settings {
         self.traces.as_ref().map(without_query)
     }
 
-    fn saying(mut self, name: &str, value: impl Into<String>) -> Self {
-        self.about.retain(|(known, _)| known != name);
-        self.about.push((name.to_owned(), value.into()));
+    fn with_resource_attribute(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.resource_attributes.retain(|(known, _)| known != name);
+        self.resource_attributes.push((name.to_owned(), value.into()));
         self
     }
 
@@ -111,11 +111,11 @@ impl Settings {
         if var("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true")) {
             return Ok(None);
         }
-        let mut settings = set.unwrap_or_else(Self::nowhere);
+        let mut settings = set.unwrap_or_else(Self::without_destination);
         if let Some(base) = var("OTEL_EXPORTER_OTLP_ENDPOINT") {
             let base = address("OTEL_EXPORTER_OTLP_ENDPOINT", &base)?;
             (settings.traces, settings.metrics) =
-                (Some(below(&base, "v1/traces")), Some(below(&base, "v1/metrics")));
+                (Some(join_path(&base, "v1/traces")), Some(join_path(&base, "v1/metrics")));
         }
         for (signal, to) in [("TRACES", &mut settings.traces), ("METRICS", &mut settings.metrics)] {
             let name = format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT");
@@ -144,7 +144,7 @@ impl Settings {
             settings = settings.header(&name, &value)?;
         }
         for (name, value) in pairs("OTEL_RESOURCE_ATTRIBUTES", var("OTEL_RESOURCE_ATTRIBUTES"))? {
-            settings = settings.saying(&name, value);
+            settings = settings.with_resource_attribute(&name, value);
         }
         if let Some(name) = var("OTEL_SERVICE_NAME") {
             settings = settings.service(name);
@@ -155,10 +155,12 @@ impl Settings {
             })?;
             settings = settings.every(Duration::from_millis(millis));
         }
-        settings.sampled(var("OTEL_TRACES_SAMPLER").as_deref(), var("OTEL_TRACES_SAMPLER_ARG")).map(Some)
+        settings
+            .apply_sampler(var("OTEL_TRACES_SAMPLER").as_deref(), var("OTEL_TRACES_SAMPLER_ARG"))
+            .map(Some)
     }
 
-    fn sampled(self, sampler: Option<&str>, share: Option<String>) -> Result<Self, Error> {
+    fn apply_sampler(self, sampler: Option<&str>, share: Option<String>) -> Result<Self, Error> {
         match sampler {
             None => Ok(self),
             Some("parentbased_always_on") => self.share(1.0),
@@ -206,7 +208,7 @@ pub(crate) fn without_query(url: &Url) -> String {
 }
 
 /// Appends a path to an address, which may have a path itself.
-fn below(base: &Url, path: &str) -> Url {
+fn join_path(base: &Url, path: &str) -> Url {
     let mut url = base.clone();
     url.set_path(&format!("{}/{path}", base.path().trim_end_matches('/')));
     url
@@ -243,10 +245,10 @@ fn unescaped(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn read(vars: &[(&str, &str)]) -> Result<Option<Settings>, Error> {
+    fn read(vars: &[(&str, &str)]) -> Result<Option<TelemetrySettings>, Error> {
         let var =
             |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        Settings::from_vars(None, &var)
+        TelemetrySettings::from_vars(None, &var)
     }
 
     #[test]
@@ -268,9 +270,12 @@ mod tests {
             (settings.headers["x-key"].as_bytes(), settings.headers["other"].as_bytes()),
             (&b"a b"[..], &b"c"[..])
         );
-        assert_eq!(settings.share, 250_000);
+        assert_eq!(settings.sample_millionths, 250_000);
         let about = [("deployment.environment.name", "test"), ("service.name", "shop")];
-        assert_eq!(settings.about, about.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert_eq!(
+            settings.resource_attributes,
+            about.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
         let off = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"), ("OTEL_SDK_DISABLED", "true")];
         assert!(read(&off).unwrap().is_none());
         let one =
@@ -302,6 +307,6 @@ mod tests {
                 error.detail()
             );
         }
-        assert!(Settings::to("http://c").unwrap().share(1.5).is_err());
+        assert!(TelemetrySettings::to("http://c").unwrap().share(1.5).is_err());
     }
 }

@@ -4,19 +4,20 @@
 //! Pure: spans only depend on the records of a finished turn. A crash during the turn only shows as events that the
 //! turn was resumed and calls were taken over. Times come from the records: an effect ends when its outcome was
 //! written, and a model call starts when the record before it was written.
-use crate::content::{self, Content};
+use crate::content::{self, ContentExport};
 use crate::otlp::{nanos, number, text, texts};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::trace::v1::span::{Event, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
-use outlast_ports::sink::Output;
+use outlast_ports::sink::SinkOutput;
 use outlast_vocab::effect::{
     BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, Reply, StepOutcome, ToolOutcome, Usage,
 };
 use outlast_vocab::message::{ModelName, ToolResult};
 use outlast_vocab::record::{
-    Accepted, Answered, Asked, ClaimRef, End, Fact, FailedAttempt, Performed, Reclaimed, Record, Seq,
+    CallReclaimed, ClaimRef, EffectAnswered, EffectPerformed, EffectRequested, Fact, FailedAttempt, Record,
+    Seq, TurnAccepted, TurnEnd,
 };
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::trace::{SpanId, TraceId, provider_name};
@@ -30,12 +31,12 @@ const IS_REMOTE: u32 = 1 << 9;
 
 /// Returns the spans of a finished turn, starting with that of the turn.
 pub(crate) fn of_turn(
-    (output, end): (&Output, &End),
+    (output, end): (&SinkOutput, &TurnEnd),
     agent: Option<&str>,
     records: &[Record],
-    content: Content,
+    content: ContentExport,
 ) -> Vec<Span> {
-    let mut tracing = Tracing::begin(output, content, records);
+    let mut tracing = TraceBuilder::begin(output, content, records);
     for record in records {
         tracing.record(record);
     }
@@ -43,28 +44,28 @@ pub(crate) fn of_turn(
 }
 
 /// An effect whose span is being built.
-struct Open {
+struct OpenSpan {
     key: ReplayKey,
     span: Span,
     /// The claim that its answer refers to.
     claim: Option<ClaimRef>,
     /// Whether its end is known.
-    ended: bool,
+    is_ended: bool,
 }
 
-struct Tracing {
+struct TraceBuilder {
     output_turn: outlast_vocab::TurnId,
-    content: Content,
+    content: ContentExport,
     trace: TraceId,
     root: Span,
-    open: Vec<Open>,
+    open: Vec<OpenSpan>,
     /// The times of the previous write and of the current one.
-    before: Millis,
+    last_write: Millis,
     now: Millis,
 }
 
-impl Tracing {
-    fn begin(output: &Output, content: Content, records: &[Record]) -> Self {
+impl TraceBuilder {
+    fn begin(output: &SinkOutput, content: ContentExport, records: &[Record]) -> Self {
         let accepted = records.iter().find_map(|record| match &record.fact {
             Fact::Accepted(accepted) => Some((record.at, accepted.traceparent)),
             _ => None,
@@ -82,24 +83,32 @@ impl Tracing {
             end_time_unix_nano: nanos(output.at),
             ..Span::default()
         };
-        Self { output_turn: output.turn, content, trace, root, open: Vec::new(), before: began, now: began }
+        Self {
+            output_turn: output.turn,
+            content,
+            trace,
+            root,
+            open: Vec::new(),
+            last_write: began,
+            now: began,
+        }
     }
 
     fn record(&mut self, record: &Record) {
         if record.at > self.now {
-            (self.before, self.now) = (self.now, record.at);
+            (self.last_write, self.now) = (self.now, record.at);
         }
         match &record.fact {
-            Fact::Accepted(accepted) => self.accepted(accepted),
+            Fact::Accepted(accepted) => self.add_input(accepted),
             Fact::Asked(asked) => self.asked(asked, record.seq),
             Fact::Answered(answered) => self.answered(answered),
             Fact::Performed(performed) => self.performed(performed),
-            Fact::Reclaimed(Reclaimed { claim, attempt }) => {
+            Fact::Reclaimed(CallReclaimed { claim, attempt }) => {
                 let event =
                     self.event("outlast.call.reclaimed", vec![number("outlast.attempt", (*attempt).into())]);
-                self.span_of(*claim).events.push(event);
+                self.claim_span(*claim).events.push(event);
             }
-            Fact::Parked { waits } => waits.iter().for_each(|wait| self.parked(wait)),
+            Fact::Parked { waits } => waits.iter().for_each(|wait| self.open_wait(wait)),
             Fact::Resolved { key, resolution } => self.resolved(key, resolution),
             Fact::Stuck { failure } => {
                 let event = self.event("outlast.turn.stuck", vec![text("error.type", failure.code.code())]);
@@ -109,72 +118,74 @@ impl Tracing {
                 let event = self.event("outlast.turn.resumed", vec![number("outlast.lease", resumed.lease)]);
                 self.root.events.push(Event { time_unix_nano: nanos(resumed.since), ..event });
             }
-            Fact::CancelRequested { .. } => self.note("outlast.turn.cancel_requested"),
-            Fact::Compacted(_) => self.note("outlast.context.compacted"),
+            Fact::CancelRequested { .. } => self.add_root_event("outlast.turn.cancel_requested"),
+            Fact::Compacted(_) => self.add_root_event("outlast.context.compacted"),
             Fact::Hooked(hooked) => {
                 let event =
                     self.event("outlast.hook.changed", vec![text("outlast.hook", hooked.hook.as_str())]);
-                self.above(&hooked.key).events.push(event);
+                self.enclosing_span(&hooked.key).events.push(event);
             }
             Fact::Payment(payment) => {
                 let event =
                     self.event("outlast.payment", vec![text("outlast.payment.id", payment.id.to_string())]);
-                self.above(&payment.key).events.push(event);
+                self.enclosing_span(&payment.key).events.push(event);
             }
             Fact::Ruled(ruled) => {
                 let event = self.event(
                     "outlast.policy.ruled",
                     vec![text("outlast.policy.rule", ruled.ruling.rule.as_str())],
                 );
-                self.above(&ruled.key).events.push(event);
+                self.enclosing_span(&ruled.key).events.push(event);
             }
             Fact::Tried(tried) => {
-                self.above(&tried.key).events.extend(tried.attempts.iter().map(attempt_failed));
+                self.enclosing_span(&tried.key).events.extend(tried.attempts.iter().map(attempt_failed));
             }
             // Other records do not affect spans.
             _ => {}
         }
         if !matches!(record.fact, Fact::Parked { .. } | Fact::Resolved { .. } | Fact::CancelRequested { .. })
         {
-            self.woken();
+            self.close_parked_waits();
         }
     }
 
-    fn accepted(&mut self, accepted: &Accepted) {
-        if self.content == Content::Included {
+    fn add_input(&mut self, accepted: &TurnAccepted) {
+        if self.content == ContentExport::Included {
             self.root.attributes.push(text("gen_ai.input.messages", content::of_input(&accepted.parts)));
         }
     }
 
     /// Opens a span for each claimed call. Its answer closes it.
-    fn asked(&mut self, Asked { key, command }: &Asked, seq: Seq) {
+    fn asked(&mut self, EffectRequested { key, command }: &EffectRequested, seq: Seq) {
         match command {
             Command::ToolBatch(batch) => {
                 for (child, (index, call)) in (0..).zip(batch.calls.iter().enumerate()) {
                     let key = key.child(index, call.model_id().as_str());
                     let claim = ClaimRef { asked: seq, child };
                     match call {
-                        BatchCall::Run(call) => self.call(key, call, claim),
+                        BatchCall::Run(call) => self.open_call(key, call, claim),
                         BatchCall::Refused(refused) => {
                             let mut span =
                                 self.span(&key, format!("execute_tool {}", refused.tool), self.now);
                             span.attributes.push(text("gen_ai.operation.name", "execute_tool"));
                             span.attributes.push(text("gen_ai.tool.name", refused.tool.as_str()));
                             span.attributes.push(text("gen_ai.tool.call.id", refused.model_id.as_str()));
-                            self.failed(&mut span, &refused.failure);
-                            self.open.push(Open { key, span, claim: None, ended: true });
+                            self.mark_failed(&mut span, &refused.failure);
+                            self.open.push(OpenSpan { key, span, claim: None, is_ended: true });
                         }
                     }
                 }
             }
-            Command::ToolCall(call) => self.call(key.clone(), &call.call, ClaimRef { asked: seq, child: 0 }),
+            Command::ToolCall(call) => {
+                self.open_call(key.clone(), &call.call, ClaimRef { asked: seq, child: 0 });
+            }
             _ => {}
         }
     }
 
-    fn call(&mut self, key: ReplayKey, call: &PreparedCall, claim: ClaimRef) {
+    fn open_call(&mut self, key: ReplayKey, call: &PreparedCall, claim: ClaimRef) {
         let span = self.tool_span(&key, call, self.now);
-        self.open.push(Open { key, span, claim: Some(claim), ended: false });
+        self.open.push(OpenSpan { key, span, claim: Some(claim), is_ended: false });
     }
 
     fn tool_span(&self, key: &ReplayKey, call: &PreparedCall, since: Millis) -> Span {
@@ -190,68 +201,68 @@ impl Tracing {
         if let Some(ruling) = &call.ruling {
             span.attributes.push(text("outlast.policy.rule", ruling.rule.as_str()));
         }
-        if self.content == Content::Included {
+        if self.content == ContentExport::Included {
             span.attributes.push(text("gen_ai.tool.call.arguments", content::of_value(&call.arguments)));
         }
         span
     }
 
-    fn answered(&mut self, Answered { claim, outcome, .. }: &Answered) {
+    fn answered(&mut self, EffectAnswered { claim, outcome, .. }: &EffectAnswered) {
         let Outcome::ToolCall(outcome) = outcome else { return };
         let Some(at) = self.open.iter().position(|open| open.claim == Some(*claim)) else { return };
         // A pending call is completed from outside.
         if *outcome != ToolOutcome::Pending {
-            self.close_call(at, outcome);
+            self.close_call_span(at, outcome);
         }
     }
 
-    fn close_call(&mut self, at: usize, outcome: &ToolOutcome) {
+    fn close_call_span(&mut self, at: usize, outcome: &ToolOutcome) {
         let mut span = std::mem::take(&mut self.open[at].span);
-        self.told(&mut span, outcome);
+        self.add_outcome(&mut span, outcome);
         span.end_time_unix_nano = nanos(self.now);
-        (self.open[at].span, self.open[at].ended) = (span, true);
+        (self.open[at].span, self.open[at].is_ended) = (span, true);
     }
 
-    fn told(&self, span: &mut Span, outcome: &ToolOutcome) {
+    fn add_outcome(&self, span: &mut Span, outcome: &ToolOutcome) {
         match outcome {
             ToolOutcome::Done(ToolResult::Ok(value)) => {
-                if self.content == Content::Included {
+                if self.content == ContentExport::Included {
                     span.attributes.push(text("gen_ai.tool.call.result", content::of_value(value)));
                 }
             }
-            ToolOutcome::Done(ToolResult::Err(failure)) => self.failed(span, failure),
+            ToolOutcome::Done(ToolResult::Err(failure)) => self.mark_failed(span, failure),
             ToolOutcome::Unknown => {
                 let failure = Failure::new(Kind::ToolOutcomeUnknown, "nobody knows whether it happened");
-                self.failed(span, &failure);
+                self.mark_failed(span, &failure);
             }
             ToolOutcome::Pending => {}
         }
     }
 
-    fn performed(&mut self, Performed { key, command, outcome, tried, .. }: &Performed) {
+    fn performed(&mut self, EffectPerformed { key, command, outcome, tried, .. }: &EffectPerformed) {
         match (command, outcome) {
             (Command::ModelCall(call), Outcome::ModelCall(outcome)) => {
                 let mut span = self.chat(key, &call.model, outcome);
                 span.events.extend(tried.iter().map(attempt_failed));
-                self.closed(key, span);
+                self.push_closed(key, span);
             }
             (Command::DirectCall(call), Outcome::DirectCall(DirectOutcome(outcome))) => {
                 let mut span = self.chat(key, &call.model, outcome);
                 span.attributes.push(text("outlast.usage_source", call.usage_source.as_str()));
                 span.events.extend(tried.iter().map(attempt_failed));
-                self.closed(key, span);
+                self.push_closed(key, span);
             }
             (Command::ToolCall(call), Outcome::ToolCall(outcome)) => {
-                let mut span = self.tool_span(key, &call.call, self.since(key));
-                self.told(&mut span, outcome);
-                self.closed(key, span);
+                let mut span = self.tool_span(key, &call.call, self.started_at(key));
+                self.add_outcome(&mut span, outcome);
+                self.push_closed(key, span);
             }
             (Command::DurableStep(step), Outcome::DurableStep(outcome)) => {
-                let mut span = self.span(key, format!("step {}", step.name), self.since(key));
+                let mut span = self.span(key, format!("step {}", step.name), self.started_at(key));
                 if let StepOutcome::Failed(failure) = outcome {
-                    self.failed(&mut span, failure);
+                    self.mark_failed(&mut span, failure);
                 }
-                self.closed(key, span);
+                self.push_closed(key, span);
             }
             (_, Outcome::AwaitEvent(resolution)) => self.resolved(key, resolution),
             (_, Outcome::Sleep(_)) => self.close(key, None),
@@ -269,7 +280,7 @@ impl Tracing {
     /// Returns the span of a model call. The record contains its end; it started when the record before it was written.
     fn chat(&self, key: &ReplayKey, model: &ModelName, outcome: &ModelOutcome) -> Span {
         let (provider, name) = model.as_str().split_once('/').unwrap_or(("", model.as_str()));
-        let mut span = self.span(key, format!("chat {name}"), self.since(key));
+        let mut span = self.span(key, format!("chat {name}"), self.started_at(key));
         span.kind = SpanKind::Client.into();
         span.attributes.extend([text("gen_ai.operation.name", "chat"), text("gen_ai.request.model", name)]);
         if !provider.is_empty() {
@@ -278,19 +289,19 @@ impl Tracing {
         match outcome {
             ModelOutcome::Reply(reply) => {
                 span.attributes.extend(of_reply(reply));
-                if self.content == Content::Included {
+                if self.content == ContentExport::Included {
                     span.attributes.push(text("gen_ai.output.messages", content::of_reply(reply)));
                 }
             }
-            ModelOutcome::Failed(failed) => self.failed(&mut span, &failed.failure),
+            ModelOutcome::Failed(failed) => self.mark_failed(&mut span, &failed.failure),
         }
         span
     }
 
     /// Opens a wait the first time that the turn parks for it.
-    fn parked(&mut self, wait: &Wait) {
+    fn open_wait(&mut self, wait: &Wait) {
         if let Some(open) = self.open.iter_mut().find(|open| open.key == wait.key && open.claim.is_none()) {
-            if !open.ended {
+            if !open.is_ended {
                 open.span.end_time_unix_nano = 0;
             }
             return;
@@ -301,7 +312,7 @@ impl Tracing {
             span.attributes.push(text("outlast.approval", "asked"));
         }
         span.end_time_unix_nano = 0;
-        self.open.push(Open { key: wait.key.clone(), span, claim: None, ended: false });
+        self.open.push(OpenSpan { key: wait.key.clone(), span, claim: None, is_ended: false });
     }
 
     fn resolved(&mut self, key: &ReplayKey, resolution: &Resolution) {
@@ -313,7 +324,7 @@ impl Tracing {
         };
         self.close(key, Some(how));
         // It completes the pending call.
-        if let Some(at) = self.open.iter().position(|open| !open.ended && open.key.completion() == *key) {
+        if let Some(at) = self.open.iter().position(|open| !open.is_ended && open.key.completion() == *key) {
             let outcome = match resolution {
                 Resolution::Ok(value) => ToolResult::Ok(value.clone()),
                 Resolution::Err(failure) => ToolResult::Err(failure.clone()),
@@ -324,37 +335,39 @@ impl Tracing {
                     ToolResult::Err(Failure::new(Kind::ToolInterrupted, "it was cancelled"))
                 }
             };
-            self.close_call(at, &ToolOutcome::Done(outcome));
+            self.close_call_span(at, &ToolOutcome::Done(outcome));
         }
     }
 
     /// Closes a wait, once.
     fn close(&mut self, key: &ReplayKey, how: Option<&str>) {
         let now = self.now;
-        let waits = |open: &&mut Open| open.key == *key && open.claim.is_none() && !open.ended;
+        let waits = |open: &&mut OpenSpan| open.key == *key && open.claim.is_none() && !open.is_ended;
         if let Some(open) = self.open.iter_mut().find(waits) {
             open.span.end_time_unix_nano = nanos(now);
             open.span.attributes.extend(how.map(|how| text("outlast.wait.resolution", how)));
-            open.ended = true;
+            open.is_ended = true;
         }
     }
 
     /// Handles the end of parking: waits without another end are closed here.
-    fn woken(&mut self) {
+    fn close_parked_waits(&mut self) {
         let now = nanos(self.now);
-        let waits =
-            |open: &&mut Open| !open.ended && open.claim.is_none() && open.span.end_time_unix_nano == 0;
+        let waits = |open: &&mut OpenSpan| {
+            !open.is_ended && open.claim.is_none() && open.span.end_time_unix_nano == 0
+        };
         self.open.iter_mut().filter(waits).for_each(|open| open.span.end_time_unix_nano = now);
     }
 
-    fn closed(&mut self, key: &ReplayKey, span: Span) {
-        self.open.push(Open { key: key.clone(), span, claim: None, ended: true });
+    fn push_closed(&mut self, key: &ReplayKey, span: Span) {
+        self.open.push(OpenSpan { key: key.clone(), span, claim: None, is_ended: true });
     }
 
-    fn failed(&self, span: &mut Span, failure: &Failure) {
+    fn mark_failed(&self, span: &mut Span, failure: &Failure) {
         span.attributes.push(text("error.type", failure.code.code()));
         // The error may repeat parts of the conversation.
-        let message = if self.content == Content::Included { failure.detail.clone() } else { String::new() };
+        let message =
+            if self.content == ContentExport::Included { failure.detail.clone() } else { String::new() };
         span.status = Some(Status { code: StatusCode::Error.into(), message });
     }
 
@@ -367,26 +380,26 @@ impl Tracing {
         }
     }
 
-    fn note(&mut self, name: &str) {
+    fn add_root_event(&mut self, name: &str) {
         let event = self.event(name, Vec::new());
         self.root.events.push(event);
     }
 
     /// Returns when an effect may have started: not before the previous write and not before its enclosing call.
-    fn since(&self, key: &ReplayKey) -> Millis {
-        let outer = self.outer(key).map_or(0, |open| open.span.start_time_unix_nano / 1_000_000);
-        Millis(self.before.0.max(outer).min(self.now.0))
+    fn started_at(&self, key: &ReplayKey) -> Millis {
+        let outer = self.enclosing_call(key).map_or(0, |open| open.span.start_time_unix_nano / 1_000_000);
+        Millis(self.last_write.0.max(outer).min(self.now.0))
     }
 
     /// Returns the innermost call around an effect.
-    fn outer(&self, key: &ReplayKey) -> Option<&Open> {
+    fn enclosing_call(&self, key: &ReplayKey) -> Option<&OpenSpan> {
         let around = self.open.iter().filter(|open| key.is_under(&open.key));
         around.max_by_key(|open| open.key.as_str().len())
     }
 
     /// Returns the enclosing span: that of the same key, of the innermost call around it, or of the turn.
-    fn above(&mut self, key: &ReplayKey) -> &mut Span {
-        let holds = |open: &Open| key == &open.key || key.is_under(&open.key);
+    fn enclosing_span(&mut self, key: &ReplayKey) -> &mut Span {
+        let holds = |open: &OpenSpan| key == &open.key || key.is_under(&open.key);
         let around = self.open.iter_mut().filter(|open| holds(open));
         match around.max_by_key(|open| open.key.as_str().len()) {
             Some(open) => &mut open.span,
@@ -394,7 +407,7 @@ impl Tracing {
         }
     }
 
-    fn span_of(&mut self, claim: ClaimRef) -> &mut Span {
+    fn claim_span(&mut self, claim: ClaimRef) -> &mut Span {
         match self.open.iter_mut().find(|open| open.claim == Some(claim)) {
             Some(open) => &mut open.span,
             None => &mut self.root,
@@ -402,7 +415,7 @@ impl Tracing {
     }
 
     fn span(&self, key: &ReplayKey, name: String, since: Millis) -> Span {
-        let parent = self.outer(key).map_or(&self.root, |open| &open.span);
+        let parent = self.enclosing_call(key).map_or(&self.root, |open| &open.span);
         Span {
             trace_id: self.trace.to_bytes().to_vec(),
             span_id: SpanId::of_effect(self.output_turn, key, "").to_bytes().to_vec(),
@@ -417,7 +430,7 @@ impl Tracing {
         }
     }
 
-    fn end(mut self, (output, end): (&Output, &End), agent: Option<&str>) -> Vec<Span> {
+    fn end(mut self, (output, end): (&SinkOutput, &TurnEnd), agent: Option<&str>) -> Vec<Span> {
         let mut root = std::mem::take(&mut self.root);
         root.name = agent.map_or_else(|| "invoke_agent".to_owned(), |agent| format!("invoke_agent {agent}"));
         root.attributes.extend([
@@ -429,13 +442,13 @@ impl Tracing {
         ]);
         root.attributes.extend(agent.map(|agent| text("gen_ai.agent.name", agent)));
         match end {
-            End::Failed { failure } => self.failed(&mut root, failure),
-            End::Sealed { claims, alone, hung } => {
-                let detail = End::sealed_because(*claims, *alone, *hung);
-                self.failed(&mut root, &Failure::new(Kind::TurnSealed, detail));
+            TurnEnd::Failed { failure } => self.mark_failed(&mut root, failure),
+            TurnEnd::Sealed { claims, alone, hung } => {
+                let detail = TurnEnd::sealed_because(*claims, *alone, *hung);
+                self.mark_failed(&mut root, &Failure::new(Kind::TurnSealed, detail));
             }
-            End::Answered { text: said } | End::Refused { text: said }
-                if self.content == Content::Included =>
+            TurnEnd::Answered { text: said } | TurnEnd::Refused { text: said }
+                if self.content == ContentExport::Included =>
             {
                 root.attributes.push(text("gen_ai.output.messages", content::of_answer(said)));
             }
@@ -444,7 +457,7 @@ impl Tracing {
         let over = root.end_time_unix_nano;
         let mut spans = vec![root];
         spans.extend(self.open.into_iter().map(|open| {
-            let unheard = !open.ended && (open.claim.is_some() || open.span.end_time_unix_nano == 0);
+            let unheard = !open.is_ended && (open.claim.is_some() || open.span.end_time_unix_nano == 0);
             let end_time_unix_nano = if unheard { over } else { open.span.end_time_unix_nano };
             Span { end_time_unix_nano, ..open.span }
         }));

@@ -2,7 +2,7 @@
 mod expression;
 mod number;
 
-use outlast_ports::tool::{About, Call, Ran, Tool, done};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done};
 use outlast_vocab::Error;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -23,24 +23,24 @@ impl Tool for Calculator {
     type Args = CalculatorArgs;
     type Needs = ();
 
-    fn about(&self) -> About {
+    fn spec(&self) -> ToolSpec {
         let description = "Works out an arithmetic expression exactly: + - * / % ^, parentheses, decimals.";
-        About::new("calculator", description).pure().trusted()
+        ToolSpec::new("calculator", description).pure().trusted()
     }
 
-    async fn run(&self, (): (), _: Call, args: CalculatorArgs) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, args: CalculatorArgs) -> Result<ToolRunOutcome, Error> {
         done(expression::evaluate(&args.expression)?.to_string())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::trial::Trial;
+    use crate::tool_tester::ToolTester;
     use serde_json::json;
 
     #[test]
     fn it_answers_in_text_that_keeps_every_digit() {
-        let trial = Trial::new();
+        let trial = ToolTester::new();
         let shown = |expression: &str| trial.show("calculator", json!({"expression": expression}));
         assert_eq!(shown("2 ^ 100 + 0.5"), "\"1267650600228229401496703205376.5\"\n");
         assert_eq!(shown("1 / 0"), "tool.failed: nothing can be divided by zero (at `/ 0`)\n");

@@ -2,7 +2,7 @@
 use jiff::Timestamp;
 use jiff::tz::Offset;
 use outlast_ports::service::Service;
-use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done, failed};
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
 use schemars::JsonSchema;
@@ -27,11 +27,16 @@ impl Tool for Clock {
     type Args = ClockArgs;
     type Needs = Service<WallClock>;
 
-    fn about(&self) -> About {
-        About::new("clock", "Tells the current date and time as ISO 8601, to the second.").pure().trusted()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("clock", "Tells the current date and time as ISO 8601, to the second.").pure().trusted()
     }
 
-    async fn run(&self, clock: Service<WallClock>, _: Call, args: ClockArgs) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        clock: Service<WallClock>,
+        _: Call,
+        args: ClockArgs,
+    ) -> Result<ToolRunOutcome, Error> {
         let seconds = i64::try_from(clock.0.now().0 / 1_000).ok();
         let now = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
         let now = now.ok_or_else(|| failed("the clock shows a time after the year 9999"))?;
@@ -64,13 +69,13 @@ fn offset(text: &str) -> Result<Offset, Error> {
 
 #[cfg(test)]
 mod tests {
-    use crate::trial::Trial;
+    use crate::tool_tester::ToolTester;
     use expect_test::expect;
     use serde_json::json;
 
     #[test]
     fn it_tells_the_time_in_utc_or_with_an_offset() {
-        let trial = Trial::new();
+        let trial = ToolTester::new();
         let asked = [
             json!({}),
             json!({"offset": "+02:00"}),

@@ -15,16 +15,16 @@ mod program;
 mod tests;
 
 pub use hook::hook;
-pub use program::{Finished, OUTPUT_BYTES, Program};
+pub use program::{OUTPUT_BYTES, Program, ProgramOutput};
 #[cfg(target_os = "linux")]
-pub(crate) use program::{Group, end};
+pub(crate) use program::{ProcessTree, read_tail};
 
-use outlast_ports::Answer;
-use outlast_ports::environment::without_variables;
+use outlast_ports::ResultFuture;
+use outlast_ports::environment::redact_variables;
 use outlast_ports::service::CallScope;
-use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, failed};
+use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome, failed};
 use outlast_vocab::message::{ToolName, shown};
-use outlast_vocab::tool::{Contract, Manifest, PreparedCall, Undo};
+use outlast_vocab::tool::{PreparedCall, ToolContract, ToolManifest, UndoCall};
 use outlast_vocab::{Error, Kind, SessionId};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -42,17 +42,17 @@ pub const SESSION: &str = "OUTLAST_SESSION";
 pub const TURN: &str = "OUTLAST_TURN";
 
 /// The exit code which says that nothing happened and that the call may be retried.
-const TRY_AGAIN: i32 = 75;
+const RETRY_EXIT_CODE: i32 = 75;
 
 /// A set of tools that are programs.
 #[derive(Debug, Default)]
-pub struct Commands {
-    tools: BTreeMap<ToolName, (Contract, Program)>,
+pub struct ProgramTools {
+    tools: BTreeMap<ToolName, (ToolContract, Program)>,
 }
 
-impl Commands {
+impl ProgramTools {
     /// Adds a tool. Its name must be new.
-    pub fn add(&mut self, contract: Contract, program: Program) -> Result<(), Error> {
+    pub fn add(&mut self, contract: ToolContract, program: Program) -> Result<(), Error> {
         if self.tools.contains_key(&contract.name) {
             let detail = format!("two tools are called `{}`; names must be unique", contract.name);
             return Err(Error::new(Kind::ToolDuplicate, detail));
@@ -67,16 +67,21 @@ impl Commands {
     }
 }
 
-impl ToolProvider for Commands {
-    fn manifests(&self) -> Vec<Manifest> {
+impl ToolProvider for ProgramTools {
+    fn manifests(&self) -> Vec<ToolManifest> {
         self.tools.values().map(|(contract, _)| contract.manifest()).collect()
     }
 
-    fn contract(&self, tool: &ToolName) -> Option<&Contract> {
+    fn contract(&self, tool: &ToolName) -> Option<&ToolContract> {
         self.tools.get(tool).map(|(contract, _)| contract)
     }
 
-    fn prepare<'a>(&'a self, _: SessionId, tool: &'a ToolName, _: &'a Value) -> Answer<'a, Option<Value>> {
+    fn prepare<'a>(
+        &'a self,
+        _: SessionId,
+        tool: &'a ToolName,
+        _: &'a Value,
+    ) -> ResultFuture<'a, Option<Value>> {
         Box::pin(ready(self.find(tool).map(|_| None)))
     }
 
@@ -85,11 +90,11 @@ impl ToolProvider for Commands {
         prepared: &'a PreparedCall,
         call: Call,
         scope: Arc<dyn CallScope>,
-    ) -> Answer<'a, Ran> {
+    ) -> ResultFuture<'a, ToolRunOutcome> {
         Box::pin(async move {
             let program = self.find(&prepared.tool)?;
-            for deed in program.deeds() {
-                scope.permit(deed).await?;
+            for deed in program.policy_actions() {
+                scope.check_action(deed).await?;
             }
             let variables = [
                 (KEY, call.id.to_string()),
@@ -98,35 +103,37 @@ impl ToolProvider for Commands {
                 (TURN, call.turn.to_string()),
             ];
             let finished = program.run(prepared.arguments.to_string().into_bytes(), &variables).await?;
-            result(&finished, &program.passed_on).map(Ran::Done)
+            result(&finished, &program.passed_env).map(ToolRunOutcome::Completed)
         })
     }
 
     /// An interrupted program cannot be asked about its call.
-    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> Answer<'a, Probe> {
-        Box::pin(ready(self.find(&prepared.tool).map(|_| Probe::CannotTell)))
+    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
+        Box::pin(ready(self.find(&prepared.tool).map(|_| ProbeResult::CannotTell)))
     }
 
-    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<Undo> {
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<UndoCall> {
         self.contract(&prepared.tool)?.undo(result)
     }
 
-    fn preview<'a>(&'a self, tool: &'a ToolName, _: &'a Value) -> Answer<'a, Option<String>> {
+    fn preview<'a>(&'a self, tool: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<String>> {
         Box::pin(ready(self.find(tool).map(|_| None)))
     }
 }
 
 /// Converts the end of a program to a result. Error texts redact the values of the variables that it was passed.
-fn result(finished: &Finished, passed_on: &[String]) -> Result<Value, Error> {
-    let Finished { status, printed, complained } = finished;
+fn result(finished: &ProgramOutput, passed_on: &[String]) -> Result<Value, Error> {
+    let ProgramOutput { status, stdout: printed, stderr_tail: complained } = finished;
     let why = if complained.is_empty() { "it says nothing on standard error" } else { complained };
     match status.code() {
         Some(0) if printed.iter().all(u8::is_ascii_whitespace) => Ok(Value::Null),
         Some(0) => serde_json::from_slice(printed).map_err(|cause| {
-            let text = without_variables(String::from_utf8_lossy(printed).trim(), passed_on);
+            let text = redact_variables(String::from_utf8_lossy(printed).trim(), passed_on);
             failed(format!("expected JSON on standard output, got `{}`: {cause}", shown(&text)))
         }),
-        Some(TRY_AGAIN) => Err(Error::new(Kind::ToolUnavailable, format!("exit code {TRY_AGAIN}: {why}"))),
+        Some(RETRY_EXIT_CODE) => {
+            Err(Error::new(Kind::ToolUnavailable, format!("exit code {RETRY_EXIT_CODE}: {why}")))
+        }
         Some(code) => Err(failed(format!("exit code {code}: {why}"))),
         None => Err(failed(format!("ended by signal {}: {why}", status.signal().unwrap_or(0)))),
     }

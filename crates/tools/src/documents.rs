@@ -1,6 +1,6 @@
 //! `open_document`: reads a document of the agent, such as the body of a skill.
 use outlast_ports::service::Agent;
-use outlast_ports::tool::{About, Call, Ran, Tool, done};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done};
 use outlast_vocab::Error;
 use outlast_vocab::package::OPEN_DOCUMENT;
 use schemars::JsonSchema;
@@ -21,11 +21,11 @@ impl Tool for OpenDocument {
     type Args = DocumentArgs;
     type Needs = Agent;
 
-    fn about(&self) -> About {
-        About::new(OPEN_DOCUMENT, "Opens a document that your instructions name, by its path.").pure()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new(OPEN_DOCUMENT, "Opens a document that your instructions name, by its path.").pure()
     }
 
-    async fn run(&self, agent: Agent, _: Call, args: DocumentArgs) -> Result<Ran, Error> {
+    async fn run(&self, agent: Agent, _: Call, args: DocumentArgs) -> Result<ToolRunOutcome, Error> {
         done(agent.document(&args.path)?)
     }
 }

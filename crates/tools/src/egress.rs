@@ -1,11 +1,11 @@
 //! Outbound HTTP for tools, protected against SSRF: resolve → filter → pin → connect.
 //!
-//! - [`Rules`] define the allowed targets. By default, these are all public hosts on the usual ports.
-//! - The URL is checked, its host is resolved once ([`Lookup`]), and all its addresses are checked. The connection goes
+//! - [`EgressRules`] define the allowed targets. By default, these are all public hosts on the usual ports.
+//! - The URL is checked, its host is resolved once ([`NameResolver`]), and all its addresses are checked. The connection goes
 //!   to one of the checked addresses; TLS and the `Host` header keep the name.
 //! - A limited number of redirects is followed, and each is checked like a new URL.
 //! - Proxy settings of the environment are ignored.
-//! - [`Caps`] limit bytes, time and redirects.
+//! - [`EgressLimits`] limit bytes, time and redirects.
 //!
 //! Tools use [`Egress::get`]. Your own tool can request `Service<Egress>`.
 mod address;
@@ -15,19 +15,19 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-pub use address::Scope;
-pub use lookup::{Lookup, SystemLookup};
-pub use rules::{HostRule, Network, Rules, URL_BYTES};
+pub use address::AddressScope;
+pub use lookup::{NameResolver, SystemNameResolver};
+pub use rules::{EgressRules, HostRule, Network, URL_BYTES};
 
-use body::{Body, Taken};
-use lookup::Checked;
+use body::{BodyProgress, DecodedBody};
+use lookup::CheckedResolver;
 use outlast_ports::service::Agent;
 use outlast_vocab::message::shown;
-use outlast_vocab::policy::Deed;
+use outlast_vocab::policy::PolicyAction;
 use outlast_vocab::{Error, Kind, limits};
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Response, Url};
-use rules::without_secrets;
+use rules::display_url;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ const CREDENTIALS: &[HeaderName] = &[header::AUTHORIZATION, header::COOKIE, head
 
 /// The limits of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caps {
+pub struct EgressLimits {
     /// The maximum size of the decoded body in bytes. The rest is not read.
     pub bytes: usize,
     /// The maximum ratio of decoded to received bytes.
@@ -51,7 +51,7 @@ pub struct Caps {
     pub total: Duration,
 }
 
-impl Default for Caps {
+impl Default for EgressLimits {
     fn default() -> Self {
         Self {
             bytes: 1 << 20,
@@ -68,15 +68,15 @@ impl Default for Caps {
 #[derive(Clone)]
 pub struct Egress {
     client: Client,
-    rules: Arc<Rules>,
-    caps: Caps,
+    rules: Arc<EgressRules>,
+    limits: EgressLimits,
     /// The agent whose policy is asked about every request.
     agent: Option<Agent>,
 }
 
 /// The response to a GET request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
+pub struct GetResponse {
     /// The URL after all redirects.
     pub url: String,
     /// The HTTP status.
@@ -91,7 +91,7 @@ pub struct Fetched {
 
 /// The response to a POST request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Posted {
+pub struct PostResponse {
     /// The HTTP status. Redirects are not followed.
     pub status: u16,
     /// The `Retry-After` header.
@@ -102,12 +102,16 @@ pub struct Posted {
 
 impl Egress {
     /// Creates a client with these rules.
-    pub fn new(rules: Rules) -> Result<Self, Error> {
-        Self::with(rules, Caps::default(), Arc::new(SystemLookup))
+    pub fn new(rules: EgressRules) -> Result<Self, Error> {
+        Self::with(rules, EgressLimits::default(), Arc::new(SystemNameResolver))
     }
 
     /// Creates a client with its own limits and name resolution.
-    pub fn with(rules: Rules, caps: Caps, lookup: Arc<dyn Lookup>) -> Result<Self, Error> {
+    pub fn with(
+        rules: EgressRules,
+        caps: EgressLimits,
+        lookup: Arc<dyn NameResolver>,
+    ) -> Result<Self, Error> {
         // The first caller in a process installs the cryptography provider. There is only one kind, so the result is
         // ignored.
         let _installed = rustls::crypto::ring::default_provider().install_default();
@@ -119,7 +123,7 @@ impl Egress {
             .connect_timeout(caps.connect)
             .read_timeout(caps.idle)
             .user_agent(concat!("outlast/", env!("CARGO_PKG_VERSION")))
-            .dns_resolver(Checked { rules: rules.clone(), lookup })
+            .dns_resolver(CheckedResolver { rules: rules.clone(), lookup })
             .build()
             .map_err(|cause| {
                 let detail = format!(
@@ -128,47 +132,47 @@ impl Egress {
                 );
                 Error::new(Kind::ConfigInvalid, detail).because(cause)
             })?;
-        Ok(Self { client, rules, caps, agent: None })
+        Ok(Self { client, rules, limits: caps, agent: None })
     }
 
     /// Returns a client for the agent of a turn. It is restricted to the turn's network access, and the agent's policy
     /// is asked about every request, including redirects.
     pub fn for_agent(&self, agent: &Agent) -> Result<Self, Error> {
-        let rules = Arc::new(Rules::clone(&self.rules).within(&agent.network()?)?);
+        let rules = Arc::new(EgressRules::clone(&self.rules).within(&agent.network()?)?);
         Ok(Self { rules, agent: Some(agent.clone()), ..self.clone() })
     }
 
     /// Returns the rules.
-    pub fn rules(&self) -> &Rules {
+    pub fn rules(&self) -> &EgressRules {
         &self.rules
     }
 
     /// Returns the underlying client, for other protocols. It resolves and connects under the rules and follows no
     /// redirects.
     ///
-    /// Check each URL with [`Rules::check`] first, because an IP address in a URL is not resolved.
+    /// Check each URL with [`EgressRules::check`] first, because an IP address in a URL is not resolved.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// Sends a GET request.
-    pub async fn get(&self, url: &str, headers: HeaderMap) -> Result<Fetched, Error> {
+    pub async fn get(&self, url: &str, headers: HeaderMap) -> Result<GetResponse, Error> {
         let url = self.rules.check(url)?;
-        let told = without_secrets(&url);
-        self.in_time(&told, self.follow(url, headers)).await
+        let told = display_url(&url);
+        self.in_time(&told, self.get_following_redirects(url, headers)).await
     }
 
     /// Sends a POST request. Redirects are not followed, because the body is only meant for this URL.
-    pub async fn post(&self, url: &str, headers: HeaderMap, body: Vec<u8>) -> Result<Posted, Error> {
+    pub async fn post(&self, url: &str, headers: HeaderMap, body: Vec<u8>) -> Result<PostResponse, Error> {
         let url = self.rules.check(url)?;
-        let told = without_secrets(&url);
-        self.permitted("POST", &url).await?;
+        let told = display_url(&url);
+        self.check_policy("POST", &url).await?;
         let posted = async {
             let asked = self.client.post(url.clone()).headers(headers).body(body).send().await;
             let response = asked.map_err(|cause| unreachable(&url, cause))?;
             let retry_after = text(&response, &header::RETRY_AFTER);
-            let Fetched { status, body, .. } = self.take(url, response).await?;
-            Ok(Posted { status, retry_after, body })
+            let GetResponse { status, body, .. } = self.read_body(url, response).await?;
+            Ok(PostResponse { status, retry_after, body })
         };
         self.in_time(&told, posted).await
     }
@@ -178,22 +182,26 @@ impl Egress {
         told: &str,
         asked: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        tokio::time::timeout(self.caps.total, asked).await.unwrap_or_else(|_| {
-            let most = self.caps.total.as_secs_f32();
+        tokio::time::timeout(self.limits.total, asked).await.unwrap_or_else(|_| {
+            let most = self.limits.total.as_secs_f32();
             let detail = format!("`{}` took longer than the {most} s it may", shown(told));
             Err(Error::new(Kind::EgressUnreachable, detail))
         })
     }
 
-    async fn follow(&self, mut url: Url, mut headers: HeaderMap) -> Result<Fetched, Error> {
+    async fn get_following_redirects(
+        &self,
+        mut url: Url,
+        mut headers: HeaderMap,
+    ) -> Result<GetResponse, Error> {
         headers.entry(header::ACCEPT_ENCODING).or_insert(HeaderValue::from_static("gzip, deflate"));
         let mut redirects = 0;
         loop {
-            self.permitted("GET", &url).await?;
-            let response = self.ask(&url, &headers).await?;
-            let Some(location) = location(&response) else { return self.take(url, response).await };
+            self.check_policy("GET", &url).await?;
+            let response = self.send(&url, &headers).await?;
+            let Some(location) = location(&response) else { return self.read_body(url, response).await };
             redirects += 1;
-            limits::check("redirects", redirects, self.caps.redirects)?;
+            limits::check("redirects", redirects, self.limits.redirects)?;
             let next = self.rules.redirect(&url, location)?;
             if next.origin() != url.origin() {
                 for name in CREDENTIALS {
@@ -204,37 +212,37 @@ impl Egress {
         }
     }
 
-    async fn permitted(&self, method: &str, url: &Url) -> Result<(), Error> {
+    async fn check_policy(&self, method: &str, url: &Url) -> Result<(), Error> {
         match &self.agent {
             Some(agent) => agent.permit(request(method, url)).await,
             None => Ok(()),
         }
     }
 
-    async fn ask(&self, url: &Url, headers: &HeaderMap) -> Result<Response, Error> {
+    async fn send(&self, url: &Url, headers: &HeaderMap) -> Result<Response, Error> {
         let asked = self.client.get(url.clone()).headers(headers.clone()).send().await;
         asked.map_err(|cause| unreachable(url, cause))
     }
 
-    async fn take(&self, url: Url, mut response: Response) -> Result<Fetched, Error> {
+    async fn read_body(&self, url: Url, mut response: Response) -> Result<GetResponse, Error> {
         let content_type = text(&response, &header::CONTENT_TYPE);
-        let mut body = Body::new(text(&response, &header::CONTENT_ENCODING).as_deref(), self.caps)?;
+        let mut body = DecodedBody::new(text(&response, &header::CONTENT_ENCODING).as_deref(), self.limits)?;
         let status = response.status().as_u16();
         let mut cut = false;
         while let Some(piece) = response.chunk().await.map_err(|cause| unreachable(&url, cause))? {
-            if body.take(&piece)? == Taken::Full {
+            if body.take(&piece)? == BodyProgress::Full {
                 cut = true;
                 break;
             }
         }
-        let body = if cut { body.cut() } else { body.finish()? };
-        Ok(Fetched { url: url.to_string(), status, content_type, body, cut })
+        let body = if cut { body.into_partial() } else { body.finish()? };
+        Ok(GetResponse { url: url.to_string(), status, content_type, body, cut })
     }
 }
 
 /// Describes a request for the policy.
-fn request(method: &str, url: &Url) -> Deed {
-    Deed::Egress {
+fn request(method: &str, url: &Url) -> PolicyAction {
+    PolicyAction::Egress {
         scheme: url.scheme().to_owned(),
         host: url.host_str().unwrap_or_default().to_owned(),
         port: url.port_or_known_default().unwrap_or_default(),
@@ -264,7 +272,7 @@ fn unreachable(url: &Url, cause: reqwest::Error) -> Error {
         ours = error.source();
     }
     let what = if cause.is_timeout() { "was silent for too long".to_owned() } else { innermost(&cause) };
-    let detail = format!("`{}` cannot be reached: {what}", shown(&without_secrets(url)));
+    let detail = format!("`{}` cannot be reached: {what}", shown(&display_url(url)));
     Error::new(Kind::EgressUnreachable, detail).because(cause.without_url())
 }
 

@@ -3,9 +3,9 @@
 //! Returns text: HTML without tags ([`html`]), JSON and plain text unchanged. Other content is an error.
 mod html;
 
-use crate::egress::{Egress, Fetched};
+use crate::egress::{Egress, GetResponse};
 use outlast_ports::service::{Agent, Service};
-use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done, failed};
 use outlast_vocab::Error;
 use outlast_vocab::message::shown;
 use reqwest::header::{ACCEPT, HeaderMap, HeaderValue};
@@ -29,10 +29,10 @@ impl Tool for Fetch {
     type Args = FetchArgs;
     type Needs = (Service<Egress>, Agent);
 
-    fn about(&self) -> About {
+    fn spec(&self) -> ToolSpec {
         let description =
             "Reads a page of the web: its text, its status, and where it was in the end. Only GET.";
-        About::new("fetch", description).pure().sinks(["/url"]).attempts(2, Duration::from_millis(500))
+        ToolSpec::new("fetch", description).pure().sinks(["/url"]).attempts(2, Duration::from_millis(500))
     }
 
     async fn run(
@@ -40,19 +40,19 @@ impl Tool for Fetch {
         (egress, agent): (Service<Egress>, Agent),
         _: Call,
         args: FetchArgs,
-    ) -> Result<Ran, Error> {
+    ) -> Result<ToolRunOutcome, Error> {
         let mut headers = HeaderMap::new();
         let wanted = "text/html, application/json, text/*;q=0.9";
         headers.insert(ACCEPT, HeaderValue::from_static(wanted));
         let fetched = egress.for_agent(&agent)?.get(&args.url, headers).await?;
         let text = text(&fetched)?;
-        let Fetched { url, status, content_type, cut, .. } = fetched;
+        let GetResponse { url, status, content_type, cut, .. } = fetched;
         done(json!({"url": url, "status": status, "content_type": content_type, "text": text, "cut": cut}))
     }
 }
 
-fn text(fetched: &Fetched) -> Result<String, Error> {
-    let Fetched { content_type, body, .. } = fetched;
+fn text(fetched: &GetResponse) -> Result<String, Error> {
+    let GetResponse { content_type, body, .. } = fetched;
     let content_type = content_type.as_deref().unwrap_or("text/plain").to_ascii_lowercase();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     let said = || String::from_utf8_lossy(body);
@@ -76,7 +76,7 @@ mod tests {
     use expect_test::expect;
 
     fn show(content_type: Option<&str>, body: &str) -> String {
-        let fetched = Fetched {
+        let fetched = GetResponse {
             url: String::new(),
             status: 200,
             content_type: content_type.map(str::to_owned),

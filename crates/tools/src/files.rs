@@ -1,17 +1,17 @@
 //! `file_read`, `file_write`, `file_list`, `file_grep`, `file_edit`: text files below one directory.
 //!
-//! Calls of one reply run in order, so each sees the writes of the ones before it. [`root`] confines every path.
-pub(crate) mod beneath;
+//! Calls of one reply run in order, so each sees the writes of the ones before it. [`file_root`] confines every path.
 pub(crate) mod edit;
+pub(crate) mod file_root;
 pub(crate) mod grep;
-pub(crate) mod root;
+pub(crate) mod link_free_open;
 
+use file_root::FileRoot;
 use outlast_ports::service::Service;
-use outlast_ports::tool::{About, Call, Ran, Tool, done};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done};
 use outlast_vocab::message::shown;
-use outlast_vocab::tool::Scheduling;
+use outlast_vocab::tool::CallScheduling;
 use outlast_vocab::{Error, Kind};
-use root::FileRoot;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -28,7 +28,7 @@ pub struct FileList;
 /// What the model passes to `file_read`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ReadArgs {
+pub struct FileReadArgs {
     /// Where the file is, like `notes/today.txt`.
     path: String,
 }
@@ -36,7 +36,7 @@ pub struct ReadArgs {
 /// What the model passes to `file_write`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct WriteArgs {
+pub struct FileWriteArgs {
     /// Where the file is to be, like `notes/today.txt`. Directories are made as needed.
     path: String,
     /// All of its text; what was there is replaced.
@@ -58,37 +58,47 @@ fn not_blank(what: &str, text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn in_order(about: About) -> About {
-    about.scheduled(Scheduling::Keyed("files".to_owned()))
+fn serial(about: ToolSpec) -> ToolSpec {
+    about.scheduled(CallScheduling::Keyed("files".to_owned()))
 }
 
 impl Tool for FileRead {
-    type Args = ReadArgs;
+    type Args = FileReadArgs;
     type Needs = Service<FileRoot>;
 
-    fn about(&self) -> About {
-        in_order(About::new("file_read", "Reads a text file.").pure())
+    fn spec(&self) -> ToolSpec {
+        serial(ToolSpec::new("file_read", "Reads a text file.").pure())
     }
 
-    async fn run(&self, root: Service<FileRoot>, _: Call, args: ReadArgs) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        root: Service<FileRoot>,
+        _: Call,
+        args: FileReadArgs,
+    ) -> Result<ToolRunOutcome, Error> {
         done(root.read(&args.path)?)
     }
 }
 
 impl Tool for FileWrite {
-    type Args = WriteArgs;
+    type Args = FileWriteArgs;
     type Needs = Service<FileRoot>;
 
-    fn about(&self) -> About {
-        in_order(About::new("file_write", "Writes a text file, replacing what was there.").idempotent())
+    fn spec(&self) -> ToolSpec {
+        serial(ToolSpec::new("file_write", "Writes a text file, replacing what was there.").idempotent())
     }
 
-    async fn run(&self, root: Service<FileRoot>, call: Call, args: WriteArgs) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        root: Service<FileRoot>,
+        call: Call,
+        args: FileWriteArgs,
+    ) -> Result<ToolRunOutcome, Error> {
         root.write(&args.path, &args.content, call.id)?;
         done(json!({"bytes": args.content.len()}))
     }
 
-    async fn preview(&self, root: Service<FileRoot>, args: WriteArgs) -> Result<Option<String>, Error> {
+    async fn preview(&self, root: Service<FileRoot>, args: FileWriteArgs) -> Result<Option<String>, Error> {
         let path = shown(&args.path);
         let bytes = args.content.len();
         Ok(Some(match root.read(&args.path) {
@@ -103,12 +113,17 @@ impl Tool for FileList {
     type Args = FileListArgs;
     type Needs = Service<FileRoot>;
 
-    fn about(&self) -> About {
+    fn spec(&self) -> ToolSpec {
         let description = "Lists the names in a directory; names of directories end with a slash.";
-        in_order(About::new("file_list", description).pure())
+        serial(ToolSpec::new("file_list", description).pure())
     }
 
-    async fn run(&self, root: Service<FileRoot>, _: Call, args: FileListArgs) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        root: Service<FileRoot>,
+        _: Call,
+        args: FileListArgs,
+    ) -> Result<ToolRunOutcome, Error> {
         let listing = root.list(&args.path.unwrap_or_default())?;
         done(json!({"entries": listing.names, "left_out": listing.left_out}))
     }
@@ -116,14 +131,14 @@ impl Tool for FileList {
 
 #[cfg(test)]
 mod tests {
-    use crate::trial::Trial;
+    use crate::tool_tester::ToolTester;
     use expect_test::expect;
     use serde_json::json;
 
     #[test]
     fn what_is_written_can_be_read_and_listed() {
         let dir = tempfile::tempdir().unwrap();
-        let trial = Trial::with_files(dir.path());
+        let trial = ToolTester::with_files(dir.path());
         let write = json!({"path": "notes/today.txt", "content": "tea\n"});
         let log = [
             trial.show("file_list", json!({})),
@@ -155,7 +170,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.txt"), "a").unwrap();
         std::fs::create_dir(dir.path().join("docs")).unwrap();
-        let trial = Trial::with_files(dir.path());
+        let trial = ToolTester::with_files(dir.path());
         let log = [
             trial.show("file_read", json!({"path": "b.txt"})),
             trial.show("file_read", json!({"path": "docs"})),

@@ -20,7 +20,7 @@
 //! `fetch` may reach. Tools do not know turns or stores. They name the services they need, and the runtime injects
 //! them.
 //! name the services they need, and the runtime hands them over.
-mod ask;
+mod ask_user;
 mod calculator;
 mod clock;
 #[cfg(unix)]
@@ -38,17 +38,17 @@ mod todo;
 mod values;
 
 #[cfg(test)]
-mod trial;
+mod tool_tester;
 
-pub use ask::{ASK_USER, AskUser, QUESTION_BYTES, QUESTION_OPTIONS, Question};
+pub use ask_user::{ASK_USER, AskUser, QUESTION_BYTES, QUESTION_OPTIONS, UserQuestion};
 pub use calculator::Calculator;
 pub use clock::{Clock, WallClock};
 pub use documents::{DocumentArgs, OpenDocument};
 pub use fetch::Fetch;
-pub use files::beneath::{is_link_refusal, open_without_links};
 pub use files::edit::FileEdit;
+pub use files::file_root::{FILE_BYTES, FileRoot, LISTED_MOST, PATH_BYTES};
 pub use files::grep::{FileGrep, GREP_FILES, GREP_LINES, GREP_PATTERN_BYTES, GREP_WORK};
-pub use files::root::{FILE_BYTES, FileRoot, LISTED_MOST, PATH_BYTES};
+pub use files::link_free_open::{is_link_refusal, open_without_links};
 pub use files::{FileList, FileRead, FileWrite};
 pub use read_more::{READ_BYTES, ReadMore};
 pub use todo::{TODO_BYTES, TODO_ITEMS, Todo, TodoItem, TodoState};

@@ -1,7 +1,7 @@
 //! `read_more`: reads more of an attachment, such as a result that was too large to show in full.
 use outlast_ports::service::Attachments;
 use outlast_ports::store::AttachmentView;
-use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done, failed};
 use outlast_vocab::Error;
 use outlast_vocab::id::AttachmentId;
 use schemars::JsonSchema;
@@ -19,7 +19,7 @@ pub struct ReadMore;
 /// What the model passes to `read_more`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ReadArgs {
+pub struct ReadMoreArgs {
     /// The attachment's id, like `att_…`.
     attachment: String,
     /// How many bytes to skip; 0 when absent.
@@ -29,16 +29,21 @@ pub struct ReadArgs {
 }
 
 impl Tool for ReadMore {
-    type Args = ReadArgs;
+    type Args = ReadMoreArgs;
     type Needs = Attachments;
 
-    fn about(&self) -> About {
+    fn spec(&self) -> ToolSpec {
         let description = "Reads on in an attachment: a result that was too large to be shown whole, or a text file of \
                            the user.";
-        About::new("read_more", description).pure()
+        ToolSpec::new("read_more", description).pure()
     }
 
-    async fn run(&self, attachments: Attachments, _: Call, args: ReadArgs) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        attachments: Attachments,
+        _: Call,
+        args: ReadMoreArgs,
+    ) -> Result<ToolRunOutcome, Error> {
         let id: AttachmentId = args.attachment.parse()?;
         let AttachmentView { attachment, bytes, .. } = attachments.info(id).await?;
         let offset = args.offset.unwrap_or(0);
@@ -72,13 +77,13 @@ fn piece(bytes: &[u8], offset: usize, wanted: usize) -> Option<(usize, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use crate::trial::Trial;
+    use crate::tool_tester::ToolTester;
     use expect_test::expect;
     use serde_json::json;
 
     #[test]
     fn an_attachment_is_read_piece_by_piece_and_no_character_is_torn() {
-        let trial = Trial::new();
+        let trial = ToolTester::new();
         let id = trial.attach("text/plain", "zwölf Boxkämpfer".as_bytes());
         let read =
             |offset: usize| trial.show("read_more", json!({"attachment": id, "offset": offset, "bytes": 3}));
@@ -95,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_named() {
-        let trial = Trial::new();
+        let trial = ToolTester::new();
         let id = trial.attach("image/png", b"\x89PNG\xff");
         let text = trial.attach("text/plain", b"abc");
         let said = trial.show("read_more", json!({"attachment": id}))

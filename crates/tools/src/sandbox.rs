@@ -1,4 +1,4 @@
-//! Runs programs for tools under a guardian, and in a sandbox if requested ([`Walls`]).
+//! Runs programs for tools under a guardian, and in a sandbox if requested ([`SandboxPaths`]).
 //!
 //! This program starts itself again in one of these roles, before it has threads:
 //!
@@ -10,12 +10,11 @@
 //! | probe | tries the namespaces and reports whether they work here ([`namespaces`]) |
 //!
 //! A guardian also ends all processes when the reader of its standard error goes away.
-mod calls;
+mod containment;
 mod guardian;
 mod namespaces;
-mod tree;
+mod syscalls;
 
-use calls::Signals;
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope,
@@ -34,30 +33,31 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use syscalls::SignalScope;
 
 /// The first argument of a process in one of these roles. The role and its arguments follow.
-const MARK: &str = "__outlast_sandbox";
+const ROLE_ARGUMENT: &str = "__outlast_sandbox";
 
 /// This program, even if its file was replaced in the meantime.
 const SELF: &str = "/proc/self/exe";
 
 /// The exit code of a process that could not become the program.
-pub(crate) const REFUSED: i32 = 121;
+pub(crate) const NOT_STARTED_EXIT_CODE: i32 = 121;
 
 /// The prefix of its error message if the sandbox is the reason.
-pub(crate) const COMPLAINT: &str = "the sandbox cannot be set up";
+pub(crate) const SANDBOX_ERROR: &str = "the sandbox cannot be set up";
 
 /// The prefix of its error message if the program is the reason.
 const NOT_STARTED: &str = "the program cannot be started";
 
 /// The Landlock version to request. Features beyond files are optional.
-const NEWEST: ABI = ABI::V6;
+const LANDLOCK_ABI: ABI = ABI::V6;
 
 /// Directories with programs and libraries. Commands may read and execute them, but not write.
 const SYSTEM: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"];
 
 /// System files that programs read. The rest of `/etc` may contain secrets.
-const SETTINGS: &[&str] = &[
+const SYSTEM_FILES: &[&str] = &[
     "/etc/ld.so.cache",
     "/etc/passwd",
     "/etc/group",
@@ -82,14 +82,14 @@ const PROCESSES: u64 = 128;
 
 /// The roles in which this program starts itself again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum SandboxRole {
     Guardian,
     Init,
     Program,
     Probe,
 }
 
-impl Role {
+impl SandboxRole {
     const ALL: [Self; 4] = [Self::Guardian, Self::Init, Self::Program, Self::Probe];
 
     fn name(self) -> &'static str {
@@ -104,21 +104,21 @@ impl Role {
     /// Returns a command that starts this program in the role.
     fn command(self) -> Command {
         let mut command = Command::new(SELF);
-        command.args([MARK, self.name()]);
+        command.args([ROLE_ARGUMENT, self.name()]);
         command
     }
 }
 
 /// The settings of a guardian, apart from the program and its arguments.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Spec {
+pub(crate) struct GuardianSpec {
     /// The sandbox; `None` for a program without one.
-    pub(crate) walls: Option<WallSpec>,
+    pub(crate) walls: Option<SandboxSpec>,
 }
 
 /// The sandbox of one program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct WallSpec {
+pub(crate) struct SandboxSpec {
     pub(crate) read: Vec<PathBuf>,
     pub(crate) write: Vec<PathBuf>,
     /// The limit of processor time; unlimited if absent.
@@ -138,27 +138,31 @@ pub(crate) enum Isolation {
 
 /// The paths that a sandboxed program may access in addition to the system's programs and libraries. It has no network.
 #[derive(Clone, Debug, Default)]
-pub struct Walls {
+pub struct SandboxPaths {
     /// Paths that it may read and execute.
     pub read: Vec<PathBuf>,
     /// Paths that it may also write.
     pub write: Vec<PathBuf>,
 }
 
-impl Walls {
+impl SandboxPaths {
     /// Returns the command that runs this program in the sandbox. Fails if no sandbox is available.
-    pub fn around(&self, program: &OsStr, args: &[OsString]) -> Result<(OsString, Vec<OsString>), Error> {
+    pub fn sandboxed_command(
+        &self,
+        program: &OsStr,
+        args: &[OsString],
+    ) -> Result<(OsString, Vec<OsString>), Error> {
         available(true)?;
         let mut read = self.read.clone();
         read.push(program.into());
-        let walls = WallSpec {
+        let walls = SandboxSpec {
             read,
             write: self.write.clone(),
             seconds: None,
             needs_landlock: true,
             isolation: isolation(),
         };
-        Spec { walls: Some(walls) }.launch(program, args)
+        GuardianSpec { walls: Some(walls) }.launch(program, args)
     }
 }
 
@@ -166,11 +170,11 @@ impl Walls {
 /// when the program ends or the reader of its standard error goes away.
 ///
 /// Returns `None` if this program cannot start itself again ([`start`]).
-pub fn guarded(program: &OsStr, args: &[OsString]) -> Option<(OsString, Vec<OsString>)> {
+pub fn guarded_command(program: &OsStr, args: &[OsString]) -> Option<(OsString, Vec<OsString>)> {
     if !STARTED.load(Ordering::Relaxed) {
         return None;
     }
-    Spec::default().launch(program, args).ok()
+    GuardianSpec::default().launch(program, args).ok()
 }
 
 /// Returns an error if no sandbox is available.
@@ -187,14 +191,19 @@ pub(crate) fn available(needs_landlock: bool) -> Result<(), Error> {
     Ok(())
 }
 
-impl Spec {
+impl GuardianSpec {
     /// Returns the program to start instead, and its arguments.
     pub(crate) fn launch(
         &self,
         program: &OsStr,
         args: &[OsString],
     ) -> Result<(OsString, Vec<OsString>), Error> {
-        let words = [MARK.into(), Role::Guardian.name().into(), self.text()?.into(), program.to_owned()];
+        let words = [
+            ROLE_ARGUMENT.into(),
+            SandboxRole::Guardian.name().into(),
+            self.text()?.into(),
+            program.to_owned(),
+        ];
         Ok((SELF.into(), words.into_iter().chain(args.iter().cloned()).collect()))
     }
 
@@ -208,7 +217,7 @@ impl Spec {
 
 /// Returns why a program was not started, if the guardian's exit says so.
 pub(crate) fn not_started(code: Option<i32>, complaint: &str) -> Option<&str> {
-    complaint.strip_prefix(NOT_STARTED).filter(|_| code == Some(REFUSED))?.strip_prefix(": ")
+    complaint.strip_prefix(NOT_STARTED).filter(|_| code == Some(NOT_STARTED_EXIT_CODE))?.strip_prefix(": ")
 }
 
 static STARTED: AtomicBool = AtomicBool::new(false);
@@ -217,33 +226,33 @@ static STARTED: AtomicBool = AtomicBool::new(false);
 /// can start itself again, and prevents other processes of the same user from reading its memory and environment.
 pub fn start() {
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_none_or(|word| word != MARK) {
+    if words.next().is_none_or(|word| word != ROLE_ARGUMENT) {
         STARTED.store(true, Ordering::Relaxed);
         // If this fails, everything else still works; `protections` reports it.
         let _set = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         return;
     }
-    let role = words.next().and_then(|word| Role::ALL.into_iter().find(|role| word == role.name()));
+    let role = words.next().and_then(|word| SandboxRole::ALL.into_iter().find(|role| word == role.name()));
     let why = match role {
-        Some(Role::Guardian) => {
-            told(&mut words).and_then(|(spec, program, args)| guardian::run(&spec, &program, &args))
-        }
-        Some(Role::Init) => guardian::init(),
-        Some(Role::Program) => {
-            told(&mut words).and_then(|(spec, program, args)| become_program(&spec, &program, &args))
-        }
-        Some(Role::Probe) => namespaces::probe(),
+        Some(SandboxRole::Guardian) => parse_arguments(&mut words)
+            .and_then(|(spec, program, args)| guardian::run(&spec, &program, &args)),
+        Some(SandboxRole::Init) => guardian::init(),
+        Some(SandboxRole::Program) => parse_arguments(&mut words)
+            .and_then(|(spec, program, args)| become_program(&spec, &program, &args)),
+        Some(SandboxRole::Probe) => namespaces::probe(),
         None => Err("this program has no such role".to_owned()),
     };
     let Err(why) = why;
     eprintln!("{why}");
-    std::process::exit(REFUSED);
+    std::process::exit(NOT_STARTED_EXIT_CODE);
 }
 
 /// Parses the arguments of a guardian or a program.
-fn told(words: &mut impl Iterator<Item = OsString>) -> Result<(Spec, OsString, Vec<OsString>), String> {
+fn parse_arguments(
+    words: &mut impl Iterator<Item = OsString>,
+) -> Result<(GuardianSpec, OsString, Vec<OsString>), String> {
     let spec = words.next().and_then(|word| word.into_string().ok()).unwrap_or_default();
-    let spec = serde_json::from_str(&spec).map_err(|cause| format!("{COMPLAINT}: {cause}"))?;
+    let spec = serde_json::from_str(&spec).map_err(|cause| format!("{SANDBOX_ERROR}: {cause}"))?;
     let program = words.next().ok_or_else(|| format!("{NOT_STARTED}: there is none"))?;
     Ok((spec, program, words.collect()))
 }
@@ -259,7 +268,7 @@ pub(crate) fn isolation() -> Isolation {
 fn namespaces_work() -> &'static Result<(), String> {
     static WORK: OnceLock<Result<(), String>> = OnceLock::new();
     WORK.get_or_init(|| {
-        let tried = Role::Probe.command().env_clear().output().map_err(|cause| cause.to_string())?;
+        let tried = SandboxRole::Probe.command().env_clear().output().map_err(|cause| cause.to_string())?;
         if tried.status.success() {
             return Ok(());
         }
@@ -303,7 +312,7 @@ pub fn protections() -> Protections {
         },
         namespaces: namespaces_work().clone(),
         not_dumpable,
-        cgroup: tree::Cgroup::create().is_ok_and(|made| made.is_some()),
+        cgroup: containment::Cgroup::create().is_ok_and(|made| made.is_some()),
     }
 }
 
@@ -321,34 +330,34 @@ fn has_signal_scope() -> bool {
 
 /// Becomes the program. Returns only on failure, with the reason.
 fn become_program(
-    spec: &Spec,
+    spec: &GuardianSpec,
     program: &OsStr,
     args: &[OsString],
 ) -> Result<std::convert::Infallible, String> {
     if let Some(walls) = &spec.walls {
-        go_behind(walls).map_err(|why| format!("{COMPLAINT}: {why}"))?;
+        enter_sandbox(walls).map_err(|why| format!("{SANDBOX_ERROR}: {why}"))?;
     }
     Err(format!("{NOT_STARTED}: {}", Command::new(program).args(args).exec()))
 }
 
 /// Puts this process into the sandbox.
-fn go_behind(walls: &WallSpec) -> Result<(), String> {
+fn enter_sandbox(walls: &SandboxSpec) -> Result<(), String> {
     // A killed guardian takes the program with it.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|cause| cause.to_string())?;
     let signals = match walls.isolation {
-        Isolation::Namespaces => Signals::Kept,
-        Isolation::Filter if has_signal_scope() => Signals::Kept,
-        Isolation::Filter => Signals::None,
+        Isolation::Namespaces => SignalScope::SameSandbox,
+        Isolation::Filter if has_signal_scope() => SignalScope::SameSandbox,
+        Isolation::Filter => SignalScope::None,
     };
-    bound(walls)?;
+    set_resource_limits(walls)?;
     close_fds::set_fds_cloexec(3, &[]);
-    keep_to_files(walls)?;
-    drop_powers()?;
-    calls::refuse(signals, walls.isolation)
+    restrict_files(walls)?;
+    drop_capabilities()?;
+    syscalls::install_filter(signals, walls.isolation)
 }
 
 /// Sets the resource limits of the process.
-fn bound(walls: &WallSpec) -> Result<(), String> {
+fn set_resource_limits(walls: &SandboxSpec) -> Result<(), String> {
     let bounds = [
         (Resource::Core, 0),
         (Resource::As, MEMORY),
@@ -376,23 +385,23 @@ fn processes() -> u64 {
 }
 
 /// Restricts the process to its directories and the system's programs, and confines its signals.
-fn keep_to_files(walls: &WallSpec) -> Result<(), String> {
-    let everything = AccessFs::from_all(NEWEST);
-    let read = AccessFs::from_read(NEWEST);
+fn restrict_files(walls: &SandboxSpec) -> Result<(), String> {
+    let everything = AccessFs::from_all(LANDLOCK_ABI);
+    let read = AccessFs::from_read(LANDLOCK_ABI);
     // Creating devices and device ioctls are not allowed.
     let write = everything & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev);
     let device = AccessFs::ReadFile | AccessFs::WriteFile;
     let restricted = || {
         let mut rules =
-            Ruleset::default().handle_access(everything)?.scope(Scope::from_all(NEWEST))?.create()?;
+            Ruleset::default().handle_access(everything)?.scope(Scope::from_all(LANDLOCK_ABI))?.create()?;
         let own = walls.write.iter().map(|path| (path.as_path(), write));
-        let system = SYSTEM.iter().chain(SETTINGS).map(|path| (Path::new(path), read));
+        let system = SYSTEM.iter().chain(SYSTEM_FILES).map(|path| (Path::new(path), read));
         let more = walls.read.iter().map(|path| (path.as_path(), read));
         let devices = DEVICES.iter().map(|path| (Path::new(path), device));
         for (path, access) in own.chain(system).chain(more).chain(devices) {
             // Missing paths need no rule.
             let Ok(descriptor) = PathFd::new(path) else { continue };
-            rules = rules.add_rule(PathBeneath::new(descriptor, fitting(path, access)))?;
+            rules = rules.add_rule(PathBeneath::new(descriptor, applicable_access(path, access)))?;
         }
         rules.restrict_self()
     };
@@ -404,12 +413,12 @@ fn keep_to_files(walls: &WallSpec) -> Result<(), String> {
 }
 
 /// Returns the part of an access that applies to this path.
-fn fitting(path: &Path, access: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
-    if path.is_dir() { access } else { access & AccessFs::from_file(NEWEST) }
+fn applicable_access(path: &Path, access: BitFlags<AccessFs>) -> BitFlags<AccessFs> {
+    if path.is_dir() { access } else { access & AccessFs::from_file(LANDLOCK_ABI) }
 }
 
 /// Drops the capabilities of root, which would bypass parts of the sandbox. Without capabilities, this has no effect.
-fn drop_powers() -> Result<(), String> {
+fn drop_capabilities() -> Result<(), String> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
         .map_err(|cause| format!("powers cannot be given up: {cause}"))
@@ -421,19 +430,19 @@ mod tests {
 
     #[test]
     fn a_program_is_not_started_without_walls_that_were_asked_for() {
-        let refused = Walls::default().around("true".as_ref(), &[]).unwrap_err();
+        let refused = SandboxPaths::default().sandboxed_command("true".as_ref(), &[]).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "sandbox.unavailable: the sandbox needs `outlast::tools::shell::start()` as the first thing in `main`"
         );
-        assert_eq!(guarded("true".as_ref(), &[]), None);
+        assert_eq!(guarded_command("true".as_ref(), &[]), None);
     }
 
     #[test]
     fn only_the_guardians_own_words_mean_not_started() {
         let said = format!("{NOT_STARTED}: No such file");
-        assert_eq!(not_started(Some(REFUSED), &said), Some("No such file"));
+        assert_eq!(not_started(Some(NOT_STARTED_EXIT_CODE), &said), Some("No such file"));
         assert_eq!(not_started(Some(1), &said), None);
-        assert_eq!(not_started(Some(REFUSED), "something else"), None);
+        assert_eq!(not_started(Some(NOT_STARTED_EXIT_CODE), "something else"), None);
     }
 }

@@ -14,14 +14,14 @@
 //! A program with this tool must call [`start`] first in its `main`.
 pub use crate::sandbox::start;
 
-use crate::command::{Group, end};
-use crate::files::root::FileRoot;
-use crate::sandbox::{self, REFUSED, Spec, WallSpec};
-use outlast_ports::environment::without_variables;
+use crate::command::{ProcessTree, read_tail};
+use crate::files::file_root::FileRoot;
+use crate::sandbox::{self, GuardianSpec, NOT_STARTED_EXIT_CODE, SandboxSpec};
+use outlast_ports::environment::redact_variables;
 use outlast_ports::service::{Agent, Service};
-use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
-use outlast_vocab::policy::Deed;
-use outlast_vocab::tool::Scheduling;
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done, failed};
+use outlast_vocab::policy::PolicyAction;
+use outlast_vocab::tool::CallScheduling;
 use outlast_vocab::{CallId, Error, Kind, limits};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -40,7 +40,7 @@ pub const COMMAND_BYTES: usize = 16 << 10;
 pub const PRINTED_BYTES: usize = 64 << 10;
 
 /// The default timeout of a command.
-const DEADLINE: Duration = Duration::from_mins(2);
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The search path for programs.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -51,7 +51,7 @@ pub struct Shell {
     root: PathBuf,
     deadline: Duration,
     read: Vec<PathBuf>,
-    passed_on: Vec<String>,
+    passed_env: Vec<String>,
     needs_landlock: bool,
 }
 
@@ -59,7 +59,13 @@ impl Shell {
     /// Creates a shell that works in the directory for files.
     pub fn new(root: &FileRoot) -> Self {
         let root = root.path().to_owned();
-        Self { root, deadline: DEADLINE, read: Vec::new(), passed_on: Vec::new(), needs_landlock: true }
+        Self {
+            root,
+            deadline: COMMAND_TIMEOUT,
+            read: Vec::new(),
+            passed_env: Vec::new(),
+            needs_landlock: true,
+        }
     }
 
     /// Returns the directory in which commands work, and in which they may change everything.
@@ -84,14 +90,14 @@ impl Shell {
     /// Passes an environment variable to commands.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>) -> Self {
-        self.passed_on.push(name.into());
+        self.passed_env.push(name.into());
         self
     }
 
     /// Runs commands even without Landlock in the kernel. They can then read and write everything that this process
     /// can.
     #[must_use]
-    pub fn even_without_landlock(mut self) -> Self {
+    pub fn allow_missing_landlock(mut self) -> Self {
         self.needs_landlock = false;
         self
     }
@@ -99,7 +105,7 @@ impl Shell {
     /// Returns an error if the shell could not run any command. Call it at start-up rather than fail during a turn.
     pub fn check(&self) -> Result<(), Error> {
         sandbox::available(self.needs_landlock)?;
-        if let Some(missing) = self.passed_on.iter().find(|name| std::env::var_os(name).is_none()) {
+        if let Some(missing) = self.passed_env.iter().find(|name| std::env::var_os(name).is_none()) {
             let detail = format!("the environment has no variable `{missing}`, which commands are to see");
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
@@ -107,14 +113,15 @@ impl Shell {
     }
 
     /// Returns the policy actions of a command: a sandboxed program and the variables that it is passed.
-    fn deeds(&self, command: &str) -> impl Iterator<Item = Deed> {
+    fn policy_actions(&self, command: &str) -> impl Iterator<Item = PolicyAction> {
         let args = vec!["-c".to_owned(), command.to_owned()];
-        let starts = Deed::Process { program: "sh".to_owned(), args, sandboxed: true };
-        std::iter::once(starts).chain(self.passed_on.iter().map(|name| Deed::Secret { name: name.clone() }))
+        let starts = PolicyAction::Process { program: "sh".to_owned(), args, sandboxed: true };
+        std::iter::once(starts)
+            .chain(self.passed_env.iter().map(|name| PolicyAction::Secret { name: name.clone() }))
     }
 
     fn command(&self, command: &str, temporary: &Path) -> Result<Command, Error> {
-        let walls = WallSpec {
+        let walls = SandboxSpec {
             read: self.read.clone(),
             write: vec![self.root.clone(), temporary.to_owned()],
             seconds: Some(self.deadline.as_secs().max(1)),
@@ -122,11 +129,11 @@ impl Shell {
             isolation: sandbox::isolation(),
         };
         let (program, args) =
-            Spec { walls: Some(walls) }.launch("/bin/sh".as_ref(), &["-c".into(), command.into()])?;
+            GuardianSpec { walls: Some(walls) }.launch("/bin/sh".as_ref(), &["-c".into(), command.into()])?;
         let mut command = Command::new(program);
         command.args(args).current_dir(&self.root).env_clear().process_group(0);
         command.env("PATH", PATH).env("HOME", &self.root).env("TMPDIR", temporary).env("LANG", "C.UTF-8");
-        command.envs(self.passed_on.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+        command.envs(self.passed_env.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(command)
     }
@@ -156,11 +163,11 @@ impl Tool for ShellRun {
     type Args = ShellArgs;
     type Needs = (Service<Shell>, Agent);
 
-    fn about(&self) -> About {
+    fn spec(&self) -> ToolSpec {
         let description = "Runs a command with `sh` in the directory for files. It has no network and sees no other \
              files than these and the programs of the system. Gives the exit code and the end of what it printed.";
-        About::new("shell", description)
-            .scheduled(Scheduling::Keyed("files".to_owned()))
+        ToolSpec::new("shell", description)
+            .scheduled(CallScheduling::Keyed("files".to_owned()))
             .deadline(self.deadline)
             .approval()
     }
@@ -170,40 +177,42 @@ impl Tool for ShellRun {
         (shell, agent): (Service<Shell>, Agent),
         call: Call,
         args: ShellArgs,
-    ) -> Result<Ran, Error> {
+    ) -> Result<ToolRunOutcome, Error> {
         limits::check("command_bytes", args.command.len(), COMMAND_BYTES)?;
         if args.command.contains('\0') {
             return Err(Error::new(Kind::ToolArgsInvalid, "expected a command, got one with a zero byte"));
         }
-        for deed in shell.deeds(&args.command) {
+        for deed in shell.policy_actions(&args.command) {
             agent.permit(deed).await?;
         }
-        let temporary = Temporary::make(call.id)?;
+        let temporary = TemporaryDirectory::make(call.id)?;
         let child = shell.command(&args.command, &temporary.0)?.spawn().map_err(|cause| {
             Error::new(Kind::ToolUnavailable, format!("the shell cannot be started: {cause}")).because(cause)
         })?;
-        let mut group = Group::guarded(child);
+        let mut group = ProcessTree::guarded(child);
         let (_, stdout, stderr) = group.pipes();
-        let (printed, complained) = tokio::try_join!(end(stdout, PRINTED_BYTES), end(stderr, PRINTED_BYTES))?;
+        let (printed, complained) =
+            tokio::try_join!(read_tail(stdout, PRINTED_BYTES), read_tail(stderr, PRINTED_BYTES))?;
         let status =
             group.wait().await.map_err(|cause| failed(format!("how it ended is not known: {cause}")))?;
-        if status.code() == Some(REFUSED) && complained.text.starts_with(sandbox::COMPLAINT) {
+        if status.code() == Some(NOT_STARTED_EXIT_CODE) && complained.text.starts_with(sandbox::SANDBOX_ERROR)
+        {
             return Err(Error::new(Kind::SandboxUnavailable, complained.text));
         }
         done(json!({
             "exit_code": status.code(),
             "signal": status.signal(),
-            "stdout": without_variables(&printed.text, &shell.passed_on),
-            "stderr": without_variables(&complained.text, &shell.passed_on),
+            "stdout": redact_variables(&printed.text, &shell.passed_env),
+            "stderr": redact_variables(&complained.text, &shell.passed_env),
             "cut": printed.cut || complained.cut,
         }))
     }
 }
 
 /// A temporary directory for a command. It is removed with the call.
-struct Temporary(PathBuf);
+struct TemporaryDirectory(PathBuf);
 
-impl Temporary {
+impl TemporaryDirectory {
     fn make(call: CallId) -> Result<Self, Error> {
         let place = std::env::temp_dir().join(format!("outlast-{call}"));
         std::fs::DirBuilder::new().mode(0o700).create(&place).map_err(|cause| {
@@ -214,7 +223,7 @@ impl Temporary {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
         // A directory that cannot be removed is left to the system's cleanup of temporary files.
         let _removed = std::fs::remove_dir_all(&self.0);

@@ -3,8 +3,8 @@
 //! The list is one of the session's values. A write commits with the result of the call, and the list survives crashes
 //! and compaction.
 use outlast_ports::service::Values;
-use outlast_ports::tool::{About, Call, Ran, Tool, done};
-use outlast_vocab::tool::Scheduling;
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done};
+use outlast_vocab::tool::CallScheduling;
 use outlast_vocab::{Error, Kind, limits};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -58,13 +58,15 @@ impl Tool for Todo {
     type Args = TodoArgs;
     type Needs = Values;
 
-    fn about(&self) -> About {
+    fn spec(&self) -> ToolSpec {
         let description = "Keeps the list of what is to be done in this session. Pass the whole list to change it, \
              nothing to see it. Use it for work of several steps, and mark a step when it begins and when it is done.";
-        About::new("todo", description).transactional().scheduled(Scheduling::Keyed("values".to_owned()))
+        ToolSpec::new("todo", description)
+            .transactional()
+            .scheduled(CallScheduling::Keyed("values".to_owned()))
     }
 
-    async fn run(&self, values: Values, _: Call, args: TodoArgs) -> Result<Ran, Error> {
+    async fn run(&self, values: Values, _: Call, args: TodoArgs) -> Result<ToolRunOutcome, Error> {
         let items = match args.items {
             Some(items) => {
                 check(&items)?;
@@ -91,12 +93,12 @@ fn check(items: &[TodoItem]) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::Trial;
+    use crate::tool_tester::ToolTester;
     use expect_test::expect;
 
     #[test]
     fn a_list_is_replaced_as_a_whole_and_shown() {
-        let trial = Trial::new();
+        let trial = ToolTester::new();
         let log = [
             trial.show("todo", json!({})),
             trial.show("todo", json!({"items": [{"text": "bake"}, {"text": "eat", "state": "doing"}]})),

@@ -3,8 +3,8 @@
 //! A write commits with the result of the call, so it happens exactly once. Calls of one reply run in order, so each
 //! sees the writes of the ones before it.
 use outlast_ports::service::Values;
-use outlast_ports::tool::{About, Call, Ran, Tool, done};
-use outlast_vocab::tool::Scheduling;
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done};
+use outlast_vocab::tool::CallScheduling;
 use outlast_vocab::{Error, Kind};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -22,7 +22,7 @@ pub struct ValueList;
 /// What the model passes to `value_set`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SetArgs {
+pub struct ValueSetArgs {
     /// The name.
     name: String,
     /// Any JSON value; null removes what was there.
@@ -32,7 +32,7 @@ pub struct SetArgs {
 /// What the model passes to `value_get`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct GetArgs {
+pub struct ValueGetArgs {
     /// The name.
     name: String,
 }
@@ -40,28 +40,28 @@ pub struct GetArgs {
 /// What the model passes to `value_list`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ListArgs {
+pub struct ValueListArgs {
     /// Only names that begin with this; all when absent.
     prefix: Option<String>,
 }
 
-fn about(name: &str, description: &str) -> About {
-    About::new(name, description).transactional().scheduled(Scheduling::Keyed("values".to_owned()))
+fn about(name: &str, description: &str) -> ToolSpec {
+    ToolSpec::new(name, description).transactional().scheduled(CallScheduling::Keyed("values".to_owned()))
 }
 
 impl Tool for ValueSet {
-    type Args = SetArgs;
+    type Args = ValueSetArgs;
     type Needs = Values;
 
-    fn about(&self) -> About {
+    fn spec(&self) -> ToolSpec {
         about(
             "value_set",
             "Remembers a JSON value under a name for the rest of the session; null forgets it.",
         )
     }
 
-    async fn run(&self, values: Values, _: Call, args: SetArgs) -> Result<Ran, Error> {
-        let name = named(&args.name)?;
+    async fn run(&self, values: Values, _: Call, args: ValueSetArgs) -> Result<ToolRunOutcome, Error> {
+        let name = check_name(&args.name)?;
         match args.value {
             Value::Null => values.remove(name)?,
             value => values.set(name, value)?,
@@ -71,32 +71,32 @@ impl Tool for ValueSet {
 }
 
 impl Tool for ValueGet {
-    type Args = GetArgs;
+    type Args = ValueGetArgs;
     type Needs = Values;
 
-    fn about(&self) -> About {
+    fn spec(&self) -> ToolSpec {
         about("value_get", "Gives the value that was remembered under a name, or null if there is none.")
     }
 
-    async fn run(&self, values: Values, _: Call, args: GetArgs) -> Result<Ran, Error> {
-        done(values.get(named(&args.name)?).await?)
+    async fn run(&self, values: Values, _: Call, args: ValueGetArgs) -> Result<ToolRunOutcome, Error> {
+        done(values.get(check_name(&args.name)?).await?)
     }
 }
 
 impl Tool for ValueList {
-    type Args = ListArgs;
+    type Args = ValueListArgs;
     type Needs = Values;
 
-    fn about(&self) -> About {
+    fn spec(&self) -> ToolSpec {
         about("value_list", "Lists the names under which values are remembered.")
     }
 
-    async fn run(&self, values: Values, _: Call, args: ListArgs) -> Result<Ran, Error> {
+    async fn run(&self, values: Values, _: Call, args: ValueListArgs) -> Result<ToolRunOutcome, Error> {
         done(values.names(&args.prefix.unwrap_or_default()).await?)
     }
 }
 
-fn named(name: &str) -> Result<&str, Error> {
+fn check_name(name: &str) -> Result<&str, Error> {
     if name.trim().is_empty() {
         return Err(Error::new(Kind::ToolArgsInvalid, "expected a name for the value, got a blank one"));
     }
@@ -105,13 +105,13 @@ fn named(name: &str) -> Result<&str, Error> {
 
 #[cfg(test)]
 mod tests {
-    use crate::trial::Trial;
+    use crate::tool_tester::ToolTester;
     use expect_test::expect;
     use serde_json::json;
 
     #[test]
     fn what_is_set_is_found_listed_and_removed_with_null() {
-        let trial = Trial::new();
+        let trial = ToolTester::new();
         let log = [
             trial.show("value_get", json!({"name": "tea"})),
             trial.show("value_set", json!({"name": "tea", "value": {"sugar": 2}})),
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn arguments_that_do_not_fit_are_refused() {
-        let trial = Trial::new();
+        let trial = ToolTester::new();
         let log = [
             trial.show("value_set", json!({"name": "tea"})),
             trial.show("value_set", json!({"name": " ", "value": 1})),

@@ -7,10 +7,10 @@
 //! `docs/adr/0034-bounded-validation.md`.
 //!
 //! This crate starts no threads. The runtime decides where validation runs.
-mod graph;
 mod pattern;
 mod schema;
-mod work;
+mod schema_graph;
+mod work_estimate;
 
 pub use pattern::{ReplaceError, compile_regex, expanded_size, replace_all};
-pub use schema::{Checked, Schema, SchemaError};
+pub use schema::{Schema, SchemaError, SchemaVerdict};

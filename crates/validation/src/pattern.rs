@@ -31,7 +31,7 @@ pub fn expanded_size(pattern: &str) -> Result<u64, String> {
 }
 
 pub(crate) fn measure(pattern: &str) -> Result<PatternSize, String> {
-    let size = Scanner::new(pattern).scan()?;
+    let size = PatternScanner::new(pattern).scan()?;
     if size.states > PATTERN_SIZE {
         return Err(format!(
             "the regular expression `{}` is limited to a size of {PATTERN_SIZE} with its repetitions written out, but has {}",
@@ -94,7 +94,7 @@ pub fn replace_all(
 }
 
 /// Scans a regular expression from left to right, with the sizes of the open groups.
-struct Scanner<'p> {
+struct PatternScanner<'p> {
     rest: &'p str,
     /// The size of each open group so far, the whole expression first.
     open: Vec<u64>,
@@ -103,7 +103,7 @@ struct Scanner<'p> {
     backtracks: bool,
 }
 
-impl<'p> Scanner<'p> {
+impl<'p> PatternScanner<'p> {
     fn new(pattern: &'p str) -> Self {
         Self { rest: pattern, open: vec![1], last: 0, backtracks: false }
     }

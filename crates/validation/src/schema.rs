@@ -1,7 +1,7 @@
 //! A schema that has been measured and compiled.
-use crate::graph::{Graph, Refused};
 use crate::pattern::COMPILED_BYTES;
-use crate::work::{Allowed, BACKTRACKS, DEPTH_INLINE, TooMuch, estimate};
+use crate::schema_graph::{SchemaGraph, SchemaRejection};
+use crate::work_estimate::{BACKTRACKS, DEPTH_INLINE, EstimateLimits, WorkLimitExceeded, estimate};
 use jsonschema::{PatternOptions, Validator};
 use outlast_vocab::limits::{VALIDATION_STEPS, VALIDATION_STEPS_INLINE};
 use outlast_vocab::{Error, Kind};
@@ -16,7 +16,7 @@ const ERROR_BYTES: usize = 1_000;
 
 /// An external JSON Schema within the limits.
 pub struct Schema {
-    graph: Graph,
+    graph: SchemaGraph,
     validator: Validator,
 }
 
@@ -75,9 +75,9 @@ impl SchemaError {
 
 /// The result of a validation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Checked {
+pub enum SchemaVerdict {
     /// The value matches the schema.
-    Fits,
+    Valid,
     /// The value does not match the schema, for these reasons. Never empty.
     Errors(Vec<String>),
 }
@@ -100,8 +100,9 @@ impl Schema {
         } else {
             options.with_pattern_options(PatternOptions::regex().size_limit(COMPILED_BYTES))
         };
-        let validator =
-            options.build(schema).map_err(|cause| SchemaError::Invalid(cut(cause.to_string())))?;
+        let validator = options
+            .build(schema)
+            .map_err(|cause| SchemaError::Invalid(shorten_message(cause.to_string())))?;
         Ok(Self { graph, validator })
     }
 
@@ -121,7 +122,7 @@ impl Schema {
     /// Returns whether [`Self::check`] is quick for this value and uses little stack. Otherwise, run it on a
     /// separate thread.
     pub fn is_quick_for(&self, value: &Value) -> bool {
-        let allowed = Allowed { steps: VALIDATION_STEPS_INLINE, depth: DEPTH_INLINE };
+        let allowed = EstimateLimits { steps: VALIDATION_STEPS_INLINE, depth: DEPTH_INLINE };
         estimate(&self.graph, value, allowed).is_ok_and(|cost| cost.errors <= VALIDATION_STEPS_INLINE)
     }
 
@@ -130,8 +131,8 @@ impl Schema {
     /// # Errors
     /// Returns [`Kind::LimitExceeded`], without validating, if the validation could take more than
     /// [`VALIDATION_STEPS`](outlast_vocab::limits::VALIDATION_STEPS) steps.
-    pub fn check(&self, value: &Value) -> Result<Checked, Error> {
-        let cost = estimate(&self.graph, value, Allowed::MOST).map_err(|TooMuch| {
+    pub fn check(&self, value: &Value) -> Result<SchemaVerdict, Error> {
+        let cost = estimate(&self.graph, value, EstimateLimits::MOST).map_err(|WorkLimitExceeded| {
             let detail = format!(
                 "validation_steps is limited to {VALIDATION_STEPS}, but validating this value against its schema may need more; \
                  simplify the schema or shorten the value"
@@ -139,28 +140,30 @@ impl Schema {
             Error::new(Kind::LimitExceeded, detail)
         })?;
         if self.validator.is_valid(value) {
-            return Ok(Checked::Fits);
+            return Ok(SchemaVerdict::Valid);
         }
         if cost.errors > VALIDATION_STEPS {
-            return Ok(Checked::Errors(vec!["somewhere; finding out where would take too long".to_owned()]));
+            return Ok(SchemaVerdict::Errors(vec![
+                "somewhere; finding out where would take too long".to_owned(),
+            ]));
         }
         let errors = self.validator.iter_errors(value).take(ERRORS_LISTED).map(|error| {
             let path = error.instance_path().to_string();
-            cut(format!("at {}: {error}", if path.is_empty() { "the root" } else { &path }))
+            shorten_message(format!("at {}: {error}", if path.is_empty() { "the root" } else { &path }))
         });
-        Ok(Checked::Errors(errors.collect()))
+        Ok(SchemaVerdict::Errors(errors.collect()))
     }
 }
 
-fn measured(schema: &Value) -> Result<Graph, SchemaError> {
-    Graph::new(schema).map_err(|refused| match refused {
-        Refused::Invalid(what) => SchemaError::Invalid(what),
-        Refused::Exceeds { name, most, needs } => SchemaError::TooLarge { name, most, needs },
+fn measured(schema: &Value) -> Result<SchemaGraph, SchemaError> {
+    SchemaGraph::new(schema).map_err(|refused| match refused {
+        SchemaRejection::Invalid(what) => SchemaError::Invalid(what),
+        SchemaRejection::Exceeds { name, most, needs } => SchemaError::TooLarge { name, most, needs },
     })
 }
 
 /// Shortens a message to a readable length.
-fn cut(mut message: String) -> String {
+fn shorten_message(mut message: String) -> String {
     if message.len() > ERROR_BYTES {
         message.truncate(message.floor_char_boundary(ERROR_BYTES));
         message.push('…');

@@ -1,5 +1,5 @@
 //! Tests that schemas and values with excessive work are refused quickly, and usual ones are not.
-use outlast_validation::{Checked, Schema, SchemaError};
+use outlast_validation::{Schema, SchemaError, SchemaVerdict};
 use outlast_vocab::Kind;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -104,7 +104,7 @@ fn doubling_recursion_is_refused_by_value() {
         "validation_steps is limited to 10000000, but validating this value against its schema may need more; \
          simplify the schema or shorten the value"
     );
-    assert_eq!(schema.check(&json!({ "a": { "a": {} } })).unwrap(), Checked::Fits);
+    assert_eq!(schema.check(&json!({ "a": { "a": {} } })).unwrap(), SchemaVerdict::Valid);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn colliding_elements_are_refused() {
     let schema = Schema::new(&json!({ "uniqueItems": true })).unwrap();
     assert_eq!(schema.check(&json!(values)).unwrap_err().kind(), Kind::LimitExceeded);
     let numbers: Vec<u32> = (0..100_000).collect();
-    assert_eq!(schema.check(&json!(numbers)).unwrap(), Checked::Fits);
+    assert_eq!(schema.check(&json!(numbers)).unwrap(), SchemaVerdict::Valid);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn backtracking_is_bounded() {
     let began = Instant::now();
     let found = schema.check(&json!(["a".repeat(40)]));
     assert!(began.elapsed() < SOON, "took {:?}", began.elapsed());
-    assert!(!matches!(found, Ok(Checked::Fits)));
+    assert!(!matches!(found, Ok(SchemaVerdict::Valid)));
     let many: Vec<String> = (0..1_000).map(|_| "a".repeat(100)).collect();
     assert_eq!(schema.check(&json!(many)).unwrap_err().kind(), Kind::LimitExceeded);
 }
@@ -139,7 +139,7 @@ fn patterns_of_values_are_not_compiled() {
         json!({ "$schema": "http://json-schema.org/draft-07/schema#", "items": { "format": "regex" } });
     let values: Vec<&str> = (0..5_000).map(|_| "((a{1,100}){1,100}){1,50}").collect();
     let began = Instant::now();
-    assert_eq!(Schema::new(&schema).unwrap().check(&json!(values)).unwrap(), Checked::Fits);
+    assert_eq!(Schema::new(&schema).unwrap().check(&json!(values)).unwrap(), SchemaVerdict::Valid);
     assert!(began.elapsed() < SOON);
 }
 
@@ -160,9 +160,9 @@ fn recursive_schemas_are_taken() {
     let schema = Schema::new(&json!({ "$ref": "#/$defs/any", "$defs": defs })).unwrap();
     let leaf = json!({ "kind": "k7" });
     let tree = json!({ "kind": "k29", "left": leaf, "more": [leaf, { "kind": "k3", "right": leaf }] });
-    assert_eq!(schema.check(&tree).unwrap(), Checked::Fits);
+    assert_eq!(schema.check(&tree).unwrap(), SchemaVerdict::Valid);
     let wrong = json!({ "kind": "k29", "left": { "kind": "none" } });
-    assert!(matches!(schema.check(&wrong).unwrap(), Checked::Errors(errors) if errors.len() == 1));
+    assert!(matches!(schema.check(&wrong).unwrap(), SchemaVerdict::Errors(errors) if errors.len() == 1));
 }
 
 #[test]
@@ -203,5 +203,5 @@ fn large_values_of_usual_schemas_are_validated() {
     assert!(!schema.is_quick_for(&values));
     assert!(schema.is_quick_for(&values[0]));
     assert!(schema.is_quick_for(&json!([values[0]])));
-    assert_eq!(schema.check(&values).unwrap(), Checked::Fits);
+    assert_eq!(schema.check(&values).unwrap(), SchemaVerdict::Valid);
 }

@@ -224,14 +224,14 @@ impl From<Scopes> for String {
 
 /// The organisations whose rows are visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum OrgVisibility {
     /// All organisations: for workers and the operator of the database.
     Everything,
     /// One organisation.
     Org(OrgId),
 }
 
-impl Reach {
+impl OrgVisibility {
     /// Returns whether the rows of an organisation are visible.
     pub fn covers(self, org: OrgId) -> bool {
         match self {
@@ -253,7 +253,7 @@ impl Reach {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The organisations whose rows are visible.
-    pub reach: Reach,
+    pub reach: OrgVisibility,
     /// The principal responsible for the request.
     pub by: Principal,
     /// What the request may do.
@@ -263,12 +263,12 @@ pub struct Access {
 impl Access {
     /// Returns full access to every organisation, as the program itself.
     pub fn operator() -> Self {
-        Self { reach: Reach::Everything, by: Principal::program(), scopes: Scopes::ALL }
+        Self { reach: OrgVisibility::Everything, by: Principal::program(), scopes: Scopes::ALL }
     }
 
     /// Returns full access to one organisation, as the program itself.
     pub fn to(org: OrgId) -> Self {
-        Self { reach: Reach::Org(org), ..Self::operator() }
+        Self { reach: OrgVisibility::Org(org), ..Self::operator() }
     }
 
     /// Returns the same access for another principal.
@@ -280,16 +280,16 @@ impl Access {
     /// Returns `to`, limited to the scopes and organisations of this access. If both name an organisation,
     /// the result names the one of `to`. If the two differ, nothing belongs to both, so nothing is visible.
     #[must_use]
-    pub fn narrowed(&self, to: Self) -> Self {
+    pub fn limit_to(&self, to: Self) -> Self {
         let reach = match to.reach {
-            Reach::Everything => self.reach,
-            Reach::Org(_) => to.reach,
+            OrgVisibility::Everything => self.reach,
+            OrgVisibility::Org(_) => to.reach,
         };
         Self { reach, by: to.by, scopes: to.scopes.and(self.scopes) }
     }
 
     /// Returns an error if the scopes do not include this one.
-    pub fn need(&self, scope: Scope) -> Result<(), Error> {
+    pub fn require(&self, scope: Scope) -> Result<(), Error> {
         if self.scopes.allow(scope) {
             return Ok(());
         }
@@ -299,10 +299,10 @@ impl Access {
     }
 
     /// Returns an error unless this is the operator of the database.
-    pub fn need_everything(&self) -> Result<(), Error> {
+    pub fn require_operator(&self) -> Result<(), Error> {
         match self.reach {
-            Reach::Everything => Ok(()),
-            Reach::Org(org) => {
+            OrgVisibility::Everything => Ok(()),
+            OrgVisibility::Org(org) => {
                 let detail =
                     format!("this is for the operator of the database, and {} serves {org}", self.by);
                 Err(Error::new(Kind::AccessDenied, detail))
@@ -313,7 +313,7 @@ impl Access {
 
 /// An operation that the audit log records, as a person or program performed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum AuditAction {
     /// Cancelled a turn.
     Cancel,
     /// Cancelled a turn and asked to undo its effects.
@@ -362,7 +362,7 @@ pub enum Act {
     RevokeKey,
 }
 
-impl Act {
+impl AuditAction {
     /// Returns the name in the audit log. It is the same in every version.
     pub const fn name(self) -> &'static str {
         match self {
@@ -393,7 +393,7 @@ impl Act {
     }
 
     /// Returns the scope that the operation requires.
-    pub const fn needs(self) -> Scope {
+    pub const fn required_scope(self) -> Scope {
         match self {
             Self::Cancel | Self::Abort | Self::Resolve | Self::Fork | Self::Rewind | Self::Rerun => {
                 Scope::Run

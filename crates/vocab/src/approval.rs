@@ -3,27 +3,27 @@ use crate::id::{ApprovalId, GrantId, SessionId, TurnId};
 use crate::key::ReplayKey;
 use crate::label::Labels;
 use crate::message::{RuleId, ToolName};
-use crate::policy::{Ask, Ruling};
-use crate::{Hash, Millis, canon};
+use crate::policy::{ApprovalRequirement, RecordedDecision};
+use crate::{Hash, Millis, canonical_json};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-impl Ask {
+impl ApprovalRequirement {
     /// Returns the number of approvals that are needed.
-    pub fn needed(&self) -> usize {
+    pub fn approvals_needed(&self) -> usize {
         self.approvals.map_or(1, NonZeroU32::get) as usize
     }
 
     /// Returns the people who may answer. An empty list means everyone.
-    pub fn heard(&self, given: Given) -> Vec<&str> {
+    pub fn heard(&self, given: SentNotices) -> Vec<&str> {
         let others = self.escalate.iter().filter(|_| given.escalated).flat_map(|escalation| &escalation.to);
         self.who.iter().chain(others).map(String::as_str).collect()
     }
 
     /// Returns the time of the next notice, for a question asked at `since` after the notices in `given`.
-    pub fn next_notice(&self, since: Millis, given: Given, reminders_most: u32) -> Option<Millis> {
+    pub fn next_notice(&self, since: Millis, given: SentNotices, reminders_most: u32) -> Option<Millis> {
         let reminder = self.remind.filter(|_| given.reminded < reminders_most);
         let reminder =
             reminder.map(|remind| since.after(remind.saturating_mul(given.reminded.saturating_add(1))));
@@ -31,7 +31,7 @@ impl Ask {
     }
 
     /// Returns the time of the escalation, if it has not happened yet.
-    pub fn escalates_at(&self, since: Millis, given: Given) -> Option<Millis> {
+    pub fn escalates_at(&self, since: Millis, given: SentNotices) -> Option<Millis> {
         let escalation = self.escalate.as_ref().filter(|_| !given.escalated);
         escalation.map(|escalation| since.after(escalation.after))
     }
@@ -52,7 +52,9 @@ impl Ask {
         let names: BTreeSet<&String> = [self, other].into_iter().flat_map(Self::names).collect();
         let heard: Vec<(&String, Duration)> = names
             .iter()
-            .filter_map(|name| Some((*name, self.hears_after(name)?.max(other.hears_after(name)?))))
+            .filter_map(|name| {
+                Some((*name, self.may_approve_after(name)?.max(other.may_approve_after(name)?)))
+            })
             .collect();
         let (at_once, later): (Vec<_>, Vec<_>) = heard.into_iter().partition(|(_, after)| after.is_zero());
         if at_once.is_empty() && !names.is_empty() {
@@ -86,7 +88,7 @@ impl Ask {
     }
 
     /// Returns the time after which a person may approve, or `None` if they may not.
-    fn hears_after(&self, name: &String) -> Option<Duration> {
+    fn may_approve_after(&self, name: &String) -> Option<Duration> {
         if self.who.is_empty() || self.who.contains(name) {
             return Some(Duration::ZERO);
         }
@@ -95,7 +97,7 @@ impl Ask {
 
     /// Returns an error that describes a contradiction in the question, for its author.
     pub fn check(&self) -> Result<(), String> {
-        let (needed, named) = (self.needed(), self.who.iter().collect::<BTreeSet<_>>().len());
+        let (needed, named) = (self.approvals_needed(), self.who.iter().collect::<BTreeSet<_>>().len());
         if needed > 1 && named < needed {
             return Err(format!(
                 "`approvals` is {needed}, so `who` must name at least {needed} people, and it names {named}"
@@ -142,7 +144,7 @@ fn sooner(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 
 /// Returns the id of the question behind a wait. The wait names the form that is approved, so another form is
 /// another question.
-pub fn question_id(turn: TurnId, wait: &ReplayKey) -> ApprovalId {
+pub fn approval_id(turn: TurnId, wait: &ReplayKey) -> ApprovalId {
     ApprovalId::derived(&[&turn.to_u128().to_be_bytes(), wait.as_str().as_bytes()])
 }
 
@@ -158,7 +160,7 @@ pub struct Escalation {
 
 /// The notices given so far for a question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct SentNotices {
     /// The number of reminders due by the last one.
     pub reminded: u32,
     /// Whether the question has been escalated.
@@ -168,7 +170,7 @@ pub struct Given {
 /// The scope of an approval for the rest of a session: calls of this version of a tool that this rule of this
 /// policy asks about. If any of these changes, a person is asked again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Covered {
+pub struct GrantScope {
     /// The tool.
     pub tool: ToolName,
     /// The fingerprint of its definition.
@@ -183,28 +185,28 @@ pub struct Covered {
     pub ask: Option<Hash>,
 }
 
-impl Covered {
+impl GrantScope {
     /// Returns the scope of an approval of a call that this ruling asks about.
-    pub fn by(tool: ToolName, definition: Hash, ruling: &Ruling) -> Self {
-        let ask = ruling.whole.map(|_| canon::fingerprint(&ruling.decision));
+    pub fn by(tool: ToolName, definition: Hash, ruling: &RecordedDecision) -> Self {
+        let ask = ruling.whole.map(|_| canonical_json::fingerprint(&ruling.decision));
         Self { tool, definition, rule: ruling.rule.clone(), policy: ruling.version(), ask }
     }
 
     /// Returns the fingerprint of the scope.
-    pub fn form(&self) -> Hash {
-        canon::fingerprint(self)
+    pub fn fingerprint(&self) -> Hash {
+        canonical_json::fingerprint(self)
     }
 
     /// Returns the id of the grant for this scope, given in a session for a call with these labels.
     pub fn grant_in(&self, session: SessionId, labels: &Labels) -> GrantId {
-        let (form, labels) = (self.form(), canon::fingerprint(labels));
+        let (form, labels) = (self.fingerprint(), canonical_json::fingerprint(labels));
         GrantId::derived(&[&session.to_u128().to_be_bytes(), form.as_bytes(), labels.as_bytes()])
     }
 }
 
 /// A grant that allowed a call, as the record of the call stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Granted {
+pub struct AppliedGrant {
     /// The id of the grant.
     pub id: GrantId,
     /// The people who gave it.
@@ -219,9 +221,9 @@ pub struct Granted {
 mod tests {
     use super::*;
 
-    fn asks(approvals: u32, who: &[&str]) -> Ask {
+    fn asks(approvals: u32, who: &[&str]) -> ApprovalRequirement {
         let who = who.iter().map(|who| (*who).to_owned()).collect();
-        Ask { who, approvals: NonZeroU32::new(approvals), ..Ask::default() }
+        ApprovalRequirement { who, approvals: NonZeroU32::new(approvals), ..ApprovalRequirement::default() }
     }
 
     #[test]
@@ -244,7 +246,7 @@ mod tests {
             Some(Box::new(Escalation { after: Duration::from_secs(after), to }))
         };
         let ann = asks(1, &["ann"]);
-        let fine = Ask {
+        let fine = ApprovalRequirement {
             expires: an_hour,
             remind: Some(Duration::from_mins(5)),
             escalate: to(60, &["bob"]),
@@ -252,24 +254,30 @@ mod tests {
         };
         assert_eq!(fine.check(), Ok(()));
         for (ask, says) in [
-            (Ask { remind: Some(Duration::ZERO), ..ann.clone() }, "`remind_s` must be more than 0"),
             (
-                Ask { expires: an_hour, remind: an_hour, ..ann.clone() },
+                ApprovalRequirement { remind: Some(Duration::ZERO), ..ann.clone() },
+                "`remind_s` must be more than 0",
+            ),
+            (
+                ApprovalRequirement { expires: an_hour, remind: an_hour, ..ann.clone() },
                 "`remind_s` is 3600, but silence is a no after 3600 (`expires_s`); it must be less",
             ),
             (
-                Ask { expires: an_hour, escalate: to(7200, &["bob"]), ..ann.clone() },
+                ApprovalRequirement { expires: an_hour, escalate: to(7200, &["bob"]), ..ann.clone() },
                 "`escalate_s` is 7200, but silence is a no after 3600 (`expires_s`); it must be less",
             ),
             (
-                Ask { escalate: to(60, &["bob"]), ..asks(1, &[]) },
+                ApprovalRequirement { escalate: to(60, &["bob"]), ..asks(1, &[]) },
                 "`escalate_to` means nothing where anybody may approve; name `who`",
             ),
             (
-                Ask { escalate: to(60, &["ann"]), ..ann.clone() },
+                ApprovalRequirement { escalate: to(60, &["ann"]), ..ann.clone() },
                 "`escalate_to` must name somebody who is not in `who`",
             ),
-            (Ask { escalate: to(60, &[]), ..ann }, "`escalate_to` must name somebody who is not in `who`"),
+            (
+                ApprovalRequirement { escalate: to(60, &[]), ..ann },
+                "`escalate_to` must name somebody who is not in `who`",
+            ),
         ] {
             assert_eq!(ask.check(), Err(says.to_owned()));
         }
@@ -277,7 +285,7 @@ mod tests {
 
     #[test]
     fn an_approval_for_a_session_covers_one_tool_as_it_is_defined_under_one_rule_of_one_policy() {
-        let covered = Covered {
+        let covered = GrantScope {
             tool: "pay".parse().unwrap(),
             definition: Hash::of(b"definition"),
             rule: "money".parse().unwrap(),
@@ -285,12 +293,12 @@ mod tests {
             ask: None,
         };
         let others = [
-            Covered { tool: "send".parse().unwrap(), ..covered.clone() },
-            Covered { definition: Hash::of(b"another"), ..covered.clone() },
-            Covered { rule: "other".parse().unwrap(), ..covered.clone() },
-            Covered { policy: Hash::of(b"another"), ..covered.clone() },
-            Covered { ask: Some(Hash::of(b"ask")), ..covered.clone() },
+            GrantScope { tool: "send".parse().unwrap(), ..covered.clone() },
+            GrantScope { definition: Hash::of(b"another"), ..covered.clone() },
+            GrantScope { rule: "other".parse().unwrap(), ..covered.clone() },
+            GrantScope { policy: Hash::of(b"another"), ..covered.clone() },
+            GrantScope { ask: Some(Hash::of(b"ask")), ..covered.clone() },
         ];
-        assert!(others.iter().all(|other| other.form() != covered.form()));
+        assert!(others.iter().all(|other| other.fingerprint() != covered.fingerprint()));
     }
 }

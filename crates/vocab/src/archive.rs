@@ -1,17 +1,17 @@
 //! The archive format: a session as one file of JSON lines. Each line has a checksum over itself and all
 //! lines before it.
 //!
-//! The first line is [`Line::Archive`], the last one [`Line::End`]. Between them are the sessions that the
+//! The first line is [`ArchiveLine::Archive`], the last one [`ArchiveLine::End`]. Between them are the sessions that the
 //! exported one was forked from, oldest first and only as much of them as needed, and then the session
-//! itself. Each session begins with [`Line::Session`], followed by its turns, its values, its records with
+//! itself. Each session begins with [`ArchiveLine::Session`], followed by its turns, its values, its records with
 //! the packages they name, and its attachments. There is no line for secrets, because sessions store none.
 //!
 //! A sealed line is `{"sum":"…",` followed by the line's JSON without its first brace, so every line is valid
 //! JSON.
-use crate::canon;
-use crate::effect::Place;
+use crate::canonical_json;
+use crate::effect::JournalPosition;
 use crate::message::Attachment;
-use crate::record::{Delivery, Fact, NodeRef, Seq};
+use crate::record::{Fact, InputDelivery, NodeRef, Seq};
 use crate::{Error, Hash, Kind, Millis, OrgId, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 /// The version of the format. Readers refuse a higher version.
-pub const FORMAT: u32 = 1;
+pub const ARCHIVE_FORMAT: u32 = 1;
 
 /// The beginning of every sealed line.
 const OPENING: &str = r#"{"sum":""#;
@@ -30,9 +30,9 @@ const DIGITS: usize = 64;
 /// One line of an archive.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Line {
+pub enum ArchiveLine {
     /// The header of the file.
-    Archive(Header),
+    Archive(ArchiveHeader),
     /// The beginning of a session.
     Session(SessionLine),
     /// A turn of the session.
@@ -48,12 +48,12 @@ pub enum Line {
     /// A part of that content.
     Content(ContentLine),
     /// The end of a complete file.
-    End(Totals),
+    End(ArchiveTotals),
 }
 
 /// The header of an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct ArchiveHeader {
     /// The version of the format.
     pub format: u32,
     /// The exported session, which is the last one in the file.
@@ -75,7 +75,7 @@ pub struct SessionLine {
     /// When it last changed.
     pub updated: Millis,
     /// Its last record in this file.
-    pub last: Place,
+    pub last: JournalPosition,
     /// Where it was forked from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forked_from: Option<NodeRef>,
@@ -91,7 +91,7 @@ impl SessionLine {
     /// Returns a fingerprint of all lines of the session. The hash of the last record covers all records.
     pub fn fingerprint(&self, turns: &[TurnLine], values: &[ValueLine]) -> Hash {
         let unsigned = Self { signature: None, ..self.clone() };
-        canon::fingerprint(&(unsigned, turns, values))
+        canonical_json::fingerprint(&(unsigned, turns, values))
     }
 
     /// Signs the fingerprint of a session of an organisation with the secret of the database.
@@ -113,7 +113,7 @@ pub struct TurnLine {
     /// The fingerprint of its input, which distinguishes a repeated request from a reused key.
     pub input: Hash,
     /// How the input is delivered if a turn is running.
-    pub delivery: Delivery,
+    pub delivery: InputDelivery,
     /// The head it is for.
     pub head: String,
     /// The record of its input.
@@ -209,7 +209,7 @@ pub struct ContentLine {
 
 /// The totals of the file, so that a truncated file is detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Totals {
+pub struct ArchiveTotals {
     /// Sessions.
     pub sessions: u64,
     /// Turns.
@@ -220,35 +220,39 @@ pub struct Totals {
     pub attachments: u64,
 }
 
-impl Totals {
+impl ArchiveTotals {
     /// Counts a line.
-    pub fn count(&mut self, line: &Line) {
+    pub fn count(&mut self, line: &ArchiveLine) {
         match line {
-            Line::Session(_) => self.sessions += 1,
-            Line::Turn(_) => self.turns += 1,
-            Line::Record(_) => self.records += 1,
-            Line::Attachment(_) => self.attachments += 1,
-            Line::Archive(_) | Line::Value(_) | Line::Package(_) | Line::Content(_) | Line::End(_) => {}
+            ArchiveLine::Session(_) => self.sessions += 1,
+            ArchiveLine::Turn(_) => self.turns += 1,
+            ArchiveLine::Record(_) => self.records += 1,
+            ArchiveLine::Attachment(_) => self.attachments += 1,
+            ArchiveLine::Archive(_)
+            | ArchiveLine::Value(_)
+            | ArchiveLine::Package(_)
+            | ArchiveLine::Content(_)
+            | ArchiveLine::End(_) => {}
         }
     }
 }
 
 /// The running checksum of a file while it is written or read.
 #[derive(Clone, Copy, Debug)]
-pub struct Seal(Hash);
+pub struct ArchiveChecksum(Hash);
 
-impl Default for Seal {
+impl Default for ArchiveChecksum {
     fn default() -> Self {
         Self(Hash::ZERO)
     }
 }
 
-impl Seal {
+impl ArchiveChecksum {
     /// Appends a sealed line to a text.
     ///
     /// # Panics
     /// Never panics: lines are plain data.
-    pub fn write(&mut self, line: &Line, to: &mut String) {
+    pub fn write(&mut self, line: &ArchiveLine, to: &mut String) {
         let json = serde_json::to_string(line).expect("lines of an archive are plain data");
         self.0 = self.after(&json);
         to.push_str(OPENING);
@@ -259,7 +263,7 @@ impl Seal {
     }
 
     /// Reads a sealed line without its line feed. The error says what is wrong with the line.
-    pub fn read(&mut self, text: &str) -> Result<Line, String> {
+    pub fn read(&mut self, text: &str) -> Result<ArchiveLine, String> {
         let sealed = text.strip_prefix(OPENING).and_then(|rest| rest.split_at_checked(DIGITS));
         let sealed = sealed.and_then(|(sum, rest)| Some((sum, rest.strip_prefix("\",")?)));
         let Some((sum, rest)) = sealed else {
@@ -283,22 +287,26 @@ impl Seal {
 mod tests {
     use super::*;
 
-    fn header() -> Line {
-        Line::Archive(Header { format: FORMAT, session: SessionId::from_u128(7), at: Millis(9) })
+    fn header() -> ArchiveLine {
+        ArchiveLine::Archive(ArchiveHeader {
+            format: ARCHIVE_FORMAT,
+            session: SessionId::from_u128(7),
+            at: Millis(9),
+        })
     }
 
     fn sealed() -> String {
         let mut text = String::new();
-        let mut seal = Seal::default();
+        let mut seal = ArchiveChecksum::default();
         seal.write(&header(), &mut text);
-        seal.write(&Line::End(Totals::default()), &mut text);
+        seal.write(&ArchiveLine::End(ArchiveTotals::default()), &mut text);
         text
     }
 
     #[test]
     fn every_line_is_json_and_reads_back() {
         let text = sealed();
-        let mut seal = Seal::default();
+        let mut seal = ArchiveChecksum::default();
         for line in text.lines() {
             assert!(serde_json::from_str::<Value>(line).unwrap()["sum"].is_string());
             seal.read(line).unwrap();
@@ -309,11 +317,14 @@ mod tests {
     fn a_changed_byte_or_a_missing_line_does_not_fit_its_sum() {
         let text = sealed();
         let lines: Vec<&str> = text.lines().collect();
-        assert!(Seal::default().read(lines[1]).unwrap_err().starts_with("its sum does not fit"));
+        assert!(ArchiveChecksum::default().read(lines[1]).unwrap_err().starts_with("its sum does not fit"));
         for at in 0..lines[0].len() {
             let mut changed = lines[0].as_bytes().to_vec();
             changed[at] ^= 1;
-            assert!(Seal::default().read(&String::from_utf8(changed).unwrap()).is_err(), "byte {at}");
+            assert!(
+                ArchiveChecksum::default().read(&String::from_utf8(changed).unwrap()).is_err(),
+                "byte {at}"
+            );
         }
     }
 
@@ -321,9 +332,11 @@ mod tests {
     fn the_body_of_a_record_stands_there_to_the_byte() {
         let body = b"\x01{\"head_moved\":{\"to\":null,  \"head\":\"m\"}}";
         let line = RecordLine::new(Seq(1), None, Millis(1), Hash::ZERO, body).unwrap();
-        let (mut text, mut seal) = (String::new(), Seal::default());
-        seal.write(&Line::Record(line), &mut text);
-        let Line::Record(read) = Seal::default().read(text.trim_end()).unwrap() else { panic!() };
+        let (mut text, mut seal) = (String::new(), ArchiveChecksum::default());
+        seal.write(&ArchiveLine::Record(line), &mut text);
+        let ArchiveLine::Record(read) = ArchiveChecksum::default().read(text.trim_end()).unwrap() else {
+            panic!()
+        };
         assert_eq!(read.body(), body);
         assert_eq!(
             RecordLine::new(Seq(1), None, Millis(1), Hash::ZERO, b"\x01{").unwrap_err().kind(),

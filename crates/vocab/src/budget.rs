@@ -14,7 +14,7 @@ use std::time::Duration;
 /// An amount of usage: what was used, or the most that an effect may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Amount {
+pub struct UsageAmount {
     /// Tokens that models read and wrote.
     pub tokens: u64,
     /// The cost of these tokens and of tool calls with a price.
@@ -25,7 +25,7 @@ pub struct Amount {
     pub millis: u64,
 }
 
-impl Amount {
+impl UsageAmount {
     /// No usage.
     pub const ZERO: Self = Self { tokens: 0, money: Cost::ZERO, calls: 0, millis: 0 };
 
@@ -36,10 +36,10 @@ impl Amount {
 
     /// Subtracts another amount, saturating at zero.
     #[must_use]
-    pub fn without(self, other: Self) -> Self {
+    pub fn saturating_sub(self, other: Self) -> Self {
         Self {
             tokens: self.tokens.saturating_sub(other.tokens),
-            money: self.money.without(other.money),
+            money: self.money.saturating_sub(other.money),
             calls: self.calls.saturating_sub(other.calls),
             millis: self.millis.saturating_sub(other.millis),
         }
@@ -47,7 +47,7 @@ impl Amount {
 
     /// Returns whether the other amount is at most this one in every measure.
     pub fn covers(self, other: Self) -> bool {
-        other.without(self) == Self::ZERO
+        other.saturating_sub(self) == Self::ZERO
     }
 
     /// Creates an amount that is limited in one measure and unlimited in all others.
@@ -74,7 +74,7 @@ impl Amount {
     }
 }
 
-impl Add for Amount {
+impl Add for UsageAmount {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -115,7 +115,7 @@ impl Measure {
     }
 
     /// Formats an amount of this measure for people.
-    fn say(self, amount: u128) -> String {
+    fn display(self, amount: u128) -> String {
         let whole = || u64::try_from(amount).unwrap_or(u64::MAX);
         match self {
             Self::Tokens => format!("{amount} tokens"),
@@ -128,11 +128,11 @@ impl Measure {
 
 /// The reason why an effect does not fit a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lacks {
+pub enum BudgetDeficit {
     /// The cost of the effect is unknown, and money is limited.
     Price,
     /// Too little of the budget is left.
-    Room {
+    Insufficient {
         /// The measure that is exhausted.
         measure: Measure,
         /// The most that the effect may need.
@@ -144,27 +144,27 @@ pub enum Lacks {
     },
 }
 
-impl Lacks {
+impl BudgetDeficit {
     /// Returns the measure that is exhausted.
     pub const fn measure(self) -> Measure {
         match self {
             Self::Price => Measure::Money,
-            Self::Room { measure, .. } => measure,
+            Self::Insufficient { measure, .. } => measure,
         }
     }
 }
 
-impl fmt::Display for Lacks {
+impl fmt::Display for BudgetDeficit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Price => f.write_str("nobody knows what the model costs; give it a price, or bound tokens"),
-            Self::Room { measure: Measure::Time, used, most, .. } => {
-                write!(f, "{} of {} are used", Measure::Time.say(used), Measure::Time.say(most))
+            Self::Insufficient { measure: Measure::Time, used, most, .. } => {
+                write!(f, "{} of {} are used", Measure::Time.display(used), Measure::Time.display(most))
             }
-            Self::Room { measure, want, used, most } => {
+            Self::Insufficient { measure, want, used, most } => {
                 let left = most.saturating_sub(used);
-                write!(f, "it needs up to {}, and of {} ", measure.say(want), measure.say(most))?;
-                write!(f, "{} are left", measure.say(left))
+                write!(f, "it needs up to {}, and of {} ", measure.display(want), measure.display(most))?;
+                write!(f, "{} are left", measure.display(left))
             }
         }
     }
@@ -198,7 +198,7 @@ pub struct Budget {
 
 /// Whether an effect fits a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fit {
+pub enum BudgetFit {
     /// It fits.
     Fits,
     /// It fits, and the budget is low.
@@ -216,7 +216,7 @@ impl Budget {
     }
 
     /// Returns whether `want` fits in addition to what is used already.
-    pub fn fit(&self, used: Amount, want: Amount) -> Fit {
+    pub fn fit(&self, used: UsageAmount, want: UsageAmount) -> BudgetFit {
         let bounds = || Measure::ALL.into_iter().filter_map(|measure| Some((measure, self.most(measure)?)));
         let after = |measure| (used + want).of(measure);
         // The duration of an effect is unknown beforehand, so time is exhausted when it is used up.
@@ -229,23 +229,23 @@ impl Budget {
         };
         // An effect larger than the whole budget never fits, so waiting would not help.
         if let Some((measure, _)) = bounds().find(|(measure, most)| want.of(*measure) > *most) {
-            return Fit::Over(measure);
+            return BudgetFit::Over(measure);
         }
         if let Some((measure, _)) = beyond(self.pause_at) {
-            return Fit::Pauses(measure);
+            return BudgetFit::Pauses(measure);
         }
         if let Some((measure, _)) = bounds().find(|(measure, most)| over(*measure, *most)) {
-            return Fit::Over(measure);
+            return BudgetFit::Over(measure);
         }
-        beyond(self.warn_at).map_or(Fit::Fits, |(measure, _)| Fit::Low(measure))
+        beyond(self.warn_at).map_or(BudgetFit::Fits, |(measure, _)| BudgetFit::Low(measure))
     }
 
     /// Returns why `want` does not fit in addition to what is used already.
-    pub fn lacks(&self, used: Amount, want: Amount, measure: Measure) -> Lacks {
+    pub fn lacks(&self, used: UsageAmount, want: UsageAmount, measure: Measure) -> BudgetDeficit {
         let most = self.most(measure).unwrap_or(u128::MAX);
         let pauses = self.pause_at.filter(|_| want.of(measure) <= most);
         let most = pauses.map_or(most, |share| share.of(most));
-        Lacks::Room { measure, want: want.of(measure), used: used.of(measure), most }
+        BudgetDeficit::Insufficient { measure, want: want.of(measure), used: used.of(measure), most }
     }
 
     fn most(&self, measure: Measure) -> Option<u128> {
@@ -389,7 +389,7 @@ impl Budgets {
 /// organisation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub enum Purse {
+pub enum BudgetAccount {
     /// A turn.
     Turn(TurnId),
     /// A session.
@@ -400,7 +400,7 @@ pub enum Purse {
     Org(OrgId),
 }
 
-impl fmt::Display for Purse {
+impl fmt::Display for BudgetAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Turn(turn) => turn.fmt(f),
@@ -411,7 +411,7 @@ impl fmt::Display for Purse {
     }
 }
 
-impl FromStr for Purse {
+impl FromStr for BudgetAccount {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -429,7 +429,7 @@ impl FromStr for Purse {
     }
 }
 
-impl TryFrom<String> for Purse {
+impl TryFrom<String> for BudgetAccount {
     type Error = Error;
 
     fn try_from(text: String) -> Result<Self, Error> {
@@ -437,8 +437,8 @@ impl TryFrom<String> for Purse {
     }
 }
 
-impl From<Purse> for String {
-    fn from(purse: Purse) -> Self {
+impl From<BudgetAccount> for String {
+    fn from(purse: BudgetAccount) -> Self {
         purse.to_string()
     }
 }
@@ -447,8 +447,8 @@ impl From<Purse> for String {
 mod tests {
     use super::*;
 
-    fn tokens(tokens: u64) -> Amount {
-        Amount { tokens, ..Amount::ZERO }
+    fn tokens(tokens: u64) -> UsageAmount {
+        UsageAmount { tokens, ..UsageAmount::ZERO }
     }
 
     fn budget(most: u64) -> Budget {
@@ -456,41 +456,41 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(budget: &Budget, used: u64, want: u64, fit: Fit) {
+    fn check(budget: &Budget, used: u64, want: u64, fit: BudgetFit) {
         assert_eq!(budget.fit(tokens(used), tokens(want)), fit, "{used} + {want}");
     }
 
     #[test]
     fn what_would_go_over_a_budget_does_not_fit_and_what_just_fills_it_does() {
-        check(&budget(100), 60, 40, Fit::Fits);
-        check(&budget(100), 60, 41, Fit::Over(Measure::Tokens));
-        check(&budget(0), 0, 1, Fit::Over(Measure::Tokens));
-        check(&Budget::default(), u64::MAX, u64::MAX, Fit::Fits);
+        check(&budget(100), 60, 40, BudgetFit::Fits);
+        check(&budget(100), 60, 41, BudgetFit::Over(Measure::Tokens));
+        check(&budget(0), 0, 1, BudgetFit::Over(Measure::Tokens));
+        check(&Budget::default(), u64::MAX, u64::MAX, BudgetFit::Fits);
     }
 
     #[test]
     fn a_turn_pauses_where_it_is_told_to_before_it_is_out_of_budget() {
         let soft = Budget { warn_at: Some(Percent(50)), pause_at: Some(Percent(80)), ..budget(100) };
-        check(&soft, 0, 50, Fit::Fits);
-        check(&soft, 0, 51, Fit::Low(Measure::Tokens));
-        check(&soft, 80, 1, Fit::Pauses(Measure::Tokens));
-        check(&soft, 80, 100, Fit::Pauses(Measure::Tokens));
+        check(&soft, 0, 50, BudgetFit::Fits);
+        check(&soft, 0, 51, BudgetFit::Low(Measure::Tokens));
+        check(&soft, 80, 1, BudgetFit::Pauses(Measure::Tokens));
+        check(&soft, 80, 100, BudgetFit::Pauses(Measure::Tokens));
     }
 
     #[test]
     fn what_is_larger_than_a_whole_budget_does_not_wait_for_it() {
         let soft = Budget { pause_at: Some(Percent(80)), ..budget(100) };
-        check(&soft, 0, 101, Fit::Over(Measure::Tokens));
-        check(&soft, 90, 101, Fit::Over(Measure::Tokens));
-        check(&soft, 0, 100, Fit::Pauses(Measure::Tokens));
+        check(&soft, 0, 101, BudgetFit::Over(Measure::Tokens));
+        check(&soft, 90, 101, BudgetFit::Over(Measure::Tokens));
+        check(&soft, 0, 100, BudgetFit::Pauses(Measure::Tokens));
     }
 
     #[test]
     fn time_is_over_when_it_is_used_up() {
         let minute = Budget { time: Some(Duration::from_mins(1)), ..Budget::default() };
-        let used = |seconds| Amount::time(Duration::from_secs(seconds));
-        assert_eq!(minute.fit(used(59), Amount::ZERO), Fit::Fits);
-        assert_eq!(minute.fit(used(60), Amount::ZERO), Fit::Over(Measure::Time));
+        let used = |seconds| UsageAmount::time(Duration::from_secs(seconds));
+        assert_eq!(minute.fit(used(59), UsageAmount::ZERO), BudgetFit::Fits);
+        assert_eq!(minute.fit(used(60), UsageAmount::ZERO), BudgetFit::Over(Measure::Time));
     }
 
     #[test]
@@ -532,27 +532,27 @@ mod tests {
         let said = "it needs up to 101 tokens, and of 100 tokens 40 tokens are left";
         check(&soft, tokens(60), tokens(101), Measure::Tokens, said);
         let minute = Budget { time: Some(Duration::from_mins(1)), ..Budget::default() };
-        let used = Amount::time(Duration::from_secs(61));
-        check(&minute, used, Amount::ZERO, Measure::Time, "61 s of 60 s are used");
+        let used = UsageAmount::time(Duration::from_secs(61));
+        check(&minute, used, UsageAmount::ZERO, Measure::Time, "61 s of 60 s are used");
         let cent = Budget { money: Some("0.01".parse().unwrap()), ..Budget::default() };
-        let want = Amount { money: "0.25".parse().unwrap(), ..Amount::ZERO };
+        let want = UsageAmount { money: "0.25".parse().unwrap(), ..UsageAmount::ZERO };
         let said = "it needs up to $0.25, and of $0.01 $0.01 are left";
-        check(&cent, Amount::ZERO, want, Measure::Money, said);
+        check(&cent, UsageAmount::ZERO, want, Measure::Money, said);
     }
 
     #[test]
     fn a_purse_reads_as_it_is_written() {
         let ids = [
-            Purse::Turn(TurnId::from_u128(1)),
-            Purse::Session(SessionId::from_u128(2)),
-            Purse::Agent("a:b_c".to_owned()),
-            Purse::Org(OrgId::from_u128(3)),
+            BudgetAccount::Turn(TurnId::from_u128(1)),
+            BudgetAccount::Session(SessionId::from_u128(2)),
+            BudgetAccount::Agent("a:b_c".to_owned()),
+            BudgetAccount::Org(OrgId::from_u128(3)),
         ];
         for purse in ids {
-            assert_eq!(purse.to_string().parse::<Purse>().unwrap(), purse);
+            assert_eq!(purse.to_string().parse::<BudgetAccount>().unwrap(), purse);
         }
         for wrong in ["", "agent:", "clerk", "trn_1", "ses_x"] {
-            assert_eq!(wrong.parse::<Purse>().unwrap_err().kind(), Kind::InputInvalid, "{wrong}");
+            assert_eq!(wrong.parse::<BudgetAccount>().unwrap_err().kind(), Kind::InputInvalid, "{wrong}");
         }
     }
 }

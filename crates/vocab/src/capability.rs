@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// The contents of a capability.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Capability {
+pub struct CapabilityBundle {
     /// The name of the capability.
     pub name: CapabilityName,
     /// The text that it adds to the prompt.

@@ -25,7 +25,7 @@ impl Cost {
 
     /// Subtracts another cost, saturating at zero.
     #[must_use]
-    pub fn without(self, other: Self) -> Self {
+    pub fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
@@ -124,7 +124,7 @@ pub struct Prices {
 /// Prices in the unit that providers publish: dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PerMillion {
+pub struct PricesPerMillion {
     /// The price of input tokens.
     pub input: Cost,
     /// The price of tokens read from the prompt cache. Defaults to `input`.
@@ -135,10 +135,10 @@ pub struct PerMillion {
     pub output: Cost,
 }
 
-impl TryFrom<PerMillion> for Prices {
+impl TryFrom<PricesPerMillion> for Prices {
     type Error = Error;
 
-    fn try_from(prices: PerMillion) -> Result<Self, Error> {
+    fn try_from(prices: PricesPerMillion) -> Result<Self, Error> {
         let per_token = |price: Cost| {
             if price.0.is_multiple_of(MILLION) {
                 return Ok(Cost(price.0 / MILLION));
@@ -147,7 +147,7 @@ impl TryFrom<PerMillion> for Prices {
                 format!("expected a price per million tokens with at most 6 decimals, got `{price}`");
             Err(Error::new(Kind::InputInvalid, detail))
         };
-        let PerMillion { input, cache_read, cache_write, output } = prices;
+        let PricesPerMillion { input, cache_read, cache_write, output } = prices;
         Ok(Self {
             input: per_token(input)?,
             cache_read: per_token(cache_read.unwrap_or(input))?,
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_usage_costs_its_buckets_to_the_last_decimal() {
         let dollars = |text: &str| text.parse::<Cost>().unwrap();
-        let prices = Prices::try_from(PerMillion {
+        let prices = Prices::try_from(PricesPerMillion {
             input: dollars("0.075"),
             cache_read: Some(dollars("0.0075")),
             cache_write: None,
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_price_that_is_no_whole_number_per_token_is_refused() {
         let price = "0.0000001".parse::<Cost>().unwrap();
-        let prices = PerMillion { input: price, cache_read: None, cache_write: None, output: price };
+        let prices = PricesPerMillion { input: price, cache_read: None, cache_write: None, output: price };
         assert_eq!(
             Prices::try_from(prices).unwrap_err().to_string(),
             "input.invalid: expected a price per million tokens with at most 6 decimals, got `0.0000001`"

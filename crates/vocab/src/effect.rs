@@ -7,8 +7,8 @@ use crate::error::Failure;
 use crate::id::{AgentId, ProcessId, SessionId, TurnId};
 use crate::key::ReplayKey;
 use crate::label::{Labels, Provenance};
-use crate::message::{Arguments, Message, ModelCallId, ModelName, Part, ToolName, ToolResult, ToolUse};
-use crate::policy::Ruling;
+use crate::message::{CallArguments, Message, ModelCallId, ModelName, Part, ToolName, ToolResult, ToolUse};
+use crate::policy::RecordedDecision;
 use crate::record::Seq;
 use crate::tool::PreparedCall;
 use crate::wait::Resolution;
@@ -103,11 +103,11 @@ effects! {
     /// Runs code in a named language.
     ExecCode -> ExecOutcome = ExecCode, "exec_code";
     /// Collects the inputs and messages that join the turn at a boundary.
-    Checkpoint -> Joined = Checkpoint, "checkpoint";
+    Checkpoint -> CheckpointOutcome = Checkpoint, "checkpoint";
     /// Updates the configuration of the turn.
     SyncEnvironment -> Environment = SyncEnvironment, "sync_environment";
     /// Sleeps until a point in time.
-    Sleep -> Slept = Sleep, "sleep";
+    Sleep -> SleepOutcome = Sleep, "sleep";
     /// Waits until a key is resolved from outside.
     AwaitEvent -> Resolution = AwaitEvent, "await_event";
 }
@@ -122,7 +122,7 @@ impl Command {
     /// Returns the fingerprint of the request. Equivalent requests have the same fingerprint. Times come from
     /// a clock and differ from run to run, so they are not part of it.
     pub fn fingerprint(&self) -> Hash {
-        crate::canon::fingerprint(&self.without_times())
+        crate::canonical_json::fingerprint(&self.without_times())
     }
 
     /// Returns the request as JSON, without the values that come from a clock.
@@ -152,7 +152,7 @@ impl Outcome {
 
 /// A place in a session's history: a record and the chain's hash there, which identifies the whole prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct JournalPosition {
     /// The record.
     pub seq: Seq,
     /// The chain's hash after it.
@@ -166,7 +166,7 @@ pub struct ModelCall {
     pub model: ModelName,
     /// The end of the conversation that the model sees. `None` on a host that stores nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub at: Option<Place>,
+    pub at: Option<JournalPosition>,
     /// The fingerprint of the contracts of the tools that the model may call.
     pub tools: Hash,
     /// Whether the model may, must or must not call tools.
@@ -390,7 +390,7 @@ impl BatchCall {
     }
 
     /// Returns the tool that runs, or `None` if the call was refused.
-    pub fn runs(&self) -> Option<&ToolName> {
+    pub fn running_tool(&self) -> Option<&ToolName> {
         match self {
             Self::Run(call) => Some(&call.tool),
             Self::Refused(_) => None,
@@ -403,7 +403,7 @@ impl BatchCall {
             Self::Run(call) => call.arguments.clone(),
             Self::Refused(_) => Value::Object(serde_json::Map::new()),
         };
-        ToolUse::new(self.model_id().clone(), self.tool().clone(), Arguments::Json(arguments))
+        ToolUse::new(self.model_id().clone(), self.tool().clone(), CallArguments::Json(arguments))
     }
 }
 
@@ -418,7 +418,7 @@ pub struct RefusedCall {
     pub failure: Failure,
     /// The policy decision, if a policy refused the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ruling: Option<Box<Ruling>>,
+    pub ruling: Option<Box<RecordedDecision>>,
     /// The untrusted sources that may have caused the call.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
@@ -591,7 +591,7 @@ pub enum Boundary {
 
 /// What joined the turn at a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Joined {
+pub struct CheckpointOutcome {
     /// Inputs queued for steering, in the order they arrived.
     pub inputs: Vec<JoinedInput>,
     /// Why the answer does not match its contract. The model reads this.
@@ -602,21 +602,21 @@ pub struct Joined {
     pub refused: Option<Failure>,
     /// Other messages to the model, such as those of a hook that sends its answer back.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub told: Vec<Told>,
+    pub told: Vec<InjectedMessage>,
 }
 
 /// A message to the model that the user did not write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct InjectedMessage {
     /// The author.
     pub by: String,
     /// The text.
     pub text: String,
 }
 
-impl Joined {
+impl CheckpointOutcome {
     /// Returns whether nothing joined but the reason why the answer is rejected.
-    pub fn only_rejects(&self) -> bool {
+    pub fn is_rejection_only(&self) -> bool {
         let rejects = self.correction.is_some() || self.refused.is_some();
         rejects && self.inputs.is_empty() && self.told.is_empty()
     }
@@ -675,7 +675,7 @@ pub struct Sleep {
 
 /// The sleep is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slept {}
+pub struct SleepOutcome {}
 
 /// Waits until a key is resolved from outside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -693,7 +693,7 @@ mod tests {
 
     #[test]
     fn an_answer_of_another_kind_is_a_corrupt_record() {
-        let outcome = Outcome::from(Slept {});
+        let outcome = Outcome::from(SleepOutcome {});
         let error = outcome.of::<DurableStep>(&ReplayKey::turn(0).step("a")).unwrap_err();
         assert_eq!(
             error.to_string(),

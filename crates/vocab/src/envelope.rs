@@ -22,7 +22,7 @@ pub struct Envelope {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Invocation {
     /// The turn.
-    pub scope: Scope,
+    pub scope: InvocationScope,
     /// The effect itself.
     pub subject: Subject,
     /// The cause.
@@ -34,7 +34,7 @@ pub struct Invocation {
 
 /// The turn an effect belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Scope {
+pub struct InvocationScope {
     /// The session.
     pub session: SessionId,
     /// The turn.
@@ -83,14 +83,19 @@ pub enum Subject {
 impl Envelope {
     /// Creates the envelope of a command. The id of the effect is derived from the turn and the replay key,
     /// so a replay creates the same id.
-    pub fn new(scope: Scope, replay_key: ReplayKey, command: Command, cause: Option<Subject>) -> Self {
+    pub fn new(
+        scope: InvocationScope,
+        replay_key: ReplayKey,
+        command: Command,
+        cause: Option<Subject>,
+    ) -> Self {
         let subject = Subject::Effect { id: effect_id(scope.turn, &replay_key), kind: command.kind() };
         Self { invocation: Invocation { scope, subject, cause, replay_key }, command }
     }
 
     /// Decodes and validates an envelope.
     pub fn decode(json: &[u8]) -> Result<Self, Error> {
-        let raw: Raw = serde_json::from_slice(json).map_err(|cause| {
+        let raw: RawEnvelope = serde_json::from_slice(json).map_err(|cause| {
             Error::new(Kind::InputInvalid, format!("an envelope does not decode: {cause}"))
         })?;
         raw.check()
@@ -103,14 +108,14 @@ pub fn effect_id(turn: TurnId, key: &ReplayKey) -> EffectId {
 }
 
 #[derive(Deserialize)]
-struct Raw {
+struct RawEnvelope {
     invocation: RawInvocation,
     command: Command,
 }
 
 #[derive(Deserialize)]
 struct RawInvocation {
-    scope: Scope,
+    scope: InvocationScope,
     subject: serde_json::Value,
     #[serde(default)]
     cause: Option<Subject>,
@@ -118,7 +123,7 @@ struct RawInvocation {
     replay_key: Option<ReplayKey>,
 }
 
-impl Raw {
+impl RawEnvelope {
     fn check(self) -> Result<Envelope, Error> {
         let RawInvocation { scope, subject, cause, replay_key } = self.invocation;
         let tag = subject.get("type").and_then(serde_json::Value::as_str).unwrap_or("nothing");
@@ -156,7 +161,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn envelope() -> Envelope {
-        let scope = Scope {
+        let scope = InvocationScope {
             session: SessionId::from_u128(1),
             turn: TurnId::from_u128(2),
             turn_index: 3,

@@ -361,7 +361,7 @@ impl<'de> Deserialize<'de> for Kind {
 
 /// The ids of an error's place. An absent id means that the error happened before it was known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct At {
+pub struct ErrorPlace {
     /// The tenant.
     pub org: Option<OrgId>,
     /// The session.
@@ -378,12 +378,12 @@ pub struct At {
 
 /// The error type. It is one word wide, so `Result<T, Error>` stays small on the happy path.
 #[derive(Debug)]
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ErrorInner {
     kind: Kind,
-    at: At,
+    at: ErrorPlace,
     detail: String,
     policy: Option<String>,
     request: Option<String>,
@@ -395,9 +395,9 @@ impl Error {
     /// Creates an error of this kind. The detail says what was expected and what was found.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorInner {
             kind,
-            at: At::default(),
+            at: ErrorPlace::default(),
             detail,
             policy: None,
             request: None,
@@ -408,9 +408,9 @@ impl Error {
 
     /// Adds the place of the error. Ids that are already set stay.
     #[must_use]
-    pub fn at(mut self, at: At) -> Self {
+    pub fn at(mut self, at: ErrorPlace) -> Self {
         let known = self.0.at;
-        self.0.at = At {
+        self.0.at = ErrorPlace {
             org: known.org.or(at.org),
             session: known.session.or(at.session),
             turn: known.turn.or(at.turn),
@@ -460,7 +460,7 @@ impl Error {
     }
 
     /// Returns where the error happened.
-    pub fn place(&self) -> At {
+    pub fn place(&self) -> ErrorPlace {
         self.0.at
     }
 
@@ -488,7 +488,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.0.kind.code(), self.0.detail)?;
-        let At { session, turn, .. } = self.0.at;
+        let ErrorPlace { session, turn, .. } = self.0.at;
         match (turn, session) {
             (Some(turn), _) => write!(f, " (in {turn})"),
             (None, Some(session)) => write!(f, " (in {session})"),
@@ -576,7 +576,7 @@ mod tests {
 
     #[test]
     fn an_error_says_what_and_where() {
-        let at = At { turn: Some(TurnId::from_u128(1)), ..At::default() };
+        let at = ErrorPlace { turn: Some(TurnId::from_u128(1)), ..ErrorPlace::default() };
         let error = Error::new(Kind::LeaseLost, "fence 4 is behind 5").at(at);
         assert_eq!(
             error.to_string(),

@@ -4,7 +4,7 @@
 //! The cursor of a durable event is the sequence number of its record, so reading later and following live
 //! give the same frames. Live frames have no number, so they never cause a gap.
 use crate::Millis;
-use crate::effect::Place;
+use crate::effect::JournalPosition;
 use crate::error::{Error, Failure, Kind};
 use crate::hash::Hash;
 use crate::id::{SessionId, TurnId};
@@ -19,7 +19,7 @@ pub enum Event {
     /// A fact became durable.
     Durable(Box<Record>),
     /// Something happens right now.
-    Live(Live),
+    Live(LiveEvent),
     /// The reader was too slow for live frames. Durable events are not affected and can be read again.
     Missed {
         /// The number of live frames that were dropped.
@@ -29,18 +29,18 @@ pub enum Event {
 
 /// Something that happens right now in a turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Live {
+pub struct LiveEvent {
     /// The turn.
     pub turn: TurnId,
     /// What happens.
     #[serde(flatten)]
-    pub what: LiveKind,
+    pub what: LiveEventKind,
 }
 
 /// The kinds of live frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum LiveKind {
+pub enum LiveEventKind {
     /// New text of a reply. Contains only the new part, so the total size grows with the text.
     Text {
         /// The model call.
@@ -113,7 +113,7 @@ pub enum LiveKind {
 
 /// An event in the JSON form that readers receive. Readers ignore unknown fields.
 #[derive(Clone, Debug, Serialize)]
-pub struct Frame {
+pub struct EventFrame {
     /// The version of the frame format.
     pub v: u8,
     /// The session.
@@ -136,7 +136,7 @@ pub struct Frame {
 
 /// A frame that a reader received.
 #[derive(Deserialize)]
-struct Got {
+struct ReceivedFrame {
     session: SessionId,
     seq: Option<Seq>,
     turn: Option<TurnId>,
@@ -153,10 +153,11 @@ impl Event {
         let unread = |cause: serde_json::Error| {
             Error::new(Kind::InputInvalid, format!("expected a frame of an event: {cause}"))
         };
-        let Got { session, seq, turn, at, name, data } = serde_json::from_value(frame).map_err(unread)?;
+        let ReceivedFrame { session, seq, turn, at, name, data } =
+            serde_json::from_value(frame).map_err(unread)?;
         let event = match (name.as_str(), seq, turn) {
             ("live", _, Some(turn)) => {
-                serde_json::from_value(data).ok().map(|what| Self::Live(Live { turn, what }))
+                serde_json::from_value(data).ok().map(|what| Self::Live(LiveEvent { turn, what }))
             }
             ("missed", ..) => Some(Self::Missed { frames: data["frames"].as_u64().unwrap_or_default() }),
             (name, Some(seq), turn) => {
@@ -192,11 +193,11 @@ impl Event {
     ///
     /// # Panics
     /// Never panics: facts are plain data.
-    pub fn frame(&self, session: SessionId) -> Frame {
+    pub fn frame(&self, session: SessionId) -> EventFrame {
         let name = self.name();
-        let bare = Frame { v: 1, session, seq: None, turn: None, at: None, name, data: Value::Null };
+        let bare = EventFrame { v: 1, session, seq: None, turn: None, at: None, name, data: Value::Null };
         match self {
-            Self::Durable(record) => Frame {
+            Self::Durable(record) => EventFrame {
                 seq: Some(record.seq),
                 turn: record.turn,
                 at: Some(record.at),
@@ -205,14 +206,14 @@ impl Event {
             },
             Self::Live(live) => {
                 let data = serde_json::to_value(&live.what).expect("live frames are plain data");
-                Frame { turn: Some(live.turn), data, ..bare }
+                EventFrame { turn: Some(live.turn), data, ..bare }
             }
-            Self::Missed { frames } => Frame { data: json!({ "frames": frames }), ..bare },
+            Self::Missed { frames } => EventFrame { data: json!({ "frames": frames }), ..bare },
         }
     }
 
     /// Returns the place of a durable event.
-    pub fn place(&self) -> Option<Place> {
+    pub fn place(&self) -> Option<JournalPosition> {
         match self {
             Self::Durable(record) => Some(record.place()),
             Self::Live(_) | Self::Missed { .. } => None,
@@ -249,10 +250,10 @@ mod tests {
     fn a_live_frame_reads_back_and_what_is_not_known_is_left_out() {
         let (session, turn) = (SessionId::from_u128(1), TurnId::from_u128(2));
         let key = || ReplayKey::turn(0).model(0);
-        let text = LiveKind::Text { key: key(), attempt: 2, offset: 3, text: "ü".into() };
-        let held = LiveKind::Held { failure: Failure::new(Kind::StoreFull, "no room") };
-        for what in [text, held, LiveKind::Retracted { key: key(), attempt: 1 }] {
-            let event = Event::Live(Live { turn, what });
+        let text = LiveEventKind::Text { key: key(), attempt: 2, offset: 3, text: "ü".into() };
+        let held = LiveEventKind::Held { failure: Failure::new(Kind::StoreFull, "no room") };
+        for what in [text, held, LiveEventKind::Retracted { key: key(), attempt: 1 }] {
+            let event = Event::Live(LiveEvent { turn, what });
             let frame = serde_json::to_value(event.frame(session)).unwrap();
             assert_eq!(Event::of_frame(frame).unwrap(), (session, Some(event)));
         }

@@ -31,7 +31,7 @@ impl Hash {
     }
 
     /// Compares in constant time.
-    pub fn same_signature(&self, other: &Self) -> bool {
+    pub fn eq_constant_time(&self, other: &Self) -> bool {
         blake3::Hash::from(self.0) == blake3::Hash::from(other.0)
     }
 
@@ -48,9 +48,9 @@ impl Hash {
 
 /// An incremental hasher. Gives the same hash as [`Hash::of`] of all its input.
 #[derive(Clone, Debug, Default)]
-pub struct Hashing(blake3::Hasher);
+pub struct IncrementalHasher(blake3::Hasher);
 
-impl Hashing {
+impl IncrementalHasher {
     /// Adds bytes to the input.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn bytes_that_come_in_pieces_have_the_hash_of_the_whole() {
-        let mut hashing = Hashing::default();
+        let mut hashing = IncrementalHasher::default();
         for piece in [b"out".as_slice(), b"", b"last"] {
             hashing.update(piece);
         }
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn a_signature_needs_the_secret() {
         let parts: [&[u8]; 1] = [b"wait"];
-        assert!(Hash::signed(&[1; 32], "k", parts).same_signature(&Hash::signed(&[1; 32], "k", parts)));
-        assert!(!Hash::signed(&[1; 32], "k", parts).same_signature(&Hash::signed(&[2; 32], "k", parts)));
+        assert!(Hash::signed(&[1; 32], "k", parts).eq_constant_time(&Hash::signed(&[1; 32], "k", parts)));
+        assert!(!Hash::signed(&[1; 32], "k", parts).eq_constant_time(&Hash::signed(&[2; 32], "k", parts)));
     }
 }

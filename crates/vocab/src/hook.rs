@@ -7,7 +7,7 @@ use crate::error::Failure;
 use crate::id::{SessionId, TurnId};
 use crate::key::ReplayKey;
 use crate::message::{HookName, Message, ModelCallId, ModelName, PluginName, ToolName, ToolResult, ToolUse};
-use crate::record::End;
+use crate::record::TurnEnd;
 use crate::{Error, Hash, Kind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -169,12 +169,12 @@ pub struct HookCall {
     pub key: ReplayKey,
     /// The data of its plug-in in this session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub plugin: Option<PluginFacts>,
+    pub plugin: Option<PluginHookFacts>,
 }
 
 /// The data of a plug-in in a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PluginFacts {
+pub struct PluginHookFacts {
     /// The state that the plug-in stores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<Value>,
@@ -185,7 +185,7 @@ pub struct PluginFacts {
 
 /// The context of the next model call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContextSeen {
+pub struct ContextHookInput {
     /// The system prompt.
     pub system: String,
     /// The messages of this turn.
@@ -206,7 +206,7 @@ pub struct ContextPatch {
 
 impl ContextPatch {
     /// Applies the additions.
-    pub fn apply(&self, seen: &mut ContextSeen) {
+    pub fn apply(&self, seen: &mut ContextHookInput) {
         if let Some(text) = &self.system {
             seen.system.push_str("\n\n");
             seen.system.push_str(text);
@@ -217,7 +217,7 @@ impl ContextPatch {
 
 /// The parameters of the next model call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelSeen {
+pub struct ModelHookInput {
     /// The model.
     pub model: ModelName,
     /// The system prompt.
@@ -240,7 +240,7 @@ pub struct ModelPatch {
 
 impl ModelPatch {
     /// Applies the change.
-    pub fn apply(&self, seen: &mut ModelSeen) {
+    pub fn apply(&self, seen: &mut ModelHookInput) {
         if let Some(system) = &self.system {
             seen.system.clone_from(system);
         }
@@ -252,7 +252,7 @@ impl ModelPatch {
 
 /// A model reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReplySeen {
+pub struct ReplyHookInput {
     /// Its text.
     pub text: String,
     /// Its tool calls.
@@ -271,7 +271,7 @@ pub struct ReplyPatch {
 
 /// A call that a model or a tool asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CallSeen {
+pub struct CallHookInput {
     /// The id of the call, as its caller gave it.
     pub call: ModelCallId,
     /// The tool.
@@ -292,7 +292,7 @@ pub enum CallPatch {
 
 /// The result of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResultSeen {
+pub struct ResultHookInput {
     /// The tool.
     pub tool: ToolName,
     /// The arguments of the call.
@@ -329,7 +329,7 @@ impl ResultPatch {
 
 /// An answer that would complete the turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AnswerSeen {
+pub struct AnswerHookInput {
     /// The text of the answer.
     pub answer: String,
 }
@@ -344,7 +344,7 @@ pub struct AnswerPatch {
 
 /// A point at which inputs and messages may join the turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckpointSeen {
+pub struct CheckpointHookInput {
     /// The boundary.
     pub boundary: Boundary,
     /// The answer that would complete the turn, if there is one.
@@ -362,14 +362,14 @@ pub struct CheckpointPatch {
 
 /// A finished turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EndSeen {
+pub struct EndHookInput {
     /// How it ended.
-    pub end: End,
+    pub end: TurnEnd,
 }
 
 /// An error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrorSeen {
+pub struct ErrorHookInput {
     /// What went wrong.
     pub failure: Failure,
 }
@@ -382,7 +382,7 @@ pub enum NoPatch {}
 /// instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Patch {
+pub enum HookPatch {
     /// Changes the context of a model call.
     BeforeContext(ContextPatch),
     /// Changes the parameters of a model call.
@@ -395,7 +395,7 @@ pub enum Patch {
     AfterTool(ResultPatch),
 }
 
-impl Patch {
+impl HookPatch {
     /// Returns the point at which the hook ran.
     pub const fn point(&self) -> HookPoint {
         match self {
@@ -408,7 +408,7 @@ impl Patch {
     }
 
     /// Returns whether the model reads a part of the change. It does not read changed arguments and options.
-    pub const fn tells(&self) -> bool {
+    pub const fn reaches_model(&self) -> bool {
         match self {
             Self::BeforeModel(patch) => patch.system.is_some(),
             Self::BeforeTool(patch) => matches!(patch, CallPatch::Refuse(_)),

@@ -7,25 +7,25 @@ use std::{fmt, str::FromStr};
 
 /// The error for a string that is not the expected id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadId {
+pub struct InvalidId {
     /// The noun and prefix that were expected.
-    pub expected: Noun,
+    pub expected: IdKind,
     /// The string that was found instead.
     pub got: String,
 }
 
 /// A noun that has ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Noun {
+pub struct IdKind {
     /// The noun in plain English.
     pub name: &'static str,
     /// The prefix of its ids, without the underscore.
     pub prefix: &'static str,
 }
 
-impl fmt::Display for BadId {
+impl fmt::Display for InvalidId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Noun { name, prefix } = self.expected;
+        let IdKind { name, prefix } = self.expected;
         let a = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
         write!(f, "expected {a} {name} id (`{prefix}_` and 32 hex digits), got ")?;
         let foreign = NOUNS.iter().find(|noun| {
@@ -39,17 +39,17 @@ impl fmt::Display for BadId {
     }
 }
 
-impl std::error::Error for BadId {}
+impl std::error::Error for InvalidId {}
 
-impl From<BadId> for crate::Error {
-    fn from(bad: BadId) -> Self {
+impl From<InvalidId> for crate::Error {
+    fn from(bad: InvalidId) -> Self {
         Self::new(crate::Kind::IdInvalid, bad.to_string())
     }
 }
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident = $prefix:literal, $noun:literal;)*) => {
-        const NOUNS: &[Noun] = &[$($name::NOUN),*];
+        const NOUNS: &[IdKind] = &[$($name::NOUN),*];
         $(
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,7 +57,7 @@ macro_rules! ids {
 
         impl $name {
             /// The noun and prefix of this kind of id.
-            pub const NOUN: Noun = Noun { name: $noun, prefix: $prefix };
+            pub const NOUN: IdKind = IdKind { name: $noun, prefix: $prefix };
 
             /// Creates the id from its 128 bits, as a store reads them.
             pub const fn from_u128(raw: u128) -> Self { Self(raw) }
@@ -83,13 +83,13 @@ macro_rules! ids {
         }
 
         impl FromStr for $name {
-            type Err = BadId;
+            type Err = InvalidId;
 
-            fn from_str(text: &str) -> Result<Self, BadId> {
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
                 text.strip_prefix(concat!($prefix, "_"))
                     .and_then(parse_hex)
                     .map(Self)
-                    .ok_or_else(|| BadId { expected: Self::NOUN, got: text.to_owned() })
+                    .ok_or_else(|| InvalidId { expected: Self::NOUN, got: text.to_owned() })
             }
         }
 

@@ -38,7 +38,7 @@ impl ReplayKey {
     /// Returns the key of one call of a batch, from its index and the id that the model gave it.
     #[must_use]
     pub fn child(&self, index: usize, model_call_id: &str) -> Self {
-        self.under(format_args!("child:{index}:{}", Escaped(model_call_id)))
+        self.under(format_args!("child:{index}:{}", EscapedSegment(model_call_id)))
     }
 
     /// Returns the key of the `number`-th compaction of the turn's conversation.
@@ -56,7 +56,7 @@ impl ReplayKey {
     /// Returns the key of a durable step of a call.
     #[must_use]
     pub fn step(&self, name: &str) -> Self {
-        self.under(format_args!("step:{}", Escaped(name)))
+        self.under(format_args!("step:{}", EscapedSegment(name)))
     }
 
     /// Returns the key of the `number`-th sleep of a call.
@@ -68,7 +68,7 @@ impl ReplayKey {
     /// Returns the key of a call's wait for an event with this custom key.
     #[must_use]
     pub fn event(&self, custom: &str) -> Self {
-        self.under(format_args!("event:{}", Escaped(custom)))
+        self.under(format_args!("event:{}", EscapedSegment(custom)))
     }
 
     /// Returns the key of the `number`-th direct model call of a tool call.
@@ -80,7 +80,7 @@ impl ReplayKey {
     /// Returns the key of the `number`-th nested tool call of a call.
     #[must_use]
     pub fn nested(&self, number: u32, tool: &str) -> Self {
-        self.under(format_args!("tool:{number}:{}", Escaped(tool)))
+        self.under(format_args!("tool:{number}:{}", EscapedSegment(tool)))
     }
 
     /// Returns the tool of a nested call.
@@ -100,7 +100,7 @@ impl ReplayKey {
     }
 
     /// Returns whether this key belongs to an undo.
-    pub fn takes_back(&self) -> bool {
+    pub fn is_part_of_undo(&self) -> bool {
         self.0.split('/').any(|part| part == "undo")
     }
 
@@ -129,7 +129,7 @@ impl ReplayKey {
 
     /// Returns the key of the `number`-th policy decision after a deferral.
     #[must_use]
-    pub fn again(&self, number: u32) -> Self {
+    pub fn decision_after_deferral(&self, number: u32) -> Self {
         self.under(format_args!("again:{number}"))
     }
 
@@ -150,7 +150,7 @@ impl ReplayKey {
     }
 
     /// Returns whether the call at `call` waits for this before it starts.
-    pub fn admits(&self, call: &Self) -> bool {
+    pub fn blocks_start_of(&self, call: &Self) -> bool {
         let rest = self.0.strip_prefix(&call.0).and_then(|rest| rest.strip_prefix('/'));
         rest.is_some_and(|rest| {
             matches!(rest, "deferred" | "rate") || rest.starts_with("approval:") && !rest.contains('/')
@@ -165,14 +165,14 @@ impl ReplayKey {
 
     /// Returns the key of the `number`-th action of a call that a policy decides about.
     #[must_use]
-    pub fn deed(&self, number: u32) -> Self {
+    pub fn action(&self, number: u32) -> Self {
         self.under(format_args!("deed:{number}"))
     }
 
     /// Returns the key of a payment of a call.
     #[must_use]
     pub fn payment(&self, name: &str) -> Self {
-        self.under(format_args!("payment:{}", Escaped(name)))
+        self.under(format_args!("payment:{}", EscapedSegment(name)))
     }
 
     /// Returns the key of the wait for the external completion of a call.
@@ -184,7 +184,7 @@ impl ReplayKey {
     /// Returns the key of the `number`-th wait of a model call for a provider that is down.
     #[must_use]
     pub fn provider(&self, number: u32, name: &str) -> Self {
-        self.under(format_args!("provider:{number}:{}", Escaped(name)))
+        self.under(format_args!("provider:{number}:{}", EscapedSegment(name)))
     }
 
     /// Returns the provider that this key waits for, if it is such a wait.
@@ -194,7 +194,7 @@ impl ReplayKey {
 
     /// Returns whether this is a wait for the provider with this name.
     pub fn awaits_provider(&self, name: &str) -> bool {
-        self.awaited_provider().is_some_and(|awaited| awaited == Escaped(name).to_string())
+        self.awaited_provider().is_some_and(|awaited| awaited == EscapedSegment(name).to_string())
     }
 
     /// Returns the model call of this wait for a provider, if it is such a wait.
@@ -211,18 +211,18 @@ impl ReplayKey {
 
     /// Returns the model call attempt that this backoff wait follows. Only journals of older versions have
     /// such waits.
-    pub fn backed_off(&self) -> Option<u32> {
+    pub fn backoff_attempt(&self) -> Option<u32> {
         self.last().strip_prefix("backoff:")?.parse().ok()
     }
 
     /// Returns the key of the `number`-th wait of a model call in the provider's queue.
     #[must_use]
-    pub fn in_line(&self, number: u32) -> Self {
+    pub fn provider_queue(&self, number: u32) -> Self {
         self.under(format_args!("line:{number}"))
     }
 
     /// Returns whether this is a wait in a provider's queue.
-    pub fn is_in_line(&self) -> bool {
+    pub fn is_provider_queue(&self) -> bool {
         self.last().starts_with("line:")
     }
 
@@ -285,9 +285,9 @@ impl fmt::Display for ReplayKey {
     }
 }
 
-struct Escaped<'a>(&'a str);
+struct EscapedSegment<'a>(&'a str);
 
-impl fmt::Display for Escaped<'_> {
+impl fmt::Display for EscapedSegment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
             match c {

@@ -13,7 +13,7 @@ use std::str::FromStr;
 /// The treatment of calls that untrusted text may have caused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Guard {
+pub enum TrustGuard {
     /// Nothing. Labels are recorded only if a rule or an engine may use them.
     #[default]
     Open,
@@ -23,7 +23,7 @@ pub enum Guard {
     Strict,
 }
 
-impl Guard {
+impl TrustGuard {
     /// Returns whether nothing is recorded or checked.
     pub fn is_open(&self) -> bool {
         *self == Self::Open
@@ -33,7 +33,7 @@ impl Guard {
 /// The source of untrusted text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub enum Source {
+pub enum UntrustedSource {
     /// The results of a tool.
     Tool(ToolName),
     /// Messages of a hook to the model.
@@ -46,7 +46,7 @@ pub enum Source {
     Before,
 }
 
-impl Source {
+impl UntrustedSource {
     /// Returns whether any source can match a pattern in which `*` stands for any text.
     pub fn may_be_like(pattern: &str) -> bool {
         let Some((head, _)) = pattern.split_once('*') else { return pattern.parse::<Self>().is_ok() };
@@ -56,7 +56,7 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for UntrustedSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tool(tool) => write!(f, "tool:{tool}"),
@@ -68,7 +68,7 @@ impl fmt::Display for Source {
     }
 }
 
-impl FromStr for Source {
+impl FromStr for UntrustedSource {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
@@ -91,7 +91,7 @@ fn is_server_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
-impl TryFrom<String> for Source {
+impl TryFrom<String> for UntrustedSource {
     type Error = Error;
 
     fn try_from(text: String) -> Result<Self, Error> {
@@ -99,8 +99,8 @@ impl TryFrom<String> for Source {
     }
 }
 
-impl From<Source> for String {
-    fn from(source: Source) -> Self {
+impl From<UntrustedSource> for String {
+    fn from(source: UntrustedSource) -> Self {
         source.to_string()
     }
 }
@@ -108,7 +108,7 @@ impl From<Source> for String {
 /// The untrusted sources that may have influenced something. The set only grows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Labels(BTreeSet<Source>);
+pub struct Labels(BTreeSet<UntrustedSource>);
 
 impl Labels {
     /// Returns whether the other set contains all of these sources.
@@ -122,31 +122,31 @@ impl Labels {
     }
 
     /// Adds a source.
-    pub fn add(&mut self, source: Source) {
+    pub fn add(&mut self, source: UntrustedSource) {
         self.0.insert(source);
     }
 
     /// Returns the sources, in order.
-    pub fn sources(&self) -> impl Iterator<Item = &Source> {
+    pub fn sources(&self) -> impl Iterator<Item = &UntrustedSource> {
         self.0.iter()
     }
 }
 
-impl FromIterator<Source> for Labels {
-    fn from_iter<I: IntoIterator<Item = Source>>(sources: I) -> Self {
+impl FromIterator<UntrustedSource> for Labels {
+    fn from_iter<I: IntoIterator<Item = UntrustedSource>>(sources: I) -> Self {
         Self(sources.into_iter().collect())
     }
 }
 
-impl Extend<Source> for Labels {
-    fn extend<I: IntoIterator<Item = Source>>(&mut self, sources: I) {
+impl Extend<UntrustedSource> for Labels {
+    fn extend<I: IntoIterator<Item = UntrustedSource>>(&mut self, sources: I) {
         self.0.extend(sources);
     }
 }
 
 impl IntoIterator for Labels {
-    type Item = Source;
-    type IntoIter = std::collections::btree_set::IntoIter<Source>;
+    type Item = UntrustedSource;
+    type IntoIter = std::collections::btree_set::IntoIter<UntrustedSource>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
@@ -290,13 +290,16 @@ mod tests {
 
     #[test]
     fn a_source_reads_as_it_is_written() {
-        let (tool, hook) = (Source::Tool("fetch".parse().unwrap()), Source::Hook("notes".parse().unwrap()));
-        let server = Source::Server("wiki".to_owned());
-        for source in [tool, hook, server, Source::Attachment, Source::Before] {
-            assert_eq!(source.to_string().parse::<Source>().unwrap(), source);
+        let (tool, hook) = (
+            UntrustedSource::Tool("fetch".parse().unwrap()),
+            UntrustedSource::Hook("notes".parse().unwrap()),
+        );
+        let server = UntrustedSource::Server("wiki".to_owned());
+        for source in [tool, hook, server, UntrustedSource::Attachment, UntrustedSource::Before] {
+            assert_eq!(source.to_string().parse::<UntrustedSource>().unwrap(), source);
         }
-        assert!("web".parse::<Source>().is_err());
-        assert!("mcp:".parse::<Source>().is_err());
+        assert!("web".parse::<UntrustedSource>().is_err());
+        assert!("mcp:".parse::<UntrustedSource>().is_err());
     }
 
     #[test]
@@ -313,10 +316,10 @@ mod tests {
         for pattern in
             ["tool:fetch", "tool:wiki.*", "hook:*", "attachment", "*", "att*", "*.read", "t*h", "mcp:*"]
         {
-            assert!(Source::may_be_like(pattern), "{pattern}");
+            assert!(UntrustedSource::may_be_like(pattern), "{pattern}");
         }
         for pattern in ["", "web", "fetch", "web:*", "tool", "tool:", "tool:a b*", "attachment:*"] {
-            assert!(!Source::may_be_like(pattern), "{pattern}");
+            assert!(!UntrustedSource::may_be_like(pattern), "{pattern}");
         }
     }
 }

@@ -36,7 +36,7 @@ pub const TELEMETRY_CONTENT_BYTES: usize = 16 << 10;
 pub const TELEMETRY_SPANS: usize = 500;
 
 /// The most failed attempts of a model call in one record. If there are more, the last ones are recorded.
-pub const ATTEMPTS_TOLD: usize = 16;
+pub const ATTEMPTS_RECORDED: usize = 16;
 
 /// The most models, and the most tools, that metrics distinguish. All others are counted together.
 pub const METRIC_NAMES: usize = 64;

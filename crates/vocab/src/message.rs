@@ -186,7 +186,7 @@ pub struct ToolUse {
     /// The tool that the model named.
     pub tool: ToolName,
     /// The arguments.
-    pub arguments: Arguments,
+    pub arguments: CallArguments,
     /// The provider's proof that it wrote the call. Sent back with the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
@@ -194,7 +194,7 @@ pub struct ToolUse {
 
 impl ToolUse {
     /// Creates a call without a provider's proof.
-    pub fn new(id: ModelCallId, tool: ToolName, arguments: Arguments) -> Self {
+    pub fn new(id: ModelCallId, tool: ToolName, arguments: CallArguments) -> Self {
         Self { id, tool, arguments, signature: None }
     }
 }
@@ -210,14 +210,14 @@ impl ModelCallId {
 /// Arguments as a model wrote them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arguments {
+pub enum CallArguments {
     /// Valid JSON.
     Json(Value),
     /// Text that is not JSON or was cut off. It is never executed and never replaced.
     Broken(String),
 }
 
-impl Arguments {
+impl CallArguments {
     fn size(&self) -> usize {
         match self {
             Self::Json(value) => json_size(value),

@@ -1,9 +1,9 @@
 //! One layer of configuration as data: the settings of a harness, a capability, an agent, a session or a
 //! turn. A setting that is absent comes from the layers below. `kernel::overlay` folds the layers.
-use crate::label::Guard;
+use crate::label::TrustGuard;
 use crate::message::ModelName;
 use crate::policy::Rule;
-use crate::rate::Rate;
+use crate::rate::RateLimit;
 use crate::{Error, Kind, limits};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -38,7 +38,7 @@ pub struct Overlay {
     pub builtin: Vec<String>,
     /// Tool definitions. The last definition of a name wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<Defined>,
+    pub tools: Vec<NamedDefinition>,
     /// MCP server definitions. The last definition of a name wins.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub mcp: BTreeMap<String, Value>,
@@ -46,21 +46,21 @@ pub struct Overlay {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub documents: BTreeMap<String, String>,
     /// The network allow-list. Layers can only narrow it.
-    #[serde(default, skip_serializing_if = "Reach::is_open")]
-    pub network: Reach,
+    #[serde(default, skip_serializing_if = "NetworkAllowList::is_open")]
+    pub network: NetworkAllowList,
     /// The guard against calls that untrusted text may have caused. Layers can only make it stricter.
-    #[serde(default, skip_serializing_if = "Guard::is_open")]
-    pub guard: Guard,
+    #[serde(default, skip_serializing_if = "TrustGuard::is_open")]
+    pub guard: TrustGuard,
     /// Programs that run at points of turns. The last definition of a name at a point wins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hooks: Vec<Defined>,
+    pub hooks: Vec<NamedDefinition>,
     /// The policy rules. They are joined in order and the first match decides, so the root layer has
     /// precedence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
     /// The rate limits. They are joined, and every limit that matches a call applies.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rates: Vec<Rate>,
+    pub rates: Vec<RateLimit>,
     /// All other settings, by name. The last layer wins.
     #[serde(flatten)]
     pub settings: BTreeMap<String, Value>,
@@ -68,7 +68,7 @@ pub struct Overlay {
 
 /// A named definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Defined {
+pub struct NamedDefinition {
     /// The name.
     pub name: String,
     /// The definition, which its consumer parses.
@@ -89,13 +89,13 @@ pub struct Layer {
 
 /// A named bundle that an agent can enable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Capability {
+pub struct CapabilityLayer {
     /// Its purpose, in a sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// Its requirements.
-    #[serde(default, skip_serializing_if = "Requires::is_empty")]
-    pub needs: Requires,
+    #[serde(default, skip_serializing_if = "CapabilityRequirements::is_empty")]
+    pub needs: CapabilityRequirements,
     /// The settings that it adds.
     #[serde(flatten)]
     pub overlay: Overlay,
@@ -104,7 +104,7 @@ pub struct Capability {
 /// The requirements of a capability. A missing requirement is a start-up error that names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Requires {
+pub struct CapabilityRequirements {
     /// Other capabilities, which are enabled with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
@@ -119,7 +119,7 @@ pub struct Requires {
     pub programs: Vec<String>,
 }
 
-impl Requires {
+impl CapabilityRequirements {
     /// Returns whether there are no requirements.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -129,11 +129,11 @@ impl Requires {
 /// The network allow-list: a host must be in every one of these lists. Without a list, nothing is restricted;
 /// an empty list allows no host. In JSON, one list is `["example.com"]`, and several are a list of lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct NetworkAllowList {
     lists: BTreeSet<BTreeSet<String>>,
 }
 
-impl Reach {
+impl NetworkAllowList {
     /// Creates an allow-list of these hosts.
     pub fn only(hosts: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { lists: BTreeSet::from([hosts.into_iter().map(Into::into).collect()]) }
@@ -146,7 +146,7 @@ impl Reach {
 
     /// Returns the intersection of two allow-lists.
     #[must_use]
-    pub fn narrowed(mut self, other: Self) -> Self {
+    pub fn intersect(mut self, other: Self) -> Self {
         self.lists.extend(other.lists);
         self
     }
@@ -159,21 +159,21 @@ impl Reach {
 
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a list of hosts like `[\"example.com\", \"*.example.org\"]`")]
-enum Lists {
+enum HostLists {
     One(BTreeSet<String>),
     More(BTreeSet<BTreeSet<String>>),
 }
 
-impl<'de> Deserialize<'de> for Reach {
+impl<'de> Deserialize<'de> for NetworkAllowList {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        match Lists::deserialize(from)? {
-            Lists::One(hosts) => Ok(Self::only(hosts)),
-            Lists::More(lists) => Ok(Self { lists }),
+        match HostLists::deserialize(from)? {
+            HostLists::One(hosts) => Ok(Self::only(hosts)),
+            HostLists::More(lists) => Ok(Self { lists }),
         }
     }
 }
 
-impl Serialize for Reach {
+impl Serialize for NetworkAllowList {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self.lists.first() {
             Some(only) if self.lists.len() == 1 => only.serialize(to),
@@ -188,15 +188,15 @@ mod one_or_more {
 
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "expected a text or a list of texts")]
-    enum Said {
+    enum OneOrMore {
         One(String),
         More(Vec<String>),
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-        Ok(match Said::deserialize(from)? {
-            Said::One(text) => vec![text],
-            Said::More(texts) => texts,
+        Ok(match OneOrMore::deserialize(from)? {
+            OneOrMore::One(text) => vec![text],
+            OneOrMore::More(texts) => texts,
         })
     }
 
@@ -283,9 +283,13 @@ mod tests {
     #[test]
     fn an_empty_list_of_hosts_is_not_the_same_as_none() {
         let read = |value| serde_json::from_value::<Overlay>(value).unwrap().network;
-        assert_eq!(read(json!({})), Reach::default());
-        assert_eq!(read(json!({"network": []})), Reach::only(Vec::<String>::new()));
-        for network in [Reach::default(), Reach::only(["a"]), read(json!({"network": [["a"], []]}))] {
+        assert_eq!(read(json!({})), NetworkAllowList::default());
+        assert_eq!(read(json!({"network": []})), NetworkAllowList::only(Vec::<String>::new()));
+        for network in [
+            NetworkAllowList::default(),
+            NetworkAllowList::only(["a"]),
+            read(json!({"network": [["a"], []]})),
+        ] {
             let overlay = Overlay { network: network.clone(), ..Overlay::default() };
             assert_eq!(read(serde_json::to_value(overlay).unwrap()), network);
         }

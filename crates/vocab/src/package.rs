@@ -4,13 +4,13 @@
 //! replayed turn.
 use crate::budget::Budgets;
 use crate::hook::HookUse;
-use crate::label::Guard;
+use crate::label::TrustGuard;
 use crate::message::{ModelName, ToolName};
-use crate::overlay::Reach;
+use crate::overlay::NetworkAllowList;
 use crate::policy::Policy;
-use crate::rate::Rate;
-use crate::tool::{ClientTool, Contract};
-use crate::{Error, Hash, Kind, canon, limits};
+use crate::rate::RateLimit;
+use crate::tool::{ClientTool, ToolContract};
+use crate::{Error, Hash, Kind, canonical_json, limits};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -41,20 +41,20 @@ pub struct Package {
     #[serde(default, skip_serializing_if = "Policy::is_empty")]
     pub policy: Policy,
     /// The guard against calls that untrusted text may have caused.
-    #[serde(default, skip_serializing_if = "Guard::is_open")]
-    pub guard: Guard,
+    #[serde(default, skip_serializing_if = "TrustGuard::is_open")]
+    pub guard: TrustGuard,
     /// The budgets of its turns.
     #[serde(default, skip_serializing_if = "Budgets::is_empty")]
     pub budgets: Budgets,
     /// The rate limits of its calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub rates: Vec<Rate>,
+    pub rates: Vec<RateLimit>,
     /// The hooks of its turns, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookUse>,
     /// The network allow-list.
-    #[serde(default, skip_serializing_if = "Reach::is_open")]
-    pub network: Reach,
+    #[serde(default, skip_serializing_if = "NetworkAllowList::is_open")]
+    pub network: NetworkAllowList,
     /// Texts that the model can open, by path.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub documents: BTreeMap<String, String>,
@@ -83,11 +83,11 @@ impl Package {
             tools: Vec::new(),
             model_calls: limits::Limits::default().model_calls,
             policy: Policy::default(),
-            guard: Guard::default(),
+            guard: TrustGuard::default(),
             budgets: Budgets::default(),
             rates: Vec::new(),
             hooks: Vec::new(),
-            network: Reach::default(),
+            network: NetworkAllowList::default(),
             documents: BTreeMap::new(),
             capabilities: Vec::new(),
             client_tools: Vec::new(),
@@ -97,20 +97,20 @@ impl Package {
 
 /// The pinned configuration of a turn: a package, with the contracts of its tools at that time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pinned {
+pub struct PinnedPackage {
     /// The package.
     #[serde(flatten)]
     pub package: Package,
     /// The contracts of its tools, in the same order. `None` in databases of versions that did not store
     /// them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub contracts: Option<Vec<Contract>>,
+    pub contracts: Option<Vec<ToolContract>>,
 }
 
 /// The member of a stored package that lists its sidecars.
 const SIDECARS: &str = "sidecars";
 
-impl Pinned {
+impl PinnedPackage {
     /// Returns the fingerprint under which it is stored.
     pub fn fingerprint(&self) -> Hash {
         Hash::of(&self.to_blobs()[0])
@@ -119,14 +119,14 @@ impl Pinned {
     /// Encodes the package and then its sidecars. A member that is too large for a record becomes a separate
     /// blob, and the package stores its hash.
     pub fn to_blobs(&self) -> Vec<Vec<u8>> {
-        let whole = canon::to_string(self).into_bytes();
+        let whole = canonical_json::to_string(self).into_bytes();
         if whole.len() <= limits::INLINE_BYTES {
             return vec![whole];
         }
         let Ok(Value::Object(members)) = serde_json::to_value(self) else { return vec![whole] };
         let (mut kept, mut hashes, mut sidecars) = (Map::new(), Map::new(), Vec::new());
         for (name, value) in members {
-            let part = canon::to_string(&value).into_bytes();
+            let part = canonical_json::to_string(&value).into_bytes();
             if part.len() <= limits::INLINE_BYTES {
                 kept.insert(name, value);
             } else {
@@ -138,7 +138,7 @@ impl Pinned {
             return vec![whole];
         }
         kept.insert(SIDECARS.to_owned(), Value::Object(hashes));
-        let mut blobs = vec![canon::to_string(&Value::Object(kept)).into_bytes()];
+        let mut blobs = vec![canonical_json::to_string(&Value::Object(kept)).into_bytes()];
         blobs.append(&mut sidecars);
         blobs
     }
@@ -173,7 +173,10 @@ impl StoredPackage {
     }
 
     /// Returns the package with its sidecars, given in the order of [`Self::sidecars`].
-    pub fn whole(mut self, sidecars: impl IntoIterator<Item = Vec<u8>>) -> Result<Pinned, Error> {
+    pub fn with_sidecars(
+        mut self,
+        sidecars: impl IntoIterator<Item = Vec<u8>>,
+    ) -> Result<PinnedPackage, Error> {
         let corrupt = |cause: serde_json::Error| {
             Error::new(Kind::RecordCorrupt, format!("a stored package does not decode: {cause}"))
         };
@@ -188,19 +191,22 @@ impl StoredPackage {
 mod tests {
     use super::*;
 
-    fn pinned(text: &str) -> Pinned {
+    fn pinned(text: &str) -> PinnedPackage {
         let model = "rehearsal/agent".parse().unwrap();
         let documents = BTreeMap::from([("a.md".to_owned(), text.to_owned())]);
-        Pinned { package: Package { documents, ..Package::new("clerk", model, "Be kind.") }, contracts: None }
+        PinnedPackage {
+            package: Package { documents, ..Package::new("clerk", model, "Be kind.") },
+            contracts: None,
+        }
     }
 
-    fn read_back(blobs: &[Vec<u8>]) -> Pinned {
+    fn read_back(blobs: &[Vec<u8>]) -> PinnedPackage {
         let stored = StoredPackage::read(Hash::of(&blobs[0]), &blobs[0]).unwrap();
         let sidecars: Vec<Vec<u8>> = stored
             .sidecars()
             .map(|(_, hash)| blobs.iter().find(|blob| Hash::of(blob) == hash).unwrap().clone())
             .collect();
-        stored.whole(sidecars).unwrap()
+        stored.with_sidecars(sidecars).unwrap()
     }
 
     #[test]
@@ -219,6 +225,6 @@ mod tests {
         let hash = Hash::of(b"x");
         assert_eq!(StoredPackage::read(hash, b"{").unwrap_err().kind(), Kind::RecordCorrupt);
         let stored = StoredPackage::read(hash, b"{\"agent\": 7}").unwrap();
-        assert_eq!(stored.whole([]).unwrap_err().kind(), Kind::RecordCorrupt);
+        assert_eq!(stored.with_sidecars([]).unwrap_err().kind(), Kind::RecordCorrupt);
     }
 }

@@ -74,7 +74,7 @@ impl From<Money> for String {
 
 /// A payment order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct PaymentOrder {
     /// The payee, as the authority knows them.
     pub payee: String,
     /// The amount.
@@ -86,7 +86,7 @@ pub struct Order {
 /// The state of a payment at its authority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum AuthorityPaymentState {
     /// The money is reserved.
     Reserved,
     /// It was paid.
@@ -106,7 +106,7 @@ pub struct Payment {
     /// The idempotency key at the authority, derived from the replay key: the same in every run.
     pub id: PaymentId,
     /// The order.
-    pub order: Order,
+    pub order: PaymentOrder,
     /// The state.
     pub state: PaymentState,
 }
@@ -150,7 +150,7 @@ impl PaymentState {
     }
 
     /// Returns whether the payment is decided and the authority has not accepted that yet.
-    pub const fn is_owed(&self) -> bool {
+    pub const fn is_in_outbox(&self) -> bool {
         matches!(self, Self::Settling | Self::Releasing { .. })
     }
 }

@@ -1,22 +1,22 @@
 //! Policy as data: rules, decisions, and what a record stores about a decision.
 //!
-//! [`Point`] lists where a policy decides, [`Facts`] what it decides about, and [`Times`] when a rule
+//! [`PolicyPoint`] lists where a policy decides, [`PolicyFacts`] what it decides about, and [`RuleTimes`] when a rule
 //! applies.
 mod facts;
 mod point;
 mod times;
 
-pub use facts::{Circumstances, Deed, Facts};
-pub use point::{Point, TEMPERATURE, TEXT, TOKENS_MOST, VARIANT};
-pub use times::{Day, Hours, LocalTime, Times};
+pub use facts::{PolicyAction, PolicyFacts, TurnCircumstances};
+pub use point::{PolicyPoint, TEMPERATURE, TEXT, TOKENS_MOST, VARIANT};
+pub use times::{Day, Hours, LocalTime, RuleTimes};
 
-use crate::approval::{Escalation, Granted};
+use crate::approval::{AppliedGrant, Escalation};
 use crate::cost::Cost;
 use crate::effect::is_default;
 use crate::id::OrgId;
 use crate::message::RuleId;
 use crate::tool::PreparedCall;
-use crate::{Error, Hash, Kind, canon};
+use crate::{Error, Hash, Kind, canonical_json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ impl Policy {
 
     /// Returns the fingerprint of this version of the policy.
     pub fn version(&self) -> Hash {
-        canon::fingerprint(self)
+        canonical_json::fingerprint(self)
     }
 
     /// Returns an error if a rule is invalid at its point.
@@ -49,7 +49,7 @@ impl Policy {
     }
 
     /// Returns whether a rule applies at this point.
-    pub fn speaks_at(&self, at: Point) -> bool {
+    pub fn applies_at(&self, at: PolicyPoint) -> bool {
         self.rules.iter().any(|rule| rule.at == at)
     }
 }
@@ -62,13 +62,13 @@ pub struct Rule {
     pub id: RuleId,
     /// The point at which it decides.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub at: Point,
+    pub at: PolicyPoint,
     /// The pattern of the tools it applies to; `*` stands for any text.
     #[serde(default = "any_tool", skip_serializing_if = "is_any_tool")]
     pub tool: String,
     /// Tests on the facts of its point, all of which must be true. The facts of a call are its arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tests: Vec<Test>,
+    pub tests: Vec<RuleTest>,
     /// If set, it applies only to calls that untrusted text may have caused, or only to others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub untrusted: Option<bool>,
@@ -90,20 +90,20 @@ pub struct Rule {
     pub cost_over: Option<Cost>,
     /// The times at which it applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub times: Option<Times>,
+    pub times: Option<RuleTimes>,
     /// Whether a session or a turn added the rule, and not the agent. Such a rule can only restrict.
     #[serde(default, skip_serializing_if = "is_default")]
     pub narrows: bool,
     /// Its decision.
-    pub then: Decision,
+    pub then: PolicyDecision,
 }
 
 impl Rule {
     /// Creates a rule for every call of every tool.
-    pub fn new(id: RuleId, then: Decision) -> Self {
+    pub fn new(id: RuleId, then: PolicyDecision) -> Self {
         Self {
             id,
-            at: Point::Tool,
+            at: PolicyPoint::Tool,
             tool: any_tool(),
             tests: Vec::new(),
             untrusted: None,
@@ -140,7 +140,7 @@ fn is_any_tool(pattern: &str) -> bool {
 /// A test of one fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Test {
+pub struct RuleTest {
     /// The JSON pointer to the fact, like `/to/0`.
     pub path: String,
     /// The condition.
@@ -165,10 +165,10 @@ pub enum Comparison {
     Unlike(String),
 }
 
-/// A policy decision. [`Point::decisions`] lists which ones are possible at a point.
+/// A policy decision. [`PolicyPoint::decisions`] lists which ones are possible at a point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Decision {
+pub enum PolicyDecision {
     /// Let it run.
     Allow,
     /// Refuse it. The model reads the reason.
@@ -177,7 +177,7 @@ pub enum Decision {
         reason: String,
     },
     /// Ask a person first.
-    Ask(Ask),
+    Ask(ApprovalRequirement),
     /// Let it run with some of its facts changed.
     Modify {
         /// The new values, each by its JSON pointer.
@@ -198,14 +198,14 @@ pub enum Decision {
         pause: Duration,
         /// What happens after the pause.
         #[serde(default, skip_serializing_if = "is_default")]
-        resume: Resume,
+        resume: AfterDeferral,
     },
 }
 
 /// What happens to a deferred action after its pause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Resume {
+pub enum AfterDeferral {
     /// It continues.
     #[default]
     Go,
@@ -226,7 +226,7 @@ pub struct Redaction {
 /// An approval question: who may approve, and by when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ask {
+pub struct ApprovalRequirement {
     /// The people who may approve. If empty, everyone may.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub who: Vec<String>,
@@ -254,19 +254,19 @@ pub struct Ask {
 
 /// A decision, as a record stores it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ruling {
+pub struct RecordedDecision {
     /// The rule that decided.
     pub rule: RuleId,
     /// The version of its policy.
     pub policy: Hash,
     /// The decision.
-    pub decision: Decision,
+    pub decision: PolicyDecision,
     /// Whether this is a denial because the policy engine failed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub failed: bool,
     /// The grant that allowed the call without a question: an approval for the rest of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grant: Option<Box<Granted>>,
+    pub grant: Option<Box<AppliedGrant>>,
     /// The tool's preview of the call, for the approvers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<Box<str>>,
@@ -275,7 +275,7 @@ pub struct Ruling {
     pub with: Option<RuleId>,
     /// Changes in addition to the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub also: Option<Box<Change>>,
+    pub also: Option<Box<FactChanges>>,
     /// The version of everything that decides, if a policy engine took part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<Hash>,
@@ -283,7 +283,7 @@ pub struct Ruling {
 
 /// A change to the facts that a policy decided about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct FactChanges {
     /// The new values, each by its JSON pointer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, Value>,
@@ -292,9 +292,9 @@ pub struct Change {
     pub redact: Vec<Redaction>,
 }
 
-impl Ruling {
+impl RecordedDecision {
     /// Creates a ruling of a rule of this version of a policy.
-    pub fn new(rule: RuleId, policy: Hash, decision: Decision) -> Self {
+    pub fn new(rule: RuleId, policy: Hash, decision: PolicyDecision) -> Self {
         Self {
             rule,
             policy,
@@ -312,7 +312,7 @@ impl Ruling {
     /// anything.
     pub fn change(&self) -> Option<(&BTreeMap<String, Value>, &[Redaction])> {
         match (&self.decision, &self.also) {
-            (Decision::Modify { set, redact }, _) => Some((set, redact)),
+            (PolicyDecision::Modify { set, redact }, _) => Some((set, redact)),
             (_, Some(change)) => Some((&change.set, &change.redact)),
             (_, None) => None,
         }
@@ -324,16 +324,16 @@ impl Ruling {
     }
 
     /// Returns whether the action does not happen now: it is refused or delayed.
-    pub const fn holds_back(&self) -> bool {
-        !matches!(self.decision, Decision::Allow | Decision::Modify { .. })
+    pub const fn prevents_action(&self) -> bool {
+        !matches!(self.decision, PolicyDecision::Allow | PolicyDecision::Modify { .. })
     }
 
     /// Returns why the ruling refuses the action, if it does.
     pub fn refusal(&self) -> Option<Error> {
         let (kind, does, reason) = match &self.decision {
-            Decision::Deny { reason } if self.failed => (Kind::PolicyFailed, "forbids it", reason),
-            Decision::Deny { reason } => (Kind::PolicyDenied, "forbids it", reason),
-            Decision::Interrupt { reason } => (Kind::PolicyInterrupted, "ends the turn", reason),
+            PolicyDecision::Deny { reason } if self.failed => (Kind::PolicyFailed, "forbids it", reason),
+            PolicyDecision::Deny { reason } => (Kind::PolicyDenied, "forbids it", reason),
+            PolicyDecision::Interrupt { reason } => (Kind::PolicyInterrupted, "ends the turn", reason),
             _ => return None,
         };
         let refusal = Error::new(kind, format!("the rule `{}` {does}: {reason}", self.rule));
@@ -342,7 +342,7 @@ impl Ruling {
 }
 
 /// Formats the rule and the version of its policy, as errors name them.
-impl fmt::Display for Ruling {
+impl fmt::Display for RecordedDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@{}", self.rule, self.policy)
     }
@@ -354,7 +354,7 @@ pub struct Approval {
     /// The person.
     pub by: String,
     /// The answer.
-    pub verdict: Verdict,
+    pub verdict: ApprovalVerdict,
     /// The people who approved earlier, if several must.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<String>,
@@ -362,7 +362,7 @@ pub struct Approval {
 
 impl Approval {
     /// Creates the answer of one person.
-    pub fn new(by: impl Into<String>, verdict: Verdict) -> Self {
+    pub fn new(by: impl Into<String>, verdict: ApprovalVerdict) -> Self {
         Self { by: by.into(), verdict, with: Vec::new() }
     }
 }
@@ -370,7 +370,7 @@ impl Approval {
 /// The answer to an approval question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ApprovalVerdict {
     /// The call may run as it was shown.
     Approve,
     /// The call may run as it was shown, and so may every later call of the session that the same rule asks
@@ -390,16 +390,16 @@ pub enum Verdict {
 
 /// Returns the fingerprint of what is approved at a point other than `tool`: its facts, and the policy that
 /// asked.
-pub fn approved_facts(at: Point, facts: &Value, policy: Hash) -> Hash {
-    canon::fingerprint(&(at, facts, policy))
+pub fn approved_facts_fingerprint(at: PolicyPoint, facts: &Value, policy: Hash) -> Hash {
+    canonical_json::fingerprint(&(at, facts, policy))
 }
 
 /// Returns the fingerprint of an approved call: the tool with its definition, the arguments, their labels,
 /// and the policy that asked.
-pub fn approved_form(call: &PreparedCall, definition: Hash, policy: Hash) -> Hash {
+pub fn approved_call_fingerprint(call: &PreparedCall, definition: Hash, policy: Hash) -> Hash {
     let PreparedCall { tool, arguments, labels, .. } = call;
     if labels.is_empty() {
-        return canon::fingerprint(&(tool, definition, arguments, policy));
+        return canonical_json::fingerprint(&(tool, definition, arguments, policy));
     }
-    canon::fingerprint(&(tool, definition, arguments, policy, labels))
+    canonical_json::fingerprint(&(tool, definition, arguments, policy, labels))
 }

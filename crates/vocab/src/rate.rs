@@ -1,7 +1,7 @@
 //! Rate limits as data: how often tool calls may start, and when the next one may.
 //!
 //! The state of a rate limit is two instants: when the next call may start, and where the queue of waiting
-//! calls ends. The store calls [`take`] within the write that lets a call start, so no concurrent call can
+//! calls ends. The store calls [`admit`] within the write that lets a call start, so no concurrent call can
 //! come between. In any span of time, no more calls start than the rate allows plus one burst, however they
 //! are spread over processes. A place in the queue is only a time to ask again: a call that is late or dies
 //! has used nothing.
@@ -14,13 +14,13 @@ use std::time::Duration;
 
 /// The largest expected difference between the clocks of two processes. An instant further ahead comes from a
 /// wrong clock.
-const APART: Duration = Duration::from_hours(1);
+const CLOCK_SKEW_MAX: Duration = Duration::from_hours(1);
 
 /// A rate limit for outbound calls. All calls in an organisation that match a rate limit of the same name
 /// share it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rate {
+pub struct RateLimit {
     /// Its name in records and messages.
     pub name: RateName,
     /// The pattern of the tools it applies to; `*` stands for any text.
@@ -28,7 +28,7 @@ pub struct Rate {
     /// The number of calls.
     pub calls: NonZeroU32,
     /// The span of time in which they may start.
-    pub per: Span,
+    pub per: RatePeriod,
     /// The number of calls that may start at once after a pause.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub burst: NonZeroU32,
@@ -49,10 +49,10 @@ fn is_one(burst: &NonZeroU32) -> bool {
     *burst == one()
 }
 
-impl Rate {
+impl RateLimit {
     /// Creates a rate limit without bursts. Calls wait for it, and are denied while the limiter does not
     /// respond.
-    pub fn new(name: RateName, tool: impl Into<String>, calls: NonZeroU32, per: Span) -> Self {
+    pub fn new(name: RateName, tool: impl Into<String>, calls: NonZeroU32, per: RatePeriod) -> Self {
         let (when_full, when_down) = (WhenFull::default(), WhenDown::default());
         Self { name, tool: tool.into(), calls, per, burst: one(), when_full, when_down }
     }
@@ -63,7 +63,7 @@ impl Rate {
     }
 
     /// Returns how long a call may wait, or `else_most` if the rate limit sets no wait.
-    fn patience(&self, else_most: Duration) -> u64 {
+    fn wait_max(&self, else_most: Duration) -> u64 {
         match self.when_full {
             WhenFull::Wait { most } => micros(most.unwrap_or(else_most)),
             WhenFull::Deny => 0,
@@ -71,13 +71,13 @@ impl Rate {
     }
 
     /// Returns by how many microseconds the calls of a burst may be early.
-    fn slack(&self) -> u64 {
+    fn burst_tolerance(&self) -> u64 {
         self.every().saturating_mul(u64::from(self.burst.get()) - 1)
     }
 
     /// Returns the microseconds between two places in the queue. A call that wakes a little late must not
     /// make all calls behind it too early. If bursts are allowed, they absorb such delays.
-    fn apart(&self) -> u64 {
+    fn queue_spacing(&self) -> u64 {
         let every = self.every();
         if self.burst > one() { every } else { every.saturating_add(every / 64).saturating_add(1_000) }
     }
@@ -90,7 +90,7 @@ fn micros(time: Duration) -> u64 {
 /// The span of time over which calls are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Span {
+pub enum RatePeriod {
     /// A second.
     Second,
     /// A minute.
@@ -101,7 +101,7 @@ pub enum Span {
     Day,
 }
 
-impl Span {
+impl RatePeriod {
     const fn micros(self) -> u64 {
         match self {
             Self::Second => 1_000_000,
@@ -158,19 +158,19 @@ impl WhenDown {
 
 /// The rate limit decision for a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Paced {
+pub struct RateLimited {
     /// The call.
     pub key: ReplayKey,
     /// The rate limit that decided: the slowest of several.
     pub rate: RateName,
     /// The decision.
-    pub pace: Pace,
+    pub pace: RateLimitOutcome,
 }
 
 /// A rate limit decision. A call that starts at once has no record of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pace {
+pub enum RateLimitOutcome {
     /// The call waits. It has not started.
     Waits {
         /// The end of the wait.
@@ -187,16 +187,16 @@ pub enum Pace {
 
 /// The state of a rate limit, in microseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct RateState {
     /// When the next call may start.
     pub next: u64,
     /// The end of the queue of waiting calls.
-    pub line: u64,
+    pub queue_end: u64,
 }
 
 /// Whether a call asks for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asks {
+pub enum AdmissionAttempt {
     /// A new call.
     First,
     /// A call that has waited in the queue until its time.
@@ -205,77 +205,82 @@ pub enum Asks {
 
 /// The result of asking rate limits to let a call start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum RateAdmission {
     /// The call starts now.
-    Goes,
+    Admitted,
     /// The call asks again at this instant. The rate limit is the slowest of several.
-    Waits(Millis, RateName),
+    Queued(Millis, RateName),
     /// The limit allows no call before this instant, which is longer than its calls wait.
-    Full(Millis, RateName),
+    Rejected(Millis, RateName),
 }
 
 /// Lets one call start under all of these rate limits or under none, or gives it a place in the queue.
 /// `wait_most` applies to rate limits that set no wait.
-pub fn take(rates: &mut [(&Rate, Standing)], asks: Asks, now: Millis, wait_most: Duration) -> Option<Taken> {
+pub fn admit(
+    rates: &mut [(&RateLimit, RateState)],
+    asks: AdmissionAttempt,
+    now: Millis,
+    wait_most: Duration,
+) -> Option<RateAdmission> {
     let instant = now.0.saturating_mul(1_000);
     for (rate, standing) in rates.iter_mut() {
-        let latest = instant.saturating_add(rate.patience(wait_most)).saturating_add(rate.every());
-        let most = latest.saturating_add(micros(APART));
+        let latest = instant.saturating_add(rate.wait_max(wait_most)).saturating_add(rate.every());
+        let most = latest.saturating_add(micros(CLOCK_SKEW_MAX));
         let right = |at: u64| if at > most { latest } else { at };
-        *standing = Standing { next: right(standing.next), line: right(standing.line) };
+        *standing = RateState { next: right(standing.next), queue_end: right(standing.queue_end) };
     }
-    let place = |(rate, standing): &(&Rate, Standing)| {
-        let Standing { next, line } = *standing;
+    let place = |(rate, standing): &(&RateLimit, RateState)| {
+        let RateState { next, queue_end: line } = *standing;
         // A call that is a little early keeps its place. A call that arrives after later places were served
         // goes to the end.
-        let stands = asks == Asks::Again && next.saturating_sub(instant) < rate.every();
+        let stands = asks == AdmissionAttempt::Again && next.saturating_sub(instant) < rate.every();
         (rate.name.clone(), if stands { next } else { next.max(line) })
     };
     let (slowest, at) = rates.iter().map(place).max_by_key(|(_, at)| *at)?;
     if at <= instant {
         for (rate, standing) in rates.iter_mut() {
-            let from = standing.next.max(instant.saturating_sub(rate.slack()));
+            let from = standing.next.max(instant.saturating_sub(rate.burst_tolerance()));
             standing.next = from.saturating_add(rate.every());
         }
-        return Some(Taken::Goes);
+        return Some(RateAdmission::Admitted);
     }
     let at = at.div_ceil(1_000).saturating_mul(1_000);
     let free = Millis(at / 1_000);
-    if rates.iter().any(|(rate, _)| at - instant > rate.patience(wait_most)) {
-        return Some(Taken::Full(free, slowest));
+    if rates.iter().any(|(rate, _)| at - instant > rate.wait_max(wait_most)) {
+        return Some(RateAdmission::Rejected(free, slowest));
     }
     for (rate, standing) in rates.iter_mut() {
-        standing.line = standing.line.max(at.saturating_add(rate.apart()));
+        standing.queue_end = standing.queue_end.max(at.saturating_add(rate.queue_spacing()));
     }
-    Some(Taken::Waits(free, slowest))
+    Some(RateAdmission::Queued(free, slowest))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn rate(calls: u32, per: Span, burst: u32) -> Rate {
+    fn rate(calls: u32, per: RatePeriod, burst: u32) -> RateLimit {
         let count = |n| NonZeroU32::new(n).unwrap();
-        Rate { burst: count(burst), ..Rate::new("mail".parse().unwrap(), "*", count(calls), per) }
+        RateLimit { burst: count(burst), ..RateLimit::new("mail".parse().unwrap(), "*", count(calls), per) }
     }
 
     /// Returns when calls start that arrive at these instants and wait as told, or `None` for those that are
     /// denied.
-    fn gone(rate: &Rate, at: &[u64]) -> Vec<Option<u64>> {
-        let mut standing = Standing::default();
+    fn gone(rate: &RateLimit, at: &[u64]) -> Vec<Option<u64>> {
+        let mut standing = RateState::default();
         let mut gone = vec![None; at.len()];
         let mut asking: std::collections::BTreeSet<(u64, bool, usize)> =
             at.iter().enumerate().map(|(call, at)| (*at, true, call)).collect();
         while let Some((now, comes, call)) = asking.pop_first() {
             let mut rates = [(rate, standing)];
-            let asks = if comes { Asks::First } else { Asks::Again };
-            match take(&mut rates, asks, Millis(now), Duration::from_secs(10)) {
-                Some(Taken::Goes) => gone[call] = Some(now),
-                Some(Taken::Waits(Millis(until), _)) => {
+            let asks = if comes { AdmissionAttempt::First } else { AdmissionAttempt::Again };
+            match admit(&mut rates, asks, Millis(now), Duration::from_secs(10)) {
+                Some(RateAdmission::Admitted) => gone[call] = Some(now),
+                Some(RateAdmission::Queued(Millis(until), _)) => {
                     assert!(until > now);
                     asking.insert((until, false, call));
                 }
-                Some(Taken::Full(..)) | None => {}
+                Some(RateAdmission::Rejected(..)) | None => {}
             }
             standing = rates[0].1;
         }
@@ -286,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_burst_goes_at_once_and_the_rest_one_by_one() {
-        let rate = rate(60, Span::Minute, 3);
+        let rate = rate(60, RatePeriod::Minute, 3);
         assert_eq!(gone(&rate, &[T; 6]), [T, T, T, T + 1_000, T + 2_000, T + 3_000].map(Some));
         let later = [T, T, T, T + 5_000, T + 5_000, T + 5_000, T + 5_000];
         let want = [T, T, T, T + 5_000, T + 5_000, T + 5_000, T + 6_000].map(Some);
@@ -295,52 +300,55 @@ mod tests {
 
     #[test]
     fn who_comes_while_others_wait_goes_behind_them() {
-        let rate = rate(60, Span::Minute, 2);
+        let rate = rate(60, RatePeriod::Minute, 2);
         let came = [T, T, T, T, T + 1_000];
         assert_eq!(gone(&rate, &came), [T, T, T + 1_000, T + 2_000, T + 3_000].map(Some));
     }
 
     #[test]
     fn who_would_wait_for_too_long_is_turned_away_and_takes_nothing() {
-        let slow = rate(6, Span::Minute, 2);
+        let slow = rate(6, RatePeriod::Minute, 2);
         let came = [T, T, T, T, T, T + 9_999];
         assert_eq!(gone(&slow, &came), [Some(T), Some(T), Some(T + 10_000), None, None, None]);
-        let deny = Rate { when_full: WhenFull::Deny, ..rate(6, Span::Minute, 1) };
+        let deny = RateLimit { when_full: WhenFull::Deny, ..rate(6, RatePeriod::Minute, 1) };
         assert_eq!(gone(&deny, &[T, T, T + 9_999, T + 10_000]), [Some(T), None, None, Some(T + 10_000)]);
     }
 
     #[test]
     fn a_call_of_several_rates_goes_by_all_of_them_or_takes_from_none() {
-        let (fast, slow) = (rate(10, Span::Second, 1), rate(6, Span::Minute, 1));
-        let slow = Rate { name: "slow".parse().unwrap(), ..slow };
-        let deny = Rate { when_full: WhenFull::Deny, ..slow.clone() };
-        let busy = Standing { next: (T + 5_000) * 1_000, line: 0 };
-        let mut rates = [(&fast, Standing::default()), (&deny, busy)];
-        let full = Some(Taken::Full(Millis(T + 5_000), slow.name.clone()));
-        assert_eq!(take(&mut rates, Asks::First, Millis(T), Duration::ZERO), full);
-        assert_eq!(rates.map(|(_, standing)| standing), [Standing::default(), busy]);
-        let mut rates = [(&fast, Standing::default()), (&slow, busy)];
-        let waits = Some(Taken::Waits(Millis(T + 5_000), slow.name.clone()));
-        assert_eq!(take(&mut rates, Asks::First, Millis(T), Duration::from_secs(10)), waits);
+        let (fast, slow) = (rate(10, RatePeriod::Second, 1), rate(6, RatePeriod::Minute, 1));
+        let slow = RateLimit { name: "slow".parse().unwrap(), ..slow };
+        let deny = RateLimit { when_full: WhenFull::Deny, ..slow.clone() };
+        let busy = RateState { next: (T + 5_000) * 1_000, queue_end: 0 };
+        let mut rates = [(&fast, RateState::default()), (&deny, busy)];
+        let full = Some(RateAdmission::Rejected(Millis(T + 5_000), slow.name.clone()));
+        assert_eq!(admit(&mut rates, AdmissionAttempt::First, Millis(T), Duration::ZERO), full);
+        assert_eq!(rates.map(|(_, standing)| standing), [RateState::default(), busy]);
+        let mut rates = [(&fast, RateState::default()), (&slow, busy)];
+        let waits = Some(RateAdmission::Queued(Millis(T + 5_000), slow.name.clone()));
+        assert_eq!(admit(&mut rates, AdmissionAttempt::First, Millis(T), Duration::from_secs(10)), waits);
         assert_eq!(rates.map(|(_, standing)| standing.next), [0, busy.next]);
-        assert_eq!(take(&mut rates, Asks::Again, Millis(T + 5_000), Duration::ZERO), Some(Taken::Goes));
+        assert_eq!(
+            admit(&mut rates, AdmissionAttempt::Again, Millis(T + 5_000), Duration::ZERO),
+            Some(RateAdmission::Admitted)
+        );
         assert_eq!(rates.map(|(_, standing)| standing.next), [(T + 5_100) * 1_000, (T + 15_000) * 1_000]);
     }
 
     #[test]
     fn an_instant_that_a_wrong_clock_left_does_not_hold_calls_up_for_ever() {
-        let rate = rate(60, Span::Minute, 1);
+        let rate = rate(60, RatePeriod::Minute, 1);
         let year = T * 1_000 * 31_536_000;
-        let mut rates = [(&rate, Standing { next: year, line: year })];
-        let taken = take(&mut rates, Asks::First, Millis(T), Duration::from_secs(10));
-        assert!(matches!(taken, Some(Taken::Full(..))));
+        let mut rates = [(&rate, RateState { next: year, queue_end: year })];
+        let taken = admit(&mut rates, AdmissionAttempt::First, Millis(T), Duration::from_secs(10));
+        assert!(matches!(taken, Some(RateAdmission::Rejected(..))));
         let latest = (T + 11_000) * 1_000;
-        assert_eq!(rates[0].1, Standing { next: latest, line: latest });
+        assert_eq!(rates[0].1, RateState { next: latest, queue_end: latest });
     }
 
     #[test]
     fn rounding_never_lets_more_out() {
-        assert_eq!(rate(7, Span::Second, 1).every(), 142_858);
-        assert_eq!(rate(3, Span::Day, 1).every(), 28_800_000_000);
+        assert_eq!(rate(7, RatePeriod::Second, 1).every(), 142_858);
+        assert_eq!(rate(3, RatePeriod::Day, 1).every(), 28_800_000_000);
     }
 }

@@ -4,18 +4,19 @@
 //! stay readable; `tests/fixtures` contains one of each.
 use crate::cost::Cost;
 use crate::effect::{
-    Command, DirectOutcome, EffectKind, ModelOutcome, Outcome, Place, ToolOutcome, Usage, is_default,
+    Command, DirectOutcome, EffectKind, JournalPosition, ModelOutcome, Outcome, ToolOutcome, Usage,
+    is_default,
 };
 use crate::error::Failure;
-use crate::hook::Patch;
+use crate::hook::HookPatch;
 use crate::id::{CallId, SessionId, TurnId, WorkerId};
 use crate::key::ReplayKey;
 use crate::label::{Labels, Provenance};
 use crate::message::{HookName, Message, ModelCallId, ModelName, Part, PluginName, ToolName, ToolResult};
 use crate::payment::Payment;
-use crate::policy::{Decision, Point, Ruling};
-use crate::rate::Paced;
-use crate::tool::{EffectClass, PreparedCall, Undo};
+use crate::policy::{PolicyDecision, PolicyPoint, RecordedDecision};
+use crate::rate::RateLimited;
+use crate::tool::{EffectClass, PreparedCall, UndoCall};
 use crate::trace::TraceParent;
 use crate::wait::{Resolution, Wait};
 use crate::{Error, Hash, Kind, Millis};
@@ -61,8 +62,8 @@ pub struct Record {
 
 impl Record {
     /// Returns the place of the record.
-    pub fn place(&self) -> Place {
-        Place { seq: self.seq, hash: self.hash }
+    pub fn place(&self) -> JournalPosition {
+        JournalPosition { seq: self.seq, hash: self.hash }
     }
 }
 
@@ -87,18 +88,18 @@ pub enum Fact {
         to: Option<NodeRef>,
     },
     /// An input was accepted as a turn.
-    Accepted(Accepted),
+    Accepted(TurnAccepted),
     /// A worker started the turn.
-    Started(Started),
+    Started(TurnStarted),
     /// An effect is about to be performed. For a batch, this claims each call in it.
-    Asked(Asked),
+    Asked(EffectRequested),
     /// An asked effect has its outcome.
-    Answered(Answered),
+    Answered(EffectAnswered),
     /// An effect was asked and answered in one write.
-    Performed(Performed),
+    Performed(EffectPerformed),
     /// A call that another lease had started was taken over: to perform it again, to continue it after a
     /// wait, or to decide its outcome.
-    Reclaimed(Reclaimed),
+    Reclaimed(CallReclaimed),
     /// The turn parked until one of these waits is resolved.
     Parked {
         /// The waits.
@@ -125,19 +126,19 @@ pub enum Fact {
         undo: bool,
     },
     /// A call can be undone.
-    Undoable(Undoable),
+    Undoable(UndoableCall),
     /// A hook changed an effect. Written with the effect, or before it.
-    Hooked(Hooked),
+    Hooked(HookApplied),
     /// A payment of a call reached this state.
     Payment(Payment),
     /// A policy decided about something other than a claimed call.
-    Ruled(Ruled),
+    Ruled(PolicyDecided),
     /// A rate limit delayed a call, let it start after the delay, or denied it.
-    Paced(Paced),
+    Paced(RateLimited),
     /// Another lease resumed the turn, which the previous lease had not parked.
-    Resumed(Resumed),
+    Resumed(TurnResumed),
     /// Attempts of a model call failed, and the call has no outcome yet.
-    Tried(Tried),
+    Tried(AttemptsFailed),
     /// A model call was cut off because the turn was cancelled.
     Interrupted(InterruptedReply),
     /// The approvers of a call were reminded.
@@ -161,27 +162,27 @@ pub enum Fact {
     },
     /// Earlier messages are shown to the model in a shorter form after this record. The messages themselves
     /// do not change.
-    Compacted(Compacted),
+    Compacted(CompactionRecord),
     /// A person settled a call of unknown outcome.
-    Settled(Settled),
+    Settled(CallSettled),
     /// The turn is over.
     Ended {
         /// How it ended.
-        end: End,
+        end: TurnEnd,
     },
 }
 
 /// An accepted input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Accepted {
+pub struct TurnAccepted {
     /// The content of the input.
     pub parts: Vec<Part>,
     /// The caller's idempotency key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// How the input is delivered if a turn is running.
-    #[serde(default, skip_serializing_if = "Delivery::is_next")]
-    pub delivery: Delivery,
+    #[serde(default, skip_serializing_if = "InputDelivery::is_next")]
+    pub delivery: InputDelivery,
     /// The fingerprint of the configuration that answers it, from the process that accepted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<Hash>,
@@ -198,7 +199,7 @@ pub struct Accepted {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<Message>,
     /// The sender's note, which is returned with the input. Outlast does not interpret it.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "even_null")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present_or_null")]
     pub note: Option<Value>,
     /// The turn that this one retries. Its answered effects are reused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -208,7 +209,7 @@ pub struct Accepted {
 /// How an input is delivered that arrives during a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Delivery {
+pub enum InputDelivery {
     /// It starts the next turn.
     #[default]
     Next,
@@ -216,7 +217,7 @@ pub enum Delivery {
     Join,
 }
 
-impl Delivery {
+impl InputDelivery {
     #[expect(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
     fn is_next(&self) -> bool {
         *self == Self::Next
@@ -225,7 +226,7 @@ impl Delivery {
 
 /// A compaction: what the model sees in a shorter form, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Compacted {
+pub struct CompactionRecord {
     /// The replay key of the compaction.
     pub key: ReplayKey,
     /// The last earlier turn that is compacted.
@@ -235,13 +236,13 @@ pub struct Compacted {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub here: u32,
     /// The method.
-    pub shorter: Shorter,
+    pub shorter: CompactionMethod,
 }
 
 /// The method of a compaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shorter {
+pub enum CompactionMethod {
     /// Long tool results are left out.
     Results,
     /// A summary replaces the messages.
@@ -259,7 +260,7 @@ pub enum Shorter {
 
 /// The start of a turn. It pins everything that later decisions depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Started {
+pub struct TurnStarted {
     /// The kernel version that decides in this turn.
     pub kernel: u32,
     /// The fingerprint of the configuration.
@@ -276,7 +277,7 @@ pub struct Started {
 
 /// An effect that is about to be performed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct EffectRequested {
     /// Its replay key.
     pub key: ReplayKey,
     /// The request.
@@ -285,7 +286,7 @@ pub struct Asked {
 
 /// The outcome of an asked effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answered {
+pub struct EffectAnswered {
     /// The claim that is answered.
     pub claim: ClaimRef,
     /// The outcome.
@@ -312,7 +313,7 @@ fn is_zero(child: &u32) -> bool {
 
 /// An effect that was asked and answered in one write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Performed {
+pub struct EffectPerformed {
     /// Its replay key.
     pub key: ReplayKey,
     /// The request.
@@ -332,7 +333,7 @@ pub struct Performed {
     pub reused: bool,
 }
 
-impl Performed {
+impl EffectPerformed {
     /// Creates an effect that had its outcome at the first attempt.
     pub fn new(key: ReplayKey, command: impl Into<Command>, outcome: impl Into<Outcome>) -> Self {
         let (command, outcome) = (command.into(), outcome.into());
@@ -343,7 +344,7 @@ impl Performed {
 /// A new lease on a turn whose worker died, lost it or handed it back. Every effect that was answered before
 /// is answered from the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resumed {
+pub struct TurnResumed {
     /// The new worker.
     pub worker: WorkerId,
     /// The number of its lease, which fences its writes.
@@ -354,7 +355,7 @@ pub struct Resumed {
 
 /// Failed attempts of a model call, if the turn parks or ends before the call has an outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tried {
+pub struct AttemptsFailed {
     /// The replay key of the call.
     pub key: ReplayKey,
     /// The attempts, in order.
@@ -403,7 +404,7 @@ impl InterruptedReply {
 
 /// A call that was taken over from an earlier lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reclaimed {
+pub struct CallReclaimed {
     /// The claim of the call.
     pub claim: ClaimRef,
     /// The current attempt, counted from 1.
@@ -412,36 +413,36 @@ pub struct Reclaimed {
 
 /// A call that can be undone, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Undoable {
+pub struct UndoableCall {
     /// The call.
     pub key: ReplayKey,
     /// The call that undoes it.
-    pub undo: Undo,
+    pub undo: UndoCall,
 }
 
 /// A hook's change to an effect. The record of the effect contains the changed form.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hooked {
+pub struct HookApplied {
     /// The effect.
     pub key: ReplayKey,
     /// The hook.
     pub hook: HookName,
     /// The change.
-    pub patch: Patch,
+    pub patch: HookPatch,
     /// The previous value, if no other record contains it: the text of a reply, the result of a call.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "even_null")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present_or_null")]
     pub was: Option<Value>,
 }
 
 /// A policy decision at a point of the turn. The policy is not asked again when the turn is resumed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ruled {
+pub struct PolicyDecided {
     /// The subject: the turn, the model call, its answer, an action of a call, or a nested call.
     pub key: ReplayKey,
     /// The point at which it decided.
-    pub at: Point,
+    pub at: PolicyPoint,
     /// The decision.
-    pub ruling: Ruling,
+    pub ruling: RecordedDecision,
     /// The facts that a person is asked about, if the decision is to ask. For a nested call, the arguments
     /// after the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -454,21 +455,33 @@ pub struct Ruled {
     pub tool: Option<ToolName>,
 }
 
-impl Ruled {
+impl PolicyDecided {
     /// Creates a decision. The facts are stored only if a person must see them.
-    pub fn new(key: ReplayKey, at: Point, ruling: Ruling, facts: &Value, labels: Labels) -> Self {
-        let facts = matches!(ruling.decision, Decision::Ask(_)).then(|| facts.clone());
+    pub fn new(
+        key: ReplayKey,
+        at: PolicyPoint,
+        ruling: RecordedDecision,
+        facts: &Value,
+        labels: Labels,
+    ) -> Self {
+        let facts = matches!(ruling.decision, PolicyDecision::Ask(_)).then(|| facts.clone());
         Self { key, at, ruling, facts, labels, tool: None }
     }
 
     /// Returns whether this is about an answer of a model and refuses or delays it.
     pub fn holds_back(&self) -> bool {
-        self.at == Point::Output && self.ruling.holds_back()
+        self.at == PolicyPoint::Output && self.ruling.prevents_action()
     }
 
     /// Creates a decision about a nested call.
-    pub fn of_call(key: ReplayKey, tool: ToolName, ruling: Ruling, arguments: Value, labels: Labels) -> Self {
-        Self { key, at: Point::Tool, ruling, facts: Some(arguments), labels, tool: Some(tool) }
+    pub fn of_call(
+        key: ReplayKey,
+        tool: ToolName,
+        ruling: RecordedDecision,
+        arguments: Value,
+        labels: Labels,
+    ) -> Self {
+        Self { key, at: PolicyPoint::Tool, ruling, facts: Some(arguments), labels, tool: Some(tool) }
     }
 
     /// Returns what a person is asked about in the form of a call: the point as the tool, its facts as the
@@ -500,17 +513,17 @@ pub struct RepairedCall {
 
 /// A person's verdict on a call of unknown outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Settled {
+pub struct CallSettled {
     /// The claim of the call.
     pub claim: ClaimRef,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: OutcomeVerdict,
 }
 
 /// Whether a call of unknown outcome happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum OutcomeVerdict {
     /// The call happened, with this result.
     Happened(ToolResult),
     /// The call did not happen.
@@ -520,7 +533,7 @@ pub enum Verdict {
 /// How a turn ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum TurnEnd {
     /// The model answered.
     Answered {
         /// The final text.
@@ -583,8 +596,8 @@ pub enum End {
     },
 }
 
-impl End {
-    /// All values of [`End::name`].
+impl TurnEnd {
+    /// All values of [`TurnEnd::name`].
     pub const NAMES: &[&str] = &[
         "answered",
         "refused",
@@ -627,7 +640,7 @@ impl End {
         })
     }
 
-    /// Describes why a turn was sealed, from the fields of [`End::Sealed`].
+    /// Describes why a turn was sealed, from the fields of [`TurnEnd::Sealed`].
     pub fn sealed_because(claims: u32, alone: u32, hung: bool) -> String {
         match (alone, hung) {
             (_, true) => {
@@ -641,17 +654,17 @@ impl End {
     }
 
     /// Returns the kind of end, without its details.
-    pub const fn kind(&self) -> EndKind {
+    pub const fn kind(&self) -> TurnEndKind {
         match self {
-            Self::Answered { .. } => EndKind::Answered,
-            Self::Refused { .. } => EndKind::Refused,
-            Self::OutOfModelCalls { .. } => EndKind::OutOfModelCalls,
-            Self::OutOfBudget { .. } => EndKind::OutOfBudget,
-            Self::Cancelled { .. } => EndKind::Cancelled,
-            Self::Aborted { .. } => EndKind::Aborted,
-            Self::Failed { .. } => EndKind::Failed,
-            Self::Sealed { .. } => EndKind::Sealed,
-            Self::Joined { .. } => EndKind::Joined,
+            Self::Answered { .. } => TurnEndKind::Answered,
+            Self::Refused { .. } => TurnEndKind::Refused,
+            Self::OutOfModelCalls { .. } => TurnEndKind::OutOfModelCalls,
+            Self::OutOfBudget { .. } => TurnEndKind::OutOfBudget,
+            Self::Cancelled { .. } => TurnEndKind::Cancelled,
+            Self::Aborted { .. } => TurnEndKind::Aborted,
+            Self::Failed { .. } => TurnEndKind::Failed,
+            Self::Sealed { .. } => TurnEndKind::Sealed,
+            Self::Joined { .. } => TurnEndKind::Joined,
         }
     }
 
@@ -661,9 +674,9 @@ impl End {
     }
 }
 
-/// The kind of an [`End`]: how a turn ended, without the details.
+/// The kind of an [`TurnEnd`]: how a turn ended, without the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EndKind {
+pub enum TurnEndKind {
     /// The model answered.
     Answered,
     /// The model refused.
@@ -684,8 +697,8 @@ pub enum EndKind {
     Joined,
 }
 
-impl EndKind {
-    /// All kinds, in the order of [`End::NAMES`].
+impl TurnEndKind {
+    /// All kinds, in the order of [`TurnEnd::NAMES`].
     pub const ALL: [Self; 9] = [
         Self::Answered,
         Self::Refused,
@@ -731,7 +744,7 @@ impl EndKind {
 }
 
 /// Distinguishes an explicit `null` from an absent field.
-fn even_null<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+fn present_or_null<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }
 
@@ -770,7 +783,7 @@ impl Fact {
     /// is a sum of these.
     pub fn cost(&self) -> Option<Cost> {
         match self {
-            Self::Performed(Performed {
+            Self::Performed(EffectPerformed {
                 outcome:
                     Outcome::ModelCall(ModelOutcome::Reply(reply))
                     | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(reply))),
@@ -778,7 +791,9 @@ impl Fact {
             }) => reply.cost,
             Self::Performed(performed) => performed.cost,
             Self::Answered(answered) => answered.cost,
-            Self::Compacted(Compacted { shorter: Shorter::Summary { cost, .. }, .. }) => *cost,
+            Self::Compacted(CompactionRecord { shorter: CompactionMethod::Summary { cost, .. }, .. }) => {
+                *cost
+            }
             Self::Interrupted(interrupted) => interrupted.cost,
             _ => None,
         }
@@ -845,7 +860,7 @@ impl Fact {
 
 /// Returns the hash of the chain after a record. It covers every earlier record, so a changed, removed or
 /// reordered record breaks the chain.
-pub fn chain(before: &Hash, seq: Seq, turn: Option<TurnId>, at: Millis, body: &[u8]) -> Hash {
+pub fn chain_hash(before: &Hash, seq: Seq, turn: Option<TurnId>, at: Millis, body: &[u8]) -> Hash {
     let turn = turn.map_or(0, TurnId::to_u128).to_be_bytes();
     let (seq, at) = (seq.0.to_be_bytes(), at.0.to_be_bytes());
     let parts: [&[u8]; 5] = [before.as_bytes(), &seq, &turn, &at, body];
@@ -866,23 +881,23 @@ mod tests {
 
     #[test]
     fn what_a_hook_changed_is_read_back_even_if_it_was_null() {
-        let patch = Patch::AfterModel(crate::hook::ReplyPatch { text: "hi".to_owned() });
+        let patch = HookPatch::AfterModel(crate::hook::ReplyPatch { text: "hi".to_owned() });
         for was in [None, Some(Value::Null), Some(Value::from("ho"))] {
             let (key, hook) = (ReplayKey::turn(0).model(0), "audit".parse().unwrap());
-            let fact = Fact::Hooked(Hooked { key, hook, patch: patch.clone(), was });
+            let fact = Fact::Hooked(HookApplied { key, hook, patch: patch.clone(), was });
             assert_eq!(Fact::decode(&fact.encode()).unwrap(), fact);
         }
     }
 
     #[test]
     fn the_chain_depends_on_everything_a_record_says() {
-        let base = chain(&Hash::ZERO, Seq(1), None, Millis(1), b"a");
+        let base = chain_hash(&Hash::ZERO, Seq(1), None, Millis(1), b"a");
         let others = [
-            chain(&Hash::of(b""), Seq(1), None, Millis(1), b"a"),
-            chain(&Hash::ZERO, Seq(2), None, Millis(1), b"a"),
-            chain(&Hash::ZERO, Seq(1), Some(TurnId::from_u128(1)), Millis(1), b"a"),
-            chain(&Hash::ZERO, Seq(1), None, Millis(2), b"a"),
-            chain(&Hash::ZERO, Seq(1), None, Millis(1), b"b"),
+            chain_hash(&Hash::of(b""), Seq(1), None, Millis(1), b"a"),
+            chain_hash(&Hash::ZERO, Seq(2), None, Millis(1), b"a"),
+            chain_hash(&Hash::ZERO, Seq(1), Some(TurnId::from_u128(1)), Millis(1), b"a"),
+            chain_hash(&Hash::ZERO, Seq(1), None, Millis(2), b"a"),
+            chain_hash(&Hash::ZERO, Seq(1), None, Millis(1), b"b"),
         ];
         assert!(others.iter().all(|other| *other != base));
     }

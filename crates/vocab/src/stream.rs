@@ -30,9 +30,9 @@ pub enum ModelEvent {
     /// before this: the tools, the system prompt, or a message by its number.
     PromptChanged(String),
     /// The connection is alive: a ping or a comment.
-    Alive,
+    KeepAlive,
     /// The reply makes progress that cannot be shown yet: arguments of a call, an empty thought.
-    Working,
+    HiddenProgress,
     /// The reply is complete.
     End(StopReason),
 }

@@ -4,7 +4,7 @@ use crate::cost::Cost;
 use crate::id::CallId;
 use crate::label::{Labels, Provenance};
 use crate::message::{ModelCallId, ToolName};
-use crate::policy::{Decision, Ruling};
+use crate::policy::{PolicyDecision, RecordedDecision};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl EffectClass {
 /// How the calls of one tool are ordered within a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Scheduling {
+pub enum CallScheduling {
     /// Concurrently with any other call.
     #[default]
     Parallel,
@@ -74,7 +74,7 @@ impl Default for RetryPolicy {
 
 /// The entry of a tool in a catalogue. Small, so that a catalogue can list hundreds of tools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct ToolManifest {
     /// The name that a model uses.
     pub name: ToolName,
     /// One line for people, and for choosing a tool.
@@ -89,7 +89,7 @@ pub struct Manifest {
     clippy::struct_excessive_bools,
     reason = "each is a promise of its own that is written down by its name"
 )]
-pub struct Contract {
+pub struct ToolContract {
     /// The name that a model uses.
     pub name: ToolName,
     /// The description that the model reads.
@@ -104,7 +104,7 @@ pub struct Contract {
     pub class: EffectClass,
     /// How its calls are ordered within a batch.
     #[serde(default)]
-    pub scheduling: Scheduling,
+    pub scheduling: CallScheduling,
     /// How often a failed call is retried.
     #[serde(default)]
     pub retry: RetryPolicy,
@@ -127,7 +127,7 @@ pub struct Contract {
     /// The sinks of a call after untrusted text was read. Without it, the call itself is the sink if it
     /// changes the world.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sinks: Option<Sinks>,
+    pub sinks: Option<CallSinks>,
     /// Whether its arguments leave this machine, so that a call can send data out although it changes
     /// nothing.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -147,14 +147,14 @@ pub struct Contract {
 /// The sinks of a call: the parts that untrusted text must not choose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
-pub enum Sinks {
+pub enum CallSinks {
     /// The call itself: its mere execution matters, whatever its arguments. Written as `"call"`.
     Call,
     /// JSON pointers to the arguments that matter, such as recipients, amounts and addresses.
     Arguments(Vec<String>),
 }
 
-impl TryFrom<Value> for Sinks {
+impl TryFrom<Value> for CallSinks {
     type Error = String;
 
     fn try_from(value: Value) -> Result<Self, String> {
@@ -171,25 +171,25 @@ impl TryFrom<Value> for Sinks {
     }
 }
 
-impl From<Sinks> for Value {
-    fn from(sinks: Sinks) -> Self {
+impl From<CallSinks> for Value {
+    fn from(sinks: CallSinks) -> Self {
         match sinks {
-            Sinks::Call => "call".into(),
-            Sinks::Arguments(pointers) => pointers.into(),
+            CallSinks::Call => "call".into(),
+            CallSinks::Arguments(pointers) => pointers.into(),
         }
     }
 }
 
 /// The call that undoes another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Undo {
+pub struct UndoCall {
     /// The tool.
     pub tool: ToolName,
     /// The arguments.
     pub arguments: Value,
 }
 
-impl Contract {
+impl ToolContract {
     /// Creates a contract with defaults. Set the rest with struct update syntax.
     pub fn new(name: ToolName, description: impl Into<String>, input: Value) -> Self {
         Self {
@@ -198,7 +198,7 @@ impl Contract {
             input,
             output: None,
             class: EffectClass::default(),
-            scheduling: Scheduling::default(),
+            scheduling: CallScheduling::default(),
             retry: RetryPolicy::default(),
             deadline: None,
             durable: false,
@@ -214,14 +214,14 @@ impl Contract {
     }
 
     /// Returns the call that undoes a call with this result, if the contract names a tool for it.
-    pub fn undo(&self, result: &Value) -> Option<Undo> {
-        Some(Undo { tool: self.undo.clone()?, arguments: result.clone() })
+    pub fn undo(&self, result: &Value) -> Option<UndoCall> {
+        Some(UndoCall { tool: self.undo.clone()?, arguments: result.clone() })
     }
 
     /// Returns the manifest of this contract.
-    pub fn manifest(&self) -> Manifest {
+    pub fn manifest(&self) -> ToolManifest {
         let summary = self.description.lines().next().unwrap_or_default().to_owned();
-        Manifest { name: self.name.clone(), summary, class: self.class }
+        ToolManifest { name: self.name.clone(), summary, class: self.class }
     }
 }
 
@@ -239,10 +239,10 @@ pub struct ClientTool {
 impl ClientTool {
     /// Returns the contract of the tool. A started call only waits for its client, so it may be started
     /// again.
-    pub fn contract(&self) -> Contract {
+    pub fn contract(&self) -> ToolContract {
         let Self { name, description, input } = self.clone();
         let class = EffectClass::Idempotent;
-        Contract { class, durable: true, ..Contract::new(name, description, input) }
+        ToolContract { class, durable: true, ..ToolContract::new(name, description, input) }
     }
 }
 
@@ -264,7 +264,7 @@ pub struct PreparedCall {
     pub payload: Option<Value>,
     /// The policy decision, if a rule matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ruling: Option<Ruling>,
+    pub ruling: Option<RecordedDecision>,
     /// The untrusted sources that may have caused it, if labels are recorded.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
@@ -277,8 +277,8 @@ impl PreparedCall {
     /// Returns whether it must wait for an approval or a deferral before it starts.
     pub fn is_held(&self) -> bool {
         self.ruling.as_ref().is_some_and(|ruling| match ruling.decision {
-            Decision::Ask(_) => ruling.grant.is_none(),
-            Decision::Defer { .. } => true,
+            PolicyDecision::Ask(_) => ruling.grant.is_none(),
+            PolicyDecision::Defer { .. } => true,
             _ => false,
         })
     }
@@ -286,6 +286,6 @@ impl PreparedCall {
     /// Returns the fingerprint of the call. The same call id with another fingerprint is a determinism
     /// violation.
     pub fn fingerprint(&self) -> Hash {
-        crate::canon::fingerprint(self)
+        crate::canonical_json::fingerprint(self)
     }
 }

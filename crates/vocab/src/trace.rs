@@ -42,7 +42,7 @@ impl TraceId {
 
     /// Returns whether the trace is in a sample of this many millionths of all traces. Every process with the
     /// same rate samples the same traces, because the last bits of an id are random.
-    pub fn is_among(self, millionths: u32) -> bool {
+    pub fn is_sampled_at(self, millionths: u32) -> bool {
         let last = u64::try_from(self.0 & u128::from(u32::MAX)).unwrap_or(u64::MAX);
         last * 1_000_000 < u64::from(millionths) << 32
     }
@@ -51,15 +51,15 @@ impl TraceId {
 impl SpanId {
     /// Returns the span of a turn.
     pub fn of(turn: TurnId) -> Self {
-        Self::made(turn, &[])
+        Self::derive(turn, &[])
     }
 
     /// Returns the span of an effect of a turn. `what` distinguishes several spans of one effect.
     pub fn of_effect(turn: TurnId, key: &ReplayKey, what: &str) -> Self {
-        Self::made(turn, &[key.as_str().as_bytes(), what.as_bytes()])
+        Self::derive(turn, &[key.as_str().as_bytes(), what.as_bytes()])
     }
 
-    fn made(turn: TurnId, parts: &[&[u8]]) -> Self {
+    fn derive(turn: TurnId, parts: &[&[u8]]) -> Self {
         let turn = turn.to_u128().to_be_bytes();
         let hash =
             Hash::of_parts("outlast span v1", std::iter::once(turn.as_slice()).chain(parts.iter().copied()));
@@ -189,7 +189,7 @@ mod tests {
     fn a_share_of_traces_is_kept_and_a_larger_share_keeps_those_too() {
         let all =
             || (0..1_000u128).map(|n| TraceId(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)));
-        let kept = |millionths| all().filter(|trace| trace.is_among(millionths)).collect::<Vec<_>>();
+        let kept = |millionths| all().filter(|trace| trace.is_sampled_at(millionths)).collect::<Vec<_>>();
         assert_eq!((kept(0).len(), kept(1_000_000).len()), (0, 1_000));
         let (tenth, half) = (kept(100_000), kept(500_000));
         assert!((60..140).contains(&tenth.len()), "{}", tenth.len());

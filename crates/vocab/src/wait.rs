@@ -99,7 +99,7 @@ impl CompletionKey {
     /// Returns an error if the key was not signed with this secret. It is the same error as for a wait that
     /// does not exist.
     pub fn check(&self, secret: &[u8; 32]) -> Result<(), Error> {
-        if signature(secret, self.turn, &self.key).same_signature(&self.signature) {
+        if signature(secret, self.turn, &self.key).eq_constant_time(&self.signature) {
             return Ok(());
         }
         Err(Self::not_found())

@@ -3,9 +3,9 @@
 use outlast_vocab::effect::EffectKind;
 use outlast_vocab::event::Event;
 use outlast_vocab::id::{CallId, DeliveryId, SessionId, TurnId};
-use outlast_vocab::package::Pinned;
-use outlast_vocab::record::{End, Fact, Record, Seq, chain};
-use outlast_vocab::{Hash, Millis, canon};
+use outlast_vocab::package::PinnedPackage;
+use outlast_vocab::record::{Fact, Record, Seq, TurnEnd, chain_hash};
+use outlast_vocab::{Hash, Millis, canonical_json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -71,7 +71,7 @@ tags! { fact_tag, FACTS, Fact:
     Ended = "ended",
 }
 
-tags! { end_tag, ENDS, End:
+tags! { end_tag, ENDS, TurnEnd:
     Answered = "answered",
     Refused = "refused",
     OutOfModelCalls = "out_of_model_calls",
@@ -114,10 +114,11 @@ fn packages_stored_by_every_released_version_decode_for_ever() {
     ];
     for (name, has_contracts) in packages {
         let json = fs::read_to_string(root.join(name)).unwrap();
-        let pinned: Pinned = serde_json::from_str(&json).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let pinned: PinnedPackage =
+            serde_json::from_str(&json).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(pinned.contracts.is_some(), has_contracts);
         // Turns refer to the package by the hash of these bytes.
-        assert_eq!(canon::to_string(&pinned), json, "{name}");
+        assert_eq!(canonical_json::to_string(&pinned), json, "{name}");
     }
 }
 
@@ -157,7 +158,7 @@ fn facts_have_names_of_their_own_in_events() {
 
 #[test]
 fn every_way_to_end_is_listed_by_its_name() {
-    assert_eq!(End::NAMES, ENDS);
+    assert_eq!(TurnEnd::NAMES, ENDS);
     for fact in facts() {
         if let Fact::Ended { end } = fact {
             assert_eq!(end.name(), end_tag(&end));
@@ -173,7 +174,7 @@ fn the_chain_and_derived_ids_stay_as_they_were_released() {
     for (name, body) in fixtures().into_iter().filter(|(name, _)| released(name)) {
         seq = Seq(seq.0 + 1);
         let turn = name.contains("answered").then(|| TurnId::from_u128(7));
-        hash = chain(&hash, seq, turn, Millis(1_763_250_425_123), &body);
+        hash = chain_hash(&hash, seq, turn, Millis(1_763_250_425_123), &body);
     }
     assert_eq!(hash.to_string(), "d0f8d1cce9d736fe01c5389ab01ec768b803dd611e47ab798ce878f58624fc3a");
     assert_eq!(
@@ -187,7 +188,7 @@ fn the_chain_and_derived_ids_stay_as_they_were_released() {
     );
     let command = serde_json::json!({"sleep": {"until": 9_007_199_254_740_993_u64, "é": [1.5, null]}});
     assert_eq!(
-        canon::fingerprint(&command).to_string(),
+        canonical_json::fingerprint(&command).to_string(),
         "27cbbe4c62e589c3c44f780d850d0a9c00fb7af734afe837f55b00fb7bca2064"
     );
 }

@@ -23,11 +23,11 @@
 //! ```
 use outlast::Kind;
 use outlast::hook::BeforeTool;
-use outlast::plugin::{Brings, Own, Plugged, Plugin};
+use outlast::plugin::{Plugin, PluginAccess, PluginHookCall, PluginParts};
 use outlast::prelude::*;
-use outlast::vocab::capability::Capability;
+use outlast::vocab::capability::CapabilityBundle;
 use outlast::vocab::effect::Boundary;
-use outlast::vocab::hook::{CallPatch, CallSeen, CheckpointSeen};
+use outlast::vocab::hook::{CallHookInput, CallPatch, CheckpointHookInput};
 use std::path::PathBuf;
 
 mod mail;
@@ -39,7 +39,7 @@ pub struct Tickets;
 /// The options of the plug-in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "outlast::serde", deny_unknown_fields)]
-pub struct Options {
+pub struct TicketOptions {
     /// The prefix of ticket numbers.
     pub prefix: String,
     /// The maximum number of open tickets in one session.
@@ -52,7 +52,7 @@ pub struct Options {
 /// The data that an input carries: the customer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(crate = "outlast::serde")]
-pub struct Customer {
+pub struct TicketCustomer {
     /// The name of the customer.
     pub name: String,
 }
@@ -60,7 +60,7 @@ pub struct Customer {
 /// The state in a session.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(crate = "outlast::serde")]
-pub struct Desk {
+pub struct TicketDesk {
     /// The tickets, in the order in which they were opened.
     pub tickets: Vec<Ticket>,
 }
@@ -79,7 +79,7 @@ pub struct Ticket {
     pub open: bool,
 }
 
-impl Desk {
+impl TicketDesk {
     fn open(&self) -> impl Iterator<Item = &Ticket> {
         self.tickets.iter().filter(|ticket| ticket.open)
     }
@@ -87,42 +87,47 @@ impl Desk {
 
 impl Plugin for Tickets {
     const NAME: &'static str = "tickets";
-    type Options = Options;
-    type Input = Customer;
-    type State = Desk;
+    type Options = TicketOptions;
+    type Input = TicketCustomer;
+    type State = TicketDesk;
 
-    fn start(self, options: Options) -> Result<Brings<Self>, Error> {
-        let Options { prefix, open_most, mail } = options;
+    fn start(self, options: TicketOptions) -> Result<PluginParts<Self>, Error> {
+        let TicketOptions { prefix, open_most, mail } = options;
         if prefix.is_empty() || open_most == 0 {
             let detail = "tickets need a `prefix`, and `open_most` above zero";
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
-        let closing = Capability {
+        let closing = CapabilityBundle {
             name: "closing".parse()?,
             prompt: "Close a ticket when the customer says that all is well.".to_owned(),
             tools: vec!["ticket_close".parse()?],
             hooks: Vec::new(),
         };
         let brings = match mail {
-            Some(folder) => Brings::new().trigger("tickets.mail", mail::Mail(folder))?,
-            None => Brings::new(),
+            Some(folder) => PluginParts::new().trigger("tickets.mail", mail::MailFolder(folder))?,
+            None => PluginParts::new(),
         };
         brings
             .prompt("Open a ticket for everything that you cannot settle at once.")
             .tool(OpenTicket { prefix })
             .tool(CloseTicket)
             .capability(closing)
-            .on::<BeforeTool, _, _>("tickets.limit", move |own: Own<Self>, call: CallSeen| async move {
-                let full = call.tool.as_str() == "ticket_open" && own.state.open().count() >= open_most;
-                Ok(full.then(|| CallPatch::Refuse(format!("{open_most} tickets are open already"))))
-            })?
-            .session_prompt(|own: Own<Self>| async move { Ok(told(&own)) })?
-            .checkpoint(|own: Own<Self>, at: CheckpointSeen| async move { Ok(reminder(&own, &at)) })
+            .on::<BeforeTool, _, _>(
+                "tickets.limit",
+                move |own: PluginHookCall<Self>, call: CallHookInput| async move {
+                    let full = call.tool.as_str() == "ticket_open" && own.state.open().count() >= open_most;
+                    Ok(full.then(|| CallPatch::Refuse(format!("{open_most} tickets are open already"))))
+                },
+            )?
+            .session_prompt(|own: PluginHookCall<Self>| async move { Ok(prompt_text(&own)) })?
+            .checkpoint(|own: PluginHookCall<Self>, at: CheckpointHookInput| async move {
+                Ok(reminder(&own, &at))
+            })
     }
 }
 
 /// Returns the prompt text for the current state of the desk.
-fn told(own: &Own<Tickets>) -> Option<String> {
+fn prompt_text(own: &PluginHookCall<Tickets>) -> Option<String> {
     let customer = own.input.as_ref().map(|customer| format!("The customer is {}.", customer.name));
     let open: Vec<String> =
         own.state.open().map(|ticket| format!("{} ({})", ticket.number, ticket.about)).collect();
@@ -132,7 +137,7 @@ fn told(own: &Own<Tickets>) -> Option<String> {
 }
 
 /// Returns a reminder, once after tools have run, that urgent tickets go first.
-fn reminder(own: &Own<Tickets>, at: &CheckpointSeen) -> Vec<String> {
+fn reminder(own: &PluginHookCall<Tickets>, at: &CheckpointHookInput) -> Vec<String> {
     let urgent = own.state.open().any(|ticket| ticket.about.contains("urgent"));
     if at.boundary == Boundary::AfterWork && urgent {
         return vec!["An urgent ticket is open: tell the customer when they will hear from us.".to_owned()];
@@ -144,7 +149,7 @@ fn reminder(own: &Own<Tickets>, at: &CheckpointSeen) -> Vec<String> {
 #[derive(Deserialize, JsonSchema)]
 #[serde(crate = "outlast::serde")]
 #[schemars(crate = "outlast::schemars")]
-struct Topic {
+struct TicketTopic {
     /// What it is about, in a few words.
     about: String,
 }
@@ -154,14 +159,14 @@ struct OpenTicket {
 }
 
 impl Tool for OpenTicket {
-    type Args = Topic;
-    type Needs = (Plugged<Tickets>,);
+    type Args = TicketTopic;
+    type Needs = (PluginAccess<Tickets>,);
 
-    fn about(&self) -> About {
-        About::new("ticket_open", "Opens a ticket and gives its number.").transactional()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("ticket_open", "Opens a ticket and gives its number.").transactional()
     }
 
-    async fn run(&self, (own,): Self::Needs, _: Call, args: Topic) -> Result<Ran, Error> {
+    async fn run(&self, (own,): Self::Needs, _: Call, args: TicketTopic) -> Result<ToolRunOutcome, Error> {
         let mut desk = own.state().await?;
         let number = format!("{}-{}", self.prefix, desk.tickets.len() + 1);
         let customer = own.input()?.map(|customer| customer.name);
@@ -175,7 +180,7 @@ impl Tool for OpenTicket {
 #[derive(Deserialize, JsonSchema)]
 #[serde(crate = "outlast::serde")]
 #[schemars(crate = "outlast::schemars")]
-struct Number {
+struct TicketNumber {
     /// Its number, like `HELP-1`.
     number: String,
 }
@@ -183,14 +188,14 @@ struct Number {
 struct CloseTicket;
 
 impl Tool for CloseTicket {
-    type Args = Number;
-    type Needs = (Plugged<Tickets>,);
+    type Args = TicketNumber;
+    type Needs = (PluginAccess<Tickets>,);
 
-    fn about(&self) -> About {
-        About::new("ticket_close", "Closes a ticket.").transactional()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("ticket_close", "Closes a ticket.").transactional()
     }
 
-    async fn run(&self, (own,): Self::Needs, _: Call, args: Number) -> Result<Ran, Error> {
+    async fn run(&self, (own,): Self::Needs, _: Call, args: TicketNumber) -> Result<ToolRunOutcome, Error> {
         let mut desk = own.state().await?;
         let Some(ticket) = desk.tickets.iter_mut().find(|ticket| ticket.number == args.number) else {
             return Err(failed(format!("there is no ticket {}", args.number)));

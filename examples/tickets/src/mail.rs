@@ -1,35 +1,39 @@
 //! A folder of mail. Each file in it starts a turn in the session of its sender.
-use crate::{Customer, Tickets};
-use outlast::Answer;
+use crate::{TicketCustomer, Tickets};
+use outlast::ResultFuture;
 use outlast::prelude::*;
-use outlast::trigger::{Occurrence, Source};
+use outlast::trigger::{ExternalEvent, TriggerSource};
 use outlast::vocab::TurnId;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often to check the folder.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The folder for rejected mail.
 const REFUSED: &str = "refused";
 
 /// The mail folder. A file is named after its sender and a number: `ann.17.txt`.
-pub(crate) struct Mail(pub(crate) PathBuf);
+pub(crate) struct MailFolder(pub(crate) PathBuf);
 
-impl Mail {
-    async fn read(&self) -> Result<Occurrence, Error> {
+impl MailFolder {
+    async fn read(&self) -> Result<ExternalEvent, Error> {
         loop {
             if let Some(name) = first(&self.0).await.map_err(|cause| unreadable(&cause))? {
                 let content =
                     tokio::fs::read(self.0.join(&name)).await.map_err(|cause| unreadable(&cause))?;
                 let writer = name.split('.').next().unwrap_or_default().to_owned();
                 // The text is untrusted, so it comes as a file.
-                return Occurrence::new(&name, &writer, "A mail came in. Do what is right for the customer.")
-                    .attach("text/plain", Some(name), content)?
-                    .carry::<Tickets>(&Customer { name: writer });
+                return ExternalEvent::new(
+                    &name,
+                    &writer,
+                    "A mail came in. Do what is right for the customer.",
+                )
+                .attach("text/plain", Some(name), content)?
+                .with_plugin_input::<Tickets>(&TicketCustomer { name: writer });
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -44,12 +48,12 @@ impl Mail {
     }
 }
 
-impl Source for Mail {
-    fn next(&self) -> Answer<'_, Occurrence> {
+impl TriggerSource for MailFolder {
+    fn next(&self) -> ResultFuture<'_, ExternalEvent> {
         Box::pin(self.read())
     }
 
-    fn settled<'a>(&'a self, id: &'a str, came: Result<TurnId, &'a Error>) -> Answer<'a, ()> {
+    fn settled<'a>(&'a self, id: &'a str, came: Result<TurnId, &'a Error>) -> ResultFuture<'a, ()> {
         Box::pin(async move {
             match self.remove(id, came).await {
                 // Another process was faster.

@@ -1,7 +1,7 @@
 //! Measures the two limits: the sync rate of the disk, and the rate of a bare writer to the same tables.
-use crate::report::Report;
-use crate::rig::{self, TOOL, Tools};
-use outlast::sqlite::{Options, Sqlite};
+use crate::bench_rig::{self, BenchToolSet, TOOL_SCRIPT};
+use crate::report::BenchReport;
+use outlast::sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::{Connection, params};
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -13,20 +13,23 @@ use std::time::{Duration, Instant};
 const AT_ONCE: i64 = 64;
 
 /// The number of journal rows that wait for the full-text index, as in the store.
-const WORDS_WAIT: i64 = 512;
+const INDEX_BATCH_ROWS: i64 = 512;
 
 pub(crate) fn measure(
-    report: &mut Report,
+    report: &mut BenchReport,
     dir: &Path,
     quick: bool,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let time = Duration::from_secs(if quick { 1 } else { 3 });
     let fsync = syncs_per_second(dir, time)?;
     report.put("fsync_per_s", fsync);
-    report.show("disk: fdatasync of 1 KiB appends, one thread", format!("{fsync:.0}/s"));
-    let floor = floor(dir, time)?;
+    report.add_plain_row("disk: fdatasync of 1 KiB appends, one thread", format!("{fsync:.0}/s"));
+    let floor = bare_writer_rate(dir, time)?;
     report.put("floor_turns_per_s", floor);
-    report.show("floor: bare writer of the same rows, 64 per commit", format!("{floor:.0} tool turns/s"));
+    report.add_plain_row(
+        "floor: bare writer of the same rows, 64 per commit",
+        format!("{floor:.0} tool turns/s"),
+    );
     Ok(())
 }
 
@@ -42,16 +45,16 @@ fn syncs_per_second(dir: &Path, time: Duration) -> std::io::Result<f64> {
 }
 
 /// Returns the tool turns per second of a writer that only inserts rows copied from real turns, in batches.
-fn floor(dir: &Path, time: Duration) -> Result<f64, Box<dyn std::error::Error>> {
+fn bare_writer_rate(dir: &Path, time: Duration) -> Result<f64, Box<dyn std::error::Error>> {
     let path = dir.join("floor.db");
     let records = real_turn(&path)?;
     let mut conn = Connection::open(&path)?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.pragma_update(None, "wal_autocheckpoint", 4_000)?;
     conn.set_prepared_statement_cache_capacity(64);
-    let mut sessions: Vec<Bare> = Vec::new();
+    let mut sessions: Vec<BareSession> = Vec::new();
     for _ in 0..AT_ONCE {
-        sessions.push(Bare::open(&conn)?);
+        sessions.push(BareSession::open(&conn)?);
     }
     let (begun, mut turns) = (Instant::now(), 0.0);
     while begun.elapsed() < time {
@@ -69,21 +72,23 @@ fn floor(dir: &Path, time: Duration) -> Result<f64, Box<dyn std::error::Error>> 
 }
 
 /// A record of a real turn with its words for the full-text index.
-struct Copied {
+struct CopiedRecord {
     body: Vec<u8>,
     words: Option<(String, String)>,
 }
 
 /// Returns the records of a real tool turn, by write: accepted; reply and claims; answer; reply and end.
-fn real_turn(path: &Path) -> Result<[Vec<Copied>; 4], Box<dyn std::error::Error>> {
+fn real_turn(path: &Path) -> Result<[Vec<CopiedRecord>; 4], Box<dyn std::error::Error>> {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     tokio.block_on(async {
-        let worker = rig::worker();
-        let store =
-            Arc::new(Sqlite::open_with(path, Options { worker: Some(worker), ..Options::default() })?);
-        let runtime = rig::runtime(store, worker, TOOL, Tools::Echo).await?;
-        let session = rig::session(&runtime).await?;
-        rig::turn(&runtime, session, "go").await?;
+        let worker = bench_rig::worker();
+        let store = Arc::new(SqliteStore::open_with(
+            path,
+            SqliteOptions { worker: Some(worker), ..SqliteOptions::default() },
+        )?);
+        let runtime = bench_rig::runtime(store, worker, TOOL_SCRIPT, BenchToolSet::Echo).await?;
+        let session = bench_rig::session(&runtime).await?;
+        bench_rig::turn(&runtime, session, "go").await?;
         runtime.shut_down(Duration::from_secs(1)).await;
         Ok::<_, outlast::Error>(())
     })?;
@@ -94,7 +99,7 @@ fn real_turn(path: &Path) -> Result<[Vec<Copied>; 4], Box<dyn std::error::Error>
     )?;
     let copied = |row: &rusqlite::Row<'_>| {
         let (place, words): (Option<String>, Option<String>) = (row.get(1)?, row.get(2)?);
-        Ok(Copied { body: row.get(0)?, words: place.zip(words) })
+        Ok(CopiedRecord { body: row.get(0)?, words: place.zip(words) })
     };
     let mut records = query.query_map([], copied)?.collect::<Result<Vec<_>, _>>()?.into_iter();
     let mut take = |count: usize| records.by_ref().take(count).collect::<Vec<_>>();
@@ -105,7 +110,7 @@ fn real_turn(path: &Path) -> Result<[Vec<Copied>; 4], Box<dyn std::error::Error>
 fn index(conn: &Connection) -> rusqlite::Result<()> {
     let span = "SELECT coalesce(max(pos) - (SELECT min(pos) FROM heard), 0) FROM heard";
     let waiting: i64 = conn.prepare_cached(span)?.query_one([], |row| row.get(0))?;
-    if waiting >= WORDS_WAIT {
+    if waiting >= INDEX_BATCH_ROWS {
         conn.prepare_cached("INSERT INTO said (rowid, place, words) SELECT pos, place, words FROM heard")?
             .execute([])?;
         conn.prepare_cached("DELETE FROM heard")?.execute([])?;
@@ -114,16 +119,16 @@ fn index(conn: &Connection) -> rusqlite::Result<()> {
 }
 
 /// A session of the bare writer.
-struct Bare {
+struct BareSession {
     no: i64,
     seq: i64,
     turns: i64,
     turn: i64,
 }
 
-impl Bare {
+impl BareSession {
     fn open(conn: &Connection) -> rusqlite::Result<Self> {
-        let id: [u8; 16] = rig::worker().to_u128().to_be_bytes();
+        let id: [u8; 16] = bench_rig::worker().to_u128().to_be_bytes();
         conn.execute(
             "INSERT INTO sessions (id, created, updated, state, fence, lease_until, last_seq, last_hash, turns, queued, claims)
              VALUES (?1, 1, 1, 0, 0, 0, 0, zeroblob(32), 0, 0, 0)",
@@ -135,9 +140,14 @@ impl Bare {
     }
 
     /// Makes one of the four writes of a tool turn.
-    fn write(&mut self, conn: &Connection, part: usize, records: &[Vec<Copied>; 4]) -> rusqlite::Result<()> {
+    fn write(
+        &mut self,
+        conn: &Connection,
+        part: usize,
+        records: &[Vec<CopiedRecord>; 4],
+    ) -> rusqlite::Result<()> {
         if part == 0 {
-            let id: [u8; 16] = rig::worker().to_u128().to_be_bytes();
+            let id: [u8; 16] = bench_rig::worker().to_u128().to_be_bytes();
             conn.prepare_cached(
                 "INSERT INTO turns (id, session, place, input, delivery, head, state, accepted, last_node, cancelled)
                  VALUES (?1, ?2, ?3, zeroblob(32), 0, 'main', 1, ?4, ?4, 0)",
@@ -146,7 +156,7 @@ impl Bare {
             self.turn = conn.last_insert_rowid();
             self.turns += 1;
         }
-        for Copied { body, words } in &records[part] {
+        for CopiedRecord { body, words } in &records[part] {
             self.seq += 1;
             conn.prepare_cached(
                 "INSERT INTO records (session, seq, turn, at, node, hash, body) VALUES (?1, ?2, ?3, 1, 1, zeroblob(32), ?4)",

@@ -1,8 +1,10 @@
 //! Measures whether costs stay flat: opening and appending after many turns, bytes per byte of content, and forks.
-use crate::report::{Report, median};
-use crate::rig::{self, GIVES_MUCH, LARGE, PLAIN, TOOL, Tools};
-use outlast::sqlite::{Options, Sqlite};
-use outlast::store::{Fork, ForkTo, Journal, Queries, Trees};
+use crate::bench_rig::{
+    self, BenchToolSet, LARGE_RESULT_BYTES, LARGE_RESULT_SCRIPT, PLAIN_SCRIPT, TOOL_SCRIPT,
+};
+use crate::report::{BenchReport, median};
+use outlast::sqlite::{SqliteOptions, SqliteStore};
+use outlast::store::{BranchStore, ForkRequest, ForkTo, Journal, Queries};
 use outlast::{Error, SessionId};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,26 +22,29 @@ const WINDOW: usize = 256 << 10;
 const CONTENT: usize = 1_350;
 
 pub(crate) fn measure(
-    report: &mut Report,
+    report: &mut BenchReport,
     dir: &Path,
     quick: bool,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    tokio.block_on(flat(report, &dir.join("flat.db")))?;
-    tokio.block_on(bytes(report, &dir.join("bytes.db"), if quick { 300 } else { 1_000 }))?;
-    tokio.block_on(large(report, dir, if quick { 20 } else { 60 }))?;
+    tokio.block_on(measure_by_session_length(report, &dir.join("flat.db")))?;
+    tokio.block_on(measure_storage_bytes(report, &dir.join("bytes.db"), if quick { 300 } else { 1_000 }))?;
+    tokio.block_on(measure_large_results(report, dir, if quick { 20 } else { 60 }))?;
     Ok(())
 }
 
-async fn flat(report: &mut Report, path: &Path) -> Result<(), Error> {
-    let worker = rig::worker();
-    let store = Arc::new(Sqlite::open_with(path, Options { worker: Some(worker), ..Options::default() })?);
-    let runtime = rig::runtime(store.clone(), worker, PLAIN, Tools::Echo).await?;
+async fn measure_by_session_length(report: &mut BenchReport, path: &Path) -> Result<(), Error> {
+    let worker = bench_rig::worker();
+    let store = Arc::new(SqliteStore::open_with(
+        path,
+        SqliteOptions { worker: Some(worker), ..SqliteOptions::default() },
+    )?);
+    let runtime = bench_rig::runtime(store.clone(), worker, PLAIN_SCRIPT, BenchToolSet::Echo).await?;
     let mut sessions = Vec::new();
     for length in LENGTHS {
-        let session = rig::session(&runtime).await?;
+        let session = bench_rig::session(&runtime).await?;
         for _ in 0..length {
-            rig::turn(&runtime, session, "go").await?;
+            bench_rig::turn(&runtime, session, "go").await?;
         }
         sessions.push((session, Vec::new(), Vec::new()));
     }
@@ -54,7 +59,7 @@ async fn flat(report: &mut Report, path: &Path) -> Result<(), Error> {
     for _ in 0..REPEATS {
         for (session, _, appending) in &mut sessions {
             let begun = Instant::now();
-            rig::turn(&runtime, *session, "go").await?;
+            bench_rig::turn(&runtime, *session, "go").await?;
             appending.push(begun.elapsed().as_secs_f64() * 1e6);
         }
     }
@@ -66,13 +71,13 @@ async fn flat(report: &mut Report, path: &Path) -> Result<(), Error> {
         report.put(&format!("append_us.{length}"), append.last().copied());
     }
     runtime.shut_down(Duration::from_secs(1)).await;
-    judge(report, "opening a session after 10, 1,000, 20,000 turns", &resume);
-    judge(report, "appending a turn after 10, 1,000, 20,000 turns", &append);
+    add_spread_row(report, "opening a session after 10, 1,000, 20,000 turns", &resume);
+    add_spread_row(report, "appending a turn after 10, 1,000, 20,000 turns", &append);
     Ok(())
 }
 
 /// Reads everything that a worker reads before it can call the model.
-async fn open(store: &Sqlite, session: SessionId) -> Result<(), Error> {
+async fn open(store: &SqliteStore, session: SessionId) -> Result<(), Error> {
     let view = store.session(session).await?;
     let head = view.heads.into_iter().find_map(|(_, node)| node);
     let last = store.turns(session, view.turns - 1, 1).await?.remove(0);
@@ -83,7 +88,7 @@ async fn open(store: &Sqlite, session: SessionId) -> Result<(), Error> {
     }
 }
 
-fn judge(report: &mut Report, what: &'static str, times: &[f64]) {
+fn add_spread_row(report: &mut BenchReport, what: &'static str, times: &[f64]) {
     let most = times.iter().copied().fold(0.0, f64::max);
     let least = times.iter().copied().fold(f64::INFINITY, f64::min);
     let shown: Vec<String> = times.iter().map(|time| format!("{time:.0}")).collect();
@@ -91,17 +96,20 @@ fn judge(report: &mut Report, what: &'static str, times: &[f64]) {
     report.judge(what, found, "largest ÷ smallest ≤ 1.5".into(), most / least <= 1.5);
 }
 
-async fn bytes(report: &mut Report, path: &Path, turns: u32) -> Result<(), Error> {
+async fn measure_storage_bytes(report: &mut BenchReport, path: &Path, turns: u32) -> Result<(), Error> {
     let text = "outlast ".repeat(CONTENT / 8 + 1)[..CONTENT].to_owned();
-    let worker = rig::worker();
-    let store = Arc::new(Sqlite::open_with(path, Options { worker: Some(worker), ..Options::default() })?);
+    let worker = bench_rig::worker();
+    let store = Arc::new(SqliteStore::open_with(
+        path,
+        SqliteOptions { worker: Some(worker), ..SqliteOptions::default() },
+    )?);
     let script = format!("any\nsay {text}");
     // A realistic window: with a tiny one every turn would pay for a summary.
-    let model = rig::model(&script)?.with_window(WINDOW);
-    let runtime = rig::runtime_with(store.clone(), worker, model, Tools::Echo).await?;
-    let session = rig::session(&runtime).await?;
+    let model = bench_rig::model(&script)?.with_window(WINDOW);
+    let runtime = bench_rig::runtime_with(store.clone(), worker, model, BenchToolSet::Echo).await?;
+    let session = bench_rig::session(&runtime).await?;
     for _ in 0..turns {
-        rig::turn(&runtime, session, &text).await?;
+        bench_rig::turn(&runtime, session, &text).await?;
     }
     let now = runtime.now();
     runtime.shut_down(Duration::from_secs(1)).await;
@@ -112,10 +120,10 @@ async fn bytes(report: &mut Report, path: &Path, turns: u32) -> Result<(), Error
             .map_or(f64::NAN, |meta| f64::from(u32::try_from(meta.len()).unwrap_or(u32::MAX)))
     };
     let before = size(path);
-    let store = Sqlite::open(path)?;
+    let store = SqliteStore::open(path)?;
     for number in 0..100 {
         let to = ForkTo::Session { fresh: SessionId::from_u128(number + 1), key: None };
-        store.fork(Fork { from: session, at: None, to, now }).await?;
+        store.fork(ForkRequest { from: session, at: None, to, now }).await?;
     }
     drop(store);
     let (per_byte, forks) = (before / content, (size(path) - before) / before);
@@ -133,19 +141,25 @@ async fn bytes(report: &mut Report, path: &Path, turns: u32) -> Result<(), Error
 
 /// Measures the extra cost of a tool result of one megabyte: bytes on disk, and time compared with a bare write of that
 /// size.
-async fn large(report: &mut Report, dir: &Path, turns: u32) -> Result<(), Box<dyn std::error::Error>> {
+async fn measure_large_results(
+    report: &mut BenchReport,
+    dir: &Path,
+    turns: u32,
+) -> Result<(), Box<dyn std::error::Error>> {
     let mut took = Vec::new();
     let mut sizes = Vec::new();
-    for (name, script) in [("small.db", TOOL), ("large.db", GIVES_MUCH)] {
-        let (path, worker) = (dir.join(name), rig::worker());
-        let store =
-            Arc::new(Sqlite::open_with(&path, Options { worker: Some(worker), ..Options::default() })?);
-        let runtime = rig::runtime(store.clone(), worker, script, Tools::EchoAndLarge).await?;
-        let session = rig::session(&runtime).await?;
+    for (name, script) in [("small.db", TOOL_SCRIPT), ("large.db", LARGE_RESULT_SCRIPT)] {
+        let (path, worker) = (dir.join(name), bench_rig::worker());
+        let store = Arc::new(SqliteStore::open_with(
+            &path,
+            SqliteOptions { worker: Some(worker), ..SqliteOptions::default() },
+        )?);
+        let runtime = bench_rig::runtime(store.clone(), worker, script, BenchToolSet::EchoAndLarge).await?;
+        let session = bench_rig::session(&runtime).await?;
         let mut times = Vec::new();
         for _ in 0..turns {
             let begun = Instant::now();
-            rig::turn(&runtime, session, "go").await?;
+            bench_rig::turn(&runtime, session, "go").await?;
             times.push(begun.elapsed().as_secs_f64() * 1e3);
         }
         runtime.shut_down(Duration::from_secs(1)).await;
@@ -153,7 +167,7 @@ async fn large(report: &mut Report, dir: &Path, turns: u32) -> Result<(), Box<dy
         took.push(median(times));
         sizes.push(std::fs::metadata(&path)?.len());
     }
-    let content = u64::from(turns) * LARGE as u64;
+    let content = u64::from(turns) * LARGE_RESULT_BYTES as u64;
     let added = u32::try_from((sizes[1].saturating_sub(sizes[0])) / 1024)?;
     let per_byte = f64::from(added) / f64::from(u32::try_from(content / 1024)?);
     let bare = bare_blobs(&dir.join("bare.db"), turns)?;
@@ -178,7 +192,7 @@ fn bare_blobs(path: &Path, blobs: u32) -> rusqlite::Result<f64> {
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     conn.execute("CREATE TABLE blobs (no INTEGER PRIMARY KEY, bytes BLOB NOT NULL)", [])?;
-    let bytes = vec![7_u8; LARGE];
+    let bytes = vec![7_u8; LARGE_RESULT_BYTES];
     let mut times = Vec::new();
     for _ in 0..blobs {
         let begun = Instant::now();

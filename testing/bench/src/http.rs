@@ -1,10 +1,10 @@
 //! Measures the HTTP path: its overhead per turn, many readers of one session, the list of many sessions, the console's
 //! files, and the binary that serves them.
-use crate::parked::rss_mb;
-use crate::report::{Report, median};
+use crate::parked_sessions::rss_mb;
+use crate::report::{BenchReport, median};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use outlast::providers::Rehearsal;
-use outlast::runtime::system::{OwnThreads, SystemClock};
+use outlast::runtime::system::{SystemClock, WorkerThreads};
 use outlast::server::Server;
 use outlast::vocab::access::Access;
 use outlast::{Error, Outlast, SessionId};
@@ -23,63 +23,63 @@ use tokio::task::{JoinHandle, JoinSet};
 const READERS: usize = 2_000;
 
 /// The number of turns that the readers see in each measurement, and the number of rounds.
-const SEEN: usize = 20;
+const TURNS_PER_ROUND: usize = 20;
 const ROUNDS: usize = 3;
 
 /// The number of turns before the readers connect, and the bytes of each: about 10 MB of history for a reader from the
 /// start.
 const HISTORY: usize = 320;
-const LONG: usize = 32 << 10;
+const HISTORY_TURN_BYTES: usize = 32 << 10;
 
 /// The bytes that the stuck reader reads before it stops.
 const STUCK_BYTES: u32 = 4 << 10;
 
 /// The bytes that other readers read at once.
-const SIP: usize = 4 << 10;
+const READER_BUFFER_BYTES: usize = 4 << 10;
 
 /// The maximum slowdown of a turn whose events go to two thousand readers.
-const WOKEN: f64 = 3.0;
+const MAX_TURN_SLOWDOWN: f64 = 3.0;
 
 /// The nice value of the readers' threads.
-const LAST: i32 = 19;
+const READER_NICENESS: i32 = 19;
 
 /// The timeout for readers to connect and to finish.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The number of file descriptors for the readers: one at each end.
-const FILES: u64 = 8_192;
+const FILE_DESCRIPTORS: u64 = 8_192;
 
 /// The environment variable in which `cargo xtask bench` passes the path of the binary.
 const BINARY: &str = "OUTLAST_BINARY";
 
-type Found<T> = Result<T, Box<dyn std::error::Error>>;
+type HttpBenchResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-pub(crate) fn measure(report: &mut Report, dir: &Path, quick: bool) -> Found<()> {
+pub(crate) fn measure(report: &mut BenchReport, dir: &Path, quick: bool) -> HttpBenchResult<()> {
     raise_files()?;
-    console(report)?;
+    measure_console_bytes(report)?;
     // As in `outlast serve`: turns have dedicated threads, and the server leaves them a core.
     let mut threads = tokio::runtime::Builder::new_multi_thread();
-    let tokio = threads.worker_threads(OwnThreads::beside()).enable_all().build()?;
-    tokio.block_on(added(report, dir, if quick { 200 } else { 1_000 }))?;
-    tokio.block_on(readers(report, dir))?;
-    tokio.block_on(list(report, dir, if quick { 10_000 } else { 100_000 }))?;
+    let tokio = threads.worker_threads(WorkerThreads::beside()).enable_all().build()?;
+    tokio.block_on(measure_http_overhead(report, dir, if quick { 200 } else { 1_000 }))?;
+    tokio.block_on(measure_readers(report, dir))?;
+    tokio.block_on(measure_session_list(report, dir, if quick { 10_000 } else { 100_000 }))?;
     match std::env::var_os(BINARY) {
-        Some(binary) => binary_of(report, dir, binary.as_ref()),
+        Some(binary) => measure_binary(report, dir, binary.as_ref()),
         None => Ok(()),
     }
 }
 
 /// Raises the limit of open files to what the readers need.
-fn raise_files() -> Found<()> {
+fn raise_files() -> HttpBenchResult<()> {
     let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|current| current < FILES) {
-        setrlimit(Resource::Nofile, Rlimit { current: Some(FILES), ..limit })?;
+    if limit.current.is_some_and(|current| current < FILE_DESCRIPTORS) {
+        setrlimit(Resource::Nofile, Rlimit { current: Some(FILE_DESCRIPTORS), ..limit })?;
     }
     Ok(())
 }
 
 /// Measures the compressed size of the console's files.
-fn console(report: &mut Report) -> Found<()> {
+fn measure_console_bytes(report: &mut BenchReport) -> HttpBenchResult<()> {
     let mut bytes = 0;
     for file in std::fs::read_dir("console/dist")? {
         let file = file?;
@@ -94,20 +94,20 @@ fn console(report: &mut Report) -> Found<()> {
 }
 
 /// An Outlast with its server on the loopback interface.
-struct Served {
+struct BenchServer {
     outlast: Outlast,
     url: String,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), Error>>,
 }
 
-impl Served {
-    async fn at(database: &Path) -> Found<Self> {
+impl BenchServer {
+    async fn at(database: &Path) -> HttpBenchResult<Self> {
         // A small window, so that long and short sessions send the model the same amount.
-        let model =
-            Rehearsal::scripted("any\nsay hello".parse()?, Arc::new(SystemClock)).with_window(4 * LONG);
+        let model = Rehearsal::scripted("any\nsay hello".parse()?, Arc::new(SystemClock))
+            .with_window(4 * HISTORY_TURN_BYTES);
         let outlast =
-            Outlast::at(database).provider(model).tasks(OwnThreads::of_this_machine()?).start().await?;
+            Outlast::at(database).provider(model).tasks(WorkerThreads::of_this_machine()?).start().await?;
         let address = "127.0.0.1:0".parse()?;
         let local = Access::to(outlast.runtime().access().reach.home());
         let server = Server::bind(outlast.runtime(), address, local).await?;
@@ -120,7 +120,7 @@ impl Served {
         Ok(Self { outlast, url, stop, task })
     }
 
-    async fn end(self) -> Found<()> {
+    async fn end(self) -> HttpBenchResult<()> {
         drop(self.stop);
         self.task.await??;
         self.outlast.shut_down().await;
@@ -128,7 +128,7 @@ impl Served {
     }
 }
 
-fn client() -> Found<reqwest::Client> {
+fn client() -> HttpBenchResult<reqwest::Client> {
     // The HTTP client has no cryptography provider. Another part of the process may have installed one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(reqwest::Client::builder().no_proxy().tls_certs_only([]).tcp_nodelay(true).build()?)
@@ -140,8 +140,8 @@ async fn turn(outlast: &Outlast, session: SessionId) -> Result<f64, Error> {
     Ok(began.elapsed().as_secs_f64() * 1e3)
 }
 
-async fn added(report: &mut Report, dir: &Path, turns: usize) -> Found<()> {
-    let served = Served::at(&dir.join("http.db")).await?;
+async fn measure_http_overhead(report: &mut BenchReport, dir: &Path, turns: usize) -> HttpBenchResult<()> {
+    let served = BenchServer::at(&dir.join("http.db")).await?;
     let session = served.outlast.runtime().open_session(None).await?;
     let (client, url) = (client()?, format!("{}/v1/sessions/{session}/turns?wait=30", served.url));
     let (mut library, mut http) = (Vec::new(), Vec::new());
@@ -164,15 +164,15 @@ async fn added(report: &mut Report, dir: &Path, turns: usize) -> Found<()> {
     Ok(())
 }
 
-async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
-    let served = Served::at(&dir.join("readers.db")).await?;
+async fn measure_readers(report: &mut BenchReport, dir: &Path) -> HttpBenchResult<()> {
+    let served = BenchServer::at(&dir.join("readers.db")).await?;
     let session = served.outlast.runtime().open_session(None).await?;
     for number in 0..HISTORY {
-        let text = format!("{number} {}", "x".repeat(LONG));
+        let text = format!("{number} {}", "x".repeat(HISTORY_TURN_BYTES));
         served.outlast.session_by_id(session).send(text).await?.answer().await?;
     }
-    let times = async |times: &mut Vec<f64>| -> Found<()> {
-        for _ in 0..SEEN {
+    let times = async |times: &mut Vec<f64>| -> HttpBenchResult<()> {
+        for _ in 0..TURNS_PER_ROUND {
             times.push(turn(&served.outlast, session).await?);
         }
         Ok(())
@@ -186,7 +186,7 @@ async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
     let client = client()?;
     let address = served.url.trim_start_matches("http://").to_owned();
     let path = format!("/v1/sessions/{session}/events?after={last}");
-    let elsewhere = elsewhere()?;
+    let elsewhere = low_priority_runtime()?;
     let mut tasks = JoinSet::new();
     for _ in 1..READERS {
         let reading = read(address.clone(), path.clone());
@@ -194,12 +194,12 @@ async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
             async { tokio::time::timeout(2 * PATIENCE, reading).await.is_ok_and(|read| read.is_ok()) };
         tasks.spawn_on(reading, elsewhere.handle());
     }
-    come_in(&client, &served.url, READERS - 1).await?;
+    wait_for_streams(&client, &served.url, READERS - 1).await?;
     let (mut quick, mut with_slow, mut open) = (Vec::new(), Vec::new(), 0.0_f64);
     for _ in 0..ROUNDS {
         times(&mut quick).await?;
-        let slow = stuck(&served.url, session).await?;
-        come_in(&client, &served.url, READERS).await?;
+        let slow = connect_stuck_reader(&served.url, session).await?;
+        wait_for_streams(&client, &served.url, READERS).await?;
         // While all of them are connected; they leave after the last turn.
         open = open.max(rss_mb("self"));
         times(&mut with_slow).await?;
@@ -220,15 +220,15 @@ async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
     report.put("http.readers_turn_with_slow_ms", with_slow);
     report.put("http.readers_rss_growth_mb", grown);
     let found = format!("{quick:.2} ms, {alone:.2} ms when nobody reads");
-    let target = format!("≤ {WOKEN:.0} ×, while two cores write 12,000 events for each");
-    report.judge("a turn with 2,000 readers", found, target, quick <= alone * WOKEN);
+    let target = format!("≤ {MAX_TURN_SLOWDOWN:.0} ×, while two cores write 12,000 events for each");
+    report.judge("a turn with 2,000 readers", found, target, quick <= alone * MAX_TURN_SLOWDOWN);
     let found = format!("{with_slow:.2} ms, {missed} readers missed something");
-    let target = format!("≤ {WOKEN:.0} ×, nobody misses anything");
+    let target = format!("≤ {MAX_TURN_SLOWDOWN:.0} ×, nobody misses anything");
     report.judge(
         "the same, one of them stuck in 10 MB of history",
         found,
         target,
-        missed == 0 && with_slow <= alone * WOKEN,
+        missed == 0 && with_slow <= alone * MAX_TURN_SLOWDOWN,
     );
     let found = format!("{grown:.0} MB");
     report.judge(
@@ -241,17 +241,17 @@ async fn readers(report: &mut Report, dir: &Path) -> Found<()> {
 }
 
 /// Returns a runtime for the readers, on a thread with low priority, as if they were on another machine.
-fn elsewhere() -> Found<tokio::runtime::Runtime> {
+fn low_priority_runtime() -> HttpBenchResult<tokio::runtime::Runtime> {
     let behind = || {
         // If the priority cannot be lowered, the readers take time from the measured turns.
-        let _ = rustix::process::nice(LAST);
+        let _ = rustix::process::nice(READER_NICENESS);
     };
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     Ok(threads.worker_threads(1).on_thread_start(behind).enable_all().build()?)
 }
 
 /// Waits until this many streams are open.
-async fn come_in(client: &reqwest::Client, url: &str, count: usize) -> Found<()> {
+async fn wait_for_streams(client: &reqwest::Client, url: &str, count: usize) -> HttpBenchResult<()> {
     let until = Instant::now() + PATIENCE;
     while streams(client, url).await? < count {
         if Instant::now() > until {
@@ -265,12 +265,12 @@ async fn come_in(client: &reqwest::Client, url: &str, count: usize) -> Found<()>
 /// Reads a session until the turns of both measurements have ended. Uses little memory.
 async fn read(address: String, path: String) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(&address).await?;
-    stream.write_all(asked(&address, &path).as_bytes()).await?;
-    let mut lines = tokio::io::BufReader::with_capacity(SIP, stream);
+    stream.write_all(event_stream_request(&address, &path).as_bytes()).await?;
+    let mut lines = tokio::io::BufReader::with_capacity(READER_BUFFER_BYTES, stream);
     let (mut ended, mut line) = (0, Vec::new());
     while lines.read_until(b'\n', &mut line).await? > 0 {
         ended += usize::from(line.starts_with(b"event: turn.ended"));
-        if ended == 2 * ROUNDS * SEEN {
+        if ended == 2 * ROUNDS * TURNS_PER_ROUND {
             return Ok(());
         }
         line.clear();
@@ -279,12 +279,12 @@ async fn read(address: String, path: String) -> std::io::Result<()> {
 }
 
 /// Returns the request for a stream.
-fn asked(address: &str, path: &str) -> String {
+fn event_stream_request(address: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\n\r\n")
 }
 
 /// Returns the number of open streams according to the server's metrics.
-async fn streams(client: &reqwest::Client, url: &str) -> Found<usize> {
+async fn streams(client: &reqwest::Client, url: &str) -> HttpBenchResult<usize> {
     let metrics = client.get(format!("{url}/metrics")).send().await?.error_for_status()?.text().await?;
     let line = metrics.lines().find_map(|line| line.strip_prefix("outlast_streams_open "));
     Ok(line.ok_or("the server does not say how many streams it has")?.trim().parse()?)
@@ -292,23 +292,27 @@ async fn streams(client: &reqwest::Client, url: &str) -> Found<usize> {
 
 /// Returns a reader that requests everything and never reads. Its receive buffer is small, so that the server cannot
 /// send the rest.
-async fn stuck(url: &str, session: SessionId) -> Found<TcpStream> {
+async fn connect_stuck_reader(url: &str, session: SessionId) -> HttpBenchResult<TcpStream> {
     let address = url.trim_start_matches("http://");
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(STUCK_BYTES)?;
     let mut stream = socket.connect(address.parse()?).await?;
-    stream.write_all(asked(address, &format!("/v1/sessions/{session}/events?after=0")).as_bytes()).await?;
+    stream
+        .write_all(
+            event_stream_request(address, &format!("/v1/sessions/{session}/events?after=0")).as_bytes(),
+        )
+        .await?;
     Ok(stream)
 }
 
-async fn list(report: &mut Report, dir: &Path, sessions: usize) -> Found<()> {
-    let served = Served::at(&dir.join("list.db")).await?;
+async fn measure_session_list(report: &mut BenchReport, dir: &Path, sessions: usize) -> HttpBenchResult<()> {
+    let served = BenchServer::at(&dir.join("list.db")).await?;
     let outlast = &served.outlast;
     let said = stream::iter(0..sessions)
         .map(|n| async move { outlast.session(format!("customer {n}")).send("hi").await?.answer().await });
     said.buffer_unordered(256).try_for_each(async |_| Ok(())).await?;
     let client = client()?;
-    let time = async |url: String| -> Found<f64> {
+    let time = async |url: String| -> HttpBenchResult<f64> {
         let mut times = Vec::new();
         for _ in 0..50 {
             let began = Instant::now();
@@ -330,7 +334,7 @@ async fn list(report: &mut Report, dir: &Path, sessions: usize) -> Found<()> {
 }
 
 /// Measures the release binary: its size, its start-up time and its idle memory.
-fn binary_of(report: &mut Report, dir: &Path, binary: &Path) -> Found<()> {
+fn measure_binary(report: &mut BenchReport, dir: &Path, binary: &Path) -> HttpBenchResult<()> {
     let stripped = dir.join("stripped");
     let strip = Command::new("strip").arg("-o").arg(&stripped).arg(binary).status();
     let size = if strip.is_ok_and(|status| status.success()) { &stripped } else { binary };
@@ -349,7 +353,7 @@ fn binary_of(report: &mut Report, dir: &Path, binary: &Path) -> Found<()> {
         said.read_line(&mut line)?;
         let address = line.trim().strip_prefix("· http://").and_then(|rest| rest.split(',').next());
         let address = address.ok_or("the server does not say where it listens")?.to_owned();
-        answered(&address)?;
+        check_ready_endpoint(&address)?;
         starts.push(began.elapsed().as_secs_f64() * 1e3);
         std::thread::sleep(Duration::from_secs(1));
         rss = rss_mb(&child.id().to_string());
@@ -372,7 +376,7 @@ fn binary_of(report: &mut Report, dir: &Path, binary: &Path) -> Found<()> {
 }
 
 /// Sends one request on a new socket and reads the response.
-fn answered(address: &str) -> Found<()> {
+fn check_ready_endpoint(address: &str) -> HttpBenchResult<()> {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address)?;
     write!(stream, "GET /health/ready HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;

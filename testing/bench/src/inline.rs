@@ -1,14 +1,14 @@
 //! Measures our own cost per turn without storage: processor time and allocations.
-use crate::report::Report;
-use crate::rig::{self, PLAIN, TOOL, Tools};
+use crate::bench_rig::{self, BenchToolSet, PLAIN_SCRIPT, TOOL_SCRIPT};
+use crate::report::BenchReport;
 use outlast::runtime::cancel::cancel;
-use outlast::runtime::catalogue::{Caller, Catalogue};
-use outlast::runtime::drive::{Turn, TurnInput, drive};
-use outlast::runtime::hooks::Heard;
-use outlast::runtime::inline::Inline;
+use outlast::runtime::catalogue::{Caller, ToolCatalogue};
+use outlast::runtime::drive::{ActiveTurn, TurnInput, drive};
+use outlast::runtime::hooks::HookLabels;
+use outlast::runtime::inline_host::InlineHost;
 use outlast::runtime::provenance::EarlierText;
 use outlast::runtime::system::{SystemClock, SystemEntropy};
-use outlast::runtime::{Outfit, World};
+use outlast::runtime::{ResolvedAgent, RuntimeServices};
 use outlast::vocab::label::Labels;
 use outlast::{Error, Limits, SessionId, TurnId};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use tokio::sync::watch;
 /// The number of turns per measurement.
 const TURNS: u32 = 20_000;
 
-pub(crate) fn measure(report: &mut Report) -> Result<(), Box<dyn std::error::Error>> {
-    let plain = Bench::new(PLAIN)?.microseconds()?;
-    let tool = Bench::new(TOOL)?.microseconds()?;
-    let allocations = Bench::new(TOOL)?.allocations();
+pub(crate) fn measure(report: &mut BenchReport) -> Result<(), Box<dyn std::error::Error>> {
+    let plain = InlineBench::new(PLAIN_SCRIPT)?.microseconds()?;
+    let tool = InlineBench::new(TOOL_SCRIPT)?.microseconds()?;
+    let allocations = InlineBench::new(TOOL_SCRIPT)?.allocations();
     report.put("inline_plain_us", plain);
     report.put("inline_tool_us", tool);
     report.put("inline_tool_allocs", allocations);
@@ -36,24 +36,24 @@ pub(crate) fn measure(report: &mut Report) -> Result<(), Box<dyn std::error::Err
     Ok(())
 }
 
-struct Bench {
-    world: Arc<World>,
-    outfit: Arc<Outfit>,
+struct InlineBench {
+    world: Arc<RuntimeServices>,
+    outfit: Arc<ResolvedAgent>,
     tokio: tokio::runtime::Runtime,
 }
 
-impl Bench {
+impl InlineBench {
     fn new(script: &str) -> Result<Self, Box<dyn std::error::Error>> {
-        let toolbox = rig::toolbox(Tools::Echo)?;
-        let package = rig::package(&toolbox)?;
-        let world = Arc::new(World::new(
-            vec![Arc::new(rig::model(script)?)],
-            Catalogue::new(vec![Arc::new(toolbox)])?,
+        let toolbox = bench_rig::toolbox(BenchToolSet::Echo)?;
+        let package = bench_rig::package(&toolbox)?;
+        let world = Arc::new(RuntimeServices::new(
+            vec![Arc::new(bench_rig::model(script)?)],
+            ToolCatalogue::new(vec![Arc::new(toolbox)])?,
             Arc::new(SystemClock),
             Arc::new(SystemEntropy),
             Limits::default(),
         ));
-        let outfit = Arc::new(Outfit::new(package, &world)?);
+        let outfit = Arc::new(ResolvedAgent::new(package, &world)?);
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { world, outfit, tokio })
     }
@@ -61,10 +61,10 @@ impl Bench {
     async fn turn(&self) -> Result<(), Error> {
         let (_canceller, wish) = cancel();
         let labels = Labels::default();
-        let turn = Turn {
+        let turn = ActiveTurn {
             labels: &labels,
             earlier: &EarlierText::default(),
-            heard: Heard::default(),
+            heard: HookLabels::default(),
             org: None,
             world: &self.world,
             outfit: &self.outfit,
@@ -74,7 +74,7 @@ impl Bench {
             cancel: wish,
             stopping: watch::channel(false).1,
         };
-        drive(&turn, TurnInput::text("go"), &mut Inline::default()).await.map(drop)
+        drive(&turn, TurnInput::text("go"), &mut InlineHost::default()).await.map(drop)
     }
 
     /// Measures processor time instead of wall time, so that other load on the machine does not matter.
@@ -83,11 +83,11 @@ impl Bench {
             for _ in 0..TURNS / 10 {
                 self.turn().await?;
             }
-            let before = on_cpu_ns()?;
+            let before = thread_cpu_ns()?;
             for _ in 0..TURNS {
                 self.turn().await?;
             }
-            Ok((on_cpu_ns()? - before) / 1_000.0 / f64::from(TURNS))
+            Ok((thread_cpu_ns()? - before) / 1_000.0 / f64::from(TURNS))
         })
     }
 
@@ -99,7 +99,7 @@ impl Bench {
 }
 
 /// Returns the nanoseconds that this thread has run, according to the kernel.
-pub(crate) fn on_cpu_ns() -> Result<f64, Box<dyn std::error::Error>> {
+pub(crate) fn thread_cpu_ns() -> Result<f64, Box<dyn std::error::Error>> {
     let line = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     Ok(line.split(' ').next().unwrap_or_default().parse()?)
 }

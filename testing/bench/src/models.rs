@@ -2,15 +2,15 @@
 //!
 //! The server plays byte scripts on the loopback interface in this process. A raw HTTP client on the same server is the
 //! baseline.
-use crate::report::{Report, median};
+use crate::report::{BenchReport, median};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, future, stream};
-use outlast::providers::sse::{Body, Events};
-use outlast::providers::{Api, Remote, decode};
-use outlast::vocab::event::{Event, LiveKind};
+use outlast::providers::sse::{SseBody, SseEvents};
+use outlast::providers::{Api, RemoteProvider, decode};
+use outlast::vocab::event::{Event, LiveEventKind};
 use outlast::vocab::record::Fact;
 use outlast::{Error, Outlast};
-use outlast_playback::{Playback, Script};
+use outlast_playback::{Playback, ResponseScript};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -23,13 +23,13 @@ const STREAMS: usize = 200;
 /// The pause between two tokens of a stream: 100 tokens per second.
 const PACE: Duration = Duration::from_millis(10);
 
-type Found<T> = Result<T, Box<dyn std::error::Error>>;
+type ModelBenchResult<T> = Result<T, Box<dyn std::error::Error>>;
 
-pub(crate) fn measure(report: &mut Report, dir: &Path, quick: bool) -> Found<()> {
+pub(crate) fn measure(report: &mut BenchReport, dir: &Path, quick: bool) -> ModelBenchResult<()> {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    decoding(report, &tokio);
-    tokio.block_on(first_word(report, dir, if quick { 50 } else { 300 }))?;
-    tokio.block_on(at_once(report, dir, if quick { 200 } else { 500 }))
+    measure_decoding(report, &tokio);
+    tokio.block_on(measure_first_token(report, dir, if quick { 50 } else { 300 }))?;
+    tokio.block_on(measure_concurrent_streams(report, dir, if quick { 200 } else { 500 }))
 }
 
 /// Returns a token in the format of Chat Completions.
@@ -45,10 +45,10 @@ fn token(text: &str) -> String {
 const END: &str =
     "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
 
-fn decoding(report: &mut Report, tokio: &tokio::runtime::Runtime) {
+fn measure_decoding(report: &mut BenchReport, tokio: &tokio::runtime::Runtime) {
     let body = Bytes::from(token(" word").repeat((32 << 20) / token(" word").len()) + END);
     let megabytes = f64::from(u32::try_from(body.len()).expect("a body is small")) / 1e6;
-    let chunks = || -> Body<'static> {
+    let chunks = || -> SseBody<'static> {
         let body = body.clone();
         let cuts = (0..body.len()).step_by(CHUNK);
         Box::pin(stream::iter(cuts.map(move |at| Ok(body.slice(at..body.len().min(at + CHUNK))))))
@@ -61,28 +61,28 @@ fn decoding(report: &mut Report, tokio: &tokio::runtime::Runtime) {
         });
         median(times.collect())
     };
-    let sse = rate(&|| tokio.block_on(Events::of(chunks()).count()));
+    let sse = rate(&|| tokio.block_on(SseEvents::of(chunks()).count()));
     let whole = rate(&|| tokio.block_on(decode(Api::OpenAi, &[], chunks()).count()));
     report.put("models.sse_mb_per_s", sse);
     report.put("models.decode_mb_per_s", whole);
     report.judge("server-sent events, one core", format!("{sse:.0} MB/s"), "≥ 100 MB/s".into(), sse >= 100.0);
-    report.show("the same, decoded to pieces of a reply", format!("{whole:.0} MB/s"));
+    report.add_plain_row("the same, decoded to pieces of a reply", format!("{whole:.0} MB/s"));
 }
 
 /// Returns a durable Outlast that uses the server as its model.
-async fn outlast(server: &Playback, database: &Path) -> Found<Outlast> {
-    let remote = Remote::new("local", Api::OpenAiCompatible, server.url(), None)?;
+async fn outlast(server: &Playback, database: &Path) -> ModelBenchResult<Outlast> {
+    let remote = RemoteProvider::new("local", Api::OpenAiCompatible, server.url(), None)?;
     Ok(Outlast::at(database).provider(remote).model("local/m").start().await?)
 }
 
-fn raw_client() -> Found<reqwest::Client> {
+fn raw_client() -> ModelBenchResult<reqwest::Client> {
     // The HTTP client has no cryptography provider. Another part of the process may have installed one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Ok(reqwest::Client::builder().no_proxy().tls_certs_only([]).tcp_nodelay(true).build()?)
 }
 
-async fn first_word(report: &mut Report, dir: &Path, turns: usize) -> Found<()> {
-    let server = Playback::of([Script::stream([token("Hello"), END.to_owned()])]);
+async fn measure_first_token(report: &mut BenchReport, dir: &Path, turns: usize) -> ModelBenchResult<()> {
+    let server = Playback::of([ResponseScript::stream([token("Hello"), END.to_owned()])]);
     let outlast = outlast(&server, &dir.join("first.db")).await?;
     let session = outlast.session("bench");
     let (raw, url) = (raw_client()?, format!("{}/chat/completions", server.url()));
@@ -94,7 +94,7 @@ async fn first_word(report: &mut Report, dir: &Path, turns: usize) -> Found<()> 
         raws.push(began.elapsed().as_secs_f64() * 1e3);
         let began = Instant::now();
         let (turn, mut events) = session.send("hi").watched().await?;
-        while !matches!(events.next().await?, Event::Live(live) if matches!(live.what, LiveKind::Text { .. }))
+        while !matches!(events.next().await?, Event::Live(live) if matches!(live.what, LiveEventKind::Text { .. }))
         {
         }
         ours.push(began.elapsed().as_secs_f64() * 1e3);
@@ -112,8 +112,13 @@ async fn first_word(report: &mut Report, dir: &Path, turns: usize) -> Found<()> 
     Ok(())
 }
 
-async fn at_once(report: &mut Report, dir: &Path, tokens: usize) -> Found<()> {
-    let paced = (0..tokens).fold(Script::events(), |script, _| script.chunk(token(" word")).pause(PACE));
+async fn measure_concurrent_streams(
+    report: &mut BenchReport,
+    dir: &Path,
+    tokens: usize,
+) -> ModelBenchResult<()> {
+    let paced =
+        (0..tokens).fold(ResponseScript::events(), |script, _| script.chunk(token(" word")).pause(PACE));
     let server = Playback::of([paced.chunk(END).end()]);
     let (raw, url) = (raw_client()?, format!("{}/chat/completions", server.url()));
     let began = Instant::now();
@@ -133,7 +138,7 @@ async fn at_once(report: &mut Report, dir: &Path, tokens: usize) -> Found<()> {
         let mut heard = 0;
         loop {
             match events.next().await? {
-                Event::Live(live) if matches!(live.what, LiveKind::Text { .. }) => heard += 1,
+                Event::Live(live) if matches!(live.what, LiveEventKind::Text { .. }) => heard += 1,
                 Event::Durable(record) if matches!(record.fact, Fact::Ended { .. }) => return Ok(heard),
                 _ => {}
             }

@@ -4,19 +4,19 @@ use std::fmt::Write;
 
 /// The measurements so far.
 #[derive(Default)]
-pub(crate) struct Report {
+pub(crate) struct BenchReport {
     values: Map<String, Value>,
-    rows: Vec<Row>,
+    rows: Vec<BenchReportRow>,
 }
 
-struct Row {
-    what: &'static str,
-    found: String,
+struct BenchReportRow {
+    measurement_name: &'static str,
+    measured_value: String,
     target: String,
     met: Option<bool>,
 }
 
-impl Report {
+impl BenchReport {
     /// Stores a value under its JSON name; a dot creates a group.
     pub(crate) fn put(&mut self, name: &str, value: impl Into<Value>) {
         match name.split_once('.') {
@@ -38,19 +38,29 @@ impl Report {
     }
 
     /// Adds a row without a target.
-    pub(crate) fn show(&mut self, what: &'static str, found: String) {
-        self.rows.push(Row { what, found, target: String::new(), met: None });
+    pub(crate) fn add_plain_row(&mut self, what: &'static str, found: String) {
+        self.rows.push(BenchReportRow {
+            measurement_name: what,
+            measured_value: found,
+            target: String::new(),
+            met: None,
+        });
     }
 
     /// Adds a row with a target.
     pub(crate) fn judge(&mut self, what: &'static str, found: String, target: String, met: bool) {
-        self.rows.push(Row { what, found, target, met: Some(met) });
+        self.rows.push(BenchReportRow {
+            measurement_name: what,
+            measured_value: found,
+            target,
+            met: Some(met),
+        });
     }
 
     /// Returns the table.
     pub(crate) fn table(&self) -> String {
         let mut out = String::from("| what | measured | target | |\n|---|---|---|---|\n");
-        for Row { what, found, target, met } in &self.rows {
+        for BenchReportRow { measurement_name: what, measured_value: found, target, met } in &self.rows {
             let mark = met.map_or("", |met| if met { "met" } else { "MISSED" });
             writeln!(out, "| {what} | {found} | {target} | {mark} |").expect("a String takes every write");
         }

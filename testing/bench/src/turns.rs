@@ -1,9 +1,9 @@
 //! Measures durable turns: one session after the other, and 64 sessions concurrently.
-use crate::report::{Report, median, p99};
-use crate::rig::{self, PLAIN, TOOL, Tools};
-use crate::{Asked, Store as Chosen};
+use crate::bench_rig::{self, BenchToolSet, PLAIN_SCRIPT, TOOL_SCRIPT};
+use crate::report::{BenchReport, median, p99};
+use crate::{BenchArgs, BenchStore as Chosen};
 use outlast::Error;
-use outlast::sqlite::{Options, Sqlite};
+use outlast::sqlite::{SqliteOptions, SqliteStore};
 use outlast::store::Store;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use std::time::Instant;
 const AT_ONCE: usize = 64;
 
 pub(crate) fn measure(
-    report: &mut Report,
+    report: &mut BenchReport,
     dir: &Path,
-    asked: &Asked,
+    asked: &BenchArgs,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let turns = if asked.quick { 300 } else { 2_000 };
-    for (name, script) in [("plain", PLAIN), ("tool", TOOL)] {
+    for (name, script) in [("plain", PLAIN_SCRIPT), ("tool", TOOL_SCRIPT)] {
         let path = dir.join(format!("{name}.db"));
         // On a worker thread, like the requests of a server.
-        let found = tokio.block_on(tokio.spawn(one_kind(asked.store, path, script, turns)))??;
+        let found = tokio.block_on(tokio.spawn(measure_one_script(asked.store, path, script, turns)))??;
         report.put(&format!("{name}.seq_us"), found.seq_us);
         report.put(&format!("{name}.seq_per_s"), 1e6 / found.seq_us);
         report.put(&format!("{name}.c64_per_s"), found.c64_per_s);
@@ -35,31 +35,36 @@ pub(crate) fn measure(
     Ok(())
 }
 
-struct Found {
+struct TurnTimings {
     commits: Option<u64>,
     seq_us: f64,
     c64_per_s: f64,
     c64_p99_ms: f64,
 }
 
-async fn one_kind(chosen: Chosen, path: PathBuf, script: &'static str, turns: usize) -> Result<Found, Error> {
-    let worker = rig::worker();
-    let (store, sqlite): (Arc<dyn Store>, Option<Arc<Sqlite>>) = match chosen {
-        Chosen::Memory => (Arc::new(outlast::Memory::new()), None),
+async fn measure_one_script(
+    chosen: Chosen,
+    path: PathBuf,
+    script: &'static str,
+    turns: usize,
+) -> Result<TurnTimings, Error> {
+    let worker = bench_rig::worker();
+    let (store, sqlite): (Arc<dyn Store>, Option<Arc<SqliteStore>>) = match chosen {
+        Chosen::Memory => (Arc::new(outlast::MemoryStore::new()), None),
         Chosen::Sqlite => {
-            let options = Options { worker: Some(worker), ..Options::default() };
-            let sqlite = Arc::new(Sqlite::open_with(&path, options)?);
+            let options = SqliteOptions { worker: Some(worker), ..SqliteOptions::default() };
+            let sqlite = Arc::new(SqliteStore::open_with(&path, options)?);
             (sqlite.clone(), Some(sqlite))
         }
     };
-    let runtime = rig::runtime(store, worker, script, Tools::Echo).await?;
-    let session = rig::session(&runtime).await?;
+    let runtime = bench_rig::runtime(store, worker, script, BenchToolSet::Echo).await?;
+    let session = bench_rig::session(&runtime).await?;
     for _ in 0..20 {
-        rig::turn(&runtime, session, "go").await?;
+        bench_rig::turn(&runtime, session, "go").await?;
     }
-    let units = |sqlite: &Option<Arc<Sqlite>>| sqlite.as_ref().map(|sqlite| sqlite.stats().units);
+    let units = |sqlite: &Option<Arc<SqliteStore>>| sqlite.as_ref().map(|sqlite| sqlite.stats().units);
     let before = units(&sqlite);
-    rig::turn(&runtime, session, "go").await?;
+    bench_rig::turn(&runtime, session, "go").await?;
     let commits = before.zip(units(&sqlite)).map(|(before, after)| after - before);
     let per_session = (turns * 10 / AT_ONCE).max(10);
     let begun = Instant::now();
@@ -67,11 +72,11 @@ async fn one_kind(chosen: Chosen, path: PathBuf, script: &'static str, turns: us
     for _ in 0..AT_ONCE {
         let runtime = runtime.clone();
         tasks.spawn(async move {
-            let session = rig::session(&runtime).await?;
+            let session = bench_rig::session(&runtime).await?;
             let mut times = Vec::new();
             for _ in 0..per_session {
                 let begun = Instant::now();
-                rig::turn(&runtime, session, "go").await?;
+                bench_rig::turn(&runtime, session, "go").await?;
                 times.push(begun.elapsed().as_secs_f64() * 1e3);
             }
             Ok::<_, Error>(times)
@@ -86,22 +91,22 @@ async fn one_kind(chosen: Chosen, path: PathBuf, script: &'static str, turns: us
     let mut times = Vec::new();
     for _ in 0..turns {
         let begun = Instant::now();
-        rig::turn(&runtime, session, "go").await?;
+        bench_rig::turn(&runtime, session, "go").await?;
         times.push(begun.elapsed().as_secs_f64() * 1e6);
     }
     runtime.shut_down(std::time::Duration::from_secs(1)).await;
-    Ok(Found { commits, seq_us: median(times), c64_per_s, c64_p99_ms: p99(all) })
+    Ok(TurnTimings { commits, seq_us: median(times), c64_per_s, c64_p99_ms: p99(all) })
 }
 
-fn show(report: &mut Report, store: Chosen) {
-    let figure = |report: &Report, name: &str| report.get(name);
+fn show(report: &mut BenchReport, store: Chosen) {
+    let figure = |report: &BenchReport, name: &str| report.get(name);
     for (name, most, commits_row, seq_row) in [
         ("plain", 2.0, "plain turn, commits", "plain turn, one session"),
         ("tool", 4.0, "tool turn, commits", "tool turn, one session"),
     ] {
         let seq = figure(report, &format!("{name}.seq_us"));
         if store == Chosen::Memory {
-            report.show(seq_row, format!("{seq:.0} µs"));
+            report.add_plain_row(seq_row, format!("{seq:.0} µs"));
             continue;
         }
         let commits = figure(report, &format!("{name}.commits"));
@@ -115,10 +120,10 @@ fn show(report: &mut Report, store: Chosen) {
         );
     }
     let plain = figure(report, "plain.c64_per_s");
-    report.show("plain turns, 64 sessions", format!("{plain:.0}/s"));
+    report.add_plain_row("plain turns, 64 sessions", format!("{plain:.0}/s"));
     let (tool, p99) = (figure(report, "tool.c64_per_s"), figure(report, "tool.c64_p99_ms"));
     if store == Chosen::Memory {
-        report.show("tool turns, 64 sessions", format!("{tool:.0}/s"));
+        report.add_plain_row("tool turns, 64 sessions", format!("{tool:.0}/s"));
         return;
     }
     let half = figure(report, "floor_turns_per_s") / 2.0;

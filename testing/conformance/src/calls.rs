@@ -1,24 +1,24 @@
 //! Claims and outcomes of tool calls: a call is claimed before it runs and has one outcome.
-use super::Rule;
-use super::scene::{
-    ALL, LATER, NOW, Scene, UNTIL, answer, answered, asked, call, gapless, place, reclaimed, refused, reply,
-    settled, wait, yes,
+use super::RuleResult;
+use super::store_under_test::{
+    ALL, LATER, NOW, StoreUnderTest, UNTIL, answer, answered, asked, call, expect_gapless, reclaimed,
+    refused, reply, settled, value_resolution, wait, wait_key,
 };
-use outlast_ports::store::{After, Then, TurnState};
+use outlast_ports::store::{TurnAfterCommit, TurnState, TurnTransition};
 use outlast_vocab::effect::{BatchCall, RefusedCall, Sleep, ToolBatch, ToolOutcome};
 use outlast_vocab::id::CallId;
 use outlast_vocab::message::ToolResult;
-use outlast_vocab::record::{Asked, ClaimRef, Fact, Seq, Settled, Verdict};
+use outlast_vocab::record::{CallSettled, ClaimRef, EffectRequested, Fact, OutcomeVerdict, Seq};
 use outlast_vocab::{Failure, Kind, Millis, ReplayKey};
 use serde_json::json;
 
-pub(super) async fn a_batch_claims_every_call_that_will_run(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_batch_claims_every_call_that_will_run(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let stranger = call("stranger");
     let failure = Failure::new(Kind::ToolUnknown, "no tool is called `stranger`");
     let refusal = RefusedCall::new(stranger.model_id, stranger.tool, failure);
     let calls = vec![BatchCall::Run(call("a")), BatchCall::Refused(refusal), BatchCall::Run(call("b"))];
-    let batch = Asked { key: ReplayKey::turn(0).tools(0), command: ToolBatch { calls }.into() };
+    let batch = EffectRequested { key: ReplayKey::turn(0).tools(0), command: ToolBatch { calls }.into() };
     let asked = s.add(&lease, vec![Fact::Asked(batch)]).await?.places[0].seq;
     let claim = |child| ClaimRef { asked, child };
     refused(s.add(&lease, vec![settled(claim(1))]).await, Kind::ClaimMismatch);
@@ -27,7 +27,9 @@ pub(super) async fn a_batch_claims_every_call_that_will_run(s: &Scene<'_>) -> Ru
     Ok(())
 }
 
-pub(super) async fn calls_have_their_places_when_asked_and_answers_come_in_any_order(s: &Scene<'_>) -> Rule {
+pub(super) async fn calls_have_their_places_when_asked_and_answers_come_in_any_order(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claims = s.ask(&lease, &[call("a"), call("b"), call("c")]).await?;
     for child in [2, 0, 1] {
@@ -45,36 +47,36 @@ pub(super) async fn calls_have_their_places_when_asked_and_answers_come_in_any_o
     Ok(())
 }
 
-pub(super) async fn a_call_is_settled_once(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_call_is_settled_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claim = s.ask(&lease, &[call("send")]).await?[0];
     s.add(&lease, vec![settled(claim)]).await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     for outcome in [ToolOutcome::Done(ToolResult::Ok(json!(2))), ToolOutcome::Pending, ToolOutcome::Unknown] {
         refused(s.add(&lease, vec![reply("x"), answered(claim, outcome)]).await, Kind::ClaimMismatch);
     }
     refused(s.add(&lease, vec![reclaimed(claim)]).await, Kind::ClaimMismatch);
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn a_call_is_not_settled_twice_in_one_write(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_call_is_not_settled_twice_in_one_write(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claim = s.ask(&lease, &[call("send")]).await?[0];
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     refused(s.add(&lease, vec![settled(claim), settled(claim)]).await, Kind::ClaimMismatch);
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     s.add(&lease, vec![settled(claim)]).await?;
     Ok(())
 }
 
-pub(super) async fn what_was_not_claimed_is_not_settled(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_was_not_claimed_is_not_settled(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let other = s.begin("elsewhere").await?.lease;
     let elsewhere = s.ask(&other, &[call("send")]).await?[0];
-    let sleep = Asked { key: ReplayKey::turn(0).sleep(0), command: Sleep { until: LATER }.into() };
+    let sleep = EffectRequested { key: ReplayKey::turn(0).sleep(0), command: Sleep { until: LATER }.into() };
     let asked = s.add(&lease, vec![reply("a"), reply("b"), Fact::Asked(sleep)]).await?.places[2].seq;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     let claims = [
         elsewhere,
         ClaimRef { asked: Seq(1), child: 0 },
@@ -85,62 +87,66 @@ pub(super) async fn what_was_not_claimed_is_not_settled(s: &Scene<'_>) -> Rule {
         refused(s.add(&lease, vec![settled(claim)]).await, Kind::ClaimMismatch);
         refused(s.add(&lease, vec![reclaimed(claim)]).await, Kind::ClaimMismatch);
     }
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     s.add(&other, vec![settled(elsewhere)]).await?;
     Ok(())
 }
 
 pub(super) async fn a_call_that_another_lease_began_is_taken_over_before_it_is_settled(
-    s: &Scene<'_>,
-) -> Rule {
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let old = s.begin("hi").await?.lease;
     let claim = s.ask(&old, &[call("send")]).await?[0];
-    let new = s.take(s.rival(), UNTIL).await?.lease;
-    let before = s.picture().await?;
+    let new = s.claim_only_turn(s.rival(), UNTIL).await?.lease;
+    let before = s.snapshot().await?;
     refused(s.add(&new, vec![settled(claim)]).await, Kind::ClaimMismatch);
     let unknown = answered(claim, ToolOutcome::Unknown);
     refused(s.add(&new, vec![unknown]).await, Kind::ClaimMismatch);
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     s.add(&new, vec![reclaimed(claim)]).await?;
     s.add(&new, vec![settled(claim)]).await?;
     Ok(())
 }
 
-pub(super) async fn a_call_that_was_begun_is_found_by_who_takes_the_turn_over(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_call_that_was_begun_is_found_by_who_takes_the_turn_over(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let old = s.begin("hi").await?.lease;
     let calls = [call("a"), call("b")];
     let claims = s.ask(&old, &calls).await?;
     s.add(&old, vec![settled(claims[1])]).await?;
-    let again = s.take(s.rival(), UNTIL).await?;
+    let again = s.claim_only_turn(s.rival(), UNTIL).await?;
     let found: Vec<&Fact> = again.records.iter().map(|record| &record.fact).skip(1).collect();
     assert_eq!(found, [&asked(&calls), &settled(claims[1])]);
     Ok(())
 }
 
-pub(super) async fn a_turn_cannot_end_while_a_call_has_no_outcome(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_turn_cannot_end_while_a_call_has_no_outcome(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claim = s.ask(&lease, &[call("send")]).await?[0];
-    let before = s.picture().await?;
-    for then in [Then::End(answer("bye")), Then::EndUnlessJoined(answer("bye"))] {
+    let before = s.snapshot().await?;
+    for then in [TurnTransition::End(answer("bye")), TurnTransition::EndUnlessJoined(answer("bye"))] {
         refused(s.write(&lease, vec![reply("bye")], then).await, Kind::ClaimMismatch);
     }
-    assert_eq!(s.picture().await?, before);
-    s.write(&lease, vec![settled(claim), reply("bye")], Then::End(answer("bye"))).await?;
+    assert_eq!(s.snapshot().await?, before);
+    s.write(&lease, vec![settled(claim), reply("bye")], TurnTransition::End(answer("bye"))).await?;
     Ok(())
 }
 
-pub(super) async fn a_turn_can_park_while_a_call_runs(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_turn_can_park_while_a_call_runs(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claim = s.ask(&lease, &[call("send")]).await?[0];
-    assert!(matches!(s.park(&lease, vec![wait("a")]).await?, After::Parked));
-    s.resolve(lease.turn, place("a"), yes(), NOW).await?;
-    let again = s.take(s.taker(), NOW).await?.lease;
+    assert!(matches!(s.park(&lease, vec![wait("a")]).await?, TurnAfterCommit::Parked));
+    s.resolve(lease.turn, wait_key("a"), value_resolution(), NOW).await?;
+    let again = s.claim_only_turn(s.taker(), NOW).await?.lease;
     s.add(&again, vec![reclaimed(claim), settled(claim)]).await?;
     s.end(&again).await?;
     Ok(())
 }
 
-pub(super) async fn a_call_that_will_be_finished_outside_is_settled_as_pending(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_call_that_will_be_finished_outside_is_settled_as_pending(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claim = s.ask(&lease, &[call("send")]).await?[0];
     s.add(&lease, vec![answered(claim, ToolOutcome::Pending)]).await?;
@@ -149,7 +155,9 @@ pub(super) async fn a_call_that_will_be_finished_outside_is_settled_as_pending(s
     Ok(())
 }
 
-pub(super) async fn a_call_of_unknown_outcome_is_listed_with_what_was_asked(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_call_of_unknown_outcome_is_listed_with_what_was_asked(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let session = s.fresh_session().await?;
     let (fine, mut lost) = (call("fine"), call("lost"));
     lost.arguments = json!({ "amount": 12.5, "to": ["é", null] });
@@ -165,11 +173,11 @@ pub(super) async fn a_call_of_unknown_outcome_is_listed_with_what_was_asked(s: &
     Ok(())
 }
 
-pub(super) async fn calls_of_unknown_outcome_are_listed_oldest_first(s: &Scene<'_>) -> Rule {
+pub(super) async fn calls_of_unknown_outcome_are_listed_oldest_first(s: &StoreUnderTest<'_>) -> RuleResult {
     let (here, there) = (s.fresh_session().await?, s.fresh_session().await?);
     let calls = [call("a"), call("b"), call("c")];
     for (session, (call, at)) in [there, here, there].into_iter().zip(calls.iter().zip(1..)) {
-        s.lost_call(session, call, Millis(at)).await?;
+        s.call_of_unknown_outcome(session, call, Millis(at)).await?;
     }
     let listed: Vec<CallId> = s.unknown(ALL).await?.iter().map(|call| call.call).collect();
     assert_eq!(listed, [calls[0].id, calls[1].id, calls[2].id]);
@@ -177,71 +185,73 @@ pub(super) async fn calls_of_unknown_outcome_are_listed_oldest_first(s: &Scene<'
     Ok(())
 }
 
-pub(super) async fn an_unknown_outcome_is_final_for_the_turn(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_unknown_outcome_is_final_for_the_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claim = s.ask(&lease, &[call("send")]).await?[0];
     s.add(&lease, vec![answered(claim, ToolOutcome::Unknown)]).await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     refused(s.add(&lease, vec![settled(claim)]).await, Kind::ClaimMismatch);
     refused(s.add(&lease, vec![reclaimed(claim)]).await, Kind::ClaimMismatch);
     refused(s.add(&lease, vec![reclaimed(claim), settled(claim)]).await, Kind::ClaimMismatch);
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     s.end(&lease).await?;
     assert_eq!(s.turn(lease.turn).await?.state, TurnState::Ended);
     assert_eq!(s.unknown(ALL).await?.len(), 1);
     Ok(())
 }
 
-pub(super) async fn an_operator_settles_an_unknown_outcome_once(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_operator_settles_an_unknown_outcome_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let call = call("send");
-    let turn = s.lost_call(session, &call, NOW).await?.lease.turn;
+    let turn = s.call_of_unknown_outcome(session, &call, NOW).await?.lease.turn;
     let claim = s.unknown(ALL).await?[0].claim;
-    let verdict = Verdict::Happened(ToolResult::Ok(json!("sent")));
+    let verdict = OutcomeVerdict::Happened(ToolResult::Ok(json!("sent")));
     assert_eq!(s.settle(call.id, verdict.clone(), LATER).await?, session);
     let record = s.turn_records(turn).await?.pop().expect("it was written");
-    assert_eq!((record.fact, record.at), (Fact::Settled(Settled { claim, verdict }), LATER));
+    assert_eq!((record.fact, record.at), (Fact::Settled(CallSettled { claim, verdict }), LATER));
     assert!(s.unknown(ALL).await?.is_empty());
-    let before = s.picture().await?;
-    refused(s.settle(call.id, Verdict::DidNotHappen, LATER).await, Kind::ClaimNotFound);
-    assert_eq!(s.picture().await?, before);
+    let before = s.snapshot().await?;
+    refused(s.settle(call.id, OutcomeVerdict::DidNotHappen, LATER).await, Kind::ClaimNotFound);
+    assert_eq!(s.snapshot().await?, before);
     assert_eq!(s.verify(session).await?, s.session(session).await?.last.seq.0);
     Ok(())
 }
 
-pub(super) async fn an_operator_settles_the_call_they_name(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_operator_settles_the_call_they_name(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let calls = [call("a"), call("b"), call("c")];
     for call in &calls {
-        s.lost_call(session, call, NOW).await?;
+        s.call_of_unknown_outcome(session, call, NOW).await?;
     }
-    s.settle(calls[1].id, Verdict::DidNotHappen, NOW).await?;
+    s.settle(calls[1].id, OutcomeVerdict::DidNotHappen, NOW).await?;
     let left: Vec<CallId> = s.unknown(ALL).await?.iter().map(|call| call.call).collect();
     assert_eq!(left, [calls[0].id, calls[2].id]);
     Ok(())
 }
 
-pub(super) async fn an_operator_settles_while_the_turn_goes_on(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_operator_settles_while_the_turn_goes_on(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let call = call("send");
     let claim = s.ask(&lease, std::slice::from_ref(&call)).await?[0];
     s.add(&lease, vec![answered(claim, ToolOutcome::Unknown)]).await?;
-    s.settle(call.id, Verdict::DidNotHappen, NOW).await?;
+    s.settle(call.id, OutcomeVerdict::DidNotHappen, NOW).await?;
     s.end(&lease).await?;
-    gapless(&s.all(lease.session).await?);
+    expect_gapless(&s.all(lease.session).await?);
     assert_eq!(s.turn(lease.turn).await?.end, Some(answer("bye")));
     Ok(())
 }
 
-pub(super) async fn only_an_unknown_outcome_can_be_settled_by_an_operator(s: &Scene<'_>) -> Rule {
+pub(super) async fn only_an_unknown_outcome_can_be_settled_by_an_operator(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let (running, finished) = (call("running"), call("finished"));
     let claims = s.ask(&lease, &[running.clone(), finished.clone()]).await?;
     s.add(&lease, vec![settled(claims[1])]).await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     for id in [running.id, finished.id, CallId::from_u128(u128::MAX)] {
-        refused(s.settle(id, Verdict::DidNotHappen, NOW).await, Kind::ClaimNotFound);
+        refused(s.settle(id, OutcomeVerdict::DidNotHappen, NOW).await, Kind::ClaimNotFound);
     }
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }

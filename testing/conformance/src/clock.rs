@@ -1,5 +1,5 @@
 //! The rules for clocks: a sleep ends at its time or later, never earlier.
-use super::{Rule, Running, block_on};
+use super::{RuleFuture, RuleResult, block_on};
 use futures_util::future::{join, poll_immediate};
 use outlast_ports::clock::Clock;
 use outlast_vocab::Millis;
@@ -11,33 +11,33 @@ pub trait ClockFixture: Sync {
     fn clock(&self) -> &dyn Clock;
 
     /// Advances a virtual clock. Does nothing for a real clock, which advances during the wait.
-    fn pass(&self, time: Duration);
+    fn advance(&self, time: Duration);
 
     /// Runs a rule to completion. Override this if the clock works only inside a certain runtime.
-    fn run(&self, rule: Running<'_>) {
+    fn run(&self, rule: RuleFuture<'_>) {
         block_on(rule);
     }
 }
 
 /// The clock under test, and the time at which the rule started.
-pub(super) struct Watch<'a> {
+pub(super) struct ClockUnderTest<'a> {
     on: &'a dyn ClockFixture,
     began: Millis,
 }
 
-impl<'a> From<&'a dyn ClockFixture> for Watch<'a> {
+impl<'a> From<&'a dyn ClockFixture> for ClockUnderTest<'a> {
     fn from(on: &'a dyn ClockFixture) -> Self {
         Self { on, began: on.clock().now() }
     }
 }
 
-impl Watch<'_> {
+impl ClockUnderTest<'_> {
     fn after(&self, millis: u64) -> Millis {
         self.began.after(Duration::from_millis(millis))
     }
 
     fn pass(&self, millis: u64) {
-        self.on.pass(Duration::from_millis(millis));
+        self.on.advance(Duration::from_millis(millis));
     }
 
     fn now(&self) -> Millis {
@@ -45,7 +45,7 @@ impl Watch<'_> {
     }
 }
 
-pub(super) async fn a_sleep_is_never_over_early(w: &Watch<'_>) -> Rule {
+pub(super) async fn a_sleep_is_never_over_early(w: &ClockUnderTest<'_>) -> RuleResult {
     let until = w.after(20);
     let mut sleep = w.on.clock().sleep_until(until);
     for pass in [0, 10, 9] {
@@ -61,14 +61,14 @@ pub(super) async fn a_sleep_is_never_over_early(w: &Watch<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn a_sleep_until_now_or_before_is_over_at_once(w: &Watch<'_>) -> Rule {
+pub(super) async fn a_sleep_until_now_or_before_is_over_at_once(w: &ClockUnderTest<'_>) -> RuleResult {
     for until in [Millis(0), Millis(w.began.0.saturating_sub(1)), w.began] {
         assert!(poll_immediate(w.on.clock().sleep_until(until)).await.is_some());
     }
     Ok(())
 }
 
-pub(super) async fn who_sleeps_is_woken(w: &Watch<'_>) -> Rule {
+pub(super) async fn who_sleeps_is_woken(w: &ClockUnderTest<'_>) -> RuleResult {
     let sleep = |millis| async move {
         w.on.clock().sleep_until(w.after(millis)).await;
         assert!(w.now() >= w.after(millis));
@@ -77,7 +77,7 @@ pub(super) async fn who_sleeps_is_woken(w: &Watch<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn a_sleep_can_be_given_up(w: &Watch<'_>) -> Rule {
+pub(super) async fn a_sleep_can_be_given_up(w: &ClockUnderTest<'_>) -> RuleResult {
     let mut long = w.on.clock().sleep_until(w.after(3_600_000));
     assert!(poll_immediate(&mut long).await.is_none());
     drop(long);

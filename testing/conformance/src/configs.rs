@@ -1,12 +1,14 @@
 //! Agents, harnesses and capabilities in a database: every version is kept.
-use super::Rule;
-use super::scene::{ALL, LATER, NOW, Scene, refused};
+use super::RuleResult;
+use super::store_under_test::{ALL, LATER, NOW, StoreUnderTest, refused};
 use outlast_ports::configs::ConfigKind::{Agent, Capability, Harness};
 use outlast_vocab::Kind;
 use outlast_vocab::overlay::Layer;
 use serde_json::json;
 
-pub(super) async fn every_version_of_an_agent_is_kept_and_the_last_counts(s: &Scene<'_>) -> Rule {
+pub(super) async fn every_version_of_an_agent_is_kept_and_the_last_counts(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let first = json!({ "system": "Sell." });
     let second = json!({ "parent": "house", "system": "Sell cakes." });
     let one = s.put_config(Agent, "clerk".into(), first.clone(), NOW).await?;
@@ -24,7 +26,9 @@ pub(super) async fn every_version_of_an_agent_is_kept_and_the_last_counts(s: &Sc
     Ok(())
 }
 
-pub(super) async fn a_version_takes_the_place_of_the_one_it_names_or_of_none(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_version_takes_the_place_of_the_one_it_names_or_of_none(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let body = |text: &str| json!({ "system": text });
     let replace = |last, text| s.replace_config(Agent, "clerk".into(), body(text), last, NOW);
     refused(replace(1, "Sell.").await, Kind::ConfigChanged);
@@ -36,27 +40,27 @@ pub(super) async fn a_version_takes_the_place_of_the_one_it_names_or_of_none(s: 
     Ok(())
 }
 
-pub(super) async fn what_was_deleted_is_gone_and_its_versions_stay(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_was_deleted_is_gone_and_its_versions_stay(s: &StoreUnderTest<'_>) -> RuleResult {
     let body = json!({ "system": "Sell." });
     let delete = |last| s.delete_config(Agent, "clerk".into(), last, LATER);
     refused(delete(None).await, Kind::AgentNotFound);
     let one = s.put_config(Agent, "clerk".into(), body.clone(), NOW).await?;
     refused(delete(Some(2)).await, Kind::ConfigChanged);
     let gone = delete(Some(1)).await?;
-    assert_eq!((gone.version, gone.at, gone.is_gone()), (2, LATER, true));
+    assert_eq!((gone.version, gone.at, gone.is_deleted()), (2, LATER, true));
     assert_eq!((s.config(Agent, "clerk".into()).await?, s.configs(Agent, ALL).await?), (None, vec![]));
     assert_eq!(s.config_versions(Agent, "clerk".into(), ALL).await?, [gone, one]);
     refused(delete(None).await, Kind::AgentNotFound);
     // A caller that expects no version can store it again, under a new version number.
     let again = s.replace_config(Agent, "clerk".into(), body, 0, LATER).await?;
-    assert_eq!((again.version, again.is_gone()), (3, false));
+    assert_eq!((again.version, again.is_deleted()), (3, false));
     assert_eq!(s.configs(Agent, ALL).await?, [again]);
     Ok(())
 }
 
 pub(super) async fn agents_harnesses_and_capabilities_are_listed_by_name_each_for_itself(
-    s: &Scene<'_>,
-) -> Rule {
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     assert_eq!(s.config(Agent, "a".into()).await?, None);
     for (kind, name) in [(Agent, "b"), (Agent, "a"), (Harness, "a"), (Capability, "a"), (Agent, "a")] {
         let body = json!({ "system": format!("{kind} {name}") });
@@ -72,7 +76,7 @@ pub(super) async fn agents_harnesses_and_capabilities_are_listed_by_name_each_fo
     Ok(())
 }
 
-pub(super) async fn what_is_no_agent_is_not_kept(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_is_no_agent_is_not_kept(s: &StoreUnderTest<'_>) -> RuleResult {
     refused(s.put_config(Agent, "a".into(), json!({ "model_calls": 0 }), NOW).await, Kind::ConfigInvalid);
     refused(s.put_config(Agent, "a".into(), json!([]), NOW).await, Kind::ConfigInvalid);
     refused(s.put_config(Agent, "a/b".into(), json!({}), NOW).await, Kind::InputInvalid);

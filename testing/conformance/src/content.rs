@@ -1,15 +1,16 @@
 //! Content by hash, large bodies, attachments, and the values of a session.
-use super::Rule;
-use super::scene::{ALL, NOW, Scene, commit, refused, reply, session_id, settled};
-use outlast_ports::filed::Filed;
-use outlast_ports::filed::Lies;
+use super::RuleResult;
+use super::store_under_test::{ALL, NOW, StoreUnderTest, commit, refused, reply, session_id, settled};
+use outlast_ports::attachment_upload::AttachmentUpload;
+use outlast_ports::attachment_upload::BlobLocation;
 use outlast_ports::store::{
-    Accept, AttachmentView, Commit, Fork, ForkTo, Lease, Partial, Said, Then, Upload, ValueWrite,
+    AcceptRequest, AttachmentView, Commit, ForkRequest, ForkTo, Lease, PartialReplyChange, PartialReplyText,
+    TurnTransition, Upload, ValueWrite,
 };
 use outlast_vocab::id::SessionId;
 use outlast_vocab::limits::INLINE_BYTES;
 use outlast_vocab::message::{MediaType, Part};
-use outlast_vocab::record::{ClaimRef, End, Fact, Seq};
+use outlast_vocab::record::{ClaimRef, Fact, Seq, TurnEnd};
 use outlast_vocab::{Error, Hash, Kind, ReplayKey};
 use serde_json::{Value, json};
 
@@ -22,14 +23,14 @@ fn remove(name: &str) -> ValueWrite {
 }
 
 fn values(lease: &Lease, values: Vec<ValueWrite>) -> Commit {
-    Commit { values, ..commit(lease, Vec::new(), Then::GoOn) }
+    Commit { values, ..commit(lease, Vec::new(), TurnTransition::Continue) }
 }
 
-async fn value(s: &Scene<'_>, lease: &Lease, name: &str) -> Result<Option<Value>, Error> {
+async fn value(s: &StoreUnderTest<'_>, lease: &Lease, name: &str) -> Result<Option<Value>, Error> {
     s.value(lease.session, name.to_owned()).await
 }
 
-pub(super) async fn a_large_input_reads_back_whole(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_large_input_reads_back_whole(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let text = "100 KB ".repeat(15_000);
     s.whole_turn(session, &text).await?;
@@ -40,7 +41,7 @@ pub(super) async fn a_large_input_reads_back_whole(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn content_goes_to_the_blobs_above_the_inline_limit(s: &Scene<'_>) -> Rule {
+pub(super) async fn content_goes_to_the_blobs_above_the_inline_limit(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let overhead = reply("").encode().len();
     for (bytes, apart) in [(INLINE_BYTES, false), (INLINE_BYTES + 1, true)] {
@@ -55,7 +56,7 @@ pub(super) async fn content_goes_to_the_blobs_above_the_inline_limit(s: &Scene<'
     Ok(())
 }
 
-pub(super) async fn equal_content_is_kept_once(s: &Scene<'_>) -> Rule {
+pub(super) async fn equal_content_is_kept_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let text = "the same again ".repeat(20_000);
     let first = s.fresh_session().await?;
     s.whole_turn(first, &text).await?;
@@ -70,21 +71,21 @@ pub(super) async fn equal_content_is_kept_once(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn forks_share_what_they_have_in_common(s: &Scene<'_>) -> Rule {
+pub(super) async fn forks_share_what_they_have_in_common(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let text = "shared ".repeat(80_000);
     s.whole_turn(parent, &text).await?;
     let before = s.status().await?.bytes;
     for _ in 0..8 {
         let to = ForkTo::Session { fresh: session_id(), key: None };
-        s.fork(Fork { from: parent, at: None, to, now: NOW }).await?;
+        s.fork(ForkRequest { from: parent, at: None, to, now: NOW }).await?;
     }
     let grown = s.status().await?.bytes.saturating_sub(before);
     assert!(grown < text.len() as u64, "8 forks of {} bytes took {grown}", text.len());
     Ok(())
 }
 
-pub(super) async fn content_of_a_commit_is_found_by_its_hash(s: &Scene<'_>) -> Rule {
+pub(super) async fn content_of_a_commit_is_found_by_its_hash(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let contents = [b"".to_vec(), b"\0\xff small".to_vec(), vec![7; 1 << 20]];
     for _ in 0..2 {
@@ -102,16 +103,20 @@ fn upload(text: &str) -> Result<Upload, Error> {
     Upload::new(MediaType::try_from("text/plain".to_owned())?, Some("note.txt".to_owned()), text.as_bytes())
 }
 
-pub(super) async fn what_an_input_or_a_commit_attaches_is_found_in_its_session(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_an_input_or_a_commit_attaches_is_found_in_its_session(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let [first, second] = [upload("first")?, upload("second")?];
     let session = s.fresh_session().await?;
-    let lease =
-        s.begin_as(Accept { files: vec![first.clone().into()], ..s.driven(session, "see") }).await?.lease;
+    let lease = s
+        .begin_as(AcceptRequest { files: vec![first.clone().into()], ..s.driven(session, "see") })
+        .await?
+        .lease;
     let files = vec![second.clone().into(), first.clone().into()];
     s.commit(Commit { files, ..values(&lease, Vec::new()) }).await?;
     let mut expected = [first, second].map(|Upload { attachment, bytes }| {
         let bytes = bytes.len() as u64;
-        AttachmentView { attachment, bytes, lies: Lies::Here }
+        AttachmentView { attachment, bytes, location: BlobLocation::Database }
     });
     for view in &expected {
         assert_eq!(s.attachment(session, view.attachment.id).await?, *view);
@@ -124,11 +129,11 @@ pub(super) async fn what_an_input_or_a_commit_attaches_is_found_in_its_session(s
     Ok(())
 }
 
-pub(super) async fn a_range_of_content_is_read_alone(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_range_of_content_is_read_alone(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let file = upload("0123456789")?;
     let (session, id) = (lease.session, file.attachment.id);
-    s.commit(Commit { files: vec![Filed::Here(file)], ..values(&lease, Vec::new()) }).await?;
+    s.commit(Commit { files: vec![AttachmentUpload::Inline(file)], ..values(&lease, Vec::new()) }).await?;
     for (range, expected) in [(0..10, "0123456789"), (3..5, "34"), (8..99, "89"), (10..11, ""), (5..5, "")] {
         assert_eq!(s.attached(session, id, range).await?, expected.as_bytes());
     }
@@ -137,35 +142,44 @@ pub(super) async fn a_range_of_content_is_read_alone(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn a_fork_has_the_attachments_of_its_parent(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_fork_has_the_attachments_of_its_parent(s: &StoreUnderTest<'_>) -> RuleResult {
     let file = upload("shared by a fork")?;
     let parent = s.fresh_session().await?;
-    let lease =
-        s.begin_as(Accept { files: vec![file.clone().into()], ..s.driven(parent, "see") }).await?.lease;
+    let lease = s
+        .begin_as(AcceptRequest { files: vec![file.clone().into()], ..s.driven(parent, "see") })
+        .await?
+        .lease;
     s.commit(Commit::new(
         lease,
         NOW,
         vec![reply("seen")],
-        Then::End(End::Answered { text: "seen".to_owned() }),
+        TurnTransition::End(TurnEnd::Answered { text: "seen".to_owned() }),
     ))
     .await?;
     let fresh = session_id();
     let to = ForkTo::Session { fresh, key: None };
-    s.fork(Fork { from: parent, at: None, to, now: NOW }).await?;
+    s.fork(ForkRequest { from: parent, at: None, to, now: NOW }).await?;
     assert_eq!(s.attachment(fresh, file.attachment.id).await?.attachment, file.attachment);
     assert_eq!(s.attachments(fresh, ALL).await?, []);
     Ok(())
 }
 
-pub(super) async fn an_attachment_goes_with_the_last_session_that_uses_it(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_attachment_goes_with_the_last_session_that_uses_it(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let file = upload("used by two sessions, and by one of them twice")?;
     let mut sessions = Vec::new();
     for _ in 0..2 {
         let session = s.fresh_session().await?;
         let files = vec![file.clone().into(), file.clone().into()];
-        let lease = s.begin_as(Accept { files, ..s.driven(session, "see") }).await?.lease;
-        s.commit(Commit::new(lease, NOW, Vec::new(), Then::End(End::Answered { text: String::new() })))
-            .await?;
+        let lease = s.begin_as(AcceptRequest { files, ..s.driven(session, "see") }).await?.lease;
+        s.commit(Commit::new(
+            lease,
+            NOW,
+            Vec::new(),
+            TurnTransition::End(TurnEnd::Answered { text: String::new() }),
+        ))
+        .await?;
         sessions.push(session);
     }
     s.delete(sessions[0], NOW).await?;
@@ -175,24 +189,31 @@ pub(super) async fn an_attachment_goes_with_the_last_session_that_uses_it(s: &Sc
     Ok(())
 }
 
-pub(super) async fn a_package_stays_when_an_attachment_of_the_same_bytes_goes(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_package_stays_when_an_attachment_of_the_same_bytes_goes(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let file = upload("a package, and a file")?;
     let session = s.fresh_session().await?;
-    let lease =
-        s.begin_as(Accept { files: vec![file.clone().into()], ..s.driven(session, "see") }).await?.lease;
+    let lease = s
+        .begin_as(AcceptRequest { files: vec![file.clone().into()], ..s.driven(session, "see") })
+        .await?
+        .lease;
     let blobs = vec![file.bytes.to_vec()];
-    let end = Then::End(End::Answered { text: String::new() });
+    let end = TurnTransition::End(TurnEnd::Answered { text: String::new() });
     s.commit(Commit { blobs, ..Commit::new(lease, NOW, Vec::new(), end) }).await?;
     s.delete(session, NOW).await?;
     assert_eq!(s.blob(file.attachment.content).await?, *file.bytes);
     Ok(())
 }
 
-pub(super) async fn what_was_said_of_a_reply_is_kept_until_it_is_forgotten(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_was_said_of_a_reply_is_kept_until_it_is_forgotten(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let keep = |start, text: &str, attempt| {
-        let said = Said { key: ReplayKey::turn(0).model(0), attempt, start, text: text.to_owned() };
-        Commit { partial: Partial::Keep(said), ..values(&lease, Vec::new()) }
+        let said =
+            PartialReplyText { key: ReplayKey::turn(0).model(0), attempt, start, text: text.to_owned() };
+        Commit { partial: PartialReplyChange::Append(said), ..values(&lease, Vec::new()) }
     };
     assert_eq!(s.said(lease.turn).await?, None);
     s.commit(keep(0, "one ", 1)).await?;
@@ -204,12 +225,12 @@ pub(super) async fn what_was_said_of_a_reply_is_kept_until_it_is_forgotten(s: &S
     s.commit(keep(0, "uno ", 2)).await?;
     let said = s.said(lease.turn).await?.expect("it was kept");
     assert_eq!((said.text.as_str(), said.attempt), ("uno ", 2));
-    s.commit(Commit { partial: Partial::Forget, ..values(&lease, Vec::new()) }).await?;
+    s.commit(Commit { partial: PartialReplyChange::Delete, ..values(&lease, Vec::new()) }).await?;
     assert_eq!(s.said(lease.turn).await?, None);
     Ok(())
 }
 
-pub(super) async fn values_change_with_the_commit(s: &Scene<'_>) -> Rule {
+pub(super) async fn values_change_with_the_commit(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     assert_eq!(value(s, &lease, "a").await?, None);
     s.commit(values(&lease, vec![put("a", json!(1)), put("b", json!("x")), put("a", json!(2))])).await?;
@@ -221,7 +242,7 @@ pub(super) async fn values_change_with_the_commit(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn values_do_not_change_without_the_commit(s: &Scene<'_>) -> Rule {
+pub(super) async fn values_do_not_change_without_the_commit(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.commit(values(&lease, vec![put("a", json!(1)), put("b", json!(1))])).await?;
     let changes = || vec![put("a", json!(2)), remove("b"), put("c", json!(2))];
@@ -238,7 +259,7 @@ pub(super) async fn values_do_not_change_without_the_commit(s: &Scene<'_>) -> Ru
     Ok(())
 }
 
-pub(super) async fn a_value_reads_back_as_it_was_set(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_value_reads_back_as_it_was_set(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let rich = json!({ "b": [null, true, 1.1, -0.0, u64::MAX, i64::MIN], "a": "é\0\u{1f600}", "": {} });
     for (name, json) in [("null", Value::Null), ("rich", rich), ("", json!(0)), ("' % é", json!([]))] {
@@ -248,7 +269,7 @@ pub(super) async fn a_value_reads_back_as_it_was_set(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn values_belong_to_their_session(s: &Scene<'_>) -> Rule {
+pub(super) async fn values_belong_to_their_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let (here, there) = (s.begin("here").await?.lease, s.begin("there").await?.lease);
     s.commit(values(&here, vec![put("a", json!("here"))])).await?;
     assert_eq!(value(s, &there, "a").await?, None);
@@ -261,7 +282,7 @@ pub(super) async fn values_belong_to_their_session(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn values_outlive_the_turn_that_set_them(s: &Scene<'_>) -> Rule {
+pub(super) async fn values_outlive_the_turn_that_set_them(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.commit(values(&lease, vec![put("a", json!(1))])).await?;
     s.end(&lease).await?;
@@ -270,7 +291,7 @@ pub(super) async fn values_outlive_the_turn_that_set_them(s: &Scene<'_>) -> Rule
 }
 
 /// Returns all values of a session.
-async fn all_values(s: &Scene<'_>, session: SessionId) -> Result<Vec<(String, Value)>, Error> {
+async fn all_values(s: &StoreUnderTest<'_>, session: SessionId) -> Result<Vec<(String, Value)>, Error> {
     let mut all = Vec::new();
     for name in s.value_names(session, String::new(), ALL).await? {
         let value = s.value(session, name.clone()).await?;
@@ -279,14 +300,16 @@ async fn all_values(s: &Scene<'_>, session: SessionId) -> Result<Vec<(String, Va
     Ok(all)
 }
 
-fn fork(from: SessionId, at: Option<Seq>) -> Fork {
-    Fork { from, at, to: ForkTo::Session { fresh: session_id(), key: None }, now: NOW }
+fn fork(from: SessionId, at: Option<Seq>) -> ForkRequest {
+    ForkRequest { from, at, to: ForkTo::Session { fresh: session_id(), key: None }, now: NOW }
 }
 
-pub(super) async fn a_fork_where_a_head_stands_begins_with_the_values_as_they_are(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_fork_where_a_head_stands_begins_with_the_values_as_they_are(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let parent = s.fresh_session().await?;
     let early = s.whole_turn(parent, "one").await?;
-    s.fork(Fork { to: ForkTo::Head("draft".to_owned()), ..fork(parent, None) }).await?;
+    s.fork(ForkRequest { to: ForkTo::Head("draft".to_owned()), ..fork(parent, None) }).await?;
     let work = s.begin_in(parent, "two").await?;
     let set = vec![put("a", json!({ "n": 1 })), put("' % é", json!(null)), put("b", json!(2))];
     s.commit(values(&work.lease, set)).await?;
@@ -309,7 +332,7 @@ pub(super) async fn a_fork_where_a_head_stands_begins_with_the_values_as_they_ar
     Ok(())
 }
 
-pub(super) async fn a_fork_before_that_begins_without_values(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_fork_before_that_begins_without_values(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let early = s.whole_turn(parent, "one").await?;
     let work = s.begin_in(parent, "two").await?;
@@ -320,7 +343,7 @@ pub(super) async fn a_fork_before_that_begins_without_values(s: &Scene<'_>) -> R
     Ok(())
 }
 
-pub(super) async fn values_are_listed_by_prefix_and_name(s: &Scene<'_>) -> Rule {
+pub(super) async fn values_are_listed_by_prefix_and_name(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let names = ["b", "a_1", "a%", "A_1", "ab", "a", "a_", "é", "\u{10ffff}x", "a_2"];
     s.commit(values(&lease, names.iter().map(|name| put(name, json!(0))).collect())).await?;
@@ -340,7 +363,7 @@ pub(super) async fn values_are_listed_by_prefix_and_name(s: &Scene<'_>) -> Rule 
     Ok(())
 }
 
-pub(super) async fn the_store_says_what_it_is(s: &Scene<'_>) -> Rule {
+pub(super) async fn the_store_says_what_it_is(s: &StoreUnderTest<'_>) -> RuleResult {
     let status = s.status().await?;
     assert!(!status.engine.is_empty() && !status.place.is_empty() && status.schema > 0);
     Ok(())

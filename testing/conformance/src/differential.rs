@@ -1,48 +1,48 @@
 //! Compares the answers of two stores under the same random operations.
 //!
 //! An operation is a number. It determines one request, or several simultaneous writes, together with the current
-//! knowledge (`known`, `draw`) and the emphasis of the run (`mood`). A run is therefore a list of numbers, and every
+//! knowledge (`known_ids`, `request_generator`) and the emphasis of the run (`run_profile`). A run is therefore a list of numbers, and every
 //! shorter list is a run too. Shrinking removes numbers from a list that made two stores differ. Both stores get the
-//! same requests (`ask`). Their answers are compared one by one, and all readable data (`look`) at intervals.
-mod ask;
-mod commit;
-mod dice;
-mod draw;
-mod known;
-mod look;
-mod mood;
-mod things;
+//! same requests (`store_request`). Their answers are compared one by one, and all readable data (`look`) at intervals.
+mod commit_generator;
+mod known_ids;
+mod request_generator;
+mod run_profile;
+mod seeded_random;
+mod store_request;
+mod store_snapshot;
+mod value_generators;
 
 use super::Fixture;
-use ask::Ask;
-use dice::Dice;
-use known::Known;
-use mood::Mood;
+use known_ids::KnownIds;
+use run_profile::RunProfile;
+use seeded_random::SeededRandom;
 use std::collections::BTreeMap;
 use std::fmt;
+use store_request::StoreRequest;
 
 /// The number of operations between two comparisons of all data.
 const LOOK_EVERY: usize = 75;
 
 /// The maximum number of runs to shrink a failing list.
-const SHRINKING: usize = 300;
+const SHRINK_RUNS: usize = 300;
 
 /// Counts the answers by operation and result. The result is `ok` or an error code.
-pub type Tally = BTreeMap<(&'static str, &'static str), u64>;
+pub type AnswerCounts = BTreeMap<(&'static str, &'static str), u64>;
 
 /// Two stores that gave different answers, or answers that no store may give.
 #[derive(Debug)]
 pub struct Difference {
     seed: u64,
     operations: usize,
-    asked: Vec<Vec<Ask>>,
+    requests: Vec<Vec<StoreRequest>>,
     one: String,
     other: String,
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, operations, asked, one, other } = self;
+        let Self { seed, operations, requests: asked, one, other } = self;
         writeln!(
             f,
             "seed {seed} with {operations} operations makes the stores differ; these {} are enough:",
@@ -50,7 +50,7 @@ impl fmt::Display for Difference {
         )?;
         for (n, asks) in (1..).zip(asked) {
             for ask in asks {
-                writeln!(f, "{n:4} {}", things::abridged(&format!("{ask:?}")))?;
+                writeln!(f, "{n:4} {}", value_generators::abridged(&format!("{ask:?}")))?;
             }
         }
         let differs = one.bytes().zip(other.bytes()).take_while(|(a, b)| a == b).count();
@@ -78,104 +78,120 @@ pub fn differential<A: Fixture, B: Fixture>(
     seed: u64,
     operations: usize,
     make: impl Fn() -> (A, B),
-) -> Result<Tally, Difference> {
-    let mut dice = Dice::new(seed);
+) -> Result<AnswerCounts, Difference> {
+    let mut dice = SeededRandom::new(seed);
     let numbers: Vec<u64> = (0..operations).map(|_| dice.number()).collect();
     let play = |numbers: &[u64], look_every| {
         let (one, other) = make();
-        let known = Known::new(Mood::draw(&mut Dice::new(seed)));
+        let known = KnownIds::new(RunProfile::draw(&mut SeededRandom::new(seed)));
         play(
             numbers,
             look_every,
-            Race { one: &one, other: &other, known, tally: Tally::new(), asked: Vec::new() },
+            ComparedStores {
+                one: &one,
+                other: &other,
+                known,
+                tally: AnswerCounts::new(),
+                requests: Vec::new(),
+            },
         )
     };
     play(&numbers, LOOK_EVERY).map_err(|found| {
-        let Found { asked, one, other } = shrink(&numbers, found, |fewer| play(fewer, usize::MAX).err());
-        Difference { seed, operations, asked, one, other }
+        let StoreDivergence { requests: asked, one, other } =
+            shrink(&numbers, found, |fewer| play(fewer, usize::MAX).err());
+        Difference { seed, operations, requests: asked, one, other }
     })
 }
 
 /// The requests until two stores differed, and their last answers.
-struct Found {
-    asked: Vec<Vec<Ask>>,
+struct StoreDivergence {
+    requests: Vec<Vec<StoreRequest>>,
     one: String,
     other: String,
 }
 
-fn play(numbers: &[u64], look_every: usize, mut race: Race<'_>) -> Result<Tally, Found> {
+fn play(
+    numbers: &[u64],
+    look_every: usize,
+    mut race: ComparedStores<'_>,
+) -> Result<AnswerCounts, StoreDivergence> {
     for (n, number) in (1..).zip(numbers) {
-        let asks = draw::asks(&mut race.known, &mut Dice::new(*number));
+        let asks = request_generator::draw_requests(&mut race.known, &mut SeededRandom::new(*number));
         race.ask(&asks)?;
         if n % look_every == 0 {
-            race.look()?;
+            race.compare_snapshots()?;
         }
     }
-    race.look()?;
+    race.compare_snapshots()?;
     // Only this shows when each lease expires.
-    for ask in draw::claims_until_nothing_is_left(&race.known) {
+    for ask in request_generator::claims_until_nothing_is_left(&race.known) {
         race.ask(&[ask])?;
         // Only the failing request should be in the report.
-        race.asked.pop();
+        race.requests.pop();
     }
     Ok(race.tally)
 }
 
 /// Two stores that get the same requests.
-struct Race<'a> {
+struct ComparedStores<'a> {
     one: &'a dyn Fixture,
     other: &'a dyn Fixture,
-    known: Known,
-    tally: Tally,
-    asked: Vec<Vec<Ask>>,
+    known: KnownIds,
+    tally: AnswerCounts,
+    requests: Vec<Vec<StoreRequest>>,
 }
 
-impl Race<'_> {
-    fn ask(&mut self, asks: &[Ask]) -> Result<(), Found> {
-        let [first, second] = [self.one, self.other].map(|on| ask::put(on, asks));
-        self.asked.push(asks.to_vec());
+impl ComparedStores<'_> {
+    fn ask(&mut self, asks: &[StoreRequest]) -> Result<(), StoreDivergence> {
+        let [first, second] = [self.one, self.other].map(|on| store_request::send_all(on, asks));
+        self.requests.push(asks.to_vec());
         for (ask, (first, second)) in asks.iter().zip(first.into_iter().zip(second)) {
             // An answer that the store is broken is wrong, even if both give it.
-            if first.said != second.said || first.is_broken() {
-                return Err(self.found(first.said, second.said));
+            if first.text != second.text || first.is_broken() {
+                return Err(self.divergence(first.text, second.text));
             }
-            *self.tally.entry((first.name, first.how)).or_default() += 1;
+            *self.tally.entry((first.name, first.result_code)).or_default() += 1;
             self.known.learn(ask, first);
         }
         Ok(())
     }
 
-    fn look(&mut self) -> Result<(), Found> {
-        let [first, second] = [self.one, self.other].map(|on| look::at(on, &self.known));
+    fn compare_snapshots(&mut self) -> Result<(), StoreDivergence> {
+        let [first, second] =
+            [self.one, self.other].map(|on| store_snapshot::store_snapshot_of(on, &self.known));
         // These reads always succeed, so an error is wrong, even if both give it.
         if first.is_ok() && first == second {
             return Ok(());
         }
         let [first, second] = [first, second].map(|look| look.unwrap_or_else(|error| error));
-        Err(self.found(first, second))
+        Err(self.divergence(first, second))
     }
 
-    fn found(&mut self, one: String, other: String) -> Found {
-        Found { asked: std::mem::take(&mut self.asked), one, other }
+    fn divergence(&mut self, one: String, other: String) -> StoreDivergence {
+        StoreDivergence { requests: std::mem::take(&mut self.requests), one, other }
     }
 }
 
 /// Removes as many numbers as possible while the stores still differ: large pieces first, then single numbers.
-fn shrink(numbers: &[u64], found: Found, mut play: impl FnMut(&[u64]) -> Option<Found>) -> Found {
+fn shrink(
+    numbers: &[u64],
+    found: StoreDivergence,
+    mut play: impl FnMut(&[u64]) -> Option<StoreDivergence>,
+) -> StoreDivergence {
     let mut numbers = numbers.to_vec();
-    numbers.truncate(found.asked.len());
+    numbers.truncate(found.requests.len());
     let mut shortest = found;
     let mut runs = 0;
     let mut piece = numbers.len();
-    while piece > 0 && runs < SHRINKING {
+    while piece > 0 && runs < SHRINK_RUNS {
         let mut from = 0;
-        while from < numbers.len() && runs < SHRINKING {
+        while from < numbers.len() && runs < SHRINK_RUNS {
             let mut fewer = numbers.clone();
             fewer.drain(from..numbers.len().min(from + piece));
             runs += 1;
             match play(&fewer) {
                 Some(again) => {
-                    fewer.truncate(again.asked.len());
+                    fewer.truncate(again.requests.len());
                     (numbers, shortest) = (fewer, again);
                 }
                 None => from += piece,

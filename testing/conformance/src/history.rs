@@ -1,12 +1,12 @@
 //! History: the turns before a message, newest first, up to a size limit.
-use super::Rule;
-use super::scene::{
-    ALL, NOW, Scene, answer, answered, call, joined, performed, refused, reply, session_id, settled,
+use super::RuleResult;
+use super::store_under_test::{
+    ALL, NOW, StoreUnderTest, answer, answered, call, joined, performed, refused, reply, session_id, settled,
 };
-use outlast_ports::store::{Fork, ForkTo, HistoryTurn, Then};
-use outlast_vocab::effect::{Sleep, Slept, ToolOutcome};
+use outlast_ports::store::{ForkRequest, ForkTo, HistoryTurn, TurnTransition};
+use outlast_vocab::effect::{Sleep, SleepOutcome, ToolOutcome};
 use outlast_vocab::message::ToolResult;
-use outlast_vocab::record::{Fact, NodeRef, Seq, Settled, Verdict};
+use outlast_vocab::record::{CallSettled, Fact, NodeRef, OutcomeVerdict, Seq};
 use outlast_vocab::{Kind, ReplayKey};
 use serde_json::json;
 
@@ -15,25 +15,26 @@ fn size(turn: &HistoryTurn) -> usize {
     turn.records.iter().map(|record| record.fact.encode().len()).sum()
 }
 
-pub(super) async fn history_is_read_newest_first(s: &Scene<'_>) -> Rule {
+pub(super) async fn history_is_read_newest_first(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let mut nodes = Vec::new();
     for text in ["one", "two", "three"] {
         nodes.push(s.whole_turn(session, text).await?);
     }
-    let cuts = |turns: Vec<HistoryTurn>| turns.into_iter().map(|turn| turn.cut).collect::<Vec<Seq>>();
+    let cuts =
+        |turns: Vec<HistoryTurn>| turns.into_iter().map(|turn| turn.last_in_branch).collect::<Vec<Seq>>();
     let seqs: Vec<Seq> = nodes.iter().map(|node| node.seq).collect();
     assert_eq!(cuts(s.history(nodes[2], ALL).await?), [seqs[2], seqs[1], seqs[0]]);
     assert_eq!(cuts(s.history(nodes[1], ALL).await?), [seqs[1], seqs[0]]);
     Ok(())
 }
 
-pub(super) async fn history_is_the_messages_of_each_turn_in_order(s: &Scene<'_>) -> Rule {
+pub(super) async fn history_is_the_messages_of_each_turn_in_order(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    let sleep = performed(ReplayKey::turn(0).sleep(0), Sleep { until: NOW }, Slept {});
+    let sleep = performed(ReplayKey::turn(0).sleep(0), Sleep { until: NOW }, SleepOutcome {});
     let claims = s.ask(&lease, &[call("a"), call("b")]).await?;
     s.add(&lease, vec![sleep, settled(claims[1]), answered(claims[0], ToolOutcome::Unknown)]).await?;
-    let input = s.steer(lease.session, "steer").await?;
+    let input = s.queue_to_join(lease.session, "steer").await?;
     s.add(&lease, vec![joined(&[input])]).await?;
     s.end(&lease).await?;
     let own = s.turn_records(lease.turn).await?;
@@ -46,7 +47,9 @@ pub(super) async fn history_is_the_messages_of_each_turn_in_order(s: &Scene<'_>)
     Ok(())
 }
 
-pub(super) async fn history_stops_at_its_budget_but_has_one_turn_at_least(s: &Scene<'_>) -> Rule {
+pub(super) async fn history_stops_at_its_budget_but_has_one_turn_at_least(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let session = s.fresh_session().await?;
     let mut last = None;
     for text in ["one", "number two", "number three is longer"] {
@@ -69,7 +72,7 @@ pub(super) async fn history_stops_at_its_budget_but_has_one_turn_at_least(s: &Sc
     Ok(())
 }
 
-pub(super) async fn large_messages_count_in_full(s: &Scene<'_>) -> Rule {
+pub(super) async fn large_messages_count_in_full(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.whole_turn(session, &"long ".repeat(20_000)).await?;
     let last = s.whole_turn(session, &"wide ".repeat(20_000)).await?;
@@ -78,32 +81,34 @@ pub(super) async fn large_messages_count_in_full(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn history_crosses_into_the_sessions_it_was_forked_from(s: &Scene<'_>) -> Rule {
+pub(super) async fn history_crosses_into_the_sessions_it_was_forked_from(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let session = s.fresh_session().await?;
     let one = s.whole_turn(session, "one").await?;
     s.whole_turn(session, "elsewhere").await?;
     let to = ForkTo::Session { fresh: session_id(), key: None };
-    let fork = s.fork(Fork { from: session, at: Some(one.seq), to, now: NOW }).await?;
+    let fork = s.fork(ForkRequest { from: session, at: Some(one.seq), to, now: NOW }).await?;
     let two = s.whole_turn(fork, "two").await?;
     let turns = s.history(two, ALL).await?;
-    assert_eq!(turns.iter().map(|turn| turn.cut).collect::<Vec<_>>(), [two.seq, one.seq]);
+    assert_eq!(turns.iter().map(|turn| turn.last_in_branch).collect::<Vec<_>>(), [two.seq, one.seq]);
     assert_eq!(turns[1].records, s.history(one, ALL).await?[0].records);
     Ok(())
 }
 
-pub(super) async fn a_cut_in_the_middle_of_a_turn_says_where(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_cut_in_the_middle_of_a_turn_says_where(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claims = s.ask(&lease, &[call("a")]).await?;
     s.add(&lease, vec![settled(claims[0])]).await?;
     s.end(&lease).await?;
     let at = NodeRef { session: lease.session, seq: claims[0].asked };
     let turns = s.history(at, ALL).await?;
-    assert_eq!((turns.len(), turns[0].cut), (1, at.seq));
+    assert_eq!((turns.len(), turns[0].last_in_branch), (1, at.seq));
     assert!(turns[0].records.iter().any(|record| record.fact == settled(claims[0])));
     Ok(())
 }
 
-pub(super) async fn a_turn_that_runs_has_a_history(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_turn_that_runs_has_a_history(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.whole_turn(session, "one").await?;
     let work = s.begin_in(session, "two").await?;
@@ -113,24 +118,24 @@ pub(super) async fn a_turn_that_runs_has_a_history(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn an_operators_word_is_part_of_history_from_then_on(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_operators_word_is_part_of_history_from_then_on(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let call = call("send");
-    s.lost_call(session, &call, NOW).await?;
+    s.call_of_unknown_outcome(session, &call, NOW).await?;
     let claim = s.unknown(1).await?[0].claim;
     let last = s.whole_turn(session, "next").await?;
-    let verdict = Verdict::Happened(ToolResult::Ok(json!("sent")));
+    let verdict = OutcomeVerdict::Happened(ToolResult::Ok(json!("sent")));
     s.settle(call.id, verdict.clone(), NOW).await?;
     let turns = s.history(last, ALL).await?;
-    let word = Fact::Settled(Settled { claim, verdict });
+    let word = Fact::Settled(CallSettled { claim, verdict });
     assert_eq!(turns[1].records.last().map(|record| &record.fact), Some(&word));
     Ok(())
 }
 
-pub(super) async fn what_is_no_message_has_no_history(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_is_no_message_has_no_history(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let session = lease.session;
-    s.write(&lease, vec![reply("bye")], Then::End(answer("bye"))).await?;
+    s.write(&lease, vec![reply("bye")], TurnTransition::End(answer("bye"))).await?;
     for seq in [0, 1, 5, u64::MAX] {
         refused(s.history(NodeRef { session, seq: Seq(seq) }, ALL).await, Kind::NodeNotFound);
     }

@@ -1,34 +1,40 @@
 //! Accepting inputs: idempotency keys, receipts, and which worker gets the lease at once.
-use super::Rule;
-use super::scene::{NOW, Scene, by_key, gapless, input, keyed, next, refused, session_id};
+use super::RuleResult;
+use super::store_under_test::{
+    NOW, StoreUnderTest, by_key, expect_gapless, input, keyed, next_turn, refused, session_id,
+};
 use futures_util::future::join_all;
-use outlast_ports::store::{Accept, Fence, SessionState, Target, TurnState};
+use outlast_ports::store::{AcceptRequest, Fence, SessionState, SessionTarget, TurnState};
 use outlast_vocab::id::{AttachmentId, TurnId};
 use outlast_vocab::message::{Attachment, MediaType, Part};
-use outlast_vocab::record::{self, Delivery, Fact, Seq};
+use outlast_vocab::record::{self, Fact, InputDelivery, Seq};
 use outlast_vocab::{Hash, Kind};
 
-pub(super) async fn the_same_key_again_gives_the_first_turn_and_says_duplicate(s: &Scene<'_>) -> Rule {
+pub(super) async fn the_same_key_again_gives_the_first_turn_and_says_duplicate(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let session = s.fresh_session().await?;
     let first = s.accept(keyed(session, "k", "hi")).await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     let again = s.accept(keyed(session, "k", "hi")).await?;
     assert_eq!((first.duplicate, again.duplicate), (false, true));
     assert_eq!((again.session, again.turn, again.place), (session, first.turn, first.place));
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn the_same_key_with_another_input_is_refused_and_writes_nothing(s: &Scene<'_>) -> Rule {
+pub(super) async fn the_same_key_with_another_input_is_refused_and_writes_nothing(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let session = s.fresh_session().await?;
     s.accept(keyed(session, "k", "hi")).await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     refused(s.accept(keyed(session, "k", "ho")).await, Kind::InputKeyReused);
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn a_key_belongs_to_its_session(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_key_belongs_to_its_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let (here, there) = (s.fresh_session().await?, s.fresh_session().await?);
     let first = s.accept(keyed(here, "k", "hi")).await?;
     let other = s.accept(keyed(there, "k", "ho")).await?;
@@ -36,7 +42,7 @@ pub(super) async fn a_key_belongs_to_its_session(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn inputs_without_a_key_are_never_duplicates(s: &Scene<'_>) -> Rule {
+pub(super) async fn inputs_without_a_key_are_never_duplicates(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let first = s.accept(input(session, "hi")).await?;
     let second = s.accept(input(session, "hi")).await?;
@@ -44,9 +50,9 @@ pub(super) async fn inputs_without_a_key_are_never_duplicates(s: &Scene<'_>) -> 
     Ok(())
 }
 
-pub(super) async fn a_duplicate_is_not_driven_again(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_duplicate_is_not_driven_again(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
-    let accept = || Accept { taker: Some(s.taker()), ..keyed(session, "k", "hi") };
+    let accept = || AcceptRequest { taker: Some(s.taker()), ..keyed(session, "k", "hi") };
     let work = s.begin_as(accept()).await?;
     s.end(&work.lease).await?;
     let again = s.accept(accept()).await?;
@@ -56,7 +62,7 @@ pub(super) async fn a_duplicate_is_not_driven_again(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn of_equal_inputs_at_the_same_time_one_is_taken_in(s: &Scene<'_>) -> Rule {
+pub(super) async fn of_equal_inputs_at_the_same_time_one_is_taken_in(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let answers = join_all((0..4).map(|_| s.accept(keyed(session, "k", "hi")))).await;
     let answers: Vec<_> = answers.into_iter().collect::<Result<_, _>>()?;
@@ -66,56 +72,56 @@ pub(super) async fn of_equal_inputs_at_the_same_time_one_is_taken_in(s: &Scene<'
     Ok(())
 }
 
-pub(super) async fn opening_by_key_twice_gives_the_same_session(s: &Scene<'_>) -> Rule {
+pub(super) async fn opening_by_key_twice_gives_the_same_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.open(by_key("me"), NOW).await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     assert_eq!(s.open(by_key("me"), NOW).await?, session);
-    assert_eq!(s.picture().await?, before);
-    let accept = Accept { target: by_key("me"), ..input(session, "hi") };
+    assert_eq!(s.snapshot().await?, before);
+    let accept = AcceptRequest { target: by_key("me"), ..input(session, "hi") };
     assert_eq!(s.accept(accept).await?.session, session);
     assert_eq!(s.session_by_key("me".to_owned()).await?.id, session);
     assert_ne!(s.open(by_key("you"), NOW).await?, session);
     Ok(())
 }
 
-pub(super) async fn an_input_opens_the_session_it_names_by_key(s: &Scene<'_>) -> Rule {
-    let accept = Accept { target: by_key("me"), ..input(session_id(), "hi") };
+pub(super) async fn an_input_opens_the_session_it_names_by_key(s: &StoreUnderTest<'_>) -> RuleResult {
+    let accept = AcceptRequest { target: by_key("me"), ..input(session_id(), "hi") };
     let accepted = s.accept(accept).await?;
     assert_eq!(s.session_by_key("me".to_owned()).await?.id, accepted.session);
     assert_eq!(s.facts(accepted.session).await?, ["session.opened", "turn.accepted"]);
     Ok(())
 }
 
-pub(super) async fn opening_by_id_finds_only_what_exists(s: &Scene<'_>) -> Rule {
+pub(super) async fn opening_by_id_finds_only_what_exists(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
-    assert_eq!(s.open(Target::Id(session), NOW).await?, session);
-    refused(s.open(Target::Id(session_id()), NOW).await, Kind::SessionNotFound);
+    assert_eq!(s.open(SessionTarget::Id(session), NOW).await?, session);
+    refused(s.open(SessionTarget::Id(session_id()), NOW).await, Kind::SessionNotFound);
     refused(s.accept(input(session_id(), "hi")).await, Kind::SessionNotFound);
     assert_eq!(s.sessions(None, 9).await?.len(), 1);
     Ok(())
 }
 
-pub(super) async fn a_new_session_never_takes_the_id_of_another(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_new_session_never_takes_the_id_of_another(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.open(by_key("me"), NOW).await?;
     s.whole_turn(session, "hi").await?;
-    let before = s.picture().await?;
-    refused(s.open(Target::New(session), NOW).await, Kind::InputKeyReused);
-    let stolen = Target::Key { key: "you".to_owned(), fresh: session };
+    let before = s.snapshot().await?;
+    refused(s.open(SessionTarget::New(session), NOW).await, Kind::InputKeyReused);
+    let stolen = SessionTarget::Key { key: "you".to_owned(), fresh: session };
     refused(s.open(stolen, NOW).await, Kind::InputKeyReused);
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn a_new_turn_never_takes_the_id_of_another(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_new_turn_never_takes_the_id_of_another(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let turn = s.queue(session, "hi").await?;
-    let before = s.picture().await?;
-    refused(s.accept(Accept { turn, ..input(session, "ho") }).await, Kind::InputKeyReused);
-    assert_eq!(s.picture().await?, before);
+    let before = s.snapshot().await?;
+    refused(s.accept(AcceptRequest { turn, ..input(session, "ho") }).await, Kind::InputKeyReused);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn the_receipt_of_an_input_is_the_place_of_its_record(s: &Scene<'_>) -> Rule {
+pub(super) async fn the_receipt_of_an_input_is_the_place_of_its_record(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let accepted = s.accept(keyed(session, "k", "hi")).await?;
     let record = s.all(session).await?.pop().expect("it was written");
@@ -123,7 +129,7 @@ pub(super) async fn the_receipt_of_an_input_is_the_place_of_its_record(s: &Scene
     Ok(())
 }
 
-pub(super) async fn an_input_reads_back_as_it_was_given(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_input_reads_back_as_it_was_given(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.begin("before").await?.lease.session;
     let attachment = Attachment {
         id: AttachmentId::from_u128(u128::MAX),
@@ -136,10 +142,10 @@ pub(super) async fn an_input_reads_back_as_it_was_given(s: &Scene<'_>) -> Rule {
         Part::Reasoning { text: String::new(), signature: Some("s".to_owned()) },
         Part::Attachment { attachment },
     ];
-    let (key, delivery) = (Some("ключ %_'".to_owned()), Delivery::Join);
-    let accept = Accept { parts: parts.clone(), key: key.clone(), delivery, ..input(session, "") };
+    let (key, delivery) = (Some("ключ %_'".to_owned()), InputDelivery::Join);
+    let accept = AcceptRequest { parts: parts.clone(), key: key.clone(), delivery, ..input(session, "") };
     let accepted = s.accept(accept).await?;
-    let expected = Fact::Accepted(record::Accepted {
+    let expected = Fact::Accepted(record::TurnAccepted {
         parts: parts.clone(),
         key,
         delivery,
@@ -157,8 +163,8 @@ pub(super) async fn an_input_reads_back_as_it_was_given(s: &Scene<'_>) -> Rule {
 }
 
 pub(super) async fn an_input_for_an_idle_session_is_leased_to_its_taker_in_the_same_write(
-    s: &Scene<'_>,
-) -> Rule {
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let session = s.fresh_session().await?;
     let accepted = s.accept(s.driven(session, "hi")).await?;
     let work = accepted.work.expect("the session is idle");
@@ -174,7 +180,7 @@ pub(super) async fn an_input_for_an_idle_session_is_leased_to_its_taker_in_the_s
     Ok(())
 }
 
-pub(super) async fn an_input_without_a_taker_waits_for_a_worker(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_input_without_a_taker_waits_for_a_worker(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let accepted = s.accept(input(session, "hi")).await?;
     assert!(accepted.work.is_none());
@@ -184,10 +190,10 @@ pub(super) async fn an_input_without_a_taker_waits_for_a_worker(s: &Scene<'_>) -
     Ok(())
 }
 
-pub(super) async fn an_input_for_a_busy_session_is_queued(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_input_for_a_busy_session_is_queued(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
-    let accepted = s.accept(Accept { taker: Some(s.rival()), ..input(session, "ho") }).await?;
+    let accepted = s.accept(AcceptRequest { taker: Some(s.rival()), ..input(session, "ho") }).await?;
     assert!(accepted.work.is_none());
     assert_eq!(s.turn(accepted.turn).await?.state, TurnState::Queued);
     let view = s.session(session).await?;
@@ -196,45 +202,48 @@ pub(super) async fn an_input_for_a_busy_session_is_queued(s: &Scene<'_>) -> Rule
     Ok(())
 }
 
-pub(super) async fn an_input_does_not_overtake_those_that_wait(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_input_does_not_overtake_those_that_wait(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let first = s.queue(session, "first").await?;
     let second = s.accept(s.driven(session, "second")).await?;
     assert!(second.work.is_none());
-    let work = s.take(s.taker(), NOW).await?;
+    let work = s.claim_only_turn(s.taker(), NOW).await?;
     assert_eq!(work.lease.turn, first);
-    assert_eq!(next(s.end(&work.lease).await?).lease.turn, second.turn);
+    assert_eq!(next_turn(s.end(&work.lease).await?).lease.turn, second.turn);
     Ok(())
 }
 
-pub(super) async fn a_refused_input_opens_no_session(s: &Scene<'_>) -> Rule {
-    let accept = Accept { target: by_key("me"), head: "elsewhere".to_owned(), ..input(session_id(), "hi") };
+pub(super) async fn a_refused_input_opens_no_session(s: &StoreUnderTest<'_>) -> RuleResult {
+    let accept =
+        AcceptRequest { target: by_key("me"), head: "elsewhere".to_owned(), ..input(session_id(), "hi") };
     refused(s.accept(accept).await, Kind::NodeNotFound);
     refused(s.session_by_key("me".to_owned()).await, Kind::SessionNotFound);
     assert!(s.sessions(None, 9).await?.is_empty());
     Ok(())
 }
 
-pub(super) async fn queued_inputs_are_limited(s: &Scene<'_>) -> Rule {
+pub(super) async fn queued_inputs_are_limited(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
-    let accept = |key| Accept { queued_most: 2, ..keyed(work.lease.session, key, "more") };
+    let accept = |key| AcceptRequest { queued_most: 2, ..keyed(work.lease.session, key, "more") };
     s.accept(accept("1")).await?;
     s.accept(accept("2")).await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     let error = s.accept(accept("3")).await.expect_err("two may wait");
     let expected =
         format!("queue.full: queued_inputs is limited to 2, and so many wait for {}", work.lease.session);
     assert_eq!(error.to_string(), expected);
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     assert!(s.accept(accept("2")).await?.duplicate);
     s.end(&work.lease).await?;
     s.accept(accept("3")).await?;
     Ok(())
 }
 
-pub(super) async fn an_input_for_a_place_is_refused_if_another_came_first(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_input_for_a_place_is_refused_if_another_came_first(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let session = s.fresh_session().await?;
-    let second = |key| Accept { index: Some(1), ..keyed(session, key, "next") };
+    let second = |key| AcceptRequest { index: Some(1), ..keyed(session, key, "next") };
     refused(s.accept(second("early")).await, Kind::SessionMoved);
     s.whole_turn(session, "hi").await?;
     let answers = join_all(["a", "b", "c"].map(|key| s.accept(second(key)))).await;
@@ -250,9 +259,10 @@ pub(super) async fn an_input_for_a_place_is_refused_if_another_came_first(s: &Sc
     Ok(())
 }
 
-pub(super) async fn a_key_covers_the_request_that_brought_its_input(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_key_covers_the_request_that_brought_its_input(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
-    let asked = |request: &[u8]| Accept { request: Some(Hash::of(request)), ..keyed(session, "k", "hi") };
+    let asked =
+        |request: &[u8]| AcceptRequest { request: Some(Hash::of(request)), ..keyed(session, "k", "hi") };
     let first = s.accept(asked(b"one")).await?;
     assert_eq!(s.accept(asked(b"one")).await?.turn, first.turn);
     refused(s.accept(asked(b"two")).await, Kind::InputKeyReused);
@@ -260,21 +270,21 @@ pub(super) async fn a_key_covers_the_request_that_brought_its_input(s: &Scene<'_
     Ok(())
 }
 
-pub(super) async fn inputs_at_the_same_time_get_places_without_gaps(s: &Scene<'_>) -> Rule {
+pub(super) async fn inputs_at_the_same_time_get_places_without_gaps(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let answers = join_all((0..8).map(|_| s.accept(s.driven(session, "hi")))).await;
     let answers: Vec<_> = answers.into_iter().collect::<Result<_, _>>()?;
     assert_eq!(answers.iter().filter(|answer| answer.work.is_some()).count(), 1);
     let records = s.all(session).await?;
     assert_eq!(records.len(), 9);
-    gapless(&records);
+    expect_gapless(&records);
     let turns: Vec<TurnId> = s.turns(session, 0, 9).await?.iter().map(|turn| turn.id).collect();
     let accepted: Vec<TurnId> = records.iter().filter_map(|record| record.turn).collect();
     assert_eq!(turns, accepted);
     Ok(())
 }
 
-pub(super) async fn a_refused_write_does_not_spoil_its_neighbours(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_refused_write_does_not_spoil_its_neighbours(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.accept(keyed(session, "k", "hi")).await?;
     let inputs = [("a", "1"), ("k", "other"), ("b", "2"), ("k", "another"), ("c", "3")];

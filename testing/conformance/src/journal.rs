@@ -1,21 +1,24 @@
 //! The journal: records by cursor, the feed over all sessions, the hash chain.
-use super::Rule;
-use super::scene::{
-    ALL, NOW, Scene, asked, call, commit, gapless, input, model_call, performed, place, read, reply,
-    session_id, settled, started, wait, yes,
+use super::RuleResult;
+use super::store_under_test::{
+    ALL, NOW, StoreUnderTest, asked, call, commit, expect_gapless, input, model_call, performed, read, reply,
+    session_id, settled, started, value_resolution, wait, wait_key,
 };
-use outlast_ports::store::{Commit, FeedCursor, FeedRecord, Fence, Fork, ForkTo, Lease, Then, Writes};
-use outlast_vocab::effect::{DurableStep, ModelFailure, ModelOutcome, Sleep, Slept, StepOutcome};
+use outlast_ports::store::{
+    Commit, FeedCursor, FeedRecord, Fence, ForkRequest, ForkTo, Lease, TurnTransition, WriteCount,
+};
+use outlast_vocab::effect::{DurableStep, ModelFailure, ModelOutcome, Sleep, SleepOutcome, StepOutcome};
 use outlast_vocab::id::SessionId;
 use outlast_vocab::record::{
-    Asked, ClaimRef, Fact, FailedAttempt, Record, RepairedCall, Resumed, Seq, Tried, chain,
+    AttemptsFailed, ClaimRef, EffectRequested, Fact, FailedAttempt, Record, RepairedCall, Seq, TurnResumed,
+    chain_hash,
 };
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, ReplayKey};
 use serde_json::json;
 use std::time::Duration;
 
 /// Reads the whole feed in pages of this size.
-async fn feed(s: &Scene<'_>, mut after: FeedCursor, page: usize) -> Result<Vec<FeedRecord>, Error> {
+async fn feed(s: &StoreUnderTest<'_>, mut after: FeedCursor, page: usize) -> Result<Vec<FeedRecord>, Error> {
     let mut all = Vec::new();
     loop {
         let found = s.feed(after, page).await?;
@@ -31,7 +34,7 @@ fn of(session: SessionId, feed: &[FeedRecord]) -> Vec<Record> {
     feed.iter().filter(|found| found.session == session).map(|found| found.record.clone()).collect()
 }
 
-pub(super) async fn facts_read_back_as_they_were_written(s: &Scene<'_>) -> Rule {
+pub(super) async fn facts_read_back_as_they_were_written(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let step = DurableStep { name: "charge".to_owned(), input: json!({ "amount": 12.5, "n": u64::MAX }) };
     let key = ReplayKey::turn(0).step("é/%");
@@ -40,21 +43,21 @@ pub(super) async fn facts_read_back_as_they_were_written(s: &Scene<'_>) -> Rule 
     let (worker, since) = (lease.worker, NOW);
     let again = FailedAttempt { attempt: 2, from: NOW, until: NOW, failure: failure.failure.clone() };
     let facts = vec![
-        Fact::Resumed(Resumed { worker, lease: u64::MAX, since }),
+        Fact::Resumed(TurnResumed { worker, lease: u64::MAX, since }),
         started(),
-        Fact::Tried(Tried { key: ReplayKey::turn(0).model(0), attempts: vec![again] }),
-        Fact::Asked(Asked { key: ReplayKey::turn(0).sleep(1), command: sleep.clone().into() }),
+        Fact::Tried(AttemptsFailed { key: ReplayKey::turn(0).model(0), attempts: vec![again] }),
+        Fact::Asked(EffectRequested { key: ReplayKey::turn(0).sleep(1), command: sleep.clone().into() }),
         performed(key.clone(), step.clone(), StepOutcome::Value(json!([null, "\u{1f600}\0"]))),
         performed(key, step, StepOutcome::Failed(Failure::new(Kind::ToolFailed, "no"))),
         performed(ReplayKey::turn(0).model(0), model_call(), ModelOutcome::Failed(failure)),
-        performed(ReplayKey::turn(0).sleep(0), sleep, Slept {}),
-        read("a", yes()),
+        performed(ReplayKey::turn(0).sleep(0), sleep, SleepOutcome {}),
+        read("a", value_resolution()),
         Fact::Repaired { calls: vec![RepairedCall { call: call("x").model_id, restored: false }] },
         Fact::Stuck { failure: Failure::new(Kind::JournalDiverged, "asks for another tool") },
         asked(&[call("a"), call("b")]),
     ];
     let now = Millis(u64::from(u32::MAX) * 3);
-    let write = Commit { now, ..commit(&lease, facts.clone(), Then::GoOn) };
+    let write = Commit { now, ..commit(&lease, facts.clone(), TurnTransition::Continue) };
     let places = s.commit(write).await?.places;
     let records = s.turn_records(lease.turn).await?;
     assert_eq!(records[1..].iter().map(|record| record.fact.clone()).collect::<Vec<_>>(), facts);
@@ -63,42 +66,48 @@ pub(super) async fn facts_read_back_as_they_were_written(s: &Scene<'_>) -> Rule 
     Ok(())
 }
 
-pub(super) async fn a_turn_counts_its_writes_and_how_long_it_waited_for_them_r14_8(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_turn_counts_its_writes_and_how_long_it_waited_for_them_r14_8(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let session = s.fresh_session().await?;
     let micros = Duration::from_micros;
     let work = s.begin_in(session, "one").await?;
     let queued = s.accept(input(session, "two")).await?.turn;
     let writes = async |turn| Ok::<_, Error>(s.turn(turn).await?.writes);
-    assert_eq!(writes(work.lease.turn).await?, Some(Writes { commits: 1, waited: micros(0) }));
+    assert_eq!(writes(work.lease.turn).await?, Some(WriteCount { commits: 1, waited: micros(0) }));
     for waited in [700, 50] {
-        s.commit(Commit { waited: micros(waited), ..commit(&work.lease, Vec::new(), Then::GoOn) }).await?;
+        s.commit(Commit {
+            waited: micros(waited),
+            ..commit(&work.lease, Vec::new(), TurnTransition::Continue)
+        })
+        .await?;
     }
     let late = Lease { fence: Fence(work.lease.fence.0 + 1), ..work.lease.clone() };
-    let refused = Commit { waited: micros(9), ..commit(&late, Vec::new(), Then::GoOn) };
+    let refused = Commit { waited: micros(9), ..commit(&late, Vec::new(), TurnTransition::Continue) };
     assert!(s.commit(refused).await.is_err());
     // Readers see the writes, and the next write counts them too.
-    assert_eq!(writes(work.lease.turn).await?, Some(Writes { commits: 3, waited: micros(750) }));
+    assert_eq!(writes(work.lease.turn).await?, Some(WriteCount { commits: 3, waited: micros(750) }));
     s.end(&work.lease).await?;
-    assert_eq!(writes(work.lease.turn).await?, Some(Writes { commits: 4, waited: micros(750) }));
-    assert_eq!(writes(queued).await?, Some(Writes { commits: 1, waited: micros(0) }));
+    assert_eq!(writes(work.lease.turn).await?, Some(WriteCount { commits: 4, waited: micros(750) }));
+    assert_eq!(writes(queued).await?, Some(WriteCount { commits: 1, waited: micros(0) }));
     Ok(())
 }
 
-pub(super) async fn records_form_a_chain(s: &Scene<'_>) -> Rule {
+pub(super) async fn records_form_a_chain(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.whole_turn(session, "one").await?;
     s.whole_turn(session, &"long ".repeat(20_000)).await?;
     let mut before = Hash::ZERO;
     for record in s.all(session).await? {
         let body = record.fact.encode();
-        assert_eq!(record.hash, chain(&before, record.seq, record.turn, record.at, &body));
+        assert_eq!(record.hash, chain_hash(&before, record.seq, record.turn, record.at, &body));
         before = record.hash;
     }
     assert_eq!(s.session(session).await?.last.hash, before);
     Ok(())
 }
 
-pub(super) async fn a_healthy_session_verifies(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_healthy_session_verifies(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     assert_eq!(s.verify(session).await?, 1);
     for n in 0..100 {
@@ -110,12 +119,12 @@ pub(super) async fn a_healthy_session_verifies(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn records_are_read_from_any_cursor(s: &Scene<'_>) -> Rule {
+pub(super) async fn records_are_read_from_any_cursor(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.whole_turn(session, "one").await?;
     s.whole_turn(session, "two").await?;
     let all = s.all(session).await?;
-    gapless(&all);
+    expect_gapless(&all);
     assert_eq!(all.len(), 7);
     for after in 0..=7 {
         for limit in [0, 1, 3, 7, ALL] {
@@ -126,7 +135,7 @@ pub(super) async fn records_are_read_from_any_cursor(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn beyond_the_last_record_there_is_nothing(s: &Scene<'_>) -> Rule {
+pub(super) async fn beyond_the_last_record_there_is_nothing(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.begin("hi").await?.lease.session;
     for after in [3, u64::MAX - 1, u64::MAX] {
         assert_eq!(s.records(session, Seq(after), ALL).await?, []);
@@ -135,11 +144,11 @@ pub(super) async fn beyond_the_last_record_there_is_nothing(s: &Scene<'_>) -> Ru
     Ok(())
 }
 
-pub(super) async fn the_records_of_a_turn_are_its_own(s: &Scene<'_>) -> Rule {
+pub(super) async fn the_records_of_a_turn_are_its_own(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("one").await?;
     let session = work.lease.session;
     let queued = s.queue(session, "two").await?;
-    s.resolve(queued, place("early"), yes(), NOW).await?;
+    s.resolve(queued, wait_key("early"), value_resolution(), NOW).await?;
     s.end(&work.lease).await?;
     let all = s.all(session).await?;
     for turn in [work.lease.turn, queued] {
@@ -149,7 +158,9 @@ pub(super) async fn the_records_of_a_turn_are_its_own(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn the_feed_has_every_record_in_the_order_it_became_durable(s: &Scene<'_>) -> Rule {
+pub(super) async fn the_feed_has_every_record_in_the_order_it_became_durable(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let (here, there) = (s.fresh_session().await?, s.fresh_session().await?);
     let mine = s.begin_in(here, "here").await?.lease;
     let theirs = s.begin_in(there, "there").await?.lease;
@@ -167,7 +178,7 @@ pub(super) async fn the_feed_has_every_record_in_the_order_it_became_durable(s: 
     Ok(())
 }
 
-pub(super) async fn reading_the_feed_in_pages_gives_the_same(s: &Scene<'_>) -> Rule {
+pub(super) async fn reading_the_feed_in_pages_gives_the_same(s: &StoreUnderTest<'_>) -> RuleResult {
     for text in ["one", "two"] {
         let session = s.fresh_session().await?;
         s.whole_turn(session, text).await?;
@@ -183,7 +194,7 @@ pub(super) async fn reading_the_feed_in_pages_gives_the_same(s: &Scene<'_>) -> R
     Ok(())
 }
 
-pub(super) async fn the_feed_goes_on_after_a_session_is_deleted(s: &Scene<'_>) -> Rule {
+pub(super) async fn the_feed_goes_on_after_a_session_is_deleted(s: &StoreUnderTest<'_>) -> RuleResult {
     let (kept, gone) = (s.fresh_session().await?, s.fresh_session().await?);
     s.whole_turn(kept, "one").await?;
     s.whole_turn(gone, "two").await?;
@@ -200,7 +211,7 @@ pub(super) async fn the_feed_goes_on_after_a_session_is_deleted(s: &Scene<'_>) -
     Ok(())
 }
 
-pub(super) async fn what_was_refused_is_not_in_the_feed(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_was_refused_is_not_in_the_feed(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let lease = s.begin_in(session, "hi").await?.lease;
     let stale = Lease { fence: Fence(0), ..lease.clone() };
@@ -213,13 +224,13 @@ pub(super) async fn what_was_refused_is_not_in_the_feed(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn forks_have_chains_of_their_own(s: &Scene<'_>) -> Rule {
+pub(super) async fn forks_have_chains_of_their_own(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     s.whole_turn(parent, "one").await?;
     let to = ForkTo::Session { fresh: session_id(), key: None };
-    let fork = s.fork(Fork { from: parent, at: None, to, now: NOW }).await?;
+    let fork = s.fork(ForkRequest { from: parent, at: None, to, now: NOW }).await?;
     s.whole_turn(fork, "two").await?;
-    gapless(&s.all(fork).await?);
+    expect_gapless(&s.all(fork).await?);
     assert_eq!((s.verify(parent).await?, s.verify(fork).await?), (4, 4));
     Ok(())
 }

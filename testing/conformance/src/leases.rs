@@ -1,26 +1,26 @@
 //! Write access: claims of sessions, leases, fences.
-use super::Rule;
-use super::scene::{
-    ALL, LATER, NOW, Scene, UNTIL, answer, answered, asked, call, commit, next, place, reclaimed, refused,
-    reply, settled, started, wait, wait_until, yes,
+use super::RuleResult;
+use super::store_under_test::{
+    ALL, LATER, NOW, StoreUnderTest, UNTIL, answer, answered, asked, call, commit, next_turn, reclaimed,
+    refused, reply, settled, started, value_resolution, wait, wait_key, wait_until,
 };
 use futures_util::future::join;
-use outlast_ports::store::{Commit, Fence, Lease, SessionState, Taker, Then, ValueWrite};
+use outlast_ports::store::{Commit, Fence, Lease, LeaseRequest, SessionState, TurnTransition, ValueWrite};
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::id::TurnId;
-use outlast_vocab::record::{ClaimRef, Fact, Seq, Settled, Verdict};
+use outlast_vocab::record::{CallSettled, ClaimRef, Fact, OutcomeVerdict, Seq};
 use outlast_vocab::{Hash, Kind, Millis};
 use serde_json::json;
 
-pub(super) async fn a_claim_raises_the_fence(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_claim_raises_the_fence(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
-    let again = s.take(s.rival(), UNTIL).await?;
-    let third = s.take(s.rival(), LATER).await?;
+    let again = s.claim_only_turn(s.rival(), UNTIL).await?;
+    let third = s.claim_only_turn(s.rival(), LATER).await?;
     assert_eq!([work.lease.fence, again.lease.fence, third.lease.fence], [Fence(1), Fence(2), Fence(3)]);
     Ok(())
 }
 
-pub(super) async fn of_two_takers_one_gets_the_session(s: &Scene<'_>) -> Rule {
+pub(super) async fn of_two_takers_one_gets_the_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.queue(session, "hi").await?;
     let (one, other) = join(s.claim(s.taker(), NOW, ALL), s.claim(s.rival(), NOW, ALL)).await;
@@ -28,7 +28,7 @@ pub(super) async fn of_two_takers_one_gets_the_session(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn a_claim_takes_no_more_than_its_limit(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_claim_takes_no_more_than_its_limit(s: &StoreUnderTest<'_>) -> RuleResult {
     for _ in 0..5 {
         let session = s.fresh_session().await?;
         s.queue(session, "hi").await?;
@@ -45,7 +45,9 @@ pub(super) async fn a_claim_takes_no_more_than_its_limit(s: &Scene<'_>) -> Rule 
     Ok(())
 }
 
-pub(super) async fn whatever_wants_to_be_driven_counts_towards_the_limit(s: &Scene<'_>) -> Rule {
+pub(super) async fn whatever_wants_to_be_driven_counts_towards_the_limit(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     for _ in 0..2 {
         s.begin("expired").await?;
         let parked = s.begin("due").await?;
@@ -65,7 +67,9 @@ pub(super) async fn whatever_wants_to_be_driven_counts_towards_the_limit(s: &Sce
     Ok(())
 }
 
-pub(super) async fn expired_leases_are_claimed_however_many_live_ones_there_are(s: &Scene<'_>) -> Rule {
+pub(super) async fn expired_leases_are_claimed_however_many_live_ones_there_are(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let rival = s.rival();
     for _ in 0..5 {
         s.begin_by(rival, "hi").await?;
@@ -76,13 +80,15 @@ pub(super) async fn expired_leases_are_claimed_however_many_live_ones_there_are(
     Ok(())
 }
 
-pub(super) async fn a_claim_hands_over_all_that_the_journal_knows_of_the_turn(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_claim_hands_over_all_that_the_journal_knows_of_the_turn(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let session = s.fresh_session().await?;
     let before = s.whole_turn(session, "first").await?;
     let work = s.begin_in(session, "second").await?;
     s.add(&work.lease, vec![started(), reply("half")]).await?;
     s.queue(session, "third").await?;
-    let again = s.take(s.rival(), UNTIL).await?;
+    let again = s.claim_only_turn(s.rival(), UNTIL).await?;
     assert_eq!((again.lease.session, again.lease.turn), (session, work.lease.turn));
     assert_eq!((again.index, again.head.as_str(), again.parent), (1, "main", Some(before)));
     assert_eq!(again.records, s.turn_records(work.lease.turn).await?);
@@ -91,39 +97,41 @@ pub(super) async fn a_claim_hands_over_all_that_the_journal_knows_of_the_turn(s:
     Ok(())
 }
 
-pub(super) async fn a_lease_is_claimable_when_it_has_expired_and_not_before(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_lease_is_claimable_when_it_has_expired_and_not_before(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let work = s.begin("hi").await?;
     assert_eq!(s.claimable(Millis(UNTIL.0 - 1)).await?, []);
     assert_eq!(s.claimable(UNTIL).await?, [work.lease.turn]);
     Ok(())
 }
 
-pub(super) async fn a_dead_workers_lease_is_claimable_at_once(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_dead_workers_lease_is_claimable_at_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let dying = s.rival();
     let work = s.begin_by(dying, "hi").await?;
     s.begin("alive").await?;
     assert_eq!(s.claimable(NOW).await?, []);
     s.bury(dying);
-    let again = s.take(s.rival(), NOW).await?;
+    let again = s.claim_only_turn(s.rival(), NOW).await?;
     assert_eq!(again.lease.turn, work.lease.turn);
     refused(s.add(&work.lease, vec![reply("late")]).await, Kind::LeaseLost);
     Ok(())
 }
 
-pub(super) async fn a_worker_does_not_claim_what_it_drives(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_worker_does_not_claim_what_it_drives(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     assert!(s.claim(s.taker(), NOW, ALL).await?.is_empty());
     s.add(&work.lease, vec![reply("still mine")]).await?;
     Ok(())
 }
 
-pub(super) async fn asking_whether_there_is_work_takes_none(s: &Scene<'_>) -> Rule {
+pub(super) async fn asking_whether_there_is_work_takes_none(s: &StoreUnderTest<'_>) -> RuleResult {
     let (asker, dying) = (s.rival().worker, s.rival());
     assert!(!s.has_work(asker, NOW).await?);
     let ready = s.fresh_session().await?;
     s.queue(ready, "hi").await?;
     assert!(s.has_work(asker, NOW).await? && s.has_work(asker, NOW).await?);
-    let lease = s.take(s.taker(), NOW).await?.lease;
+    let lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
     assert!(!s.has_work(asker, NOW).await? && s.has_work(asker, UNTIL).await?);
     s.park(&lease, vec![wait_until("a", UNTIL)]).await?;
     assert!(!s.has_work(asker, NOW).await? && s.has_work(asker, UNTIL).await?);
@@ -134,10 +142,10 @@ pub(super) async fn asking_whether_there_is_work_takes_none(s: &Scene<'_>) -> Ru
     Ok(())
 }
 
-pub(super) async fn renewing_extends_ones_own_leases_and_no_others(s: &Scene<'_>) -> Rule {
+pub(super) async fn renewing_extends_ones_own_leases_and_no_others(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, two) = (s.begin("one").await?, s.begin("two").await?);
     let theirs = s.begin_by(s.rival(), "hi").await?;
-    let mut kept = s.renew(Taker { until: Millis(LATER.0 + 1), ..s.taker() }).await?;
+    let mut kept = s.renew(LeaseRequest { until: Millis(LATER.0 + 1), ..s.taker() }).await?;
     kept.sort_unstable();
     let mut mine = [one, two].map(|work| (work.lease.session, work.lease.fence));
     mine.sort_unstable();
@@ -146,96 +154,98 @@ pub(super) async fn renewing_extends_ones_own_leases_and_no_others(s: &Scene<'_>
     Ok(())
 }
 
-pub(super) async fn renewing_says_which_leases_are_left(s: &Scene<'_>) -> Rule {
+pub(super) async fn renewing_says_which_leases_are_left(s: &StoreUnderTest<'_>) -> RuleResult {
     let lost = s.begin("lost").await?;
-    s.take(s.rival(), UNTIL).await?;
+    s.claim_only_turn(s.rival(), UNTIL).await?;
     let (ended, parked) = (s.begin("ended").await?, s.begin("parked").await?);
     let (returned, kept) = (s.begin("returned").await?, s.begin("kept").await?);
     s.end(&ended.lease).await?;
     s.park(&parked.lease, vec![wait("a")]).await?;
-    s.hand_back(returned.lease, NOW).await?;
-    let left = s.renew(Taker { until: LATER, ..s.taker() }).await?;
+    s.release_lease(returned.lease, NOW).await?;
+    let left = s.renew(LeaseRequest { until: LATER, ..s.taker() }).await?;
     assert_eq!(left, [(kept.lease.session, kept.lease.fence)]);
     assert_eq!(s.session(lost.lease.session).await?.state, SessionState::Leased);
     Ok(())
 }
 
-pub(super) async fn a_session_that_was_handed_back_is_claimable_at_once(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_session_that_was_handed_back_is_claimable_at_once(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let work = s.begin("hi").await?;
     s.add(&work.lease, vec![reply("half")]).await?;
-    s.hand_back(work.lease.clone(), NOW).await?;
+    s.release_lease(work.lease.clone(), NOW).await?;
     let view = s.session(work.lease.session).await?;
     assert_eq!((view.state, view.worker), (SessionState::Ready, None));
-    let again = s.take(s.rival(), NOW).await?;
+    let again = s.claim_only_turn(s.rival(), NOW).await?;
     assert_eq!(again.lease.turn, work.lease.turn);
     assert!(again.lease.fence > work.lease.fence);
     Ok(())
 }
 
 pub(super) async fn a_turn_that_was_left_in_its_middle_is_resumed_and_one_that_parked_is_not(
-    s: &Scene<'_>,
-) -> Rule {
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let first = s.begin("hi").await?;
-    let abandoned = s.take(s.rival(), UNTIL).await?;
-    s.hand_back(abandoned.lease.clone(), UNTIL).await?;
-    let returned = s.take(s.taker(), UNTIL).await?;
+    let abandoned = s.claim_only_turn(s.rival(), UNTIL).await?;
+    s.release_lease(abandoned.lease.clone(), UNTIL).await?;
+    let returned = s.claim_only_turn(s.taker(), UNTIL).await?;
     s.park(&returned.lease, vec![wait_until("a", LATER)]).await?;
-    let woken = s.take(s.rival(), LATER).await?;
-    let left_again = s.take(s.taker(), Millis(LATER.0 + LATER.0)).await?;
+    let woken = s.claim_only_turn(s.rival(), LATER).await?;
+    let left_again = s.claim_only_turn(s.taker(), Millis(LATER.0 + LATER.0)).await?;
     let resumed = [&first, &abandoned, &returned, &woken, &left_again].map(|work| work.resumed);
     assert_eq!(resumed, [false, true, true, false, true]);
     Ok(())
 }
 
-pub(super) async fn handing_back_does_not_count_as_an_attempt(s: &Scene<'_>) -> Rule {
+pub(super) async fn handing_back_does_not_count_as_an_attempt(s: &StoreUnderTest<'_>) -> RuleResult {
     let mut work = s.begin("hi").await?;
     for _ in 0..3 {
         assert_eq!(work.guard.deaths, 0);
-        s.hand_back(work.lease, NOW).await?;
-        work = s.take(s.taker(), NOW).await?;
+        s.release_lease(work.lease, NOW).await?;
+        work = s.claim_only_turn(s.taker(), NOW).await?;
     }
     Ok(())
 }
 
-pub(super) async fn deaths_without_progress_are_counted(s: &Scene<'_>) -> Rule {
+pub(super) async fn deaths_without_progress_are_counted(s: &StoreUnderTest<'_>) -> RuleResult {
     let first = s.begin("hi").await?;
     s.add(&first.lease, vec![started()]).await?;
-    let second = s.take(s.rival(), UNTIL).await?;
+    let second = s.claim_only_turn(s.rival(), UNTIL).await?;
     s.add(&second.lease, vec![asked(&[call("send")])]).await?;
-    let third = s.take(s.rival(), LATER).await?;
+    let third = s.claim_only_turn(s.rival(), LATER).await?;
     assert_eq!([first, second, third].map(|work| work.guard.deaths), [0, 1, 2]);
     Ok(())
 }
 
-pub(super) async fn an_outcome_is_progress(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_outcome_is_progress(s: &StoreUnderTest<'_>) -> RuleResult {
     s.begin("hi").await?;
-    let second = s.take(s.rival(), UNTIL).await?;
+    let second = s.claim_only_turn(s.rival(), UNTIL).await?;
     s.add(&second.lease, vec![reply("half")]).await?;
-    let third = s.take(s.rival(), LATER).await?;
+    let third = s.claim_only_turn(s.rival(), LATER).await?;
     assert_eq!([second, third].map(|work| work.guard.deaths), [1, 1]);
     Ok(())
 }
 
-pub(super) async fn the_next_turn_begins_with_a_count_of_its_own(s: &Scene<'_>) -> Rule {
+pub(super) async fn the_next_turn_begins_with_a_count_of_its_own(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     s.queue(work.lease.session, "next").await?;
-    let again = s.take(s.rival(), UNTIL).await?;
-    let following = next(s.end(&again.lease).await?);
+    let again = s.claim_only_turn(s.rival(), UNTIL).await?;
+    let following = next_turn(s.end(&again.lease).await?);
     assert_eq!([work, again, following].map(|work| work.guard.deaths), [0, 1, 0]);
     Ok(())
 }
 
-pub(super) async fn a_write_with_an_old_fence_changes_nothing(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_write_with_an_old_fence_changes_nothing(s: &StoreUnderTest<'_>) -> RuleResult {
     let old = s.begin("hi").await?;
     let claim = s.ask(&old.lease, &[call("send")]).await?[0];
     s.queue(old.lease.session, "next").await?;
-    let new = s.take(s.rival(), UNTIL).await?;
-    let before = s.picture().await?;
+    let new = s.claim_only_turn(s.rival(), UNTIL).await?;
+    let before = s.snapshot().await?;
     let thens = [
-        Then::GoOn,
-        Then::End(answer("late")),
-        Then::EndUnlessJoined(answer("late")),
-        Then::Park(vec![wait("a")]),
+        TurnTransition::Continue,
+        TurnTransition::End(answer("late")),
+        TurnTransition::EndUnlessJoined(answer("late")),
+        TurnTransition::Park(vec![wait("a")]),
     ];
     for then in thens {
         let values = vec![ValueWrite { name: "late".to_owned(), value: Some(json!(true)) }];
@@ -243,31 +253,31 @@ pub(super) async fn a_write_with_an_old_fence_changes_nothing(s: &Scene<'_>) -> 
         let late = Commit { values, blobs: vec![b"late".to_vec()], ..commit(&old.lease, facts, then) };
         refused(s.commit(late).await, Kind::LeaseLost);
     }
-    refused(s.hand_back(old.lease, UNTIL).await, Kind::LeaseLost);
-    assert_eq!(s.picture().await?, before);
+    refused(s.release_lease(old.lease, UNTIL).await, Kind::LeaseLost);
+    assert_eq!(s.snapshot().await?, before);
     refused(s.blob(Hash::of(b"late")).await, Kind::BlobNotFound);
     s.add(&new.lease, vec![reclaimed(claim), settled(claim)]).await?;
     Ok(())
 }
 
-pub(super) async fn a_lease_that_was_given_up_writes_nothing(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_lease_that_was_given_up_writes_nothing(s: &StoreUnderTest<'_>) -> RuleResult {
     let (ended, parked, returned) =
         (s.begin("ended").await?.lease, s.begin("parked").await?.lease, s.begin("returned").await?.lease);
     s.end(&ended).await?;
     s.park(&parked, vec![wait("a")]).await?;
-    s.hand_back(returned.clone(), NOW).await?;
-    let before = s.picture().await?;
+    s.release_lease(returned.clone(), NOW).await?;
+    let before = s.snapshot().await?;
     for lease in [ended, parked, returned] {
         refused(s.add(&lease, vec![reply("late")]).await, Kind::LeaseLost);
-        refused(s.hand_back(lease, NOW).await, Kind::LeaseLost);
+        refused(s.release_lease(lease, NOW).await, Kind::LeaseLost);
     }
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn a_fence_counts_only_with_its_worker_and_its_turn(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_fence_counts_only_with_its_worker_and_its_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     let others = [
         Lease { worker: s.rival().worker, ..lease.clone() },
         Lease { turn: TurnId::from_u128(u128::MAX), ..lease.clone() },
@@ -277,52 +287,55 @@ pub(super) async fn a_fence_counts_only_with_its_worker_and_its_turn(s: &Scene<'
     for other in others {
         refused(s.add(&other, vec![reply("forged")]).await, Kind::LeaseLost);
     }
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     s.add(&lease, vec![reply("mine")]).await?;
     Ok(())
 }
 
-pub(super) async fn an_expired_lease_still_writes_until_somebody_takes_it(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_expired_lease_still_writes_until_somebody_takes_it(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    let late = Commit { now: LATER, ..commit(&lease, vec![reply("late")], Then::GoOn) };
+    let late = Commit { now: LATER, ..commit(&lease, vec![reply("late")], TurnTransition::Continue) };
     let places = s.commit(late).await?.places;
     assert_eq!(places.len(), 1);
     Ok(())
 }
 
-pub(super) async fn a_refused_fact_takes_the_whole_write_with_it(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_refused_fact_takes_the_whole_write_with_it(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     let nobodys = ClaimRef { asked: Seq(1), child: 0 };
     let facts = vec![reply("kept?"), asked(&[call("send")]), settled(nobodys)];
     let values = vec![ValueWrite { name: "kept?".to_owned(), value: Some(json!(1)) }];
-    let write = Commit { values, blobs: vec![b"kept?".to_vec()], ..commit(&lease, facts, Then::GoOn) };
+    let write =
+        Commit { values, blobs: vec![b"kept?".to_vec()], ..commit(&lease, facts, TurnTransition::Continue) };
     refused(s.commit(write).await, Kind::ClaimMismatch);
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     refused(s.blob(Hash::of(b"kept?")).await, Kind::BlobNotFound);
     s.end(&lease).await?;
     Ok(())
 }
 
-pub(super) async fn a_commit_says_nothing_that_is_for_the_store_to_say(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_commit_says_nothing_that_is_for_the_store_to_say(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claim = s.ask(&lease, &[call("send")]).await?[0];
     s.add(&lease, vec![answered(claim, ToolOutcome::Unknown)]).await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     let input = s.turn_records(lease.turn).await?.remove(0).fact;
     let others = [
         input,
         Fact::Opened { key: Some("mine".to_owned()), forked_from: None },
         Fact::HeadMoved { head: "main".to_owned(), to: None },
         Fact::Parked { waits: vec![wait("a")] },
-        Fact::Resolved { key: place("a"), resolution: yes() },
+        Fact::Resolved { key: wait_key("a"), resolution: value_resolution() },
         Fact::CancelRequested { reason: "enough".to_owned(), undo: false },
-        Fact::Settled(Settled { claim, verdict: Verdict::DidNotHappen }),
+        Fact::Settled(CallSettled { claim, verdict: OutcomeVerdict::DidNotHappen }),
         Fact::Ended { end: answer("bye") },
     ];
     for fact in others {
         refused(s.add(&lease, vec![reply("kept?"), fact]).await, Kind::Internal);
-        assert_eq!(s.picture().await?, before);
+        assert_eq!(s.snapshot().await?, before);
     }
     s.end(&lease).await?;
     Ok(())

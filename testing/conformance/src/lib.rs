@@ -35,7 +35,9 @@ mod clock;
 mod configs;
 mod content;
 mod contents;
+mod crash_guard;
 mod differential;
+mod external_content;
 mod history;
 mod inbox;
 mod journal;
@@ -45,14 +47,12 @@ mod model;
 mod notices;
 mod orgs;
 mod outbox;
-mod outside;
-mod owed;
+mod payment_outbox;
 mod payments;
 mod queue;
-mod scene;
 mod search;
 mod shared;
-mod suspects;
+mod store_under_test;
 mod tool;
 mod tree;
 mod views;
@@ -61,9 +61,9 @@ mod waits;
 
 pub use clock::ClockFixture;
 pub use contents::ContentsFixture;
-pub use differential::{Difference, Tally, differential};
+pub use differential::{AnswerCounts, Difference, differential};
 pub use limiter::LimiterFixture;
-pub use model::{Errand, ModelFixture};
+pub use model::{ModelFixture, ToolRequest};
 pub use payments::PaymentsFixture;
 pub use tool::ToolFixture;
 
@@ -77,10 +77,10 @@ use std::task::{Context, Poll, Wake};
 use std::time::Duration;
 
 /// A rule that runs.
-pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+pub type RuleFuture<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// The result of a rule. An unexpected error fails the rule.
-type Rule = Result<(), Error>;
+type RuleResult = Result<(), Error>;
 
 /// A fresh store. The fixture owns the resources that the store needs, such as a directory or a database.
 pub trait Fixture: Sync {
@@ -96,7 +96,7 @@ pub trait Fixture: Sync {
     fn bury(&self, worker: WorkerId);
 
     /// Runs a rule to completion. Override this if the store works only inside a certain runtime.
-    fn run(&self, rule: Running<'_>) {
+    fn run(&self, rule: RuleFuture<'_>) {
         block_on(rule);
     }
 }
@@ -186,7 +186,7 @@ macro_rules! suite {
 }
 
 suite! { $
-    /// Makes one test of every rule that a store keeps to. Takes how to make a [`Fixture`](crate::Fixture).
+    /// Makes one test of every rule that a store keeps to. Takes how to make a [`Fixture`].
     store_conformance = store_rules on Fixture {
         inbox {
             the_same_key_again_gives_the_first_turn_and_says_duplicate,
@@ -258,7 +258,7 @@ suite! { $
             a_refused_fact_takes_the_whole_write_with_it,
             a_commit_says_nothing_that_is_for_the_store_to_say,
         }
-        suspects {
+        crash_guard {
             a_turn_whose_workers_died_is_held_back,
             a_suspect_waits_for_its_pause_and_for_an_old_worker,
             one_suspect_is_tried_at_a_time,
@@ -297,7 +297,7 @@ suite! { $
             what_is_deleted_is_not_found_any_more,
             messages_are_found_and_deleted_however_much_was_said_since,
         }
-        owed {
+        payment_outbox {
             what_is_decided_of_a_payment_is_owed_until_its_authority_took_it,
             an_authority_is_told_again_after_growing_pauses,
             a_word_on_a_call_of_unknown_outcome_decides_its_payments,
@@ -451,7 +451,7 @@ suite! { $
             values_are_listed_by_prefix_and_name,
             the_store_says_what_it_is,
         }
-        outside {
+        external_content {
             an_attachment_says_where_its_content_lies,
             content_outside_is_left_when_its_last_session_goes,
             content_that_is_used_is_not_condemned,
@@ -492,7 +492,7 @@ suite! { $
 
 suite! { $
     /// Makes one test of every rule that a store keeps to whose data several processes open at once. Takes how to make a
-    /// [`SharedFixture`](crate::SharedFixture).
+    /// [`SharedFixture`].
     shared_store_conformance = shared_rules on SharedFixture {
         shared {
             what_one_process_wrote_the_other_reads,
@@ -534,7 +534,7 @@ suite! { $
 
 suite! { $
     /// Makes one test of every rule that a clock keeps to. Takes how to make a
-    /// [`ClockFixture`](crate::ClockFixture).
+    /// [`ClockFixture`].
     clock_conformance = clock_rules on ClockFixture {
         clock {
             a_sleep_is_never_over_early,
@@ -547,7 +547,7 @@ suite! { $
 
 suite! { $
     /// Makes one test of every rule that a place for contents keeps to. Takes how to make a
-    /// [`ContentsFixture`](crate::ContentsFixture).
+    /// [`ContentsFixture`].
     contents_conformance = contents_rules on ContentsFixture {
         contents {
             content_reads_back_under_its_hash,
@@ -567,7 +567,7 @@ suite! { $
 
 suite! { $
     /// Makes one test of every rule that a payment authority keeps to. Takes how to make a
-    /// [`PaymentsFixture`](crate::PaymentsFixture).
+    /// [`PaymentsFixture`].
     payments_conformance = payments_rules on PaymentsFixture {
         payments {
             what_is_reserved_is_found_and_the_same_id_gives_it_again,
@@ -582,7 +582,7 @@ suite! { $
 
 suite! { $
     /// Makes one test of every rule that a limiter keeps to. Takes how to make a
-    /// [`LimiterFixture`](crate::LimiterFixture).
+    /// [`LimiterFixture`].
     limiter_conformance = limiter_rules on LimiterFixture {
         limiter {
             a_burst_goes_and_the_next_is_told_when_to_ask_again,
@@ -595,7 +595,7 @@ suite! { $
 
 suite! { $
     /// Makes one test of every rule that a model provider keeps to. Takes how to make a
-    /// [`ModelFixture`](crate::ModelFixture).
+    /// [`ModelFixture`].
     model_conformance = model_rules on ModelFixture {
         model {
             a_model_that_is_served_has_a_window,
@@ -611,7 +611,7 @@ suite! { $
 
 suite! { $
     /// Makes one test of every rule that a set of tools keeps to. Takes how to make a
-    /// [`ToolFixture`](crate::ToolFixture).
+    /// [`ToolFixture`].
     tool_conformance = tool_rules on ToolFixture {
         tool {
             every_listed_tool_has_a_contract_that_says_the_same,

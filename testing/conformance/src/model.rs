@@ -1,12 +1,12 @@
 //! The rules for model providers: a stream ends once, and a tool call is complete before that.
-use super::scene::model_call;
-use super::{Rule, Running, block_on};
+use super::store_under_test::model_call;
+use super::{RuleFuture, RuleResult, block_on};
 use futures_util::StreamExt;
 use outlast_ports::model::{ModelProvider, ModelRequest};
 use outlast_vocab::effect::{ModelCall, StopReason};
-use outlast_vocab::message::{Arguments, Message, ModelName};
+use outlast_vocab::message::{CallArguments, Message, ModelName};
 use outlast_vocab::stream::ModelEvent;
-use outlast_vocab::tool::Contract;
+use outlast_vocab::tool::ToolContract;
 use outlast_vocab::{Class, Error};
 use std::collections::BTreeSet;
 
@@ -22,46 +22,52 @@ pub trait ModelFixture: Sync {
     fn question(&self) -> Vec<Message>;
 
     /// Returns a request that the model answers with a tool call.
-    fn errand(&self) -> Errand;
+    fn tool_request(&self) -> ToolRequest;
 
     /// Runs a rule to completion. Override this if the provider works only inside a certain runtime.
-    fn run(&self, rule: Running<'_>) {
+    fn run(&self, rule: RuleFuture<'_>) {
         block_on(rule);
     }
 }
 
 /// A request that needs a tool.
 #[derive(Clone, Debug)]
-pub struct Errand {
+pub struct ToolRequest {
     /// The conversation.
     pub messages: Vec<Message>,
     /// The tools that the model may call.
-    pub tools: Vec<Contract>,
+    pub tools: Vec<ToolContract>,
 }
 
 /// The provider under test.
-pub(super) struct Talk<'a>(&'a dyn ModelFixture);
+pub(super) struct ProviderUnderTest<'a>(&'a dyn ModelFixture);
 
-impl<'a> From<&'a dyn ModelFixture> for Talk<'a> {
+impl<'a> From<&'a dyn ModelFixture> for ProviderUnderTest<'a> {
     fn from(on: &'a dyn ModelFixture) -> Self {
         Self(on)
     }
 }
 
-impl Talk<'_> {
+impl ProviderUnderTest<'_> {
     fn call(&self) -> ModelCall {
         ModelCall { model: self.0.model(), ..model_call() }
     }
 
     /// Returns the first events of an answer, at most this many.
-    async fn ask(&self, call: &ModelCall, errand: &Errand, most: usize) -> Vec<Result<ModelEvent, Error>> {
-        let Errand { messages, tools } = errand;
-        let request = ModelRequest { system: "Be brief.", turn: messages, tools, ..ModelRequest::bare(call) };
+    async fn ask(
+        &self,
+        call: &ModelCall,
+        errand: &ToolRequest,
+        most: usize,
+    ) -> Vec<Result<ModelEvent, Error>> {
+        let ToolRequest { messages, tools } = errand;
+        let request =
+            ModelRequest { system: "Be brief.", turn: messages, tools, ..ModelRequest::empty(call) };
         self.0.provider().stream(request).take(most).collect().await
     }
 
     /// Returns a complete answer. Checks that it ends once, with its end event.
-    async fn answer(&self, errand: &Errand) -> Result<(Vec<ModelEvent>, StopReason), Error> {
+    async fn answer(&self, errand: &ToolRequest) -> Result<(Vec<ModelEvent>, StopReason), Error> {
         let pieces = self.ask(&self.call(), errand, usize::MAX).await;
         let mut pieces: Vec<ModelEvent> = pieces.into_iter().collect::<Result<_, _>>()?;
         let Some(ModelEvent::End(stop)) = pieces.pop() else { panic!("a whole answer ends with its end") };
@@ -69,28 +75,30 @@ impl Talk<'_> {
         Ok((pieces, stop))
     }
 
-    fn question(&self) -> Errand {
-        Errand { messages: self.0.question(), tools: Vec::new() }
+    fn question(&self) -> ToolRequest {
+        ToolRequest { messages: self.0.question(), tools: Vec::new() }
     }
 }
 
-fn nobodys() -> ModelName {
+fn unserved_model() -> ModelName {
     "nobody/serves-this".parse().expect("it fits")
 }
 
-pub(super) async fn a_model_that_is_served_has_a_window(t: &Talk<'_>) -> Rule {
+pub(super) async fn a_model_that_is_served_has_a_window(t: &ProviderUnderTest<'_>) -> RuleResult {
     let info = t.0.provider().info(&t.0.model());
     assert!(info.is_some_and(|info| info.window_bytes > 0));
     Ok(())
 }
 
-pub(super) async fn nothing_is_known_of_a_model_that_is_not_served(t: &Talk<'_>) -> Rule {
-    assert_eq!(t.0.provider().info(&nobodys()), None);
+pub(super) async fn nothing_is_known_of_a_model_that_is_not_served(t: &ProviderUnderTest<'_>) -> RuleResult {
+    assert_eq!(t.0.provider().info(&unserved_model()), None);
     Ok(())
 }
 
-pub(super) async fn asking_a_model_that_is_not_served_is_refused_for_good(t: &Talk<'_>) -> Rule {
-    let call = ModelCall { model: nobodys(), ..t.call() };
+pub(super) async fn asking_a_model_that_is_not_served_is_refused_for_good(
+    t: &ProviderUnderTest<'_>,
+) -> RuleResult {
+    let call = ModelCall { model: unserved_model(), ..t.call() };
     let mut pieces = t.ask(&call, &t.question(), usize::MAX).await;
     let error = pieces.pop().expect("there is an answer").expect_err("nobody serves it");
     assert_ne!(error.class(), Class::Retry);
@@ -98,7 +106,7 @@ pub(super) async fn asking_a_model_that_is_not_served_is_refused_for_good(t: &Ta
     Ok(())
 }
 
-pub(super) async fn a_question_is_answered_with_text_and_one_end(t: &Talk<'_>) -> Rule {
+pub(super) async fn a_question_is_answered_with_text_and_one_end(t: &ProviderUnderTest<'_>) -> RuleResult {
     let (pieces, stop) = t.answer(&t.question()).await?;
     assert!(pieces.iter().any(|piece| matches!(piece, ModelEvent::Text(text) if !text.is_empty())));
     assert!(!pieces.iter().any(|piece| matches!(piece, ModelEvent::Call(_))));
@@ -106,8 +114,8 @@ pub(super) async fn a_question_is_answered_with_text_and_one_end(t: &Talk<'_>) -
     Ok(())
 }
 
-pub(super) async fn a_tool_call_is_whole_before_the_end(t: &Talk<'_>) -> Rule {
-    let errand = t.0.errand();
+pub(super) async fn a_tool_call_is_whole_before_the_end(t: &ProviderUnderTest<'_>) -> RuleResult {
+    let errand = t.0.tool_request();
     let (pieces, stop) = t.answer(&errand).await?;
     let calls = pieces.iter().filter_map(|piece| match piece {
         ModelEvent::Call(call) => Some(call),
@@ -116,7 +124,7 @@ pub(super) async fn a_tool_call_is_whole_before_the_end(t: &Talk<'_>) -> Rule {
     let mut ids = BTreeSet::new();
     for call in calls {
         assert!(ids.insert(&call.id), "the id {} is used twice in one answer", call.id);
-        assert!(matches!(&call.arguments, Arguments::Json(json) if json.is_object()));
+        assert!(matches!(&call.arguments, CallArguments::Json(json) if json.is_object()));
         assert!(errand.tools.iter().any(|tool| tool.name == call.tool));
     }
     assert!(!ids.is_empty());
@@ -124,8 +132,10 @@ pub(super) async fn a_tool_call_is_whole_before_the_end(t: &Talk<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn an_answer_that_is_given_up_midway_harms_no_other(t: &Talk<'_>) -> Rule {
-    for errand in [t.question(), t.0.errand()] {
+pub(super) async fn an_answer_that_is_given_up_midway_harms_no_other(
+    t: &ProviderUnderTest<'_>,
+) -> RuleResult {
+    for errand in [t.question(), t.0.tool_request()] {
         for most in [0, 1] {
             assert_eq!(t.ask(&t.call(), &errand, most).await.len(), most);
         }
@@ -134,8 +144,8 @@ pub(super) async fn an_answer_that_is_given_up_midway_harms_no_other(t: &Talk<'_
     Ok(())
 }
 
-pub(super) async fn questions_at_the_same_time_are_answered_apart(t: &Talk<'_>) -> Rule {
-    let (question, errand) = (t.question(), t.0.errand());
+pub(super) async fn questions_at_the_same_time_are_answered_apart(t: &ProviderUnderTest<'_>) -> RuleResult {
+    let (question, errand) = (t.question(), t.0.tool_request());
     let (one, other) = futures_util::future::join(t.answer(&question), t.answer(&errand)).await;
     assert!(!one?.0.iter().any(|piece| matches!(piece, ModelEvent::Call(_))));
     assert!(other?.0.iter().any(|piece| matches!(piece, ModelEvent::Call(_))));

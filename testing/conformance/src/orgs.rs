@@ -1,32 +1,33 @@
 //! Organisations: data of other organisations is invisible, every action is audited, and an API key gives access to one
 //! organisation.
-mod matrix;
+mod access_matrix;
 
-use super::owed::payment;
-use super::scene::{
-    ALL, NOW, Scene, answer, answered, asked, by_key, call, commit, input, place, refused, reply, session_id,
-    started, wait, yes,
+use super::payment_outbox::payment;
+use super::store_under_test::{
+    ALL, NOW, StoreUnderTest, answer, answered, asked, by_key, call, commit, input, refused, reply,
+    session_id, started, value_resolution, wait, wait_key,
 };
-use super::votes::{asking, input_of_clerk, place_of};
-use super::{Fixture, Rule, SharedFixture, fresh};
-use matrix::Ids;
-use outlast_ports::Answer;
+use super::votes::{approval_key, call_needing_approval, input_of_clerk};
+use super::{Fixture, RuleResult, SharedFixture, fresh};
+use access_matrix::SampleIds;
+use outlast_ports::ResultFuture;
 use outlast_ports::configs::{ConfigKind, StoredConfig};
-use outlast_ports::orgs::{AuditRange, KeyView, NewKey, Org};
-use outlast_ports::outbox::{Begins, Collect, DeliveryView, Subscription};
+use outlast_ports::orgs::{AuditRange, KeyView, Org, SealedApiKey};
+use outlast_ports::outbox::{CollectRequest, DeliveryView, FeedStart, SinkSubscription};
 use outlast_ports::page::Page;
 use outlast_ports::store::{
-    Accept, Commit, Fork, ForkTo, Lease, MAIN, Store, Target, Then, UnknownCall, Upload, ValueWrite,
+    AcceptRequest, Commit, ForkRequest, ForkTo, Lease, MAIN_HEAD, SessionTarget, Store, TurnTransition,
+    UnknownCall, Upload, ValueWrite,
 };
-use outlast_ports::votes::{Ballot, Grant};
+use outlast_ports::votes::{SessionGrant, VoteRequest};
 use outlast_vocab::access::{Access, ApiKey, Principal, Scope, Scopes};
-use outlast_vocab::budget::{Budget, Purse};
+use outlast_vocab::budget::{Budget, BudgetAccount};
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::id::{CallId, GrantId, KeyId, OrgId, SessionId, TurnId};
 use outlast_vocab::message::MediaType;
 use outlast_vocab::payment::{Payment, PaymentState};
-use outlast_vocab::policy::{Approval, Ask, Verdict as Word};
-use outlast_vocab::record::{ClaimRef, Fact, NodeRef, Seq, Started, Verdict};
+use outlast_vocab::policy::{Approval, ApprovalRequirement, ApprovalVerdict as Word};
+use outlast_vocab::record::{ClaimRef, Fact, NodeRef, OutcomeVerdict, Seq, TurnStarted};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
@@ -35,27 +36,27 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 /// A store under test with operator access, from which stores of other callers are derived.
-pub(super) struct Houses<'a> {
-    scene: Scene<'a>,
+pub(super) struct OrgsUnderTest<'a> {
+    scene: StoreUnderTest<'a>,
     all: Arc<dyn Store>,
 }
 
-impl<'a> From<&'a dyn SharedFixture> for Houses<'a> {
+impl<'a> From<&'a dyn SharedFixture> for OrgsUnderTest<'a> {
     fn from(on: &'a dyn SharedFixture) -> Self {
         let fixture: &dyn Fixture = on;
         Self { scene: fixture.into(), all: on.open_again() }
     }
 }
 
-impl<'a> Deref for Houses<'a> {
-    type Target = Scene<'a>;
+impl<'a> Deref for OrgsUnderTest<'a> {
+    type Target = StoreUnderTest<'a>;
 
-    fn deref(&self) -> &Scene<'a> {
+    fn deref(&self) -> &StoreUnderTest<'a> {
         &self.scene
     }
 }
 
-impl Houses<'_> {
+impl OrgsUnderTest<'_> {
     /// Creates an organisation.
     async fn org(&self, name: &str) -> Result<OrgId, Error> {
         let id = OrgId::from_u128(fresh());
@@ -79,16 +80,16 @@ impl Houses<'_> {
     }
 
     /// Starts a turn in a new session of an organisation, leased to the scene's worker.
-    async fn begin_for(&self, org: OrgId, accept: Accept) -> Result<Lease, Error> {
-        let accepted = self.within(org).accept(Accept { taker: Some(self.taker()), ..accept }).await?;
+    async fn begin_for(&self, org: OrgId, accept: AcceptRequest) -> Result<Lease, Error> {
+        let accepted = self.within(org).accept(AcceptRequest { taker: Some(self.taker()), ..accept }).await?;
         Ok(accepted.work.expect("the session is new, so its taker gets it").lease)
     }
 
     /// Creates some data of every kind in an organisation: ended, waiting, unknown, attached and delivered.
-    async fn furnish(&self, org: OrgId) -> Result<Ids, Error> {
+    async fn create_sample_data(&self, org: OrgId) -> Result<SampleIds, Error> {
         let file = Upload::new(MediaType::try_from("text/plain".to_owned())?, None, b"a file".as_slice())?;
         let package = b"{\"a\":\"package\"}".to_vec();
-        let accept = Accept {
+        let accept = AcceptRequest {
             target: by_key("theirs"),
             key: Some("idempotent".to_owned()),
             files: vec![file.clone().into()],
@@ -96,53 +97,64 @@ impl Houses<'_> {
             ..input(session_id(), &"long ".repeat(10_000))
         };
         let lease = self.begin_for(org, accept).await?;
-        let began = Fact::Started(Started {
+        let began = Fact::Started(TurnStarted {
             kernel: 1,
             package: Hash::of(&package),
-            head: MAIN.to_owned(),
+            head: MAIN_HEAD.to_owned(),
             parent: None,
             labels: None,
         });
         let values = vec![ValueWrite { name: "note".to_owned(), value: Some(json!("kept")) }];
-        let then = Then::End(answer("bye"));
+        let then = TurnTransition::End(answer("bye"));
         self.commit(Commit { values, ..commit(&lease, vec![began, reply("bye")], then) }).await?;
         let message = self.session(lease.session).await?.heads[0].1.expect("the turn moved its head");
 
         let parked = self.begin_for(org, input_of_clerk(new_input("wait"))).await?;
-        let held = PreparedCall { model_id: "call".parse()?, ..asking(Ask::default()) };
-        let granted = asking(Ask::default());
-        let key = place_of(&granted, 1);
+        let held = PreparedCall {
+            model_id: "call".parse()?,
+            ..call_needing_approval(ApprovalRequirement::default())
+        };
+        let granted = call_needing_approval(ApprovalRequirement::default());
+        let key = approval_key(&granted, 1);
         self.add(&parked, vec![asked(&[held, granted])]).await?;
         let approval = Approval::new("ann", Word::ApproveForSession);
-        self.vote(Ballot { turn: parked.turn, key, edited: None, approval, grants_most: 1, now: NOW })
-            .await?;
-        let grant = self.grants_in(parked.session).await?[0].id;
+        self.vote(VoteRequest {
+            turn: parked.turn,
+            key,
+            edited: None,
+            approval,
+            session_grants_max: 1,
+            now: NOW,
+        })
+        .await?;
+        let grant = self.session_grants(parked.session).await?[0].id;
         let approval = Wait { key: approval_place(), kind: WaitKind::Approval, deadline: None };
         self.park(&parked, vec![wait("go"), approval]).await?;
 
-        let (sent, owes) = self.lose(org).await?;
+        let (sent, owes) = self.create_unknown_call(org).await?;
 
-        let subscription = Subscription::to_ends("crm", Begins::Beginning);
+        let subscription = SinkSubscription::to_ends("crm", FeedStart::Beginning);
         self.subscribe(vec![subscription.clone()], NOW).await?;
         let (worker, until) = (self.taker().worker, self.taker().until);
-        let due =
-            self.collect(Collect { subscription, worker, now: NOW, until, limit: ALL, attempts: 3 }).await?;
+        let due = self
+            .collect(CollectRequest { subscription, worker, now: NOW, until, limit: ALL, attempts: 3 })
+            .await?;
 
         let (_, key) = self.key(org, Scope::Run, None).await?;
-        Ok(Ids {
+        Ok(SampleIds {
             session: lease.session,
             key: "theirs".to_owned(),
             turn: lease.turn,
             waiting: parked.turn,
-            owes,
-            place: place("go"),
+            owing_turn: owes,
+            place: wait_key("go"),
             call: sent,
             attachment: file.attachment.id,
             content: file.attachment.content,
             message,
             lease: parked,
             delivery: due[0].output.id,
-            moment: due[0].output.moment,
+            moment: due[0].output.position,
             org,
             org_name: self.within(org).org(org).await?.name.to_string(),
             api_key: key,
@@ -151,24 +163,26 @@ impl Houses<'_> {
     }
 
     /// Creates a call with an unknown outcome, and returns it with the turn that owes its payment.
-    async fn lose(&self, org: OrgId) -> Result<(CallId, TurnId), Error> {
+    async fn create_unknown_call(&self, org: OrgId) -> Result<(CallId, TurnId), Error> {
         let lease = self.begin_for(org, new_input("send it")).await?;
         let sent = call("send");
         let asked = self.add(&lease, vec![asked(std::slice::from_ref(&sent))]).await?.places[0].seq;
         let owed = Fact::Payment(payment(PaymentState::Settling));
         let facts = vec![answered(ClaimRef { asked, child: 0 }, ToolOutcome::Unknown), owed];
-        self.write(&lease, facts, Then::End(answer("nobody knows"))).await?;
+        self.write(&lease, facts, TurnTransition::End(answer("nobody knows"))).await?;
         Ok((sent.id, lease.turn))
     }
 
     /// Approves a call of an organisation for the rest of its session.
-    async fn grant(&self, org: OrgId) -> Rule {
+    async fn grant(&self, org: OrgId) -> RuleResult {
         let lease = self.begin_for(org, input_of_clerk(new_input("wait"))).await?;
-        let held = asking(Ask::default());
-        let (turn, key) = (lease.turn, place_of(&held, 0));
+        let held = call_needing_approval(ApprovalRequirement::default());
+        let (turn, key) = (lease.turn, approval_key(&held, 0));
         self.add(&lease, vec![asked(&[held])]).await?;
         let approval = Approval::new("ann", Word::ApproveForSession);
-        self.vote(Ballot { turn, key, edited: None, approval, grants_most: 1, now: NOW }).await.map(drop)
+        self.vote(VoteRequest { turn, key, edited: None, approval, session_grants_max: 1, now: NOW })
+            .await
+            .map(drop)
     }
 
     /// Creates an API key of an organisation. Returns the key and its id.
@@ -176,12 +190,12 @@ impl Houses<'_> {
         let id = KeyId::from_u128(fresh());
         let key = ApiKey::new(id, [7; 32]);
         let (seal, by) = (key.seal(&self.secret().await?), "service:ci".parse()?);
-        self.create_key(NewKey { id, org, by, scopes: scope.into(), seal, expires }, NOW).await?;
+        self.create_key(SealedApiKey { id, org, by, scopes: scope.into(), seal, expires }, NOW).await?;
         Ok((key, id))
     }
 
     /// Returns the audit entries of an organisation, one line each.
-    async fn acts(&self, org: OrgId) -> Result<Vec<String>, Error> {
+    async fn audit_lines(&self, org: OrgId) -> Result<Vec<String>, Error> {
         let done = self.within(org).audit(EVERYTHING).await?;
         Ok(done.into_iter().map(|row| format!("{} {} {}", row.by, row.act, row.detail)).collect())
     }
@@ -189,8 +203,8 @@ impl Houses<'_> {
 
 const EVERYTHING: AuditRange = AuditRange { after: 0, since: Millis(0), limit: ALL };
 
-fn new_input(text: &str) -> Accept {
-    Accept { target: Target::New(session_id()), ..input(session_id(), text) }
+fn new_input(text: &str) -> AcceptRequest {
+    AcceptRequest { target: SessionTarget::New(session_id()), ..input(session_id(), text) }
 }
 
 fn approval_place() -> ReplayKey {
@@ -208,10 +222,10 @@ fn ann() -> Principal {
 }
 
 pub(super) async fn a_session_belongs_to_the_organisation_of_the_handle_that_opened_it(
-    s: &Houses<'_>,
-) -> Rule {
+    s: &OrgsUnderTest<'_>,
+) -> RuleResult {
     let acme = s.org("acme").await?;
-    let session = s.within(acme).open(Target::New(session_id()), NOW).await?;
+    let session = s.within(acme).open(SessionTarget::New(session_id()), NOW).await?;
     assert_eq!(s.session(session).await?.org, acme);
     let ours = s.fresh_session().await?;
     assert_eq!(s.session(ours).await?.org, OrgId::DEFAULT);
@@ -220,7 +234,7 @@ pub(super) async fn a_session_belongs_to_the_organisation_of_the_handle_that_ope
     Ok(())
 }
 
-pub(super) async fn every_organisation_has_keys_of_sessions_of_its_own(s: &Houses<'_>) -> Rule {
+pub(super) async fn every_organisation_has_keys_of_sessions_of_its_own(s: &OrgsUnderTest<'_>) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     let mut opened = Vec::new();
     for handle in [s.within(acme), s.within(bolt), s.within(OrgId::DEFAULT)] {
@@ -236,22 +250,22 @@ pub(super) async fn every_organisation_has_keys_of_sessions_of_its_own(s: &House
 }
 
 pub(super) async fn what_belongs_to_another_organisation_answers_as_what_was_never_there(
-    s: &Houses<'_>,
-) -> Rule {
+    s: &OrgsUnderTest<'_>,
+) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
-    let before = matrix::answers(&s.within(bolt), &Ids::absent()).await;
-    let theirs = s.furnish(acme).await?;
-    let picture = s.picture().await?;
-    assert_eq!(matrix::answers(&s.within(bolt), &theirs).await, before);
-    assert_eq!(matrix::answers(&s.within(bolt), &Ids::absent()).await, before);
-    assert_eq!(s.picture().await?, picture, "nothing has changed");
-    assert_eq!(s.acts(bolt).await?, ["service:outlast org.create bolt"]);
+    let before = access_matrix::answers(&s.within(bolt), &SampleIds::absent()).await;
+    let theirs = s.create_sample_data(acme).await?;
+    let picture = s.snapshot().await?;
+    assert_eq!(access_matrix::answers(&s.within(bolt), &theirs).await, before);
+    assert_eq!(access_matrix::answers(&s.within(bolt), &SampleIds::absent()).await, before);
+    assert_eq!(s.snapshot().await?, picture, "nothing has changed");
+    assert_eq!(s.audit_lines(bolt).await?, ["service:outlast org.create bolt"]);
     Ok(())
 }
 
 pub(super) async fn every_organisation_has_agents_of_its_own_and_who_may_only_read_keeps_none(
-    s: &Houses<'_>,
-) -> Rule {
+    s: &OrgsUnderTest<'_>,
+) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     let (clerk, body) = ("clerk".to_owned(), |text: &str| serde_json::json!({ "system": text }));
     for (org, text) in [(acme, "for acme"), (bolt, "for bolt")] {
@@ -271,15 +285,17 @@ pub(super) async fn every_organisation_has_agents_of_its_own_and_who_may_only_re
     Ok(())
 }
 
-pub(super) async fn every_method_of_a_store_is_asked_for_what_belongs_to_others(_s: &Houses<'_>) -> Rule {
-    assert_eq!(matrix::asked(), matrix::methods());
+pub(super) async fn every_method_of_a_store_is_asked_for_what_belongs_to_others(
+    _s: &OrgsUnderTest<'_>,
+) -> RuleResult {
+    assert_eq!(access_matrix::called_methods(), access_matrix::store_methods());
     Ok(())
 }
 
-pub(super) async fn lists_and_the_feed_show_one_organisation(s: &Houses<'_>) -> Rule {
+pub(super) async fn lists_and_the_feed_show_one_organisation(s: &OrgsUnderTest<'_>) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
-    let theirs = s.furnish(acme).await?;
-    let ours = s.furnish_quietly(bolt).await?;
+    let theirs = s.create_sample_data(acme).await?;
+    let ours = s.create_sample_sessions(bolt).await?;
     let handle = s.within(bolt);
     let listed: Vec<SessionId> =
         handle.sessions(None, ALL).await?.into_iter().map(|session| session.id).collect();
@@ -296,9 +312,9 @@ pub(super) async fn lists_and_the_feed_show_one_organisation(s: &Houses<'_>) -> 
     Ok(())
 }
 
-impl Houses<'_> {
+impl OrgsUnderTest<'_> {
     /// Creates sessions with ended turns in an organisation. Returns them newest first.
-    async fn furnish_quietly(&self, org: OrgId) -> Result<Vec<SessionId>, Error> {
+    async fn create_sample_sessions(&self, org: OrgId) -> Result<Vec<SessionId>, Error> {
         let mut sessions = Vec::new();
         for text in ["one", "two"] {
             let lease = self.begin_for(org, new_input(text)).await?;
@@ -309,9 +325,11 @@ impl Houses<'_> {
     }
 }
 
-pub(super) async fn content_is_reached_by_what_refers_to_it_and_not_by_its_hash(s: &Houses<'_>) -> Rule {
+pub(super) async fn content_is_reached_by_what_refers_to_it_and_not_by_its_hash(
+    s: &OrgsUnderTest<'_>,
+) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
-    let theirs = s.furnish(acme).await?;
+    let theirs = s.create_sample_data(acme).await?;
     let own = s.within(acme);
     assert_eq!(own.attached(theirs.session, theirs.attachment, 0..ALL as u64).await?, b"a file");
     assert_eq!(own.package(theirs.turn).await?, b"{\"a\":\"package\"}");
@@ -323,11 +341,11 @@ pub(super) async fn content_is_reached_by_what_refers_to_it_and_not_by_its_hash(
     Ok(())
 }
 
-pub(super) async fn a_fork_belongs_to_whom_its_messages_belong_to(s: &Houses<'_>) -> Rule {
+pub(super) async fn a_fork_belongs_to_whom_its_messages_belong_to(s: &OrgsUnderTest<'_>) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
-    let theirs = s.furnish(acme).await?;
+    let theirs = s.create_sample_data(acme).await?;
     let to = || ForkTo::Session { fresh: session_id(), key: Some("branch".to_owned()) };
-    let fork = |at| Fork { from: theirs.session, at, to: to(), now: NOW };
+    let fork = |at| ForkRequest { from: theirs.session, at, to: to(), now: NOW };
     refused(s.within(bolt).fork(fork(None)).await, Kind::SessionNotFound);
     refused(s.within(bolt).fork(fork(Some(theirs.message.seq))).await, Kind::SessionNotFound);
     // The operator forks it within the organisation, and the key belongs to that organisation.
@@ -339,23 +357,23 @@ pub(super) async fn a_fork_belongs_to_whom_its_messages_belong_to(s: &Houses<'_>
     Ok(())
 }
 
-pub(super) async fn what_workers_do_is_for_the_operator(s: &Houses<'_>) -> Rule {
+pub(super) async fn what_workers_do_is_for_the_operator(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
     let lease = s.begin_for(acme, new_input("hi")).await?;
     let handle = s.within(acme);
-    let write = || commit(&lease, vec![started()], Then::GoOn);
+    let write = || commit(&lease, vec![started()], TurnTransition::Continue);
     refused(handle.commit(write()).await, Kind::AccessDenied);
     refused(handle.claim(s.rival(), Millis(9_000), ALL).await, Kind::AccessDenied);
     refused(handle.secret().await, Kind::AccessDenied);
     refused(handle.sinks().await, Kind::AccessDenied);
     // Callers can get keys that the secret signs for their own turns.
-    handle.key_of(lease.turn, place("go")).await?.check(&s.secret().await?)?;
+    handle.completion_key(lease.turn, wait_key("go")).await?.check(&s.secret().await?)?;
     s.commit(write()).await?;
     s.end(&lease).await?;
     Ok(())
 }
 
-pub(super) async fn a_handle_is_never_widened(s: &Houses<'_>) -> Rule {
+pub(super) async fn a_handle_is_never_widened(s: &OrgsUnderTest<'_>) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     let theirs = s.within(bolt).open(by_key("theirs"), NOW).await?;
     let reader = s.limited(acme, Scope::Read);
@@ -372,28 +390,31 @@ pub(super) async fn a_handle_is_never_widened(s: &Houses<'_>) -> Rule {
     let neither = s.within(acme).serving(Access::to(bolt));
     refused(neither.session(theirs).await, Kind::SessionNotFound);
     assert!(neither.sessions(None, ALL).await?.is_empty());
-    refused(neither.open(Target::New(session_id()), NOW).await, Kind::Internal);
+    refused(neither.open(SessionTarget::New(session_id()), NOW).await, Kind::Internal);
     Ok(())
 }
 
-pub(super) async fn who_lacks_a_scope_changes_nothing(s: &Houses<'_>) -> Rule {
+pub(super) async fn who_lacks_a_scope_changes_nothing(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
-    let theirs = s.furnish(acme).await?;
-    let picture = s.picture().await?;
+    let theirs = s.create_sample_data(acme).await?;
+    let picture = s.snapshot().await?;
     let reader = s.limited(acme, Scope::Read);
     reader.session(theirs.session).await?;
     refused(reader.accept(input(theirs.session, "hi")).await, Kind::AccessDenied);
     refused(reader.open(by_key("new"), NOW).await, Kind::AccessDenied);
     refused(reader.cancel(theirs.waiting, "stop".to_owned(), NOW).await, Kind::AccessDenied);
-    refused(reader.resolve(theirs.waiting, theirs.place.clone(), yes(), NOW).await, Kind::AccessDenied);
-    refused(reader.key_of(theirs.waiting, theirs.place.clone()).await, Kind::AccessDenied);
-    refused(reader.rewind(theirs.session, MAIN.to_owned(), None, NOW).await, Kind::AccessDenied);
+    refused(
+        reader.resolve(theirs.waiting, theirs.place.clone(), value_resolution(), NOW).await,
+        Kind::AccessDenied,
+    );
+    refused(reader.completion_key(theirs.waiting, theirs.place.clone()).await, Kind::AccessDenied);
+    refused(reader.rewind(theirs.session, MAIN_HEAD.to_owned(), None, NOW).await, Kind::AccessDenied);
     refused(reader.audit(EVERYTHING).await, Kind::AccessDenied);
     refused(reader.keys().await, Kind::AccessDenied);
     refused(reader.revoke_key(theirs.api_key, NOW).await, Kind::AccessDenied);
     let runner = s.limited(acme, Scope::Run);
     refused(runner.delete(theirs.session, NOW).await, Kind::AccessDenied);
-    refused(runner.settle(theirs.call, Verdict::DidNotHappen, NOW).await, Kind::AccessDenied);
+    refused(runner.settle(theirs.call, OutcomeVerdict::DidNotHappen, NOW).await, Kind::AccessDenied);
     refused(
         runner.resolve(theirs.waiting, approval_place(), yes_by("outlast"), NOW).await,
         Kind::AccessDenied,
@@ -401,9 +422,9 @@ pub(super) async fn who_lacks_a_scope_changes_nothing(s: &Houses<'_>) -> Rule {
     refused(runner.revoke_grant(theirs.grant, NOW).await, Kind::AccessDenied);
     let nobody = s.serving(Access { scopes: Scopes::NONE, ..Access::to(acme) });
     refused(nobody.sessions(None, 1).await, Kind::AccessDenied);
-    assert_eq!(s.picture().await?, picture);
+    assert_eq!(s.snapshot().await?, picture);
     assert_eq!(
-        s.acts(acme).await?.len(),
+        s.audit_lines(acme).await?.len(),
         3,
         "the organisation and its key were made, a call was approved for its session, and nothing else was done"
     );
@@ -411,9 +432,11 @@ pub(super) async fn who_lacks_a_scope_changes_nothing(s: &Houses<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn an_agent_never_approves_and_nobody_does_in_the_name_of_another(s: &Houses<'_>) -> Rule {
+pub(super) async fn an_agent_never_approves_and_nobody_does_in_the_name_of_another(
+    s: &OrgsUnderTest<'_>,
+) -> RuleResult {
     let acme = s.org("acme").await?;
-    let theirs = s.furnish(acme).await?;
+    let theirs = s.create_sample_data(acme).await?;
     let decide = |by: Principal, word| {
         let handle = s.serving(Access::to(acme).by(by));
         async move { handle.resolve(theirs.waiting, approval_place(), word, NOW).await }
@@ -423,26 +446,26 @@ pub(super) async fn an_agent_never_approves_and_nobody_does_in_the_name_of_anoth
     refused(decide(agent.clone(), yes_by("ann")).await, Kind::AccessDenied);
     refused(s.serving(Access::to(acme).by(agent)).revoke_grant(theirs.grant, NOW).await, Kind::AccessDenied);
     refused(decide("person:bob".parse()?, yes_by("ann")).await, Kind::ApprovalForbidden);
-    assert!(decide(ann(), yes_by("ann")).await?.yours);
+    assert!(decide(ann(), yes_by("ann")).await?.is_yours);
     Ok(())
 }
 
-pub(super) async fn whoever_acts_is_written_down_with_the_act(s: &Houses<'_>) -> Rule {
+pub(super) async fn whoever_acts_is_written_down_with_the_act(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
-    let theirs = s.furnish(acme).await?;
+    let theirs = s.create_sample_data(acme).await?;
     let handle = s.serving(Access::to(acme).by(ann()));
     handle.resolve(theirs.waiting, approval_place(), yes_by("ann"), NOW).await?;
-    handle.resolve(theirs.waiting, theirs.place.clone(), yes(), NOW).await?;
+    handle.resolve(theirs.waiting, theirs.place.clone(), value_resolution(), NOW).await?;
     handle.cancel(theirs.waiting, "enough".to_owned(), NOW).await?;
-    handle.settle(theirs.call, Verdict::DidNotHappen, NOW).await?;
+    handle.settle(theirs.call, OutcomeVerdict::DidNotHappen, NOW).await?;
     let to = ForkTo::Session { fresh: session_id(), key: None };
-    let branch = handle.fork(Fork { from: theirs.session, at: None, to, now: NOW }).await?;
-    handle.rewind(theirs.session, MAIN.to_owned(), None, NOW).await?;
+    let branch = handle.fork(ForkRequest { from: theirs.session, at: None, to, now: NOW }).await?;
+    handle.rewind(theirs.session, MAIN_HEAD.to_owned(), None, NOW).await?;
     handle.delete(branch, NOW).await?;
     handle.revoke_key(theirs.api_key, NOW).await?;
     handle.revoke_grant(theirs.grant, NOW).await?;
     assert_eq!(
-        s.acts(acme).await?,
+        s.audit_lines(acme).await?,
         [
             "service:outlast org.create acme".to_owned(),
             "service:outlast approval.grant by ann, for the rest of the session".to_owned(),
@@ -467,15 +490,15 @@ pub(super) async fn whoever_acts_is_written_down_with_the_act(s: &Houses<'_>) ->
 }
 
 pub(super) async fn the_audit_is_read_on_behind_a_number_and_from_a_time_on_though_a_clock_went_back(
-    s: &Houses<'_>,
-) -> Rule {
+    s: &OrgsUnderTest<'_>,
+) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     let mut done = Vec::new();
     for (org, later) in [(acme, 10), (acme, 30), (bolt, 40), (acme, 20), (acme, 50), (bolt, 25)] {
         let (id, at) = (KeyId::from_u128(fresh()), Millis(NOW.0 + later));
         let seal = ApiKey::new(id, [7; 32]).seal(&s.secret().await?);
         let (by, scopes) = ("service:ci".parse()?, Scope::Run.into());
-        s.create_key(NewKey { id, org, by, scopes, seal, expires: None }, at).await?;
+        s.create_key(SealedApiKey { id, org, by, scopes, seal, expires: None }, at).await?;
         done.push((org, at, id.to_string()));
     }
     for reach in [None, Some(acme), Some(bolt)] {
@@ -494,22 +517,22 @@ pub(super) async fn the_audit_is_read_on_behind_a_number_and_from_a_time_on_thou
     Ok(())
 }
 
-impl Houses<'_> {
+impl OrgsUnderTest<'_> {
     /// Creates several of everything that is listed.
-    async fn furnish_richly(&self, org: OrgId) -> Rule {
+    async fn furnish_richly(&self, org: OrgId) -> RuleResult {
         for _ in 0..2 {
-            self.lose(org).await?;
+            self.create_unknown_call(org).await?;
             self.grant(org).await?;
             self.key(org, Scope::Run, None).await?;
         }
-        self.furnish(org).await.map(drop)
+        self.create_sample_data(org).await.map(drop)
     }
 }
 
 /// Reads all entries of a list with pages of one entry, and runs `between` after each.
 async fn walked<'a, T, K>(
-    page: impl Fn(Option<K>) -> Answer<'a, Page<T, K>>,
-    mut between: impl AsyncFnMut(&T) -> Rule,
+    page: impl Fn(Option<K>) -> ResultFuture<'a, Page<T, K>>,
+    mut between: impl AsyncFnMut(&T) -> RuleResult,
 ) -> Result<Vec<T>, Error> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
@@ -527,11 +550,13 @@ async fn walked<'a, T, K>(
 }
 
 /// Reads all entries of a list with pages of one entry.
-async fn whole<'a, T, K>(page: impl Fn(Option<K>) -> Answer<'a, Page<T, K>>) -> Result<Vec<T>, Error> {
+async fn whole<'a, T, K>(page: impl Fn(Option<K>) -> ResultFuture<'a, Page<T, K>>) -> Result<Vec<T>, Error> {
     walked(page, async |_| Ok(())).await
 }
 
-pub(super) async fn a_list_read_page_by_page_is_the_whole_list_of_one_organisation(s: &Houses<'_>) -> Rule {
+pub(super) async fn a_list_read_page_by_page_is_the_whole_list_of_one_organisation(
+    s: &OrgsUnderTest<'_>,
+) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     for org in [acme, bolt] {
         s.furnish_richly(org).await?;
@@ -539,7 +564,7 @@ pub(super) async fn a_list_read_page_by_page_is_the_whole_list_of_one_organisati
             let (store, json) = (s.within(org), json!({ "system": fresh().to_string() }));
             store.put_config(ConfigKind::Agent, name.to_owned(), json, NOW).await?;
             let budget = Some(Budget { calls: Some(9), ..Budget::default() });
-            store.set_budget(Purse::Agent(name.into()), budget, NOW).await?;
+            store.set_budget(BudgetAccount::Agent(name.into()), budget, NOW).await?;
         }
     }
     for store in [s.all.clone(), s.within(acme), s.within(bolt)] {
@@ -566,18 +591,20 @@ pub(super) async fn a_list_read_page_by_page_is_the_whole_list_of_one_organisati
     Ok(())
 }
 
-pub(super) async fn what_goes_and_comes_between_two_pages_hides_and_doubles_no_other(s: &Houses<'_>) -> Rule {
+pub(super) async fn what_goes_and_comes_between_two_pages_hides_and_doubles_no_other(
+    s: &OrgsUnderTest<'_>,
+) -> RuleResult {
     let acme = s.org("acme").await?;
     s.furnish_richly(acme).await?;
     let store = s.within(acme);
     // Each entry is removed before the next page is read.
     let lost: Vec<CallId> = store.unknown(ALL).await?.iter().map(|lost| lost.call).collect();
     let settle =
-        async |lost: &UnknownCall| store.settle(lost.call, Verdict::DidNotHappen, NOW).await.map(drop);
+        async |lost: &UnknownCall| store.settle(lost.call, OutcomeVerdict::DidNotHappen, NOW).await.map(drop);
     let read = walked(|after| store.unknown_after(after, 1), settle).await?;
     assert_eq!(read.iter().map(|lost| lost.call).collect::<Vec<_>>(), lost);
     let given: Vec<GrantId> = store.grants(ALL).await?.iter().map(|grant| grant.id).collect();
-    let revoke = async |grant: &Grant| store.revoke_grant(grant.id, NOW).await.map(drop);
+    let revoke = async |grant: &SessionGrant| store.revoke_grant(grant.id, NOW).await.map(drop);
     let read = walked(|after| store.grants_after(after, 1), revoke).await?;
     assert_eq!(read.iter().map(|grant| grant.id).collect::<Vec<_>>(), given);
     assert_eq!((lost.len(), given.len()), (3, 3));
@@ -606,20 +633,23 @@ pub(super) async fn what_goes_and_comes_between_two_pages_hides_and_doubles_no_o
     Ok(())
 }
 
-pub(super) async fn what_changes_nothing_is_not_written_down(s: &Houses<'_>) -> Rule {
+pub(super) async fn what_changes_nothing_is_not_written_down(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
-    let theirs = s.furnish(acme).await?;
-    let before = s.acts(acme).await?;
+    let theirs = s.create_sample_data(acme).await?;
+    let before = s.audit_lines(acme).await?;
     let handle = s.within(acme);
     handle.cancel(theirs.turn, "too late".to_owned(), NOW).await?;
-    handle.resolve(theirs.turn, theirs.place.clone(), yes(), NOW).await?;
-    refused(handle.settle(CallId::from_u128(fresh()), Verdict::DidNotHappen, NOW).await, Kind::ClaimNotFound);
+    handle.resolve(theirs.turn, theirs.place.clone(), value_resolution(), NOW).await?;
+    refused(
+        handle.settle(CallId::from_u128(fresh()), OutcomeVerdict::DidNotHappen, NOW).await,
+        Kind::ClaimNotFound,
+    );
     refused(handle.delete(theirs.lease.session, NOW).await, Kind::SessionBusy);
-    assert_eq!(s.acts(acme).await?, before);
+    assert_eq!(s.audit_lines(acme).await?, before);
     Ok(())
 }
 
-pub(super) async fn an_organisation_has_a_name_of_its_own(s: &Houses<'_>) -> Rule {
+pub(super) async fn an_organisation_has_a_name_of_its_own(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
     refused(s.org("acme").await, Kind::InputKeyReused);
     refused(s.create_org(Org { id: acme, name: "other".parse()?, created: NOW }).await, Kind::InputKeyReused);
@@ -636,44 +666,46 @@ pub(super) async fn an_organisation_has_a_name_of_its_own(s: &Houses<'_>) -> Rul
     Ok(())
 }
 
-pub(super) async fn an_api_key_opens_its_organisation_until_it_expires_or_is_revoked(s: &Houses<'_>) -> Rule {
+pub(super) async fn an_api_key_opens_its_organisation_until_it_expires_or_is_revoked(
+    s: &OrgsUnderTest<'_>,
+) -> RuleResult {
     let acme = s.org("acme").await?;
     let (key, id) = s.key(acme, Scope::Run, Some(Millis(2_000))).await?;
-    let access = s.admit(key.clone(), NOW).await?;
+    let access = s.authenticate(key.clone(), NOW).await?;
     assert_eq!(access, Access { by: "service:ci".parse()?, scopes: Scope::Run.into(), ..Access::to(acme) });
-    s.admit(key.clone(), Millis(1_999)).await?;
-    refused(s.admit(key.clone(), Millis(2_000)).await, Kind::KeyInvalid);
+    s.authenticate(key.clone(), Millis(1_999)).await?;
+    refused(s.authenticate(key.clone(), Millis(2_000)).await, Kind::KeyInvalid);
     assert_eq!(s.within(acme).keys().await?[0].expires, Some(Millis(2_000)));
     s.within(acme).revoke_key(id, NOW).await?;
-    refused(s.admit(key.clone(), NOW).await, Kind::KeyInvalid);
+    refused(s.authenticate(key.clone(), NOW).await, Kind::KeyInvalid);
     let again = s.within(acme).revoke_key(id, Millis(1_500)).await?;
     assert_eq!(again.revoked, Some(NOW), "the first time counts");
-    assert_eq!(s.acts(acme).await?.iter().filter(|act| act.contains("key.revoke")).count(), 1);
+    assert_eq!(s.audit_lines(acme).await?.iter().filter(|act| act.contains("key.revoke")).count(), 1);
     Ok(())
 }
 
 pub(super) async fn every_bit_of_an_api_key_counts_and_every_wrong_one_gets_the_same_answer(
-    s: &Houses<'_>,
-) -> Rule {
+    s: &OrgsUnderTest<'_>,
+) -> RuleResult {
     let acme = s.org("acme").await?;
     let (key, _) = s.key(acme, Scope::Run, None).await?;
     let whole = key.reveal();
     for at in 4..whole.len() {
         let other = if whole.as_bytes()[at] == b'0' { "1" } else { "0" };
         let forged: ApiKey = format!("{}{other}{}", &whole[..at], &whole[at + 1..]).parse()?;
-        let error = s.admit(forged, NOW).await.expect_err("it is another key");
+        let error = s.authenticate(forged, NOW).await.expect_err("it is another key");
         assert_eq!(error.to_string(), ApiKey::invalid().to_string());
     }
-    s.admit(key, NOW).await?;
+    s.authenticate(key, NOW).await?;
     Ok(())
 }
 
-pub(super) async fn an_api_key_may_do_no_more_than_who_makes_it(s: &Houses<'_>) -> Rule {
+pub(super) async fn an_api_key_may_do_no_more_than_who_makes_it(s: &OrgsUnderTest<'_>) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     let new = |org, scopes| {
         let id = KeyId::from_u128(fresh());
         let seal = ApiKey::new(id, [1; 32]).seal(&[1; 32]);
-        NewKey { id, org, by: Principal::program(), scopes, seal, expires: None }
+        SealedApiKey { id, org, by: Principal::program(), scopes, seal, expires: None }
     };
     let admin = s.limited(acme, Scope::Admin);
     admin.create_key(new(acme, Scopes::ALL), NOW).await?;
@@ -691,7 +723,7 @@ pub(super) async fn an_api_key_may_do_no_more_than_who_makes_it(s: &Houses<'_>) 
     Ok(())
 }
 
-impl Ids {
+impl SampleIds {
     /// Returns ids that no object has.
     fn absent() -> Self {
         let (session, turn) = (session_id(), TurnId::from_u128(fresh()));
@@ -702,15 +734,15 @@ impl Ids {
             key: format!("key {}", fresh()),
             turn,
             waiting: turn,
-            owes: turn,
-            place: place("go"),
+            owing_turn: turn,
+            place: wait_key("go"),
             call: CallId::from_u128(fresh()),
             attachment: outlast_vocab::id::AttachmentId::from_u128(fresh()),
             content: hash,
             message: NodeRef { session, seq: Seq(2) },
             lease: Lease { session, turn, worker, fence: outlast_ports::store::Fence(1) },
             delivery: outlast_vocab::id::DeliveryId::from_u128(fresh()),
-            moment: outlast_ports::sink::Moment { seq: Seq(2), nth: 0 },
+            moment: outlast_ports::sink::OutputPosition { seq: Seq(2), nth: 0 },
             org: OrgId::from_u128(fresh()),
             org_name: format!("org {}", fresh()),
             api_key: KeyId::from_u128(fresh()),

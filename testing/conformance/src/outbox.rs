@@ -1,43 +1,52 @@
 //! The outbox of outputs: none is lost, each has one id, and a worker holds one only for a limited time.
-use super::Rule;
-use super::scene::{ALL, NOW, Scene, answer, joined, refused};
-use outlast_ports::outbox::{Attempt, Begins, Collect, Due, Subscription};
-use outlast_ports::sink::{About, Moment, Output};
-use outlast_ports::store::{Cancelled, Taker, Then};
+use super::RuleResult;
+use super::store_under_test::{ALL, NOW, StoreUnderTest, answer, joined, refused};
+use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, DueDelivery, FeedStart, SinkSubscription};
+use outlast_ports::sink::{OutputEvent, OutputPosition, SinkOutput};
+use outlast_ports::store::{CancelOutcome, LeaseRequest, TurnTransition};
 use outlast_vocab::id::{DeliveryId, OrgId, TurnId};
-use outlast_vocab::record::End;
+use outlast_vocab::record::TurnEnd;
 use outlast_vocab::{Error, Failure, Kind, Millis};
 
 const ATTEMPTS: u32 = 3;
 
-fn wants(name: &str, begins: Begins) -> Subscription {
-    Subscription::to_ends(name, begins)
+fn wants(name: &str, begins: FeedStart) -> SinkSubscription {
+    SinkSubscription::to_ends(name, begins)
 }
 
 /// Subscribes a sink that starts now.
-async fn sink(s: &Scene<'_>, name: &str) -> Result<Subscription, Error> {
-    let subscription = wants(name, Begins::Now);
+async fn sink(s: &StoreUnderTest<'_>, name: &str) -> Result<SinkSubscription, Error> {
+    let subscription = wants(name, FeedStart::Now);
     s.subscribe(vec![subscription.clone()], NOW).await?;
     Ok(subscription)
 }
 
-async fn collect_by(s: &Scene<'_>, by: Taker, of: &Subscription, now: Millis) -> Result<Vec<Due>, Error> {
-    let Taker { worker, until } = by;
+async fn collect_by(
+    s: &StoreUnderTest<'_>,
+    by: LeaseRequest,
+    of: &SinkSubscription,
+    now: Millis,
+) -> Result<Vec<DueDelivery>, Error> {
+    let LeaseRequest { worker, until } = by;
     let subscription = of.clone();
-    s.collect(Collect { subscription, worker, now, until, limit: ALL, attempts: ATTEMPTS }).await
+    s.collect(CollectRequest { subscription, worker, now, until, limit: ALL, attempts: ATTEMPTS }).await
 }
 
-async fn collect(s: &Scene<'_>, of: &Subscription, now: Millis) -> Result<Vec<Due>, Error> {
+async fn collect(
+    s: &StoreUnderTest<'_>,
+    of: &SinkSubscription,
+    now: Millis,
+) -> Result<Vec<DueDelivery>, Error> {
     collect_by(s, s.taker(), of, now).await
 }
 
-fn turns(due: &[Due]) -> Vec<TurnId> {
+fn turns(due: &[DueDelivery]) -> Vec<TurnId> {
     due.iter().map(|due| due.output.turn).collect()
 }
 
-fn attempt(of: &Subscription, due: &Due) -> Attempt {
-    let Output { turn, moment, attempt, .. } = due.output;
-    Attempt { sink: of.name.clone(), turn, moment, attempt }
+fn attempt(of: &SinkSubscription, due: &DueDelivery) -> DeliveryAttempt {
+    let SinkOutput { turn, position: moment, attempt, .. } = due.output;
+    DeliveryAttempt { sink: of.name.clone(), turn, position: moment, attempt }
 }
 
 fn failure() -> Failure {
@@ -45,27 +54,27 @@ fn failure() -> Failure {
 }
 
 /// Creates a turn that ended.
-async fn ended(s: &Scene<'_>) -> Result<TurnId, Error> {
+async fn ended(s: &StoreUnderTest<'_>) -> Result<TurnId, Error> {
     let work = s.begin("hi").await?;
     s.end(&work.lease).await?;
     Ok(work.lease.turn)
 }
 
-pub(super) async fn a_new_sink_begins_with_what_ends_from_then_on(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_new_sink_begins_with_what_ends_from_then_on(s: &StoreUnderTest<'_>) -> RuleResult {
     let before = ended(s).await?;
     let now = sink(s, "now").await?;
-    let all = wants("all", Begins::Beginning);
+    let all = wants("all", FeedStart::Beginning);
     s.subscribe(vec![all.clone()], NOW).await?;
     let after = ended(s).await?;
     assert_eq!(turns(&collect(s, &now, NOW).await?), [after]);
     assert_eq!(turns(&collect(s, &all, NOW).await?), [before, after]);
     // A known sink keeps its position, even if it is subscribed again with another start.
-    s.subscribe(vec![wants("now", Begins::Beginning)], NOW).await?;
+    s.subscribe(vec![wants("now", FeedStart::Beginning)], NOW).await?;
     assert_eq!(collect(s, &now, NOW).await?, []);
     Ok(())
 }
 
-pub(super) async fn an_output_says_how_its_turn_ended(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_output_says_how_its_turn_ended(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     let work = s.begin("hi").await?;
     let (session, turn) = (work.lease.session, work.lease.turn);
@@ -73,29 +82,43 @@ pub(super) async fn an_output_says_how_its_turn_ended(s: &Scene<'_>) -> Rule {
     s.end(&work.lease).await?;
     let due = collect(s, &of, Millis(1_500)).await?;
     let id = DeliveryId::derived(&[b"a", &turn.to_u128().to_be_bytes()]);
-    let (about, sent) = (About::Ended(answer("bye")), Millis(1_500));
+    let (about, sent) = (OutputEvent::Ended(answer("bye")), Millis(1_500));
     let seq = s.session(session).await?.last.seq;
-    let (org, moment) = (OrgId::DEFAULT, Moment { seq, nth: 0 });
-    let output = Output { id, org, session, key: None, turn, moment, at: NOW, about, attempt: 1, sent };
-    assert_eq!(due, [Due { output, tries: 1 }]);
+    let (org, moment) = (OrgId::DEFAULT, OutputPosition { seq, nth: 0 });
+    let output = SinkOutput {
+        id,
+        org,
+        session,
+        key: None,
+        turn,
+        position: moment,
+        at: NOW,
+        event: about,
+        attempt: 1,
+        sent,
+    };
+    assert_eq!(due, [DueDelivery { output, attempts_since_retry: 1 }]);
     Ok(())
 }
 
-pub(super) async fn a_sink_gets_the_ends_it_wants_and_no_input_that_joined(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_sink_gets_the_ends_it_wants_and_no_input_that_joined(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let all = sink(s, "all").await?;
-    let cancelled = Subscription { ends: Some(vec!["cancelled".to_owned()]), ..sink(s, "cancelled").await? };
+    let cancelled =
+        SinkSubscription { ends: Some(vec!["cancelled".to_owned()]), ..sink(s, "cancelled").await? };
     let work = s.begin("hi").await?;
-    let joins = s.steer(work.lease.session, "and").await?;
+    let joins = s.queue_to_join(work.lease.session, "and").await?;
     let waits = s.queue(work.lease.session, "then").await?;
-    assert_eq!(s.cancel(waits, "no".to_owned(), NOW).await?, Cancelled::NeverBegan);
+    assert_eq!(s.cancel(waits, "no".to_owned(), NOW).await?, CancelOutcome::EndedBeforeStart);
     s.add(&work.lease, vec![joined(&[joins])]).await?;
-    s.write(&work.lease, vec![], Then::End(End::Refused { text: "no".to_owned() })).await?;
+    s.write(&work.lease, vec![], TurnTransition::End(TurnEnd::Refused { text: "no".to_owned() })).await?;
     assert_eq!(turns(&collect(s, &all, NOW).await?), [work.lease.turn, waits]);
     assert_eq!(turns(&collect(s, &cancelled, NOW).await?), [waits]);
     Ok(())
 }
 
-pub(super) async fn who_takes_a_delivery_has_it_for_a_time(s: &Scene<'_>) -> Rule {
+pub(super) async fn who_takes_a_delivery_has_it_for_a_time(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     let turn = ended(s).await?;
     let one = s.taker();
@@ -103,23 +126,28 @@ pub(super) async fn who_takes_a_delivery_has_it_for_a_time(s: &Scene<'_>) -> Rul
     let rival = s.rival();
     assert_eq!(collect_by(s, rival, &of, Millis(one.until.0 - 1)).await?, []);
     let again = collect_by(s, rival, &of, one.until).await?;
-    assert_eq!(again.iter().map(|due| (due.output.attempt, due.tries)).collect::<Vec<_>>(), [(2, 2)]);
+    assert_eq!(
+        again.iter().map(|due| (due.output.attempt, due.attempts_since_retry)).collect::<Vec<_>>(),
+        [(2, 2)]
+    );
     Ok(())
 }
 
-pub(super) async fn a_delivery_of_a_dead_worker_is_taken_by_another_at_once(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_delivery_of_a_dead_worker_is_taken_by_another_at_once(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let of = sink(s, "a").await?;
     let turn = ended(s).await?;
     let (one, other) = (s.taker(), s.rival());
     assert_eq!(turns(&collect_by(s, one, &of, NOW).await?), [turn]);
-    assert!(!s.outlook("a".to_owned(), NOW).await?.is_due);
+    assert!(!s.delivery_schedule("a".to_owned(), NOW).await?.is_due);
     s.bury(one);
-    assert!(s.outlook("a".to_owned(), NOW).await?.is_due);
+    assert!(s.delivery_schedule("a".to_owned(), NOW).await?.is_due);
     assert_eq!(turns(&collect_by(s, other, &of, NOW).await?), [turn]);
     Ok(())
 }
 
-pub(super) async fn what_was_delivered_is_never_due_again(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_was_delivered_is_never_due_again(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     ended(s).await?;
     let due = collect(s, &of, NOW).await?.remove(0);
@@ -134,12 +162,12 @@ pub(super) async fn what_was_delivered_is_never_due_again(s: &Scene<'_>) -> Rule
     Ok(())
 }
 
-pub(super) async fn what_was_not_taken_is_due_when_it_is_said_to_be(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_was_not_taken_is_due_when_it_is_said_to_be(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     let turn = ended(s).await?;
     let due = collect(s, &of, NOW).await?.remove(0);
     s.undelivered(attempt(&of, &due), failure(), Some(Millis(1_700))).await?;
-    assert_eq!(s.outlook("a".to_owned(), NOW).await?.next, Some(Millis(1_700)));
+    assert_eq!(s.delivery_schedule("a".to_owned(), NOW).await?.next, Some(Millis(1_700)));
     assert_eq!(collect(s, &of, Millis(1_699)).await?, []);
     let again = collect(s, &of, Millis(1_700)).await?;
     assert_eq!((turns(&again), again[0].output.id), (vec![turn], due.output.id));
@@ -149,7 +177,9 @@ pub(super) async fn what_was_not_taken_is_due_when_it_is_said_to_be(s: &Scene<'_
     Ok(())
 }
 
-pub(super) async fn what_was_given_up_is_listed_until_somebody_tries_it_again(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_was_given_up_is_listed_until_somebody_tries_it_again(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let of = sink(s, "a").await?;
     let turn = ended(s).await?;
     let due = collect(s, &of, NOW).await?.remove(0);
@@ -161,14 +191,14 @@ pub(super) async fn what_was_given_up_is_listed_until_somebody_tries_it_again(s:
     assert_eq!(s.sinks().await?.remove(0).dead, 1);
     assert_eq!(s.redeliver("a".to_owned(), None, NOW).await?, 1);
     let again = collect(s, &of, NOW).await?.remove(0);
-    assert_eq!((again.output.id, again.output.attempt, again.tries), (due.output.id, 2, 1));
+    assert_eq!((again.output.id, again.output.attempt, again.attempts_since_retry), (due.output.id, 2, 1));
     // A delivery in progress is not disturbed.
     refused(s.redeliver("a".to_owned(), Some(view.id), NOW).await, Kind::DeliveryNotFound);
     refused(s.redeliver("b".to_owned(), None, NOW).await, Kind::DeliveryNotFound);
     Ok(())
 }
 
-pub(super) async fn what_kills_its_workers_is_given_up(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_kills_its_workers_is_given_up(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     ended(s).await?;
     for _ in 0..ATTEMPTS {
@@ -181,7 +211,7 @@ pub(super) async fn what_kills_its_workers_is_given_up(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn a_delivery_goes_with_its_session(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_delivery_goes_with_its_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     let work = s.begin("hi").await?;
     s.end(&work.lease).await?;

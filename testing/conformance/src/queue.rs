@@ -1,18 +1,21 @@
 //! The queue of a session: which inputs join the running turn, which turn is next, and how a turn ends.
-use super::Rule;
-use super::scene::{
-    ALL, NOW, Scene, UNTIL, answer, call, gapless, input, joined, next, performed, place, refused, reply,
-    settled, started, wait, yes,
+use super::RuleResult;
+use super::store_under_test::{
+    ALL, NOW, StoreUnderTest, UNTIL, answer, call, expect_gapless, input, joined, next_turn, performed,
+    refused, reply, settled, started, value_resolution, wait, wait_key,
 };
-use outlast_ports::store::{Accept, After, Cancelled, Fork, ForkTo, SessionState, Then, TurnState};
-use outlast_vocab::effect::{Sleep, Slept};
+use outlast_ports::store::{
+    AcceptRequest, CancelOutcome, ForkRequest, ForkTo, SessionState, TurnAfterCommit, TurnState,
+    TurnTransition,
+};
+use outlast_vocab::effect::{Sleep, SleepOutcome};
 use outlast_vocab::message::Part;
-use outlast_vocab::record::{Delivery, End, Fact, NodeRef, Seq, Verdict};
+use outlast_vocab::record::{Fact, InputDelivery, NodeRef, OutcomeVerdict, Seq, TurnEnd};
 use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey};
 
-pub(super) async fn a_turn_that_ends_lets_the_session_rest(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_turn_that_ends_lets_the_session_rest(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
-    assert!(matches!(s.end(&work.lease).await?, After::Ended));
+    assert!(matches!(s.end(&work.lease).await?, TurnAfterCommit::Ended));
     let view = s.session(work.lease.session).await?;
     assert_eq!((view.state, view.active, view.worker), (SessionState::Idle, None, None));
     let turn = s.turn(work.lease.turn).await?;
@@ -21,13 +24,15 @@ pub(super) async fn a_turn_that_ends_lets_the_session_rest(s: &Scene<'_>) -> Rul
     Ok(())
 }
 
-pub(super) async fn a_turn_that_ends_moves_its_head_to_its_last_message(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_turn_that_ends_moves_its_head_to_its_last_message(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
     assert_eq!(s.session(session).await?.heads, [("main".to_owned(), None)]);
-    let sleep = performed(ReplayKey::turn(0).sleep(0), Sleep { until: NOW }, Slept {});
+    let sleep = performed(ReplayKey::turn(0).sleep(0), Sleep { until: NOW }, SleepOutcome {});
     let facts = vec![started(), reply("one"), reply("two"), sleep];
-    let places = s.write(&work.lease, facts, Then::End(answer("two"))).await?.places;
+    let places = s.write(&work.lease, facts, TurnTransition::End(answer("two"))).await?.places;
     let last = NodeRef { session, seq: places[2].seq };
     assert_eq!(s.session(session).await?.heads, [("main".to_owned(), Some(last))]);
     assert_eq!(s.turn(work.lease.turn).await?.span, (Seq(2), last.seq));
@@ -35,12 +40,12 @@ pub(super) async fn a_turn_that_ends_moves_its_head_to_its_last_message(s: &Scen
     Ok(())
 }
 
-pub(super) async fn a_turn_that_said_nothing_leaves_its_input(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_turn_that_said_nothing_leaves_its_input(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("one").await?;
     let session = work.lease.session;
     let queued = s.queue(session, "two").await?;
-    let silent = Then::End(End::Cancelled { reason: "enough".to_owned() });
-    let following = next(s.write(&work.lease, Vec::new(), silent.clone()).await?.after);
+    let silent = TurnTransition::End(TurnEnd::Cancelled { reason: "enough".to_owned() });
+    let following = next_turn(s.write(&work.lease, Vec::new(), silent.clone()).await?.after);
     s.write(&following.lease, Vec::new(), silent).await?;
     let place = |turn| async move {
         let seq = s.turn(turn).await?.span.1;
@@ -54,35 +59,35 @@ pub(super) async fn a_turn_that_said_nothing_leaves_its_input(s: &Scene<'_>) -> 
     Ok(())
 }
 
-pub(super) async fn every_way_to_end_reads_back(s: &Scene<'_>) -> Rule {
+pub(super) async fn every_way_to_end_reads_back(s: &StoreUnderTest<'_>) -> RuleResult {
     let ends = [
         answer("bye"),
-        End::Refused { text: "no".to_owned() },
-        End::OutOfModelCalls { limit: 50 },
-        End::OutOfBudget { budget: "tokens".to_owned(), why: None },
-        End::Cancelled { reason: "enough".to_owned() },
-        End::Failed { failure: Failure::new(Kind::ModelRejected, "too hot") },
-        End::Sealed { claims: 10, alone: 4, hung: false },
+        TurnEnd::Refused { text: "no".to_owned() },
+        TurnEnd::OutOfModelCalls { limit: 50 },
+        TurnEnd::OutOfBudget { budget: "tokens".to_owned(), why: None },
+        TurnEnd::Cancelled { reason: "enough".to_owned() },
+        TurnEnd::Failed { failure: Failure::new(Kind::ModelRejected, "too hot") },
+        TurnEnd::Sealed { claims: 10, alone: 4, hung: false },
     ];
     for end in ends {
         let work = s.begin("hi").await?;
-        s.write(&work.lease, Vec::new(), Then::End(end.clone())).await?;
+        s.write(&work.lease, Vec::new(), TurnTransition::End(end.clone())).await?;
         assert_eq!(s.turn(work.lease.turn).await?.end, Some(end));
     }
     Ok(())
 }
 
-pub(super) async fn the_end_of_a_turn_is_sealed(s: &Scene<'_>) -> Rule {
+pub(super) async fn the_end_of_a_turn_is_sealed(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let call = call("send");
-    let work = s.lost_call(session, &call, NOW).await?;
+    let work = s.call_of_unknown_outcome(session, &call, NOW).await?;
     let (turn, end) = (work.lease.turn, Some(answer("nobody knows")));
-    let late = s.write(&work.lease, Vec::new(), Then::End(answer("late"))).await;
+    let late = s.write(&work.lease, Vec::new(), TurnTransition::End(answer("late"))).await;
     refused(late, Kind::LeaseLost);
     assert_eq!(s.turn(turn).await?.end, end);
     s.cancel(turn, "late".to_owned(), NOW).await?;
-    s.resolve(turn, place("late"), yes(), NOW).await?;
-    s.settle(call.id, Verdict::DidNotHappen, NOW).await?;
+    s.resolve(turn, wait_key("late"), value_resolution(), NOW).await?;
+    s.settle(call.id, OutcomeVerdict::DidNotHappen, NOW).await?;
     s.whole_turn(session, "next").await?;
     assert_eq!(s.turn(turn).await?.end, end);
     let ends = s.turn_records(turn).await?;
@@ -90,14 +95,16 @@ pub(super) async fn the_end_of_a_turn_is_sealed(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn the_next_turn_begins_under_the_same_worker_and_a_raised_fence(s: &Scene<'_>) -> Rule {
+pub(super) async fn the_next_turn_begins_under_the_same_worker_and_a_raised_fence(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
     let queued = s.queue(session, "next").await?;
     let facts = vec![reply("bye")];
-    let receipt = s.write(&work.lease, facts, Then::End(answer("bye"))).await?;
+    let receipt = s.write(&work.lease, facts, TurnTransition::End(answer("bye"))).await?;
     let last = NodeRef { session, seq: receipt.places[0].seq };
-    let following = next(receipt.after);
+    let following = next_turn(receipt.after);
     assert_eq!((following.lease.turn, following.lease.worker), (queued, work.lease.worker));
     assert!(following.lease.fence > work.lease.fence);
     assert_eq!((following.index, following.parent), (1, Some(last)));
@@ -110,155 +117,163 @@ pub(super) async fn the_next_turn_begins_under_the_same_worker_and_a_raised_fenc
     Ok(())
 }
 
-pub(super) async fn queued_inputs_become_turns_in_the_order_they_came(s: &Scene<'_>) -> Rule {
+pub(super) async fn queued_inputs_become_turns_in_the_order_they_came(s: &StoreUnderTest<'_>) -> RuleResult {
     let mut work = s.begin("0").await?;
     let session = work.lease.session;
-    let queued = [s.queue(session, "1").await?, s.steer(session, "2").await?, s.queue(session, "3").await?];
+    let queued =
+        [s.queue(session, "1").await?, s.queue_to_join(session, "2").await?, s.queue(session, "3").await?];
     for turn in queued {
-        work = next(s.end(&work.lease).await?);
+        work = next_turn(s.end(&work.lease).await?);
         assert_eq!(work.lease.turn, turn);
     }
-    assert!(matches!(s.end(&work.lease).await?, After::Ended));
+    assert!(matches!(s.end(&work.lease).await?, TurnAfterCommit::Ended));
     Ok(())
 }
 
-pub(super) async fn a_turn_goes_on_while_an_input_waits_to_join_it(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_turn_goes_on_while_an_input_waits_to_join_it(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let receipt = s.add(&work.lease, vec![reply("half")]).await?;
-    assert!(!receipt.input_waits);
-    s.steer(work.lease.session, "wait").await?;
-    let receipt = s.write(&work.lease, vec![reply("bye")], Then::EndUnlessJoined(answer("bye"))).await?;
-    assert!(receipt.input_waits && matches!(receipt.after, After::GoesOn));
+    assert!(!receipt.has_joining_input);
+    s.queue_to_join(work.lease.session, "wait").await?;
+    let receipt =
+        s.write(&work.lease, vec![reply("bye")], TurnTransition::EndUnlessJoined(answer("bye"))).await?;
+    assert!(receipt.has_joining_input && matches!(receipt.after, TurnAfterCommit::Continues));
     assert_eq!(s.turn(work.lease.turn).await?.state, TurnState::Active);
     s.add(&work.lease, vec![reply("still here")]).await?;
     Ok(())
 }
 
-pub(super) async fn a_turn_ends_when_no_input_waits_to_join_it(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_turn_ends_when_no_input_waits_to_join_it(s: &StoreUnderTest<'_>) -> RuleResult {
     let alone = s.begin("hi").await?;
-    let receipt = s.write(&alone.lease, vec![reply("bye")], Then::EndUnlessJoined(answer("bye"))).await?;
-    assert!(!receipt.input_waits && matches!(receipt.after, After::Ended));
+    let receipt =
+        s.write(&alone.lease, vec![reply("bye")], TurnTransition::EndUnlessJoined(answer("bye"))).await?;
+    assert!(!receipt.has_joining_input && matches!(receipt.after, TurnAfterCommit::Ended));
     let followed = s.begin("hi").await?;
     let queued = s.queue(followed.lease.session, "next").await?;
-    let receipt = s.write(&followed.lease, vec![reply("bye")], Then::EndUnlessJoined(answer("bye"))).await?;
-    assert!(!receipt.input_waits);
-    assert_eq!(next(receipt.after).lease.turn, queued);
+    let receipt =
+        s.write(&followed.lease, vec![reply("bye")], TurnTransition::EndUnlessJoined(answer("bye"))).await?;
+    assert!(!receipt.has_joining_input);
+    assert_eq!(next_turn(receipt.after).lease.turn, queued);
     Ok(())
 }
 
-pub(super) async fn inputs_that_want_to_join_are_listed_in_order(s: &Scene<'_>) -> Rule {
+pub(super) async fn inputs_that_want_to_join_are_listed_in_order(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
-    let one = s.steer(session, "one").await?;
+    let one = s.queue_to_join(session, "one").await?;
     s.queue(session, "not me").await?;
-    let two = s.steer(session, "two").await?;
+    let two = s.queue_to_join(session, "two").await?;
     let expected = [(one, vec![Part::text("one")]), (two, vec![Part::text("two")])];
     assert_eq!(s.joinable(session).await?, expected);
     Ok(())
 }
 
-pub(super) async fn an_input_that_joined_is_over_and_never_becomes_a_turn(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_input_that_joined_is_over_and_never_becomes_a_turn(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let work = s.begin("hi").await?;
     let (session, into) = (work.lease.session, work.lease.turn);
-    let steering = s.steer(session, "wait").await?;
+    let steering = s.queue_to_join(session, "wait").await?;
     let receipt = s.add(&work.lease, vec![joined(&[steering])]).await?;
-    assert!(!receipt.input_waits);
+    assert!(!receipt.has_joining_input);
     let turn = s.turn(steering).await?;
-    assert_eq!((turn.state, turn.end), (TurnState::Ended, Some(End::Joined { into })));
+    assert_eq!((turn.state, turn.end), (TurnState::Ended, Some(TurnEnd::Joined { into })));
     assert!(s.joinable(session).await?.is_empty());
-    let end = Then::EndUnlessJoined(answer("bye"));
-    assert!(matches!(s.write(&work.lease, vec![reply("bye")], end).await?.after, After::Ended));
+    let end = TurnTransition::EndUnlessJoined(answer("bye"));
+    assert!(matches!(s.write(&work.lease, vec![reply("bye")], end).await?.after, TurnAfterCommit::Ended));
     assert_eq!(s.verify(session).await?, s.session(session).await?.last.seq.0);
     Ok(())
 }
 
-pub(super) async fn what_left_the_queue_makes_room_in_it(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_left_the_queue_makes_room_in_it(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
-    let accept = || Accept { queued_most: 1, ..input(session, "more") };
-    let steering = s.steer(session, "joins").await?;
+    let accept = || AcceptRequest { queued_most: 1, ..input(session, "more") };
+    let steering = s.queue_to_join(session, "joins").await?;
     s.add(&work.lease, vec![joined(&[steering])]).await?;
     let cancelled = s.accept(accept()).await?.turn;
     s.cancel(cancelled, "no".to_owned(), NOW).await?;
     let begun = s.accept(accept()).await?.turn;
-    assert_eq!(next(s.end(&work.lease).await?).lease.turn, begun);
+    assert_eq!(next_turn(s.end(&work.lease).await?).lease.turn, begun);
     s.accept(accept()).await?;
     refused(s.accept(accept()).await, Kind::QueueFull);
     Ok(())
 }
 
-pub(super) async fn an_input_joins_only_once(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_input_joins_only_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
-    let (input, cancelled) = (s.steer(session, "wait").await?, s.steer(session, "stop").await?);
+    let (input, cancelled) =
+        (s.queue_to_join(session, "wait").await?, s.queue_to_join(session, "stop").await?);
     s.add(&work.lease, vec![joined(&[input])]).await?;
     s.cancel(cancelled, "no".to_owned(), NOW).await?;
     let foreign = s.queue(s.fresh_session().await?, "elsewhere").await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     for input in [input, cancelled, foreign, work.lease.turn] {
         refused(s.add(&work.lease, vec![reply("once"), joined(&[input])]).await, Kind::TurnRaced);
     }
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     s.end(&work.lease).await?;
     Ok(())
 }
 
-pub(super) async fn an_input_for_another_head_does_not_join(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_input_for_another_head_does_not_join(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let to = ForkTo::Head("draft".to_owned());
-    s.fork(Fork { from: session, at: None, to, now: NOW }).await?;
+    s.fork(ForkRequest { from: session, at: None, to, now: NOW }).await?;
     let work = s.begin_in(session, "on main").await?;
-    let (delivery, head) = (Delivery::Join, "draft".to_owned());
-    let other = s.accept(Accept { delivery, head, ..input(session, "on draft") }).await?.turn;
+    let (delivery, head) = (InputDelivery::Join, "draft".to_owned());
+    let other = s.accept(AcceptRequest { delivery, head, ..input(session, "on draft") }).await?.turn;
     assert!(s.joinable(session).await?.is_empty());
     refused(s.add(&work.lease, vec![joined(&[other])]).await, Kind::TurnRaced);
-    let receipt = s.write(&work.lease, vec![reply("bye")], Then::EndUnlessJoined(answer("bye"))).await?;
-    assert!(!receipt.input_waits);
-    let following = next(receipt.after);
+    let receipt =
+        s.write(&work.lease, vec![reply("bye")], TurnTransition::EndUnlessJoined(answer("bye"))).await?;
+    assert!(!receipt.has_joining_input);
+    let following = next_turn(receipt.after);
     assert_eq!((following.lease.turn, following.head.as_str(), following.parent), (other, "draft", None));
     Ok(())
 }
 
-pub(super) async fn inputs_for_a_parked_session_wait_for_its_turn(s: &Scene<'_>) -> Rule {
+pub(super) async fn inputs_for_a_parked_session_wait_for_its_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
     s.park(&work.lease, vec![wait("a")]).await?;
     let accepted = s.accept(s.driven(session, "more")).await?;
     assert!(accepted.work.is_none());
     assert_eq!(s.claimable(NOW).await?, []);
-    s.resolve(work.lease.turn, place("a"), yes(), NOW).await?;
-    let again = s.take(s.taker(), NOW).await?;
+    s.resolve(work.lease.turn, wait_key("a"), value_resolution(), NOW).await?;
+    let again = s.claim_only_turn(s.taker(), NOW).await?;
     assert_eq!(again.lease.turn, work.lease.turn);
-    assert_eq!(next(s.end(&again.lease).await?).lease.turn, accepted.turn);
+    assert_eq!(next_turn(s.end(&again.lease).await?).lease.turn, accepted.turn);
     Ok(())
 }
 
-pub(super) async fn a_cancelled_input_is_skipped(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_cancelled_input_is_skipped(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
     let (one, two) = (s.queue(session, "one").await?, s.queue(session, "two").await?);
-    assert_eq!(s.cancel(one, "no".to_owned(), NOW).await?, Cancelled::NeverBegan);
-    let following = next(s.end(&work.lease).await?);
+    assert_eq!(s.cancel(one, "no".to_owned(), NOW).await?, CancelOutcome::EndedBeforeStart);
+    let following = next_turn(s.end(&work.lease).await?);
     assert_eq!(following.lease.turn, two);
-    assert!(matches!(s.end(&following.lease).await?, After::Ended));
+    assert!(matches!(s.end(&following.lease).await?, TurnAfterCommit::Ended));
     Ok(())
 }
 
-pub(super) async fn places_have_no_gaps_whoever_writes_between(s: &Scene<'_>) -> Rule {
+pub(super) async fn places_have_no_gaps_whoever_writes_between(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let (session, turn) = (work.lease.session, work.lease.turn);
     let claims = s.ask(&work.lease, &[call("a"), call("b")]).await?;
     let queued = s.queue(session, "next").await?;
     s.add(&work.lease, vec![settled(claims[1])]).await?;
-    s.resolve(turn, place("early"), yes(), NOW).await?;
-    let input = s.steer(session, "steer").await?;
+    s.resolve(turn, wait_key("early"), value_resolution(), NOW).await?;
+    let input = s.queue_to_join(session, "steer").await?;
     s.add(&work.lease, vec![settled(claims[0]), joined(&[input])]).await?;
     s.cancel(queued, "no".to_owned(), NOW).await?;
     s.cancel(turn, "enough".to_owned(), NOW).await?;
-    s.fork(Fork { from: session, at: None, to: ForkTo::Head("b".to_owned()), now: NOW }).await?;
+    s.fork(ForkRequest { from: session, at: None, to: ForkTo::Head("b".to_owned()), now: NOW }).await?;
     s.end(&work.lease).await?;
     let records = s.records(session, Seq(0), ALL).await?;
-    gapless(&records);
+    expect_gapless(&records);
     assert_eq!(s.session(session).await?.last, records[records.len() - 1].place());
     assert_eq!(s.verify(session).await?, records.len() as u64);
     Ok(())

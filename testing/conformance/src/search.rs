@@ -1,20 +1,26 @@
 //! Full-text search: messages are found by their words, only by callers that may see them, and until they are deleted.
-use super::Rule;
-use super::scene::{ALL, NOW, Scene, reply};
-use outlast_ports::search::{Find, Found};
+use super::RuleResult;
+use super::store_under_test::{ALL, NOW, StoreUnderTest, reply};
+use outlast_ports::search::{MessageMatch, SearchQuery};
 use outlast_ports::store::FeedCursor;
-use outlast_vocab::words::Wanted;
+use outlast_vocab::search_terms::SearchTerms;
 use outlast_vocab::{Error, SessionId};
 
-async fn find(s: &Scene<'_>, text: &str, session: Option<SessionId>) -> Result<Vec<Found>, Error> {
-    s.find(Find { wanted: Wanted::parse(text)?, session, before: None, limit: ALL }).await
+async fn find(
+    s: &StoreUnderTest<'_>,
+    text: &str,
+    session: Option<SessionId>,
+) -> Result<Vec<MessageMatch>, Error> {
+    s.find(SearchQuery { terms: SearchTerms::parse(text)?, session, before: None, limit: ALL }).await
 }
 
-fn texts(found: &[Found]) -> Vec<&str> {
+fn texts(found: &[MessageMatch]) -> Vec<&str> {
     found.iter().map(|found| found.text.as_str()).collect()
 }
 
-pub(super) async fn messages_are_found_by_all_their_words_the_newest_first(s: &Scene<'_>) -> Rule {
+pub(super) async fn messages_are_found_by_all_their_words_the_newest_first(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let one = s.begin("The invoice of Zürich").await?;
     s.end(&one.lease).await?;
     let two = s.begin("another INVOICE, of Bern").await?;
@@ -28,19 +34,23 @@ pub(super) async fn messages_are_found_by_all_their_words_the_newest_first(s: &S
     assert_eq!(texts(&find(s, "voice", None).await?), [""; 0]);
     let found = find(s, "invoice", Some(two.lease.session)).await?;
     assert_eq!(texts(&found), ["another INVOICE, of Bern"]);
-    let Found { session, turn, is_input, at, .. } = found[0];
+    let MessageMatch { session, turn, is_input, at, .. } = found[0];
     assert_eq!((session, turn, is_input, at), (two.lease.session, two.lease.turn, true, NOW));
     Ok(())
 }
 
-pub(super) async fn a_page_of_what_is_found_goes_on_where_the_one_before_ended(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_page_of_what_is_found_goes_on_where_the_one_before_ended(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     for text in ["word one", "word two", "word three"] {
         let work = s.begin(text).await?;
         s.end(&work.lease).await?;
     }
     let (mut before, mut seen): (Option<FeedCursor>, Vec<String>) = (None, Vec::new());
     loop {
-        let page = s.find(Find { wanted: Wanted::parse("word")?, session: None, before, limit: 2 }).await?;
+        let page = s
+            .find(SearchQuery { terms: SearchTerms::parse("word")?, session: None, before, limit: 2 })
+            .await?;
         let Some(last) = page.last() else { break };
         before = Some(last.position);
         seen.extend(page.into_iter().map(|found| found.text));
@@ -49,7 +59,7 @@ pub(super) async fn a_page_of_what_is_found_goes_on_where_the_one_before_ended(s
     Ok(())
 }
 
-pub(super) async fn what_is_deleted_is_not_found_any_more(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_is_deleted_is_not_found_any_more(s: &StoreUnderTest<'_>) -> RuleResult {
     let kept = s.begin("a secret of ann").await?;
     s.end(&kept.lease).await?;
     let gone = s.begin("a secret of bob").await?;
@@ -61,7 +71,9 @@ pub(super) async fn what_is_deleted_is_not_found_any_more(s: &Scene<'_>) -> Rule
 }
 
 /// A store may index many messages at a time.
-pub(super) async fn messages_are_found_and_deleted_however_much_was_said_since(s: &Scene<'_>) -> Rule {
+pub(super) async fn messages_are_found_and_deleted_however_much_was_said_since(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let old = s.begin("a needle of ann").await?;
     s.end(&old.lease).await?;
     let kept = s.begin("a needle of bob").await?;
@@ -73,9 +85,11 @@ pub(super) async fn messages_are_found_and_deleted_however_much_was_said_since(s
     s.add(&lease, vec![reply("the last needle")]).await?;
     let all = ["the last needle", "a needle of bob", "a needle of ann"];
     assert_eq!(texts(&find(s, "needle", None).await?), all);
-    let wanted = Wanted::parse("needle")?;
-    let page = s.find(Find { wanted: wanted.clone(), session: None, before: None, limit: 2 }).await?;
-    let rest = s.find(Find { wanted, session: None, before: Some(page[1].position), limit: 2 }).await?;
+    let wanted = SearchTerms::parse("needle")?;
+    let page = s.find(SearchQuery { terms: wanted.clone(), session: None, before: None, limit: 2 }).await?;
+    let rest = s
+        .find(SearchQuery { terms: wanted, session: None, before: Some(page[1].position), limit: 2 })
+        .await?;
     assert_eq!((texts(&page), texts(&rest)), (all[..2].to_vec(), all[2..].to_vec()));
     s.delete(old.lease.session, NOW).await?;
     assert_eq!(texts(&find(s, "needle", None).await?), all[..2]);

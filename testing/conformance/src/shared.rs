@@ -1,37 +1,38 @@
 //! Two processes on one store: each sees the writes of the other, and leases decide which one may write.
-use super::scene::{
-    ALL, LATER, NOW, Scene, UNTIL, by_key, gapless, input, keyed, refused, reply, wait, wait_until, yes,
+use super::store_under_test::{
+    ALL, LATER, NOW, StoreUnderTest, UNTIL, by_key, expect_gapless, input, keyed, refused, reply,
+    value_resolution, wait, wait_until,
 };
-use super::{Fixture, Rule, SharedFixture};
+use super::{Fixture, RuleResult, SharedFixture};
 use futures_util::future::{join, join_all};
-use outlast_ports::store::{After, FeedCursor, Store};
+use outlast_ports::store::{FeedCursor, Store, TurnAfterCommit};
 use outlast_vocab::Kind;
 use outlast_vocab::record::Seq;
 use std::ops::Deref;
 use std::sync::Arc;
 
 /// A store under test, and the same data opened by another process.
-pub(super) struct Pair<'a> {
-    here: Scene<'a>,
+pub(super) struct SharedStores<'a> {
+    here: StoreUnderTest<'a>,
     there: Arc<dyn Store>,
 }
 
-impl<'a> From<&'a dyn SharedFixture> for Pair<'a> {
+impl<'a> From<&'a dyn SharedFixture> for SharedStores<'a> {
     fn from(on: &'a dyn SharedFixture) -> Self {
         let fixture: &dyn Fixture = on;
         Self { here: fixture.into(), there: on.open_again() }
     }
 }
 
-impl<'a> Deref for Pair<'a> {
-    type Target = Scene<'a>;
+impl<'a> Deref for SharedStores<'a> {
+    type Target = StoreUnderTest<'a>;
 
-    fn deref(&self) -> &Scene<'a> {
+    fn deref(&self) -> &StoreUnderTest<'a> {
         &self.here
     }
 }
 
-pub(super) async fn what_one_process_wrote_the_other_reads(s: &Pair<'_>) -> Rule {
+pub(super) async fn what_one_process_wrote_the_other_reads(s: &SharedStores<'_>) -> RuleResult {
     let session = s.open(by_key("me"), NOW).await?;
     let last = s.whole_turn(session, &"long ".repeat(20_000)).await?;
     assert_eq!(s.there.records(session, Seq(0), ALL).await?, s.all(session).await?);
@@ -43,7 +44,7 @@ pub(super) async fn what_one_process_wrote_the_other_reads(s: &Pair<'_>) -> Rule
     Ok(())
 }
 
-pub(super) async fn a_key_is_known_to_both(s: &Pair<'_>) -> Rule {
+pub(super) async fn a_key_is_known_to_both(s: &SharedStores<'_>) -> RuleResult {
     let session = s.open(by_key("me"), NOW).await?;
     assert_eq!(s.there.open(by_key("me"), NOW).await?, session);
     let first = s.accept(keyed(session, "k", "hi")).await?;
@@ -53,7 +54,7 @@ pub(super) async fn a_key_is_known_to_both(s: &Pair<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn only_one_of_two_processes_gets_a_session(s: &Pair<'_>) -> Rule {
+pub(super) async fn only_one_of_two_processes_gets_a_session(s: &SharedStores<'_>) -> RuleResult {
     for _ in 0..8 {
         let session = s.fresh_session().await?;
         s.queue(session, "hi").await?;
@@ -66,40 +67,42 @@ pub(super) async fn only_one_of_two_processes_gets_a_session(s: &Pair<'_>) -> Ru
     Ok(())
 }
 
-pub(super) async fn a_process_that_lost_its_lease_writes_nothing(s: &Pair<'_>) -> Rule {
+pub(super) async fn a_process_that_lost_its_lease_writes_nothing(s: &SharedStores<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let taken = s.there.claim(s.rival(), UNTIL, ALL).await?;
     assert_eq!(taken.len(), 1);
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     refused(s.add(&lease, vec![reply("late")]).await, Kind::LeaseLost);
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     assert!(s.renew(s.taker()).await?.is_empty());
     Ok(())
 }
 
-pub(super) async fn a_wait_is_resolved_from_the_other_process(s: &Pair<'_>) -> Rule {
+pub(super) async fn a_wait_is_resolved_from_the_other_process(s: &SharedStores<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.park(&lease, vec![wait("a")]).await?;
-    assert!(s.there.resolve(lease.turn, wait("a").key, yes(), NOW).await?.yours);
+    assert!(s.there.resolve(lease.turn, wait("a").key, value_resolution(), NOW).await?.is_yours);
     assert_eq!(s.claimable(NOW).await?, [lease.turn]);
     Ok(())
 }
 
-pub(super) async fn a_wait_that_was_resolved_by_the_other_process_does_not_park(s: &Pair<'_>) -> Rule {
+pub(super) async fn a_wait_that_was_resolved_by_the_other_process_does_not_park(
+    s: &SharedStores<'_>,
+) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    s.there.resolve(lease.turn, wait("a").key, yes(), NOW).await?;
-    assert!(matches!(s.park(&lease, vec![wait("a")]).await?, After::Ready));
+    s.there.resolve(lease.turn, wait("a").key, value_resolution(), NOW).await?;
+    assert!(matches!(s.park(&lease, vec![wait("a")]).await?, TurnAfterCommit::Ready));
     Ok(())
 }
 
-pub(super) async fn a_cancel_comes_from_the_other_process(s: &Pair<'_>) -> Rule {
+pub(super) async fn a_cancel_comes_from_the_other_process(s: &SharedStores<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.there.cancel(lease.turn, "enough".to_owned(), NOW).await?;
     assert_eq!(s.add(&lease, vec![reply("a")]).await?.cancelled.as_deref(), Some("enough"));
     Ok(())
 }
 
-pub(super) async fn writes_of_both_at_once_leave_no_gap(s: &Pair<'_>) -> Rule {
+pub(super) async fn writes_of_both_at_once_leave_no_gap(s: &SharedStores<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let here = join_all((0..16).map(|_| s.accept(input(session, "here"))));
     let there = join_all((0..16).map(|_| s.there.accept(input(session, "there"))));
@@ -109,14 +112,14 @@ pub(super) async fn writes_of_both_at_once_leave_no_gap(s: &Pair<'_>) -> Rule {
     }
     let records = s.all(session).await?;
     assert_eq!(records.len(), 33);
-    gapless(&records);
+    expect_gapless(&records);
     assert_eq!(s.there.verify(session).await?, 33);
     let feed = s.there.feed(FeedCursor(0), ALL).await?;
     assert_eq!(feed.into_iter().map(|found| found.record).collect::<Vec<_>>(), records);
     Ok(())
 }
 
-pub(super) async fn a_write_of_one_process_is_a_change_for_the_other(s: &Pair<'_>) -> Rule {
+pub(super) async fn a_write_of_one_process_is_a_change_for_the_other(s: &SharedStores<'_>) -> RuleResult {
     let before = s.there.changes().await?;
     assert_eq!(s.there.changes().await?, before);
     s.begin("hi").await?;
@@ -126,7 +129,7 @@ pub(super) async fn a_write_of_one_process_is_a_change_for_the_other(s: &Pair<'_
     Ok(())
 }
 
-pub(super) async fn what_one_process_parked_the_other_finds_due(s: &Pair<'_>) -> Rule {
+pub(super) async fn what_one_process_parked_the_other_finds_due(s: &SharedStores<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.park(&lease, vec![wait_until("a", LATER)]).await?;
     assert_eq!(s.there.next_wake().await?, Some(LATER));

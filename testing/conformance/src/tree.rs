@@ -1,16 +1,18 @@
 //! The session tree: fork, rewind, retry, delete.
-use super::Rule;
-use super::scene::{
-    ALL, LATER, NOW, Scene, answer, by_key, call, joined, next, place, reclaimed, refused, reply, session_id,
-    settled, wait, yes,
+use super::RuleResult;
+use super::store_under_test::{
+    ALL, LATER, NOW, StoreUnderTest, answer, by_key, call, joined, next_turn, reclaimed, refused, reply,
+    session_id, settled, value_resolution, wait, wait_key,
 };
-use outlast_ports::store::{Accept, Fork, ForkTo, LastEnd, Retry, SessionState, Then};
+use outlast_ports::store::{
+    AcceptRequest, ForkRequest, ForkTo, LastEnd, RetryRequest, SessionState, TurnTransition,
+};
 use outlast_vocab::id::{SessionId, TurnId};
-use outlast_vocab::record::{End, EndKind, Fact, NodeRef, Seq, Verdict};
+use outlast_vocab::record::{Fact, NodeRef, OutcomeVerdict, Seq, TurnEnd, TurnEndKind};
 use outlast_vocab::{Error, Hash, Kind, Limits};
 
 /// Returns the inputs of a branch's turns, newest first.
-async fn inputs(s: &Scene<'_>, node: NodeRef) -> Result<Vec<String>, Error> {
+async fn inputs(s: &StoreUnderTest<'_>, node: NodeRef) -> Result<Vec<String>, Error> {
     let turns = s.history(node, ALL).await?;
     let input = |fact: &Fact| match fact {
         Fact::Accepted(accepted) => outlast_vocab::message::text_of(&accepted.parts).into_owned(),
@@ -20,27 +22,29 @@ async fn inputs(s: &Scene<'_>, node: NodeRef) -> Result<Vec<String>, Error> {
 }
 
 /// Returns the position of the main head.
-async fn head(s: &Scene<'_>, session: SessionId) -> Result<Option<NodeRef>, Error> {
+async fn head(s: &StoreUnderTest<'_>, session: SessionId) -> Result<Option<NodeRef>, Error> {
     let view = s.session(session).await?;
     Ok(view.heads.into_iter().find(|(name, _)| name == "main").expect("every session has it").1)
 }
 
-fn into_session(from: SessionId, at: Option<Seq>) -> Fork {
+fn into_session(from: SessionId, at: Option<Seq>) -> ForkRequest {
     let to = ForkTo::Session { fresh: session_id(), key: None };
-    Fork { from, at, to, now: NOW }
+    ForkRequest { from, at, to, now: NOW }
 }
 
-fn into_head(from: SessionId, at: Option<Seq>, name: &str) -> Fork {
-    Fork { from, at, to: ForkTo::Head(name.to_owned()), now: NOW }
+fn into_head(from: SessionId, at: Option<Seq>, name: &str) -> ForkRequest {
+    ForkRequest { from, at, to: ForkTo::Head(name.to_owned()), now: NOW }
 }
 
-pub(super) async fn a_fork_begins_with_the_messages_before_it_and_copies_nothing(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_fork_begins_with_the_messages_before_it_and_copies_nothing(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let parent = s.fresh_session().await?;
     let (one, _) = (s.whole_turn(parent, "one").await?, s.whole_turn(parent, "two").await?);
-    let before = s.picture_of(parent).await?;
-    let fork = s.fork(Fork { now: LATER, ..into_session(parent, Some(one.seq)) }).await?;
+    let before = s.session_snapshot(parent).await?;
+    let fork = s.fork(ForkRequest { now: LATER, ..into_session(parent, Some(one.seq)) }).await?;
     assert_ne!(fork, parent);
-    assert_eq!(s.picture_of(parent).await?, before);
+    assert_eq!(s.session_snapshot(parent).await?, before);
     let records = s.all(fork).await?;
     assert_eq!(records.len(), 1);
     assert_eq!(records[0].fact, Fact::Opened { key: None, forked_from: Some(one) });
@@ -54,19 +58,19 @@ pub(super) async fn a_fork_begins_with_the_messages_before_it_and_copies_nothing
 }
 
 /// Runs a turn that ends without an answer.
-async fn failed_turn(s: &Scene<'_>, session: SessionId, text: &str) -> Result<TurnId, Error> {
+async fn failed_turn(s: &StoreUnderTest<'_>, session: SessionId, text: &str) -> Result<TurnId, Error> {
     let lease = s.begin_in(session, text).await?.lease;
-    let end = End::Cancelled { reason: "enough".to_owned() };
-    s.write(&lease, vec![reply("half")], Then::End(end)).await?;
+    let end = TurnEnd::Cancelled { reason: "enough".to_owned() };
+    s.write(&lease, vec![reply("half")], TurnTransition::End(end)).await?;
     Ok(lease.turn)
 }
 
-fn retry_of(s: &Scene<'_>, turn: TurnId, fork: Option<SessionId>) -> Retry {
+fn retry_of(s: &StoreUnderTest<'_>, turn: TurnId, fork: Option<SessionId>) -> RetryRequest {
     let fresh = TurnId::from_u128(session_id().to_u128());
-    Retry { turn, fresh, fork, now: NOW, taker: Some(s.taker()), queued_most: 9 }
+    RetryRequest { turn, fresh, fork, now: NOW, taker: Some(s.taker()), queued_most: 9 }
 }
 
-pub(super) async fn retry_takes_the_place_of_its_original(s: &Scene<'_>) -> Rule {
+pub(super) async fn retry_takes_the_place_of_its_original(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let one = s.whole_turn(session, "one").await?;
     let original = failed_turn(s, session, "two").await?;
@@ -78,7 +82,7 @@ pub(super) async fn retry_takes_the_place_of_its_original(s: &Scene<'_>) -> Rule
     assert_eq!((work.parent, work.index), (Some(one), 2));
     let view = s.turn(accepted.turn).await?;
     assert_eq!((view.retry_of, view.parent), (Some(original), Some(one)));
-    s.write(&work.lease, vec![reply("whole")], Then::End(answer("whole"))).await?;
+    s.write(&work.lease, vec![reply("whole")], TurnTransition::End(answer("whole"))).await?;
     let stands = head(s, session).await?.expect("it has messages");
     assert_eq!(inputs(s, stands).await?, ["two", "one"]);
     // A turn with an answer cannot be retried.
@@ -86,22 +90,22 @@ pub(super) async fn retry_takes_the_place_of_its_original(s: &Scene<'_>) -> Rule
     assert_eq!((again.turn, again.duplicate), (accepted.turn, true));
     refused(s.retry(retry_of(s, accepted.turn, None)).await, Kind::TurnNotRetryable);
     let last = s.session(session).await?.last_turn.expect("turns have ended");
-    assert_eq!((last.id, last.end), (accepted.turn, LastEnd::Ended(EndKind::Answered)));
+    assert_eq!((last.id, last.end), (accepted.turn, LastEnd::Ended(TurnEndKind::Answered)));
     s.verify(session).await?;
     Ok(())
 }
 
-pub(super) async fn retry_of_an_earlier_turn_needs_a_fork(s: &Scene<'_>) -> Rule {
+pub(super) async fn retry_of_an_earlier_turn_needs_a_fork(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let one = s.whole_turn(session, "one").await?;
     let original = failed_turn(s, session, "two").await?;
     s.whole_turn(session, "three").await?;
-    let before = s.picture_of(session).await?;
+    let before = s.session_snapshot(session).await?;
     refused(s.retry(retry_of(s, original, None)).await, Kind::TurnSuperseded);
     let fork = session_id();
     let accepted = s.retry(retry_of(s, original, Some(fork))).await?;
     assert_eq!((accepted.session, accepted.duplicate), (fork, false));
-    assert_eq!(s.picture_of(session).await?, before);
+    assert_eq!(s.session_snapshot(session).await?, before);
     let work = accepted.work.expect("the session is new");
     assert_eq!((work.parent, work.index), (Some(one), 0));
     assert_eq!(s.session(fork).await?.forked_from, Some(one));
@@ -113,7 +117,7 @@ pub(super) async fn retry_of_an_earlier_turn_needs_a_fork(s: &Scene<'_>) -> Rule
     Ok(())
 }
 
-pub(super) async fn a_fork_and_its_parent_go_on_apart(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_fork_and_its_parent_go_on_apart(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let one = s.whole_turn(parent, "one").await?;
     let fork = s.fork(into_session(parent, Some(one.seq))).await?;
@@ -127,7 +131,7 @@ pub(super) async fn a_fork_and_its_parent_go_on_apart(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn a_fork_can_be_forked(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_fork_can_be_forked(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     s.whole_turn(parent, "one").await?;
     let child = s.fork(into_session(parent, None)).await?;
@@ -138,7 +142,9 @@ pub(super) async fn a_fork_can_be_forked(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn a_fork_begins_at_the_main_head_unless_told_otherwise(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_fork_begins_at_the_main_head_unless_told_otherwise(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let parent = s.fresh_session().await?;
     let empty = s.fork(into_session(parent, None)).await?;
     assert_eq!((head(s, empty).await?, s.session(empty).await?.forked_from), (None, None));
@@ -150,20 +156,20 @@ pub(super) async fn a_fork_begins_at_the_main_head_unless_told_otherwise(s: &Sce
     Ok(())
 }
 
-pub(super) async fn a_fork_can_begin_in_the_middle_of_a_turn(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_fork_can_begin_in_the_middle_of_a_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("one").await?;
     let parent = work.lease.session;
     let half = s.add(&work.lease, vec![reply("half"), reply("whole")]).await?.places[0].seq;
     let fork = s.fork(into_session(parent, Some(half))).await?;
     let at = head(s, fork).await?.expect("it was forked there");
     assert_eq!(at, NodeRef { session: parent, seq: half });
-    assert_eq!(s.history(at, ALL).await?[0].cut, half);
+    assert_eq!(s.history(at, ALL).await?[0].last_in_branch, half);
     s.end(&work.lease).await?;
     assert_eq!(s.begin_in(fork, "other").await?.parent, Some(at));
     Ok(())
 }
 
-pub(super) async fn claims_do_not_fork(s: &Scene<'_>) -> Rule {
+pub(super) async fn claims_do_not_fork(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("one").await?;
     let claim = s.ask(&work.lease, &[call("send")]).await?[0];
     let fork = s.fork(into_session(work.lease.session, Some(claim.asked))).await?;
@@ -177,76 +183,80 @@ pub(super) async fn claims_do_not_fork(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn an_unknown_outcome_is_listed_once_however_often_it_is_forked(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_unknown_outcome_is_listed_once_however_often_it_is_forked(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let parent = s.fresh_session().await?;
     let call = call("send");
-    s.lost_call(parent, &call, NOW).await?;
+    s.call_of_unknown_outcome(parent, &call, NOW).await?;
     s.fork(into_session(parent, None)).await?;
     assert_eq!(s.unknown(ALL).await?.len(), 1);
-    assert_eq!(s.settle(call.id, Verdict::DidNotHappen, NOW).await?, parent);
+    assert_eq!(s.settle(call.id, OutcomeVerdict::DidNotHappen, NOW).await?, parent);
     Ok(())
 }
 
-pub(super) async fn the_names_of_branches_are_bounded(s: &Scene<'_>) -> Rule {
+pub(super) async fn the_names_of_branches_are_bounded(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let most = Limits::default().key_bytes;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     refused(s.fork(into_head(parent, None, &"h".repeat(most + 1))).await, Kind::LimitExceeded);
     let to = ForkTo::Session { fresh: session_id(), key: Some("k".repeat(most + 1)) };
-    refused(s.fork(Fork { to, ..into_session(parent, None) }).await, Kind::LimitExceeded);
-    assert_eq!(s.picture().await?, before);
+    refused(s.fork(ForkRequest { to, ..into_session(parent, None) }).await, Kind::LimitExceeded);
+    assert_eq!(s.snapshot().await?, before);
     s.fork(into_head(parent, None, &"h".repeat(most))).await?;
     Ok(())
 }
 
-pub(super) async fn a_fork_is_found_by_its_key_which_must_be_new(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_fork_is_found_by_its_key_which_must_be_new(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.open(by_key("parent"), NOW).await?;
     let fork = |key: &str| {
         let to = ForkTo::Session { fresh: session_id(), key: Some(key.to_owned()) };
-        s.fork(Fork { to, ..into_session(parent, None) })
+        s.fork(ForkRequest { to, ..into_session(parent, None) })
     };
     let child = fork("child").await?;
     assert_eq!(s.session_by_key("child".to_owned()).await?.id, child);
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     for taken in ["parent", "child"] {
         refused(fork(taken).await, Kind::InputKeyReused);
     }
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn a_fork_never_takes_the_id_of_another_session(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_fork_never_takes_the_id_of_another_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     let to = ForkTo::Session { fresh: parent, key: None };
-    refused(s.fork(Fork { to, ..into_session(parent, None) }).await, Kind::InputKeyReused);
-    assert_eq!(s.picture().await?, before);
+    refused(s.fork(ForkRequest { to, ..into_session(parent, None) }).await, Kind::InputKeyReused);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn a_fork_needs_a_message_to_begin_at(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_fork_needs_a_message_to_begin_at(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let last = s.whole_turn(parent, "one").await?;
     let other = s.fresh_session().await?;
     s.whole_turn(other, "longer").await?;
     s.whole_turn(other, "still").await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     let ended = last.seq.0 + 1;
     for seq in [0, 1, ended, ended + 1, u64::MAX] {
         refused(s.fork(into_session(parent, Some(Seq(seq)))).await, Kind::NodeNotFound);
         refused(s.fork(into_head(parent, Some(Seq(seq)), "b")).await, Kind::NodeNotFound);
         refused(s.rewind(parent, "main".to_owned(), Some(Seq(seq)), NOW).await, Kind::NodeNotFound);
     }
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn an_input_that_never_began_is_no_message_of_the_tree(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_input_that_never_began_is_no_message_of_the_tree(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let session = s.fresh_session().await?;
     s.whole_turn(session, "one").await?;
     let work = s.begin_in(session, "two").await?;
     let place = |turn| async move { Ok::<_, Error>(s.turn(turn).await?.span.0) };
-    let joining = s.steer(session, "steer").await?;
+    let joining = s.queue_to_join(session, "steer").await?;
     s.add(&work.lease, vec![joined(&[joining])]).await?;
     let (cancelled, queued) = (s.queue(session, "no").await?, s.queue(session, "later").await?);
     s.cancel(cancelled, "no".to_owned(), NOW).await?;
@@ -254,7 +264,7 @@ pub(super) async fn an_input_that_never_began_is_no_message_of_the_tree(s: &Scen
         let at = Some(place(turn).await?);
         refused(s.fork(into_session(session, at)).await, Kind::NodeNotFound);
     }
-    s.end(&next(s.end(&work.lease).await?).lease).await?;
+    s.end(&next_turn(s.end(&work.lease).await?).lease).await?;
     for turn in [joining, cancelled] {
         let at = Some(place(turn).await?);
         refused(s.rewind(session, "main".to_owned(), at, NOW).await, Kind::NodeNotFound);
@@ -263,14 +273,14 @@ pub(super) async fn an_input_that_never_began_is_no_message_of_the_tree(s: &Scen
     Ok(())
 }
 
-pub(super) async fn a_fork_into_a_head_stays_in_its_session(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_fork_into_a_head_stays_in_its_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let one = s.whole_turn(session, "one").await?;
     let two = s.whole_turn(session, "two").await?;
     assert_eq!(s.fork(into_head(session, Some(one.seq), "draft")).await?, session);
     let moved = s.all(session).await?.pop().expect("it was written").fact;
     assert_eq!(moved, Fact::HeadMoved { head: "draft".to_owned(), to: Some(one) });
-    let on_draft = |text| Accept { head: "draft".to_owned(), ..s.driven(session, text) };
+    let on_draft = |text| AcceptRequest { head: "draft".to_owned(), ..s.driven(session, text) };
     let work = s.begin_as(on_draft("three")).await?;
     assert_eq!((work.head.as_str(), work.parent), ("draft", Some(one)));
     s.end(&work.lease).await?;
@@ -281,19 +291,19 @@ pub(super) async fn a_fork_into_a_head_stays_in_its_session(s: &Scene<'_>) -> Ru
     Ok(())
 }
 
-pub(super) async fn a_head_is_made_once(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_head_is_made_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let one = s.whole_turn(session, "one").await?;
     s.fork(into_head(session, None, "draft")).await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     for name in ["main", "draft"] {
         refused(s.fork(into_head(session, Some(one.seq), name)).await, Kind::InputKeyReused);
     }
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn rewinding_moves_a_head_and_keeps_the_rest(s: &Scene<'_>) -> Rule {
+pub(super) async fn rewinding_moves_a_head_and_keeps_the_rest(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let one = s.whole_turn(session, "one").await?;
     let two = s.whole_turn(session, "two").await?;
@@ -312,7 +322,7 @@ pub(super) async fn rewinding_moves_a_head_and_keeps_the_rest(s: &Scene<'_>) -> 
     Ok(())
 }
 
-pub(super) async fn rewinding_to_before_the_first_message_begins_anew(s: &Scene<'_>) -> Rule {
+pub(super) async fn rewinding_to_before_the_first_message_begins_anew(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.whole_turn(session, "one").await?;
     s.rewind(session, "main".to_owned(), None, NOW).await?;
@@ -324,7 +334,7 @@ pub(super) async fn rewinding_to_before_the_first_message_begins_anew(s: &Scene<
     Ok(())
 }
 
-pub(super) async fn rewinding_one_head_leaves_the_others(s: &Scene<'_>) -> Rule {
+pub(super) async fn rewinding_one_head_leaves_the_others(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let one = s.whole_turn(session, "one").await?;
     s.fork(into_head(session, None, "draft")).await?;
@@ -335,52 +345,52 @@ pub(super) async fn rewinding_one_head_leaves_the_others(s: &Scene<'_>) -> Rule 
     Ok(())
 }
 
-pub(super) async fn a_busy_session_is_neither_rewound_nor_deleted(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_busy_session_is_neither_rewound_nor_deleted(s: &StoreUnderTest<'_>) -> RuleResult {
     let ready = s.fresh_session().await?;
     s.queue(ready, "hi").await?;
     let running = s.begin("hi").await?.lease.session;
     let parked = s.begin("hi").await?.lease;
     s.park(&parked, vec![wait("a")]).await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     for session in [ready, running, parked.session] {
         refused(s.rewind(session, "main".to_owned(), None, NOW).await, Kind::SessionBusy);
         refused(s.delete(session, NOW).await, Kind::SessionBusy);
     }
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn a_session_is_deleted_with_everything_in_it(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_session_is_deleted_with_everything_in_it(s: &StoreUnderTest<'_>) -> RuleResult {
     let kept = s.fresh_session().await?;
     s.whole_turn(kept, "stay").await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     let gone = s.open(by_key("me"), NOW).await?;
-    s.lost_call(gone, &call("send"), NOW).await?;
+    s.call_of_unknown_outcome(gone, &call("send"), NOW).await?;
     let lease = s.begin_in(gone, "more").await?.lease;
     let turn = lease.turn;
-    s.resolve(turn, place("a"), yes(), NOW).await?;
+    s.resolve(turn, wait_key("a"), value_resolution(), NOW).await?;
     s.end(&lease).await?;
     s.delete(gone, NOW).await?;
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     refused(s.session(gone).await, Kind::SessionNotFound);
     refused(s.session_by_key("me".to_owned()).await, Kind::SessionNotFound);
     refused(s.records(gone, Seq(0), ALL).await, Kind::SessionNotFound);
     refused(s.turn(turn).await, Kind::TurnNotFound);
     refused(s.turn_records(turn).await, Kind::TurnNotFound);
-    refused(s.resolve(turn, place("a"), yes(), NOW).await, Kind::WaitNotFound);
+    refused(s.resolve(turn, wait_key("a"), value_resolution(), NOW).await, Kind::WaitNotFound);
     refused(s.delete(gone, NOW).await, Kind::SessionNotFound);
     assert_ne!(s.open(by_key("me"), NOW).await?, gone);
     Ok(())
 }
 
-pub(super) async fn a_session_with_forks_is_deleted_after_them(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_session_with_forks_is_deleted_after_them(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     s.whole_turn(parent, "one").await?;
     let child = s.fork(into_session(parent, None)).await?;
     let grandchild = s.fork(into_session(child, None)).await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     refused(s.delete(parent, NOW).await, Kind::SessionHasForks);
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     s.delete(child, NOW).await?;
     refused(s.delete(parent, NOW).await, Kind::SessionHasForks);
     assert_eq!(inputs(s, head(s, grandchild).await?.expect("it is a fork")).await?, ["one"]);
@@ -390,7 +400,7 @@ pub(super) async fn a_session_with_forks_is_deleted_after_them(s: &Scene<'_>) ->
     Ok(())
 }
 
-pub(super) async fn a_session_with_heads_of_its_own_can_be_deleted(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_session_with_heads_of_its_own_can_be_deleted(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.whole_turn(session, "one").await?;
     s.fork(into_head(session, None, "draft")).await?;
@@ -399,7 +409,9 @@ pub(super) async fn a_session_with_heads_of_its_own_can_be_deleted(s: &Scene<'_>
     Ok(())
 }
 
-pub(super) async fn deleting_a_session_removes_content_that_only_it_used(s: &Scene<'_>) -> Rule {
+pub(super) async fn deleting_a_session_removes_content_that_only_it_used(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let text = "long ".repeat(20_000);
     let (one, two) = (s.fresh_session().await?, s.fresh_session().await?);
     for session in [one, two] {

@@ -1,19 +1,21 @@
 //! Views of sessions and turns, with pagination and errors for missing objects.
-use super::Rule;
-use super::scene::{ALL, LATER, NOW, Scene, call, next, refused, session_id, wait_until};
-use outlast_ports::store::{FeedCursor, Fork, ForkTo, SessionState, Target, TurnState};
+use super::RuleResult;
+use super::store_under_test::{
+    ALL, LATER, NOW, StoreUnderTest, call, next_turn, refused, session_id, wait_until,
+};
+use outlast_ports::store::{FeedCursor, ForkRequest, ForkTo, SessionState, SessionTarget, TurnState};
 use outlast_vocab::id::{SessionId, TurnId};
-use outlast_vocab::record::{Seq, Verdict};
+use outlast_vocab::record::{OutcomeVerdict, Seq};
 use outlast_vocab::{Error, Kind};
 
-pub(super) async fn a_session_shows_how_it_stands(s: &Scene<'_>) -> Rule {
-    let key = Target::Key { key: "me".to_owned(), fresh: session_id() };
+pub(super) async fn a_session_shows_how_it_stands(s: &StoreUnderTest<'_>) -> RuleResult {
+    let key = SessionTarget::Key { key: "me".to_owned(), fresh: session_id() };
     let session = s.open(key, NOW).await?;
     let state = |session| async move { Ok::<_, Error>(s.session(session).await?.state) };
     assert_eq!(state(session).await?, SessionState::Idle);
     s.queue(session, "hi").await?;
     assert_eq!(state(session).await?, SessionState::Ready);
-    let lease = s.take(s.taker(), NOW).await?.lease;
+    let lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
     assert_eq!(state(session).await?, SessionState::Leased);
     s.park(&lease, vec![wait_until("a", LATER)]).await?;
     assert_eq!(state(session).await?, SessionState::Parked);
@@ -25,7 +27,7 @@ pub(super) async fn a_session_shows_how_it_stands(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn sessions_are_listed_newest_first_page_by_page(s: &Scene<'_>) -> Rule {
+pub(super) async fn sessions_are_listed_newest_first_page_by_page(s: &StoreUnderTest<'_>) -> RuleResult {
     let mut opened: Vec<SessionId> = Vec::new();
     for _ in 0..5 {
         opened.push(s.fresh_session().await?);
@@ -46,7 +48,7 @@ pub(super) async fn sessions_are_listed_newest_first_page_by_page(s: &Scene<'_>)
     Ok(())
 }
 
-pub(super) async fn turns_are_listed_in_the_order_they_were_accepted(s: &Scene<'_>) -> Rule {
+pub(super) async fn turns_are_listed_in_the_order_they_were_accepted(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("0").await?.lease;
     let session = lease.session;
     let mut turns = vec![lease.turn];
@@ -54,7 +56,7 @@ pub(super) async fn turns_are_listed_in_the_order_they_were_accepted(s: &Scene<'
         turns.push(s.queue(session, "more").await?);
     }
     s.cancel(turns[2], "no".to_owned(), NOW).await?;
-    next(s.end(&lease).await?);
+    next_turn(s.end(&lease).await?);
     let all = s.turns(session, 0, ALL).await?;
     assert_eq!(all.iter().map(|turn| turn.id).collect::<Vec<TurnId>>(), turns);
     assert_eq!(all.iter().map(|turn| turn.index).collect::<Vec<_>>(), [0, 1, 2, 3]);
@@ -74,9 +76,9 @@ pub(super) async fn turns_are_listed_in_the_order_they_were_accepted(s: &Scene<'
     Ok(())
 }
 
-pub(super) async fn what_is_not_there_is_not_found(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_is_not_there_is_not_found(s: &StoreUnderTest<'_>) -> RuleResult {
     s.begin("somebody").await?;
-    let before = s.picture().await?;
+    let before = s.snapshot().await?;
     let (session, turn) = (session_id(), TurnId::from_u128(u128::MAX));
     let missing = Kind::SessionNotFound;
     refused(s.session(session).await, missing);
@@ -90,15 +92,15 @@ pub(super) async fn what_is_not_there_is_not_found(s: &Scene<'_>) -> Rule {
     refused(s.rewind(session, "main".to_owned(), None, NOW).await, missing);
     refused(s.delete(session, NOW).await, missing);
     let to = ForkTo::Head("draft".to_owned());
-    refused(s.fork(Fork { from: session, at: None, to, now: NOW }).await, missing);
+    refused(s.fork(ForkRequest { from: session, at: None, to, now: NOW }).await, missing);
     refused(s.turn(turn).await, Kind::TurnNotFound);
     refused(s.turn_records(turn).await, Kind::TurnNotFound);
-    refused(s.settle(call("x").id, Verdict::DidNotHappen, NOW).await, Kind::ClaimNotFound);
-    assert_eq!(s.picture().await?, before);
+    refused(s.settle(call("x").id, OutcomeVerdict::DidNotHappen, NOW).await, Kind::ClaimNotFound);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn an_empty_store_has_nothing_to_do(s: &Scene<'_>) -> Rule {
+pub(super) async fn an_empty_store_has_nothing_to_do(s: &StoreUnderTest<'_>) -> RuleResult {
     assert!(s.sessions(None, ALL).await?.is_empty());
     assert!(s.claim(s.taker(), LATER, ALL).await?.is_empty());
     assert!(s.renew(s.taker()).await?.is_empty());

@@ -1,21 +1,24 @@
 //! Waits: a turn parks, an external system resolves the wait, and the first resolution counts.
-use super::Rule;
-use super::scene::{ALL, LATER, NOW, Scene, UNTIL, next, place, read, refused, reply, wait, wait_until, yes};
+use super::RuleResult;
+use super::store_under_test::{
+    ALL, LATER, NOW, StoreUnderTest, UNTIL, next_turn, read, refused, reply, value_resolution, wait,
+    wait_key, wait_until,
+};
 use futures_util::future::join_all;
-use outlast_ports::store::{After, Resolved, SessionState};
+use outlast_ports::store::{ResolveResult, SessionState, TurnAfterCommit};
 use outlast_vocab::id::TurnId;
 use outlast_vocab::record::Fact;
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Failure, Kind, Millis};
 use serde_json::json;
 
-fn no() -> Resolution {
+fn denial() -> Resolution {
     Resolution::Err(Failure::new(Kind::ToolFailed, "no"))
 }
 
-pub(super) async fn a_parked_turn_holds_no_lease_and_is_not_driven(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_parked_turn_holds_no_lease_and_is_not_driven(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    assert!(matches!(s.park(&lease, vec![wait("a"), wait("b")]).await?, After::Parked));
+    assert!(matches!(s.park(&lease, vec![wait("a"), wait("b")]).await?, TurnAfterCommit::Parked));
     let view = s.session(lease.session).await?;
     assert_eq!((view.state, view.active, view.worker), (SessionState::Parked, Some(lease.turn), None));
     assert_eq!((view.waits, view.wake_at), (vec![wait("a"), wait("b")], None));
@@ -25,108 +28,112 @@ pub(super) async fn a_parked_turn_holds_no_lease_and_is_not_driven(s: &Scene<'_>
     Ok(())
 }
 
-pub(super) async fn resolving_a_wait_makes_its_turn_claimable(s: &Scene<'_>) -> Rule {
+pub(super) async fn resolving_a_wait_makes_its_turn_claimable(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.park(&lease, vec![wait("a"), wait("b")]).await?;
-    let resolved = s.resolve(lease.turn, place("b"), yes(), LATER).await?;
-    assert_eq!(resolved, Resolved { first: yes(), yours: true });
+    let resolved = s.resolve(lease.turn, wait_key("b"), value_resolution(), LATER).await?;
+    assert_eq!(resolved, ResolveResult { first: value_resolution(), is_yours: true });
     assert_eq!(s.session(lease.session).await?.state, SessionState::Ready);
-    let again = s.take(s.rival(), NOW).await?;
+    let again = s.claim_only_turn(s.rival(), NOW).await?;
     assert_eq!((again.lease.turn, again.guard.deaths), (lease.turn, 0));
     let last = again.records.last().expect("a turn has records");
-    assert_eq!(last.fact, Fact::Resolved { key: place("b"), resolution: yes() });
+    assert_eq!(last.fact, Fact::Resolved { key: wait_key("b"), resolution: value_resolution() });
     assert_eq!(last.at, LATER);
     assert!(s.session(lease.session).await?.waits.is_empty());
     Ok(())
 }
 
-pub(super) async fn a_wait_that_was_resolved_before_does_not_park(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_wait_that_was_resolved_before_does_not_park(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    assert!(s.resolve(lease.turn, place("b"), yes(), NOW).await?.yours);
-    assert!(matches!(s.park(&lease, vec![wait("a"), wait("b")]).await?, After::Ready));
+    assert!(s.resolve(lease.turn, wait_key("b"), value_resolution(), NOW).await?.is_yours);
+    assert!(matches!(s.park(&lease, vec![wait("a"), wait("b")]).await?, TurnAfterCommit::Ready));
     let view = s.session(lease.session).await?;
     assert_eq!((view.state, view.waits.len()), (SessionState::Leased, 0));
-    s.add(&lease, vec![read("b", yes())]).await?;
+    s.add(&lease, vec![read("b", value_resolution())]).await?;
     Ok(())
 }
 
-pub(super) async fn a_resolution_waits_for_a_turn_that_has_not_begun(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_resolution_waits_for_a_turn_that_has_not_begun(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let queued = s.queue(lease.session, "next").await?;
-    assert!(s.resolve(queued, place("a"), yes(), NOW).await?.yours);
-    let following = next(s.end(&lease).await?);
+    assert!(s.resolve(queued, wait_key("a"), value_resolution(), NOW).await?.is_yours);
+    let following = next_turn(s.end(&lease).await?);
     assert_eq!(following.records.len(), 2);
-    assert!(matches!(s.park(&following.lease, vec![wait("a")]).await?, After::Ready));
+    assert!(matches!(s.park(&following.lease, vec![wait("a")]).await?, TurnAfterCommit::Ready));
     Ok(())
 }
 
-pub(super) async fn resolving_twice_is_answered_with_the_first_resolution(s: &Scene<'_>) -> Rule {
+pub(super) async fn resolving_twice_is_answered_with_the_first_resolution(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    s.resolve(lease.turn, place("a"), yes(), NOW).await?;
-    let before = s.picture().await?;
-    for later in [no(), yes(), Resolution::Timeout, Resolution::Cancelled] {
-        let resolved = s.resolve(lease.turn, place("a"), later, NOW).await?;
-        assert_eq!(resolved, Resolved { first: yes(), yours: false });
+    s.resolve(lease.turn, wait_key("a"), value_resolution(), NOW).await?;
+    let before = s.snapshot().await?;
+    for later in [denial(), value_resolution(), Resolution::Timeout, Resolution::Cancelled] {
+        let resolved = s.resolve(lease.turn, wait_key("a"), later, NOW).await?;
+        assert_eq!(resolved, ResolveResult { first: value_resolution(), is_yours: false });
     }
-    assert_eq!(s.picture().await?, before);
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn of_resolutions_at_the_same_time_one_counts(s: &Scene<'_>) -> Rule {
+pub(super) async fn of_resolutions_at_the_same_time_one_counts(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.park(&lease, vec![wait("a")]).await?;
-    let resolve = |n: u32| s.resolve(lease.turn, place("a"), Resolution::Ok(json!(n)), NOW);
+    let resolve = |n: u32| s.resolve(lease.turn, wait_key("a"), Resolution::Ok(json!(n)), NOW);
     let answers = join_all((0..4).map(resolve)).await;
-    let answers: Vec<Resolved> = answers.into_iter().collect::<Result<_, _>>()?;
-    assert_eq!(answers.iter().filter(|answer| answer.yours).count(), 1);
+    let answers: Vec<ResolveResult> = answers.into_iter().collect::<Result<_, _>>()?;
+    assert_eq!(answers.iter().filter(|answer| answer.is_yours).count(), 1);
     assert!(answers.iter().all(|answer| answer.first == answers[0].first));
     Ok(())
 }
 
-pub(super) async fn every_resolution_reads_back(s: &Scene<'_>) -> Rule {
+pub(super) async fn every_resolution_reads_back(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let rich = Resolution::Ok(json!({ "a": [1, 2.5, null, "é\0"], "big": u64::MAX }));
     for (name, resolution) in
-        [("a", rich), ("b", no()), ("c", Resolution::Timeout), ("d", Resolution::Cancelled)]
+        [("a", rich), ("b", denial()), ("c", Resolution::Timeout), ("d", Resolution::Cancelled)]
     {
-        s.resolve(lease.turn, place(name), resolution.clone(), NOW).await?;
-        assert_eq!(s.resolve(lease.turn, place(name), yes(), NOW).await?.first, resolution);
+        s.resolve(lease.turn, wait_key(name), resolution.clone(), NOW).await?;
+        assert_eq!(s.resolve(lease.turn, wait_key(name), value_resolution(), NOW).await?.first, resolution);
     }
     Ok(())
 }
 
-pub(super) async fn a_resolution_wakes_only_who_waits_for_it(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_resolution_wakes_only_who_waits_for_it(s: &StoreUnderTest<'_>) -> RuleResult {
     let (here, there) = (s.begin("here").await?.lease, s.begin("there").await?.lease);
     for lease in [&here, &there] {
         s.park(lease, vec![wait("a")]).await?;
     }
-    s.resolve(here.turn, place("b"), yes(), NOW).await?;
+    s.resolve(here.turn, wait_key("b"), value_resolution(), NOW).await?;
     assert_eq!(s.claimable(NOW).await?, []);
-    s.resolve(there.turn, place("a"), yes(), NOW).await?;
+    s.resolve(there.turn, wait_key("a"), value_resolution(), NOW).await?;
     assert_eq!(s.claimable(NOW).await?, [there.turn]);
     Ok(())
 }
 
-pub(super) async fn a_wait_of_an_ended_turn_is_cancelled(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_wait_of_an_ended_turn_is_cancelled(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    s.resolve(lease.turn, place("a"), yes(), NOW).await?;
+    s.resolve(lease.turn, wait_key("a"), value_resolution(), NOW).await?;
     s.end(&lease).await?;
-    let before = s.picture().await?;
-    let late = s.resolve(lease.turn, place("b"), yes(), NOW).await?;
-    assert_eq!(late, Resolved { first: Resolution::Cancelled, yours: false });
-    let again = s.resolve(lease.turn, place("a"), no(), NOW).await?;
-    assert_eq!(again, Resolved { first: yes(), yours: false });
-    assert_eq!(s.picture().await?, before);
+    let before = s.snapshot().await?;
+    let late = s.resolve(lease.turn, wait_key("b"), value_resolution(), NOW).await?;
+    assert_eq!(late, ResolveResult { first: Resolution::Cancelled, is_yours: false });
+    let again = s.resolve(lease.turn, wait_key("a"), denial(), NOW).await?;
+    assert_eq!(again, ResolveResult { first: value_resolution(), is_yours: false });
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn a_wait_of_a_turn_that_does_not_exist_is_not_found(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_wait_of_a_turn_that_does_not_exist_is_not_found(s: &StoreUnderTest<'_>) -> RuleResult {
     let nobody = TurnId::from_u128(u128::MAX);
-    refused(s.resolve(nobody, place("a"), yes(), NOW).await, Kind::WaitNotFound);
+    refused(s.resolve(nobody, wait_key("a"), value_resolution(), NOW).await, Kind::WaitNotFound);
     Ok(())
 }
 
-pub(super) async fn a_parked_turn_is_claimable_at_its_deadline_and_not_before(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_parked_turn_is_claimable_at_its_deadline_and_not_before(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let waits = vec![wait("a"), wait_until("b", LATER), wait_until("c", UNTIL)];
     s.park(&lease, waits).await?;
@@ -138,7 +145,9 @@ pub(super) async fn a_parked_turn_is_claimable_at_its_deadline_and_not_before(s:
     Ok(())
 }
 
-pub(super) async fn the_next_wake_is_the_earliest_deadline_of_all_sessions(s: &Scene<'_>) -> Rule {
+pub(super) async fn the_next_wake_is_the_earliest_deadline_of_all_sessions(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     assert_eq!(s.next_wake().await?, None);
     let mut leases = Vec::new();
     for deadline in [LATER, UNTIL] {
@@ -147,14 +156,14 @@ pub(super) async fn the_next_wake_is_the_earliest_deadline_of_all_sessions(s: &S
         leases.push(lease);
     }
     assert_eq!(s.next_wake().await?, Some(UNTIL));
-    s.resolve(leases[1].turn, place("a"), yes(), NOW).await?;
+    s.resolve(leases[1].turn, wait_key("a"), value_resolution(), NOW).await?;
     assert_eq!(s.next_wake().await?, Some(LATER));
     s.cancel(leases[0].turn, "enough".to_owned(), NOW).await?;
     assert_eq!(s.next_wake().await?, None);
     Ok(())
 }
 
-pub(super) async fn of_what_is_due_the_longest_due_is_taken_first(s: &Scene<'_>) -> Rule {
+pub(super) async fn of_what_is_due_the_longest_due_is_taken_first(s: &StoreUnderTest<'_>) -> RuleResult {
     let mut turns = Vec::new();
     for deadline in [Millis(UNTIL.0 + 2), UNTIL, Millis(UNTIL.0 + 3), Millis(UNTIL.0 + 1)] {
         let lease = s.begin("hi").await?.lease;
@@ -170,71 +179,74 @@ pub(super) async fn of_what_is_due_the_longest_due_is_taken_first(s: &Scene<'_>)
     Ok(())
 }
 
-pub(super) async fn one_place_has_one_wait(s: &Scene<'_>) -> Rule {
+pub(super) async fn one_place_has_one_wait(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.park(&lease, vec![wait("a"), wait("b"), wait_until("a", UNTIL)]).await?;
     assert_eq!(s.session(lease.session).await?.waits, [wait_until("a", UNTIL), wait("b")]);
     Ok(())
 }
 
-pub(super) async fn a_deadline_that_has_passed_does_not_park(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_deadline_that_has_passed_does_not_park(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    assert!(matches!(s.park(&lease, vec![wait("a"), wait_until("b", NOW)]).await?, After::Ready));
+    assert!(matches!(s.park(&lease, vec![wait("a"), wait_until("b", NOW)]).await?, TurnAfterCommit::Ready));
     s.add(&lease, vec![reply("still mine")]).await?;
     Ok(())
 }
 
-pub(super) async fn a_deadline_at_the_end_of_time_never_comes(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_deadline_at_the_end_of_time_never_comes(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    assert!(matches!(s.park(&lease, vec![wait_until("a", Millis(u64::MAX))]).await?, After::Parked));
+    assert!(matches!(
+        s.park(&lease, vec![wait_until("a", Millis(u64::MAX))]).await?,
+        TurnAfterCommit::Parked
+    ));
     assert_eq!(s.next_wake().await?, None);
     assert_eq!(s.claimable(LATER).await?, []);
     assert_eq!(s.session(lease.session).await?.waits, [wait_until("a", Millis(u64::MAX))]);
     Ok(())
 }
 
-pub(super) async fn a_resolution_does_not_end_a_sleep(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_resolution_does_not_end_a_sleep(s: &StoreUnderTest<'_>) -> RuleResult {
     let sleep = || vec![Wait { kind: WaitKind::Sleep, ..wait_until("a", UNTIL) }];
     let parked = s.begin("hi").await?.lease;
     s.park(&parked, sleep()).await?;
-    s.resolve(parked.turn, place("a"), yes(), NOW).await?;
+    s.resolve(parked.turn, wait_key("a"), value_resolution(), NOW).await?;
     assert_eq!(s.claimable(NOW).await?, []);
     let resolved = s.begin("hi").await?.lease;
-    s.resolve(resolved.turn, place("a"), yes(), NOW).await?;
-    assert!(matches!(s.park(&resolved, sleep()).await?, After::Parked));
+    s.resolve(resolved.turn, wait_key("a"), value_resolution(), NOW).await?;
+    assert!(matches!(s.park(&resolved, sleep()).await?, TurnAfterCommit::Parked));
     assert_eq!(s.claimable(UNTIL).await?.len(), 2);
     Ok(())
 }
 
-pub(super) async fn what_a_wait_read_must_be_what_was_resolved(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_a_wait_read_must_be_what_was_resolved(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    s.resolve(lease.turn, place("a"), yes(), NOW).await?;
-    let before = s.picture().await?;
-    for other in [no(), Resolution::Timeout, Resolution::Cancelled] {
+    s.resolve(lease.turn, wait_key("a"), value_resolution(), NOW).await?;
+    let before = s.snapshot().await?;
+    for other in [denial(), Resolution::Timeout, Resolution::Cancelled] {
         refused(s.add(&lease, vec![reply("x"), read("a", other)]).await, Kind::TurnRaced);
     }
-    assert_eq!(s.picture().await?, before);
-    s.add(&lease, vec![read("a", yes())]).await?;
+    assert_eq!(s.snapshot().await?, before);
+    s.add(&lease, vec![read("a", value_resolution())]).await?;
     Ok(())
 }
 
-pub(super) async fn what_a_wait_read_counts_from_then_on(s: &Scene<'_>) -> Rule {
+pub(super) async fn what_a_wait_read_counts_from_then_on(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.add(&lease, vec![read("a", Resolution::Timeout)]).await?;
-    let before = s.picture().await?;
-    let late = s.resolve(lease.turn, place("a"), yes(), NOW).await?;
-    assert_eq!(late, Resolved { first: Resolution::Timeout, yours: false });
-    assert_eq!(s.picture().await?, before);
+    let before = s.snapshot().await?;
+    let late = s.resolve(lease.turn, wait_key("a"), value_resolution(), NOW).await?;
+    assert_eq!(late, ResolveResult { first: Resolution::Timeout, is_yours: false });
+    assert_eq!(s.snapshot().await?, before);
     Ok(())
 }
 
-pub(super) async fn a_turn_parks_as_often_as_it_needs(s: &Scene<'_>) -> Rule {
+pub(super) async fn a_turn_parks_as_often_as_it_needs(s: &StoreUnderTest<'_>) -> RuleResult {
     let mut lease = s.begin("hi").await?.lease;
     for name in ["a", "b", "c"] {
         s.park(&lease, vec![wait(name)]).await?;
         assert_eq!(s.session(lease.session).await?.waits, [wait(name)]);
-        s.resolve(lease.turn, place(name), yes(), NOW).await?;
-        lease = s.take(s.taker(), NOW).await?.lease;
+        s.resolve(lease.turn, wait_key(name), value_resolution(), NOW).await?;
+        lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
     }
     s.end(&lease).await?;
     assert_eq!(s.verify(lease.session).await?, s.all(lease.session).await?.len() as u64);
@@ -242,7 +254,7 @@ pub(super) async fn a_turn_parks_as_often_as_it_needs(s: &Scene<'_>) -> Rule {
     Ok(())
 }
 
-pub(super) async fn the_secret_that_signs_keys_stays_the_same(s: &Scene<'_>) -> Rule {
+pub(super) async fn the_secret_that_signs_keys_stays_the_same(s: &StoreUnderTest<'_>) -> RuleResult {
     let secret = s.secret().await?;
     s.begin("hi").await?;
     assert_eq!(s.secret().await?, secret);

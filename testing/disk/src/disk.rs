@@ -1,6 +1,6 @@
 //! The public interface of the disk.
-use crate::file::{Fate, File, Unsynced};
-use crate::machine::{Machine, Shared, lock};
+use crate::file::{DiskFile, PowerLossEffect, UnsyncedChange};
+use crate::machine::{SharedMachine, SimMachine, lock};
 use crate::mount::Mount;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 /// A disk in memory, with its machine. A clone is the same disk.
 #[derive(Clone, Default)]
 pub struct Disk {
-    machine: Shared,
+    machine: SharedMachine,
 }
 
 /// All files of a disk at one moment, with their unsynced changes. Files are copied on write.
 #[derive(Clone)]
-pub struct Snapshot {
-    files: BTreeMap<String, File>,
+pub struct DiskSnapshot {
+    files: BTreeMap<String, DiskFile>,
 }
 
 impl Disk {
@@ -33,13 +33,13 @@ impl Disk {
     ///
     /// `choose` decides about each change that is not durable. Files are visited in the order of their names, and
     /// changes in the order in which they were made.
-    pub fn lose_power(&self, choose: &mut dyn FnMut(Unsynced<'_>) -> Fate) {
+    pub fn lose_power(&self, choose: &mut dyn FnMut(UnsyncedChange<'_>) -> PowerLossEffect) {
         lock(&self.machine).lose_power(choose);
     }
 
     /// Returns the current files. A disk created from them has no processes, as if all had been killed now.
-    pub fn snapshot(&self) -> Snapshot {
-        Snapshot { files: lock(&self.machine).files() }
+    pub fn snapshot(&self) -> DiskSnapshot {
+        DiskSnapshot { files: lock(&self.machine).files() }
     }
 
     /// Returns the names of all files, in order.
@@ -67,8 +67,8 @@ impl Disk {
     }
 
     /// Sets the total size limit of all files. A write over the limit fails with `SQLITE_FULL`. `None` means unlimited.
-    pub fn set_room(&self, bytes: Option<u64>) {
-        lock(&self.machine).room = bytes;
+    pub fn set_size_limit(&self, bytes: Option<u64>) {
+        lock(&self.machine).total_size_limit = bytes;
     }
 
     /// Returns the total size of all files in bytes.
@@ -83,8 +83,8 @@ impl Disk {
     }
 }
 
-impl From<Snapshot> for Disk {
-    fn from(snapshot: Snapshot) -> Self {
-        Self { machine: Arc::new(Mutex::new(Machine::of(snapshot.files))) }
+impl From<DiskSnapshot> for Disk {
+    fn from(snapshot: DiskSnapshot) -> Self {
+        Self { machine: Arc::new(Mutex::new(SimMachine::of(snapshot.files))) }
     }
 }

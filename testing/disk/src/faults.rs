@@ -2,7 +2,7 @@
 
 /// The kind of a change. Operations that change nothing are not numbered and do not fail.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum NumberedChangeKind {
     Create,
     Write,
     Truncate,
@@ -12,7 +12,7 @@ pub(crate) enum Kind {
 
 /// How a process dies at a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Death {
+pub enum CrashMode {
     /// The change is not made.
     Before,
     /// Only the first sectors of a write are written. Any other change is not made.
@@ -26,7 +26,7 @@ pub enum Death {
 
 /// How a change fails while its process keeps running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum ChangeFailure {
     /// A write fails because the disk is full: `SQLITE_FULL`.
     Full,
     /// A write, truncate, create or delete fails: `SQLITE_IOERR_WRITE` or the equivalent.
@@ -40,28 +40,28 @@ pub enum Failure {
     SyncError,
 }
 
-impl Failure {
-    fn fits(self, kind: Kind) -> bool {
+impl ChangeFailure {
+    fn applies_to(self, kind: NumberedChangeKind) -> bool {
         match self {
-            Self::Full | Self::ShortWrite { .. } => kind == Kind::Write,
-            Self::WriteError => kind != Kind::Sync,
-            Self::SyncError => kind == Kind::Sync,
+            Self::Full | Self::ShortWrite { .. } => kind == NumberedChangeKind::Write,
+            Self::WriteError => kind != NumberedChangeKind::Sync,
+            Self::SyncError => kind == NumberedChangeKind::Sync,
         }
     }
 }
 
 /// The result of a change.
 #[derive(Clone, Copy)]
-pub(crate) enum Verdict {
+pub(crate) enum ChangeOutcome {
     Done,
-    Fails(Failure),
-    Dies(Death),
+    Fails(ChangeFailure),
+    Dies(CrashMode),
 }
 
-impl Verdict {
+impl ChangeOutcome {
     /// Returns whether a change that cannot be torn is made.
-    pub(crate) fn happens(self) -> bool {
-        matches!(self, Self::Done | Self::Dies(Death::After))
+    pub(crate) fn is_applied(self) -> bool {
+        matches!(self, Self::Done | Self::Dies(CrashMode::After))
     }
 
     /// Returns whether the process sees the change succeed.
@@ -72,36 +72,36 @@ impl Verdict {
 
 /// Counts the changes of one process, and contains the faults that are planned.
 #[derive(Default)]
-pub(crate) struct Faults {
+pub(crate) struct FaultInjector {
     changes: u64,
-    death: Option<(u64, Death)>,
-    failures: Vec<Planned>,
+    death: Option<(u64, CrashMode)>,
+    failures: Vec<PlannedFailure>,
 }
 
-struct Planned {
+struct PlannedFailure {
     from: u64,
-    failure: Failure,
-    lasts: Lasts,
+    failure: ChangeFailure,
+    lasts: FailureDuration,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lasts {
+pub(crate) enum FailureDuration {
     Once,
-    FromThereOn,
+    Permanently,
 }
 
-impl Faults {
+impl FaultInjector {
     /// Returns the number of changes so far, which is the number of the next one.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    pub(crate) fn plan_death(&mut self, at: u64, death: Death) {
+    pub(crate) fn plan_death(&mut self, at: u64, death: CrashMode) {
         self.death = Some((at, death));
     }
 
-    pub(crate) fn plan_failure(&mut self, from: u64, failure: Failure, lasts: Lasts) {
-        self.failures.push(Planned { from, failure, lasts });
+    pub(crate) fn plan_failure(&mut self, from: u64, failure: ChangeFailure, lasts: FailureDuration) {
+        self.failures.push(PlannedFailure { from, failure, lasts });
     }
 
     pub(crate) fn clear(&mut self) {
@@ -110,21 +110,21 @@ impl Faults {
     }
 
     /// Counts a change and returns its result.
-    pub(crate) fn judge(&mut self, kind: Kind) -> Verdict {
+    pub(crate) fn count_change(&mut self, kind: NumberedChangeKind) -> ChangeOutcome {
         let number = self.changes;
         self.changes += 1;
         if let Some((at, death)) = self.death
             && at <= number
         {
-            return Verdict::Dies(death);
+            return ChangeOutcome::Dies(death);
         }
-        let due = self.failures.iter().position(|plan| plan.from <= number && plan.failure.fits(kind));
-        due.map_or(Verdict::Done, |due| {
+        let due = self.failures.iter().position(|plan| plan.from <= number && plan.failure.applies_to(kind));
+        due.map_or(ChangeOutcome::Done, |due| {
             let failure = self.failures[due].failure;
-            if self.failures[due].lasts == Lasts::Once {
+            if self.failures[due].lasts == FailureDuration::Once {
                 self.failures.remove(due);
             }
-            Verdict::Fails(failure)
+            ChangeOutcome::Fails(failure)
         })
     }
 }
@@ -134,33 +134,40 @@ mod tests {
     use super::*;
 
     /// Returns the numbers of the changes that fail.
-    fn failing(faults: &mut Faults, changes: &[Kind]) -> Vec<usize> {
-        let judged = changes.iter().map(|kind| faults.judge(*kind));
+    fn failing(faults: &mut FaultInjector, changes: &[NumberedChangeKind]) -> Vec<usize> {
+        let judged = changes.iter().map(|kind| faults.count_change(*kind));
         judged.enumerate().filter(|(_, verdict)| !verdict.is_done()).map(|(number, _)| number).collect()
     }
 
-    const SOME: [Kind; 6] = [Kind::Create, Kind::Write, Kind::Sync, Kind::Write, Kind::Sync, Kind::Delete];
+    const SOME: [NumberedChangeKind; 6] = [
+        NumberedChangeKind::Create,
+        NumberedChangeKind::Write,
+        NumberedChangeKind::Sync,
+        NumberedChangeKind::Write,
+        NumberedChangeKind::Sync,
+        NumberedChangeKind::Delete,
+    ];
 
     #[test]
     fn a_failure_meets_the_first_change_from_its_number_on_that_it_fits() {
         let plan = |failure, lasts| {
-            let mut faults = Faults::default();
+            let mut faults = FaultInjector::default();
             faults.plan_failure(1, failure, lasts);
             failing(&mut faults, &SOME)
         };
-        assert_eq!(plan(Failure::Full, Lasts::Once), [1]);
-        assert_eq!(plan(Failure::Full, Lasts::FromThereOn), [1, 3]);
-        assert_eq!(plan(Failure::SyncError, Lasts::Once), [2]);
-        assert_eq!(plan(Failure::SyncError, Lasts::FromThereOn), [2, 4]);
-        assert_eq!(plan(Failure::WriteError, Lasts::FromThereOn), [1, 3, 5]);
-        assert_eq!(plan(Failure::ShortWrite { sectors: 1 }, Lasts::Once), [1]);
+        assert_eq!(plan(ChangeFailure::Full, FailureDuration::Once), [1]);
+        assert_eq!(plan(ChangeFailure::Full, FailureDuration::Permanently), [1, 3]);
+        assert_eq!(plan(ChangeFailure::SyncError, FailureDuration::Once), [2]);
+        assert_eq!(plan(ChangeFailure::SyncError, FailureDuration::Permanently), [2, 4]);
+        assert_eq!(plan(ChangeFailure::WriteError, FailureDuration::Permanently), [1, 3, 5]);
+        assert_eq!(plan(ChangeFailure::ShortWrite { sectors: 1 }, FailureDuration::Once), [1]);
     }
 
     #[test]
     fn what_was_planned_can_be_taken_back() {
-        let mut faults = Faults::default();
-        faults.plan_failure(0, Failure::WriteError, Lasts::FromThereOn);
-        faults.plan_death(0, Death::Before);
+        let mut faults = FaultInjector::default();
+        faults.plan_failure(0, ChangeFailure::WriteError, FailureDuration::Permanently);
+        faults.plan_death(0, CrashMode::Before);
         faults.clear();
         assert_eq!(failing(&mut faults, &SOME), [0_usize; 0]);
         assert_eq!(faults.changes(), 6);

@@ -5,53 +5,53 @@ use std::sync::Arc;
 /// The sector size in bytes. A device writes a sector completely or not at all.
 pub(crate) const SECTOR: usize = 512;
 
-/// A file. Its visible bytes are always `safe` with all changes of `pending` applied.
+/// A file. Its visible bytes are always `durable_bytes` with all changes of `pending` applied.
 #[derive(Clone, Default)]
-pub(crate) struct File {
-    now: Arc<Vec<u8>>,
+pub(crate) struct DiskFile {
+    visible_bytes: Arc<Vec<u8>>,
     /// The bytes that certainly survive a power loss, before the changes in `pending`.
-    safe: Arc<Vec<u8>>,
+    durable_bytes: Arc<Vec<u8>>,
     /// The changes, in the order in which they were made.
-    pending: Vec<Pending>,
+    pending: Vec<PendingChange>,
 }
 
 #[derive(Clone)]
-struct Pending {
-    change: Change,
-    standing: Standing,
+struct PendingChange {
+    change: FileChange,
+    sync_state: ChangeSyncState,
 }
 
 #[derive(Clone)]
-enum Change {
+enum FileChange {
     Write { offset: usize, bytes: Arc<[u8]> },
     Truncate { to: usize },
 }
 
 /// How far a change got towards the device.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum ChangeSyncState {
     /// The next sync will write it.
     Unsynced,
     /// A sync failed while writing it. The system marked it clean, so no later sync writes it.
-    Forsaken,
+    LostByFailedSync,
     /// It is on the device. It stays in the list only because an earlier change is not.
     Synced,
 }
 
 /// A change that a power loss may undo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unsynced<'a> {
+pub struct UnsyncedChange<'a> {
     /// The name of its file.
     pub file: &'a str,
     /// The change.
-    pub what: What,
+    pub change_kind: UnsyncedChangeKind,
     /// Whether a sync failed since. Later syncs did not make it durable, even if they succeeded.
-    pub forsaken: bool,
+    pub sync_failed: bool,
 }
 
 /// The kind of an unsynced change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum UnsyncedChangeKind {
     /// Bytes were written.
     Write {
         /// The offset of the first byte.
@@ -68,7 +68,7 @@ pub enum What {
 
 /// The effect of a power loss on an unsynced change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum PowerLossEffect {
     /// The change had reached the device.
     Kept,
     /// The change is lost.
@@ -80,47 +80,48 @@ pub enum Fate {
     },
 }
 
-impl File {
+impl DiskFile {
     pub(crate) fn len(&self) -> usize {
-        self.now.len()
+        self.visible_bytes.len()
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.now
+        &self.visible_bytes
     }
 
     /// Copies the bytes at `offset` and returns their number.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) -> usize {
-        let there = self.now.get(offset..).unwrap_or_default();
+        let there = self.visible_bytes.get(offset..).unwrap_or_default();
         let count = there.len().min(into.len());
         into[..count].copy_from_slice(&there[..count]);
         count
     }
 
     pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
-        self.change(Change::Write { offset, bytes: bytes.into() }, Standing::Unsynced);
+        self.change(FileChange::Write { offset, bytes: bytes.into() }, ChangeSyncState::Unsynced);
     }
 
     pub(crate) fn truncate(&mut self, to: usize) {
-        self.change(Change::Truncate { to }, Standing::Unsynced);
+        self.change(FileChange::Truncate { to }, ChangeSyncState::Unsynced);
     }
 
-    fn change(&mut self, change: Change, standing: Standing) {
-        change.apply(Arc::make_mut(&mut self.now), |_| true);
-        self.pending.push(Pending { change, standing });
+    fn change(&mut self, change: FileChange, standing: ChangeSyncState) {
+        change.apply(Arc::make_mut(&mut self.visible_bytes), |_| true);
+        self.pending.push(PendingChange { change, sync_state: standing });
     }
 
     /// Makes the changes durable, except those that a failed sync left behind.
     pub(crate) fn sync(&mut self) {
         for pending in &mut self.pending {
-            if pending.standing == Standing::Unsynced {
-                pending.standing = Standing::Synced;
+            if pending.sync_state == ChangeSyncState::Unsynced {
+                pending.sync_state = ChangeSyncState::Synced;
             }
         }
         // Changes after a forsaken one must be applied again after it, in case a power loss keeps it.
-        let certain = self.pending.iter().take_while(|pending| pending.standing == Standing::Synced).count();
+        let certain =
+            self.pending.iter().take_while(|pending| pending.sync_state == ChangeSyncState::Synced).count();
         if certain > 0 {
-            let safe = Arc::make_mut(&mut self.safe);
+            let safe = Arc::make_mut(&mut self.durable_bytes);
             for pending in self.pending.drain(..certain) {
                 pending.change.apply(safe, |_| true);
             }
@@ -128,48 +129,52 @@ impl File {
     }
 
     /// Records a failed sync. The system marks the pages clean, so the next sync does not write them.
-    pub(crate) fn forsake(&mut self) {
+    pub(crate) fn record_failed_sync(&mut self) {
         for pending in &mut self.pending {
-            if pending.standing == Standing::Unsynced {
-                pending.standing = Standing::Forsaken;
+            if pending.sync_state == ChangeSyncState::Unsynced {
+                pending.sync_state = ChangeSyncState::LostByFailedSync;
             }
         }
     }
 
     /// Cuts the power. `choose` decides about each change that is not durable.
-    pub(crate) fn lose_power(&mut self, name: &str, choose: &mut dyn FnMut(Unsynced<'_>) -> Fate) {
-        for Pending { change, standing } in self.pending.drain(..) {
+    pub(crate) fn lose_power(
+        &mut self,
+        name: &str,
+        choose: &mut dyn FnMut(UnsyncedChange<'_>) -> PowerLossEffect,
+    ) {
+        for PendingChange { change, sync_state: standing } in self.pending.drain(..) {
             let fate = match standing {
-                Standing::Synced => Fate::Kept,
-                Standing::Unsynced | Standing::Forsaken => choose(Unsynced {
+                ChangeSyncState::Synced => PowerLossEffect::Kept,
+                ChangeSyncState::Unsynced | ChangeSyncState::LostByFailedSync => choose(UnsyncedChange {
                     file: name,
-                    what: change.what(),
-                    forsaken: standing == Standing::Forsaken,
+                    change_kind: change.to_change_kind(),
+                    sync_failed: standing == ChangeSyncState::LostByFailedSync,
                 }),
             };
             let arrives = match fate {
-                Fate::Kept => u64::MAX,
-                Fate::Dropped => continue,
-                Fate::Torn { sectors } => sectors,
+                PowerLossEffect::Kept => u64::MAX,
+                PowerLossEffect::Dropped => continue,
+                PowerLossEffect::Torn { sectors } => sectors,
             };
-            change.apply(Arc::make_mut(&mut self.safe), |sector| arrives >> (sector % 64) & 1 == 1);
+            change.apply(Arc::make_mut(&mut self.durable_bytes), |sector| arrives >> (sector % 64) & 1 == 1);
         }
-        self.now = Arc::clone(&self.safe);
+        self.visible_bytes = Arc::clone(&self.durable_bytes);
     }
 
     /// Changes bytes without the knowledge of any process. No earlier write undoes it, synced or not.
     pub(crate) fn corrupt(&mut self, offset: usize, bytes: &[u8]) {
-        self.change(Change::Write { offset, bytes: bytes.into() }, Standing::Synced);
+        self.change(FileChange::Write { offset, bytes: bytes.into() }, ChangeSyncState::Synced);
     }
 }
 
-impl Change {
-    fn what(&self) -> What {
+impl FileChange {
+    fn to_change_kind(&self) -> UnsyncedChangeKind {
         match self {
             Self::Write { offset, bytes } => {
-                What::Write { offset: *offset, sectors: sectors(*offset, bytes.len()).count() }
+                UnsyncedChangeKind::Write { offset: *offset, sectors: sectors(*offset, bytes.len()).count() }
             }
-            Self::Truncate { to } => What::Truncate { to: *to },
+            Self::Truncate { to } => UnsyncedChangeKind::Truncate { to: *to },
         }
     }
 
@@ -221,15 +226,15 @@ fn sectors(offset: usize, length: usize) -> impl Iterator<Item = Range<usize>> {
 mod tests {
     use super::*;
 
-    fn written(parts: &[(usize, &[u8])]) -> File {
-        let mut file = File::default();
+    fn written(parts: &[(usize, &[u8])]) -> DiskFile {
+        let mut file = DiskFile::default();
         for (offset, bytes) in parts {
             file.write(*offset, bytes);
         }
         file
     }
 
-    fn after_power_loss(mut file: File, fate: Fate) -> Vec<u8> {
+    fn after_power_loss(mut file: DiskFile, fate: PowerLossEffect) -> Vec<u8> {
         file.lose_power("file", &mut |_| fate);
         file.bytes().to_vec()
     }
@@ -238,16 +243,18 @@ mod tests {
     fn a_write_is_seen_at_once_and_durable_after_a_sync() {
         let mut file = written(&[(0, b"abc")]);
         assert_eq!(file.bytes(), b"abc");
-        assert_eq!(after_power_loss(file.clone(), Fate::Dropped), b"");
+        assert_eq!(after_power_loss(file.clone(), PowerLossEffect::Dropped), b"");
         file.sync();
-        assert_eq!(after_power_loss(file, Fate::Dropped), b"abc");
+        assert_eq!(after_power_loss(file, PowerLossEffect::Dropped), b"abc");
     }
 
     #[test]
     fn a_change_that_is_kept_after_one_that_is_dropped_leaves_a_gap_of_zeros() {
         let mut file = written(&[(0, b"abc"), (4, b"e")]);
         let mut first = true;
-        file.lose_power("file", &mut |_| if std::mem::take(&mut first) { Fate::Dropped } else { Fate::Kept });
+        file.lose_power("file", &mut |_| {
+            if std::mem::take(&mut first) { PowerLossEffect::Dropped } else { PowerLossEffect::Kept }
+        });
         assert_eq!(file.bytes(), b"\0\0\0\0e");
     }
 
@@ -257,8 +264,8 @@ mod tests {
         file.sync();
         file.write(SECTOR - 2, &[2; SECTOR + 4]);
         file.lose_power("file", &mut |unsynced| {
-            assert_eq!(unsynced.what, What::Write { offset: SECTOR - 2, sectors: 3 });
-            Fate::Torn { sectors: 0b101 }
+            assert_eq!(unsynced.change_kind, UnsyncedChangeKind::Write { offset: SECTOR - 2, sectors: 3 });
+            PowerLossEffect::Torn { sectors: 0b101 }
         });
         let mut expected = vec![1; 3 * SECTOR];
         expected[SECTOR - 2..SECTOR].fill(2);
@@ -273,24 +280,24 @@ mod tests {
         file.sync();
         file.truncate(1);
         assert_eq!(file.bytes(), b"a");
-        assert_eq!(after_power_loss(file.clone(), Fate::Dropped), b"abc");
-        assert_eq!(after_power_loss(file, Fate::Kept), b"a");
+        assert_eq!(after_power_loss(file.clone(), PowerLossEffect::Dropped), b"abc");
+        assert_eq!(after_power_loss(file, PowerLossEffect::Kept), b"a");
     }
 
     #[test]
     fn after_a_failed_sync_only_what_is_written_anew_becomes_durable() {
         let mut file = written(&[(0, b"ab")]);
-        file.forsake();
+        file.record_failed_sync();
         file.write(1, b"xy");
         file.sync();
         assert_eq!(file.bytes(), b"axy", "the system still shows it");
-        assert_eq!(after_power_loss(file.clone(), Fate::Dropped), b"\0xy");
+        assert_eq!(after_power_loss(file.clone(), PowerLossEffect::Dropped), b"\0xy");
         // If it arrived after all, it arrived before the bytes that were synced later.
-        assert_eq!(after_power_loss(file.clone(), Fate::Kept), b"axy");
+        assert_eq!(after_power_loss(file.clone(), PowerLossEffect::Kept), b"axy");
         let mut asked = Vec::new();
         file.lose_power("file", &mut |unsynced| {
-            asked.push(unsynced.forsaken);
-            Fate::Kept
+            asked.push(unsynced.sync_failed);
+            PowerLossEffect::Kept
         });
         assert_eq!(asked, [true]);
     }
@@ -300,9 +307,9 @@ mod tests {
         let mut file = written(&[(0, b"abc")]);
         file.corrupt(1, b"X");
         assert_eq!(file.bytes(), b"aXc");
-        assert_eq!(after_power_loss(file.clone(), Fate::Kept), b"aXc");
-        assert_eq!(after_power_loss(file.clone(), Fate::Dropped), b"\0X");
+        assert_eq!(after_power_loss(file.clone(), PowerLossEffect::Kept), b"aXc");
+        assert_eq!(after_power_loss(file.clone(), PowerLossEffect::Dropped), b"\0X");
         file.sync();
-        assert_eq!(after_power_loss(file, Fate::Dropped), b"aXc");
+        assert_eq!(after_power_loss(file, PowerLossEffect::Dropped), b"aXc");
     }
 }

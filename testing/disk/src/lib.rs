@@ -50,15 +50,15 @@
 mod disk;
 mod faults;
 mod file;
-mod locks;
+mod file_locks;
 mod machine;
 mod mount;
-mod ops;
-mod shm;
 mod vfs;
+mod vfs_ops;
+mod wal_shared_memory;
 
-pub use disk::{Disk, Snapshot};
-pub use faults::{Death, Failure};
-pub use file::{Fate, Unsynced, What};
+pub use disk::{Disk, DiskSnapshot};
+pub use faults::{ChangeFailure, CrashMode};
+pub use file::{PowerLossEffect, UnsyncedChange, UnsyncedChangeKind};
 pub use mount::Mount;
 pub use vfs::seed_sqlite;

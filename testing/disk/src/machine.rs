@@ -1,9 +1,9 @@
 //! One machine: its files, processes, open handles, locks and shared memory. One mutex guards all of it. The operations
-//! of SQLite are in `ops`.
-use crate::faults::{Faults, Kind, Verdict};
-use crate::file::{Fate, File, Unsynced};
-use crate::locks::{Level, Locks};
-use crate::shm::{Region, Shm};
+//! of SQLite are in `vfs_ops`.
+use crate::faults::{ChangeOutcome, FaultInjector, NumberedChangeKind};
+use crate::file::{DiskFile, PowerLossEffect, UnsyncedChange};
+use crate::file_locks::{FileLockLevel, FileLocks};
+use crate::wal_shared_memory::{Region, WalSharedMemory};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,33 +24,33 @@ impl HandleId {
 }
 
 /// A shared reference to the machine.
-pub(crate) type Shared = Arc<Mutex<Machine>>;
+pub(crate) type SharedMachine = Arc<Mutex<SimMachine>>;
 
 /// A machine. See the module documentation.
 #[derive(Default)]
-pub(crate) struct Machine {
+pub(crate) struct SimMachine {
     pub(crate) names: BTreeMap<String, FileId>,
-    pub(crate) nodes: BTreeMap<FileId, Node>,
-    pub(crate) handles: BTreeMap<HandleId, Handle>,
-    processes: BTreeMap<ProcessId, Process>,
+    pub(crate) nodes: BTreeMap<FileId, OpenFileNode>,
+    pub(crate) handles: BTreeMap<HandleId, MachineHandle>,
+    processes: BTreeMap<ProcessId, MachineProcess>,
     /// The last id. Ids are never reused.
     ids: u64,
     /// The total size limit of all files in bytes.
-    pub(crate) room: Option<u64>,
+    pub(crate) total_size_limit: Option<u64>,
     /// The current time in milliseconds since 1970.
     pub(crate) time: i64,
 }
 
 /// A file with its system state while it is open. It outlives its name while a handle is open.
 #[derive(Default)]
-pub(crate) struct Node {
-    pub(crate) file: File,
-    pub(crate) locks: Locks,
-    pub(crate) shm: Option<Shm>,
+pub(crate) struct OpenFileNode {
+    pub(crate) file: DiskFile,
+    pub(crate) locks: FileLocks,
+    pub(crate) shm: Option<WalSharedMemory>,
 }
 
 /// An open file of a process.
-pub(crate) struct Handle {
+pub(crate) struct MachineHandle {
     pub(crate) process: ProcessId,
     pub(crate) file: FileId,
     /// The shared memory that SQLite may access through this handle. It is kept until the handle is closed, even if its
@@ -61,49 +61,49 @@ pub(crate) struct Handle {
 }
 
 #[derive(Default)]
-struct Process {
+struct MachineProcess {
     is_dead: bool,
-    faults: Faults,
+    faults: FaultInjector,
 }
 
 /// Locks the machine. A poisoned lock is safe to use, because no operation leaves the machine inconsistent.
-pub(crate) fn lock(machine: &Shared) -> MutexGuard<'_, Machine> {
+pub(crate) fn lock(machine: &SharedMachine) -> MutexGuard<'_, SimMachine> {
     machine.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Machine {
+impl SimMachine {
     /// Creates a machine with these files and no processes.
-    pub(crate) fn of(files: BTreeMap<String, File>) -> Self {
+    pub(crate) fn of(files: BTreeMap<String, DiskFile>) -> Self {
         let mut machine = Self::default();
         for (name, file) in files {
-            let id = machine.add(Node { file, ..Node::default() });
+            let id = machine.add(OpenFileNode { file, ..OpenFileNode::default() });
             machine.names.insert(name, id);
         }
         machine
     }
 
     /// Returns the current files that have a name.
-    pub(crate) fn files(&self) -> BTreeMap<String, File> {
+    pub(crate) fn files(&self) -> BTreeMap<String, DiskFile> {
         self.names.iter().map(|(name, id)| (name.clone(), self.node(*id).file.clone())).collect()
     }
 
-    pub(crate) fn file(&self, name: &str) -> Option<&File> {
+    pub(crate) fn file(&self, name: &str) -> Option<&DiskFile> {
         self.names.get(name).map(|id| &self.node(*id).file)
     }
 
-    pub(crate) fn file_mut(&mut self, name: &str) -> Option<&mut File> {
+    pub(crate) fn file_mut(&mut self, name: &str) -> Option<&mut DiskFile> {
         let id = *self.names.get(name)?;
         Some(&mut self.node_mut(id).file)
     }
 
     pub(crate) fn start(&mut self) -> ProcessId {
         let id = ProcessId(self.id());
-        self.processes.insert(id, Process::default());
+        self.processes.insert(id, MachineProcess::default());
         id
     }
 
     /// Removes a process whose mount is gone, unless it has open files. Returns whether it was removed.
-    pub(crate) fn forget(&mut self, process: ProcessId) -> bool {
+    pub(crate) fn remove_if_closed(&mut self, process: ProcessId) -> bool {
         let idle = self.handles.values().all(|handle| handle.process != process);
         if idle {
             self.processes.remove(&process);
@@ -115,14 +115,18 @@ impl Machine {
         self.processes.get(&process).is_none_or(|process| process.is_dead)
     }
 
-    pub(crate) fn faults(&mut self, process: ProcessId) -> &mut Faults {
+    pub(crate) fn faults(&mut self, process: ProcessId) -> &mut FaultInjector {
         &mut self.processes.get_mut(&process).expect("a process is kept while it is mounted").faults
     }
 
     /// Counts a change of a running process, and kills the process if that was planned.
-    pub(crate) fn judge(&mut self, process: ProcessId, kind: Kind) -> Verdict {
-        let verdict = self.faults(process).judge(kind);
-        if matches!(verdict, Verdict::Dies(_)) {
+    pub(crate) fn count_process_change(
+        &mut self,
+        process: ProcessId,
+        kind: NumberedChangeKind,
+    ) -> ChangeOutcome {
+        let verdict = self.faults(process).count_change(kind);
+        if matches!(verdict, ChangeOutcome::Dies(_)) {
             self.kill(process);
         }
         verdict
@@ -138,21 +142,21 @@ impl Machine {
             .filter_map(|(id, handle)| (handle.process == process).then_some(*id))
             .collect();
         for id in own {
-            self.let_go(id);
+            self.release_handle(id);
         }
     }
 
     /// Releases the locks and the shared memory of a handle whose process died.
-    fn let_go(&mut self, id: HandleId) {
+    fn release_handle(&mut self, id: HandleId) {
         let Some(handle) = self.handles.get_mut(&id) else { return };
         let Some(node) = self.nodes.get_mut(&handle.file) else { return };
-        node.locks.lower(id, Level::None);
+        node.locks.lower(id, FileLockLevel::None);
         handle.died_writing |= node.shm.as_ref().is_some_and(|shm| shm.is_written_by(id));
         node.leave_shm(id);
     }
 
     /// Cuts the power. Files without a name are lost with the processes that had them open.
-    pub(crate) fn lose_power(&mut self, choose: &mut dyn FnMut(Unsynced<'_>) -> Fate) {
+    pub(crate) fn lose_power(&mut self, choose: &mut dyn FnMut(UnsyncedChange<'_>) -> PowerLossEffect) {
         for process in self.processes.values_mut() {
             process.is_dead = true;
         }
@@ -160,7 +164,7 @@ impl Machine {
         for (name, id) in &self.names {
             let mut file = nodes.remove(id).expect("a name stands for a file").file;
             file.lose_power(name, choose);
-            self.nodes.insert(*id, Node { file, ..Node::default() });
+            self.nodes.insert(*id, OpenFileNode { file, ..OpenFileNode::default() });
         }
     }
 
@@ -169,7 +173,7 @@ impl Machine {
         self.nodes.values().map(|node| node.file.len()).sum()
     }
 
-    pub(crate) fn add(&mut self, node: Node) -> FileId {
+    pub(crate) fn add(&mut self, node: OpenFileNode) -> FileId {
         let id = FileId(self.id());
         self.nodes.insert(id, node);
         id
@@ -177,14 +181,14 @@ impl Machine {
 
     pub(crate) fn open(&mut self, process: ProcessId, file: FileId) -> HandleId {
         let id = HandleId(self.id());
-        self.handles.insert(id, Handle { process, file, mapped: Vec::new(), died_writing: false });
+        self.handles.insert(id, MachineHandle { process, file, mapped: Vec::new(), died_writing: false });
         id
     }
 
     pub(crate) fn close(&mut self, id: HandleId) {
         let Some(handle) = self.handles.remove(&id) else { return };
         let Some(node) = self.nodes.get_mut(&handle.file) else { return };
-        node.locks.lower(id, Level::None);
+        node.locks.lower(id, FileLockLevel::None);
         node.leave_shm(id);
         let is_named = self.names.values().any(|file| *file == handle.file);
         let is_open = self.handles.values().any(|other| other.file == handle.file);
@@ -193,11 +197,11 @@ impl Machine {
         }
     }
 
-    pub(crate) fn node(&self, id: FileId) -> &Node {
+    pub(crate) fn node(&self, id: FileId) -> &OpenFileNode {
         self.nodes.get(&id).expect("a file is kept while it has a name or a living handle")
     }
 
-    pub(crate) fn node_mut(&mut self, id: FileId) -> &mut Node {
+    pub(crate) fn node_mut(&mut self, id: FileId) -> &mut OpenFileNode {
         self.nodes.get_mut(&id).expect("a file is kept while it has a name or a living handle")
     }
 
@@ -207,7 +211,7 @@ impl Machine {
     }
 }
 
-impl Node {
+impl OpenFileNode {
     pub(crate) fn leave_shm(&mut self, handle: HandleId) {
         if let Some(shm) = &mut self.shm {
             shm.leave(handle);

@@ -1,7 +1,7 @@
 //! The public interface of a process.
-use crate::faults::{Death, Failure, Faults, Lasts};
-use crate::machine::{Shared, lock};
-use crate::vfs::{Process, Registered};
+use crate::faults::{ChangeFailure, CrashMode, FailureDuration, FaultInjector};
+use crate::machine::{SharedMachine, lock};
+use crate::vfs::{RegisteredVfs, VfsProcess};
 
 /// A process that has the disk mounted. Its connections are those that were opened with its VFS:
 ///
@@ -15,20 +15,20 @@ use crate::vfs::{Process, Registered};
 ///
 /// Its changes are numbered from 0: each write, truncate, sync, delete and create.
 pub struct Mount {
-    process: Process,
-    registered: Registered,
+    process: VfsProcess,
+    registered_vfs: RegisteredVfs,
 }
 
 impl Mount {
-    pub(crate) fn new(machine: Shared) -> Self {
+    pub(crate) fn new(machine: SharedMachine) -> Self {
         let id = lock(&machine).start();
-        let process = Process { machine, id };
-        Self { registered: Registered::new(process.clone()), process }
+        let process = VfsProcess { machine, id };
+        Self { registered_vfs: RegisteredVfs::new(process.clone()), process }
     }
 
     /// Returns the VFS name by which SQLite finds this process. The name is unregistered when the mount is dropped.
     pub fn vfs(&self) -> &str {
-        self.registered.name()
+        self.registered_vfs.name()
     }
 
     /// Kills the process, like `kill -9`. Its locks are released at once, and its writes stay.
@@ -53,32 +53,32 @@ impl Mount {
     }
 
     /// Kills the process at the change with this number.
-    pub fn die_at(&self, change: u64, death: Death) {
+    pub fn crash_at_change(&self, change: u64, death: CrashMode) {
         self.faults(|faults| faults.plan_death(change, death));
     }
 
     /// Makes one change fail: the first with at least this number to which the failure applies.
-    pub fn fail(&self, change: u64, failure: Failure) {
-        self.faults(|faults| faults.plan_failure(change, failure, Lasts::Once));
+    pub fn fail_once_at(&self, change: u64, failure: ChangeFailure) {
+        self.faults(|faults| faults.plan_failure(change, failure, FailureDuration::Once));
     }
 
     /// Makes every change with at least this number fail to which the failure applies.
-    pub fn fail_from(&self, change: u64, failure: Failure) {
-        self.faults(|faults| faults.plan_failure(change, failure, Lasts::FromThereOn));
+    pub fn fail_from(&self, change: u64, failure: ChangeFailure) {
+        self.faults(|faults| faults.plan_failure(change, failure, FailureDuration::Permanently));
     }
 
     /// Cancels all planned failures and crashes.
-    pub fn heal(&self) {
-        self.faults(Faults::clear);
+    pub fn cancel_planned_faults(&self) {
+        self.faults(FaultInjector::clear);
     }
 
-    fn faults<T>(&self, ask: impl FnOnce(&mut Faults) -> T) -> T {
+    fn faults<T>(&self, ask: impl FnOnce(&mut FaultInjector) -> T) -> T {
         ask(lock(&self.process.machine).faults(self.process.id))
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        self.registered.withdraw();
+        self.registered_vfs.unregister_vfs();
     }
 }

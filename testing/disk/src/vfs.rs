@@ -1,5 +1,5 @@
 //! The machine as an SQLite VFS, through its C interface. This is the only module with unsafe code. It converts
-//! pointers and numbers into Rust types, and leaves all decisions to `ops`.
+//! pointers and numbers into Rust types, and leaves all decisions to `vfs_ops`.
 //!
 //! A registered VFS is never freed, because SQLite keeps its address in every connection that was opened with it. If
 //! its mount is gone, the VFS is reused for the next mount.
@@ -8,8 +8,8 @@
 mod io;
 mod seed;
 
-use crate::machine::{ProcessId, Shared, lock};
-use crate::ops::{Answer, Code, How};
+use crate::machine::{ProcessId, SharedMachine, lock};
+use crate::vfs_ops::{OpenMode, SqliteCode, VfsResult};
 use io::OpenFile;
 use rusqlite::ffi;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -28,31 +28,31 @@ const DAY: f64 = 86_400_000.0;
 
 /// The process that a VFS serves.
 #[derive(Clone)]
-pub(crate) struct Process {
-    pub(crate) machine: Shared,
+pub(crate) struct VfsProcess {
+    pub(crate) machine: SharedMachine,
     pub(crate) id: ProcessId,
 }
 
 /// An SQLite VFS for one process.
-pub(crate) struct Registered {
-    slot: &'static Slot,
+pub(crate) struct RegisteredVfs {
+    slot: &'static VfsSlot,
 }
 
 /// An entry in SQLite's list of VFSs.
-struct Slot {
+struct VfsSlot {
     name: CString,
     vfs: AtomicPtr<ffi::sqlite3_vfs>,
-    serves: Mutex<Option<Process>>,
+    served_process: Mutex<Option<VfsProcess>>,
 }
 
-impl Registered {
+impl RegisteredVfs {
     /// Registers a VFS for the process.
-    pub(crate) fn new(process: Process) -> Self {
-        let mut withdrawn = withdrawn();
+    pub(crate) fn new(process: VfsProcess) -> Self {
+        let mut withdrawn = unregistered_slots();
         let free = withdrawn.iter().rposition(|slot| slot.free_if_idle());
-        let slot = free.map_or_else(Slot::new, |free| withdrawn.swap_remove(free));
-        *slot.serves() = Some(process);
-        // SAFETY: `Slot::new` created the VFS, which is complete and never freed. SQLite synchronises its list itself.
+        let slot = free.map_or_else(VfsSlot::new, |free| withdrawn.swap_remove(free));
+        *slot.lock_served_process() = Some(process);
+        // SAFETY: `VfsSlot::new` created the VFS, which is complete and never freed. SQLite synchronises its list itself.
         let code = unsafe { ffi::sqlite3_vfs_register(slot.vfs.load(Ordering::Relaxed), 0) };
         assert_eq!(code, ffi::SQLITE_OK, "SQLite takes any VFS that has a name");
         Self { slot }
@@ -63,22 +63,22 @@ impl Registered {
     }
 
     /// Unregisters the name, so no new connection can use it. Open connections keep working.
-    pub(crate) fn withdraw(&self) {
+    pub(crate) fn unregister_vfs(&self) {
         // SAFETY: the VFS is registered and never freed.
         let code = unsafe { ffi::sqlite3_vfs_unregister(self.slot.vfs.load(Ordering::Relaxed)) };
         assert_eq!(code, ffi::SQLITE_OK, "SQLite knows every VFS that is registered");
         self.slot.free_if_idle();
-        withdrawn().push(self.slot);
+        unregistered_slots().push(self.slot);
     }
 }
 
 /// The slots whose mounts are gone.
-fn withdrawn() -> MutexGuard<'static, Vec<&'static Slot>> {
-    static WITHDRAWN: Mutex<Vec<&'static Slot>> = Mutex::new(Vec::new());
+fn unregistered_slots() -> MutexGuard<'static, Vec<&'static VfsSlot>> {
+    static WITHDRAWN: Mutex<Vec<&'static VfsSlot>> = Mutex::new(Vec::new());
     WITHDRAWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Slot {
+impl VfsSlot {
     fn new() -> &'static Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let name = format!("outlast-disk-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -86,7 +86,7 @@ impl Slot {
         let slot: &'static Self = Box::leak(Box::new(Self {
             name,
             vfs: AtomicPtr::new(ptr::null_mut()),
-            serves: Mutex::new(None),
+            served_process: Mutex::new(None),
         }));
         let vfs = Box::leak(Box::new(ffi::sqlite3_vfs {
             iVersion: 2,
@@ -116,45 +116,45 @@ impl Slot {
         slot
     }
 
-    fn serves(&self) -> MutexGuard<'_, Option<Process>> {
-        self.serves.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_served_process(&self) -> MutexGuard<'_, Option<VfsProcess>> {
+        self.served_process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Releases the process, whose mount is gone, if it has no open connections. Returns whether the slot is free.
     fn free_if_idle(&self) -> bool {
-        let mut serves = self.serves();
-        serves.take_if(|process| lock(&process.machine).forget(process.id));
+        let mut serves = self.lock_served_process();
+        serves.take_if(|process| lock(&process.machine).remove_if_closed(process.id));
         serves.is_none()
     }
 }
 
 /// Converts an answer to an SQLite result code.
-fn told(ask: impl FnOnce() -> Answer) -> c_int {
-    ask().map_or_else(|Code(code)| code, |()| ffi::SQLITE_OK)
+fn to_sqlite_code(ask: impl FnOnce() -> VfsResult) -> c_int {
+    ask().map_or_else(|SqliteCode(code)| code, |()| ffi::SQLITE_OK)
 }
 
 /// Converts a number from SQLite that is never negative.
-fn number<T: TryInto<usize>>(value: T) -> Answer<usize> {
-    value.try_into().map_err(|_| Code(ffi::SQLITE_IOERR))
+fn number<T: TryInto<usize>>(value: T) -> VfsResult<usize> {
+    value.try_into().map_err(|_| SqliteCode(ffi::SQLITE_IOERR))
 }
 
 /// Returns the process of a VFS.
 ///
 /// # Safety
-/// `vfs` was created by `Slot::new`.
-unsafe fn process(vfs: *mut ffi::sqlite3_vfs) -> Answer<Process> {
-    // SAFETY: `Slot::new` stored a slot there that is never freed, and only shared references to it exist.
-    let slot = unsafe { &*(*vfs).pAppData.cast::<Slot>() };
-    slot.serves().clone().ok_or(Code(ffi::SQLITE_IOERR))
+/// `vfs` was created by `VfsSlot::new`.
+unsafe fn process(vfs: *mut ffi::sqlite3_vfs) -> VfsResult<VfsProcess> {
+    // SAFETY: `VfsSlot::new` stored a slot there that is never freed, and only shared references to it exist.
+    let slot = unsafe { &*(*vfs).pAppData.cast::<VfsSlot>() };
+    slot.lock_served_process().clone().ok_or(SqliteCode(ffi::SQLITE_IOERR))
 }
 
 /// Returns the name of a file.
 ///
 /// # Safety
 /// `name` is a NUL-terminated string that does not change during `'a`.
-unsafe fn text<'a>(name: *const c_char) -> Answer<&'a str> {
+unsafe fn text<'a>(name: *const c_char) -> VfsResult<&'a str> {
     // SAFETY: guaranteed by the caller.
-    unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| Code(ffi::SQLITE_CANTOPEN))
+    unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| SqliteCode(ffi::SQLITE_CANTOPEN))
 }
 
 unsafe extern "C" fn open(
@@ -167,16 +167,16 @@ unsafe extern "C" fn open(
     let file = file.cast::<OpenFile>();
     // SAFETY: SQLite provides `szOsFile` bytes, which is the size of an `OpenFile`.
     unsafe { file.write(OpenFile::closed()) };
-    told(|| {
+    to_sqlite_code(|| {
         // SAFETY: SQLite passes our own VFS.
         let process = unsafe { process(vfs) }?;
         let temporary = name.is_null() || flags & ffi::SQLITE_OPEN_DELETEONCLOSE != 0;
         // SAFETY: a name that is not null is a string that SQLite keeps while the file is open.
         let name = if temporary { None } else { Some(unsafe { text(name) }?) };
         let how = match (flags & ffi::SQLITE_OPEN_CREATE != 0, flags & ffi::SQLITE_OPEN_EXCLUSIVE != 0) {
-            (true, true) => How::Create,
-            (true, false) => How::FindOrCreate,
-            (false, _) => How::Find,
+            (true, true) => OpenMode::CreateNew,
+            (true, false) => OpenMode::OpenOrCreate,
+            (false, _) => OpenMode::Existing,
         };
         let id = lock(&process.machine).open_file(process.id, name, how)?;
         // SAFETY: as above. `flags_out` is null or points to a `c_int`.
@@ -191,7 +191,7 @@ unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn delete(vfs: *mut ffi::sqlite3_vfs, name: *const c_char, _sync_folder: c_int) -> c_int {
-    told(|| {
+    to_sqlite_code(|| {
         // SAFETY: SQLite passes our own VFS and a name.
         let (process, name) = unsafe { (process(vfs)?, text(name)?) };
         lock(&process.machine).delete(process.id, name)
@@ -204,7 +204,7 @@ unsafe extern "C" fn access(
     question: c_int,
     answer: *mut c_int,
 ) -> c_int {
-    told(|| {
+    to_sqlite_code(|| {
         // SAFETY: SQLite passes our own VFS and a name.
         let (process, name) = unsafe { (process(vfs)?, text(name)?) };
         let machine = lock(&process.machine);
@@ -226,11 +226,11 @@ unsafe extern "C" fn full_pathname(
     room: c_int,
     into: *mut c_char,
 ) -> c_int {
-    told(|| {
+    to_sqlite_code(|| {
         // SAFETY: SQLite passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) }.to_bytes_with_nul();
         if name.len() > number(room)? {
-            return Err(Code(ffi::SQLITE_CANTOPEN));
+            return Err(SqliteCode(ffi::SQLITE_CANTOPEN));
         }
         // SAFETY: `into` has room for `room` bytes, and does not overlap `name`.
         unsafe { ptr::copy_nonoverlapping(name.as_ptr().cast(), into, name.len()) };
@@ -264,7 +264,7 @@ unsafe extern "C" fn sleep(_: *mut ffi::sqlite3_vfs, microseconds: c_int) -> c_i
 }
 
 unsafe extern "C" fn current_time_int64(vfs: *mut ffi::sqlite3_vfs, now: *mut i64) -> c_int {
-    told(|| {
+    to_sqlite_code(|| {
         // SAFETY: SQLite passes our own VFS.
         let time = lock(&unsafe { process(vfs) }?.machine).time;
         // SAFETY: SQLite provides a place for the time.

@@ -1,6 +1,6 @@
 //! Expressions for the calculator, as a model might write them.
 use outlast_conformance::block_on;
-use outlast_ports::tool::{Call, Ran, Tool};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome};
 use outlast_tools::Calculator;
 use outlast_vocab::{CallId, Error, Kind, SessionId, TurnId};
 use serde_json::{Value, json};
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 /// Evaluates any text as an expression. An exact result that can be parsed again evaluates to itself.
 pub(crate) fn calculator(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
-    match work_out(text) {
+    match evaluate_expression(text) {
         Ok(result) if result.ends_with('…') => {}
-        Ok(result) => match work_out(&result) {
+        Ok(result) => match evaluate_expression(&result) {
             Ok(again) => assert_eq!(again, result, "of `{text}`"),
             // The digits alone may be too large even if the result is not: the smallest integer without its sign, or a
             // fraction with too many decimals.
@@ -23,7 +23,7 @@ pub(crate) fn calculator(data: &[u8]) {
     }
 }
 
-fn work_out(expression: &str) -> Result<String, Error> {
+fn evaluate_expression(expression: &str) -> Result<String, Error> {
     let args: <Calculator as Tool>::Args =
         serde_json::from_value(json!({ "expression": expression })).expect("any text is an argument");
     let call = Call {
@@ -35,7 +35,7 @@ fn work_out(expression: &str) -> Result<String, Error> {
         payload: None,
     };
     match block_on(Calculator.run((), call, args))? {
-        Ran::Done(Value::String(result)) => Ok(result),
+        ToolRunOutcome::Completed(Value::String(result)) => Ok(result),
         other => panic!("the calculator answers with text at once, but gave {other:?}"),
     }
 }

@@ -1,5 +1,5 @@
 //! URLs as a model might write them, compared with a slow reference implementation of public addresses.
-use outlast_tools::egress::{HostRule, Rules, Scope};
+use outlast_tools::egress::{AddressScope, EgressRules, HostRule};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Every network that is not public, in the notation of the registries. The order does not matter.
@@ -26,22 +26,22 @@ const NOT_PUBLIC: &[(&str, u32)] = &[
 ];
 
 /// IPv6 prefixes whose last 32 bits are the IPv4 address that is reached.
-const CARRIERS: &[&str] = &["::ffff:0:0", "::ffff:0:0:0", "64:ff9b::"];
+const IPV4_EMBEDDING_PREFIXES: &[&str] = &["::ffff:0:0", "::ffff:0:0:0", "64:ff9b::"];
 
 /// Reads any bytes as addresses, and as a URL or a rule if they are text.
 pub(crate) fn url_policy(data: &[u8]) {
     if let Some(first) = data.first_chunk::<4>() {
-        agree(IpAddr::V4(Ipv4Addr::from(*first)));
+        check_scope(IpAddr::V4(Ipv4Addr::from(*first)));
     }
     if let Some(first) = data.first_chunk::<16>() {
-        agree(IpAddr::V6(Ipv6Addr::from(*first)));
+        check_scope(IpAddr::V6(Ipv6Addr::from(*first)));
     }
     let Ok(text) = str::from_utf8(data) else { return };
     if let Ok(rule) = text.parse::<HostRule>() {
         assert_eq!(rule.to_string().parse::<HostRule>().ok(), Some(rule), "of `{text}`");
     }
-    let Ok(url) = Rules::public().check(text) else { return };
-    assert_eq!(Rules::public().check(url.as_str()).ok().as_ref(), Some(&url), "of `{text}`");
+    let Ok(url) = EgressRules::public().check(text) else { return };
+    assert_eq!(EgressRules::public().check(url.as_str()).ok().as_ref(), Some(&url), "of `{text}`");
     assert!(matches!(url.scheme(), "http" | "https"), "`{text}` is {url}");
     assert_eq!((url.username(), url.password(), url.fragment(), url.port()), ("", None, None, None));
     let host = url.host_str().expect("a URL that may be asked for has a host");
@@ -55,8 +55,8 @@ pub(crate) fn url_policy(data: &[u8]) {
     }
 }
 
-fn agree(address: IpAddr) {
-    assert_eq!(Scope::of(address) == Scope::Public, is_public(address), "{address}");
+fn check_scope(address: IpAddr) {
+    assert_eq!(AddressScope::of(address) == AddressScope::Public, is_public(address), "{address}");
 }
 
 fn is_public(address: IpAddr) -> bool {
@@ -64,7 +64,7 @@ fn is_public(address: IpAddr) -> bool {
         IpAddr::V4(_) => !is_listed(address),
         IpAddr::V6(v6) => {
             let bits = v6.to_bits();
-            let carried = CARRIERS
+            let carried = IPV4_EMBEDDING_PREFIXES
                 .iter()
                 .map(|carrier| carrier.parse::<Ipv6Addr>().expect("it is an address").to_bits());
             if carried.into_iter().any(|carrier| carrier >> 32 == bits >> 32) {

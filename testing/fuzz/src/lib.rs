@@ -4,17 +4,17 @@
 //! The targets are plain functions. They are called by libFuzzer (the workspace in `fuzz/`, `cargo xtask fuzz`), by the
 //! test that replays the corpus, and by the program of this crate, which replays one file.
 mod calculator;
+mod canonical_spelling;
 mod egress;
 mod mcp;
 mod planted;
 mod providers;
 mod records;
 mod rehearsal;
-mod spelling;
 mod validation;
 
 /// A fuzz target.
-pub struct Target {
+pub struct FuzzTarget {
     /// The name; also of its corpus directory and its file in `fuzz/src/bin`.
     pub name: &'static str,
     /// The function.
@@ -22,25 +22,25 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: &[Target] = &[
-    Target { name: "record", run: records::record },
-    Target { name: "history", run: records::history },
-    Target { name: "envelope", run: records::envelope },
-    Target { name: "canonical_json", run: spelling::canonical_json },
-    Target { name: "id", run: spelling::id },
-    Target { name: "completion_key", run: spelling::completion_key },
-    Target { name: "script", run: rehearsal::script },
-    Target { name: "agent", run: rehearsal::agent },
-    Target { name: "calculator", run: calculator::calculator },
-    Target { name: "sse", run: providers::sse },
-    Target { name: "openai_chat", run: providers::openai_chat },
-    Target { name: "openai_responses", run: providers::openai_responses },
-    Target { name: "anthropic", run: providers::anthropic },
-    Target { name: "gemini", run: providers::gemini },
-    Target { name: "url_policy", run: egress::url_policy },
-    Target { name: "mcp", run: mcp::mcp },
-    Target { name: "validation", run: validation::validation },
-    Target { name: "planted", run: planted::planted },
+pub const TARGETS: &[FuzzTarget] = &[
+    FuzzTarget { name: "record", run: records::record },
+    FuzzTarget { name: "history", run: records::history },
+    FuzzTarget { name: "envelope", run: records::envelope },
+    FuzzTarget { name: "canonical_json", run: canonical_spelling::canonical_json },
+    FuzzTarget { name: "id", run: canonical_spelling::id },
+    FuzzTarget { name: "completion_key", run: canonical_spelling::completion_key },
+    FuzzTarget { name: "script", run: rehearsal::script },
+    FuzzTarget { name: "agent", run: rehearsal::agent },
+    FuzzTarget { name: "calculator", run: calculator::calculator },
+    FuzzTarget { name: "sse", run: providers::sse },
+    FuzzTarget { name: "openai_chat", run: providers::openai_chat },
+    FuzzTarget { name: "openai_responses", run: providers::openai_responses },
+    FuzzTarget { name: "anthropic", run: providers::anthropic },
+    FuzzTarget { name: "gemini", run: providers::gemini },
+    FuzzTarget { name: "url_policy", run: egress::url_policy },
+    FuzzTarget { name: "mcp", run: mcp::mcp },
+    FuzzTarget { name: "validation", run: validation::validation },
+    FuzzTarget { name: "planted", run: planted::planted },
 ];
 
 /// Runs the target of this name on these bytes. The programs in `fuzz/src/bin` call it.

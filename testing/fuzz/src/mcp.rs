@@ -1,28 +1,30 @@
 //! Messages of an MCP server.
-use outlast_mcp::{Link, Pins};
+use outlast_mcp::{McpConnection, PinnedDefinitions};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, duplex};
 
 /// The buffer size between client and server in bytes.
-const BETWEEN: usize = 1 << 16;
+const DUPLEX_BUFFER_BYTES: usize = 1 << 16;
 
 /// Uses each line as the server's answer to the next request. Its listing can be accepted and read back, or is
 /// rejected.
 pub(crate) fn mcp(data: &[u8]) {
-    if let Ok(pins) = str::from_utf8(data).map_err(drop).and_then(|text| Pins::parse(text).map_err(drop)) {
-        assert_eq!(Pins::parse(&pins.to_json()).ok(), Some(pins));
+    if let Ok(pins) =
+        str::from_utf8(data).map_err(drop).and_then(|text| PinnedDefinitions::parse(text).map_err(drop))
+    {
+        assert_eq!(PinnedDefinitions::parse(&pins.to_json()).ok(), Some(pins));
     }
     // The client waits for a server that never answers. Paused time makes these waits instant.
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(true).build().expect("a runtime is made");
     runtime.block_on(async {
-        let (ours, theirs) = duplex(BETWEEN);
+        let (ours, theirs) = duplex(DUPLEX_BUFFER_BYTES);
         let server = serve(theirs, data);
         let client = async {
-            let listing = Link::over("fuzzed", tokio::io::split(ours)).await?.list().await?;
-            let mut pins = Pins::default();
+            let listing = McpConnection::over("fuzzed", tokio::io::split(ours)).await?.list().await?;
+            let mut pins = PinnedDefinitions::default();
             pins.accept("fuzzed", listing.tools.clone())?;
             assert_eq!(pins.changes("fuzzed", &listing.tools), []);
-            assert_eq!(Pins::parse(&pins.to_json()).ok(), Some(pins));
+            assert_eq!(PinnedDefinitions::parse(&pins.to_json()).ok(), Some(pins));
             Ok::<(), outlast_vocab::Error>(())
         };
         // The server's messages may be wrong in any way, which is only an error.

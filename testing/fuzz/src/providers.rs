@@ -3,15 +3,15 @@ use crate::rehearsal::contract;
 use bytes::Bytes;
 use futures_util::task::noop_waker_ref;
 use futures_util::{Stream, stream};
-use outlast_providers::sse::{Body, Events, Heard};
+use outlast_providers::sse::{SseBody, SseEvents, SseItem};
 use outlast_providers::{Api, decode};
-use outlast_vocab::message::Arguments;
+use outlast_vocab::message::CallArguments;
 use outlast_vocab::stream::ModelEvent;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// Splits a body into chunks whose lengths depend on its bytes, so that libFuzzer can search for bad split points.
-fn in_pieces(data: &[u8]) -> Body<'static> {
+fn in_chunks(data: &[u8]) -> SseBody<'static> {
     let mut chunks = Vec::new();
     let mut rest = data;
     let mut length = 1;
@@ -24,12 +24,12 @@ fn in_pieces(data: &[u8]) -> Body<'static> {
     Box::pin(stream::iter(chunks))
 }
 
-fn whole(data: &[u8]) -> Body<'static> {
+fn in_one_chunk(data: &[u8]) -> SseBody<'static> {
     Box::pin(stream::iter([Ok(Bytes::copy_from_slice(data))]))
 }
 
 /// Returns all items of a stream that never waits.
-fn all<T>(mut stream: Pin<Box<dyn Stream<Item = T> + Send + '_>>) -> Vec<T> {
+fn collect_ready_items<T>(mut stream: Pin<Box<dyn Stream<Item = T> + Send + '_>>) -> Vec<T> {
     let mut items = Vec::new();
     while let Poll::Ready(Some(item)) = stream.as_mut().poll_next(&mut Context::from_waker(noop_waker_ref()))
     {
@@ -41,11 +41,11 @@ fn all<T>(mut stream: Pin<Box<dyn Stream<Item = T> + Send + '_>>) -> Vec<T> {
 /// Reads any bytes as a body. The events do not depend on the split points.
 pub(crate) fn sse(data: &[u8]) {
     let hear = |body| {
-        let heard = all(Box::pin(Events::of(body)));
-        let said = heard.into_iter().filter(|heard| !matches!(heard, Ok(Heard::Alive)));
+        let heard = collect_ready_items(Box::pin(SseEvents::of(body)));
+        let said = heard.into_iter().filter(|heard| !matches!(heard, Ok(SseItem::KeepAlive)));
         said.map(|heard| heard.map_err(|error| error.to_string())).collect::<Vec<_>>()
     };
-    assert_eq!(hear(in_pieces(data)), hear(whole(data)));
+    assert_eq!(hear(in_chunks(data)), hear(in_one_chunk(data)));
 }
 
 pub(crate) fn openai_chat(data: &[u8]) {
@@ -69,12 +69,12 @@ pub(crate) fn gemini(data: &[u8]) {
 fn api(api: Api, data: &[u8]) {
     let tools = [contract("pay"), contract("now")];
     let said = |body| {
-        let pieces = all(decode(api, &tools, body));
-        let told = pieces.into_iter().filter(|piece| !matches!(piece, Ok(ModelEvent::Alive)));
+        let pieces = collect_ready_items(decode(api, &tools, body));
+        let told = pieces.into_iter().filter(|piece| !matches!(piece, Ok(ModelEvent::KeepAlive)));
         told.map(|piece| piece.map_err(|error| error.to_string())).collect::<Vec<_>>()
     };
-    let pieces = said(whole(data));
-    assert_eq!(said(in_pieces(data)), pieces);
+    let pieces = said(in_one_chunk(data));
+    assert_eq!(said(in_chunks(data)), pieces);
     let Some((last, before)) = pieces.split_last() else {
         panic!("a reply that says nothing ends with an error")
     };
@@ -85,7 +85,7 @@ fn api(api: Api, data: &[u8]) {
             Ok(ModelEvent::Call(call)) => {
                 assert!(!ids.contains(&&call.id), "{} is used twice", call.id);
                 ids.push(&call.id);
-                if let Arguments::Broken(text) = &call.arguments {
+                if let CallArguments::Broken(text) = &call.arguments {
                     assert!(serde_json::from_str::<serde_json::Value>(text).is_err(), "`{text}` is whole");
                 }
             }

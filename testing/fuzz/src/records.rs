@@ -1,8 +1,8 @@
 //! Data from a disk or another process: records, the journal of a turn, and envelopes.
-use outlast_kernel::replay::History;
+use outlast_kernel::replay::TurnHistory;
 use outlast_kernel::transcript;
 use outlast_vocab::envelope::Envelope;
-use outlast_vocab::record::{Fact, Record, Seq, chain};
+use outlast_vocab::record::{Fact, Record, Seq, chain_hash};
 use outlast_vocab::{Hash, Millis, TurnId};
 
 /// The maximum number of records of one journal.
@@ -29,14 +29,14 @@ pub(crate) fn history(data: &[u8]) {
         let body = [&[1], json].concat();
         let Ok(fact) = Fact::decode(&body) else { continue };
         let (seq, turn, at) = (Seq(records.len() as u64 + 1), Some(TurnId::from_u128(1)), Millis(0));
-        hash = chain(&hash, seq, turn, at, &body);
+        hash = chain_hash(&hash, seq, turn, at, &body);
         records.push(Record { seq, turn, at, hash, fact });
     }
     for cut in 0..=records.len() as u64 {
         let whole = transcript::of_turn(&records, Seq(cut));
         assert_eq!(transcript::of_turn(&records, Seq(cut)), whole);
     }
-    if let Ok(history) = History::of(records.clone()) {
+    if let Ok(history) = TurnHistory::of(records.clone()) {
         let last = records.iter().rfind(|record| record.fact.is_node()).map(Record::place);
         assert_eq!(history.last_node(), last);
         assert!(history.open_calls().all(|(_, _, call)| call.outcome.is_none()));

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
 /// Longer than validation within the limits takes, on a loaded machine without optimization.
-const SOON: Duration = Duration::from_secs(30);
+const VALIDATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The stack size of a validation in bytes.
 const STACK_BYTES: usize = 64 << 20;
@@ -24,7 +24,7 @@ pub(crate) fn validation(data: &[u8]) {
             let Ok(schema) = serde_json::from_str::<Value>(schema) else { return };
             (schema, serde_json::from_str::<Value>(value).unwrap_or_default())
         }
-        None => Choices(data).pair(),
+        None => GenerationBytes(data).pair(),
     };
     let began = Instant::now();
     if let Ok(taken) = Schema::new(&schema) {
@@ -36,13 +36,13 @@ pub(crate) fn validation(data: &[u8]) {
             thread.expect("a thread can be started").join().expect("a validation ends without a panic");
         });
     }
-    assert!(began.elapsed() < SOON, "took {:?}: {schema} for {value}", began.elapsed());
+    assert!(began.elapsed() < VALIDATION_TIMEOUT, "took {:?}: {schema} for {value}", began.elapsed());
 }
 
 /// Bytes that control the generation.
-struct Choices<'d>(&'d [u8]);
+struct GenerationBytes<'d>(&'d [u8]);
 
-impl Choices<'_> {
+impl GenerationBytes<'_> {
     /// Returns a number below `most`; zero if no bytes are left.
     fn below(&mut self, most: u8) -> u8 {
         let Some((first, rest)) = self.0.split_first() else { return 0 };

@@ -14,7 +14,7 @@ const HEAD_BYTES: usize = 64 << 10;
 
 /// A received request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct RecordedRequest {
     /// The method.
     pub method: String,
     /// The path with its query.
@@ -25,7 +25,7 @@ pub struct Heard {
     pub body: Vec<u8>,
 }
 
-impl Heard {
+impl RecordedRequest {
     /// Returns a header, by its name in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -34,29 +34,29 @@ impl Heard {
 
 /// The bytes and pauses sent to one connection.
 #[derive(Clone, Debug, Default)]
-pub struct Script(Vec<Act>);
+pub struct ResponseScript(Vec<PlaybackStep>);
 
 #[derive(Clone, Debug)]
-enum Act {
+enum PlaybackStep {
     Send(Vec<u8>),
     Pause(Duration),
-    Hold,
+    KeepOpen,
 }
 
-impl Script {
+impl ResponseScript {
     /// Creates a complete response with a body of known length.
     pub fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Self {
         let lines: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let head = format!("HTTP/1.1 {status} -\r\ncontent-length: {}\r\nconnection: close\r\n", body.len());
         let head = head + &lines.concat();
-        Self(vec![Act::Send(format!("{head}\r\n{body}").into_bytes())])
+        Self(vec![PlaybackStep::Send(format!("{head}\r\n{body}").into_bytes())])
     }
 
     /// Creates an empty event stream.
     pub fn events() -> Self {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\
                     connection: close\r\n\r\n";
-        Self(vec![Act::Send(head.as_bytes().to_vec())])
+        Self(vec![PlaybackStep::Send(head.as_bytes().to_vec())])
     }
 
     /// Creates a complete event stream, one chunk per item.
@@ -71,7 +71,7 @@ impl Script {
         // An empty chunk would be the last one.
         if !chunk.is_empty() {
             let framed = [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat();
-            self.0.push(Act::Send(framed));
+            self.0.push(PlaybackStep::Send(framed));
         }
         self
     }
@@ -79,38 +79,38 @@ impl Script {
     /// Adds a pause.
     #[must_use]
     pub fn pause(mut self, pause: Duration) -> Self {
-        self.0.push(Act::Pause(pause));
+        self.0.push(PlaybackStep::Pause(pause));
         self
     }
 
     /// Keeps the connection open until the client closes it.
     #[must_use]
-    pub fn hold(mut self) -> Self {
-        self.0.push(Act::Hold);
+    pub fn hold_open(mut self) -> Self {
+        self.0.push(PlaybackStep::KeepOpen);
         self
     }
 
     /// Adds the end of the body. Without it the connection is cut.
     #[must_use]
     pub fn end(mut self) -> Self {
-        self.0.push(Act::Send(b"0\r\n\r\n".to_vec()));
+        self.0.push(PlaybackStep::Send(b"0\r\n\r\n".to_vec()));
         self
     }
 }
 
-type Choose = dyn Fn(usize, &Heard) -> Script + Send + Sync;
+type ScriptSelector = dyn Fn(usize, &RecordedRequest) -> ResponseScript + Send + Sync;
 
 /// A server that runs until it is dropped.
 pub struct Playback {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<PlaybackState>,
     listener: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    choose: Box<Choose>,
-    heard: Mutex<Vec<Heard>>,
-    over: AtomicBool,
+struct PlaybackState {
+    select_script: Box<ScriptSelector>,
+    recorded_requests: Mutex<Vec<RecordedRequest>>,
+    stop_requested: AtomicBool,
 }
 
 impl Playback {
@@ -118,23 +118,25 @@ impl Playback {
     ///
     /// # Panics
     /// If there is no script.
-    pub fn of(scripts: impl IntoIterator<Item = Script>) -> Self {
-        let scripts: Vec<Script> = scripts.into_iter().collect();
+    pub fn of(scripts: impl IntoIterator<Item = ResponseScript>) -> Self {
+        let scripts: Vec<ResponseScript> = scripts.into_iter().collect();
         assert!(!scripts.is_empty(), "a server without a script has nothing to play");
-        Self::by(move |number, _| scripts[number.min(scripts.len() - 1)].clone())
+        Self::with_selector(move |number, _| scripts[number.min(scripts.len() - 1)].clone())
     }
 
     /// Plays the script chosen for each request, given its number counted from 0.
     ///
     /// # Panics
     /// If the system has no free port.
-    pub fn by(choose: impl Fn(usize, &Heard) -> Script + Send + Sync + 'static) -> Self {
+    pub fn with_selector(
+        choose: impl Fn(usize, &RecordedRequest) -> ResponseScript + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback has a free port");
         let address = listener.local_addr().expect("a listener has an address");
-        let shared = Arc::new(Shared {
-            choose: Box::new(choose),
-            heard: Mutex::default(),
-            over: AtomicBool::new(false),
+        let shared = Arc::new(PlaybackState {
+            select_script: Box::new(choose),
+            recorded_requests: Mutex::default(),
+            stop_requested: AtomicBool::new(false),
         });
         let listens = shared.clone();
         let listener = thread::spawn(move || listens.listen(&listener));
@@ -147,14 +149,14 @@ impl Playback {
     }
 
     /// Returns every request so far.
-    pub fn heard(&self) -> Vec<Heard> {
-        self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub fn heard(&self) -> Vec<RecordedRequest> {
+        self.shared.recorded_requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Drop for Playback {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::SeqCst);
+        self.shared.stop_requested.store(true, Ordering::SeqCst);
         // Wakes the listener, which then notices the end.
         drop(TcpStream::connect(self.address));
         if let Some(listener) = self.listener.take() {
@@ -164,10 +166,10 @@ impl Drop for Playback {
     }
 }
 
-impl Shared {
+impl PlaybackState {
     fn listen(self: &Arc<Self>, listener: &TcpListener) {
         for stream in listener.incoming() {
-            if self.over.load(Ordering::SeqCst) {
+            if self.stop_requested.load(Ordering::SeqCst) {
                 return;
             }
             let Ok(stream) = stream else { continue };
@@ -181,22 +183,22 @@ impl Shared {
         stream.set_nodelay(true).ok()?;
         let request = read_request(&mut stream)?;
         let number = {
-            let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut heard = self.recorded_requests.lock().unwrap_or_else(PoisonError::into_inner);
             heard.push(request.clone());
             heard.len() - 1
         };
-        for act in (self.choose)(number, &request).0 {
+        for act in (self.select_script)(number, &request).0 {
             match act {
-                Act::Send(bytes) => stream.write_all(&bytes).ok()?,
-                Act::Pause(pause) => thread::sleep(pause),
-                Act::Hold => drop(stream.read(&mut [0])),
+                PlaybackStep::Send(bytes) => stream.write_all(&bytes).ok()?,
+                PlaybackStep::Pause(pause) => thread::sleep(pause),
+                PlaybackStep::KeepOpen => drop(stream.read(&mut [0])),
             }
         }
         stream.shutdown(Shutdown::Write).ok()
     }
 }
 
-fn read_request(stream: &mut TcpStream) -> Option<Heard> {
+fn read_request(stream: &mut TcpStream) -> Option<RecordedRequest> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -216,7 +218,7 @@ fn read_request(stream: &mut TcpStream) -> Option<Heard> {
     let length = headers.iter().find(|(name, _)| name == "content-length");
     let mut body = vec![0; length.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)];
     stream.read_exact(&mut body).ok()?;
-    Some(Heard { method, path, headers, body })
+    Some(RecordedRequest { method, path, headers, body })
 }
 
 #[cfg(test)]
@@ -233,15 +235,17 @@ mod tests {
 
     #[test]
     fn scripts_are_played_in_turn_and_requests_are_kept() {
-        let server =
-            Playback::of([Script::answer(503, &[("retry-after", "1")], "busy"), Script::stream(["ab", "c"])]);
+        let server = Playback::of([
+            ResponseScript::answer(503, &[("retry-after", "1")], "busy"),
+            ResponseScript::stream(["ab", "c"]),
+        ]);
         let post = "POST /v1/x HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi";
         assert_eq!(
             ask(&server, post),
             "HTTP/1.1 503 -\r\ncontent-length: 4\r\nconnection: close\r\nretry-after: 1\r\n\r\nbusy"
         );
         assert!(ask(&server, post).ends_with("\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n"));
-        let heard = Heard {
+        let heard = RecordedRequest {
             method: "POST".to_owned(),
             path: "/v1/x".to_owned(),
             headers: vec![("content-length".to_owned(), "2".to_owned())],

@@ -1,10 +1,10 @@
 //! Tries every crash: each scenario dies at each action, and before, inside and after each transaction. Short scenarios
 //! die a second time at every later transaction. Each run must end as if no crash had happened.
-use crate::dice::Dice;
 use crate::on_every_core;
-use crate::plan::{At, Blow, Fault, Plan};
+use crate::plan::{Fault, FaultKind, FaultTime, SimPlan};
 use crate::scenario::catalogue;
-use crate::world::{Outcome, run};
+use crate::sim_rng::SimRng;
+use crate::simulation::{SimOutcome, run};
 use serde::Serialize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ const POINTS_OF_DEADLY: usize = 400;
 
 /// The result for one scenario.
 #[derive(Debug, Default, Serialize)]
-pub(crate) struct Covered {
+pub(crate) struct CrashCoverage {
     pub(crate) scenario: &'static str,
     /// Transactions of the run without faults.
     pub(crate) writes: u64,
@@ -41,8 +41,8 @@ pub(crate) struct Covered {
 }
 
 /// Plays a scenario twice without faults. Both runs must be identical and break nothing.
-pub(crate) fn whole(play: usize) -> Result<Outcome, String> {
-    let (first, second) = (run(&Plan::of(play)), run(&Plan::of(play)));
+pub(crate) fn run_without_faults(play: usize) -> Result<SimOutcome, String> {
+    let (first, second) = (run(&SimPlan::of(play)), run(&SimPlan::of(play)));
     let name = catalogue()[play].name;
     if let Some(broken) = first.broken.first() {
         return Err(format!("`{name}` without faults: {broken}"));
@@ -64,10 +64,10 @@ pub(crate) struct SearchLimit {
 
 /// Kills each of these scenarios at every point that the limit allows, on all cores. Returns the results, and the number
 /// of crashes that were left out.
-pub(crate) fn kill_everywhere(plays: &[usize], limit: SearchLimit) -> (Vec<Covered>, usize) {
+pub(crate) fn kill_everywhere(plays: &[usize], limit: SearchLimit) -> (Vec<CrashCoverage>, usize) {
     let begun = Instant::now();
-    let searches: Vec<Search> = plays.iter().map(|play| Search::new(*play)).collect();
-    let mut tasks: Vec<(&Search, CrashTask)> = searches
+    let searches: Vec<CrashSearch> = plays.iter().map(|play| CrashSearch::new(*play)).collect();
+    let mut tasks: Vec<(&CrashSearch, CrashTask)> = searches
         .iter()
         .flat_map(|search| search.tasks().into_iter().map(move |task| (search, task)))
         .collect();
@@ -89,11 +89,11 @@ pub(crate) fn kill_everywhere(plays: &[usize], limit: SearchLimit) -> (Vec<Cover
         }
     });
     let left = tasks.len().saturating_sub(next.into_inner());
-    (searches.into_iter().map(Search::finish).collect(), left)
+    (searches.into_iter().map(CrashSearch::finish).collect(), left)
 }
 
 fn shuffle<T>(list: &mut [T], seed: u64) {
-    let mut dice = Dice::new(seed, 0);
+    let mut dice = SimRng::new(seed, 0);
     for last in (1..list.len()).rev() {
         list.swap(last, dice.index(last + 1));
     }
@@ -109,22 +109,28 @@ enum CrashTask {
 impl CrashTask {
     /// Returns whether the task runs within every limit: one kill before or after a transaction.
     fn required(&self) -> bool {
-        matches!(self, Self::Once(Fault { at: At::BeforeWrite(_) | At::AfterWrite(_), blow: Blow::Kill(_) }))
+        matches!(
+            self,
+            Self::Once(Fault {
+                at: FaultTime::BeforeWrite(_) | FaultTime::AfterWrite(_),
+                fault_kind: FaultKind::Kill(_)
+            })
+        )
     }
 }
 
 /// The search for crashes that one scenario does not survive.
-struct Search {
+struct CrashSearch {
     play: usize,
     /// The run without faults; `None` if it is broken.
-    whole: Option<Outcome>,
-    covered: Mutex<Covered>,
+    whole: Option<SimOutcome>,
+    covered: Mutex<CrashCoverage>,
 }
 
-impl Search {
+impl CrashSearch {
     fn new(play: usize) -> Self {
-        let mut covered = Covered { scenario: catalogue()[play].name, ..Covered::default() };
-        let whole = match whole(play) {
+        let mut covered = CrashCoverage { scenario: catalogue()[play].name, ..CrashCoverage::default() };
+        let whole = match run_without_faults(play) {
             Ok(whole) => Some(whole),
             Err(broken) => {
                 covered.broken.push(broken);
@@ -141,8 +147,11 @@ impl Search {
     fn tasks(&self) -> Vec<CrashTask> {
         let Some(whole) = &self.whole else { return Vec::new() };
         let points = points(whole);
-        let apart =
-            if catalogue()[self.play].deadly { points.len().div_ceil(POINTS_OF_DEADLY).max(1) } else { 1 };
+        let apart = if catalogue()[self.play].kills_worker {
+            points.len().div_ceil(POINTS_OF_DEADLY).max(1)
+        } else {
+            1
+        };
         let mut tasks: Vec<CrashTask> = points.into_iter().step_by(apart).map(CrashTask::Once).collect();
         if whole.writes.len() <= SHORT {
             tasks.extend(around(0..whole.writes.len() as u64).map(CrashTask::Twice));
@@ -152,14 +161,14 @@ impl Search {
 
     fn run(&self, task: CrashTask) {
         let Some(whole) = &self.whole else { return };
-        let mut found = Covered::default();
+        let mut found = CrashCoverage::default();
         match task {
             CrashTask::Once(fault) => {
                 found.points += 1;
                 found.died += u64::from(found.try_out(self.play, vec![fault], whole) >= 1);
             }
             CrashTask::Twice(first) => {
-                let (At::BeforeWrite(write) | At::AfterWrite(write)) = first.at else { return };
+                let (FaultTime::BeforeWrite(write) | FaultTime::AfterWrite(write)) = first.at else { return };
                 // The second life makes its own transactions. Continue until none is left to die at.
                 for second in around(write + 1..) {
                     if found.try_out(self.play, vec![first, second], whole) < 2 {
@@ -172,7 +181,7 @@ impl Search {
         self.covered.lock().expect("nobody panics with it").add(found);
     }
 
-    fn finish(self) -> Covered {
+    fn finish(self) -> CrashCoverage {
         self.covered.into_inner().expect("nobody panicked with it")
     }
 }
@@ -180,26 +189,31 @@ impl Search {
 /// Returns the points before and after each of these transactions.
 fn around(writes: impl Iterator<Item = u64>) -> impl Iterator<Item = Fault> {
     writes.flat_map(|write| {
-        [At::BeforeWrite(write), At::AfterWrite(write)].map(|at| Fault { at, blow: Blow::Kill(0) })
+        [FaultTime::BeforeWrite(write), FaultTime::AfterWrite(write)]
+            .map(|at| Fault { at, fault_kind: FaultKind::Kill(0) })
     })
 }
 
 /// Returns every single crash of a run.
-fn points(whole: &Outcome) -> Vec<Fault> {
-    let kill = |at| Fault { at, blow: Blow::Kill(0) };
-    let mut points: Vec<Fault> = whole.mortal.iter().map(|action| kill(At::Action(*action, 0))).collect();
+fn points(whole: &SimOutcome) -> Vec<Fault> {
+    let kill = |at| Fault { at, fault_kind: FaultKind::Kill(0) };
+    let mut points: Vec<Fault> =
+        whole.killable_actions.iter().map(|action| kill(FaultTime::Action(*action, 0))).collect();
     for (write, changes) in (0..).zip(&whole.writes) {
-        points.extend([kill(At::BeforeWrite(write)), kill(At::AfterWrite(write))]);
-        points.push(Fault { at: At::AfterWrite(write), blow: Blow::PowerLoss(write) });
+        points.extend([kill(FaultTime::BeforeWrite(write)), kill(FaultTime::AfterWrite(write))]);
+        points.push(Fault { at: FaultTime::AfterWrite(write), fault_kind: FaultKind::PowerLoss(write) });
         for change in 0..*changes {
-            points.push(kill(At::InWrite(write, change)));
-            points.push(Fault { at: At::InWrite(write, change), blow: Blow::PowerLoss(change) });
+            points.push(kill(FaultTime::InWrite(write, change)));
+            points.push(Fault {
+                at: FaultTime::InWrite(write, change),
+                fault_kind: FaultKind::PowerLoss(change),
+            });
         }
     }
     points
 }
 
-impl Covered {
+impl CrashCoverage {
     fn add(&mut self, more: Self) {
         self.points += more.points;
         self.died += more.died;
@@ -210,15 +224,18 @@ impl Covered {
     }
 
     /// Plays a scenario with these faults. Returns how many of them happened.
-    fn try_out(&mut self, scenario: usize, faults: Vec<Fault>, whole: &Outcome) -> u64 {
-        let plan = Plan { faults, ..Plan::of(scenario) };
+    fn try_out(&mut self, scenario: usize, faults: Vec<Fault>, whole: &SimOutcome) -> u64 {
+        let plan = SimPlan { faults, ..SimPlan::of(scenario) };
         let outcome = run(&plan);
         self.runs += 1;
         self.turns += outcome.turns;
         for broken in &outcome.broken {
             self.broken.push(format!("{broken}\n{plan}"));
         }
-        if catalogue()[scenario].settled && outcome.broken.is_empty() && outcome.left != whole.left {
+        if catalogue()[scenario].is_deterministic
+            && outcome.broken.is_empty()
+            && outcome.end_states != whole.end_states
+        {
             self.broken.push(format!("{}\n{plan}", difference(&outcome, whole)));
         }
         outcome.hits.values().sum()
@@ -226,6 +243,9 @@ impl Covered {
 }
 
 /// Describes how the end state differs from the expected one.
-pub(crate) fn difference(found: &Outcome, expected: &Outcome) -> String {
-    format!("it ended otherwise than without faults: expected {:?}, found {:?}", expected.left, found.left)
+pub(crate) fn difference(found: &SimOutcome, expected: &SimOutcome) -> String {
+    format!(
+        "it ended otherwise than without faults: expected {:?}, found {:?}",
+        expected.end_states, found.end_states
+    )
 }

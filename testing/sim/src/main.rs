@@ -2,39 +2,39 @@
 //!
 //! The kernel, the runtime and the store, including SQLite, are the real ones. Only the machine is simulated:
 //!
-//! - its disk (`outlast-disk`), its clock (`time`) and its task scheduler (`schedule`),
-//! - its model, tools, MCP server and users (`model`, `tools`, `bank`, and `client` playing a `scenario`).
+//! - its disk (`outlast-disk`), its clock (`sim_time`) and its task scheduler (`task_scheduler`),
+//! - its model, tools, MCP server and users (`model`, `tools`, `sim_mcp_server`, and `sim_user` playing a `scenario`).
 //!
-//! A `plan` defines the events and faults of a run, a `world` plays it, and the `oracle` judges the end state.
-//! `exhaustive` kills every scenario at every point, `hunt` plays seeds, and `report` prints the results.
-mod arguments;
-mod bank;
-mod bounds;
-mod client;
-mod dice;
+//! A `plan` defines the events and faults of a run, a `simulation` plays it, and the `oracle` judges the end state.
+//! `exhaustive` kills every scenario at every point, `seed_search` plays seeds, and `report` prints the results.
+mod effect_recorder;
 mod exhaustive;
 mod hooks;
-mod hunt;
-mod kept;
-mod life;
+mod limit_checks;
+mod limit_scenarios;
 mod model;
 mod oracle;
 mod plan;
 mod report;
 mod scenario;
-mod schedule;
+mod seed_search;
+mod sim_args;
+mod sim_mcp_server;
+mod sim_process;
+mod sim_rng;
+mod sim_time;
+mod sim_user;
+mod simulation;
+mod task_scheduler;
 #[cfg(test)]
 mod tests;
-mod time;
 mod tools;
-mod witness;
-mod world;
 
-use arguments::{Arguments, USAGE};
-use hunt::{Expected, Hunted, Keep};
-use plan::Plan;
-use report::Report;
+use plan::SimPlan;
+use report::SimReport;
 use scenario::catalogue;
+use seed_search::{FaultFreeOutcomes, PlanSelection, SeedSearchResults};
+use sim_args::{SimArgs, USAGE};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +42,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::parse(std::env::args().skip(1)) {
+    let arguments = match SimArgs::parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
         Err(wrong) => {
             eprintln!("{wrong}\n{USAGE}");
@@ -75,10 +75,10 @@ fn main() -> ExitCode {
 }
 
 /// Plays one seed and reports the result.
-fn one(seed: u64, only: Option<usize>, keep: &Keep) -> ExitCode {
-    let plan = keep.of(&Plan::draw(seed, only));
+fn one(seed: u64, only: Option<usize>, keep: &PlanSelection) -> ExitCode {
+    let plan = keep.select_from(&SimPlan::draw_from_seed(seed, only));
     print!("{plan}");
-    let (outcome, broken) = hunt::verdict(&plan, &Expected::new());
+    let (outcome, broken) = seed_search::verdict(&plan, &FaultFreeOutcomes::new());
     println!(
         "{} actions, {} lives, {} turns, trace {:#x}",
         outcome.actions, outcome.lives, outcome.turns, outcome.trace
@@ -95,7 +95,7 @@ fn one(seed: u64, only: Option<usize>, keep: &Keep) -> ExitCode {
 }
 
 /// Kills every scenario at every point, then plays the seeds, on all cores.
-fn all(arguments: &Arguments) -> Report {
+fn all(arguments: &SimArgs) -> SimReport {
     let begun = Instant::now();
     let plays: Vec<usize> = match arguments.scenario {
         Some(play) => vec![play],
@@ -109,30 +109,30 @@ fn all(arguments: &Arguments) -> Report {
     let killed = begun.elapsed();
     let hunting = Instant::now();
     let until = arguments.minutes.map(|minutes| hunting + Duration::from_secs(60 * minutes));
-    let expected = Expected::new();
-    let (hunted, next) = (Mutex::new(Hunted::default()), AtomicU64::new(arguments.from));
+    let expected = FaultFreeOutcomes::new();
+    let (hunted, next) = (Mutex::new(SeedSearchResults::default()), AtomicU64::new(arguments.from));
     on_every_core(|| {
-        let mut own = Hunted::default();
+        let mut own = SeedSearchResults::default();
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             let over = match until {
                 Some(until) => Instant::now() >= until,
                 None => seed >= arguments.from + arguments.seeds,
             };
-            if over || own.failures.len() >= arguments::FAILURES_SHOWN {
+            if over || own.failures.len() >= sim_args::FAILURES_SHOWN {
                 break;
             }
             own.hunt(seed, arguments.scenario, &expected);
         }
         hunted.lock().expect("nobody panics with it").add(own);
     });
-    Report {
+    SimReport {
         covered,
-        left,
+        skipped_crashes: left,
         rotation: arguments.limit.rotation,
-        hunted: hunted.into_inner().expect("nobody panicked with it"),
+        seed_results: hunted.into_inner().expect("nobody panicked with it"),
         first_seed: arguments.from,
-        killed,
+        exhaustive_time: killed,
         hunted_for: hunting.elapsed(),
         cores: cores(),
     }

@@ -2,14 +2,14 @@
 //!
 //! Its reply depends only on the conversation, so a call that is repeated after a crash gets the same reply. A mood is
 //! a network fault that affects one request.
-use crate::scenario::{self, Line, Scenario};
-use crate::time::ProcessClock;
-use crate::witness::Witness;
+use crate::effect_recorder::EffectRecorder;
+use crate::scenario::{self, Scenario, ScriptedReply};
+use crate::sim_time::ProcessClock;
 use futures_util::stream;
 use outlast_ports::clock::Clock;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_vocab::effect::{StopReason, Usage};
-use outlast_vocab::message::{Arguments, Message, ModelName, ToolUse};
+use outlast_vocab::message::{CallArguments, Message, ModelName, ToolUse};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind};
 use std::collections::{BTreeMap, VecDeque};
@@ -22,7 +22,7 @@ const DOWN: &str = "503: down";
 
 /// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mood {
+pub(crate) enum SimModelFault {
     /// Too many requests; retry after this many milliseconds.
     Busy(u64),
     /// The provider is down.
@@ -39,7 +39,7 @@ pub(crate) enum Mood {
     Swapped(usize),
 }
 
-impl Mood {
+impl SimModelFault {
     /// Returns its name in a report.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -68,13 +68,13 @@ pub(crate) const NAME: &str = "sim/model";
 /// The model from the view of one process.
 pub(crate) struct SimModel {
     pub(crate) clock: Arc<ProcessClock>,
-    pub(crate) witness: Arc<Witness>,
-    pub(crate) moods: Arc<BTreeMap<u64, Mood>>,
+    pub(crate) witness: Arc<EffectRecorder>,
+    pub(crate) model_faults: Arc<BTreeMap<u64, SimModelFault>>,
 }
 
 impl ModelProvider for SimModel {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        let info = ModelInfo { goes_on: true, ..ModelInfo::of_window(1 << 20) };
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        let info = ModelCapabilities { goes_on: true, ..ModelCapabilities::of_window(1 << 20) };
         (model.as_str() == NAME).then_some(info)
     }
 
@@ -85,17 +85,17 @@ impl ModelProvider for SimModel {
             None => request.turn.iter().map(Message::text).collect(),
         };
         let request_no = self.witness.asked(which.clone());
-        let mood = self.moods.get(&request_no).copied();
+        let mood = self.model_faults.get(&request_no).copied();
         let mut pieces: VecDeque<Result<ModelEvent, Error>> = match mood {
-            Some(Mood::Busy(after)) => {
+            Some(SimModelFault::Busy(after)) => {
                 let busy = Error::new(Kind::ModelUnavailable, "429: too many requests");
                 VecDeque::from([Err(busy.retry_after(Duration::from_millis(after)))])
             }
-            Some(Mood::Down) => VecDeque::from([Err(Error::new(Kind::ModelUnavailable, DOWN))]),
+            Some(SimModelFault::Down) => VecDeque::from([Err(Error::new(Kind::ModelUnavailable, DOWN))]),
             _ => {
                 let pieces = played(request, self.clock.world_age_ms());
                 if matches!(pieces.front(), Some(Err(error)) if error.kind() == Kind::ModelUnavailable) {
-                    self.witness.was_down(&which);
+                    self.witness.uncount_request(&which);
                 }
                 pieces
             }
@@ -103,16 +103,18 @@ impl ModelProvider for SimModel {
         let mut silent_after = None;
         let mut pause = 0;
         match mood {
-            Some(Mood::Cut(after)) => pieces.truncate(after.min(pieces.len().saturating_sub(1))),
-            Some(Mood::Stall(after)) => silent_after = Some(after.min(pieces.len().saturating_sub(1))),
-            Some(Mood::Slow(millis)) => pause = millis,
-            Some(Mood::Twice(at)) => {
+            Some(SimModelFault::Cut(after)) => pieces.truncate(after.min(pieces.len().saturating_sub(1))),
+            Some(SimModelFault::Stall(after)) => {
+                silent_after = Some(after.min(pieces.len().saturating_sub(1)));
+            }
+            Some(SimModelFault::Slow(millis)) => pause = millis,
+            Some(SimModelFault::Twice(at)) => {
                 if let Some(Ok(piece)) = pieces.get(at % pieces.len().max(1)) {
                     let again = Ok(piece.clone());
                     pieces.insert(at % pieces.len(), again);
                 }
             }
-            Some(Mood::Swapped(at)) if pieces.len() > 1 => {
+            Some(SimModelFault::Swapped(at)) if pieces.len() > 1 => {
                 let at = at % (pieces.len() - 1);
                 pieces.swap(at, at + 1);
             }
@@ -143,28 +145,28 @@ fn played(request: ModelRequest<'_>, age_ms: u64) -> VecDeque<Result<ModelEvent,
     let said = request.messages().filter(|message| matches!(message, Message::Assistant { .. })).count();
     let line = scenario.and_then(|scenario| scenario.lines.get(said)).cloned();
     let usage = ModelEvent::Usage(Usage { input: 3, output: 2, ..Usage::default() });
-    match line.unwrap_or(Line::Say("nothing more to say")) {
-        Line::SayOnceUp(up_ms, _) | Line::CallOnceUp(up_ms, _) if age_ms < up_ms => {
+    match line.unwrap_or(ScriptedReply::Say("nothing more to say")) {
+        ScriptedReply::SayOnceUp(up_ms, _) | ScriptedReply::CallOnceUp(up_ms, _) if age_ms < up_ms => {
             VecDeque::from([Err(Error::new(Kind::ModelUnavailable, DOWN))])
         }
-        Line::Say(text) | Line::SayOnceUp(_, text) => {
+        ScriptedReply::Say(text) | ScriptedReply::SayOnceUp(_, text) => {
             // Do not repeat the text that was received before an earlier attempt broke off.
             let rest = text.strip_prefix(request.said).unwrap_or(text);
             let words = rest.split_inclusive(' ').map(|word| Ok(ModelEvent::Text(word.to_owned())));
             words.chain([Ok(usage), Ok(ModelEvent::End(StopReason::End))]).collect()
         }
-        Line::Call(calls) | Line::CallOnceUp(_, calls) => {
+        ScriptedReply::Call(calls) | ScriptedReply::CallOnceUp(_, calls) => {
             let ask = |(i, (tool, text)): (usize, (&str, &str))| {
                 Ok(ModelEvent::Call(ToolUse::new(
                     format!("c{said}_{i}").parse().expect("a short id"),
                     tool.parse().expect("names of tools in scenarios are valid"),
-                    Arguments::Json(serde_json::json!({ "text": text })),
+                    CallArguments::Json(serde_json::json!({ "text": text })),
                 )))
             };
             let asks = calls.iter().copied().enumerate().map(ask);
             asks.chain([Ok(usage), Ok(ModelEvent::End(StopReason::ToolUse))]).collect()
         }
-        Line::Fail(kind) => VecDeque::from([Err(Error::new(kind, "the script says so"))]),
+        ScriptedReply::Fail(kind) => VecDeque::from([Err(Error::new(kind, "the script says so"))]),
     }
 }
 

@@ -1,25 +1,27 @@
 //! The judge: checks the disk, the acknowledgements to users and the witness against the promises.
-use crate::client::Client;
-use crate::kept;
-use crate::life::{self, Origin};
-use crate::plan::Plan;
+use crate::effect_recorder::ObservedEffects;
+use crate::limit_checks;
+use crate::plan::SimPlan;
+use crate::sim_process::{self, SimSharedState};
+use crate::sim_user::SimUser;
 use crate::tools::AT_MOST_ONCE;
-use crate::witness::Seen;
 use outlast_conformance::block_on;
 use outlast_disk::{Disk, Mount};
 use outlast_kernel::transcript;
-use outlast_ports::store::{Content, Journal, MAIN, Queries, SessionState, SessionView, TurnState};
-use outlast_store::Sqlite;
+use outlast_ports::store::{
+    ContentQueries, Journal, MAIN_HEAD, Queries, SessionState, SessionView, TurnState,
+};
+use outlast_store::SqliteStore;
 use outlast_vocab::effect::{BatchCall, Command, Outcome, ToolOutcome};
 use outlast_vocab::message::{Message, ToolResult};
-use outlast_vocab::record::{Answered, Asked, ClaimRef, End, Fact, Record, Seq};
+use outlast_vocab::record::{ClaimRef, EffectAnswered, EffectRequested, Fact, Record, Seq, TurnEnd};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::{CallId, Error, Kind, SessionId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The end state of a session, which must not depend on faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct SessionEndState {
     pub(crate) ends: Vec<String>,
     transcripts: BTreeMap<String, Vec<String>>,
     count: Option<serde_json::Value>,
@@ -27,23 +29,29 @@ pub(crate) struct Left {
 
 /// The findings of the judge.
 #[derive(Default)]
-pub(crate) struct Found {
-    pub(crate) left: Vec<Vec<Left>>,
+pub(crate) struct OracleFindings {
+    pub(crate) found_end_states: Vec<Vec<SessionEndState>>,
     pub(crate) turns: u64,
     pub(crate) broken: Vec<String>,
 }
 
 /// Judges a run after all its processes are dead.
-pub(crate) fn judge(plan: &Plan, disk: &Disk, origin: &Origin, clients: &[Client], lives: u32) -> Found {
+pub(crate) fn check_end_state(
+    plan: &SimPlan,
+    disk: &Disk,
+    origin: &SimSharedState,
+    clients: &[SimUser],
+    lives: u32,
+) -> OracleFindings {
     let mount = disk.mount();
-    let mut found = Found::default();
-    if plan.hurts_the_disk()
-        && let Err(error) = sound(&mount)
+    let mut found = OracleFindings::default();
+    if plan.may_damage_disk()
+        && let Err(error) = check_file_integrity(&mount)
     {
         found.broken.push(format!("the file is damaged: {error}"));
         return found;
     }
-    let judged = life::open(&mount, None, origin.dead.clone()).and_then(|(store, writer)| {
+    let judged = sim_process::open(&mount, None, origin.dead.clone()).and_then(|(store, writer)| {
         let seen = origin.witness.seen();
         let contracts = origin.contracts()?;
         let mut known = BTreeSet::new();
@@ -52,18 +60,18 @@ pub(crate) fn judge(plan: &Plan, disk: &Disk, origin: &Origin, clients: &[Client
             sessions.extend(client.acks().filter_map(|ack| ack.fork));
             let mut left = Vec::new();
             for session in sessions {
-                let session = Session::read(&store, session)?;
-                kept::judge_session(&session.records, origin, &contracts, &seen, &mut found)?;
+                let session = SessionRecords::read(&store, session)?;
+                limit_checks::judge_session(&session.records, origin, &contracts, &seen, &mut found)?;
                 left.push(session.judge(&store, &seen, &mut known, &mut found)?);
             }
-            found.left.push(left);
+            found.found_end_states.push(left);
             promises_to(client, &store, &mut found)?;
         }
-        let strangers = seen.did.iter().filter(|did| !known.contains(&did.call)).count();
+        let strangers = seen.ran_calls.iter().filter(|did| !known.contains(&did.call)).count();
         found.check(strangers == 0, || {
             format!("{strangers} executions belong to no call that was claimed first")
         });
-        kept::judge(plan, &store, origin, &seen, &mut found)?;
+        limit_checks::check_limits(plan, &store, origin, &seen, &mut found)?;
         model_calls(plan, &seen, lives, &mut found);
         steps(&seen, lives, &mut found);
         drop(store);
@@ -76,7 +84,7 @@ pub(crate) fn judge(plan: &Plan, disk: &Disk, origin: &Origin, clients: &[Client
     found
 }
 
-impl Found {
+impl OracleFindings {
     /// Records a broken promise.
     pub(crate) fn check(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
         if !holds {
@@ -86,9 +94,9 @@ impl Found {
 }
 
 /// Runs SQLite's integrity check.
-fn sound(mount: &Mount) -> Result<(), String> {
+fn check_file_integrity(mount: &Mount) -> Result<(), String> {
     let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
-    let opened = rusqlite::Connection::open_with_flags_and_vfs(life::DATABASE, flags, mount.vfs());
+    let opened = rusqlite::Connection::open_with_flags_and_vfs(sim_process::DATABASE, flags, mount.vfs());
     let conn = opened.map_err(|error| error.to_string())?;
     let said: String =
         conn.query_one("PRAGMA integrity_check", [], |row| row.get(0)).map_err(|error| error.to_string())?;
@@ -96,13 +104,13 @@ fn sound(mount: &Mount) -> Result<(), String> {
 }
 
 /// A session with all its records.
-struct Session {
+struct SessionRecords {
     view: SessionView,
     records: Vec<Record>,
 }
 
-impl Session {
-    fn read(store: &Sqlite, id: SessionId) -> Result<Self, Error> {
+impl SessionRecords {
+    fn read(store: &SqliteStore, id: SessionId) -> Result<Self, Error> {
         let view = block_on(store.session(id))?;
         let records = block_on(store.records(id, Seq(0), usize::MAX))?;
         Ok(Self { view, records })
@@ -110,11 +118,11 @@ impl Session {
 
     fn judge(
         &self,
-        store: &Sqlite,
-        seen: &Seen,
+        store: &SqliteStore,
+        seen: &ObservedEffects,
         known: &mut BTreeSet<CallId>,
-        found: &mut Found,
-    ) -> Result<Left, Error> {
+        found: &mut OracleFindings,
+    ) -> Result<SessionEndState, Error> {
         let id = self.view.id;
         if let Err(error) = block_on(store.verify(id)) {
             found.broken.push(format!("the chain of {id} is broken: {error}"));
@@ -131,7 +139,7 @@ impl Session {
                 |record: &&Record| record.turn == Some(turn.id) && matches!(record.fact, Fact::Ended { .. });
             let ends = self.records.iter().filter(ended).count();
             found.check(ends == 1, || format!("{} ended {ends} times", turn.id));
-            if let Some(End::Aborted { undone, left, .. }) = turn.end {
+            if let Some(TurnEnd::Aborted { undone, left, .. }) = turn.end {
                 let of_turn = |record: &&Record| record.turn == Some(turn.id);
                 let undoable = |record: &&Record| matches!(record.fact, Fact::Undoable(_));
                 let can_be = self.records.iter().filter(of_turn).filter(undoable).count();
@@ -142,16 +150,16 @@ impl Session {
         }
         found.turns += turns.len() as u64;
         self.effects(store, seen, known, found)?;
-        self.left(store, &turns, found)
+        self.read_end_state(store, &turns, found)
     }
 
     /// Compares the executed effects with the journal.
     fn effects(
         &self,
-        store: &Sqlite,
-        seen: &Seen,
+        store: &SqliteStore,
+        seen: &ObservedEffects,
         known: &mut BTreeSet<CallId>,
-        found: &mut Found,
+        found: &mut OracleFindings,
     ) -> Result<(), Error> {
         let executions = seen.executions();
         let executed = |call: &PreparedCall| {
@@ -189,7 +197,9 @@ impl Session {
     /// Returns every claimed call.
     fn calls(&self) -> impl Iterator<Item = (ClaimRef, &PreparedCall)> {
         let batches = self.records.iter().filter_map(|record| match &record.fact {
-            Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => Some((record.seq, batch)),
+            Fact::Asked(EffectRequested { command: Command::ToolBatch(batch), .. }) => {
+                Some((record.seq, batch))
+            }
             _ => None,
         });
         batches.flat_map(|(asked, batch)| {
@@ -202,7 +212,7 @@ impl Session {
 
     fn answer(&self, claim: ClaimRef) -> Option<&ToolOutcome> {
         self.records.iter().find_map(|record| match &record.fact {
-            Fact::Answered(Answered { claim: of, outcome: Outcome::ToolCall(outcome), .. })
+            Fact::Answered(EffectAnswered { claim: of, outcome: Outcome::ToolCall(outcome), .. })
                 if *of == claim =>
             {
                 Some(outcome)
@@ -217,18 +227,18 @@ impl Session {
             .any(|record| matches!(&record.fact, Fact::Settled(settled) if settled.claim == claim))
     }
 
-    fn left(
+    fn read_end_state(
         &self,
-        store: &Sqlite,
+        store: &SqliteStore,
         turns: &[outlast_ports::store::TurnView],
-        found: &mut Found,
-    ) -> Result<Left, Error> {
+        found: &mut OracleFindings,
+    ) -> Result<SessionEndState, Error> {
         let ends = turns.iter().map(|turn| match &turn.end {
-            Some(End::Joined { into }) => {
+            Some(TurnEnd::Joined { into }) => {
                 format!("joined turn {:?}", turns.iter().position(|turn| turn.id == *into))
             }
             // The number of lives before sealing is one higher if a life died while it sealed.
-            Some(End::Sealed { .. }) => "sealed".into(),
+            Some(TurnEnd::Sealed { .. }) => "sealed".into(),
             end => format!("{end:?}"),
         });
         let mut transcripts = BTreeMap::new();
@@ -236,16 +246,16 @@ impl Session {
             let mut messages = Vec::new();
             if let Some(node) = node {
                 for turn in block_on(store.history(*node, usize::MAX))?.iter().rev() {
-                    messages.extend(transcript::of_turn(&turn.records, turn.cut).messages);
+                    messages.extend(transcript::of_turn(&turn.records, turn.last_in_branch).messages);
                 }
             }
             found.check(pairs(&messages), || {
                 format!("{} on `{head}`: calls and results do not match", self.view.id)
             });
-            transcripts.insert(head.clone(), messages.iter().map(told).collect());
+            transcripts.insert(head.clone(), messages.iter().map(crash_independent_text).collect());
         }
         let count = block_on(store.value(self.view.id, "count".into()))?;
-        Ok(Left { ends: ends.collect(), transcripts, count })
+        Ok(SessionEndState { ends: ends.collect(), transcripts, count })
     }
 }
 
@@ -273,7 +283,7 @@ fn pairs(messages: &[Message]) -> bool {
 
 /// Returns a message in a form that does not depend on crashes. A crash may only change whether an at-most-once call is
 /// known to have happened.
-fn told(message: &Message) -> String {
+fn crash_independent_text(message: &Message) -> String {
     match message {
         Message::Tool { tool, result: ToolResult::Err(failure), .. }
             if [Kind::ToolOutcomeUnknown, Kind::ToolInterrupted].contains(&failure.code) =>
@@ -288,7 +298,7 @@ fn told(message: &Message) -> String {
 }
 
 /// Checks that everything acknowledged to the user of a session is true.
-fn promises_to(client: &Client, store: &Sqlite, found: &mut Found) -> Result<(), Error> {
+fn promises_to(client: &SimUser, store: &SqliteStore, found: &mut OracleFindings) -> Result<(), Error> {
     for ack in client.acks() {
         let (Some(turn), Some(place)) = (ack.turn, ack.place) else { continue };
         let receipt = block_on(store.turn_records(turn))?;
@@ -302,12 +312,12 @@ fn promises_to(client: &Client, store: &Sqlite, found: &mut Found) -> Result<(),
         format!("the event stream of {} has a gap or a repeat: {seqs:?}", client.session)
     });
     let heads = block_on(store.session(client.session))?.heads;
-    found.check(heads.iter().any(|(name, _)| name == MAIN), || "the main head is gone".into());
+    found.check(heads.iter().any(|(name, _)| name == MAIN_HEAD), || "the main head is gone".into());
     Ok(())
 }
 
 /// Checks that an answered step is not run again: it runs at most once in each life.
-fn steps(seen: &Seen, lives: u32, found: &mut Found) {
+fn steps(seen: &ObservedEffects, lives: u32, found: &mut OracleFindings) {
     for (did, times) in seen.executions() {
         let again = did.tool.starts_with("step ") && times > lives as usize;
         found.check(!again, || format!("{} ({}) ran {times} times in {lives} lives", did.tool, did.call));
@@ -315,8 +325,8 @@ fn steps(seen: &Seen, lives: u32, found: &mut Found) {
 }
 
 /// Checks that a model call is repeated only after a crash or a failure.
-fn model_calls(plan: &Plan, seen: &Seen, lives: u32, found: &mut Found) {
-    let most = u64::from(lives) + plan.moods.len() as u64 + plan.faults.len() as u64;
+fn model_calls(plan: &SimPlan, seen: &ObservedEffects, lives: u32, found: &mut OracleFindings) {
+    let most = u64::from(lives) + plan.model_faults.len() as u64 + plan.faults.len() as u64;
     for (call, times) in &seen.asked {
         found.check(*times <= most, || {
             format!("the model call {call} was asked {times} times in {lives} lives")

@@ -1,38 +1,38 @@
 //! The plan of one run, as data: the scenarios to play, and the faults with their times. A seed draws a plan; a failing
 //! plan is reduced by leaving out parts.
-use crate::dice::Dice;
-use crate::model::Mood;
+use crate::model::SimModelFault;
 use crate::scenario::{Scenario, catalogue};
+use crate::sim_rng::SimRng;
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// The plan of one run.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct SimPlan {
     /// The seed of the task scheduler.
     pub(crate) schedule: u64,
     /// The number of processes that work on the database.
     pub(crate) workers: usize,
     /// The scenario of each session, by its index in the catalogue.
-    pub(crate) plays: Vec<usize>,
+    pub(crate) session_scenarios: Vec<usize>,
     /// The faults of the machine.
     pub(crate) faults: Vec<Fault>,
     /// The faults of the model, by request.
-    pub(crate) moods: BTreeMap<u64, Mood>,
+    pub(crate) model_faults: BTreeMap<u64, SimModelFault>,
     /// Whether the death of a process is visible immediately, or only through its expired lease.
-    pub(crate) deaths_show: bool,
+    pub(crate) deaths_visible: bool,
 }
 
 /// A fault that happens once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    pub(crate) at: At,
-    pub(crate) blow: Blow,
+    pub(crate) at: FaultTime,
+    pub(crate) fault_kind: FaultKind,
 }
 
 /// The time of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum FaultTime {
     /// Before this action of the world. The fault hits the process in this slot.
     Action(u64, usize),
     /// Before this transaction, which does not happen.
@@ -47,7 +47,7 @@ pub(crate) enum At {
 
 /// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Blow {
+pub(crate) enum FaultKind {
     /// The process dies; another starts after this many milliseconds.
     Kill(u64),
     /// The power fails. Unsynced data is kept, lost or torn, depending on this seed.
@@ -63,30 +63,30 @@ pub(crate) enum Blow {
     /// Its clock jumps.
     Jump(i64),
     /// It checkpoints its log into the database file.
-    Rest,
+    CheckpointLog,
     /// It is asked to shut down, and does so.
     ShutDown,
     /// A newer program has used the file. The next life must refuse it, and the one after that may continue.
     NewerSchema,
 }
 
-impl Blow {
+impl FaultKind {
     /// Returns its name in a report.
-    pub(crate) const fn name(self, at: At) -> &'static str {
+    pub(crate) const fn name(self, at: FaultTime) -> &'static str {
         match (self, at) {
-            (Self::Kill(_), At::BeforeWrite(_)) => "crash before a transaction",
-            (Self::Kill(_), At::AfterWrite(_)) => "crash after a transaction, unheard",
-            (Self::Kill(_), At::InWrite(..)) => "crash inside a transaction",
-            (Self::Kill(_), At::InOpening(..)) => "crash during recovery",
-            (Self::Kill(_), At::Action(..)) => "crash between two steps",
-            (Self::PowerLoss(_), At::InWrite(..)) => "power loss inside a transaction, torn pages",
+            (Self::Kill(_), FaultTime::BeforeWrite(_)) => "crash before a transaction",
+            (Self::Kill(_), FaultTime::AfterWrite(_)) => "crash after a transaction, unheard",
+            (Self::Kill(_), FaultTime::InWrite(..)) => "crash inside a transaction",
+            (Self::Kill(_), FaultTime::InOpening(..)) => "crash during recovery",
+            (Self::Kill(_), FaultTime::Action(..)) => "crash between two steps",
+            (Self::PowerLoss(_), FaultTime::InWrite(..)) => "power loss inside a transaction, torn pages",
             (Self::PowerLoss(_), _) => "power loss",
             (Self::SyncFails, _) => "failed fsync",
             (Self::WriteFails, _) => "failed write",
             (Self::Full(_), _) => "full disk",
             (Self::Pause(_), _) => "process paused beyond its lease",
             (Self::Jump(_), _) => "clock jump",
-            (Self::Rest, _) => "checkpoint of the log",
+            (Self::CheckpointLog, _) => "checkpoint of the log",
             (Self::ShutDown, _) => "graceful shutdown",
             (Self::NewerSchema, _) => "newer schema found",
         }
@@ -98,125 +98,137 @@ impl Blow {
     }
 }
 
-impl Plan {
+impl SimPlan {
     /// Creates a plan of one scenario without faults.
     pub(crate) fn of(play: usize) -> Self {
         Self {
             schedule: 0,
             workers: 1,
-            plays: vec![play],
+            session_scenarios: vec![play],
             faults: Vec::new(),
-            moods: BTreeMap::new(),
-            deaths_show: true,
+            model_faults: BTreeMap::new(),
+            deaths_visible: true,
         }
     }
 
     /// Draws a plan from a seed. Each kind of fault is first switched on or off for the whole run, so that runs differ
     /// in kind.
-    pub(crate) fn draw(seed: u64, only: Option<usize>) -> Self {
-        let mut dice = Dice::new(seed, 1);
-        let plays = if let Some(play) = only {
+    pub(crate) fn draw_from_seed(seed: u64, only: Option<usize>) -> Self {
+        let mut dice = SimRng::new(seed, 1);
+        let session_scenarios = if let Some(play) = only {
             vec![play]
         } else {
             let (alone, sociable): (Vec<usize>, Vec<usize>) =
-                (0..catalogue().len()).partition(|no| catalogue()[*no].alone);
+                (0..catalogue().len()).partition(|no| catalogue()[*no].needs_own_worker);
             let together = (0..=dice.below(4)).map(|_| sociable[dice.index(sociable.len())]).collect();
             // A separate stream, so that all other seeds still draw the same plans.
-            let mut lonely = Dice::new(seed, 3);
+            let mut lonely = SimRng::new(seed, 3);
             if lonely.percent(20) { vec![alone[lonely.index(alone.len())]] } else { together }
         };
         let workers = 1 + dice.index(3);
         let (crashes, power, disk, pauses, clocks) =
             (dice.percent(70), dice.percent(30), dice.percent(25), dice.percent(25), dice.percent(15));
         let mut faults = Vec::new();
-        let actions = 60 * plays.len() as u64;
+        let actions = 60 * session_scenarios.len() as u64;
         for _ in 0..dice.below(6) {
             let mut kinds = Vec::new();
             if crashes {
                 kinds.extend([
-                    Blow::Kill(dice.below(20_000)),
-                    Blow::Kill(0),
-                    Blow::ShutDown,
-                    Blow::NewerSchema,
+                    FaultKind::Kill(dice.below(20_000)),
+                    FaultKind::Kill(0),
+                    FaultKind::ShutDown,
+                    FaultKind::NewerSchema,
                 ]);
             }
             if power {
-                kinds.push(Blow::PowerLoss(dice.below(u64::MAX)));
+                kinds.push(FaultKind::PowerLoss(dice.below(u64::MAX)));
             }
             if disk {
-                kinds.extend([Blow::SyncFails, Blow::WriteFails, Blow::Full(1 + dice.below(5_000))]);
+                kinds.extend([
+                    FaultKind::SyncFails,
+                    FaultKind::WriteFails,
+                    FaultKind::Full(1 + dice.below(5_000)),
+                ]);
             }
             if pauses {
-                kinds.push(Blow::Pause(10_000 + dice.below(20_000)));
+                kinds.push(FaultKind::Pause(10_000 + dice.below(20_000)));
             }
             if clocks {
                 let hour = 3_600_000;
-                kinds.push(Blow::Jump(i64::try_from(dice.below(2 * hour)).unwrap_or(0) - 3_600_000));
+                kinds.push(FaultKind::Jump(i64::try_from(dice.below(2 * hour)).unwrap_or(0) - 3_600_000));
             }
-            kinds.push(Blow::Rest);
+            kinds.push(FaultKind::CheckpointLog);
             let blow = kinds[dice.index(kinds.len())];
             let at = match (blow, dice.below(5)) {
-                (Blow::Kill(_), 0) => At::BeforeWrite(dice.below(actions / 6)),
-                (Blow::Kill(_), 1) => At::AfterWrite(dice.below(actions / 6)),
-                (Blow::Kill(_) | Blow::PowerLoss(_), 2) => {
-                    At::InWrite(dice.below(actions / 6), dice.below(20))
+                (FaultKind::Kill(_), 0) => FaultTime::BeforeWrite(dice.below(actions / 6)),
+                (FaultKind::Kill(_), 1) => FaultTime::AfterWrite(dice.below(actions / 6)),
+                (FaultKind::Kill(_) | FaultKind::PowerLoss(_), 2) => {
+                    FaultTime::InWrite(dice.below(actions / 6), dice.below(20))
                 }
-                (Blow::Kill(_), 3) => At::InOpening(1 + dice.below(4), dice.below(8)),
-                _ => At::Action(dice.below(actions), dice.index(workers)),
+                (FaultKind::Kill(_), 3) => FaultTime::InOpening(1 + dice.below(4), dice.below(8)),
+                _ => FaultTime::Action(dice.below(actions), dice.index(workers)),
             };
-            faults.push(Fault { at, blow });
+            faults.push(Fault { at, fault_kind: blow });
         }
-        let mut moods = BTreeMap::new();
+        let mut model_faults = BTreeMap::new();
         if dice.percent(50) {
             let bad = dice.percent(20);
             for _ in 0..dice.below(3) {
                 let mood = match dice.below(if bad { 7 } else { 5 }) {
-                    0 => Mood::Busy([50, 3_000, 30_000][dice.index(3)]),
-                    1 => Mood::Down,
-                    2 => Mood::Cut(dice.index(4)),
-                    3 => Mood::Stall(dice.index(4)),
-                    4 => Mood::Slow(1 + dice.below(20_000)),
-                    5 => Mood::Twice(dice.index(4)),
-                    _ => Mood::Swapped(dice.index(4)),
+                    0 => SimModelFault::Busy([50, 3_000, 30_000][dice.index(3)]),
+                    1 => SimModelFault::Down,
+                    2 => SimModelFault::Cut(dice.index(4)),
+                    3 => SimModelFault::Stall(dice.index(4)),
+                    4 => SimModelFault::Slow(1 + dice.below(20_000)),
+                    5 => SimModelFault::Twice(dice.index(4)),
+                    _ => SimModelFault::Swapped(dice.index(4)),
                 };
                 // Never two in a row, or a call could run out of attempts.
-                moods.insert(2 * dice.below(6), mood);
+                model_faults.insert(2 * dice.below(6), mood);
             }
         }
-        let deaths_show = dice.percent(60);
-        Self { schedule: seed, workers, plays, faults, moods, deaths_show }
+        let deaths_visible = dice.percent(60);
+        Self { schedule: seed, workers, session_scenarios, faults, model_faults, deaths_visible }
     }
 
     /// Returns the scenario of a session.
     pub(crate) fn scenario(&self, session: usize) -> &'static Scenario {
-        &catalogue()[self.plays[session]]
+        &catalogue()[self.session_scenarios[session]]
     }
 
     /// Returns whether a fault could damage the file, if SQLite or our use of it is wrong.
-    pub(crate) fn hurts_the_disk(&self) -> bool {
-        self.faults.iter().any(|Fault { at, blow }| {
-            let inside = matches!(at, At::InWrite(..) | At::InOpening(..));
-            inside || matches!(blow, Blow::PowerLoss(_) | Blow::SyncFails | Blow::WriteFails | Blow::Full(_))
+    pub(crate) fn may_damage_disk(&self) -> bool {
+        self.faults.iter().any(|Fault { at, fault_kind: blow }| {
+            let inside = matches!(at, FaultTime::InWrite(..) | FaultTime::InOpening(..));
+            inside
+                || matches!(
+                    blow,
+                    FaultKind::PowerLoss(_)
+                        | FaultKind::SyncFails
+                        | FaultKind::WriteFails
+                        | FaultKind::Full(_)
+                )
         })
     }
 
     /// Returns whether every settled scenario must end as it does without faults.
     pub(crate) fn is_strict(&self) -> bool {
-        self.faults.iter().all(|fault| fault.blow.passes()) && self.moods.values().all(|mood| mood.passes())
+        self.faults.iter().all(|fault| fault.fault_kind.passes())
+            && self.model_faults.values().all(|mood| mood.passes())
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for SimPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let deaths = if self.deaths_show { "deaths show" } else { "deaths do not show" };
+        let deaths = if self.deaths_visible { "deaths show" } else { "deaths do not show" };
         writeln!(f, "{} workers, schedule {:#x}, {deaths}", self.workers, self.schedule)?;
-        for no in 0..self.plays.len() {
+        for no in 0..self.session_scenarios.len() {
             writeln!(f, "  session {no} plays `{}`", self.scenario(no).name)?;
         }
         for (no, fault) in self.faults.iter().enumerate() {
-            writeln!(f, "  fault {no}: {:?} at {:?}", fault.blow, fault.at)?;
+            writeln!(f, "  fault {no}: {:?} at {:?}", fault.fault_kind, fault.at)?;
         }
-        for (request, mood) in &self.moods {
+        for (request, mood) in &self.model_faults {
             writeln!(f, "  request {request} to the model: {mood:?}")?;
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The results: for a terminal, as JSON, and as the page `docs/proof.md`.
-use crate::exhaustive::Covered;
-use crate::hunt::Hunted;
+use crate::exhaustive::CrashCoverage;
+use crate::seed_search::SeedSearchResults;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::Path;
@@ -36,37 +36,37 @@ const FAULTS: &[&str] = &[
 const ENOUGH_SEEDS: u64 = 1_000;
 
 /// The results of all runs.
-pub(crate) struct Report {
-    pub(crate) covered: Vec<Covered>,
+pub(crate) struct SimReport {
+    pub(crate) covered: Vec<CrashCoverage>,
     /// Crashes that the time limit left out.
-    pub(crate) left: usize,
+    pub(crate) skipped_crashes: usize,
     /// The seed that chose the crashes within the time limit.
     pub(crate) rotation: u64,
-    pub(crate) hunted: Hunted,
+    pub(crate) seed_results: SeedSearchResults,
     pub(crate) first_seed: u64,
-    pub(crate) killed: Duration,
+    pub(crate) exhaustive_time: Duration,
     pub(crate) hunted_for: Duration,
     pub(crate) cores: usize,
 }
 
 /// The sums over all scenarios.
-struct Sums {
+struct CrashTotals {
     points: u64,
     died: u64,
     pairs: u64,
     runs: u64,
 }
 
-impl Report {
+impl SimReport {
     /// Returns whether every promise was kept, every point was reached and every fault happened.
     pub(crate) fn holds(&self) -> bool {
-        let Sums { points, died, .. } = self.sums();
+        let CrashTotals { points, died, .. } = self.sums();
         self.failures().is_empty() && points == died && self.missing().is_empty()
     }
 
-    fn sums(&self) -> Sums {
-        let sum = |of: fn(&Covered) -> u64| self.covered.iter().map(of).sum();
-        Sums {
+    fn sums(&self) -> CrashTotals {
+        let sum = |of: fn(&CrashCoverage) -> u64| self.covered.iter().map(of).sum();
+        CrashTotals {
             points: sum(|one| one.points),
             died: sum(|one| one.died),
             pairs: sum(|one| one.pairs),
@@ -75,30 +75,30 @@ impl Report {
     }
 
     fn failures(&self) -> Vec<&String> {
-        self.covered.iter().flat_map(|one| &one.broken).chain(&self.hunted.failures).collect()
+        self.covered.iter().flat_map(|one| &one.broken).chain(&self.seed_results.failures).collect()
     }
 
     fn missing(&self) -> Vec<&'static str> {
-        if self.hunted.seeds < ENOUGH_SEEDS {
+        if self.seed_results.seeds < ENOUGH_SEEDS {
             return Vec::new();
         }
-        FAULTS.iter().filter(|name| !self.hunted.hits.contains_key(*name)).copied().collect()
+        FAULTS.iter().filter(|name| !self.seed_results.hits.contains_key(*name)).copied().collect()
     }
 
     /// Returns the rate of turns of the seeds. Runs of the exhaustive mode are mostly opening the database, so they are
     /// counted as runs.
     fn turns_per_second(&self) -> f64 {
-        rate(self.hunted.turns, self.hunted_for, self.cores)
+        rate(self.seed_results.turns, self.hunted_for, self.cores)
     }
 
     fn runs_per_second(&self) -> f64 {
-        rate(self.sums().runs, self.killed, self.cores)
+        rate(self.sums().runs, self.exhaustive_time, self.cores)
     }
 
     /// Formats the report for a terminal.
     pub(crate) fn text(&self) -> String {
         let mut text = self.table();
-        for (name, times) in &self.hunted.hits {
+        for (name, times) in &self.seed_results.hits {
             line(&mut text, format_args!("{times:>8} × {name}"));
         }
         for name in self.missing() {
@@ -107,13 +107,13 @@ impl Report {
         for failure in self.failures().iter().take(6) {
             line(&mut text, format_args!("\nBROKEN: {failure}"));
         }
-        let Sums { points, died, pairs, runs } = self.sums();
-        if self.left > 0 {
+        let CrashTotals { points, died, pairs, runs } = self.sums();
+        if self.skipped_crashes > 0 {
             line(
                 &mut text,
                 format_args!(
                     "\nthe time limit left out {} crashes; repeat this choice with --rotation {}",
-                    self.left, self.rotation
+                    self.skipped_crashes, self.rotation
                 ),
             );
         }
@@ -124,9 +124,9 @@ impl Report {
                  {} seeds played twice, {} lives ({:.0} s)\n{:.0} crashes and {:.0} simulated turns of seeds per second and core, {} broken \
                  promises",
                 self.covered.len(),
-                self.killed.as_secs_f64(),
-                self.hunted.seeds,
-                self.hunted.lives,
+                self.exhaustive_time.as_secs_f64(),
+                self.seed_results.seeds,
+                self.seed_results.lives,
                 self.hunted_for.as_secs_f64(),
                 self.runs_per_second(),
                 self.turns_per_second(),
@@ -146,7 +146,7 @@ impl Report {
         );
         line(&mut text, format_args!("|---|---:|---:|---:|---:|---:|---:|"));
         for one in &self.covered {
-            let Covered { scenario, writes, changes, points, died, pairs, broken, .. } = one;
+            let CrashCoverage { scenario, writes, changes, points, died, pairs, broken, .. } = one;
             line(
                 &mut text,
                 format_args!(
@@ -162,17 +162,17 @@ impl Report {
     pub(crate) fn json(&self) -> String {
         let value = json!({
             "scenarios": self.covered,
-            "left_out": self.left,
-            "seeds": self.hunted.seeds,
+            "left_out": self.skipped_crashes,
+            "seeds": self.seed_results.seeds,
             "first_seed": self.first_seed,
-            "seed_runs": self.hunted.runs,
-            "lives": self.hunted.lives,
-            "faults": self.hunted.hits,
+            "seed_runs": self.seed_results.runs,
+            "lives": self.seed_results.lives,
+            "faults": self.seed_results.hits,
             "faults_missing": self.missing(),
-            "failures": self.hunted.failures,
+            "failures": self.seed_results.failures,
             "turns_per_s_and_core": self.turns_per_second(),
             "runs_per_s_and_core": self.runs_per_second(),
-            "exhaustive_s": self.killed.as_secs_f64(),
+            "exhaustive_s": self.exhaustive_time.as_secs_f64(),
             "seeds_s": self.hunted_for.as_secs_f64(),
         });
         format!("{value:#}\n")
@@ -180,7 +180,7 @@ impl Report {
 
     /// Formats the report as a page of the documentation.
     pub(crate) fn page(&self, torture: Option<&Path>) -> String {
-        let Sums { points, died, pairs, runs } = self.sums();
+        let CrashTotals { points, died, pairs, runs } = self.sums();
         let mut page = String::from(
             "# Proof\n\nThis page is written by `cargo xtask proof`, never by hand. What is promised, and which test holds it, is in \
              [guarantees](guarantees.md).\n\n## Every crash there is\n\n",
@@ -203,14 +203,14 @@ impl Report {
                 "\n## Seeds\n\nSeeds {:#x} to {:#x} ({} of them) drew sessions, workers and faults. Each was played twice, and both had to be \
                  the same step by step. {} processes lived in them; {} promises were broken.\n\n| fault | times |\n|---|---:|",
                 self.first_seed,
-                self.first_seed + self.hunted.seeds.saturating_sub(1),
-                self.hunted.seeds,
-                self.hunted.lives,
-                self.hunted.failures.len(),
+                self.first_seed + self.seed_results.seeds.saturating_sub(1),
+                self.seed_results.seeds,
+                self.seed_results.lives,
+                self.seed_results.failures.len(),
             ),
         );
         for name in FAULTS {
-            line(&mut page, format_args!("| {name} | {} |", self.hunted.hits.get(name).unwrap_or(&0)));
+            line(&mut page, format_args!("| {name} | {} |", self.seed_results.hits.get(name).unwrap_or(&0)));
         }
         line(
             &mut page,
@@ -220,13 +220,13 @@ impl Report {
                 self.runs_per_second(),
             ),
         );
-        page += &tortured(torture);
+        page += &torture_section(torture);
         page
     }
 }
 
 /// Formats the results of the torture test of the real binary, if it was run.
-fn tortured(file: Option<&Path>) -> String {
+fn torture_section(file: Option<&Path>) -> String {
     let read = file.and_then(|file| std::fs::read_to_string(file).ok());
     let figures: Option<Value> = read.and_then(|text| serde_json::from_str(&text).ok());
     let Some(Value::Object(figures)) = figures else {

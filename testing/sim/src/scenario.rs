@@ -2,8 +2,8 @@
 //!
 //! A scenario describes who sends what and when. A user without an acknowledgement retries with the same key, as a
 //! client does. A scenario is therefore the same regardless of how often the system dies in it.
-use crate::bank::QUESTION;
-use crate::bounds;
+use crate::limit_scenarios;
+use crate::sim_mcp_server::QUESTION;
 use outlast_vocab::package::Package;
 use outlast_vocab::{Kind, Limits};
 use std::sync::OnceLock;
@@ -14,24 +14,24 @@ pub(crate) struct Scenario {
     /// Its name. The first message of its session starts with it.
     pub(crate) name: &'static str,
     /// The model's reply to each call.
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<ScriptedReply>,
     /// The acts of users and operators.
-    pub(crate) acts: Vec<Act>,
+    pub(crate) acts: Vec<UserAction>,
     /// Changes to the limits.
     pub(crate) limits: fn(&mut Limits),
     /// Changes to the agent.
     pub(crate) agent: fn(&mut Package),
     /// Whether the result does not depend on timing. If it does, only the promises that always hold are checked.
-    pub(crate) settled: bool,
+    pub(crate) is_deterministic: bool,
     /// Whether the worker dies in it without a fault.
-    pub(crate) deadly: bool,
+    pub(crate) kills_worker: bool,
     /// Whether it changes the limits or the agent, so that it cannot share its worker.
-    pub(crate) alone: bool,
+    pub(crate) needs_own_worker: bool,
 }
 
 /// The model's reply to one call.
 #[derive(Clone, Debug)]
-pub(crate) enum Line {
+pub(crate) enum ScriptedReply {
     Say(&'static str),
     /// Calls tools, each with a text.
     Call(&'static [(&'static str, &'static str)]),
@@ -44,14 +44,14 @@ pub(crate) enum Line {
 
 /// An act from outside, once it is due.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Act {
-    pub(crate) when: When,
-    pub(crate) what: What,
+pub(crate) struct UserAction {
+    pub(crate) when: UserActionTrigger,
+    pub(crate) what: UserActionKind,
 }
 
 /// When an act is due. Acts are identified by their index.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum When {
+pub(crate) enum UserActionTrigger {
     AtOnce,
     /// That act was acknowledged.
     Acked(usize),
@@ -67,15 +67,15 @@ pub(crate) enum When {
 
 /// The kind of an act.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum What {
+pub(crate) enum UserActionKind {
     /// An input.
-    Say(&'static str),
+    SendInput(&'static str),
     /// An input whose answer must be a number.
     AskNumber(&'static str),
     /// An input that joins the running turn.
     Steer(&'static str),
     /// An input on another head.
-    SayOn(&'static str, &'static str),
+    SendInputOnHead(&'static str, &'static str),
     /// A person completes the wait of a tool with this name; `false` is a refusal.
     Resolve(&'static str, bool),
     /// A person decides a pending approval; `false` is a denial.
@@ -96,52 +96,61 @@ pub(crate) enum What {
     Raise,
 }
 
-const fn at_once(what: What) -> Act {
-    Act { when: When::AtOnce, what }
+const fn at_once(what: UserActionKind) -> UserAction {
+    UserAction { when: UserActionTrigger::AtOnce, what }
 }
 
-const fn after(when: When, what: What) -> Act {
-    Act { when, what }
+const fn after(when: UserActionTrigger, what: UserActionKind) -> UserAction {
+    UserAction { when, what }
 }
 
 impl Scenario {
-    pub(crate) fn new(name: &'static str, lines: Vec<Line>) -> Self {
-        let acts = vec![at_once(What::Say("go"))];
-        Self { name, lines, acts, limits: |_| {}, agent: |_| {}, settled: true, deadly: false, alone: false }
+    pub(crate) fn new(name: &'static str, lines: Vec<ScriptedReply>) -> Self {
+        let acts = vec![at_once(UserActionKind::SendInput("go"))];
+        Self {
+            name,
+            lines,
+            acts,
+            limits: |_| {},
+            agent: |_| {},
+            is_deterministic: true,
+            kills_worker: false,
+            needs_own_worker: false,
+        }
     }
 
     /// Requires a number as the answer to the first input.
     fn asking(mut self) -> Self {
-        self.acts[0] = at_once(What::AskNumber("go"));
+        self.acts[0] = at_once(UserActionKind::AskNumber("go"));
         self
     }
 
-    pub(crate) fn then(mut self, when: When, what: What) -> Self {
+    pub(crate) fn then(mut self, when: UserActionTrigger, what: UserActionKind) -> Self {
         self.acts.push(after(when, what));
         self
     }
 
     /// Declares that the result depends on timing.
     pub(crate) fn racing(mut self) -> Self {
-        self.settled = false;
+        self.is_deterministic = false;
         self
     }
 
     pub(crate) fn deadly(mut self) -> Self {
-        self.deadly = true;
+        self.kills_worker = true;
         self
     }
 
     /// Changes the agent.
     pub(crate) fn agent(mut self, agent: fn(&mut Package)) -> Self {
         self.agent = agent;
-        self.alone = true;
+        self.needs_own_worker = true;
         self
     }
 
     fn with(mut self, limits: fn(&mut Limits)) -> Self {
         self.limits = limits;
-        self.alone = true;
+        self.needs_own_worker = true;
         self
     }
 
@@ -151,10 +160,10 @@ impl Scenario {
     }
 }
 
-impl What {
+impl UserActionKind {
     /// Returns whether it is an input, which must be answered by a turn.
     pub(crate) const fn is_input(self) -> bool {
-        matches!(self, Self::Say(_) | Self::AskNumber(_) | Self::Steer(_) | Self::SayOn(..))
+        matches!(self, Self::SendInput(_) | Self::AskNumber(_) | Self::Steer(_) | Self::SendInputOnHead(..))
     }
 }
 
@@ -165,19 +174,20 @@ pub(crate) fn catalogue() -> &'static [Scenario] {
         let mut all = turns();
         all.extend(outages());
         all.extend(waits());
-        all.extend(outside());
-        all.extend(trouble());
+        all.extend(interference_scenarios());
+        all.extend(failure_scenarios());
         all.extend(servers());
-        all.extend(bounds::stories());
+        all.extend(limit_scenarios::scenarios_with_limits());
         all
     })
 }
 
 /// Turns without interference.
 fn turns() -> Vec<Scenario> {
-    use Line::{Call, Say};
-    const BATCH: Line = Call(&[("look", "a"), ("put", "b"), ("pay", "c"), ("keep", ""), ("book", "d")]);
-    const MANY: Line = Call(&[("put", "x"); 12]);
+    use ScriptedReply::{Call, Say};
+    const BATCH: ScriptedReply =
+        Call(&[("look", "a"), ("put", "b"), ("pay", "c"), ("keep", ""), ("book", "d")]);
+    const MANY: ScriptedReply = Call(&[("put", "x"); 12]);
     vec![
         Scenario::new("plain", vec![Say("hello there you")]),
         Scenario::new("long answer", vec![Say(long())]),
@@ -201,7 +211,7 @@ fn turns() -> Vec<Scenario> {
 
 /// Turns whose provider is down.
 fn outages() -> Vec<Scenario> {
-    use Line::{Call, CallOnceUp, Say, SayOnceUp};
+    use ScriptedReply::{Call, CallOnceUp, Say, SayOnceUp};
     vec![
         Scenario::new("provider outage", vec![SayOnceUp(8_000, "hello again")]).with(|_| {}),
         Scenario::new(
@@ -210,7 +220,7 @@ fn outages() -> Vec<Scenario> {
         )
         .with(|_| {}),
         Scenario::new("cancel in an outage", vec![Call(&[("pay", "a")]), SayOnceUp(86_400_000, "done")])
-            .then(When::Recorded("turn.parked", 1), What::Cancel(0))
+            .then(UserActionTrigger::Recorded("turn.parked", 1), UserActionKind::Cancel(0))
             .with(|_| {}),
         Scenario::new(
             "outage longer than the patience",
@@ -218,100 +228,108 @@ fn outages() -> Vec<Scenario> {
         )
         .with(|limits| limits.provider_wait = Duration::from_secs(8)),
         Scenario::new("input queued in an outage", vec![SayOnceUp(6_000, "one"), Say("two")])
-            .then(When::Acked(0), What::Say("more"))
+            .then(UserActionTrigger::Acked(0), UserActionKind::SendInput("more"))
             .with(|_| {}),
     ]
 }
 
 /// Turns that wait for a person.
 fn waits() -> Vec<Scenario> {
-    use Line::{Call, Say};
-    const WAIT: Line = Call(&[("wait", "k")]);
-    const ASK: Line = Call(&[("ask", "k")]);
+    use ScriptedReply::{Call, Say};
+    const WAIT: ScriptedReply = Call(&[("wait", "k")]);
+    const ASK: ScriptedReply = Call(&[("ask", "k")]);
     vec![
         Scenario::new("pending completion", vec![WAIT, Say("done")])
-            .then(When::Parked, What::Resolve("k", true)),
+            .then(UserActionTrigger::Parked, UserActionKind::Resolve("k", true)),
         Scenario::new("completion that comes early", vec![WAIT, Say("done")])
-            .then(When::Did("wait"), What::Resolve("k", true)),
+            .then(UserActionTrigger::Did("wait"), UserActionKind::Resolve("k", true)),
         Scenario::new("approval that is denied", vec![WAIT, Say("done")])
-            .then(When::Parked, What::Resolve("k", false)),
+            .then(UserActionTrigger::Parked, UserActionKind::Resolve("k", false)),
         Scenario::new(
             "two completions",
             vec![Call(&[("wait", "k"), ("wait", "l"), ("put", "m")]), Say("done")],
         )
-        .then(When::Did("wait"), What::Resolve("l", true))
-        .then(When::Acked(1), What::Resolve("k", true)),
+        .then(UserActionTrigger::Did("wait"), UserActionKind::Resolve("l", true))
+        .then(UserActionTrigger::Acked(1), UserActionKind::Resolve("k", true)),
         Scenario::new("resolved twice", vec![WAIT, Say("done")])
-            .then(When::Parked, What::Resolve("k", true))
-            .then(When::Acked(1), What::Resolve("k", false)),
-        Scenario::new("event", vec![ASK, Say("done")]).then(When::Parked, What::Resolve("k", true)),
+            .then(UserActionTrigger::Parked, UserActionKind::Resolve("k", true))
+            .then(UserActionTrigger::Acked(1), UserActionKind::Resolve("k", false)),
+        Scenario::new("event", vec![ASK, Say("done")])
+            .then(UserActionTrigger::Parked, UserActionKind::Resolve("k", true)),
         Scenario::new("event that comes early", vec![ASK, Say("done")])
-            .then(When::Did("ask"), What::Resolve("k", true)),
+            .then(UserActionTrigger::Did("ask"), UserActionKind::Resolve("k", true)),
         Scenario::new("event that never comes", vec![Call(&[("ask", "hurry")]), Say("done")]),
         Scenario::new("event that comes about too late", vec![Call(&[("ask", "hurry")]), Say("done")])
-            .then(When::Later(0, 9_990), What::Resolve("hurry", true))
+            .then(UserActionTrigger::Later(0, 9_990), UserActionKind::Resolve("hurry", true))
             .racing(),
     ]
 }
 
 /// Turns with interference, and sessions that branch.
-fn outside() -> Vec<Scenario> {
-    use Line::{Call, Say};
-    const WAIT: Line = Call(&[("wait", "k")]);
-    const ENDED: When = When::Recorded("turn.ended", 1);
+fn interference_scenarios() -> Vec<Scenario> {
+    use ScriptedReply::{Call, Say};
+    const WAIT: ScriptedReply = Call(&[("wait", "k")]);
+    const ENDED: UserActionTrigger = UserActionTrigger::Recorded("turn.ended", 1);
     vec![
         Scenario::new("queued input", vec![Call(&[("put", "a")]), Say("one"), Say("two")])
-            .then(When::Acked(0), What::Say("more")),
+            .then(UserActionTrigger::Acked(0), UserActionKind::SendInput("more")),
         Scenario::new("three turns", vec![Say("one"), Call(&[("pay", "a")]), Say("two"), Say("three")])
-            .then(ENDED, What::Say("more"))
-            .then(When::Recorded("turn.ended", 2), What::Say("and more")),
+            .then(ENDED, UserActionKind::SendInput("more"))
+            .then(UserActionTrigger::Recorded("turn.ended", 2), UserActionKind::SendInput("and more")),
         Scenario::new("long conversation", vec![Say("as you wish, my friend"); 8])
-            .then(ENDED, What::Say("and now the second thing"))
-            .then(When::Recorded("turn.ended", 2), What::Say("and now the third thing"))
-            .then(When::Recorded("turn.ended", 3), What::Say("and now the last thing"))
+            .then(ENDED, UserActionKind::SendInput("and now the second thing"))
+            .then(
+                UserActionTrigger::Recorded("turn.ended", 2),
+                UserActionKind::SendInput("and now the third thing"),
+            )
+            .then(
+                UserActionTrigger::Recorded("turn.ended", 3),
+                UserActionKind::SendInput("and now the last thing"),
+            )
             .with(|limits| limits.view_bytes = 700),
         Scenario::new("steering", vec![WAIT, Say("done")])
-            .then(When::Parked, What::Steer("also"))
-            .then(When::Acked(1), What::Resolve("k", true)),
+            .then(UserActionTrigger::Parked, UserActionKind::Steer("also"))
+            .then(UserActionTrigger::Acked(1), UserActionKind::Resolve("k", true)),
         Scenario::new("steering at any time", vec![Call(&[("look", "a")]), Say("done"), Say("also done")])
-            .then(When::Acked(0), What::Steer("also"))
+            .then(UserActionTrigger::Acked(0), UserActionKind::Steer("also"))
             .racing(),
-        Scenario::new("cancel", vec![WAIT, Say("done")]).then(When::Parked, What::Cancel(0)),
+        Scenario::new("cancel", vec![WAIT, Say("done")])
+            .then(UserActionTrigger::Parked, UserActionKind::Cancel(0)),
         Scenario::new("cancel at any time", vec![Call(&[("pay", "a"), ("stepped", "b")]), Say("done")])
-            .then(When::Did("step one"), What::Cancel(0))
+            .then(UserActionTrigger::Did("step one"), UserActionKind::Cancel(0))
             .racing(),
         Scenario::new("cancel at once", vec![Call(&[("put", "a")]), Say("done")])
-            .then(When::Acked(0), What::Cancel(0))
+            .then(UserActionTrigger::Acked(0), UserActionKind::Cancel(0))
             .racing(),
         Scenario::new("cancel of a queued input", vec![WAIT, Say("done")])
-            .then(When::Parked, What::Say("never mind"))
-            .then(When::Acked(1), What::Cancel(1))
-            .then(When::Acked(2), What::Resolve("k", true)),
+            .then(UserActionTrigger::Parked, UserActionKind::SendInput("never mind"))
+            .then(UserActionTrigger::Acked(1), UserActionKind::Cancel(1))
+            .then(UserActionTrigger::Acked(2), UserActionKind::Resolve("k", true)),
         Scenario::new("approval", vec![Call(&[("guarded", "a"), ("put", "b")]), Say("done")])
-            .then(When::Parked, What::Approve(true)),
+            .then(UserActionTrigger::Parked, UserActionKind::Approve(true)),
         Scenario::new("denial", vec![Call(&[("guarded", "a")]), Say("done")])
-            .then(When::Parked, What::Approve(false)),
+            .then(UserActionTrigger::Parked, UserActionKind::Approve(false)),
         Scenario::new("cancel instead of an approval", vec![Call(&[("guarded", "a")]), Say("done")])
-            .then(When::Parked, What::Cancel(0)),
+            .then(UserActionTrigger::Parked, UserActionKind::Cancel(0)),
         Scenario::new("abort", vec![Call(&[("rent", "a")]), Call(&[("rent", "b"), ("put", "c")]), WAIT])
-            .then(When::Parked, What::Abort(0)),
+            .then(UserActionTrigger::Parked, UserActionKind::Abort(0)),
         Scenario::new("abort at any time", vec![Call(&[("rent", "a")]), Call(&[("rent", "b")]), Say("done")])
-            .then(When::Did("rent"), What::Abort(0))
+            .then(UserActionTrigger::Did("rent"), UserActionKind::Abort(0))
             .racing(),
         Scenario::new("fork", vec![Call(&[("put", "a")]), Say("one"), Say("two")])
-            .then(ENDED, What::Fork("more")),
+            .then(ENDED, UserActionKind::Fork("more")),
         Scenario::new("branch", vec![Say("one"), Say("two")])
-            .then(ENDED, What::Branch("draft"))
-            .then(When::Acked(1), What::SayOn("draft", "more")),
+            .then(ENDED, UserActionKind::Branch("draft"))
+            .then(UserActionTrigger::Acked(1), UserActionKind::SendInputOnHead("draft", "more")),
         Scenario::new("rewritten history", vec![Call(&[("pay", "a")]), Say("one")])
-            .then(ENDED, What::Rewind)
-            .then(When::Acked(1), What::Say("rewritten history: again")),
+            .then(ENDED, UserActionKind::Rewind)
+            .then(UserActionTrigger::Acked(1), UserActionKind::SendInput("rewritten history: again")),
     ]
 }
 
 /// Failures without faults of the machine.
-fn trouble() -> Vec<Scenario> {
-    use Line::{Call, Fail, Say};
+fn failure_scenarios() -> Vec<Scenario> {
+    use ScriptedReply::{Call, Fail, Say};
     vec![
         Scenario::new("retries", vec![Call(&[("flaky", "")]), Say("done")]),
         Scenario::new("unknown tool", vec![Call(&[("nothing", "")]), Say("done")]),
@@ -325,7 +343,7 @@ fn trouble() -> Vec<Scenario> {
         )
         .with(|limits| limits.model_calls = 2),
         Scenario::new("unknown outcome", vec![Call(&[("lost", "a")]), Say("done")])
-            .then(When::Recorded("turn.ended", 1), What::Settle)
+            .then(UserActionTrigger::Recorded("turn.ended", 1), UserActionKind::Settle)
             .deadly(),
         Scenario::new("poison", vec![Call(&[("poison", "a")]), Say("done")]).agent(|_| {}).deadly(),
     ]
@@ -333,15 +351,16 @@ fn trouble() -> Vec<Scenario> {
 
 /// Calls to an MCP server.
 fn servers() -> Vec<Scenario> {
-    use Line::{Call, Say};
-    const BATCH: Line = Call(&[("bank.pay", "a"), ("pay", "b"), ("bank.look", "c"), ("bank.pay", "d")]);
+    use ScriptedReply::{Call, Say};
+    const BATCH: ScriptedReply =
+        Call(&[("bank.pay", "a"), ("pay", "b"), ("bank.look", "c"), ("bank.pay", "d")]);
     vec![
         Scenario::new("MCP call", vec![Call(&[("bank.pay", "a")]), Say("done")])
-            .then(When::Recorded("turn.ended", 1), What::Settle),
+            .then(UserActionTrigger::Recorded("turn.ended", 1), UserActionKind::Settle),
         Scenario::new("pure MCP call", vec![Call(&[("bank.look", "a")]), Say("done")]),
         Scenario::new("MCP calls beside others", vec![BATCH, Call(&[("bank.pay", "e")]), Say("done")]),
         Scenario::new("question of an MCP server", vec![Call(&[("bank.ask", "a")]), Say("done")])
-            .then(When::Parked, What::Resolve(QUESTION, true)),
+            .then(UserActionTrigger::Parked, UserActionKind::Resolve(QUESTION, true)),
     ]
 }
 

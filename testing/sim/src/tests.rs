@@ -1,17 +1,17 @@
 //! Tests of the simulator: it is deterministic, it can fail, and the bugs it has found stay fixed.
-use crate::bounds;
-use crate::exhaustive::{Covered, SearchLimit, kill_everywhere, whole};
-use crate::hunt::{Expected, verdict};
-use crate::life::{self, Graveyard};
-use crate::model::Mood;
-use crate::oracle::Left;
-use crate::plan::{At, Blow, Fault, Plan};
+use crate::exhaustive::{CrashCoverage, SearchLimit, kill_everywhere, run_without_faults};
+use crate::limit_scenarios;
+use crate::model::SimModelFault;
+use crate::oracle::SessionEndState;
+use crate::plan::{Fault, FaultKind, FaultTime, SimPlan};
 use crate::scenario::catalogue;
-use crate::world::run;
+use crate::seed_search::{FaultFreeOutcomes, verdict};
+use crate::sim_process::{self, DeadWorkers};
+use crate::simulation::run;
 use outlast_conformance::block_on;
-use outlast_disk::{Disk, Failure, Fate};
-use outlast_ports::store::{Inbox, Queries, Target};
-use outlast_store::{HandWriter, Sqlite};
+use outlast_disk::{ChangeFailure, Disk, PowerLossEffect};
+use outlast_ports::store::{Inbox, Queries, SessionTarget};
+use outlast_store::{ManualWriter, SqliteStore};
 use outlast_vocab::{Error, Millis, SessionId};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn play(name: &str) -> usize {
     catalogue().iter().position(|scenario| scenario.name == name).expect("it is in the catalogue")
 }
 
-fn kill_one(name: &str, limit: SearchLimit) -> (Covered, usize) {
+fn kill_one(name: &str, limit: SearchLimit) -> (CrashCoverage, usize) {
     let (covered, left) = kill_everywhere(&[play(name)], limit);
     (covered.into_iter().next().expect("one scenario was searched"), left)
 }
@@ -29,8 +29,8 @@ fn kill_one(name: &str, limit: SearchLimit) -> (Covered, usize) {
 fn every_scenario_ends_well_and_is_the_same_twice() {
     assert!(catalogue().len() >= 25, "{}", catalogue().len());
     for no in 0..catalogue().len() {
-        let whole = whole(no).unwrap();
-        assert_eq!(whole.left.len(), 1);
+        let whole = run_without_faults(no).unwrap();
+        assert_eq!(whole.end_states.len(), 1);
         assert!(whole.turns >= 1);
     }
 }
@@ -48,7 +48,7 @@ fn a_time_limit_keeps_kills_around_transactions() {
     let (all, none_left) = kill_one("plain", SearchLimit::default());
     assert_eq!(none_left, 0);
     let (some, left) = kill_one("plain", SearchLimit { time: Some(Duration::ZERO), rotation: 1 });
-    let transactions = run(&Plan::of(play("plain"))).writes.len() as u64;
+    let transactions = run(&SimPlan::of(play("plain"))).writes.len() as u64;
     assert_eq!((some.points, some.pairs), (2 * transactions, 0));
     assert_eq!(some.died, some.points);
     assert!(left as u64 > all.points - some.points, "pairs are left out too: {left}");
@@ -64,22 +64,23 @@ fn a_call_of_an_mcp_server_that_dies_anywhere_is_never_sent_twice() {
 
 #[test]
 fn a_seed_that_is_played_again_is_the_same_and_another_is_not() {
-    let trace = |seed| run(&Plan::draw(seed, None)).trace;
+    let trace = |seed| run(&SimPlan::draw_from_seed(seed, None)).trace;
     assert_eq!(trace(7), trace(7));
     assert_ne!(trace(7), trace(8));
 }
 
 #[test]
 fn seeds_draw_every_scenario() {
-    let drawn: BTreeSet<usize> = (0..2_000).flat_map(|seed| Plan::draw(seed, None).plays).collect();
+    let drawn: BTreeSet<usize> =
+        (0..2_000).flat_map(|seed| SimPlan::draw_from_seed(seed, None).session_scenarios).collect();
     assert_eq!(drawn, (0..catalogue().len()).collect());
 }
 
 #[test]
 fn some_seeds_keep_every_promise() {
-    let expected = Expected::new();
+    let expected = FaultFreeOutcomes::new();
     for seed in 0..10 {
-        let plan = Plan::draw(seed, None);
+        let plan = SimPlan::draw_from_seed(seed, None);
         assert_eq!(verdict(&plan, &expected).1, None, "{plan}");
     }
 }
@@ -89,10 +90,10 @@ fn some_seeds_keep_every_promise() {
 #[test]
 fn what_is_acknowledged_after_a_failed_sync_survives_the_loss_of_power() {
     for pattern in 0..20 {
-        let mut plan = Plan::of(play("three turns"));
+        let mut plan = SimPlan::of(play("three turns"));
         plan.faults = vec![
-            Fault { at: At::AfterWrite(1), blow: Blow::SyncFails },
-            Fault { at: At::AfterWrite(8), blow: Blow::PowerLoss(pattern) },
+            Fault { at: FaultTime::AfterWrite(1), fault_kind: FaultKind::SyncFails },
+            Fault { at: FaultTime::AfterWrite(8), fault_kind: FaultKind::PowerLoss(pattern) },
         ];
         let outcome = run(&plan);
         assert_eq!(outcome.hits.len(), 2, "{:?}", outcome.hits);
@@ -104,8 +105,9 @@ fn what_is_acknowledged_after_a_failed_sync_survives_the_loss_of_power() {
 #[test]
 fn a_clock_that_is_set_back_holds_nobody_up() {
     for action in 2..20 {
-        let mut plan = Plan::of(play("retries"));
-        plan.faults = vec![Fault { at: At::Action(action, 0), blow: Blow::Jump(-3_000_000) }];
+        let mut plan = SimPlan::of(play("retries"));
+        plan.faults =
+            vec![Fault { at: FaultTime::Action(action, 0), fault_kind: FaultKind::Jump(-3_000_000) }];
         let outcome = run(&plan);
         assert_eq!(outcome.broken, Vec::<String>::new(), "{plan}");
         assert!(outcome.actions < 1_000, "{} actions", outcome.actions);
@@ -116,16 +118,16 @@ fn a_clock_that_is_set_back_holds_nobody_up() {
 // back, each payment is made once, and no rate limit is exceeded.
 #[test]
 fn what_a_turn_may_do_holds_wherever_it_dies_between_two_writes() {
-    for scenario in bounds::stories() {
-        let whole = whole(play(scenario.name)).unwrap();
+    for scenario in limit_scenarios::scenarios_with_limits() {
+        let whole = run_without_faults(play(scenario.name)).unwrap();
         for write in 0..whole.writes.len() as u64 {
-            for at in [At::BeforeWrite(write), At::AfterWrite(write)] {
-                let mut plan = Plan::of(play(scenario.name));
-                plan.faults = vec![Fault { at, blow: Blow::Kill(0) }];
+            for at in [FaultTime::BeforeWrite(write), FaultTime::AfterWrite(write)] {
+                let mut plan = SimPlan::of(play(scenario.name));
+                plan.faults = vec![Fault { at, fault_kind: FaultKind::Kill(0) }];
                 let outcome = run(&plan);
                 assert_eq!(outcome.broken, Vec::<String>::new(), "{plan}");
-                if scenario.settled {
-                    assert_eq!(outcome.left, whole.left, "{plan}");
+                if scenario.is_deterministic {
+                    assert_eq!(outcome.end_states, whole.end_states, "{plan}");
                 }
             }
         }
@@ -133,15 +135,15 @@ fn what_a_turn_may_do_holds_wherever_it_dies_between_two_writes() {
 }
 
 /// Opens a session in a store with a manual writer.
-fn open_session(store: &Sqlite, writer: &mut HandWriter, number: u128) -> Result<(), Error> {
-    let mut opened = store.open(Target::New(SessionId::from_u128(number)), Millis(1));
+fn open_session(store: &SqliteStore, writer: &mut ManualWriter, number: u128) -> Result<(), Error> {
+    let mut opened = store.open(SessionTarget::New(SessionId::from_u128(number)), Millis(1));
     let mut waiting = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(opened.as_mut().poll(&mut waiting).is_pending(), "nobody has written yet");
     writer.step();
     block_on(opened).map(drop)
 }
 
-fn sessions(store: &Sqlite) -> Result<usize, Error> {
+fn sessions(store: &SqliteStore) -> Result<usize, Error> {
     Ok(block_on(store.sessions(None, 100))?.len())
 }
 
@@ -153,24 +155,24 @@ fn what_was_read_after_a_failed_sync_survives_the_loss_of_power_before_the_first
     for change in 0..6 {
         let disk = Disk::new();
         let mount = disk.mount();
-        let (store, mut writer) = life::open(&mount, None, Graveyard::default())?;
+        let (store, mut writer) = sim_process::open(&mount, None, DeadWorkers::default())?;
         open_session(&store, &mut writer, 1)?;
-        mount.fail(mount.changes() + change, Failure::SyncError);
+        mount.fail_once_at(mount.changes() + change, ChangeFailure::SyncError);
         // The acknowledgement does not matter for this test.
         let _ = open_session(&store, &mut writer, 2);
         mount.kill();
         drop((store, writer));
         drop(mount);
         let mount = disk.mount();
-        let (store, writer) = life::open(&mount, None, Graveyard::default())?;
+        let (store, writer) = sim_process::open(&mount, None, DeadWorkers::default())?;
         let read = sessions(&store)?;
         assert!(read >= 1);
-        disk.lose_power(&mut |_| Fate::Dropped);
+        disk.lose_power(&mut |_| PowerLossEffect::Dropped);
         mount.kill();
         drop((store, writer));
         drop(mount);
         let mount = disk.mount();
-        let (store, _writer) = life::open(&mount, None, Graveyard::default())?;
+        let (store, _writer) = sim_process::open(&mount, None, DeadWorkers::default())?;
         assert_eq!(sessions(&store)?, read, "at change {change}");
     }
     Ok(())
@@ -179,15 +181,16 @@ fn what_was_read_after_a_failed_sync_survives_the_loss_of_power_before_the_first
 // Regression: the guard counted claims, so one fatal turn sealed every turn that was in flight with it.
 fn seals_only_the_fatal_turn_of_64(workers: usize, deaths_show: bool) {
     const FATAL: usize = 20;
-    let mut plan = Plan { workers, deaths_show, ..Plan::of(play("plain")) };
-    plan.plays = vec![play("plain"); 64];
-    plan.plays[FATAL] = play("poison");
+    let mut plan = SimPlan { workers, deaths_visible: deaths_show, ..SimPlan::of(play("plain")) };
+    plan.session_scenarios = vec![play("plain"); 64];
+    plan.session_scenarios[FATAL] = play("poison");
     // Slow answers keep the other turns in flight until the fatal one runs.
-    plan.moods = (0..10_000).map(|request| (request, Mood::Slow(1_000))).collect();
+    plan.model_faults = (0..10_000).map(|request| (request, SimModelFault::Slow(1_000))).collect();
     let outcome = run(&plan);
     assert_eq!(outcome.broken, Vec::<String>::new());
-    let sealed = |left: &Left| left.ends == ["sealed"];
-    let which: Vec<usize> = (0..64).filter(|session| outcome.left[*session].iter().any(sealed)).collect();
+    let sealed = |left: &SessionEndState| left.ends == ["sealed"];
+    let which: Vec<usize> =
+        (0..64).filter(|session| outcome.end_states[*session].iter().any(sealed)).collect();
     assert_eq!(which, [FATAL]);
     assert!(outcome.lives <= 20, "{} lives", outcome.lives);
 }

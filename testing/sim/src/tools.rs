@@ -1,15 +1,15 @@
 //! The simulated tools, one of each kind. They report their effects to the witness and yield between the effect and the
 //! answer, where a crash does the most damage.
-use crate::schedule::LifeNo;
-use crate::time::{ProcessClock, Time};
-use crate::witness::Witness;
+use crate::effect_recorder::EffectRecorder;
+use crate::sim_time::{ProcessClock, SimTime};
+use crate::task_scheduler::SimProcessNo;
 use outlast_ports::clock::Clock;
-use outlast_ports::payment::{PaymentDesk, Payments};
+use outlast_ports::payment::{Payments, PaymentsEnabled};
 use outlast_ports::service::{Cancellation, Completion, Events, Services, Steps, Timer, Values};
-use outlast_ports::tool::{About, Call, Probe, Ran, Tool, Toolbox, done, failed};
+use outlast_ports::tool::{Call, ProbeResult, Tool, ToolRunOutcome, ToolSpec, Toolbox, done, failed};
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::payment;
-use outlast_vocab::policy::{Decision, Rule};
+use outlast_vocab::policy::{PolicyDecision, Rule};
 use outlast_vocab::{CallId, Error, Kind};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -35,25 +35,25 @@ pub(crate) struct Note {
 
 /// The surroundings of the tools of one process.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
-    pub(crate) witness: Arc<Witness>,
+pub(crate) struct ToolEnvironment {
+    pub(crate) witness: Arc<EffectRecorder>,
     pub(crate) clock: Arc<ProcessClock>,
     /// The time of the world, independent of process clocks.
-    pub(crate) time: Arc<Time>,
-    pub(crate) life: LifeNo,
+    pub(crate) time: Arc<SimTime>,
+    pub(crate) life: SimProcessNo,
 }
 
-impl Surroundings {
-    async fn act(&self, tool: &str, call: &Call) {
-        breathe().await;
-        self.witness.did(call.session, tool, call.id);
+impl ToolEnvironment {
+    async fn record_effect(&self, tool: &str, call: &Call) {
+        yield_to_others().await;
+        self.witness.record_execution(call.session, tool, call.id);
         self.witness.at(self.time.now());
-        breathe().await;
+        yield_to_others().await;
     }
 }
 
 /// Yields to other tasks.
-pub(crate) async fn breathe() {
+pub(crate) async fn yield_to_others() {
     let mut breathed = false;
     poll_fn(|task| {
         if std::mem::replace(&mut breathed, true) {
@@ -66,17 +66,17 @@ pub(crate) async fn breathe() {
 }
 
 macro_rules! tools {
-    ($($name:ident($needs:ty) = $about:expr, |$around:pat_param, $got:pat_param, $call:pat_param, $args:pat_param| $body:expr;)*) => {
+    ($($name:ident($needs:ty) = $spec:expr, |$around:pat_param, $got:pat_param, $call:pat_param, $args:pat_param| $body:expr;)*) => {
         $(
-            struct $name(Surroundings);
+            struct $name(ToolEnvironment);
 
             impl Tool for $name {
                 type Args = Note;
                 type Needs = $needs;
 
-                fn about(&self) -> About { $about }
+                fn spec(&self) -> ToolSpec { $spec }
 
-                async fn run(&self, $got: $needs, call: Call, args: Note) -> Result<Ran, Error> {
+                async fn run(&self, $got: $needs, call: Call, args: Note) -> Result<ToolRunOutcome, Error> {
                     let ($around, $call, $args) = (&self.0, call, args);
                     $body
                 }
@@ -84,10 +84,10 @@ macro_rules! tools {
         )*
 
         /// All of them, for one process.
-        pub(crate) fn toolbox(around: &Surroundings) -> Result<Toolbox, Error> {
-            let mut toolbox = Toolbox::new(Services::default().grant(PaymentDesk));
+        pub(crate) fn toolbox(around: &ToolEnvironment) -> Result<Toolbox, Error> {
+            let mut toolbox = Toolbox::new(Services::default().grant(PaymentsEnabled));
             $(toolbox.add($name(around.clone()))?;)*
-            toolbox.add(Book(around.clone()))?;
+            toolbox.add(BookTool(around.clone()))?;
             Ok(toolbox)
         }
     };
@@ -96,164 +96,165 @@ macro_rules! tools {
 const A_DAY: Duration = Duration::from_hours(24);
 
 tools! {
-    Look(()) = About::new("look", "Looks.").pure(), |around, (), call, args| {
-        around.act("look", &call).await;
+    Look(()) = ToolSpec::new("look", "Looks.").pure(), |around, (), call, args| {
+        around.record_effect("look", &call).await;
         done(format!("saw {}", args.text))
     };
-    Put(()) = About::new("put", "Puts.").idempotent(), |around, (), call, args| {
-        around.witness.took(call.id, &args.text);
-        around.act("put", &call).await;
+    Put(()) = ToolSpec::new("put", "Puts.").idempotent(), |around, (), call, args| {
+        around.witness.record_arguments(call.id, &args.text);
+        around.record_effect("put", &call).await;
         done(format!("put {}", args.text))
     };
-    Pay(()) = About::new("pay", "Pays."), |around, (), call, args| {
-        around.witness.took(call.id, &args.text);
-        around.act("pay", &call).await;
+    Pay(()) = ToolSpec::new("pay", "Pays."), |around, (), call, args| {
+        around.witness.record_arguments(call.id, &args.text);
+        around.record_effect("pay", &call).await;
         done(format!("paid {}", args.text))
     };
-    Rent(()) = About::new("rent", "Rents.").idempotent().undone_by("return"), |around, (), call, args| {
-        around.act("rent", &call).await;
+    Rent(()) = ToolSpec::new("rent", "Rents.").idempotent().undone_by("return"), |around, (), call, args| {
+        around.record_effect("rent", &call).await;
         done(json!({ "text": args.text }))
     };
-    Return(()) = About::new("return", "Gives back what was rented.").idempotent(), |around, (), call, args| {
-        around.act("return", &call).await;
+    Return(()) = ToolSpec::new("return", "Gives back what was rented.").idempotent(), |around, (), call, args| {
+        around.record_effect("return", &call).await;
         done(format!("gave {} back", args.text))
     };
-    Guarded(()) = About::new("guarded", "Puts, once somebody approves.").idempotent(), |around, (), call, args| {
-        around.act("guarded", &call).await;
+    Guarded(()) = ToolSpec::new("guarded", "Puts, once somebody approves.").idempotent(), |around, (), call, args| {
+        around.record_effect("guarded", &call).await;
         done(format!("put {} with leave", args.text))
     };
-    Lost(()) = About::new("lost", "Pays, and takes its process down with it."), |around, (), call, _| {
-        around.act("lost", &call).await;
-        around.witness.takes_down(around.life);
+    Lost(()) = ToolSpec::new("lost", "Pays, and takes its process down with it."), |around, (), call, _| {
+        around.record_effect("lost", &call).await;
+        around.witness.record_tool_kill(around.life);
         std::future::pending().await
     };
-    Poison(()) = About::new("poison", "Takes its process down whenever it runs.").idempotent(), |around, (), call, _| {
-        around.act("poison", &call).await;
-        around.witness.takes_down(around.life);
+    Poison(()) = ToolSpec::new("poison", "Takes its process down whenever it runs.").idempotent(), |around, (), call, _| {
+        around.record_effect("poison", &call).await;
+        around.witness.record_tool_kill(around.life);
         std::future::pending().await
     };
-    Wait((Completion,)) = About::new("wait", "Waits for somebody.").idempotent().durable(),
+    Wait((Completion,)) = ToolSpec::new("wait", "Waits for somebody.").idempotent().durable(),
     |around, (completion,), call, args| {
-        around.witness.gave(call.session, &args.text, completion.key()?);
-        around.act("wait", &call).await;
-        Ok(Ran::Pending)
+        around.witness.record_completion_key(call.session, &args.text, completion.key()?);
+        around.record_effect("wait", &call).await;
+        Ok(ToolRunOutcome::Pending)
     };
-    Ask((Events,)) = About::new("ask", "Waits for an event.").idempotent().durable(),
+    Ask((Events,)) = ToolSpec::new("ask", "Waits for an event.").idempotent().durable(),
     |around, (events,), call, args| {
-        around.witness.gave(call.session, &args.text, events.key(&args.text)?);
-        around.act("ask", &call).await;
+        around.witness.record_completion_key(call.session, &args.text, events.key(&args.text)?);
+        around.record_effect("ask", &call).await;
         let patience = if args.text == "hurry" { Duration::from_secs(10) } else { 10 * A_DAY };
         let resolution = events.wait(&args.text, Some(patience)).await?;
         done(format!("{resolution:?}"))
     };
-    Stepped((Steps, Timer)) = About::new("stepped", "Works in steps.").idempotent().durable(),
+    Stepped((Steps, Timer)) = ToolSpec::new("stepped", "Works in steps.").idempotent().durable(),
     |around, (steps, timer), call, args| {
         let one: String = steps.run("one", &args.text, async {
-            around.act("step one", &call).await;
+            around.record_effect("step one", &call).await;
             Ok(format!("1{}", args.text))
         }).await?;
         timer.sleep(Duration::from_secs(10)).await?;
         let two: String = steps.run("two", &one, async {
-            around.act("step two", &call).await;
+            around.record_effect("step two", &call).await;
             Ok(format!("{one}2"))
         }).await?;
         done(two)
     };
-    Nap((Timer,)) = About::new("nap", "Sleeps.").idempotent().durable(), |around, (timer,), call, _| {
-        around.act("nap", &call).await;
+    Nap((Timer,)) = ToolSpec::new("nap", "Sleeps.").idempotent().durable(), |around, (timer,), call, _| {
+        around.record_effect("nap", &call).await;
         timer.sleep(Duration::from_secs(30)).await?;
         done("slept")
     };
-    Keep((Values,)) = About::new("keep", "Counts in a value.").transactional(), |around, (values,), call, _| {
-        around.act("keep", &call).await;
+    Keep((Values,)) = ToolSpec::new("keep", "Counts in a value.").transactional(), |around, (values,), call, _| {
+        around.record_effect("keep", &call).await;
         let count = values.get("count").await?.and_then(|count| count.as_i64()).unwrap_or(0);
         values.set("count", json!(count + 1))?;
-        breathe().await;
+        yield_to_others().await;
         done(values.get("count").await?)
     };
-    Panics(()) = About::new("panics", "Panics.").idempotent(), |around, (), call, args| {
-        around.act("panics", &call).await;
+    Panics(()) = ToolSpec::new("panics", "Panics.").idempotent(), |around, (), call, args| {
+        around.record_effect("panics", &call).await;
         std::panic::panic_any(format!("{ON_PURPOSE} {}", args.text))
     };
-    Flaky(()) = About::new("flaky", "Fails at first.").idempotent().attempts(4, Duration::from_millis(10)),
+    Flaky(()) = ToolSpec::new("flaky", "Fails at first.").idempotent().attempts(4, Duration::from_millis(10)),
     |around, (), call, _| {
-        around.act("flaky", &call).await;
+        around.record_effect("flaky", &call).await;
         if call.attempt < 3 {
             return Err(Error::new(Kind::ToolUnavailable, "not yet"));
         }
         done("at last")
     };
-    Hangs((Cancellation,)) = About::new("hangs", "Never comes back.").deadline(Duration::from_secs(5)),
+    Hangs((Cancellation,)) = ToolSpec::new("hangs", "Never comes back.").deadline(Duration::from_secs(5)),
     |around, (cancellation,), call, _| {
-        around.act("hangs", &call).await;
+        around.record_effect("hangs", &call).await;
         cancellation.requested().await;
         Err(failed("stopped when asked"))
     };
-    Buy((Payments,)) = About::new("buy", "Buys.").idempotent().durable(), |around, (payments,), call, args| {
+    Buy((Payments,)) = ToolSpec::new("buy", "Buys.").idempotent().durable(), |around, (payments,), call, args| {
         let hold = payments.reserve("it", order(&args.text)?).await?;
-        around.act("buy", &call).await;
+        around.record_effect("buy", &call).await;
         done(hold.settle().await.map(|_| format!("bought {}", args.text))?)
     };
-    Browse((Payments,)) = About::new("browse", "Sets money aside and buys nothing.").idempotent().durable(),
+    Browse((Payments,)) = ToolSpec::new("browse", "Sets money aside and buys nothing.").idempotent().durable(),
     |around, (payments,), call, args| {
         let hold = payments.reserve("it", order(&args.text)?).await?;
-        around.act("browse", &call).await;
+        around.record_effect("browse", &call).await;
         hold.release("too dear").await?;
         done("nothing")
     };
-    Order((Payments,)) = About::new("order", "Orders, and takes its process down with it.").durable(),
+    Order((Payments,)) = ToolSpec::new("order", "Orders, and takes its process down with it.").durable(),
     |around, (payments,), call, args| {
         let _hold = payments.reserve("it", order(&args.text)?).await?;
-        around.act("order", &call).await;
-        around.witness.takes_down(around.life);
+        around.record_effect("order", &call).await;
+        around.witness.record_tool_kill(around.life);
         std::future::pending().await
     };
-    Late(()) = About::new("late", "Comes back too late.").deadline(Duration::from_secs(5)), |around, (), call, _| {
-        around.act("late", &call).await;
+    Late(()) = ToolSpec::new("late", "Comes back too late.").deadline(Duration::from_secs(5)), |around, (), call, _| {
+        around.record_effect("late", &call).await;
         around.clock.sleep_until(around.clock.now().after(Duration::from_mins(1))).await;
         done("too late")
     };
 }
 
-fn order(text: &str) -> Result<payment::Order, Error> {
+fn order(text: &str) -> Result<payment::PaymentOrder, Error> {
     let (payee, amount) = ("baker".to_owned(), "3.10 EUR".parse()?);
-    Ok(payment::Order { payee, amount, purpose: text.to_owned() })
+    Ok(payment::PaymentOrder { payee, amount, purpose: text.to_owned() })
 }
 
 /// Returns the rule that requires an approval for the guarded tool.
 pub(crate) fn guard() -> Result<Rule, Error> {
-    let then = Decision::Ask(outlast_vocab::policy::Ask::default());
+    let then = PolicyDecision::Ask(outlast_vocab::policy::ApprovalRequirement::default());
     Ok(Rule { tool: "guarded".to_owned(), ..Rule::new("asks".parse()?, then) })
 }
 
 /// Returns the rule that allows the tools of the bank, which want an approval, without one.
 pub(crate) fn trusts_bank() -> Result<Rule, Error> {
-    Ok(Rule { tool: "bank.*".to_owned(), ..Rule::new("bank".parse()?, Decision::Allow) })
+    Ok(Rule { tool: "bank.*".to_owned(), ..Rule::new("bank".parse()?, PolicyDecision::Allow) })
 }
 
 /// An at-most-once tool that can probe whether a call happened.
-struct Book(Surroundings);
+struct BookTool(ToolEnvironment);
 
-impl Tool for Book {
+impl Tool for BookTool {
     type Args = Note;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("book", "Books; can be asked whether it did.")
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("book", "Books; can be asked whether it did.")
     }
 
-    async fn run(&self, (): (), call: Call, args: Note) -> Result<Ran, Error> {
-        self.0.act("book", &call).await;
+    async fn run(&self, (): (), call: Call, args: Note) -> Result<ToolRunOutcome, Error> {
+        self.0.record_effect("book", &call).await;
         done(format!("booked {}", args.text))
     }
 
-    async fn probe(&self, call: CallId, args: Note) -> Result<Probe, Error> {
-        breathe().await;
-        let happened = self.0.witness.seen().did.iter().any(|did| did.tool == "book" && did.call == call);
+    async fn probe(&self, call: CallId, args: Note) -> Result<ProbeResult, Error> {
+        yield_to_others().await;
+        let happened =
+            self.0.witness.seen().ran_calls.iter().any(|did| did.tool == "book" && did.call == call);
         Ok(if happened {
-            Probe::Happened(ToolResult::Ok(json!(format!("booked {}", args.text))))
+            ProbeResult::Happened(ToolResult::Ok(json!(format!("booked {}", args.text))))
         } else {
-            Probe::DidNotHappen
+            ProbeResult::DidNotHappen
         })
     }
 }

@@ -1,13 +1,13 @@
 //! Reads the journal of an idle database through the façade, grouped by call and by turn.
 //!
 //! It does not use the kernel's own fold, because the code under test must not judge itself.
-use outlast::sqlite::Sqlite;
-use outlast::store::{Content, Journal, Queries, SessionState, SessionView};
+use outlast::sqlite::SqliteStore;
+use outlast::store::{ContentQueries, Journal, Queries, SessionState, SessionView};
 use outlast::vocab::effect::{BatchCall, Command, Outcome, ToolOutcome};
-use outlast::vocab::record::{ClaimRef, End, Fact, Record, Seq};
+use outlast::vocab::record::{ClaimRef, Fact, Record, Seq, TurnEnd};
 use outlast::vocab::tool::{EffectClass, PreparedCall};
 use outlast::vocab::wait::{Resolution, WaitKind};
-use outlast::vocab::{ReplayKey, canon};
+use outlast::vocab::{ReplayKey, canonical_json};
 use outlast::{Error, Kind, TurnId};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ const PAGE: usize = 500;
 
 /// An idle session.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct JournalSession {
     /// Its id, for messages.
     pub(crate) id: String,
     /// Its state.
@@ -27,16 +27,16 @@ pub(crate) struct Session {
     /// The counter value of the transactional tool.
     pub(crate) count: u64,
     /// Its turns.
-    pub(crate) turns: BTreeMap<TurnId, Turn>,
+    pub(crate) turns: BTreeMap<TurnId, JournalTurn>,
     /// Its calls, in order.
-    pub(crate) calls: Vec<Call>,
+    pub(crate) calls: Vec<JournalCall>,
     /// Facts that should not occur in our runs.
-    pub(crate) oddities: Vec<String>,
+    pub(crate) unexpected_facts: Vec<String>,
 }
 
 /// A turn, according to the records of its session.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct JournalTurn {
     /// The idempotency key of its input.
     pub(crate) key: String,
     /// The position of its input.
@@ -50,7 +50,7 @@ pub(crate) struct Turn {
     /// Whether its cancellation was requested.
     pub(crate) cancelled: bool,
     /// Its ends: one, or none yet.
-    pub(crate) ends: Vec<End>,
+    pub(crate) ends: Vec<TurnEnd>,
     /// The recorded resolutions of its waits.
     pub(crate) resolved: Vec<(ReplayKey, Resolution)>,
     /// The resolutions of its waits as the turn read them.
@@ -59,7 +59,7 @@ pub(crate) struct Turn {
 
 /// A call, according to the records of its session.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct JournalCall {
     /// Its id, which is its idempotency key.
     pub(crate) id: String,
     /// The tool.
@@ -82,7 +82,7 @@ pub(crate) struct Call {
     key: ReplayKey,
 }
 
-impl Session {
+impl JournalSession {
     /// Folds the records of a session.
     pub(crate) fn of(view: &SessionView, count: u64, records: &[Record]) -> Self {
         let active = view.active.map(|turn| (turn, view.waits.iter().map(|wait| wait.kind).collect()));
@@ -93,13 +93,13 @@ impl Session {
             count,
             turns: BTreeMap::new(),
             calls: Vec::new(),
-            oddities: Vec::new(),
+            unexpected_facts: Vec::new(),
         };
         for record in records {
             match record.turn {
                 Some(turn) => session.take(turn, record),
                 None if matches!(record.fact, Fact::Opened { .. }) => {}
-                None => session.odd(record, "belongs to no turn"),
+                None => session.add_unexpected_fact(record, "belongs to no turn"),
             }
         }
         session
@@ -125,32 +125,34 @@ impl Session {
                         match call {
                             BatchCall::Run(call) => {
                                 let claim = ClaimRef { asked: record.seq, child };
-                                self.calls.push(Call::claimed(turn, claim, key, call));
+                                self.calls.push(JournalCall::claimed(turn, claim, key, call));
                             }
-                            BatchCall::Refused(refused) => self.odd(record, &refused.failure.to_string()),
+                            BatchCall::Refused(refused) => {
+                                self.add_unexpected_fact(record, &refused.failure.to_string());
+                            }
                         }
                     }
                 }
-                command => self.odd(record, &format!("asks for {}", command.kind())),
+                command => self.add_unexpected_fact(record, &format!("asks for {}", command.kind())),
             },
             Fact::Answered(answered) => match (self.call(answered.claim), &answered.outcome) {
                 (Some(call), Outcome::ToolCall(outcome)) => call.outcomes.push(outcome.clone()),
-                _ => self.odd(record, "answers nothing that was asked"),
+                _ => self.add_unexpected_fact(record, "answers nothing that was asked"),
             },
             Fact::Reclaimed(reclaimed) => match self.call(reclaimed.claim) {
                 Some(call) => call.attempt = reclaimed.attempt,
-                None => self.odd(record, "takes over what was not asked"),
+                None => self.add_unexpected_fact(record, "takes over what was not asked"),
             },
             Fact::Settled(settled) => match self.call(settled.claim) {
                 Some(call) => call.settled = true,
-                None => self.odd(record, "settles what was not asked"),
+                None => self.add_unexpected_fact(record, "settles what was not asked"),
             },
             Fact::Performed(performed) => match (&performed.command, &performed.outcome) {
                 (Command::DurableStep(step), _) => {
                     let call = self.calls.iter_mut().find(|call| call.key.step(&step.name) == performed.key);
                     match call {
                         Some(call) => call.steps.push((step.name.clone(), call.attempt)),
-                        None => self.odd(record, "is a step of no call"),
+                        None => self.add_unexpected_fact(record, "is a step of no call"),
                     }
                 }
                 (_, Outcome::Checkpoint(joined)) => {
@@ -163,7 +165,9 @@ impl Session {
                 }
                 _ => {}
             },
-            Fact::Stuck { failure } => self.odd(record, &format!("the turn got stuck: {failure}")),
+            Fact::Stuck { failure } => {
+                self.add_unexpected_fact(record, &format!("the turn got stuck: {failure}"));
+            }
             // Only a turn that is cancelled while it waits leaves a call without a result.
             Fact::Repaired { .. } if self.turns.values().any(|turn| turn.cancelled) => {}
             // Compaction shortens a long session for the model and changes nothing else.
@@ -181,32 +185,32 @@ impl Session {
             | Fact::Ruled(_)
             | Fact::Paced(_)
             | Fact::Tried(_) => {
-                self.odd(record, "nobody did this");
+                self.add_unexpected_fact(record, "nobody did this");
             }
         }
     }
 
-    fn turn(&mut self, turn: TurnId) -> &mut Turn {
+    fn turn(&mut self, turn: TurnId) -> &mut JournalTurn {
         self.turns.entry(turn).or_default()
     }
 
-    fn call(&mut self, claim: ClaimRef) -> Option<&mut Call> {
+    fn call(&mut self, claim: ClaimRef) -> Option<&mut JournalCall> {
         self.calls.iter_mut().find(|call| call.claim == claim)
     }
 
-    fn odd(&mut self, record: &Record, why: &str) {
+    fn add_unexpected_fact(&mut self, record: &Record, why: &str) {
         let odd = format!("record {} of {} (`{}`): {why}", record.seq, self.id, record.fact.name());
-        self.oddities.push(odd);
+        self.unexpected_facts.push(odd);
     }
 }
 
-impl Call {
+impl JournalCall {
     fn claimed(turn: TurnId, claim: ClaimRef, key: ReplayKey, call: &PreparedCall) -> Self {
         Self {
             id: call.id.to_string(),
             tool: call.tool.to_string(),
             class: call.class,
-            arguments: canon::fingerprint(&call.arguments).to_string(),
+            arguments: canonical_json::fingerprint(&call.arguments).to_string(),
             turn,
             attempt: 1,
             outcomes: Vec::new(),
@@ -219,8 +223,8 @@ impl Call {
 }
 
 /// Reads every session of a database.
-pub(crate) fn read(database: &Path) -> Result<Vec<Session>, Error> {
-    look(database, async |store| {
+pub(crate) fn read(database: &Path) -> Result<Vec<JournalSession>, Error> {
+    query_database(database, async |store| {
         let mut sessions = Vec::new();
         for view in list(store).await? {
             let count = store.value(view.id, "count".to_owned()).await?;
@@ -234,15 +238,15 @@ pub(crate) fn read(database: &Path) -> Result<Vec<Session>, Error> {
                 }
                 records.extend(page);
             }
-            sessions.push(Session::of(&view, count, &records));
+            sessions.push(JournalSession::of(&view, count, &records));
         }
         Ok(sessions)
     })
 }
 
 /// Returns whether no session has work to do. A session that is parked without a deadline waits for a person.
-pub(crate) fn rests(database: &Path) -> Result<bool, Error> {
-    let views = look(database, list)?;
+pub(crate) fn is_database_idle(database: &Path) -> Result<bool, Error> {
+    let views = query_database(database, list)?;
     Ok(views.iter().all(|session| match session.state {
         SessionState::Idle => true,
         SessionState::Parked => session.wake_at.is_none(),
@@ -252,12 +256,12 @@ pub(crate) fn rests(database: &Path) -> Result<bool, Error> {
 
 /// Returns the number of sessions that a worker drives.
 pub(crate) fn driven_by(database: &Path, worker: &str) -> Result<usize, Error> {
-    let views = look(database, list)?;
+    let views = query_database(database, list)?;
     Ok(views.iter().filter_map(|session| session.worker).filter(|held| held.to_string() == worker).count())
 }
 
 /// Lists every session of a database.
-async fn list(store: &Sqlite) -> Result<Vec<SessionView>, Error> {
+async fn list(store: &SqliteStore) -> Result<Vec<SessionView>, Error> {
     let mut views: Vec<SessionView> = Vec::new();
     loop {
         let page = store.sessions(views.last().map(|view| view.id), PAGE).await?;
@@ -269,8 +273,11 @@ async fn list(store: &Sqlite) -> Result<Vec<SessionView>, Error> {
 }
 
 /// Opens a database for one query. It is not kept open, because open connections affect when the log is checkpointed.
-fn look<T>(database: &Path, ask: impl AsyncFnOnce(&Sqlite) -> Result<T, Error>) -> Result<T, Error> {
-    let store = Sqlite::open(database)?;
+fn query_database<T>(
+    database: &Path,
+    ask: impl AsyncFnOnce(&SqliteStore) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let store = SqliteStore::open(database)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|cause| {
         Error::new(Kind::IoFailed, format!("the system gave no runtime: {cause}")).because(cause)
     })?;

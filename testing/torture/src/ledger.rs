@@ -1,5 +1,5 @@
 //! Stores acknowledgements on disk before anything else happens. They must never be lost.
-use crate::worker::Receipt;
+use crate::worker::InputReceipt;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,9 +11,9 @@ pub(crate) const LEDGER: &str = "ledger.log";
 /// Something that was acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Entry {
+pub(crate) enum LedgerEntry {
     /// An input was accepted.
-    Accepted(Receipt),
+    Accepted(InputReceipt),
     /// A wait was resolved with this value, as the first resolution.
     Resolved {
         /// The completion key.
@@ -38,7 +38,7 @@ impl Ledger {
     }
 
     /// Writes an entry. It is on disk when this returns.
-    pub(crate) fn keep(&mut self, entry: &Entry) -> io::Result<()> {
+    pub(crate) fn write_durably(&mut self, entry: &LedgerEntry) -> io::Result<()> {
         let mut line = serde_json::to_vec(entry)?;
         line.push(b'\n');
         self.0.write_all(&line)?;
@@ -47,7 +47,7 @@ impl Ledger {
 }
 
 /// Reads the entries of a round.
-pub(crate) fn read(dir: &Path) -> io::Result<Vec<Entry>> {
+pub(crate) fn read(dir: &Path) -> io::Result<Vec<LedgerEntry>> {
     let text = fs::read_to_string(dir.join(LEDGER))?;
     text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }

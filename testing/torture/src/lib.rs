@@ -3,29 +3,29 @@
 //!
 //! Run it with `cargo xtask torture`. To read the code, start with:
 //!
-//! - [`Plan`]: the settings of a run,
+//! - [`TorturePlan`]: the settings of a run,
 //! - `round`: one database from its creation to the verdict,
-//! - `scenes`: the faults, with `stage` and `worker` for their mechanics,
-//! - `client` and `ledger`: the users and what was acknowledged to them,
-//! - `witness` and `sighting`: what really happened,
-//! - `journal` and `judge`: the comparison.
+//! - `process_faults`: the faults, with `round_state` and `worker` for their mechanics,
+//! - `torture_users` and `ledger`: the users and what was acknowledged to them,
+//! - `witness` and `witness_protocol`: what really happened,
+//! - `journal` and `journal_checker`: the comparison.
 #![cfg(unix)]
 
-mod client;
-mod dice;
-mod figures;
 mod journal;
-mod judge;
+mod journal_checker;
 mod ledger;
+mod process_faults;
 mod round;
+mod round_state;
 mod run;
-mod scenes;
-mod sighting;
-mod stage;
+mod torture_rng;
+mod torture_stats;
+mod torture_users;
 mod witness;
+mod witness_protocol;
 mod worker;
 
-pub use figures::{Figures, Kind};
-pub use judge::{Broken, Planted, Promise};
-pub use run::{Plan, Report, run};
-pub use witness::{Seat, serve_if_asked};
+pub use journal_checker::{PlantedError, PromiseViolation, PromiseViolationKind};
+pub use run::{TorturePlan, TortureReport, run};
+pub use torture_stats::{KillKind, TortureStats};
+pub use witness::{WitnessPlacement, serve_if_asked};

@@ -1,5 +1,5 @@
 //! `outlast-torture`, the program behind `cargo xtask torture`.
-use outlast_torture::{Plan, Planted, Seat, run, serve_if_asked};
+use outlast_torture::{PlantedError, TorturePlan, WitnessPlacement, run, serve_if_asked};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -19,8 +19,8 @@ usage: outlast-torture [--kills N] [--minutes M] [--seed S] [--round R] [--json 
 const KILLS: u64 = 1_000;
 
 /// The parsed command line.
-struct Asked {
-    plan: Plan,
+struct TortureArgs {
+    plan: TorturePlan,
     json: Option<PathBuf>,
 }
 
@@ -43,8 +43,8 @@ fn fail(error: &(impl std::fmt::Display + ?Sized)) -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn torture(asked: &Asked) -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let Asked { plan, json } = asked;
+fn torture(asked: &TortureArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let TortureArgs { plan, json } = asked;
     println!("seed {}, in {}", plan.seed, plan.dir.display());
     let report = run(plan, |line| println!("{line}"))?;
     print!("\n{}", report.figures.table());
@@ -54,7 +54,7 @@ fn torture(asked: &Asked) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let Some((round, dir)) = &report.failed else { return Ok(ExitCode::SUCCESS) };
     println!("\na promise was broken:");
     for broken in &report.broken {
-        println!("  {:?}: {}", broken.promise, broken.how);
+        println!("  {:?}: {}", broken.promise, broken.violation_text);
     }
     println!("everything is kept in {}", dir.display());
     println!("again: cargo xtask torture --seed {} --round {round}", plan.seed);
@@ -62,8 +62,8 @@ fn torture(asked: &Asked) -> Result<ExitCode, Box<dyn std::error::Error>> {
 }
 
 /// Checks that the binary exists, and makes the paths absolute.
-fn prepared(mut asked: Asked) -> Result<Asked, String> {
-    let Plan { outlast, dir, .. } = &mut asked.plan;
+fn prepared(mut asked: TortureArgs) -> Result<TortureArgs, String> {
+    let TorturePlan { outlast, dir, .. } = &mut asked.plan;
     if !outlast.is_file() {
         return Err(format!("expected the binary at {}; `cargo xtask torture` builds it", outlast.display()));
     }
@@ -72,13 +72,13 @@ fn prepared(mut asked: Asked) -> Result<Asked, String> {
     Ok(asked)
 }
 
-fn parse(arguments: &[String]) -> Result<Asked, String> {
+fn parse(arguments: &[String]) -> Result<TortureArgs, String> {
     let here =
         std::env::current_exe().map_err(|error| format!("the program does not find itself: {error}"))?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    let mut plan = Plan {
+    let mut plan = TorturePlan {
         outlast: here.with_file_name("outlast"),
-        seat: Seat::Process(here),
+        witness_placement: WitnessPlacement::Process(here),
         dir: PathBuf::from("target/torture"),
         seed: now,
         kills: None,
@@ -106,17 +106,17 @@ fn parse(arguments: &[String]) -> Result<Asked, String> {
     if plan.kills.is_none() && plan.time.is_none() && plan.round.is_none() {
         plan.kills = Some(KILLS);
     }
-    Ok(Asked { plan, json })
+    Ok(TortureArgs { plan, json })
 }
 
 fn number(name: &str, value: &str) -> Result<u64, String> {
     value.parse().map_err(|_| format!("{name} takes a whole number, not `{value}`"))
 }
 
-fn planted(value: &str) -> Result<Planted, String> {
+fn planted(value: &str) -> Result<PlantedError, String> {
     match value {
-        "lost" => Ok(Planted::Lost),
-        "repeated" => Ok(Planted::Repeated),
+        "lost" => Ok(PlantedError::Lost),
+        "repeated" => Ok(PlantedError::Repeated),
         _ => Err(format!("--plant takes lost or repeated, not `{value}`")),
     }
 }
@@ -125,13 +125,13 @@ fn planted(value: &str) -> Result<Planted, String> {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Asked, String> {
+    fn parsed(line: &str) -> Result<TortureArgs, String> {
         parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
     fn without_a_bound_a_thousand_are_killed() {
-        let bounds = |line| parsed(line).map(|Asked { plan, .. }| (plan.kills, plan.time, plan.round));
+        let bounds = |line| parsed(line).map(|TortureArgs { plan, .. }| (plan.kills, plan.time, plan.round));
         assert_eq!(bounds(""), Ok((Some(1_000), None, None)));
         assert_eq!(bounds("--minutes 2"), Ok((None, Some(Duration::from_mins(2)), None)));
         assert_eq!(bounds("--seed 7 --round 3"), Ok((None, None, Some(3))));

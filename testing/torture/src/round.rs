@@ -1,13 +1,13 @@
 //! One round: a database from its creation, through all faults, to the verdict.
-use crate::Plan;
-use crate::dice::{Dice, Purpose};
-use crate::figures::Figures;
+use crate::TorturePlan;
 use crate::journal;
-use crate::judge::{self, Broken, Evidence, Promise};
-use crate::stage::Stage;
-use crate::worker::Binary;
-use crate::{ledger, sighting, witness};
-use outlast::vocab::record::End;
+use crate::journal_checker::{self, PromiseViolation, PromiseViolationKind, RoundEvidence};
+use crate::round_state::RoundState;
+use crate::torture_rng::{RngPurpose, TortureRng};
+use crate::torture_stats::TortureStats;
+use crate::worker::OutlastBinary;
+use crate::{ledger, witness, witness_protocol};
+use outlast::vocab::record::TurnEnd;
 use std::error::Error;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -25,14 +25,14 @@ const LOOK: Duration = Duration::from_millis(20);
 const KILLS: u64 = 10;
 
 /// The result of a round.
-pub(crate) struct Outcome {
-    pub(crate) figures: Figures,
-    pub(crate) broken: Vec<Broken>,
+pub(crate) struct RoundOutcome {
+    pub(crate) figures: TortureStats,
+    pub(crate) broken: Vec<PromiseViolation>,
 }
 
 /// The limits of a round.
 #[derive(Clone, Copy)]
-pub(crate) struct Bounds {
+pub(crate) struct RoundLimits {
     /// The number of kills wanted.
     pub(crate) kills: u64,
     /// When to stop.
@@ -40,57 +40,62 @@ pub(crate) struct Bounds {
 }
 
 /// Plays a round in an empty directory.
-pub(crate) fn play(plan: &Plan, number: u64, dir: &Path, bounds: Bounds) -> Result<Outcome, Box<dyn Error>> {
+pub(crate) fn play(
+    plan: &TorturePlan,
+    number: u64,
+    dir: &Path,
+    bounds: RoundLimits,
+) -> Result<RoundOutcome, Box<dyn Error>> {
     let begun = Instant::now();
-    let kills = bounds.kills.min(KILLS + Dice::of(plan.seed, number, Purpose::Round).below(KILLS));
-    let binary = Binary { program: plan.outlast.clone(), dir: dir.to_owned(), lease: LEASE };
-    let mut stage = Stage::set(plan, number, binary)?;
+    let kills = bounds.kills.min(KILLS + TortureRng::of(plan.seed, number, RngPurpose::Round).below(KILLS));
+    let binary = OutlastBinary { program: plan.outlast.clone(), dir: dir.to_owned(), lease: LEASE };
+    let mut stage = RoundState::create_in(plan, number, binary)?;
     let in_time = || bounds.until.is_none_or(|until| Instant::now() < until);
-    stage.creation()?;
+    stage.kill_during_creation()?;
     let mut scenes = 1..;
     while stage.figures.kills() < kills
         && in_time()
         && let Some(scene) = scenes.next()
     {
-        stage.scene(Dice::of(plan.seed, number, Purpose::Scene(scene)))?;
+        stage.inject_random_fault(TortureRng::of(plan.seed, number, RngPurpose::Scene(scene)))?;
     }
-    let mut broken = heal(&mut stage)?;
+    let mut broken = run_until_idle(&mut stage)?;
     broken.append(&mut stage.client.broken);
     let mut figures = stage.figures.clone();
-    if let Some(mut evidence) = gather(&stage, &mut broken)? {
+    if let Some(mut evidence) = collect_evidence(&stage, &mut broken)? {
         if let Some(planted) = plan.planted {
             evidence.plant(planted);
         }
-        broken.extend(judge::judge(&evidence));
+        broken.extend(journal_checker::find_violations(&evidence));
         count(&mut figures, &evidence);
     }
     let breaks = |promise| broken.iter().filter(|broken| broken.promise == promise).count() as u64;
-    figures.lost = breaks(Promise::Lost);
-    figures.repeated = breaks(Promise::Repeated);
-    figures.corrupted = breaks(Promise::Corrupted);
+    figures.lost = breaks(PromiseViolationKind::Lost);
+    figures.repeated = breaks(PromiseViolationKind::Repeated);
+    figures.corrupted = breaks(PromiseViolationKind::Corrupted);
     figures.rounds = 1;
     figures.time = begun.elapsed();
-    Ok(Outcome { figures, broken })
+    Ok(RoundOutcome { figures, broken })
 }
 
 /// Runs a worker without faults until everything is idle.
-fn heal(stage: &mut Stage) -> Result<Vec<Broken>, Box<dyn Error>> {
+fn run_until_idle(stage: &mut RoundState) -> Result<Vec<PromiseViolation>, Box<dyn Error>> {
     stage.note("heal")?;
     let begun = Instant::now();
     let worker = stage.start()?;
-    stage.until_ready(&worker)?;
+    stage.wait_until_ready(&worker)?;
     let mut broken = Vec::new();
     loop {
         stage.listen_for(LOOK)?;
         stage.client.answer_all(&stage.binary)?;
         // A database that cannot be read is not idle; the reason is found below.
-        if stage.client.is_content() && journal::rests(&stage.binary.database()).unwrap_or(false) {
+        if stage.client.is_content() && journal::is_database_idle(&stage.binary.database()).unwrap_or(false) {
             break;
         }
         if begun.elapsed() > REST_WITHIN {
             let how =
                 format!("something still moves or waits {} s after the last fault", REST_WITHIN.as_secs());
-            broken.push(Broken { promise: Promise::Lost, how });
+            broken.push(PromiseViolation { promise: PromiseViolationKind::Lost, violation_text: how });
             break;
         }
     }
@@ -100,9 +105,13 @@ fn heal(stage: &mut Stage) -> Result<Vec<Broken>, Box<dyn Error>> {
 
 /// Collects the evidence: the real commands, SQLite, the journal, the witness and the ledger. An unreadable journal is
 /// reported and not judged.
-fn gather(stage: &Stage, broken: &mut Vec<Broken>) -> Result<Option<Evidence>, Box<dyn Error>> {
-    let Stage { binary, client, .. } = stage;
-    let mut corrupted = |how| broken.push(Broken { promise: Promise::Corrupted, how });
+fn collect_evidence(
+    stage: &RoundState,
+    broken: &mut Vec<PromiseViolation>,
+) -> Result<Option<RoundEvidence>, Box<dyn Error>> {
+    let RoundState { binary, client, .. } = stage;
+    let mut corrupted =
+        |how| broken.push(PromiseViolation { promise: PromiseViolationKind::Corrupted, violation_text: how });
     let verify = binary.command(&["verify"]).output()?;
     if !verify.status.success() {
         corrupted(format!("`outlast verify` failed: {}", String::from_utf8_lossy(&verify.stderr)));
@@ -123,12 +132,12 @@ fn gather(stage: &Stage, broken: &mut Vec<Broken>) -> Result<Option<Evidence>, B
             return Ok(None);
         }
     };
-    Ok(Some(Evidence {
+    Ok(Some(RoundEvidence {
         ledger: ledger::read(&binary.dir)?,
         sent: client.sent(),
         unanswered: client.unanswered(),
-        wished: client.wished(),
-        executions: sighting::read(&binary.dir.join(witness::LOG))?,
+        wished: client.cancel_requests(),
+        executions: witness_protocol::read(&binary.dir.join(witness::LOG))?,
         listed: listed.collect(),
         sessions,
     }))
@@ -145,16 +154,16 @@ fn damage(database: &Path) -> rusqlite::Result<Option<String>> {
     Ok(dangling.exists([])?.then(|| "a row refers to one that is not there".to_owned()))
 }
 
-fn count(figures: &mut Figures, evidence: &Evidence) {
+fn count(figures: &mut TortureStats, evidence: &RoundEvidence) {
     let turns = || evidence.sessions.iter().flat_map(|session| session.turns.values());
     let calls = || evidence.sessions.iter().flat_map(|session| &session.calls);
-    let ended = |how: fn(&End) -> bool| turns().filter(|turn| turn.ends.iter().any(how)).count() as u64;
-    let accepted = evidence.ledger.iter().filter(|entry| matches!(entry, ledger::Entry::Accepted(_)));
+    let ended = |how: fn(&TurnEnd) -> bool| turns().filter(|turn| turn.ends.iter().any(how)).count() as u64;
+    let accepted = evidence.ledger.iter().filter(|entry| matches!(entry, ledger::LedgerEntry::Accepted(_)));
     figures.inputs = accepted.count() as u64;
     figures.turns = turns().count() as u64;
-    figures.answered = ended(|end| matches!(end, End::Answered { .. }));
-    figures.cancelled = ended(|end| matches!(end, End::Cancelled { .. }));
-    figures.joined = ended(|end| matches!(end, End::Joined { .. }));
+    figures.answered = ended(|end| matches!(end, TurnEnd::Answered { .. }));
+    figures.cancelled = ended(|end| matches!(end, TurnEnd::Cancelled { .. }));
+    figures.joined = ended(|end| matches!(end, TurnEnd::Joined { .. }));
     figures.waiting = turns().filter(|turn| turn.ends.is_empty()).count() as u64;
     figures.calls = calls().count() as u64;
     figures.executions = evidence.executions.len() as u64;

@@ -2,7 +2,7 @@
 //!
 //! It listens on a Unix socket. Each report is on disk before it is answered: only written reports count, and
 //! everything that a tool was told is written. It does not know journals.
-use crate::sighting::{Answer, Execution, Sighting, Told};
+use crate::witness_protocol::{Execution, WitnessAnswer, WitnessLogEntry, WitnessReport};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -23,7 +23,7 @@ const MODE: &str = "witness";
 
 /// Where the witness runs.
 #[derive(Clone, Debug)]
-pub enum Seat {
+pub enum WitnessPlacement {
     /// In a separate process: this program, which calls [`serve_if_asked`] first.
     Process(PathBuf),
     /// In this process, which is not killed either. For tests, whose program has no modes.
@@ -40,41 +40,41 @@ pub fn serve_if_asked(arguments: &[String]) -> Option<io::Result<()>> {
 
 /// Serves in the current directory until standard input ends, so that the witness ends with its parent.
 fn serve_alone() -> io::Result<()> {
-    let listening = Listening::at(Path::new("."))?;
+    let listening = WitnessListener::at(Path::new("."))?;
     thread::spawn(|| {
         // On end or error, the parent is gone. Everything answered is on disk.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         std::process::exit(0);
     });
-    say("listening");
-    listening.serve(|execution| say(execution))
+    print_json_line("listening");
+    listening.serve(|execution| print_json_line(execution))
 }
 
 /// Prints one line on standard output. The parent reads it to know when to kill; the log is what counts.
-fn say(what: impl serde::Serialize) {
+fn print_json_line(what: impl serde::Serialize) {
     let line = serde_json::to_string(&what).expect("what is said is plain data");
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 /// A witness that accepts reports.
-struct Listening {
+struct WitnessListener {
     listener: UnixListener,
-    book: Arc<Mutex<Book>>,
+    book: Arc<Mutex<WitnessLog>>,
     stopped: Arc<AtomicBool>,
 }
 
 /// The record of events so far.
-struct Book {
+struct WitnessLog {
     log: File,
     happened: BTreeSet<String>,
     called_off: BTreeSet<String>,
 }
 
-impl Listening {
+impl WitnessListener {
     fn at(dir: &Path) -> io::Result<Self> {
         let log = OpenOptions::new().append(true).create_new(true).open(dir.join(LOG))?;
-        let book = Book { log, happened: BTreeSet::new(), called_off: BTreeSet::new() };
+        let book = WitnessLog { log, happened: BTreeSet::new(), called_off: BTreeSet::new() };
         let listener = UnixListener::bind(dir.join(SOCKET))?;
         Ok(Self { listener, book: Arc::new(Mutex::new(book)), stopped: Arc::default() })
     }
@@ -89,43 +89,49 @@ impl Listening {
             }
             let (book, tell) = (self.book.clone(), tell.clone());
             // A process that is killed during its report has not reported.
-            thread::spawn(move || hear(stream, &book, &*tell));
+            thread::spawn(move || handle_report(stream, &book, &*tell));
         }
     }
 }
 
 /// Reads one report and answers it.
-fn hear(mut stream: UnixStream, book: &Mutex<Book>, tell: &impl Fn(&Execution)) -> io::Result<()> {
+fn handle_report(
+    mut stream: UnixStream,
+    book: &Mutex<WitnessLog>,
+    tell: &impl Fn(&Execution),
+) -> io::Result<()> {
     let mut line = String::new();
     BufReader::new(&stream).read_line(&mut line)?;
-    let told: Told = serde_json::from_str(&line)?;
+    let told: WitnessReport = serde_json::from_str(&line)?;
     let answer = book.lock().unwrap_or_else(PoisonError::into_inner).answer(&told)?;
-    if let (Told::Executed(execution), Answer::Counted) = (&told, &answer) {
+    if let (WitnessReport::Executed(execution), WitnessAnswer::Counted) = (&told, &answer) {
         tell(execution);
     }
     writeln!(stream, "{}", serde_json::to_string(&answer)?)
 }
 
-impl Book {
+impl WitnessLog {
     /// Writes a report to the log, then answers.
-    fn answer(&mut self, told: &Told) -> io::Result<Answer> {
+    fn answer(&mut self, told: &WitnessReport) -> io::Result<WitnessAnswer> {
         match told {
-            Told::Executed(execution) if self.called_off.contains(&execution.call) => Ok(Answer::CalledOff),
-            Told::Executed(execution) => {
-                self.write(&Sighting::Executed(execution.clone()))?;
-                self.happened.insert(execution.call.clone());
-                Ok(Answer::Counted)
+            WitnessReport::Executed(execution) if self.called_off.contains(&execution.call) => {
+                Ok(WitnessAnswer::CalledOff)
             }
-            Told::Probed { call } if self.happened.contains(call) => Ok(Answer::Happened),
-            Told::Probed { call } => {
-                self.write(&Sighting::CalledOff { call: call.clone() })?;
+            WitnessReport::Executed(execution) => {
+                self.write(&WitnessLogEntry::Executed(execution.clone()))?;
+                self.happened.insert(execution.call.clone());
+                Ok(WitnessAnswer::Counted)
+            }
+            WitnessReport::Probed { call } if self.happened.contains(call) => Ok(WitnessAnswer::Happened),
+            WitnessReport::Probed { call } => {
+                self.write(&WitnessLogEntry::CalledOff { call: call.clone() })?;
                 self.called_off.insert(call.clone());
-                Ok(Answer::DidNotHappen)
+                Ok(WitnessAnswer::DidNotHappen)
             }
         }
     }
 
-    fn write(&mut self, sighting: &Sighting) -> io::Result<()> {
+    fn write(&mut self, sighting: &WitnessLogEntry) -> io::Result<()> {
         let mut line = serde_json::to_vec(sighting)?;
         line.push(b'\n');
         self.log.write_all(&line)?;
@@ -134,20 +140,20 @@ impl Book {
 }
 
 /// A running witness. Dropping it stops the witness.
-pub(crate) enum Serving {
+pub(crate) enum WitnessServer {
     Process(Child),
     Thread { socket: PathBuf, stopped: Arc<AtomicBool>, thread: Option<JoinHandle<io::Result<()>>> },
 }
 
-impl Serving {
+impl WitnessServer {
     /// Starts a witness in the directory. `tell` receives every execution right after it was written.
     pub(crate) fn start(
-        seat: &Seat,
+        seat: &WitnessPlacement,
         dir: &Path,
         tell: impl Fn(Execution) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         match seat {
-            Seat::Process(program) => {
+            WitnessPlacement::Process(program) => {
                 let mut command = Command::new(program);
                 command.arg(MODE).current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped());
                 let mut child = command.spawn()?;
@@ -162,8 +168,8 @@ impl Serving {
                 });
                 Ok(Self::Process(child))
             }
-            Seat::Thread => {
-                let listening = Listening::at(dir)?;
+            WitnessPlacement::Thread => {
+                let listening = WitnessListener::at(dir)?;
                 let stopped = listening.stopped.clone();
                 let thread = thread::spawn(move || listening.serve(move |execution| tell(execution.clone())));
                 Ok(Self::Thread { socket: dir.join(SOCKET), stopped, thread: Some(thread) })
@@ -172,7 +178,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for WitnessServer {
     fn drop(&mut self) {
         // Everything answered is on disk, so the way it ends does not matter.
         match self {
@@ -210,7 +216,7 @@ mod tests {
     #[test]
     fn a_call_that_was_found_not_to_have_happened_cannot_happen_later() {
         let dir = tempfile::tempdir().unwrap();
-        let witness = Serving::start(&Seat::Thread, dir.path(), |_| {}).unwrap();
+        let witness = WitnessServer::start(&WitnessPlacement::Thread, dir.path(), |_| {}).unwrap();
         let socket = dir.path().join(SOCKET);
         let executed = |call: &str, attempt| {
             let execution = serde_json::to_string(&execution(call, attempt)).unwrap();
@@ -222,14 +228,14 @@ mod tests {
         assert_eq!(executed("b", 1), "\"called_off\"\n");
         assert_eq!(executed("a", 2), "\"counted\"\n");
         drop(witness);
-        let seen = crate::sighting::read(&dir.path().join(LOG)).unwrap();
+        let seen = crate::witness_protocol::read(&dir.path().join(LOG)).unwrap();
         assert_eq!(seen, [execution("a", 1), execution("a", 2)]);
     }
 
     #[test]
     fn a_report_that_breaks_off_counts_for_nothing_and_holds_up_nobody() {
         let dir = tempfile::tempdir().unwrap();
-        let _witness = Serving::start(&Seat::Thread, dir.path(), |_| {}).unwrap();
+        let _witness = WitnessServer::start(&WitnessPlacement::Thread, dir.path(), |_| {}).unwrap();
         let socket = dir.path().join(SOCKET);
         let mut stopped = UnixStream::connect(&socket).unwrap();
         write!(stopped, "{{\"probed\":{{\"ca").unwrap();

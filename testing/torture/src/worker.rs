@@ -1,6 +1,6 @@
 //! The processes under test: the hidden worker mode of the real binary, and its ordinary commands.
-use crate::sighting::Execution;
 use crate::witness;
+use crate::witness_protocol::Execution;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -18,14 +18,14 @@ pub(crate) const DATABASE: &str = "outlast.db";
 /// The directory of the workers' lock files, in the directory of a round.
 const WORKERS: &str = "outlast.db-workers";
 /// The standard error of the workers, in the directory of a round.
-const COMPLAINTS: &str = "worker.log";
+const WORKER_LOG: &str = "worker.log";
 
 /// The timeout of a shutdown. It is longer than the timeout of an orderly shutdown.
 const ENDS_WITHIN: Duration = Duration::from_secs(20);
 
 /// An input for a worker.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Order {
+pub(crate) struct WorkerInput {
     /// The key of the session.
     pub(crate) session: String,
     /// The idempotency key of the input.
@@ -39,11 +39,11 @@ pub(crate) struct Order {
 /// A message from a worker.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Said {
+pub(crate) enum WorkerMessage {
     /// It accepts inputs now.
     Ready {},
     /// An input is durable.
-    Accepted(Receipt),
+    Accepted(InputReceipt),
     /// An input was refused.
     Refused {
         /// Its idempotency key.
@@ -57,7 +57,7 @@ pub(crate) enum Said {
 
 /// The content of an acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Receipt {
+pub(crate) struct InputReceipt {
     /// The idempotency key of the input.
     pub(crate) key: String,
     /// The turn.
@@ -70,24 +70,24 @@ pub(crate) struct Receipt {
 
 /// A message to the player of the round.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum RoundMessage {
     /// A message from a worker.
-    Said { pid: u32, said: Said },
+    FromWorker { pid: u32, said: WorkerMessage },
     /// A worker will send nothing more.
-    Silent { pid: u32 },
+    WorkerGone { pid: u32 },
     /// The witness saw an execution.
-    Saw(Execution),
+    WitnessSaw(Execution),
 }
 
 /// The real binary in the directory of a round.
 #[derive(Clone, Debug)]
-pub(crate) struct Binary {
+pub(crate) struct OutlastBinary {
     pub(crate) program: PathBuf,
     pub(crate) dir: PathBuf,
     pub(crate) lease: Duration,
 }
 
-impl Binary {
+impl OutlastBinary {
     /// Returns the path of the database.
     pub(crate) fn database(&self) -> PathBuf {
         self.dir.join(DATABASE)
@@ -102,10 +102,10 @@ impl Binary {
     }
 
     /// Starts a worker. Its output becomes messages.
-    pub(crate) fn worker(&self, news: Sender<News>) -> io::Result<Worker> {
+    pub(crate) fn worker(&self, news: Sender<RoundMessage>) -> io::Result<Worker> {
         let lease = self.lease.as_millis().to_string();
         let arguments = ["torture-worker", "--witness", witness::SOCKET, "--lease-ms", &lease];
-        let complaints = OpenOptions::new().append(true).create(true).open(self.dir.join(COMPLAINTS))?;
+        let complaints = OpenOptions::new().append(true).create(true).open(self.dir.join(WORKER_LOG))?;
         let mut child =
             self.command(&arguments).stdin(Stdio::piped()).stderr(Stdio::from(complaints)).spawn()?;
         let (pid, stdin) = (child.id(), child.stdin.take());
@@ -114,13 +114,13 @@ impl Binary {
             for line in stdout.lines().map_while(Result::ok) {
                 // The last line of a killed process may be cut and is then ignored.
                 if let Ok(said) = serde_json::from_str(&line) {
-                    let _ = news.send(News::Said { pid, said });
+                    let _ = news.send(RoundMessage::FromWorker { pid, said });
                 }
             }
             // After the end of a round, messages are dropped.
-            let _ = news.send(News::Silent { pid });
+            let _ = news.send(RoundMessage::WorkerGone { pid });
         });
-        Ok(Worker { pid, process: Process(child), stdin, terminated: false })
+        Ok(Worker { pid, process: ChildProcess(child), stdin, terminated: false })
     }
 
     /// Returns the names of the workers' lock files.
@@ -130,37 +130,40 @@ impl Binary {
     }
 
     /// Returns the standard error of the workers so far.
-    pub(crate) fn complaints(&self) -> String {
-        std::fs::read_to_string(self.dir.join(COMPLAINTS)).unwrap_or_default()
+    pub(crate) fn worker_stderr(&self) -> String {
+        std::fs::read_to_string(self.dir.join(WORKER_LOG)).unwrap_or_default()
     }
 }
 
 /// A child process that is killed when this is dropped.
-pub(crate) struct Process(pub(crate) Child);
+pub(crate) struct ChildProcess(pub(crate) Child);
 
-impl Process {
+impl ChildProcess {
     /// Kills the process. Returns how it ended, which may have been before the kill.
-    pub(crate) fn kill(&mut self) -> io::Result<Death> {
+    pub(crate) fn kill(&mut self) -> io::Result<ProcessExit> {
         // Fails only if the process was already waited for.
         self.0.kill()?;
-        self.0.wait().map(Death::of)
+        self.0.wait().map(ProcessExit::of)
     }
 
     /// Waits for the process to end.
-    pub(crate) fn wait(&mut self) -> io::Result<Death> {
+    pub(crate) fn wait(&mut self) -> io::Result<ProcessExit> {
         let begun = Instant::now();
         while begun.elapsed() < ENDS_WITHIN {
             if let Some(status) = self.0.try_wait()? {
-                return Ok(Death::of(status));
+                return Ok(ProcessExit::of(status));
             }
             thread::sleep(Duration::from_millis(1));
         }
         self.kill()?;
-        Ok(Death::Itself(format!("it had not ended {} s after it was asked to", ENDS_WITHIN.as_secs())))
+        Ok(ProcessExit::EndedItself(format!(
+            "it had not ended {} s after it was asked to",
+            ENDS_WITHIN.as_secs()
+        )))
     }
 }
 
-impl Drop for Process {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         // Fails only if the process is already gone.
         let _ = self.kill();
@@ -169,21 +172,21 @@ impl Drop for Process {
 
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Death {
+pub(crate) enum ProcessExit {
     /// By SIGKILL, so it was alive.
     Killed,
     /// By an orderly exit.
-    InOrder,
+    ExitedCleanly,
     /// On its own, with this description.
-    Itself(String),
+    EndedItself(String),
 }
 
-impl Death {
+impl ProcessExit {
     fn of(status: ExitStatus) -> Self {
         match (status.signal(), status.code()) {
             (Some(signal), _) if signal == Signal::KILL.as_raw() => Self::Killed,
-            (None, Some(0)) => Self::InOrder,
-            _ => Self::Itself(status.to_string()),
+            (None, Some(0)) => Self::ExitedCleanly,
+            _ => Self::EndedItself(status.to_string()),
         }
     }
 }
@@ -191,14 +194,14 @@ impl Death {
 /// A worker that runs, or did until recently.
 pub(crate) struct Worker {
     pub(crate) pid: u32,
-    process: Process,
+    process: ChildProcess,
     stdin: Option<ChildStdin>,
     terminated: bool,
 }
 
 impl Worker {
     /// Sends it an input. A dead worker takes none.
-    pub(crate) fn order(&mut self, order: &Order) {
+    pub(crate) fn write_input_line(&mut self, order: &WorkerInput) {
         if let Some(stdin) = &mut self.stdin {
             let line = serde_json::to_string(order).expect("an order is plain data");
             let _ = writeln!(stdin, "{line}");
@@ -227,19 +230,19 @@ impl Worker {
     }
 
     /// Kills it.
-    pub(crate) fn kill(&mut self) -> io::Result<Death> {
+    pub(crate) fn kill(&mut self) -> io::Result<ProcessExit> {
         self.process.kill()
     }
 
     /// Asks it to shut down, and waits for it.
-    pub(crate) fn end(&mut self) -> io::Result<Death> {
+    pub(crate) fn end(&mut self) -> io::Result<ProcessExit> {
         self.end_input();
         self.process.wait()
     }
 }
 
 /// Returns the size and modification time of a file, which show whether it was written.
-pub(crate) fn trace(file: &Path) -> Option<(u64, std::time::SystemTime)> {
+pub(crate) fn file_size_and_mtime(file: &Path) -> Option<(u64, std::time::SystemTime)> {
     let found = std::fs::metadata(file).ok()?;
     Some((found.len(), found.modified().ok()?))
 }

@@ -1,15 +1,15 @@
 //! `docs/coverage.md` names the test for each capability. These tests must exist.
-use super::rust::contains_word;
-use super::{File, Finding};
+use super::rust_source::contains_word;
+use super::{RepoFile, TidyFinding};
 
 const PAGE: &str = "docs/coverage.md";
 
 /// Checks that each test in the table is a function in the repository.
-pub(super) fn named_tests_exist(files: &[File]) -> Vec<Finding> {
+pub(super) fn named_tests_exist(files: &[RepoFile]) -> Vec<TidyFinding> {
     let Some(page) = files.iter().find(|file| file.path == PAGE) else { return Vec::new() };
     let named = named_tests(page);
     if named.is_empty() {
-        return vec![Finding::new(
+        return vec![TidyFinding::new(
             page,
             1,
             "expected a table with a column `test` that names tests; tell xtask otherwise",
@@ -21,13 +21,13 @@ pub(super) fn named_tests_exist(files: &[File]) -> Vec<Finding> {
         .map(|(line, test)| {
             let what =
                 format!("expected a test `{test}`, found no `fn {test}`; correct the name or write the test");
-            Finding::new(page, line, what)
+            TidyFinding::new(page, line, what)
         })
         .collect()
 }
 
 /// Returns the tests in the test column of every table, each with its line.
-fn named_tests(page: &File) -> Vec<(usize, &str)> {
+fn named_tests(page: &RepoFile) -> Vec<(usize, &str)> {
     let mut tests = Vec::new();
     let mut column = None;
     let lines: Vec<(usize, &str)> = page.lines().collect();
@@ -64,7 +64,7 @@ fn names(cell: &str) -> impl Iterator<Item = &str> {
         .filter(|name| name.chars().any(char::is_alphanumeric))
 }
 
-fn is_function(files: &[File], name: &str) -> bool {
+fn is_function(files: &[RepoFile], name: &str) -> bool {
     let function = format!("fn {name}");
     files.iter().filter(|file| file.is_rust()).any(|file| contains_word(&file.text, &function))
 }

@@ -2,26 +2,26 @@
 //!
 //! The table is a deliberate copy of the one in `ARCHITECTURE.md`. A new edge is a decision, and having to change two
 //! places makes it one.
-use super::{File, Finding};
+use super::{RepoFile, TidyFinding};
 use serde_json::Value;
 
 /// The allowed dependencies of a crate, without those of its tests.
-struct Row {
+struct CrateRule {
     name: &'static str,
     may_use: &'static [&'static str],
-    outside: Outside,
+    outside: OutsideCrates,
 }
 
 /// The dependencies from outside the workspace that a crate may use.
-enum Outside {
+enum OutsideCrates {
     Any,
     /// Only these. The tests of such a crate are limited to the same crates of the workspace.
     Only(&'static [&'static str]),
 }
 
-impl Row {
+impl CrateRule {
     const fn open(name: &'static str, may_use: &'static [&'static str]) -> Self {
-        Self { name, may_use, outside: Outside::Any }
+        Self { name, may_use, outside: OutsideCrates::Any }
     }
 
     const fn closed(
@@ -29,37 +29,43 @@ impl Row {
         may_use: &'static [&'static str],
         outside: &'static [&'static str],
     ) -> Self {
-        Self { name, may_use, outside: Outside::Only(outside) }
+        Self { name, may_use, outside: OutsideCrates::Only(outside) }
     }
 }
 
-const TABLE: &[Row] = &[
-    Row::closed("outlast-vocab", &[], &["blake3", "serde", "serde_json"]),
-    Row::closed("outlast-kernel", &["outlast-vocab"], &["serde", "serde_json"]),
-    Row::closed("outlast-validation", &["outlast-vocab"], &["jsonschema", "regex", "serde_json"]),
-    Row::open("outlast-ports", &["outlast-vocab"]),
-    Row::open("outlast-runtime", &["outlast-kernel", "outlast-ports", "outlast-validation", "outlast-vocab"]),
-    Row::open("outlast-store", &["outlast-ports", "outlast-vocab"]),
-    Row::open("outlast-providers", &["outlast-ports", "outlast-vocab"]),
-    Row::open("outlast-tools", &["outlast-ports", "outlast-validation", "outlast-vocab"]),
-    Row::open("outlast-mcp", &["outlast-ports", "outlast-validation", "outlast-vocab"]),
-    Row::open("outlast-sinks", &["outlast-ports", "outlast-tools", "outlast-vocab"]),
-    Row::open("outlast-telemetry", &["outlast-ports", "outlast-tools", "outlast-vocab"]),
-    Row::open("outlast-objects", &["outlast-ports", "outlast-vocab"]),
-    Row::open("outlast-cedar", &["outlast-ports", "outlast-vocab"]),
-    Row::open("outlast-restate", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
-    Row::open("outlast-mcp-server", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
-    Row::open("outlast-server", &["outlast-mcp-server", "outlast-runtime", "outlast-ports", "outlast-vocab"]),
-    Row::open("outlast-client", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
-    Row::open("outlast-macros", &[]),
-    Row::open("outlast", BELOW_FACADE),
-    Row::open("outlast-cli", FACADE_AND_BELOW),
-    Row::open("outlast-bench", BENCH),
-    Row::open("outlast-torture", FACADE_AND_BELOW),
-    Row::open("outlast-conformance", &["outlast-ports", "outlast-vocab"]),
-    Row::closed("outlast-disk", &[], &["rusqlite"]),
-    Row::closed("outlast-playback", &[], &[]),
-    Row::open(
+const TABLE: &[CrateRule] = &[
+    CrateRule::closed("outlast-vocab", &[], &["blake3", "serde", "serde_json"]),
+    CrateRule::closed("outlast-kernel", &["outlast-vocab"], &["serde", "serde_json"]),
+    CrateRule::closed("outlast-validation", &["outlast-vocab"], &["jsonschema", "regex", "serde_json"]),
+    CrateRule::open("outlast-ports", &["outlast-vocab"]),
+    CrateRule::open(
+        "outlast-runtime",
+        &["outlast-kernel", "outlast-ports", "outlast-validation", "outlast-vocab"],
+    ),
+    CrateRule::open("outlast-store", &["outlast-ports", "outlast-vocab"]),
+    CrateRule::open("outlast-providers", &["outlast-ports", "outlast-vocab"]),
+    CrateRule::open("outlast-tools", &["outlast-ports", "outlast-validation", "outlast-vocab"]),
+    CrateRule::open("outlast-mcp", &["outlast-ports", "outlast-validation", "outlast-vocab"]),
+    CrateRule::open("outlast-sinks", &["outlast-ports", "outlast-tools", "outlast-vocab"]),
+    CrateRule::open("outlast-telemetry", &["outlast-ports", "outlast-tools", "outlast-vocab"]),
+    CrateRule::open("outlast-objects", &["outlast-ports", "outlast-vocab"]),
+    CrateRule::open("outlast-cedar", &["outlast-ports", "outlast-vocab"]),
+    CrateRule::open("outlast-restate", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
+    CrateRule::open("outlast-mcp-server", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
+    CrateRule::open(
+        "outlast-server",
+        &["outlast-mcp-server", "outlast-runtime", "outlast-ports", "outlast-vocab"],
+    ),
+    CrateRule::open("outlast-client", &["outlast-runtime", "outlast-ports", "outlast-vocab"]),
+    CrateRule::open("outlast-macros", &[]),
+    CrateRule::open("outlast", BELOW_FACADE),
+    CrateRule::open("outlast-cli", FACADE_AND_BELOW),
+    CrateRule::open("outlast-bench", BENCH),
+    CrateRule::open("outlast-torture", FACADE_AND_BELOW),
+    CrateRule::open("outlast-conformance", &["outlast-ports", "outlast-vocab"]),
+    CrateRule::closed("outlast-disk", &[], &["rusqlite"]),
+    CrateRule::closed("outlast-playback", &[], &[]),
+    CrateRule::open(
         "outlast-sim",
         &[
             "outlast-conformance",
@@ -72,7 +78,7 @@ const TABLE: &[Row] = &[
             "outlast-vocab",
         ],
     ),
-    Row::open(
+    CrateRule::open(
         "outlast-fuzz",
         &[
             "outlast-conformance",
@@ -85,8 +91,8 @@ const TABLE: &[Row] = &[
             "outlast-validation",
         ],
     ),
-    Row::closed("example-tickets", &["outlast"], &["tokio"]),
-    Row::closed("xtask", &[], &["serde_json"]),
+    CrateRule::closed("example-tickets", &["outlast"], &["tokio"]),
+    CrateRule::closed("xtask", &[], &["serde_json"]),
 ];
 
 const FACADE_AND_BELOW: &[&str] = &[
@@ -117,22 +123,22 @@ const BELOW_FACADE: &[&str] = FACADE_AND_BELOW.split_at(1).1;
 
 /// Crates that call C. They repeat the lints of the workspace, but deny `unsafe_code` instead of forbidding it, so that
 /// one module can allow it.
-const TALK_TO_C: &[&str] = &["outlast-disk"];
+const CALLS_C: &[&str] = &["outlast-disk"];
 
 /// A crate of the workspace according to cargo.
-pub(super) struct Package {
+pub(super) struct WorkspacePackage {
     name: String,
-    manifest: File,
+    manifest: RepoFile,
     dependencies: Vec<Dependency>,
 }
 
 struct Dependency {
     name: String,
-    used: Used,
+    used: DependencyUse,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Used {
+enum DependencyUse {
     Shipped,
     InTests,
 }
@@ -140,8 +146,8 @@ enum Used {
 /// Parses the output of `cargo metadata`.
 pub(super) fn packages(
     metadata: &Value,
-    read_manifest: impl Fn(&str) -> Result<File, String>,
-) -> Result<Vec<Package>, String> {
+    read_manifest: impl Fn(&str) -> Result<RepoFile, String>,
+) -> Result<Vec<WorkspacePackage>, String> {
     let text = |value: &Value, key: &str| {
         value[key]
             .as_str()
@@ -155,17 +161,18 @@ pub(super) fn packages(
     for package in list(metadata, "packages")? {
         let mut dependencies = Vec::new();
         for dependency in list(&package, "dependencies")? {
-            let used = if dependency["kind"] == "dev" { Used::InTests } else { Used::Shipped };
+            let used =
+                if dependency["kind"] == "dev" { DependencyUse::InTests } else { DependencyUse::Shipped };
             dependencies.push(Dependency { name: text(&dependency, "name")?, used });
         }
         let manifest = read_manifest(&text(&package, "manifest_path")?)?;
-        packages.push(Package { name: text(&package, "name")?, manifest, dependencies });
+        packages.push(WorkspacePackage { name: text(&package, "name")?, manifest, dependencies });
     }
     Ok(packages)
 }
 
 /// Checks that the dependencies between crates of the workspace are those of the table.
-pub(super) fn edges_go_down(packages: &[Package]) -> Vec<Finding> {
+pub(super) fn dependencies_are_allowed(packages: &[WorkspacePackage]) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for package in packages {
         let Some(row) = row(package) else {
@@ -174,7 +181,7 @@ pub(super) fn edges_go_down(packages: &[Package]) -> Vec<Finding> {
                  ARCHITECTURE.md with what it may use",
                 package.name
             );
-            findings.push(Finding::new(&package.manifest, 1, what));
+            findings.push(TidyFinding::new(&package.manifest, 1, what));
             continue;
         };
         for dependency in package.bound_by(row) {
@@ -186,7 +193,7 @@ pub(super) fn edges_go_down(packages: &[Package]) -> Vec<Finding> {
                     listed(row.may_use),
                     dependency.name
                 );
-                findings.push(Finding::new(&package.manifest, package.line_of(dependency), what));
+                findings.push(TidyFinding::new(&package.manifest, package.line_of(dependency), what));
             }
         }
     }
@@ -194,11 +201,13 @@ pub(super) fn edges_go_down(packages: &[Package]) -> Vec<Finding> {
 }
 
 /// Checks that restricted crates use only the listed outside crates. Their tests may use more.
-pub(super) fn outside_crates_are_listed(packages: &[Package]) -> Vec<Finding> {
+pub(super) fn outside_crates_are_listed(packages: &[WorkspacePackage]) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for package in packages {
-        let Some(Row { outside: Outside::Only(allowed), .. }) = row(package) else { continue };
-        for dependency in package.dependencies.iter().filter(|dependency| dependency.used == Used::Shipped) {
+        let Some(CrateRule { outside: OutsideCrates::Only(allowed), .. }) = row(package) else { continue };
+        for dependency in
+            package.dependencies.iter().filter(|dependency| dependency.used == DependencyUse::Shipped)
+        {
             let inside = packages.iter().any(|other| other.name == dependency.name);
             if !inside && !allowed.contains(&dependency.name.as_str()) {
                 let what = format!(
@@ -207,7 +216,7 @@ pub(super) fn outside_crates_are_listed(packages: &[Package]) -> Vec<Finding> {
                     listed(allowed),
                     dependency.name
                 );
-                findings.push(Finding::new(&package.manifest, package.line_of(dependency), what));
+                findings.push(TidyFinding::new(&package.manifest, package.line_of(dependency), what));
             }
         }
     }
@@ -215,27 +224,29 @@ pub(super) fn outside_crates_are_listed(packages: &[Package]) -> Vec<Finding> {
 }
 
 /// Checks that every crate uses the lints of the workspace, whose manifest is given.
-pub(super) fn lints_are_shared(packages: &[Package], workspace: &str) -> Vec<Finding> {
+pub(super) fn lints_are_shared(packages: &[WorkspacePackage], workspace: &str) -> Vec<TidyFinding> {
     packages
         .iter()
         .flat_map(|package| {
-            let missing = if TALK_TO_C.contains(&package.name.as_str()) {
+            let missing = if CALLS_C.contains(&package.name.as_str()) {
                 lints_not_repeated(&package.manifest.text, workspace)
             } else if inherits_lints(&package.manifest.text) {
                 Vec::new()
             } else {
                 vec!["expected the lints of the workspace; add `[lints]` with `workspace = true`".to_owned()]
             };
-            missing.into_iter().map(|what| Finding::new(&package.manifest, 1, what))
+            missing.into_iter().map(|what| TidyFinding::new(&package.manifest, 1, what))
         })
         .collect()
 }
 
-impl Package {
+impl WorkspacePackage {
     /// Returns the dependencies that the row restricts.
-    fn bound_by(&self, row: &Row) -> impl Iterator<Item = &Dependency> {
-        let tests_too = matches!(row.outside, Outside::Only(_));
-        self.dependencies.iter().filter(move |dependency| tests_too || dependency.used == Used::Shipped)
+    fn bound_by(&self, row: &CrateRule) -> impl Iterator<Item = &Dependency> {
+        let tests_too = matches!(row.outside, OutsideCrates::Only(_));
+        self.dependencies
+            .iter()
+            .filter(move |dependency| tests_too || dependency.used == DependencyUse::Shipped)
     }
 
     /// Returns the line of the dependency in the manifest, or the first line if it has another name there.
@@ -249,7 +260,7 @@ impl Package {
     }
 }
 
-fn row(package: &Package) -> Option<&'static Row> {
+fn row(package: &WorkspacePackage) -> Option<&'static CrateRule> {
     TABLE.iter().find(|row| row.name == package.name)
 }
 
@@ -308,7 +319,7 @@ mod tests {
     }
 
     /// Creates packages in the format of `cargo metadata`.
-    fn workspace(members: &[Member]) -> Vec<Package> {
+    fn workspace(members: &[Member]) -> Vec<WorkspacePackage> {
         let dependency = |(kind, name): &(&str, &str)| match *kind {
             "normal" => json!({ "kind": null, "name": name }),
             kind => json!({ "kind": kind, "name": name }),
@@ -320,7 +331,7 @@ mod tests {
         let metadata = json!({ "packages": members.iter().map(package).collect::<Vec<_>>() });
         let read_manifest = |path: &str| {
             let member = members.iter().find(|member| member.name == path).expect("a package is a member");
-            Ok(File { path: format!("{path}/Cargo.toml"), text: member.manifest.to_owned() })
+            Ok(RepoFile { path: format!("{path}/Cargo.toml"), text: member.manifest.to_owned() })
         };
         packages(&metadata, read_manifest).unwrap()
     }
@@ -336,7 +347,7 @@ mod tests {
             },
         ]);
         expect(
-            &edges_go_down(&workspace),
+            &dependencies_are_allowed(&workspace),
             &[
                 "outlast-kernel/Cargo.toml:2: `outlast-kernel` may use only outlast-vocab, found `outlast-ports`; \
                move what it needs down, or call it from above",
@@ -350,7 +361,7 @@ mod tests {
             member("outlast-store", &[]),
             member("outlast-tools", &[("build", "outlast-store")]),
         ]);
-        assert_eq!(edges_go_down(&workspace).len(), 1);
+        assert_eq!(dependencies_are_allowed(&workspace).len(), 1);
     }
 
     #[test]
@@ -359,16 +370,16 @@ mod tests {
             member("outlast-store", &[]),
             member("outlast-runtime", &[("dev", "outlast-store")]),
         ]);
-        expect(&edges_go_down(&wide), &[]);
+        expect(&dependencies_are_allowed(&wide), &[]);
         let pure =
             workspace(&[member("outlast-ports", &[]), member("outlast-kernel", &[("dev", "outlast-ports")])]);
-        assert_eq!(edges_go_down(&pure).len(), 1);
+        assert_eq!(dependencies_are_allowed(&pure).len(), 1);
     }
 
     #[test]
     fn a_crate_that_is_not_in_the_table_is_found() {
         expect(
-            &edges_go_down(&workspace(&[member("outlast-utils", &[])])),
+            &dependencies_are_allowed(&workspace(&[member("outlast-utils", &[])])),
             &[
                 "outlast-utils/Cargo.toml:1: expected a crate of the table in xtask/src/tidy/crates.rs, found \
                `outlast-utils`; add it there and in ARCHITECTURE.md with what it may use",
@@ -430,7 +441,7 @@ mod tests {
     #[test]
     fn the_table_has_no_cycle() {
         // Each round removes the crates that use only removed ones; a cycle would remain.
-        let mut left: Vec<&Row> = TABLE.iter().collect();
+        let mut left: Vec<&CrateRule> = TABLE.iter().collect();
         while !left.is_empty() {
             let names: Vec<&str> = left.iter().map(|row| row.name).collect();
             let before = left.len();

@@ -1,5 +1,5 @@
 //! Nothing in the repository depends on the machine of a developer or on its package mirrors.
-use super::{File, Finding};
+use super::{RepoFile, TidyFinding};
 
 // Written in two halves, so that this file does not violate its own rule.
 const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/fa", "rm/")];
@@ -17,7 +17,7 @@ const REGISTRY_HOSTS: &[&str] = &[
 const PUBLIC_INDEX: &str = "source = \"registry+https://github.com/rust-lang/crates.io-index\"";
 
 /// Checks that no file contains a path of a developer's machine or a host of a package registry.
-pub(super) fn no_machine_is_named(files: &[File]) -> Vec<Finding> {
+pub(super) fn no_machine_is_named(files: &[RepoFile]) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for file in files {
         for (number, line) in file.lines() {
@@ -25,13 +25,13 @@ pub(super) fn no_machine_is_named(files: &[File]) -> Vec<Finding> {
                 let what = format!(
                     "expected no path of one machine, found `{path}`; write it from the root of the repository"
                 );
-                findings.push(Finding::new(file, number, what));
+                findings.push(TidyFinding::new(file, number, what));
             }
             for host in REGISTRY_HOSTS.iter().filter(|host| line.contains(**host)) {
                 let what = format!(
                     "expected no package registry, found `{host}`; name the package, not where it is kept"
                 );
-                findings.push(Finding::new(file, number, what));
+                findings.push(TidyFinding::new(file, number, what));
             }
         }
     }
@@ -39,7 +39,7 @@ pub(super) fn no_machine_is_named(files: &[File]) -> Vec<Finding> {
 }
 
 /// Checks that lock files and cargo's settings name no registry except the public index.
-pub(super) fn crates_come_from_the_public_index(files: &[File]) -> Vec<Finding> {
+pub(super) fn crates_come_from_the_public_index(files: &[RepoFile]) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for lock in files.iter().filter(|file| file.path == "Cargo.lock") {
         for (number, line) in
@@ -47,7 +47,7 @@ pub(super) fn crates_come_from_the_public_index(files: &[File]) -> Vec<Finding> 
         {
             let what =
                 format!("expected `{PUBLIC_INDEX}`, found `{line}`; use a published crate and lock again");
-            findings.push(Finding::new(lock, number, what));
+            findings.push(TidyFinding::new(lock, number, what));
         }
     }
     for settings in files.iter().filter(|file| file.path.starts_with(".cargo/")) {
@@ -56,7 +56,7 @@ pub(super) fn crates_come_from_the_public_index(files: &[File]) -> Vec<Finding> 
         for (number, line) in settings.lines().filter(|(_, line)| names_one(line)) {
             let what =
                 format!("expected no registry in the settings, found `{line}`; keep it in your own home");
-            findings.push(Finding::new(settings, number, what));
+            findings.push(TidyFinding::new(settings, number, what));
         }
     }
     findings

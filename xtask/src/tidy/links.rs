@@ -1,17 +1,17 @@
 //! Links between the pages of the repository must be valid. Web addresses are not checked.
-use super::{File, Finding};
+use super::{RepoFile, TidyFinding};
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 /// Checks that each relative link of a Markdown page names a file or directory of the repository.
-pub(super) fn links_lead_somewhere(files: &[File]) -> Vec<Finding> {
+pub(super) fn links_lead_somewhere(files: &[RepoFile]) -> Vec<TidyFinding> {
     let places: BTreeSet<&Path> = files.iter().flat_map(|file| Path::new(&file.path).ancestors()).collect();
     let mut findings = Vec::new();
     for page in files.iter().filter(|file| file.is_markdown()) {
         for (line, target) in links(page) {
             if !resolve(&page.path, target).is_some_and(|place| places.contains(place.as_path())) {
                 let what = format!("expected a file at `{target}`, found none; correct the link");
-                findings.push(Finding::new(page, line, what));
+                findings.push(TidyFinding::new(page, line, what));
             }
         }
     }
@@ -19,7 +19,7 @@ pub(super) fn links_lead_somewhere(files: &[File]) -> Vec<Finding> {
 }
 
 /// Returns the link targets within the repository, without the part after `#`.
-fn links(page: &File) -> Vec<(usize, &str)> {
+fn links(page: &RepoFile) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
     let mut in_fence = false;
     for (number, line) in page.lines() {

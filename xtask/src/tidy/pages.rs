@@ -1,5 +1,5 @@
 //! Pages that are found by name: one per error code, one per decision.
-use super::{File, Finding};
+use super::{RepoFile, TidyFinding};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -10,10 +10,10 @@ const ERROR_HEADINGS: &[&str] = &["## What happened", "## Why", "## What to do"]
 const DECISION_HEADINGS: &[&str] = &["## Context", "## Decision", "## Considered"];
 
 /// Checks that each error code has a page, each page has a code, and each page says what to do.
-pub(super) fn every_error_has_its_page(files: &[File]) -> Vec<Finding> {
+pub(super) fn every_error_has_its_page(files: &[RepoFile]) -> Vec<TidyFinding> {
     let Some(table) = files.iter().find(|file| file.path == ERRORS) else {
-        let missing = File { path: ERRORS.to_owned(), text: String::new() };
-        return vec![Finding::new(
+        let missing = RepoFile { path: ERRORS.to_owned(), text: String::new() };
+        return vec![TidyFinding::new(
             &missing,
             1,
             "expected the table of error kinds; tell xtask where it went",
@@ -21,7 +21,7 @@ pub(super) fn every_error_has_its_page(files: &[File]) -> Vec<Finding> {
     };
     let codes = codes(table);
     if codes.is_empty() {
-        return vec![Finding::new(
+        return vec![TidyFinding::new(
             table,
             1,
             "expected codes within `kinds! { … }`; tell xtask how they are written now",
@@ -30,7 +30,7 @@ pub(super) fn every_error_has_its_page(files: &[File]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (line, code) in &codes {
         if !files.iter().any(|file| file.path == format!("docs/errors/{code}.md")) {
-            findings.push(Finding::new(
+            findings.push(TidyFinding::new(
                 table,
                 *line,
                 format!("expected the page docs/errors/{code}.md; write it"),
@@ -40,7 +40,7 @@ pub(super) fn every_error_has_its_page(files: &[File]) -> Vec<Finding> {
     for (name, page) in pages(files, "docs/errors/") {
         if !codes.iter().any(|(_, code)| *code == name) {
             let what = format!("expected an error with the code `{name}` in {ERRORS}; delete the page");
-            findings.push(Finding::new(page, 1, what));
+            findings.push(TidyFinding::new(page, 1, what));
         }
         findings.extend(missing_headings(page, ERROR_HEADINGS));
     }
@@ -48,13 +48,13 @@ pub(super) fn every_error_has_its_page(files: &[File]) -> Vec<Finding> {
 }
 
 /// Checks that the guide lists each limit.
-pub(super) fn every_limit_is_in_the_guide(files: &[File]) -> Vec<Finding> {
+pub(super) fn every_limit_is_in_the_guide(files: &[RepoFile]) -> Vec<TidyFinding> {
     let text = |path: &str| files.iter().find(|file| file.path == path);
     let (Some(limits), Some(guide)) = (text(LIMITS), text(BOUNDS)) else {
-        let missing = File { path: LIMITS.to_owned(), text: String::new() };
+        let missing = RepoFile { path: LIMITS.to_owned(), text: String::new() };
         let what =
             format!("expected the limits here and their table in {BOUNDS}; tell xtask where they went");
-        return vec![Finding::new(&missing, 1, what)];
+        return vec![TidyFinding::new(&missing, 1, what)];
     };
     // Only fields; parameters of functions are not limits.
     let field = |line: &str| Some(line.strip_prefix("    pub ")?.split_once(':')?.0.to_owned());
@@ -62,32 +62,35 @@ pub(super) fn every_limit_is_in_the_guide(files: &[File]) -> Vec<Finding> {
     let named = limits.lines().filter_map(|(number, line)| Some((number, name(line)?)));
     let absent = named.filter(|(_, name)| !guide.text.contains(&format!("`{name}`")));
     let what = |name: &str| format!("expected `{name}` in the table of {BOUNDS}; say what it bounds");
-    absent.map(|(number, name)| Finding::new(limits, number, what(&name))).collect()
+    absent.map(|(number, name)| TidyFinding::new(limits, number, what(&name))).collect()
 }
 
 /// Checks that no file contains merge conflict markers.
-pub(super) fn merges_are_finished(files: &[File]) -> Vec<Finding> {
+pub(super) fn merges_are_finished(files: &[RepoFile]) -> Vec<TidyFinding> {
     let left =
         |line: &str| line.starts_with(concat!("<<<<", "<<< ")) || line.starts_with(concat!(">>>>", ">>> "));
     let what = "expected one text, found two sides of a merge; choose";
     let lines = files.iter().flat_map(|file| file.lines().map(move |(number, line)| (file, number, line)));
-    lines.filter(|(.., line)| left(line)).map(|(file, number, _)| Finding::new(file, number, what)).collect()
+    lines
+        .filter(|(.., line)| left(line))
+        .map(|(file, number, _)| TidyFinding::new(file, number, what))
+        .collect()
 }
 
 /// Checks that decisions have unique numbers, reasons and alternatives.
-pub(super) fn decisions_are_numbered(files: &[File]) -> Vec<Finding> {
+pub(super) fn decisions_are_numbered(files: &[RepoFile]) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     let mut numbers: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, page) in pages(files, "docs/adr/").filter(|(name, _)| *name != "README") {
         let Some(number) = decision_number(name) else {
             let what = "expected a name like docs/adr/0007-one-writer.md; rename it";
-            findings.push(Finding::new(page, 1, what));
+            findings.push(TidyFinding::new(page, 1, what));
             continue;
         };
         if let Some(first) = numbers.insert(number, &page.path) {
             let what =
                 format!("expected a number of its own, but {first} has {number} too; take the next free one");
-            findings.push(Finding::new(page, 1, what));
+            findings.push(TidyFinding::new(page, 1, what));
         }
         findings.extend(missing_headings(page, DECISION_HEADINGS));
     }
@@ -95,13 +98,13 @@ pub(super) fn decisions_are_numbered(files: &[File]) -> Vec<Finding> {
 }
 
 /// Checks that the changelog links every change, and the README every page of the guide.
-pub(super) fn every_page_is_linked(files: &[File]) -> Vec<Finding> {
+pub(super) fn every_page_is_linked(files: &[RepoFile]) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for (from, directory) in [("CHANGELOG.md", "changes/unreleased/"), ("README.md", "docs/guide/")] {
         let text = files.iter().find(|file| file.path == from).map_or("", |file| file.text.as_str());
         for (_, page) in pages(files, directory) {
             if !text.contains(&format!("]({})", page.path)) {
-                findings.push(Finding::new(page, 1, format!("expected a link to it in {from}; add one")));
+                findings.push(TidyFinding::new(page, 1, format!("expected a link to it in {from}; add one")));
             }
         }
     }
@@ -109,7 +112,7 @@ pub(super) fn every_page_is_linked(files: &[File]) -> Vec<Finding> {
 }
 
 /// Returns the codes in the call of `kinds!`, each with its line.
-fn codes(table: &File) -> Vec<(usize, &str)> {
+fn codes(table: &RepoFile) -> Vec<(usize, &str)> {
     table
         .lines()
         .skip_while(|(_, line)| !line.starts_with("kinds! {"))
@@ -120,7 +123,10 @@ fn codes(table: &File) -> Vec<(usize, &str)> {
 }
 
 /// Returns the Markdown pages of a directory, by name.
-fn pages<'a>(files: &'a [File], directory: &'static str) -> impl Iterator<Item = (&'a str, &'a File)> {
+fn pages<'a>(
+    files: &'a [RepoFile],
+    directory: &'static str,
+) -> impl Iterator<Item = (&'a str, &'a RepoFile)> {
     files.iter().filter(|file| file.is_markdown()).filter_map(move |file| {
         let name = Path::new(file.path.strip_prefix(directory)?).file_stem()?.to_str()?;
         Some((name, file))
@@ -133,11 +139,13 @@ fn decision_number(name: &str) -> Option<&str> {
     (is_number && !title.is_empty()).then_some(number)
 }
 
-fn missing_headings(page: &File, headings: &[&str]) -> Vec<Finding> {
+fn missing_headings(page: &RepoFile, headings: &[&str]) -> Vec<TidyFinding> {
     let missing =
         headings.iter().filter(|heading| !page.text.lines().any(|line| line.trim_end() == **heading));
     missing
-        .map(|heading| Finding::new(page, 1, format!("expected the heading `{heading}`; write that part")))
+        .map(|heading| {
+            TidyFinding::new(page, 1, format!("expected the heading `{heading}`; write that part"))
+        })
         .collect()
 }
 

@@ -1,6 +1,6 @@
 //! The pure crates must not use a clock, randomness, I/O, async, or the order of a hash map.
-use super::rust::{Split, contains_word, lines_with};
-use super::{File, Finding};
+use super::rust_source::{CodeAndComments, contains_word, lines_with};
+use super::{RepoFile, TidyFinding};
 
 const PURE: &[&str] = &["crates/vocab/src/", "crates/kernel/src/"];
 
@@ -29,12 +29,12 @@ const IMPURE_STD: &[(&str, &str)] = &[
 ];
 
 /// Checks the pure crates. Replay is only correct if the same records always lead to the same decision.
-pub(super) fn pure_crates_are_pure(files: &[File]) -> Vec<Finding> {
+pub(super) fn pure_crates_are_pure(files: &[RepoFile]) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for file in
         files.iter().filter(|file| file.is_rust() && PURE.iter().any(|place| file.path.starts_with(place)))
     {
-        let code = Split::of(&file.text).code;
+        let code = CodeAndComments::of(&file.text).code;
         let mut found = Vec::new();
         for (word, brings) in IMPURE {
             found.extend(lines_with(&code, word).map(|line| (line, (*word).to_owned(), *brings)));
@@ -52,7 +52,7 @@ pub(super) fn pure_crates_are_pure(files: &[File]) -> Vec<Finding> {
             let what = format!(
                 "expected no {word} here, it brings {brings}; let it arrive as an effect's outcome or as an argument"
             );
-            Finding::new(file, line, what)
+            TidyFinding::new(file, line, what)
         }));
     }
     findings

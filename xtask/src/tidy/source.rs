@@ -1,14 +1,14 @@
 //! Rules for every Rust file, in addition to the compiler and clippy.
-use super::rust::{Split, lines_with};
-use super::{File, Finding};
+use super::rust_source::{CodeAndComments, lines_with};
+use super::{RepoFile, TidyFinding};
 
 /// Checks that a file starts with its purpose.
-pub(super) fn modules_say_what_they_are_for(files: &[File]) -> Vec<Finding> {
+pub(super) fn modules_say_what_they_are_for(files: &[RepoFile]) -> Vec<TidyFinding> {
     files
         .iter()
         .filter(|file| file.is_rust() && !begins_with_its_purpose(&file.text))
         .map(|file| {
-            Finding::new(
+            TidyFinding::new(
                 file,
                 1,
                 "expected `//!` on the first line; say what the module is for and what it does not know",
@@ -40,20 +40,21 @@ const UNDONE_CODE: &[(&str, &str)] = &[
 const UNDONE_COMMENTS: &[&str] = &["FIXME", "XXX"];
 
 /// Checks that nothing is unfinished, disabled or kept for later.
-pub(super) fn nothing_is_left_undone(files: &[File]) -> Vec<Finding> {
+pub(super) fn nothing_is_left_undone(files: &[RepoFile]) -> Vec<TidyFinding> {
     let mut findings = Vec::new();
     for file in files.iter().filter(|file| file.is_rust()) {
-        let split = Split::of(&file.text);
+        let split = CodeAndComments::of(&file.text);
         for (code, instead) in UNDONE_CODE {
             let found = lines_with(&split.code, code);
             findings.extend(
-                found.map(|line| Finding::new(file, line, format!("expected no `{code}`; {instead}"))),
+                found.map(|line| TidyFinding::new(file, line, format!("expected no `{code}`; {instead}"))),
             );
         }
         for word in UNDONE_COMMENTS {
             let what = format!("expected no {word}; do it now, or open an issue");
-            findings
-                .extend(lines_with(&split.comments, word).map(|line| Finding::new(file, line, what.clone())));
+            findings.extend(
+                lines_with(&split.comments, word).map(|line| TidyFinding::new(file, line, what.clone())),
+            );
         }
     }
     findings

@@ -1,5 +1,5 @@
 //! SQL statements must be constant text, so that outside values only reach a database as bound parameters.
-use super::{File, Finding};
+use super::{RepoFile, TidyFinding};
 
 /// The first words of statements.
 const BEGINNINGS: &[&str] =
@@ -9,8 +9,8 @@ const BEGINNINGS: &[&str] =
 const MAKERS: &[&str] = &["format!(", "write!(", "format_args!("];
 
 /// Checks that no statement is built from parts. Tests may do so, because they have no outside input.
-pub(super) fn statements_are_written_whole(files: &[File]) -> Vec<Finding> {
-    let shipped = |file: &&File| {
+pub(super) fn statements_are_written_whole(files: &[RepoFile]) -> Vec<TidyFinding> {
+    let shipped = |file: &&RepoFile| {
         let is_test = file.path.contains("/tests/") || file.path.ends_with("/tests.rs");
         file.is_rust() && file.path.starts_with("crates/") && !is_test
     };
@@ -23,7 +23,7 @@ pub(super) fn statements_are_written_whole(files: &[File]) -> Vec<Finding> {
                     let what = format!(
                         "expected a statement that is written whole, found one that `{maker}…)` makes; bind parameters"
                     );
-                    findings.push(Finding::new(file, line, what));
+                    findings.push(TidyFinding::new(file, line, what));
                 }
             }
         }

@@ -1,5 +1,5 @@
 //! The `[[hooks]]` tables of an agent: programs that run at points of its turns.
-use super::program::{Words, made_of};
+use super::program::{ResolvedCommand, made_of};
 use outlast::Error;
 use outlast::hook::HookAt;
 use outlast::tools::command::hook;
@@ -41,14 +41,14 @@ pub(crate) struct HookTable {
 
 /// A hook whose program was found.
 #[derive(Clone, Debug)]
-pub(crate) struct Hook {
+pub(crate) struct HookProgram {
     usage: HookUse,
-    words: Words,
+    words: ResolvedCommand,
 }
 
 impl HookTable {
     /// Finds the program. Refuses contradictory settings.
-    pub(crate) fn hook(&self, home: &Path) -> Result<Hook, String> {
+    pub(crate) fn hook(&self, home: &Path) -> Result<HookProgram, String> {
         let usual = HookUse::new(self.name.clone(), self.point);
         let usage = HookUse {
             deadline: self.deadline_s.map(|seconds| Duration::from_secs(seconds.get().into())),
@@ -59,15 +59,15 @@ impl HookTable {
             ..usual
         };
         usage.check().map_err(|error| error.detail().to_owned())?;
-        let words = Words::find(&self.command, home).and_then(|words| words.passing_on(&self.env));
+        let words = ResolvedCommand::find(&self.command, home).and_then(|words| words.passing_on(&self.env));
         let words = words.map_err(|what| format!("hook `{}`: {what}", self.name))?;
-        Ok(Hook { usage, words })
+        Ok(HookProgram { usage, words })
     }
 }
 
-impl Hook {
+impl HookProgram {
     /// Returns the program with its arguments.
-    pub(super) fn words(&self) -> &Words {
+    pub(super) fn words(&self) -> &ResolvedCommand {
         &self.words
     }
 

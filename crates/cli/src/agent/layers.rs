@@ -2,8 +2,9 @@
 //!
 //! Paths become absolute here, because a layer may be used in another directory than the one it was written
 //! in.
-use super::file::{
-    AgentFile, AgentTable, DocumentFile, DocumentTable, FetchTable, Group, McpTable, ToolTable, pins_of,
+use super::definition::{
+    AgentDefinition, AgentTable, BuiltinGroup, DocumentFile, DocumentTable, FetchTable, McpTable, ToolTable,
+    pins_of,
 };
 use super::hooks::HookTable;
 use super::program::whole;
@@ -11,10 +12,10 @@ use super::rates::{RateTable, rates};
 use super::rules::RuleTable;
 use crate::config::document::{Document, read_text};
 use outlast::tools::egress::HostRule;
-use outlast::vocab::overlay::{Capability, Layer, Overlay, Requires};
+use outlast::vocab::overlay::{CapabilityLayer, CapabilityRequirements, Layer, Overlay};
 use outlast::vocab::policy::Rule;
 use outlast::{Error, Kind};
-use outlast_kernel::overlay::{Placed, Registry, fold};
+use outlast_kernel::overlay::{LayerRegistry, OriginLayer, fold};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -22,7 +23,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 /// The source of a table: a place in a file, or the database.
-pub(crate) struct Place<'a> {
+pub(crate) struct TableLocation<'a> {
     document: Option<&'a Document>,
     at: Vec<&'a str>,
     /// A description for error messages, like `agent shop`.
@@ -30,7 +31,7 @@ pub(crate) struct Place<'a> {
     home: PathBuf,
 }
 
-impl<'a> Place<'a> {
+impl<'a> TableLocation<'a> {
     /// Creates the place of a table in a file.
     pub(super) fn within(document: &'a Document, at: &[&'a str], what: String) -> Result<Self, Error> {
         Ok(Self { document: Some(document), at: at.to_vec(), what, home: document.home()? })
@@ -114,7 +115,7 @@ pub(crate) struct CapabilityTable {
     system: Option<String>,
     /// Groups of built-in tools.
     #[serde(default)]
-    builtin: Vec<Group>,
+    builtin: Vec<BuiltinGroup>,
     /// Allowed hosts; it can only restrict the agent further.
     #[schemars(with = "Option<Vec<String>>")]
     network: Option<Vec<HostRule>>,
@@ -161,7 +162,7 @@ struct NeedsTable {
 
 impl AgentTable {
     /// Checks that the programs of its tools and MCP servers exist.
-    pub(super) fn check_programs(&self, place: &Place<'_>) -> Result<(), Error> {
+    pub(super) fn check_programs(&self, place: &TableLocation<'_>) -> Result<(), Error> {
         for tool in &self.tools {
             tool.words(place.home()).map_err(|what| place.of_tool(tool.name.as_str(), &what))?;
         }
@@ -179,7 +180,7 @@ impl AgentTable {
 
     /// Checks that `files` is below the working directory of the agent. This also applies to agents from the
     /// network.
-    pub(super) fn check_files(&self, place: &Place<'_>) -> Result<(), Error> {
+    pub(super) fn check_files(&self, place: &TableLocation<'_>) -> Result<(), Error> {
         let below = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
         let is_below = |files: &PathBuf| files.components().all(below) && !files.as_os_str().is_empty();
         let Some(files) = self.files.as_ref().filter(|files| !is_below(files)) else {
@@ -193,7 +194,7 @@ impl AgentTable {
     /// Refuses a shell without its own directory.
     ///
     /// A shell may change everything in its directory, so no file of the agent may be there.
-    pub(super) fn check_shell(&self, place: &Place<'_>) -> Result<(), Error> {
+    pub(super) fn check_shell(&self, place: &TableLocation<'_>) -> Result<(), Error> {
         let what = match (&self.shell, &self.files) {
             (Some(_), None) => "the shell works in the directory for files; add `files = \"…\"`",
             (Some(_), Some(files)) if files.components().all(|part| part == Component::CurDir) => {
@@ -206,7 +207,7 @@ impl AgentTable {
     }
 
     /// Converts the table to a layer.
-    pub(super) fn layer(mut self, place: &Place<'_>) -> Result<Layer, Error> {
+    pub(super) fn layer(mut self, place: &TableLocation<'_>) -> Result<Layer, Error> {
         let parent = self.parent.take();
         self.name = None;
         self.check_files(place)?;
@@ -219,8 +220,8 @@ impl AgentTable {
         let models = Overlay { model: self.model.clone(), models: self.models.clone(), ..Overlay::default() };
         models.named_models().map_err(|error| place.invalid(&["models"], error.detail()))?;
         let rules = rules(&self.rules, place)?;
-        make_whole(&mut self.tools, &mut self.mcp, &mut self.documents, place)?;
-        hooks_whole(&mut self.hooks, place)?;
+        resolve_paths(&mut self.tools, &mut self.mcp, &mut self.documents, place)?;
+        resolve_hook_paths(&mut self.hooks, place)?;
         let rates = rates(&self.rates, place)?;
         Ok(Layer { parent, overlay: Overlay { rates, ..overlay(&self, rules, place)? } })
     }
@@ -228,20 +229,24 @@ impl AgentTable {
 
 impl CapabilityTable {
     /// Converts the table to a capability.
-    pub(super) fn capability(mut self, place: &Place<'_>) -> Result<Capability, Error> {
+    pub(super) fn capability(mut self, place: &TableLocation<'_>) -> Result<CapabilityLayer, Error> {
         let NeedsTable { capabilities, settings, env, programs } = std::mem::take(&mut self.needs);
         let description = std::mem::take(&mut self.description);
         let rules = rules(&self.rules, place)?;
-        make_whole(&mut self.tools, &mut self.mcp, &mut self.documents, place)?;
-        hooks_whole(&mut self.hooks, place)?;
+        resolve_paths(&mut self.tools, &mut self.mcp, &mut self.documents, place)?;
+        resolve_hook_paths(&mut self.hooks, place)?;
         let rates = rates(&self.rates, place)?;
         let mut overlay = Overlay { rates, ..overlay(&self, rules, place)? };
         overlay.settings.retain(|name, _| name != "needs" && name != "description");
-        Ok(Capability { description, needs: Requires { capabilities, settings, env, programs }, overlay })
+        Ok(CapabilityLayer {
+            description,
+            needs: CapabilityRequirements { capabilities, settings, env, programs },
+            overlay,
+        })
     }
 }
 
-fn rules(tables: &[RuleTable], place: &Place<'_>) -> Result<Vec<Rule>, Error> {
+fn rules(tables: &[RuleTable], place: &TableLocation<'_>) -> Result<Vec<Rule>, Error> {
     let mut rules: Vec<Rule> = Vec::new();
     for (index, table) in tables.iter().enumerate() {
         let steps = ["rules", &index.to_string()];
@@ -256,11 +261,11 @@ fn rules(tables: &[RuleTable], place: &Place<'_>) -> Result<Vec<Rule>, Error> {
 }
 
 /// Makes paths absolute and reads documents, so that a layer means the same in every directory.
-fn make_whole(
+fn resolve_paths(
     tools: &mut [ToolTable],
     mcp: &mut BTreeMap<String, McpTable>,
     documents: &mut BTreeMap<String, DocumentTable>,
-    place: &Place<'_>,
+    place: &TableLocation<'_>,
 ) -> Result<(), Error> {
     for at in 0..tools.len() {
         let name = &tools[at].name;
@@ -288,7 +293,7 @@ fn make_whole(
 ///
 /// In a higher layer, a hook with the same name and point replaces the lower one. In one table, this would
 /// hide a mistake.
-fn hooks_whole(hooks: &mut [HookTable], place: &Place<'_>) -> Result<(), Error> {
+fn resolve_hook_paths(hooks: &mut [HookTable], place: &TableLocation<'_>) -> Result<(), Error> {
     for at in 0..hooks.len() {
         let HookTable { name, point, .. } = &hooks[at];
         if hooks[..at].iter().any(|other| (&other.name, other.point) == (name, *point)) {
@@ -300,7 +305,7 @@ fn hooks_whole(hooks: &mut [HookTable], place: &Place<'_>) -> Result<(), Error> 
     Ok(())
 }
 
-fn overlay(table: &impl Serialize, rules: Vec<Rule>, place: &Place<'_>) -> Result<Overlay, Error> {
+fn overlay(table: &impl Serialize, rules: Vec<Rule>, place: &TableLocation<'_>) -> Result<Overlay, Error> {
     let invalid = |cause: serde_json::Error| place.invalid(&[], &cause.to_string());
     let mut value = serde_json::to_value(table).map_err(invalid)?;
     if let Some(members) = value.as_object_mut() {
@@ -315,10 +320,10 @@ fn overlay(table: &impl Serialize, rules: Vec<Rule>, place: &Place<'_>) -> Resul
 /// Folds layers into an agent. The requirements of its capabilities must be met.
 pub(super) fn folded(
     name: String,
-    layers: Vec<Placed>,
-    registry: &Registry,
-    place: &Place<'_>,
-) -> Result<AgentFile, Error> {
+    layers: Vec<OriginLayer>,
+    registry: &LayerRegistry,
+    place: &TableLocation<'_>,
+) -> Result<AgentDefinition, Error> {
     let folded = fold(layers)?;
     for capability in &folded.capabilities {
         let needs = registry.capabilities.get(capability).map(|capability| &capability.needs);
@@ -327,11 +332,11 @@ pub(super) fn folded(
             return Err(Error::new(Kind::PortMissing, format!("{}: {what}", place.what)));
         }
     }
-    AgentFile::of(name, folded, place)
+    AgentDefinition::of(name, folded, place)
 }
 
 /// Returns the first unmet requirement.
-fn missing(needs: &Requires, folded: &Overlay) -> Option<String> {
+fn missing(needs: &CapabilityRequirements, folded: &Overlay) -> Option<String> {
     let setting = needs.settings.iter().find(|setting| !folded.settings.contains_key(*setting));
     let variable =
         needs.env.iter().find(|variable| std::env::var_os(variable).is_none_or(|value| value.is_empty()));

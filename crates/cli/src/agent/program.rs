@@ -4,18 +4,18 @@
 //! not to the working directory. A path is a program name with a slash, or a word that starts with `./` or
 //! `../`.
 use outlast::tools::command::Program;
-use outlast::vocab::{Hash, canon};
+use outlast::vocab::{Hash, canonical_json};
 use std::path::{Path, PathBuf};
 
 /// A command whose program was found.
 #[derive(Clone, Debug)]
-pub(crate) struct Words {
+pub(crate) struct ResolvedCommand {
     program: PathBuf,
     args: Vec<PathBuf>,
     passed_on: Vec<String>,
 }
 
-impl Words {
+impl ResolvedCommand {
     /// Finds the program of a command. Relative paths refer to `home`.
     pub(crate) fn find(words: &[String], home: &Path) -> Result<Self, String> {
         let resolved = |word: &String| {
@@ -66,7 +66,7 @@ impl Words {
             program: self.program.clone().into(),
             args: self.args.iter().map(|arg| arg.clone().into()).collect(),
             dir: dir.to_owned(),
-            passed_on: self.passed_on.clone(),
+            passed_env: self.passed_on.clone(),
         }
     }
 }
@@ -83,7 +83,7 @@ pub(crate) fn whole(words: &[String], home: &Path) -> Vec<String> {
 /// Returns the fingerprint of a command with absolute paths and the names of its environment variables,
 /// without their values.
 pub(crate) fn made_of(words: &[String], env: &[String]) -> Hash {
-    canon::fingerprint(&(words, env))
+    canonical_json::fingerprint(&(words, env))
 }
 
 /// Returns whether a program exists and is executable. A bare name is searched in `PATH`.

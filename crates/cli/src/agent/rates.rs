@@ -1,8 +1,8 @@
 //! The `[[rates]]` tables: rate limits of calls.
-use super::layers::Place;
+use super::layers::TableLocation;
 use outlast::Error;
 use outlast::vocab::message::RateName;
-use outlast::vocab::rate::{Rate, Span, WhenDown, WhenFull};
+use outlast::vocab::rate::{RateLimit, RatePeriod, WhenDown, WhenFull};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::num::NonZeroU32;
@@ -21,13 +21,13 @@ pub(crate) struct RateTable {
     /// The number of calls.
     calls: NonZeroU32,
     /// The period: `second`, `minute`, `hour` or `day`.
-    #[schemars(with = "String", extend("enum" = [Span::Second, Span::Minute, Span::Hour, Span::Day]))]
-    per: Span,
+    #[schemars(with = "String", extend("enum" = [RatePeriod::Second, RatePeriod::Minute, RatePeriod::Hour, RatePeriod::Day]))]
+    per: RatePeriod,
     /// How many calls may start at once; default: 1.
     burst: Option<NonZeroU32>,
     /// How to handle a call over the limit: it waits (`wait`, default) or fails (`deny`).
     #[serde(default)]
-    when_full: Full,
+    when_full: FullRateAction,
     /// Maximum seconds that a call waits; a call that would wait longer is denied. Default: 3600.
     wait_s: Option<NonZeroU32>,
     /// How to handle a call if an external limiter does not answer: `closed` (default) denies it, `open` lets it run.
@@ -38,7 +38,7 @@ pub(crate) struct RateTable {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Full {
+enum FullRateAction {
     #[default]
     Wait,
     Deny,
@@ -46,26 +46,26 @@ enum Full {
 
 impl RateTable {
     /// Converts the table to a rate limit. The error says what is wrong.
-    fn rate(&self) -> Result<Rate, String> {
+    fn rate(&self) -> Result<RateLimit, String> {
         let name = &self.name;
         let most = self.wait_s.map(|seconds| Duration::from_secs(seconds.get().into()));
         let when_full = match (self.when_full, most) {
-            (Full::Wait, most) => WhenFull::Wait { most },
-            (Full::Deny, None) => WhenFull::Deny,
-            (Full::Deny, Some(_)) => {
+            (FullRateAction::Wait, most) => WhenFull::Wait { most },
+            (FullRateAction::Deny, None) => WhenFull::Deny,
+            (FullRateAction::Deny, Some(_)) => {
                 return Err(format!("rate `{name}`: `wait_s` means nothing where `when_full` is `deny`"));
             }
         };
         let tool = self.tool.clone().unwrap_or_else(|| "*".to_owned());
-        let rate = Rate::new(name.clone(), tool, self.calls, self.per);
+        let rate = RateLimit::new(name.clone(), tool, self.calls, self.per);
         let burst = self.burst.unwrap_or(rate.burst);
-        Ok(Rate { burst, when_full, when_down: self.when_down, ..rate })
+        Ok(RateLimit { burst, when_full, when_down: self.when_down, ..rate })
     }
 }
 
 /// Converts the tables to rate limits. Their names must be unique.
-pub(super) fn rates(tables: &[RateTable], place: &Place<'_>) -> Result<Vec<Rate>, Error> {
-    let mut rates: Vec<Rate> = Vec::new();
+pub(super) fn rates(tables: &[RateTable], place: &TableLocation<'_>) -> Result<Vec<RateLimit>, Error> {
+    let mut rates: Vec<RateLimit> = Vec::new();
     for (index, table) in tables.iter().enumerate() {
         let steps = ["rates", &index.to_string()];
         let rate = table.rate().map_err(|what| place.invalid(&steps, &what))?;

@@ -4,7 +4,8 @@ use outlast::vocab::approval::Escalation;
 use outlast::vocab::cost::Cost;
 use outlast::vocab::message::RuleId;
 use outlast::vocab::policy::{
-    Ask, Comparison, Day, Decision, Hours, Point, Redaction, Resume, Rule, Test, Times, ValueTrust,
+    AfterDeferral, ApprovalRequirement, Comparison, Day, Hours, PolicyDecision, PolicyPoint, Redaction, Rule,
+    RuleTest, RuleTimes, ValueTrust,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -23,12 +24,12 @@ pub(super) struct RuleTable {
     name: RuleId,
     /// The point where it decides; default: `tool`.
     #[serde(default)]
-    at: At,
+    at: RulePoint,
     /// The tools that it applies to; `*` matches anything; default: every tool.
     tool: Option<String>,
     /// Conditions on the arguments, or on the facts of its point; all must be true.
     #[serde(default, rename = "where")]
-    tests: Vec<TestTable>,
+    tests: Vec<ConditionTable>,
     /// `true`: only calls that untrusted text may have caused; `false`: only other calls.
     untrusted: Option<bool>,
     /// Only calls that text from one of these sources may have caused, like `tool:fetch`; `*` matches anything.
@@ -51,7 +52,7 @@ pub(super) struct RuleTable {
     /// The time zone of `days` and `hours`, like `Europe/Berlin`; default: UTC.
     zone: Option<String>,
     /// The decision.
-    then: Then,
+    then: RuleDecision,
     /// The reason, for `deny`, `interrupt` and `ask`.
     reason: Option<String>,
     /// Who may approve, for `ask`; default: anyone.
@@ -75,15 +76,15 @@ pub(super) struct RuleTable {
     /// Seconds that the call waits, for `defer`.
     pause_s: Option<NonZeroU32>,
     /// What follows the pause, for `defer` at `turn` and `model`: continue (`go`, default) or evaluate again (`judge`).
-    #[schemars(with = "Option<String>", extend("enum" = [Resume::Go, Resume::Judge]))]
-    resume: Option<Resume>,
+    #[schemars(with = "Option<String>", extend("enum" = [AfterDeferral::Go, AfterDeferral::Judge]))]
+    resume: Option<AfterDeferral>,
 }
 
 /// The point where a rule decides.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
-enum At {
+enum RulePoint {
     #[default]
     Tool,
     Turn,
@@ -95,17 +96,17 @@ enum At {
     Output,
 }
 
-impl From<At> for Point {
-    fn from(at: At) -> Self {
+impl From<RulePoint> for PolicyPoint {
+    fn from(at: RulePoint) -> Self {
         match at {
-            At::Tool => Self::Tool,
-            At::Turn => Self::Turn,
-            At::Model => Self::Model,
-            At::Egress => Self::Egress,
-            At::Secret => Self::Secret,
-            At::Process => Self::Process,
-            At::Payment => Self::Payment,
-            At::Output => Self::Output,
+            RulePoint::Tool => Self::Tool,
+            RulePoint::Turn => Self::Turn,
+            RulePoint::Model => Self::Model,
+            RulePoint::Egress => Self::Egress,
+            RulePoint::Secret => Self::Secret,
+            RulePoint::Process => Self::Process,
+            RulePoint::Payment => Self::Payment,
+            RulePoint::Output => Self::Output,
         }
     }
 }
@@ -136,7 +137,7 @@ struct RedactionTable {
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Then {
+enum RuleDecision {
     Allow,
     Deny,
     Ask,
@@ -149,7 +150,7 @@ enum Then {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "[[agents.NAME.rules.where]]")]
-struct TestTable {
+struct ConditionTable {
     /// JSON pointer to the argument or the fact, like `/euros`.
     path: String,
     /// Equals this value.
@@ -192,7 +193,7 @@ impl RuleTable {
     /// Converts the table to a rule. The error says what is wrong.
     pub(super) fn rule(&self) -> Result<Rule, String> {
         let name = &self.name;
-        let tests = self.tests.iter().map(TestTable::test).collect::<Result<_, _>>();
+        let tests = self.tests.iter().map(ConditionTable::test).collect::<Result<_, _>>();
         let tests = tests.map_err(|what| format!("rule `{name}`: {what}"))?;
         let then = self.decision().map_err(|what| format!("rule `{name}`: {what}"))?;
         if self.labels.as_ref().is_some_and(Vec::is_empty) {
@@ -217,7 +218,7 @@ impl RuleTable {
     }
 
     /// Returns the times at which the rule applies.
-    fn times(&self) -> Result<Option<Times>, String> {
+    fn times(&self) -> Result<Option<RuleTimes>, String> {
         let Self { days, hours, zone, .. } = self;
         if days.is_none() && hours.is_none() && zone.is_none() {
             return Ok(None);
@@ -227,10 +228,10 @@ impl RuleTable {
             return Err(format!("expected a time zone like `Europe/Berlin`, got `{zone}`"));
         }
         let days = days.iter().flatten().map(|day| Day::ALL[*day as usize]).collect();
-        Ok(Some(Times { zone, days, hours: *hours }))
+        Ok(Some(RuleTimes { zone, days, hours: *hours }))
     }
 
-    fn decision(&self) -> Result<Decision, String> {
+    fn decision(&self) -> Result<PolicyDecision, String> {
         let fields = [
             ("reason", self.reason.is_some()),
             ("who", self.who.is_some()),
@@ -252,21 +253,21 @@ impl RuleTable {
         };
         let why = |name: &str| self.reason.clone().ok_or_else(|| format!("`{name}` needs a `reason`"));
         match self.then {
-            Then::Allow => only("allow", &[]).map(|()| Decision::Allow),
-            Then::Deny => {
+            RuleDecision::Allow => only("allow", &[]).map(|()| PolicyDecision::Allow),
+            RuleDecision::Deny => {
                 only("deny", &["reason"])?;
-                Ok(Decision::Deny { reason: why("deny")? })
+                Ok(PolicyDecision::Deny { reason: why("deny")? })
             }
-            Then::Interrupt => {
+            RuleDecision::Interrupt => {
                 only("interrupt", &["reason"])?;
-                Ok(Decision::Interrupt { reason: why("interrupt")? })
+                Ok(PolicyDecision::Interrupt { reason: why("interrupt")? })
             }
-            Then::Ask => {
+            RuleDecision::Ask => {
                 let more = ["remind_s", "escalate_s", "escalate_to"];
                 only("ask", &[&["reason", "who", "expires_s", "approvals", "session"][..], &more].concat())?;
-                self.ask().map(Decision::Ask)
+                self.ask().map(PolicyDecision::Ask)
             }
-            Then::Modify => {
+            RuleDecision::Modify => {
                 only("modify", &["set", "redact"])?;
                 let redact: Vec<Redaction> =
                     self.redact.iter().flatten().map(RedactionTable::redaction).collect();
@@ -278,15 +279,15 @@ impl RuleTable {
                 }
                 match set.keys().find(|path| !path.starts_with('/')) {
                     Some(path) => Err(format!("expected a path like `/euros`, got `{path}`")),
-                    None => Ok(Decision::Modify { set, redact }),
+                    None => Ok(PolicyDecision::Modify { set, redact }),
                 }
             }
-            Then::Defer => {
+            RuleDecision::Defer => {
                 only("defer", &["pause_s", "resume"])?;
                 let pause = self.pause_s.ok_or("`defer` needs `pause_s`")?;
                 let (pause, resume) =
                     (Duration::from_secs(pause.get().into()), self.resume.unwrap_or_default());
-                Ok(Decision::Defer { pause, resume })
+                Ok(PolicyDecision::Defer { pause, resume })
             }
         }
     }
@@ -299,7 +300,7 @@ impl RedactionTable {
 }
 
 impl RuleTable {
-    fn ask(&self) -> Result<Ask, String> {
+    fn ask(&self) -> Result<ApprovalRequirement, String> {
         let span = |seconds: NonZeroU32| Duration::from_secs(seconds.get().into());
         let escalate = match (self.escalate_s, &self.escalate_to) {
             (Some(after), Some(to)) => Some(Box::new(Escalation { after: span(after), to: to.clone() })),
@@ -307,7 +308,7 @@ impl RuleTable {
             (Some(_), None) => return Err("`escalate_s` needs `escalate_to`".to_owned()),
             (None, Some(_)) => return Err("`escalate_to` needs `escalate_s`".to_owned()),
         };
-        let ask = Ask {
+        let ask = ApprovalRequirement {
             who: self.who.clone().unwrap_or_default(),
             expires: self.expires_s.map(span),
             approvals: self.approvals,
@@ -320,8 +321,8 @@ impl RuleTable {
     }
 }
 
-impl TestTable {
-    fn test(&self) -> Result<Test, String> {
+impl ConditionTable {
+    fn test(&self) -> Result<RuleTest, String> {
         let path = self.path.clone();
         if !path.starts_with('/') {
             return Err(format!("expected a path like `/euros`, got `{path}`"));
@@ -338,7 +339,7 @@ impl TestTable {
         .into_iter()
         .flatten();
         match (said.next(), said.next()) {
-            (Some(is), None) => Ok(Test { path, is }),
+            (Some(is), None) => Ok(RuleTest { path, is }),
             _ => Err(format!(
                 "`{path}` takes exactly one of `is`, `one_of`, `none_of`, `over`, `under`, `like`, `unlike`"
             )),

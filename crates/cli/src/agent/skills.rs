@@ -3,7 +3,7 @@
 //! A skill becomes a capability. The prompt contains its name and description. Its text and the files next to
 //! it become documents, which the model opens when it needs them.
 use crate::config::document::{FILE_BYTES, read_text};
-use outlast::vocab::overlay::{Capability, Layer, Overlay};
+use outlast::vocab::overlay::{CapabilityLayer, Layer, Overlay};
 use outlast::{Error, Kind};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) struct Skill {
 
 impl Skill {
     /// Returns the text about the skill for the prompt.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn prompt_text(&self) -> String {
         let Self { name, description, files, .. } = self;
         let main = format!("{name}/{SKILL}");
         let others: Vec<&str> = files.keys().map(String::as_str).filter(|path| *path != main).collect();
@@ -41,13 +41,13 @@ impl Skill {
     }
 
     /// Converts the skill to a capability.
-    pub(crate) fn capability(&self) -> Result<Capability, Error> {
+    pub(crate) fn capability(&self) -> Result<CapabilityLayer, Error> {
         let mut documents = BTreeMap::new();
         for (path, file) in &self.files {
             documents.insert(path.clone(), read_text(file, "file of a skill")?);
         }
-        let overlay = Overlay { system: vec![self.told()], documents, ..Overlay::default() };
-        Ok(Capability { description: self.description.clone(), overlay, ..Capability::default() })
+        let overlay = Overlay { system: vec![self.prompt_text()], documents, ..Overlay::default() };
+        Ok(CapabilityLayer { description: self.description.clone(), overlay, ..CapabilityLayer::default() })
     }
 }
 
@@ -153,16 +153,16 @@ fn gather(folder: &Path, at: &str, skill: &mut Skill) -> Result<(), Error> {
     Ok(())
 }
 
-type Fields = BTreeMap<String, (usize, String)>;
+type FrontMatterFields = BTreeMap<String, (usize, String)>;
 
 /// Parses the front matter into fields with their line numbers. Values may be plain, quoted, or blocks.
 /// Nested values are skipped.
-fn front_matter(text: &str) -> Result<Fields, (usize, &'static str)> {
+fn front_matter(text: &str) -> Result<FrontMatterFields, (usize, &'static str)> {
     let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim_end())).peekable();
     if lines.next().is_none_or(|(_, line)| line.trim_start_matches('\u{feff}') != "---") {
         return Err((1, "expected front matter: a line `---`, the fields, and another line `---`"));
     }
-    let mut fields = Fields::new();
+    let mut fields = FrontMatterFields::new();
     while let Some((at, line)) = lines.next() {
         if line == "---" {
             return Ok(fields);

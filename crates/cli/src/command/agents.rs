@@ -2,19 +2,19 @@
 mod audit;
 mod delete;
 mod import;
-mod there;
+mod server_agents;
 
-use crate::agent::staff::{Member, Staff};
-use crate::agent::{fitted, here, is_file};
-use crate::data::Data;
-use crate::providers::Configuration;
+use crate::agent::sources::{AgentSources, LayeredAgent};
+use crate::agent::{here, is_file, validated_package};
+use crate::config_file::ConfigFile;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::terminal::{self, one_line};
-use crate::words;
 use clap::{Args, Subcommand};
 use outlast::configs::{ConfigKind, StoredConfig};
-use outlast::runtime::{difference, outfits};
+use outlast::runtime::{agent_registry, difference};
 use outlast::vocab::Hash;
-use outlast::vocab::package::Pinned;
+use outlast::vocab::package::PinnedPackage;
 use outlast::{Error, Kind, Outlast, TurnId};
 use outlast_kernel::overlay::{fold, origins};
 use serde_json::{Value, json};
@@ -29,15 +29,15 @@ const RULES: &str = "rehearsal/agent";
 
 /// Lists, shows, compares, validates, imports and deletes agents.
 #[derive(Args)]
-pub(crate) struct Agents {
+pub(crate) struct AgentsArgs {
     #[command(subcommand)]
-    what: What,
+    what: AgentsCommand,
     #[command(flatten)]
-    configuration: Configuration,
+    configuration: ConfigFile,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum AgentsCommand {
     /// List the agents of the configuration and the database
     List,
     /// Show the resolved agent, and the layer that set each value
@@ -67,45 +67,47 @@ enum What {
         name: String,
     },
     /// Import agents and capabilities from AGENTS.md, Agent Skills or TOML, into the database or a file
-    Import(import::Import),
+    Import(import::AgentImportArgs),
     /// Delete an agent, a harness or a capability from the database; its versions and the packages of its turns stay
-    Delete(delete::Delete),
+    Delete(delete::AgentDeleteArgs),
 }
 
-impl Agents {
-    pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
-        if let What::Import(import) = &self.what {
+impl AgentsArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<ExitCode, Error> {
+        if let AgentsCommand::Import(import) = &self.what {
             return import.run(data).await.map(|()| ExitCode::SUCCESS);
         }
-        if let What::Delete(delete) = &self.what {
+        if let AgentsCommand::Delete(delete) = &self.what {
             return delete.run(&self.configuration, data).await.map(|()| ExitCode::SUCCESS);
         }
-        if let What::History { name } = &self.what {
+        if let AgentsCommand::History { name } = &self.what {
             return history(name, data).await.map(|()| ExitCode::SUCCESS);
         }
         if let Some(client) = data.client()? {
-            return there::run(&self.what, &client, data).await.map(|()| ExitCode::SUCCESS);
+            return server_agents::run(&self.what, &client, data).await.map(|()| ExitCode::SUCCESS);
         }
-        let staff = Staff::read(&self.configuration)?.and_stored(data).await?;
+        let staff = AgentSources::read(&self.configuration)?.with_stored(data).await?;
         match &self.what {
-            What::List => list(&staff, data.json),
-            What::Show { agent } => show(&member(&staff, agent)?, data.json)?,
-            What::Audit { agent } => audit::print(&package(&member(&staff, agent)?)?, data.json),
-            What::Diff { a, b } => {
+            AgentsCommand::List => list(&staff, data.json),
+            AgentsCommand::Show { agent } => show(&member(&staff, agent)?, data.json)?,
+            AgentsCommand::Audit { agent } => audit::print(&package(&member(&staff, agent)?)?, data.json),
+            AgentsCommand::Diff { a, b } => {
                 let (a, b) = (pinned(&staff, a, data).await?, pinned(&staff, b, data).await?);
                 differ(&a, &b, data.json)?;
             }
-            What::Validate => return Ok(self.validate(&staff, data.json)),
-            What::History { .. } | What::Import(_) | What::Delete(_) => {}
+            AgentsCommand::Validate => return Ok(self.validate(&staff, data.json)),
+            AgentsCommand::History { .. } | AgentsCommand::Import(_) | AgentsCommand::Delete(_) => {}
         }
         Ok(ExitCode::SUCCESS)
     }
 
     /// Builds every agent as a starting worker would, and reports which ones fail.
-    fn validate(&self, staff: &Staff, json: bool) -> ExitCode {
+    fn validate(&self, staff: &AgentSources, json: bool) -> ExitCode {
         let mut all = ExitCode::SUCCESS;
         for name in staff.names() {
-            let made = staff.named(name, None).and_then(|member| fitted(&member.agent, &self.configuration));
+            let made = staff
+                .named(name, None)
+                .and_then(|member| validated_package(&member.agent, &self.configuration));
             if json {
                 let (fingerprint, error) = match &made {
                     Ok(pinned) => (Some(pinned.fingerprint()), None),
@@ -130,7 +132,7 @@ impl Agents {
 }
 
 /// Prints the differences between two packages.
-fn differ(a: &Pinned, b: &Pinned, json: bool) -> Result<(), Error> {
+fn differ(a: &PinnedPackage, b: &PinnedPackage, json: bool) -> Result<(), Error> {
     print_difference(&difference::between(&json_of(a)?, &json_of(b)?), json);
     Ok(())
 }
@@ -148,48 +150,53 @@ fn print_difference(lines: &[String], json: bool) {
     }
 }
 
-fn member(staff: &Staff, agent: &str) -> Result<Member, Error> {
+fn member(staff: &AgentSources, agent: &str) -> Result<LayeredAgent, Error> {
     if is_file(agent) { staff.in_file(Path::new(agent), None) } else { staff.named(agent, None) }
 }
 
 /// Returns the package that turns of the agent are pinned to.
-fn package(member: &Member) -> Result<Pinned, Error> {
+fn package(member: &LayeredAgent) -> Result<PinnedPackage, Error> {
     let model = member.agent.model().map_or(RULES, |model| model.as_str());
     member.agent.build(Outlast::ephemeral().model(model), &here()?)?.pinned()
 }
 
 /// Returns the package of an agent, of a version, or of a turn, or the package with a fingerprint.
-async fn pinned(staff: &Staff, which: &str, data: &Data) -> Result<Pinned, Error> {
+async fn pinned(staff: &AgentSources, which: &str, data: &GlobalArgs) -> Result<PinnedPackage, Error> {
     if let Some((name, version)) = which.rsplit_once('@') {
         return package(&version_of(staff, name, version, data).await?);
     }
     if let Ok(turn) = which.parse::<TurnId>() {
-        return data.desk().await?.package(turn).await;
+        return data.backend().await?.package(turn).await;
     }
     match which.parse::<Hash>() {
-        Ok(fingerprint) => outfits::read(data.open_widely().await?.as_ref(), fingerprint).await,
+        Ok(fingerprint) => agent_registry::read(data.open_for_all_orgs().await?.as_ref(), fingerprint).await,
         Err(_) => package(&member(staff, which)?),
     }
 }
 
 /// Returns a version of an agent in the database.
-async fn version_of(staff: &Staff, name: &str, version: &str, data: &Data) -> Result<Member, Error> {
-    let versions = data.desk().await?.config_versions(ConfigKind::Agent, name).await?;
+async fn version_of(
+    staff: &AgentSources,
+    name: &str,
+    version: &str,
+    data: &GlobalArgs,
+) -> Result<LayeredAgent, Error> {
+    let versions = data.backend().await?.config_versions(ConfigKind::Agent, name).await?;
     let found = versions.iter().find(|stored| stored.version.to_string() == version).ok_or_else(|| {
         let newest = versions.first().map_or(0, |stored| stored.version);
         let detail =
             format!("the database has no version `{version}` of the agent `{name}`; the newest is {newest}");
         Error::new(Kind::AgentNotFound, detail)
     })?;
-    if found.is_gone() {
+    if found.is_deleted() {
         let detail = format!("the agent `{name}` was deleted with version {version}");
         return Err(Error::new(Kind::AgentNotFound, detail));
     }
     staff.stored(found, None)
 }
 
-async fn history(name: &str, data: &Data) -> Result<(), Error> {
-    let versions = data.desk().await?.config_versions(ConfigKind::Agent, name).await?;
+async fn history(name: &str, data: &GlobalArgs) -> Result<(), Error> {
+    let versions = data.backend().await?.config_versions(ConfigKind::Agent, name).await?;
     if versions.is_empty() {
         let detail = format!("the database has no agent `{name}`; `outlast agents list` shows where each is");
         return Err(Error::new(Kind::AgentNotFound, detail));
@@ -204,18 +211,18 @@ async fn history(name: &str, data: &Data) -> Result<(), Error> {
     }
     let row = |stored: &StoredConfig| {
         let fingerprint =
-            if stored.is_gone() { "deleted".to_owned() } else { stored.fingerprint.to_string() };
-        vec![stored.version.to_string(), words::when(stored.at), fingerprint]
+            if stored.is_deleted() { "deleted".to_owned() } else { stored.fingerprint.to_string() };
+        vec![stored.version.to_string(), formatting::when(stored.at), fingerprint]
     };
     terminal::table(&["VERSION", "SINCE", "FINGERPRINT"], &versions.iter().map(row).collect::<Vec<_>>());
     Ok(())
 }
 
-fn json_of(pinned: &Pinned) -> Result<Value, Error> {
+fn json_of(pinned: &PinnedPackage) -> Result<Value, Error> {
     serde_json::to_value(pinned).map_err(|cause| Error::new(Kind::Internal, cause.to_string()))
 }
 
-fn list(staff: &Staff, json: bool) {
+fn list(staff: &AgentSources, json: bool) {
     let (mut rows, mut is_empty) = (Vec::new(), true);
     for name in staff.names() {
         is_empty = false;
@@ -257,7 +264,7 @@ fn list(staff: &Staff, json: bool) {
     }
 }
 
-fn show(member: &Member, json: bool) -> Result<(), Error> {
+fn show(member: &LayeredAgent, json: bool) -> Result<(), Error> {
     let pinned = package(member)?;
     if json {
         terminal::json(&pinned);

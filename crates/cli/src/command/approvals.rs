@@ -1,50 +1,50 @@
 //! `outlast approvals`: lists and decides the calls of all sessions that wait for an approval.
+mod approval_format;
 mod inbox;
-mod shown;
 
-use crate::data::Data;
-use crate::desk::Desk;
+use crate::backend::CommandBackend;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::input;
 use crate::terminal;
-use crate::words;
 use clap::{Args, Subcommand};
 use outlast::Error;
 use outlast::vocab::access::Principal;
 use outlast::vocab::id::{ApprovalId, GrantId};
-use outlast::vocab::policy::{Approval, Verdict};
+use outlast::vocab::policy::{Approval, ApprovalVerdict};
 use outlast::vocab::wait::Resolution;
-use outlast::votes::Voted;
+use outlast::votes::VoteOutcome;
 use serde::Deserialize;
 use std::io::{self, IsTerminal};
 
 /// Show calls that wait for an approval, and approve or deny them.
 #[derive(Args)]
-pub(crate) struct Approvals {
+pub(crate) struct ApprovalsArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<ApprovalsCommand>,
     /// Print a list instead of the inbox on a terminal
     #[arg(long = "list")]
     plain: bool,
     #[command(flatten)]
-    who: Who,
+    who: ApproverArgs,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum ApprovalsCommand {
     /// List the calls that wait for an approval
     List,
     /// Approve a call, exactly as it is shown
-    Approve(Approve),
+    Approve(ApproveArgs),
     /// Deny a call; the model receives the reason
-    Deny(Deny),
+    Deny(DenyArgs),
     /// List approvals for the rest of sessions (grants)
     Grants,
     /// Revoke a grant; the next call needs an approval again
-    Revoke(Revoke),
+    Revoke(GrantRevokeArgs),
 }
 
 #[derive(Args)]
-struct Approve {
+struct ApproveArgs {
     /// Id of the approval
     approval: ApprovalId,
     /// Approve the call with these arguments instead
@@ -54,31 +54,31 @@ struct Approve {
     #[arg(long)]
     session: bool,
     #[command(flatten)]
-    who: Who,
+    who: ApproverArgs,
 }
 
 #[derive(Args)]
-struct Deny {
+struct DenyArgs {
     /// Id of the approval
     approval: ApprovalId,
     /// Reason for the denial
     #[arg(long)]
     reason: String,
     #[command(flatten)]
-    who: Who,
+    who: ApproverArgs,
 }
 
 #[derive(Args)]
-struct Revoke {
+struct GrantRevokeArgs {
     /// Id of the grant
     grant: GrantId,
     #[command(flatten)]
-    who: Who,
+    who: ApproverArgs,
 }
 
 /// The person who decides.
 #[derive(Args)]
-struct Who {
+struct ApproverArgs {
     /// Name of the person who decides; default: the name of the user
     #[arg(
         long = "by",
@@ -90,32 +90,32 @@ struct Who {
     by: String,
 }
 
-impl Who {
+impl ApproverArgs {
     /// Opens the database or the server in the name of this person.
-    async fn desk(&self, data: &Data) -> Result<Desk, Error> {
-        data.desk_by(Principal::Person(input::name("--by", &self.by)?)).await
+    async fn backend(&self, data: &GlobalArgs) -> Result<CommandBackend, Error> {
+        data.backend_as(Principal::Person(input::name("--by", &self.by)?)).await
     }
 }
 
-impl Approvals {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl ApprovalsArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         match self.what {
             None if self.plain || data.json || !is_a_terminal() => questions(data).await,
-            None => inbox::run(self.who.desk(data).await?, self.who.by).await,
-            Some(What::List) => questions(data).await,
-            Some(What::Approve(Approve { approval, arguments, session, who })) => {
+            None => inbox::run(self.who.backend(data).await?, self.who.by).await,
+            Some(ApprovalsCommand::List) => questions(data).await,
+            Some(ApprovalsCommand::Approve(ApproveArgs { approval, arguments, session, who })) => {
                 let verdict = match arguments {
-                    Some(json) => Verdict::Edit { arguments: input::json("--arguments", &json)? },
-                    None if session => Verdict::ApproveForSession,
-                    None => Verdict::Approve,
+                    Some(json) => ApprovalVerdict::Edit { arguments: input::json("--arguments", &json)? },
+                    None if session => ApprovalVerdict::ApproveForSession,
+                    None => ApprovalVerdict::Approve,
                 };
                 decide(data, approval, who, verdict).await
             }
-            Some(What::Deny(Deny { approval, reason, who })) => {
-                decide(data, approval, who, Verdict::Deny { reason }).await
+            Some(ApprovalsCommand::Deny(DenyArgs { approval, reason, who })) => {
+                decide(data, approval, who, ApprovalVerdict::Deny { reason }).await
             }
-            Some(What::Grants) => grants(data).await,
-            Some(What::Revoke(Revoke { grant, who })) => revoke(data, grant, &who).await,
+            Some(ApprovalsCommand::Grants) => grants(data).await,
+            Some(ApprovalsCommand::Revoke(GrantRevokeArgs { grant, who })) => revoke(data, grant, &who).await,
         }
     }
 }
@@ -125,11 +125,11 @@ fn is_a_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-async fn questions(data: &Data) -> Result<(), Error> {
-    let questions = data.desk().await?.pending().await?;
+async fn questions(data: &GlobalArgs) -> Result<(), Error> {
+    let questions = data.backend().await?.pending().await?;
     if data.json {
         for question in &questions {
-            terminal::json(&shown::question_json(question));
+            terminal::json(&approval_format::question_json(question));
         }
         return Ok(());
     }
@@ -139,8 +139,8 @@ async fn questions(data: &Data) -> Result<(), Error> {
     }
     for question in &questions {
         // Hidden characters could conceal part of what is approved.
-        let shown = shown::question(question);
-        shown.lines().for_each(|line| terminal::say(&terminal::visible(line)));
+        let shown = approval_format::question(question);
+        shown.lines().for_each(|line| terminal::say(&terminal::escape_control(line)));
     }
     terminal::note(
         "· then: outlast approvals approve ID [--arguments JSON | --session] | deny ID --reason WHY",
@@ -148,11 +148,11 @@ async fn questions(data: &Data) -> Result<(), Error> {
     Ok(())
 }
 
-async fn grants(data: &Data) -> Result<(), Error> {
-    let grants = data.desk().await?.grants().await?;
+async fn grants(data: &GlobalArgs) -> Result<(), Error> {
+    let grants = data.backend().await?.grants().await?;
     if data.json {
         for grant in &grants {
-            terminal::json(&shown::grant_json(grant));
+            terminal::json(&approval_format::grant_json(grant));
         }
         return Ok(());
     }
@@ -161,44 +161,49 @@ async fn grants(data: &Data) -> Result<(), Error> {
         return Ok(());
     }
     for grant in &grants {
-        terminal::say(&shown::grant(grant));
+        terminal::say(&approval_format::grant(grant));
     }
     terminal::note("· then: outlast approvals revoke ID");
     Ok(())
 }
 
-async fn decide(data: &Data, id: ApprovalId, who: Who, verdict: Verdict) -> Result<(), Error> {
-    let voted = who.desk(data).await?.decide(id, &who.by, verdict).await?;
+async fn decide(
+    data: &GlobalArgs,
+    id: ApprovalId,
+    who: ApproverArgs,
+    verdict: ApprovalVerdict,
+) -> Result<(), Error> {
+    let voted = who.backend(data).await?.decide(id, &who.by, verdict).await?;
     if data.json {
-        terminal::json(&shown::voted_json(&voted));
+        terminal::json(&approval_format::voted_json(&voted));
         return Ok(());
     }
-    terminal::say(&said(&voted));
-    if let Voted::Decided(_) = voted {
+    terminal::say(&vote_summary(&voted));
+    if let VoteOutcome::Decided(_) = voted {
         data.note_work("the turn goes on");
     }
     Ok(())
 }
 
 /// Describes the result of a vote.
-fn said(voted: &Voted) -> String {
+fn vote_summary(voted: &VoteOutcome) -> String {
     let resolved = match voted {
-        Voted::Counted { votes, of } => return format!("counted: {votes} of {of} approvals"),
-        Voted::Decided(resolved) => resolved,
+        VoteOutcome::MoreNeeded { votes, of } => return format!("counted: {votes} of {of} approvals"),
+        VoteOutcome::Decided(resolved) => resolved,
     };
     let said = match &resolved.first {
         Resolution::Ok(word) => {
-            Approval::deserialize(word).map_or_else(|_| word.to_string(), |said| words::approval(&said))
+            Approval::deserialize(word).map_or_else(|_| word.to_string(), |said| formatting::approval(&said))
         }
-        other => words::resolution(other),
+        other => formatting::resolution(other),
     };
-    if resolved.yours { format!("decided: {said}") } else { format!("too late: {said}") }
+    if resolved.is_yours { format!("decided: {said}") } else { format!("too late: {said}") }
 }
 
-async fn revoke(data: &Data, id: GrantId, who: &Who) -> Result<(), Error> {
-    let grant = who.desk(data).await?.revoke_grant(id).await?;
+async fn revoke(data: &GlobalArgs, id: GrantId, who: &ApproverArgs) -> Result<(), Error> {
+    let grant = who.backend(data).await?.revoke_grant(id).await?;
     if data.json {
-        terminal::json(&shown::grant_json(&grant));
+        terminal::json(&approval_format::grant_json(&grant));
         return Ok(());
     }
     terminal::say(&format!("revoked: somebody is asked again about `{}` in {}", grant.tool, grant.session));

@@ -1,16 +1,16 @@
 //! `outlast attachments`: lists and saves the attachments of a session, and deletes unreferenced content.
-use crate::data::Data;
-use crate::desk::Desk;
+use crate::backend::CommandBackend;
+use crate::config_file::ConfigFile;
+use crate::formatting::count;
+use crate::global_args::GlobalArgs;
 use crate::private_file;
-use crate::providers::Configuration;
 use crate::terminal;
-use crate::words::count;
 use bytes::Bytes;
 use clap::Args;
 use futures_util::{Stream, TryStreamExt};
+use outlast::attachment_upload::BlobLocation;
 use outlast::clock::{Clock, Entropy};
-use outlast::filed::Lies;
-use outlast::runtime::attachments::{Attachments as Kept, Swept};
+use outlast::runtime::attachments::{Attachments as Kept, SweepReport};
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::store::Store;
 use outlast::vocab::WorkerId;
@@ -26,7 +26,7 @@ use tokio::io::AsyncWriteExt;
 
 /// Lists the attachments of a session, saves one, or deletes unused content.
 #[derive(Args)]
-pub(crate) struct Attachments {
+pub(crate) struct AttachmentsArgs {
     /// Session, by id or key
     #[arg(required_unless_present = "sweep")]
     session: Option<String>,
@@ -43,26 +43,26 @@ pub(crate) struct Attachments {
     #[arg(long, value_name = "SECONDS", requires = "sweep")]
     grace: Option<u64>,
     #[command(flatten)]
-    configuration: Configuration,
+    configuration: ConfigFile,
 }
 
-impl Attachments {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl AttachmentsArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let Some(session) = &self.session else { return self.sweep(data).await };
-        let desk = data.desk().await?;
+        let desk = data.backend().await?;
         let session = desk.find(session).await?.id;
         let (Some(id), Some(to)) = (&self.save, &self.to) else {
             return list(&desk, session, data.json).await;
         };
         let id: AttachmentId = id.parse()?;
         let saved = match desk {
-            Desk::File(store) => {
+            CommandBackend::File(store) => {
                 let contents = data.contents(data.operator()?.as_ref(), &self.configuration).await?;
                 let attachments = Kept::new(store, contents, Limits::default());
                 let (_, pieces) = attachments.open(session, id).await?;
                 save(pieces, to).await?
             }
-            Desk::Server(client) => save(client.attachment(session, id).await?, to).await?,
+            CommandBackend::Server(client) => save(client.attachment(session, id).await?, to).await?,
         };
         if data.json {
             terminal::json(&json!({ "id": id, "bytes": saved, "file": to }));
@@ -72,9 +72,9 @@ impl Attachments {
         Ok(())
     }
 
-    async fn sweep(&self, data: &Data) -> Result<(), Error> {
+    async fn sweep(&self, data: &GlobalArgs) -> Result<(), Error> {
         let now = SystemClock.now();
-        let worker = WorkerId::fresh(now, SystemEntropy.for_id());
+        let worker = WorkerId::fresh(now, SystemEntropy.random_id_bytes());
         let store: Arc<dyn Store> = Arc::new(data.open_as(Some(worker))?);
         let content_grace = self.grace.map_or(Limits::default().content_grace, Duration::from_secs);
         let limits = Limits { content_grace, ..Limits::default() };
@@ -83,7 +83,7 @@ impl Attachments {
             return Ok(());
         };
         let attachments = Kept::new(store, Some(contents), limits);
-        let Swept { looked_at, deleted } = attachments.sweep(worker, now).await?;
+        let SweepReport { looked_at, deleted } = attachments.sweep(worker, now).await?;
         if data.json {
             terminal::json(&json!({ "looked_at": looked_at, "deleted": deleted }));
             return Ok(());
@@ -119,7 +119,7 @@ async fn save(pieces: impl Stream<Item = Result<Bytes, Error>>, to: &Path) -> Re
     saved
 }
 
-async fn list(desk: &Desk, session: SessionId, json: bool) -> Result<(), Error> {
+async fn list(desk: &CommandBackend, session: SessionId, json: bool) -> Result<(), Error> {
     let attached = desk.attachments(session).await?;
     if attached.is_empty() && !json {
         terminal::note("· the session has no attachments of its own");
@@ -130,13 +130,13 @@ async fn list(desk: &Desk, session: SessionId, json: bool) -> Result<(), Error> 
         if json {
             terminal::json(&json!({
                 "id": view.attachment.id, "content": view.attachment.content, "media_type": media_type,
-                "name": view.attachment.name, "bytes": view.bytes, "outside": view.lies == Lies::Outside,
+                "name": view.attachment.name, "bytes": view.bytes, "outside": view.location == BlobLocation::Outside,
             }));
             continue;
         }
-        let lies = match view.lies {
-            Lies::Here => "",
-            Lies::Outside => " outside",
+        let lies = match view.location {
+            BlobLocation::Database => "",
+            BlobLocation::Outside => " outside",
         };
         terminal::say(&format!("{} {media_type} {} bytes{lies} {name}", view.attachment.id, view.bytes));
     }

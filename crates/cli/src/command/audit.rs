@@ -1,8 +1,8 @@
 //! `outlast audit`: prints the audit log.
-use crate::data::Data;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::input;
 use crate::terminal;
-use crate::words;
 use clap::Args;
 use outlast::clock::Clock;
 use outlast::orgs::AuditRange;
@@ -15,7 +15,7 @@ use std::num::NonZeroUsize;
 
 /// Prints the audit log, oldest first, for all organisations unless `--org` names one.
 #[derive(Args)]
-pub(crate) struct Audit {
+pub(crate) struct AuditArgs {
     /// Start at this time: a duration ago (`2h`), a day or a time
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
@@ -30,11 +30,11 @@ pub(crate) struct Audit {
     json: bool,
 }
 
-impl Audit {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl AuditArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let since = self.since.as_deref().map(|text| input::moment("--since", text, SystemClock.now()));
         let since = since.transpose()?.unwrap_or(Millis(0));
-        let desk = data.desk_widely().await?;
+        let desk = data.backend_for_all_orgs().await?;
         let (rows, mut left) =
             (Limits::default().page_rows, self.limit.map_or(usize::MAX, NonZeroUsize::get));
         let mut after = self.after;
@@ -68,7 +68,7 @@ impl Audit {
                 "no": no, "at": at, "org": org, "by": by, "act": act, "subject": subject, "detail": detail,
             }));
         }
-        let line = format!("{no} {} {by} {act} {subject} {detail}", words::when(*at));
+        let line = format!("{no} {} {by} {act} {subject} {detail}", formatting::when(*at));
         terminal::say(line.trim_end());
     }
 }

@@ -1,10 +1,10 @@
 //! `outlast budgets`: lists and sets budgets, with what was used of them.
-use crate::data::Data;
-use crate::desk::Desk;
+use crate::backend::CommandBackend;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
 use clap::{Args, Subcommand, ValueEnum};
-use outlast::budget::{Limit, LimitBy, PurseView};
-use outlast::vocab::budget::{Amount, Budget, Percent, Period, Purse};
+use outlast::budget::{BudgetAccountView, BudgetSetBy, EffectiveBudget};
+use outlast::vocab::budget::{Budget, BudgetAccount, Percent, Period, UsageAmount};
 use outlast::vocab::cost::Cost;
 use outlast::{Error, Kind};
 use serde_json::json;
@@ -12,26 +12,26 @@ use std::time::Duration;
 
 /// List budgets with their use, or set one
 #[derive(Args)]
-pub(crate) struct Budgets {
+pub(crate) struct BudgetsArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<BudgetsCommand>,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum BudgetsCommand {
     /// Set a budget, overriding the limit of its agent; turns paused by it continue
-    Set(Set),
+    Set(BudgetSetArgs),
     /// Reset a budget to the limit of its agent
     Clear {
         /// Whose budget: `agent:NAME`, or the id of a turn, session or organisation
-        of: Purse,
+        of: BudgetAccount,
     },
 }
 
 #[derive(Args)]
-struct Set {
+struct BudgetSetArgs {
     /// Whose budget: `agent:NAME`, or the id of a turn, session or organisation
-    of: Purse,
+    of: BudgetAccount,
     /// Maximum number of input and output tokens
     #[arg(long)]
     tokens: Option<u64>,
@@ -52,22 +52,22 @@ struct Set {
     pause_at: Option<Percent>,
     /// Period after which the usage resets, in UTC; default: never
     #[arg(long, value_enum)]
-    per: Option<Every>,
+    per: Option<BudgetPeriod>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Every {
+enum BudgetPeriod {
     /// Every day
     Day,
     /// Every month
     Month,
 }
 
-impl Budgets {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl BudgetsArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         match self.what {
             None => {
-                let purses = data.desk().await?.budgets().await?;
+                let purses = data.backend().await?.budgets().await?;
                 if data.json {
                     list_json(&purses);
                 } else {
@@ -75,16 +75,19 @@ impl Budgets {
                 }
                 Ok(())
             }
-            Some(What::Set(set)) => {
+            Some(BudgetsCommand::Set(set)) => {
                 let (of, budget) = set.budget()?;
-                desk_for(&of, data).await?.set_budget(&of, Some(budget)).await?;
+                backend_for(&of, data).await?.set_budget(&of, Some(budget)).await?;
                 terminal::note(&format!("✓ {of} is set; turns that wait for it go on where a worker runs"));
                 Ok(())
             }
-            Some(What::Clear { of }) => {
-                desk_for(&of, data).await?.set_budget(&of, None).await?;
-                let stands =
-                    if matches!(of, Purse::Org(_)) { "is not bounded" } else { "is as its agent says" };
+            Some(BudgetsCommand::Clear { of }) => {
+                backend_for(&of, data).await?.set_budget(&of, None).await?;
+                let stands = if matches!(of, BudgetAccount::Org(_)) {
+                    "is not bounded"
+                } else {
+                    "is as its agent says"
+                };
                 terminal::note(&format!("✓ {of} {stands}"));
                 Ok(())
             }
@@ -93,19 +96,19 @@ impl Budgets {
 }
 
 /// Opens the database or the server to set a budget. Only the operator may set the budget of an organisation.
-async fn desk_for(of: &Purse, data: &Data) -> Result<Desk, Error> {
+async fn backend_for(of: &BudgetAccount, data: &GlobalArgs) -> Result<CommandBackend, Error> {
     match of {
-        Purse::Org(_) => data.desk_widely().await,
-        Purse::Turn(_) | Purse::Session(_) | Purse::Agent(_) => data.desk().await,
+        BudgetAccount::Org(_) => data.backend_for_all_orgs().await,
+        BudgetAccount::Turn(_) | BudgetAccount::Session(_) | BudgetAccount::Agent(_) => data.backend().await,
     }
 }
 
-impl Set {
-    fn budget(self) -> Result<(Purse, Budget), Error> {
+impl BudgetSetArgs {
+    fn budget(self) -> Result<(BudgetAccount, Budget), Error> {
         let Self { of, tokens, money, calls, time_s, warn_at, pause_at, per } = self;
         let per = per.map(|every| match every {
-            Every::Day => Period::Day,
-            Every::Month => Period::Month,
+            BudgetPeriod::Day => Period::Day,
+            BudgetPeriod::Month => Period::Month,
         });
         let budget =
             Budget { tokens, money, calls, time: time_s.map(Duration::from_secs), warn_at, pause_at, per };
@@ -117,9 +120,18 @@ impl Set {
     }
 }
 
-fn list_json(purses: &[PurseView]) {
-    for PurseView { org, name, set, limit, spent, held, lost } in purses {
-        let (limit, by) = limit.as_ref().map(|Limit { budget, by }| (budget, by)).unzip();
+fn list_json(purses: &[BudgetAccountView]) {
+    for BudgetAccountView {
+        org,
+        name,
+        operator_budget: set,
+        effective: limit,
+        spent,
+        reserved: held,
+        lost,
+    } in purses
+    {
+        let (limit, by) = limit.as_ref().map(|EffectiveBudget { budget, by }| (budget, by)).unzip();
         terminal::json(&json!({
             "org": org, "name": name, "set": set, "limit": limit, "limit_by": by,
             "spent": spent, "held": held, "lost": lost,
@@ -127,18 +139,18 @@ fn list_json(purses: &[PurseView]) {
     }
 }
 
-fn list(purses: &[PurseView]) {
+fn list(purses: &[BudgetAccountView]) {
     if purses.is_empty() {
         terminal::note("· nothing that has a budget was used yet, and none is set here");
         return;
     }
     let width = purses.iter().map(|purse| purse.name.chars().count()).max().unwrap_or(0).max(4);
     terminal::say(&format!("{:width$}  SPENT                          RESERVED             LIMIT", "NAME"));
-    for PurseView { name, limit, spent, held, lost, .. } in purses {
+    for BudgetAccountView { name, effective: limit, spent, reserved: held, lost, .. } in purses {
         let (spent, held) = (shown(spent), shown(held));
         let limit = limit.as_ref().map_or_else(|| "none".to_owned(), said);
         terminal::say(&format!("{name:width$}  {spent:<29}  {held:<19}  {limit}"));
-        if *lost != Amount::ZERO {
+        if *lost != UsageAmount::ZERO {
             terminal::say(&format!(
                 "{:width$}    of this {} lost: reserved, and never settled",
                 "",
@@ -148,8 +160,8 @@ fn list(purses: &[PurseView]) {
     }
 }
 
-fn shown(amount: &Amount) -> String {
-    let Amount { tokens, money, calls, millis } = amount;
+fn shown(amount: &UsageAmount) -> String {
+    let UsageAmount { tokens, money, calls, millis } = amount;
     let mut parts = vec![format!("{tokens} tokens"), format!("{calls} calls")];
     if *money != Cost::ZERO {
         parts.insert(0, format!("${money}"));
@@ -157,14 +169,14 @@ fn shown(amount: &Amount) -> String {
     if *millis > 0 {
         parts.push(format!("{} s", millis / 1_000));
     }
-    if *amount == Amount::ZERO { "nothing".to_owned() } else { parts.join(", ") }
+    if *amount == UsageAmount::ZERO { "nothing".to_owned() } else { parts.join(", ") }
 }
 
 /// Formats a limit and who set it.
-fn said(Limit { budget, by }: &Limit) -> String {
+fn said(EffectiveBudget { budget, by }: &EffectiveBudget) -> String {
     let by = match by {
-        LimitBy::Operator => "set by an operator",
-        LimitBy::Agent => "as its agent says",
+        BudgetSetBy::Operator => "set by an operator",
+        BudgetSetBy::Agent => "as its agent says",
     };
     format!("{} ({by})", bounds(budget))
 }

@@ -1,16 +1,16 @@
 //! `outlast cancel`: cancels a turn.
-use crate::data::Data;
-use crate::desk::Undo;
+use crate::backend::CancelUndo;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::words;
 use clap::Args;
-use outlast::store::Cancelled;
+use outlast::store::CancelOutcome;
 use outlast::{Error, TurnId};
 use serde_json::json;
 
 /// Cancels a turn. The request is durable, and never affects another turn.
 #[derive(Args)]
-pub(crate) struct Cancel {
+pub(crate) struct CancelArgs {
     /// Id of the turn
     turn: String,
     /// Reason to record
@@ -21,27 +21,29 @@ pub(crate) struct Cancel {
     undo: bool,
 }
 
-impl Cancel {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl CancelArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let turn: TurnId = self.turn.parse()?;
-        let undo = if self.undo { Undo::All } else { Undo::Nothing };
-        let stopped = data.desk().await?.stop(turn, &self.reason, undo).await?;
+        let undo = if self.undo { CancelUndo::All } else { CancelUndo::Nothing };
+        let stopped = data.backend().await?.stop(turn, &self.reason, undo).await?;
         if data.json {
             let (outcome, end) = match stopped {
-                Cancelled::Requested => ("requested", None),
-                Cancelled::NeverBegan => ("never_began", None),
-                Cancelled::TooLate(end) => ("too_late", Some(end)),
+                CancelOutcome::Requested => ("requested", None),
+                CancelOutcome::EndedBeforeStart => ("never_began", None),
+                CancelOutcome::AlreadyEnded(end) => ("too_late", Some(end)),
             };
             terminal::json(&json!({ "turn": turn, "outcome": outcome, "end": end }));
             return Ok(());
         }
         match stopped {
-            Cancelled::Requested => {
+            CancelOutcome::Requested => {
                 terminal::say("asked to stop");
                 data.note_work("it ends");
             }
-            Cancelled::NeverBegan => terminal::say("cancelled before it began"),
-            Cancelled::TooLate(end) => terminal::say(&format!("too late: {}", words::end(&end))),
+            CancelOutcome::EndedBeforeStart => terminal::say("cancelled before it began"),
+            CancelOutcome::AlreadyEnded(end) => {
+                terminal::say(&format!("too late: {}", formatting::end(&end)));
+            }
         }
         Ok(())
     }

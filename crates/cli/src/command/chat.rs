@@ -4,16 +4,16 @@
 //! continues on the next line. While the agent waits for an answer to its question, the next line is that
 //! answer.
 use super::sessions;
-use crate::agent::Agent;
-use crate::data::Data;
-use crate::desk::Desk;
-use crate::find::Named;
-use crate::follow::{AtWait, View, follow};
-use crate::host::{Followed, Host, Outgoing};
-use crate::prose::Prose;
-use crate::question::{self, Open};
+use crate::agent::AgentArgs;
+use crate::backend::CommandBackend;
+use crate::conversation_printer::ConversationPrinter;
+use crate::follow::{TurnOutput, WaitBehavior, follow};
+use crate::formatting;
+use crate::global_args::GlobalArgs;
+use crate::question::{self, OpenQuestion};
+use crate::session_selector::SessionSelector;
 use crate::terminal;
-use crate::words;
+use crate::turn_driver::{FollowedTurn, OutgoingInput, TurnDriver};
 use clap::Args;
 use outlast::vocab::record::Seq;
 use outlast::vocab::wait::Resolution;
@@ -43,42 +43,42 @@ When the agent asks something, the next line is the answer; a number chooses an 
 
 /// Chats with an agent in the terminal.
 #[derive(Args)]
-pub(crate) struct Chat {
+pub(crate) struct ChatArgs {
     /// Session, by id or by a key that you choose; default: a new session
     session: Option<String>,
     #[command(flatten)]
-    agent: Agent,
+    agent: AgentArgs,
 }
 
-impl Chat {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let named = self.session.as_deref().map(Named::parse).transpose()?;
+impl ChatArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let named = self.session.as_deref().map(SessionSelector::parse).transpose()?;
         let host = self.agent.host(data).await?;
         let talked = talk(&host, named, data).await;
-        host.leave().await;
+        host.shut_down().await;
         talked
     }
 }
 
-async fn talk(host: &Host, named: Option<Named>, data: &Data) -> Result<(), Error> {
+async fn talk(host: &TurnDriver, named: Option<SessionSelector>, data: &GlobalArgs) -> Result<(), Error> {
     // The first input creates the session, so a visit without input leaves nothing behind.
     let mut session = named;
-    let mut keyboard = Keyboard::open(data)?;
+    let mut keyboard = LineReader::open(data)?;
     terminal::note("· /help tells what you can do here");
-    greet(&host.desk(), session.as_ref()).await?;
+    greet(&host.backend(), session.as_ref()).await?;
     loop {
         let heard;
         (keyboard, heard) = keyboard.next().await?;
         match heard {
-            Heard::Line(line) => match act(host, &mut session, &line).await {
-                Ok(Then::GoOn) => {}
-                Ok(Then::Leave) => break,
+            KeyboardInput::Line(line) => match act(host, &mut session, &line).await {
+                Ok(ChatFlow::GoOn) => {}
+                Ok(ChatFlow::Leave) => break,
                 Err(error) if error.kind() == Kind::TurnCancelled => terminal::note("· cancelled"),
                 // A failed turn or command does not end the conversation.
-                Err(error) => terminal::complain(&error),
+                Err(error) => terminal::print_error(&error),
             },
-            Heard::Interrupt => terminal::note("· nothing to cancel; Ctrl-D leaves"),
-            Heard::End => break,
+            KeyboardInput::Interrupt => terminal::note("· nothing to cancel; Ctrl-D leaves"),
+            KeyboardInput::End => break,
         }
     }
     keyboard.keep_history();
@@ -86,7 +86,7 @@ async fn talk(host: &Host, named: Option<Named>, data: &Data) -> Result<(), Erro
 }
 
 /// Prints what an existing session waits for.
-async fn greet(desk: &Desk, session: Option<&Named>) -> Result<(), Error> {
+async fn greet(desk: &CommandBackend, session: Option<&SessionSelector>) -> Result<(), Error> {
     let Some(view) = (match session {
         Some(named) => desk.find_named(named).await?,
         None => None,
@@ -101,23 +101,27 @@ async fn greet(desk: &Desk, session: Option<&Named>) -> Result<(), Error> {
     Ok(())
 }
 
-enum Then {
+enum ChatFlow {
     GoOn,
     Leave,
 }
 
-async fn act(host: &Host, session: &mut Option<Named>, line: &str) -> Result<Then, Error> {
-    let desk = host.desk();
+async fn act(
+    host: &TurnDriver,
+    session: &mut Option<SessionSelector>,
+    line: &str,
+) -> Result<ChatFlow, Error> {
+    let desk = host.backend();
     let mut words = line.split_whitespace();
     match (words.next(), words.next()) {
         (None, _) => {}
-        (Some("/quit"), _) => return Ok(Then::Leave),
+        (Some("/quit"), _) => return Ok(ChatFlow::Leave),
         (Some("/help"), _) => terminal::say(HELP),
         (Some("/sessions"), _) => sessions::list(&desk, LISTED).await?,
         (Some("/events"), _) => events(&desk, known(&desk, session.as_ref()).await?).await?,
         (Some("/fork"), at) => {
             let fork = fork(&desk, known(&desk, session.as_ref()).await?, at).await?;
-            *session = Some(Named::Id(fork));
+            *session = Some(SessionSelector::Id(fork));
             terminal::note(&format!("· session {fork}"));
         }
         (Some(word), _) if word.starts_with('/') => {
@@ -126,36 +130,40 @@ async fn act(host: &Host, session: &mut Option<Named>, line: &str) -> Result<The
         }
         _ => say(host, session, line).await?,
     }
-    Ok(Then::GoOn)
+    Ok(ChatFlow::GoOn)
 }
 
 /// Sends a line as the answer to the open question, or else as an input.
-async fn say(host: &Host, session: &mut Option<Named>, line: &str) -> Result<(), Error> {
-    let desk = host.desk();
+async fn say(host: &TurnDriver, session: &mut Option<SessionSelector>, line: &str) -> Result<(), Error> {
+    let desk = host.backend();
     let found = match session {
         Some(named) => desk.find_named(named).await?,
         None => None,
     };
     let followed = match &found {
-        Some(view) if let Some(Open { key, question }) = question::open(&desk, view).await? => {
+        Some(view) if let Some(OpenQuestion { key, question }) = question::open(&desk, view).await? => {
             host.resolve(&key, Resolution::Ok(question.answer(line))).await?;
-            Followed { session: view.id, turn: key.turn, events: host.events(view.id, view.last.seq) }
+            FollowedTurn { session: view.id, turn: key.turn, events: host.events(view.id, view.last.seq) }
         }
         _ => {
-            let outgoing = Outgoing { text: line.to_owned(), ..Outgoing::default() };
+            let outgoing = OutgoingInput { text: line.to_owned(), ..OutgoingInput::default() };
             host.send(session.clone(), outgoing).await?
         }
     };
     if session.is_none() {
         terminal::note(&format!("· session {}", followed.session));
     }
-    *session = Some(Named::Id(followed.session));
-    let mut view = if terminal::is_json() { View::Frames } else { View::Prose(Prose::default()) };
-    follow(host, followed, &mut view, AtWait::Leave).await
+    *session = Some(SessionSelector::Id(followed.session));
+    let mut view = if terminal::is_json() {
+        TurnOutput::Frames
+    } else {
+        TurnOutput::Prose(ConversationPrinter::default())
+    };
+    follow(host, followed, &mut view, WaitBehavior::Leave).await
 }
 
 /// Returns the id of the session, once it has an input.
-async fn known(desk: &Desk, session: Option<&Named>) -> Result<SessionId, Error> {
+async fn known(desk: &CommandBackend, session: Option<&SessionSelector>) -> Result<SessionId, Error> {
     let found = match session {
         Some(named) => desk.find_named(named).await?,
         None => None,
@@ -164,19 +172,19 @@ async fn known(desk: &Desk, session: Option<&Named>) -> Result<SessionId, Error>
     found.map(|session| session.id).ok_or_else(nothing)
 }
 
-async fn events(desk: &Desk, session: SessionId) -> Result<(), Error> {
+async fn events(desk: &CommandBackend, session: SessionId) -> Result<(), Error> {
     let mut after = Seq(0);
     loop {
         let page = desk.records(session, after, Limits::default().page_rows).await?;
         let Some(last) = page.last() else { return Ok(()) };
         after = last.seq;
         for record in &page {
-            terminal::say(&words::record(record));
+            terminal::say(&formatting::record(record));
         }
     }
 }
 
-async fn fork(desk: &Desk, from: SessionId, at: Option<&str>) -> Result<SessionId, Error> {
+async fn fork(desk: &CommandBackend, from: SessionId, at: Option<&str>) -> Result<SessionId, Error> {
     let number = at.map(str::parse).transpose().map_err(|_| {
         let detail = format!("expected a message's number after /fork, got `{}`", at.unwrap_or_default());
         Error::new(Kind::InputInvalid, detail)
@@ -185,22 +193,22 @@ async fn fork(desk: &Desk, from: SessionId, at: Option<&str>) -> Result<SessionI
 }
 
 /// Reads lines from a terminal with history, or from a pipe.
-struct Keyboard {
-    editor: Editor<Multiline, FileHistory>,
+struct LineReader {
+    editor: Editor<ContinuationValidator, FileHistory>,
     /// The history file, if there is one.
     history: Option<PathBuf>,
 }
 
-enum Heard {
+enum KeyboardInput {
     Line(String),
     Interrupt,
     End,
 }
 
-impl Keyboard {
-    fn open(data: &Data) -> Result<Self, Error> {
+impl LineReader {
+    fn open(data: &GlobalArgs) -> Result<Self, Error> {
         let mut editor = Editor::new().map_err(no_terminal)?;
-        editor.set_helper(Some(Multiline));
+        editor.set_helper(Some(ContinuationValidator));
         let mut keyboard = Self { editor, history: data.history() };
         if let Some(history) = &keyboard.history {
             // The first conversation has no history file.
@@ -210,17 +218,17 @@ impl Keyboard {
     }
 
     /// Reads the next line on a separate thread, so that the worker keeps running.
-    async fn next(self) -> Result<(Self, Heard), Error> {
+    async fn next(self) -> Result<(Self, KeyboardInput), Error> {
         let waited = tokio::task::spawn_blocking(move || {
             let mut keyboard = self;
             let heard = match keyboard.editor.readline(PROMPT) {
                 Ok(line) => {
                     // Failing to add to the history is not an error.
                     let _ = keyboard.editor.add_history_entry(&line);
-                    Heard::Line(joined(&line))
+                    KeyboardInput::Line(joined(&line))
                 }
-                Err(ReadlineError::Interrupted) => Heard::Interrupt,
-                Err(ReadlineError::Eof) => Heard::End,
+                Err(ReadlineError::Interrupted) => KeyboardInput::Interrupt,
+                Err(ReadlineError::Eof) => KeyboardInput::End,
                 Err(cause) => return Err(no_terminal(cause)),
             };
             Ok((keyboard, heard))
@@ -248,20 +256,20 @@ fn joined(line: &str) -> String {
 }
 
 /// Asks for another line after a backslash. It has no completion, hints or highlighting.
-struct Multiline;
+struct ContinuationValidator;
 
-impl Helper for Multiline {}
-impl Highlighter for Multiline {}
+impl Helper for ContinuationValidator {}
+impl Highlighter for ContinuationValidator {}
 
-impl Completer for Multiline {
+impl Completer for ContinuationValidator {
     type Candidate = String;
 }
 
-impl Hinter for Multiline {
+impl Hinter for ContinuationValidator {
     type Hint = String;
 }
 
-impl Validator for Multiline {
+impl Validator for ContinuationValidator {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let goes_on = context.input().ends_with('\\');
         Ok(if goes_on { ValidationResult::Incomplete } else { ValidationResult::Valid(None) })

@@ -6,13 +6,13 @@ use outlast::{Error, Kind};
 
 /// Prints a completion script for a shell.
 #[derive(Args)]
-pub(crate) struct Completions {
+pub(crate) struct CompletionsArgs {
     /// Shell to print the script for
     #[arg(value_enum)]
     shell: Shell,
 }
 
-impl Completions {
+impl CompletionsArgs {
     pub(crate) fn run(self) -> Result<(), Error> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut crate::Cli::command(), "outlast", &mut script);

@@ -1,21 +1,21 @@
 //! `outlast config`: validates a configuration and prints the schema of its keys.
-use crate::agent::fitted;
-use crate::agent::staff::{Member, Staff};
+use crate::agent::sources::{AgentSources, LayeredAgent};
+use crate::agent::validated_package;
 use crate::cedar;
 use crate::config::document::Document;
 use crate::config::{keys, schema};
-use crate::data::Data;
-use crate::providers::Configuration;
+use crate::config_file::ConfigFile;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::words;
 use clap::{Args, Subcommand};
-use outlast::objects::Objects;
+use outlast::objects::ObjectContents;
 use outlast::providers::{ProviderTable, Providers};
 use outlast::vocab::message::ToolName;
 use outlast::vocab::overlay::{Layer, Overlay};
-use outlast::vocab::package::{Package, Pinned};
+use outlast::vocab::package::{Package, PinnedPackage};
 use outlast::{Error, Kind, Outlast};
-use outlast_kernel::overlay::{Placed, Registry, fold};
+use outlast_kernel::overlay::{LayerRegistry, OriginLayer, fold};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,13 +23,13 @@ use std::process::ExitCode;
 
 /// Checks a configuration or prints its schema.
 #[derive(Args)]
-pub(crate) struct Config {
+pub(crate) struct ConfigArgs {
     #[command(subcommand)]
-    what: What,
+    what: ConfigCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum ConfigCommand {
     /// Check a configuration or an agent file, and report each error with its file and line
     ///
     /// If a table cannot be read, only its first error is reported. Errors in values appear once every table can be
@@ -42,54 +42,54 @@ enum What {
     Schema,
 }
 
-impl Config {
+impl ConfigArgs {
     /// Runs the command. A mistake in the configuration sets the exit code.
-    pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<ExitCode, Error> {
         match self.what {
-            What::Schema if terminal::is_json() => {
+            ConfigCommand::Schema if terminal::is_json() => {
                 terminal::json(&schema::configuration());
                 Ok(ExitCode::SUCCESS)
             }
-            What::Schema => {
+            ConfigCommand::Schema => {
                 let schema = serde_json::to_string_pretty(&schema::configuration());
                 terminal::say(&schema.map_err(|cause| Error::new(Kind::Internal, cause.to_string()))?);
                 Ok(ExitCode::SUCCESS)
             }
-            What::Check { file } => check(file, data).await,
+            ConfigCommand::Check { file } => check(file, data).await,
         }
     }
 }
 
-async fn check(file: Option<PathBuf>, data: &Data) -> Result<ExitCode, Error> {
-    let configuration = Configuration::of(file);
+async fn check(file: Option<PathBuf>, data: &GlobalArgs) -> Result<ExitCode, Error> {
+    let configuration = ConfigFile::of(file);
     let Some(path) = configuration.file() else {
         let detail = "there is no `outlast.toml` here; name another file: `outlast config check FILE`";
         return Err(Error::new(Kind::IoFailed, detail));
     };
     let document = match Document::read(path, "configuration") {
         Ok(document) => document,
-        Err(error) if error.kind() == Kind::ConfigInvalid => return Ok(told(&[error])),
+        Err(error) if error.kind() == Kind::ConfigInvalid => return Ok(print_mistakes(&[error])),
         Err(error) => return Err(error),
     };
     if is_agent(&document)? {
         return check_agent(&document, data).await;
     }
-    let Found { mistakes, warnings } = found(&configuration, &document, data).await?;
+    let ConfigFindings { mistakes, warnings } = found(&configuration, &document, data).await?;
     warned(&warnings);
     if mistakes.is_empty() {
         let count = |table: &str| Ok::<_, Error>(document.names(&[table])?.len());
         terminal::say(&format!(
             "{}: {}, {}, {}, {}, {}",
             path.display(),
-            words::count(count("providers")?, "provider", "providers"),
-            words::count(count("agents")?, "agent", "agents"),
-            words::count(count("harnesses")?, "harness", "harnesses"),
-            words::count(count("capabilities")?, "capability", "capabilities"),
+            formatting::count(count("providers")?, "provider", "providers"),
+            formatting::count(count("agents")?, "agent", "agents"),
+            formatting::count(count("harnesses")?, "harness", "harnesses"),
+            formatting::count(count("capabilities")?, "capability", "capabilities"),
             no_mistakes(&warnings),
         ));
         return Ok(ExitCode::SUCCESS);
     }
-    Ok(told(&mistakes))
+    Ok(print_mistakes(&mistakes))
 }
 
 /// Returns whether a file is an agent file: it has keys of an agent, and none that only a configuration has.
@@ -104,31 +104,32 @@ fn is_agent(document: &Document) -> Result<bool, Error> {
 }
 
 /// Checks an agent file. Its layers may come from `./outlast.toml`.
-async fn check_agent(document: &Document, data: &Data) -> Result<ExitCode, Error> {
+async fn check_agent(document: &Document, data: &GlobalArgs) -> Result<ExitCode, Error> {
     let mistakes = keys::unknown(document, &schema::agent())?;
     if !mistakes.is_empty() {
-        return Ok(told(&mistakes));
+        return Ok(print_mistakes(&mistakes));
     }
-    let usual = Configuration::of(None);
+    let usual = ConfigFile::of(None);
     let path = document.path();
-    let staff = Staff::read(&usual)?.and_stored(data).await?;
+    let staff = AgentSources::read(&usual)?.with_stored(data).await?;
     let made = staff.in_file(path, None).map_err(|error| placed(document, &[], &error));
-    let made = made.and_then(|Member { agent, layers }| {
-        let pinned = fitted(&agent, &usual).map_err(|error| document.invalid(&[], &said(&error)))?;
+    let made = made.and_then(|LayeredAgent { agent, layers }| {
+        let pinned =
+            validated_package(&agent, &usual).map_err(|error| document.invalid(&[], &said(&error)))?;
         Ok((pinned, layers))
     });
-    let (Pinned { package, .. }, layers) = match made {
+    let (PinnedPackage { package, .. }, layers) = match made {
         Ok(made) => made,
-        Err(mistake) => return Ok(told(&[mistake])),
+        Err(mistake) => return Ok(print_mistakes(&[mistake])),
     };
-    let warnings = toolless(document, &[], &layers, &package);
+    let warnings = rules_without_tool(document, &[], &layers, &package);
     warned(&warnings);
     terminal::say(&format!(
         "{}: agent {}, {}, {}, {}",
         path.display(),
         package.agent,
-        words::count(package.tools.len(), "tool", "tools"),
-        words::count(package.policy.rules.len(), "rule", "rules"),
+        formatting::count(package.tools.len(), "tool", "tools"),
+        formatting::count(package.policy.rules.len(), "rule", "rules"),
         no_mistakes(&warnings),
     ));
     Ok(ExitCode::SUCCESS)
@@ -149,7 +150,7 @@ fn said(error: &Error) -> String {
     if error.kind() == Kind::ConfigInvalid { error.detail().to_owned() } else { error.to_string() }
 }
 
-fn told(mistakes: &[Error]) -> ExitCode {
+fn print_mistakes(mistakes: &[Error]) -> ExitCode {
     for mistake in mistakes {
         terminal::say(mistake.detail());
     }
@@ -165,13 +166,13 @@ fn warned(warnings: &[Error]) {
 fn no_mistakes(warnings: &[Error]) -> String {
     match warnings.len() {
         0 => "no mistakes".to_owned(),
-        found => format!("no mistakes, {}", words::count(found, "warning", "warnings")),
+        found => format!("no mistakes, {}", formatting::count(found, "warning", "warnings")),
     }
 }
 
 /// The mistakes and warnings of a configuration.
 #[derive(Default)]
-struct Found {
+struct ConfigFindings {
     mistakes: Vec<Error>,
     warnings: Vec<Error>,
 }
@@ -179,23 +180,27 @@ struct Found {
 /// Checks a configuration: first whether it can be read, then whether its agents can be built.
 ///
 /// Agents may use harnesses and capabilities from the database.
-async fn found(configuration: &Configuration, document: &Document, data: &Data) -> Result<Found, Error> {
+async fn found(
+    configuration: &ConfigFile,
+    document: &Document,
+    data: &GlobalArgs,
+) -> Result<ConfigFindings, Error> {
     let mut mistakes = keys::unknown(document, &schema::configuration())?;
     for name in document.names(&["providers"])? {
         mistakes.extend(document.value::<ProviderTable>(&["providers", &name]).err());
     }
-    mistakes.extend(Staff::misread(document)?);
+    mistakes.extend(AgentSources::table_errors(document)?);
     if !mistakes.is_empty() {
         // An unknown key is reported once, not again by the table that contains it.
         mistakes.retain(|mistake| !mistake.detail().contains(": unknown field `"));
-        return Ok(Found { mistakes, ..Found::default() });
+        return Ok(ConfigFindings { mistakes, ..ConfigFindings::default() });
     }
     let unserved = Providers::from_file(document.path()).err();
     let are_served = unserved.is_none();
     mistakes.extend(unserved);
     match configuration.attachments() {
         Ok(store) => {
-            let wrong = store.and_then(|store| Objects::check(&store).err());
+            let wrong = store.and_then(|store| ObjectContents::check(&store).err());
             mistakes.extend(wrong.map(|error| document.invalid(&["attachments", "store"], &said(&error))));
         }
         Err(error) => mistakes.push(error),
@@ -211,11 +216,11 @@ async fn found(configuration: &Configuration, document: &Document, data: &Data) 
         }
         Err(error) => mistakes.push(error),
     }
-    let engaged = cedar::under(Outlast::ephemeral(), Some(document)).map(drop);
+    let engaged = cedar::add_policies(Outlast::ephemeral(), Some(document)).map(drop);
     mistakes.extend(engaged.err().map(|error| placed(document, &["cedar"], &error)));
     let mut warnings = Vec::new();
-    let staff = Staff::of(Some(document.clone()))?.and_stored(data).await?;
-    let below = foundations(document, &staff.registry)?;
+    let staff = AgentSources::of(Some(document.clone()))?.with_stored(data).await?;
+    let below = layer_errors(document, &staff.registry)?;
     // An error in a harness or capability is reported there, not again for each agent that uses it.
     let is_below = |mistake: &Error| {
         below.iter().any(|other| without_place(document, other) == without_place(document, mistake))
@@ -227,8 +232,10 @@ async fn found(configuration: &Configuration, document: &Document, data: &Data) 
             Err(mistake) => mistakes.push(mistake),
             // Without any provider, every model would be unknown.
             Ok(_) if !are_served => {}
-            Ok(Member { agent, layers }) => match fitted(&agent, configuration) {
-                Ok(Pinned { package, .. }) => warnings.extend(toolless(document, &at, &layers, &package)),
+            Ok(LayeredAgent { agent, layers }) => match validated_package(&agent, configuration) {
+                Ok(PinnedPackage { package, .. }) => {
+                    warnings.extend(rules_without_tool(document, &at, &layers, &package));
+                }
                 Err(error) => mistakes.push(document.invalid(&at, &said(&error))),
             },
         }
@@ -237,7 +244,7 @@ async fn found(configuration: &Configuration, document: &Document, data: &Data) 
     // Several parts read the same table, and each reports its errors.
     let mut told = BTreeSet::new();
     mistakes.retain(|mistake| told.insert(mistake.detail().to_owned()));
-    Ok(Found { mistakes, warnings })
+    Ok(ConfigFindings { mistakes, warnings })
 }
 
 /// Returns the detail of an error without its line.
@@ -248,7 +255,7 @@ fn without_place<'e>(document: &Document, mistake: &'e Error) -> &'e str {
 }
 
 /// Returns the errors of harnesses and capabilities, whether or not an agent uses them.
-fn foundations(document: &Document, registry: &Registry) -> Result<Vec<Error>, Error> {
+fn layer_errors(document: &Document, registry: &LayerRegistry) -> Result<Vec<Error>, Error> {
     let mut mistakes = Vec::new();
     let mut check = |kind: &str, name: &str, from: String, layer: Layer| {
         let wrong = registry.layers(from, layer, []).and_then(fold).err();
@@ -271,7 +278,12 @@ fn foundations(document: &Document, registry: &Registry) -> Result<Vec<Error>, E
 ///
 /// Rules of its harnesses and capabilities are not checked, because they may be for other agents. An agent
 /// with MCP servers is not checked, because its tools may not be accepted yet.
-fn toolless(document: &Document, at: &[&str], layers: &[Placed], package: &Package) -> Vec<Error> {
+fn rules_without_tool(
+    document: &Document,
+    at: &[&str],
+    layers: &[OriginLayer],
+    package: &Package,
+) -> Vec<Error> {
     if layers.iter().any(|layer| !layer.overlay.mcp.is_empty()) {
         return Vec::new();
     }

@@ -1,29 +1,29 @@
 //! `outlast context`: shows what a model would see of a session now, and the tokens of each part.
-use crate::data::Data;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
 use clap::Args;
 use outlast::Error;
-use outlast::store::MAIN;
+use outlast::store::MAIN_HEAD;
 use outlast::vocab::effect::Usage;
-use outlast_client::{Context as Shown, Share};
+use outlast_client::{PromptShare, PromptView as Shown};
 use serde_json::json;
 
 /// Shows the context that a model would receive for a session.
 #[derive(Args)]
-pub(crate) struct Context {
+pub(crate) struct ContextArgs {
     /// Session, by id or key
     session: String,
     /// Head whose context is shown
-    #[arg(long, value_name = "NAME", default_value = MAIN)]
+    #[arg(long, value_name = "NAME", default_value = MAIN_HEAD)]
     head: String,
     /// Print the output as JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Context {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let desk = data.desk().await?;
+impl ContextArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let desk = data.backend().await?;
         let session = desk.find(&self.session).await?;
         let shown = desk.context(&session, &self.head).await?;
         if self.json {
@@ -43,10 +43,10 @@ fn as_table(shown: &Shown) {
         terminal::say(&format!("{:>8}  {:<12} {beginning}", message.tokens, message.who));
     }
     terminal::say(&format!("{tokens:>8}  tokens in {} messages, about", messages.len()));
-    let mut tools: Vec<&Share> =
+    let mut tools: Vec<&PromptShare> =
         parts.iter().filter(|part| !["user", "assistant"].contains(&part.who.as_str())).collect();
     tools.sort_by(|a, b| a.who.cmp(&b.who));
-    for Share { who, tokens } in tools {
+    for PromptShare { who, tokens } in tools {
         terminal::say(&format!("{tokens:>8}  of them results of {who}"));
     }
     if *files > 0 {

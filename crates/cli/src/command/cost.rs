@@ -1,20 +1,20 @@
 //! `outlast cost`: sums the costs of models and tools by session, agent, model, source, tool or day.
-use crate::data::Data;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::words;
 use clap::{Args, ValueEnum};
 use outlast::Error;
-use outlast::runtime::costs::{self, Spent};
+use outlast::runtime::costs::{self, CostTotals};
 use outlast::vocab::cost::Cost as Money;
 use serde_json::json;
 use std::collections::BTreeMap;
 
 /// Sum up the cost of models and tools.
 #[derive(Args)]
-pub(crate) struct Cost {
+pub(crate) struct CostArgs {
     /// How to group the costs
-    #[arg(long, value_enum, default_value_t = By::Model)]
-    by: By,
+    #[arg(long, value_enum, default_value_t = CostGrouping::Model)]
+    by: CostGrouping,
     /// Count only this session, by id or key
     #[arg(long)]
     session: Option<String>,
@@ -24,7 +24,7 @@ pub(crate) struct Cost {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum By {
+enum CostGrouping {
     /// Each session
     Session,
     /// Each agent
@@ -41,26 +41,26 @@ enum By {
     Turn,
 }
 
-impl Cost {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let desk = data.desk().await?;
+impl CostArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let desk = data.backend().await?;
         let session = match &self.session {
             Some(session) => Some(desk.find(session).await?.id),
             None => None,
         };
         let by = match self.by {
-            By::Session => costs::By::Session,
-            By::Agent => costs::By::Agent,
-            By::Model => costs::By::Model,
-            By::Source => costs::By::Source,
-            By::Tool => costs::By::Tool,
-            By::Day => costs::By::Day,
-            By::Turn => costs::By::Turn,
+            CostGrouping::Session => costs::CostDimension::Session,
+            CostGrouping::Agent => costs::CostDimension::Agent,
+            CostGrouping::Model => costs::CostDimension::Model,
+            CostGrouping::Source => costs::CostDimension::Source,
+            CostGrouping::Tool => costs::CostDimension::Tool,
+            CostGrouping::Day => costs::CostDimension::Day,
+            CostGrouping::Turn => costs::CostDimension::Turn,
         };
         let spent = desk.spent(session, by).await?;
         if self.json {
             for (name, spent) in &spent {
-                let Spent { replies, usage, cost, unpriced, estimated } = spent;
+                let CostTotals { replies, usage, cost, unpriced, estimated } = spent;
                 let mut line = json!({"name": name, "replies": replies, "usage": usage, "cost": cost, "unpriced": unpriced});
                 if *estimated != Money::ZERO {
                     line["estimated"] = json!(estimated);
@@ -74,17 +74,17 @@ impl Cost {
     }
 }
 
-fn table(spent: &BTreeMap<String, Spent>, by: By) {
+fn table(spent: &BTreeMap<String, CostTotals>, by: CostGrouping) {
     if spent.is_empty() {
         terminal::note(match by {
-            By::Tool => "· no tool has asked a model, and no call of one with a price was made",
+            CostGrouping::Tool => "· no tool has asked a model, and no call of one with a price was made",
             _ => "· no model has replied yet",
         });
         return;
     }
     let width = spent.keys().map(|name| name.chars().count()).max().unwrap_or(0).max(5);
     terminal::say(&format!("{:width$}  REPLIES  READ        FROM CACHE  SAID        COST", "NAME"));
-    for (name, Spent { replies, usage, cost, .. }) in spent {
+    for (name, CostTotals { replies, usage, cost, .. }) in spent {
         let (read, said) = (usage.input + usage.cache_write, usage.output + usage.reasoning);
         let cached = usage.cache_read;
         terminal::say(&format!("{name:width$}  {replies:<7}  {read:<10}  {cached:<10}  {said:<10}  ${cost}"));
@@ -95,7 +95,7 @@ fn table(spent: &BTreeMap<String, Spent>, by: By) {
     let without = if unpriced == 0 {
         String::new()
     } else {
-        format!(", and {} without a known price", words::count(unpriced, "reply", "replies"))
+        format!(", and {} without a known price", formatting::count(unpriced, "reply", "replies"))
     };
     let estimated: Money = spent.values().map(|spent| spent.estimated).sum();
     let estimated = if estimated == Money::ZERO {

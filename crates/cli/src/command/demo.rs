@@ -3,14 +3,14 @@
 //!
 //! This process watches, kills, and simulates the outside world. [`worker`] is a separate process that drives
 //! the turn on an SQLite file and prints its [`progress`] as lines. The [`tools`] count their own executions
-//! in the [`witness`] file, independent of the journal.
-mod dice;
-mod play;
+//! in the [`execution_log`] file, independent of the journal.
+mod demo_rng;
+mod demo_run;
+mod execution_log;
 mod progress;
 mod report;
 mod screen;
 mod tools;
-mod witness;
 mod worker;
 
 use super::complete_alone;
@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 /// Demonstrates durability.
 #[derive(Args)]
-pub(crate) struct Demo {
+pub(crate) struct DemoArgs {
     /// Seed that repeats the kills of the run that printed it
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -32,15 +32,15 @@ pub(crate) struct Demo {
     #[arg(long, hide = true, value_name = "DIR", conflicts_with_all = ["seed", "dir"])]
     worker: Option<PathBuf>,
     #[command(flatten)]
-    stage: worker::Stage,
+    stage: worker::DemoWorkerArgs,
 }
 
-impl Demo {
+impl DemoArgs {
     pub(crate) fn run(self) -> Result<ExitCode, Error> {
         if let Some(dir) = self.worker {
             complete_alone(self.stage.work(&dir))?;
         } else {
-            play::play(self.dir, self.seed)?;
+            demo_run::play(self.dir, self.seed)?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -4,20 +4,20 @@ mod disk;
 mod sandbox;
 mod workers;
 
-use crate::agent::fitted;
-use crate::agent::staff::Staff;
-use crate::data::Data;
-use crate::providers::Configuration;
-use crate::terminal::{self, Ink, Line};
-use crate::words::{count, when};
+use crate::agent::sources::AgentSources;
+use crate::agent::validated_package;
+use crate::config_file::ConfigFile;
+use crate::formatting::{count, when};
+use crate::global_args::GlobalArgs;
+use crate::terminal::{self, OutputLine, TextStyle};
 use clap::Args;
-use disk::Disk;
-use outlast::contents::one_piece;
-use outlast::outbox::{Outbox, SinkView};
-use outlast::owed::{Owed, Owing};
-use outlast::sqlite::Sqlite;
+use disk::DiskStatus;
+use outlast::contents::single_chunk;
+use outlast::outbox::{SinkOutbox, SinkView};
+use outlast::payment_outbox::{PaymentOutbox, PendingPayment};
+use outlast::sqlite::SqliteStore;
 use outlast::store::{Durability, Queries, SessionState};
-use outlast::vocab::payment::{Order, Payment, PaymentState};
+use outlast::vocab::payment::{Payment, PaymentOrder, PaymentState};
 use outlast::{Error, Limits};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -34,16 +34,16 @@ const LITTLE_ROOM: u64 = 64 << 20;
 
 /// Checks the database, the disk, the workers and the configuration.
 #[derive(Args)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     #[command(flatten)]
-    configuration: Configuration,
+    configuration: ConfigFile,
 }
 
-impl Doctor {
+impl DoctorArgs {
     /// Runs the command. The exit code says whether something is wrong.
-    pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
-        data.only_on_a_file()?;
-        let mut report = Report::default();
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<ExitCode, Error> {
+        data.require_database_file()?;
+        let mut report = DoctorReport::default();
         fact("outlast", env!("CARGO_PKG_VERSION"));
         let folder = folder(&data.path);
         disk(&mut report, &folder);
@@ -65,7 +65,7 @@ impl Doctor {
     }
 
     /// Checks that the sinks can start, and reports outputs that were given up.
-    async fn sinks(&self, report: &mut Report, store: &Sqlite) -> Result<(), Error> {
+    async fn sinks(&self, report: &mut DoctorReport, store: &SqliteStore) -> Result<(), Error> {
         for error in self.configuration.sinks()?.iter().filter_map(|sink| sink.outlet().err()) {
             report.wrong(&error.to_string(), "no worker starts with it; mend or remove it");
         }
@@ -79,10 +79,12 @@ impl Doctor {
     }
 
     /// Builds every agent as a worker would, and reports those that fail. A worker leaves them out.
-    async fn agents(&self, report: &mut Report, data: &Data) -> Result<(), Error> {
-        let staff = Staff::read(&self.configuration)?.and_stored(data).await?;
+    async fn agents(&self, report: &mut DoctorReport, data: &GlobalArgs) -> Result<(), Error> {
+        let staff = AgentSources::read(&self.configuration)?.with_stored(data).await?;
         for name in staff.names() {
-            let made = staff.named(name, None).and_then(|member| fitted(&member.agent, &self.configuration));
+            let made = staff
+                .named(name, None)
+                .and_then(|member| validated_package(&member.agent, &self.configuration));
             if let Err(error) = made {
                 let what = format!("the agent {name} ({}) cannot be made: {error}", staff.source(name));
                 report.wrong(&what, "a server that runs goes on with the version before; mend this one");
@@ -92,7 +94,12 @@ impl Doctor {
     }
 
     /// Checks that the attachment store can store content.
-    async fn contents(&self, report: &mut Report, data: &Data, store: &Sqlite) -> Result<(), Error> {
+    async fn contents(
+        &self,
+        report: &mut DoctorReport,
+        data: &GlobalArgs,
+        store: &SqliteStore,
+    ) -> Result<(), Error> {
         // Nothing refers to this content, so the next sweep deletes it.
         const PROBE: &[u8] = b"outlast doctor was here";
         let kept = match data.contents(store, &self.configuration).await {
@@ -102,7 +109,7 @@ impl Doctor {
             }
             Ok(Some(contents)) => {
                 fact("attachments", &contents.place());
-                contents.put(one_piece(PROBE), PROBE.len()).await.map(drop)
+                contents.put(single_chunk(PROBE), PROBE.len()).await.map(drop)
             }
             Err(error) => Err(error),
         };
@@ -115,13 +122,13 @@ impl Doctor {
 
 /// The findings, each with a remedy.
 #[derive(Default)]
-struct Report {
+struct DoctorReport {
     wrong: Vec<(String, String)>,
     /// Not wrong, but a person may want to act on it.
     open: Vec<(String, String)>,
 }
 
-impl Report {
+impl DoctorReport {
     fn wrong(&mut self, what: &str, remedy: &str) {
         self.wrong.push((what.to_owned(), remedy.to_owned()));
     }
@@ -140,13 +147,13 @@ impl Report {
             return if self.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
         for (what, remedy) in &self.open {
-            Line::new().ink(Ink::Odd, "open  ").text(&format!("{what}: {remedy}")).say();
+            OutputLine::new().ink(TextStyle::Warning, "open  ").text(&format!("{what}: {remedy}")).say();
         }
         for (what, remedy) in &self.wrong {
-            Line::new().ink(Ink::Bad, "wrong ").text(&format!("{what}: {remedy}")).say();
+            OutputLine::new().ink(TextStyle::Bad, "wrong ").text(&format!("{what}: {remedy}")).say();
         }
         if self.wrong.is_empty() {
-            Line::new().ink(Ink::Good, "nothing is wrong").say();
+            OutputLine::new().ink(TextStyle::Good, "nothing is wrong").say();
             return ExitCode::SUCCESS;
         }
         ExitCode::FAILURE
@@ -157,7 +164,7 @@ fn fact(name: &str, value: &str) {
     if terminal::is_json() {
         return terminal::json(&json!({ "name": name, "value": value }));
     }
-    Line::new().ink(Ink::Faint, &format!("{name:<12}")).text(value).say();
+    OutputLine::new().ink(TextStyle::Faint, &format!("{name:<12}")).text(value).say();
 }
 
 /// Returns the directory of the database.
@@ -166,9 +173,9 @@ fn folder(path: &Path) -> PathBuf {
     parent.map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
-fn disk(report: &mut Report, folder: &Path) {
-    match Disk::measure(folder) {
-        Ok(Disk { free, total, p50, p99 }) => {
+fn disk(report: &mut DoctorReport, folder: &Path) {
+    match DiskStatus::measure(folder) {
+        Ok(DiskStatus { free, total, p50, p99 }) => {
             fact("disk", &format!("{} free of {}", size(free), size(total)));
             fact("fsync", &format!("1 KiB p50 {p50:.1?}, p99 {p99:.1?}"));
             if free < LITTLE_ROOM {
@@ -182,7 +189,7 @@ fn disk(report: &mut Report, folder: &Path) {
     }
 }
 
-async fn database(report: &mut Report, data: &Data, store: &Sqlite) -> Result<(), Error> {
+async fn database(report: &mut DoctorReport, data: &GlobalArgs, store: &SqliteStore) -> Result<(), Error> {
     let status = store.status().await?;
     fact("database", &status.place);
     fact("engine", &format!("{}, schema {}", status.engine, status.schema));
@@ -212,11 +219,11 @@ async fn database(report: &mut Report, data: &Data, store: &Sqlite) -> Result<()
 }
 
 /// Lists payments whose end the payment authority has not confirmed.
-async fn payments(report: &mut Report, store: &Sqlite) -> Result<(), Error> {
+async fn payments(report: &mut DoctorReport, store: &SqliteStore) -> Result<(), Error> {
     let owed = store.owed(Limits::default().page_rows).await?;
     fact("payments", &format!("{} whose end is not told yet", count(owed.len(), "payment", "payments")));
-    for Owed { session, payment, since, attempts, due_at, failure, .. } in owed {
-        let Payment { id, order: Order { payee, amount, .. }, state, .. } = payment;
+    for PendingPayment { session, payment, since, attempts, due_at, failure, .. } in owed {
+        let Payment { id, order: PaymentOrder { payee, amount, .. }, state, .. } = payment;
         let end = if state == PaymentState::Settling { "paid" } else { "freed" };
         let why = failure.map_or_else(String::new, |failure| format!(", the last time {failure}"));
         let told = format!("told {}{why}", count(attempts as usize, "time", "times"));
@@ -235,7 +242,7 @@ fn log(path: &Path) -> u64 {
 }
 
 #[cfg(unix)]
-fn permissions(report: &mut Report, path: &Path) {
+fn permissions(report: &mut DoctorReport, path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     let Ok(found) = std::fs::metadata(path) else { return };
     let mode = found.permissions().mode() & 0o777;
@@ -247,10 +254,10 @@ fn permissions(report: &mut Report, path: &Path) {
 }
 
 #[cfg(not(unix))]
-fn permissions(_: &mut Report, _: &Path) {}
+fn permissions(_: &mut DoctorReport, _: &Path) {}
 
 /// Counts sessions by state. `living` is the number of workers that can drive ready sessions.
-async fn sessions(report: &mut Report, store: &Sqlite, living: usize) -> Result<(), Error> {
+async fn sessions(report: &mut DoctorReport, store: &SqliteStore, living: usize) -> Result<(), Error> {
     let mut counts = [0_usize; SessionState::ALL.len()];
     let mut before = None;
     let mut counted = 0;

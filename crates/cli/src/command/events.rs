@@ -1,9 +1,9 @@
 //! `outlast events`: prints the events of a session after a cursor.
-use crate::data::Data;
-use crate::desk::Desk;
-use crate::host::Events;
+use crate::backend::CommandBackend;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::words;
+use crate::turn_driver::SessionEvents;
 use clap::Args;
 use outlast::vocab::event::Event;
 use outlast::vocab::record::{Record, Seq};
@@ -15,7 +15,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Prints the events of a session.
 #[derive(Args)]
-pub(crate) struct Told {
+pub(crate) struct EventsArgs {
     /// Session, by id or key
     session: String,
     /// Keep printing new events
@@ -29,17 +29,17 @@ pub(crate) struct Told {
     json: bool,
 }
 
-impl Told {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let desk = data.desk().await?;
+impl EventsArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let desk = data.backend().await?;
         let session = desk.find(&self.session).await?.id;
         let rows = Limits::default().page_rows;
         let mut after = Seq(self.after);
         let mut seen = None;
         loop {
             let changes = match &desk {
-                Desk::File(store) => store.changes().await?,
-                Desk::Server(_) => 0,
+                CommandBackend::File(store) => store.changes().await?,
+                CommandBackend::Server(_) => 0,
             };
             while seen != Some(changes) {
                 let page = desk.records(session, after, rows).await?;
@@ -54,15 +54,17 @@ impl Told {
             if !self.follow {
                 return Ok(());
             }
-            if let Desk::Server(client) = &desk {
-                return self.follow(session, Events::Server(Box::new(client.follow(session, after)))).await;
+            if let CommandBackend::Server(client) = &desk {
+                return self
+                    .follow(session, SessionEvents::Server(Box::new(client.follow(session, after))))
+                    .await;
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 
     /// Prints the events from a server. Never returns unless there is an error.
-    async fn follow(&self, session: SessionId, mut events: Events) -> Result<(), Error> {
+    async fn follow(&self, session: SessionId, mut events: SessionEvents) -> Result<(), Error> {
         loop {
             if let Event::Durable(record) = events.next().await? {
                 self.print(session, *record);
@@ -74,7 +76,7 @@ impl Told {
         if self.json {
             terminal::json(&Event::Durable(Box::new(record)).frame(session));
         } else {
-            terminal::say(&format!("{} {}", words::when(record.at), words::record(&record)));
+            terminal::say(&format!("{} {}", formatting::when(record.at), formatting::record(&record)));
         }
     }
 }

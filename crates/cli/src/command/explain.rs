@@ -6,12 +6,12 @@ use serde_json::json;
 
 /// Explains an error code, or lists all codes.
 #[derive(Args)]
-pub(crate) struct Explain {
+pub(crate) struct ExplainArgs {
     /// Error code, like `lease.lost`; default: list all codes
     code: Option<String>,
 }
 
-impl Explain {
+impl ExplainArgs {
     pub(crate) fn run(self) -> Result<(), Error> {
         if let Some(code) = self.code {
             let kind: Kind = code.parse()?;

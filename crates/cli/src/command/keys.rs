@@ -1,34 +1,34 @@
 //! `outlast keys`: creates, lists, checks and revokes the API keys of an organisation.
-use crate::data::Data;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::input;
 use crate::terminal;
-use crate::words;
 use clap::{Args, Subcommand};
 use outlast::clock::Clock;
 use outlast::orgs::KeyView;
-use outlast::runtime::keys::{Grant, issue};
+use outlast::runtime::keys::{ApiKeyGrant, issue};
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::vocab::Millis;
 use outlast::vocab::access::{Principal, Scope, Scopes};
 use outlast::vocab::id::KeyId;
 use outlast::{Error, Kind};
-use outlast_client::{Key, NewKey, Whoami};
+use outlast_client::{ApiKeyRequest, ClientApiKey, Whoami};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Lists, creates, checks and revokes API keys.
 #[derive(Args)]
-pub(crate) struct Keys {
+pub(crate) struct KeysArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<KeysCommand>,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum KeysCommand {
     /// List the keys, without their secrets
     List,
     /// Create a key and print it once
-    Create(Create),
+    Create(KeyCreateArgs),
     /// Print what the key on standard input gives access to
     Check,
     /// Revoke a key at once
@@ -39,7 +39,7 @@ enum What {
 }
 
 #[derive(Args)]
-struct Create {
+struct KeyCreateArgs {
     /// Name that the key acts under
     name: String,
     /// Scope of the key: read, run, approve, operate or admin; repeatable
@@ -53,19 +53,19 @@ struct Create {
     expires: Option<String>,
 }
 
-impl Keys {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl KeysArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         match self.what {
-            None | Some(What::List) => list(data).await,
-            Some(What::Create(create)) => create.run(data).await,
-            Some(What::Check) => check(data).await,
-            Some(What::Revoke { key }) => revoke(data, key).await,
+            None | Some(KeysCommand::List) => list(data).await,
+            Some(KeysCommand::Create(create)) => create.run(data).await,
+            Some(KeysCommand::Check) => check(data).await,
+            Some(KeysCommand::Revoke { key }) => revoke(data, key).await,
         }
     }
 }
 
-impl Create {
-    async fn run(self, data: &Data) -> Result<(), Error> {
+impl KeyCreateArgs {
+    async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let expires = self.expires.as_deref().map(|text| input::span("--expires", text)).transpose()?;
         if expires == Some(Duration::ZERO) {
             let detail = "a key that expires after no time would open nothing; leave `--expires` away for one that counts for ever";
@@ -76,7 +76,7 @@ impl Create {
         let scopes = self.scopes.into_iter().collect();
         let (id, key) = match data.client_of_any()? {
             Some(client) => {
-                let new = NewKey { by: &by, scopes, expires, org: data.org.as_deref() };
+                let new = ApiKeyRequest { by: &by, scopes, expires, org: data.org.as_deref() };
                 client.create_key(new).await?
             }
             None => make(data, by, scopes, expires).await?,
@@ -93,23 +93,23 @@ impl Create {
 
 /// Creates a key in a database file.
 async fn make(
-    data: &Data,
+    data: &GlobalArgs,
     by: Principal,
     scopes: Scopes,
     expires: Option<Duration>,
 ) -> Result<(KeyId, String), Error> {
     let now = SystemClock.now();
     // The first key of a server is created before the database exists.
-    let store = data.made().await?;
+    let store = data.open_or_create().await?;
     let secret = data.operator()?.secret().await?;
     let org = data.org_in(store.as_ref()).await?;
-    let grant = Grant { org, by, scopes, expires: expires.map(|span| now.after(span)) };
+    let grant = ApiKeyGrant { org, by, scopes, expires: expires.map(|span| now.after(span)) };
     let key = issue(store.as_ref(), &secret, grant, now, &SystemEntropy).await?;
     Ok((key.id, key.reveal()))
 }
 
-async fn list(data: &Data) -> Result<(), Error> {
-    let keys = data.desk().await?.keys().await?;
+async fn list(data: &GlobalArgs) -> Result<(), Error> {
+    let keys = data.backend().await?.keys().await?;
     if data.json {
         for key in &keys {
             terminal::json(&key_json(key));
@@ -136,18 +136,18 @@ fn key_json(key: &KeyView) -> Value {
 
 fn row(key: &KeyView, now: Millis) -> Vec<String> {
     let state = match (key.revoked, key.expires) {
-        (Some(at), _) => format!("revoked {}", words::when(at)),
-        (None, Some(at)) if at <= now => format!("expired {}", words::when(at)),
-        (None, Some(at)) => format!("until {}", words::when(at)),
+        (Some(at), _) => format!("revoked {}", formatting::when(at)),
+        (None, Some(at)) if at <= now => format!("expired {}", formatting::when(at)),
+        (None, Some(at)) => format!("until {}", formatting::when(at)),
         (None, None) => "for ever".to_owned(),
     };
-    vec![key.id.to_string(), key.by.to_string(), key.scopes.to_string(), words::when(key.created), state]
+    vec![key.id.to_string(), key.by.to_string(), key.scopes.to_string(), formatting::when(key.created), state]
 }
 
 /// Checks a key from standard input. Arguments would be visible in process lists and shell histories.
-async fn check(data: &Data) -> Result<(), Error> {
+async fn check(data: &GlobalArgs) -> Result<(), Error> {
     let key = input::text("-")?;
-    let opened = match data.client_with(&Key::new(key.trim()))? {
+    let opened = match data.client_with(&ClientApiKey::new(key.trim()))? {
         Some(client) => client.whoami().await?,
         None => opened(data, &key).await?,
     };
@@ -161,21 +161,21 @@ async fn check(data: &Data) -> Result<(), Error> {
 }
 
 /// Returns what a key gives access to in a database file.
-async fn opened(data: &Data, key: &str) -> Result<Whoami, Error> {
+async fn opened(data: &GlobalArgs, key: &str) -> Result<Whoami, Error> {
     let store = data.operator()?;
-    let access = store.admit(key.trim().parse()?, SystemClock.now()).await?;
+    let access = store.authenticate(key.trim().parse()?, SystemClock.now()).await?;
     let org = store.org(access.reach.home()).await?;
     let (by, scopes) = (access.by.to_string(), access.scopes.to_string());
     Ok(Whoami { org: org.id, name: org.name.to_string(), by, scopes })
 }
 
-async fn revoke(data: &Data, key: KeyId) -> Result<(), Error> {
-    let key = data.desk().await?.revoke_key(key).await?;
+async fn revoke(data: &GlobalArgs, key: KeyId) -> Result<(), Error> {
+    let key = data.backend().await?.revoke_key(key).await?;
     if data.json {
         terminal::json(&key_json(&key));
         return Ok(());
     }
-    let when = key.revoked.map(words::when).unwrap_or_default();
+    let when = key.revoked.map(formatting::when).unwrap_or_default();
     terminal::say(&format!("{} of {} counts no more since {when}", key.id, key.by));
     Ok(())
 }

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 /// Prints the manual page of `outlast`, or writes a page for every command.
 #[derive(Args)]
-pub(crate) struct Man {
+pub(crate) struct ManArgs {
     /// Write a page for every command into this directory, which is created if it is missing: `outlast.1`,
     /// `outlast-run.1`, …
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
 }
 
-impl Man {
+impl ManArgs {
     pub(crate) fn run(self) -> Result<(), Error> {
         let mut root = crate::Cli::command();
         root.build();

@@ -2,16 +2,19 @@
 //! an MCP server.
 mod serve;
 
-use crate::agent::file::{AgentFile, pins_of};
+use crate::agent::definition::{AgentDefinition, pins_of};
 use crate::agent::here;
-use crate::agent::staff::Staff;
-use crate::data::Data;
+use crate::agent::sources::AgentSources;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::private_file;
 use crate::terminal::{self, one_line};
-use crate::words;
 use clap::{Args, Subcommand};
 use outlast::{Error, Kind};
-use outlast_mcp::{Change, Contents, Definition, Line, Link, Listing, Pins, Server};
+use outlast_mcp::{
+    McpConnection, McpServerSpec, PinChange, PinnedDefinitions, PromptLine, ResourceBody, ServerListing,
+    ToolDefinition,
+};
 use std::path::{Path, PathBuf};
 
 /// The maximum length of a description in a line, in characters.
@@ -22,19 +25,19 @@ const USUAL: &str = "agent.toml";
 
 /// Adds, lists, tests and accepts MCP servers, reads their resources and prompts, and serves agents to MCP clients.
 #[derive(Args)]
-pub(crate) struct Mcp {
+pub(crate) struct McpArgs {
     /// Agent, as a TOML file; default: `agent.toml`. `mcp serve` also accepts the name of an agent in the configuration
     /// or the database
     #[arg(long, value_name = "FILE", global = true)]
     agent: Option<String>,
     #[command(subcommand)]
-    what: What,
+    what: McpCommand,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum McpCommand {
     /// Add a server to the agent's file, and accept its tools
-    Add(Add),
+    Add(McpAddArgs),
     /// List the servers, and how many tools of each were accepted
     List,
     /// Connect to a server, and show what it offers and what changed since it was accepted
@@ -68,7 +71,7 @@ enum What {
         arguments: Vec<(String, String)>,
     },
     /// Serve agents over standard input and output, to the MCP client that started this command
-    Serve(serve::Serve),
+    Serve(serve::McpServeArgs),
 }
 
 fn argument(word: &str) -> Result<(String, String), String> {
@@ -77,7 +80,7 @@ fn argument(word: &str) -> Result<(String, String), String> {
 }
 
 #[derive(Args)]
-struct Add {
+struct McpAddArgs {
     /// Name of the server; the model sees its tools as `NAME.tool`
     name: String,
     /// Address of a server over HTTP
@@ -91,23 +94,23 @@ struct Add {
     command: Vec<String>,
 }
 
-impl Mcp {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl McpArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let path = &PathBuf::from(self.agent.as_deref().unwrap_or(USUAL));
-        if !matches!(self.what, What::Serve(_)) {
+        if !matches!(self.what, McpCommand::Serve(_)) {
             data.only_here("this works on the file of an agent on this machine")?;
         }
         match self.what {
-            What::Serve(serve) => serve.run(data, self.agent).await,
-            What::Add(add) => {
+            McpCommand::Serve(serve) => serve.run(data, self.agent).await,
+            McpCommand::Add(add) => {
                 add.write(path)?;
                 accept(path, &add.name).await
             }
-            What::List => list(path),
-            What::Test { name } => test(path, &name).await,
-            What::Accept { name } => accept(path, &name).await,
-            What::Read { name, uri, to } => read(path, &name, &uri, to.as_deref()).await,
-            What::Prompt { name, prompt, arguments } => {
+            McpCommand::List => list(path),
+            McpCommand::Test { name } => test(path, &name).await,
+            McpCommand::Accept { name } => accept(path, &name).await,
+            McpCommand::Read { name, uri, to } => read(path, &name, &uri, to.as_deref()).await,
+            McpCommand::Prompt { name, prompt, arguments } => {
                 let (_, link) = connect(path, &name).await?;
                 say(&link.prompt(&prompt, arguments.into_iter().collect()).await?);
                 Ok(())
@@ -116,7 +119,7 @@ impl Mcp {
     }
 }
 
-impl Add {
+impl McpAddArgs {
     /// Appends the server to the agent's file. Restores the file if it is invalid afterwards.
     fn write(&self, path: &Path) -> Result<(), Error> {
         let before = agent(path)?;
@@ -145,15 +148,15 @@ impl Add {
 }
 
 /// Reads an agent file, without the harnesses and capabilities of a configuration.
-fn agent(path: &Path) -> Result<AgentFile, Error> {
-    Ok(Staff::of(None)?.in_file(path, None)?.agent)
+fn agent(path: &Path) -> Result<AgentDefinition, Error> {
+    Ok(AgentSources::of(None)?.in_file(path, None)?.agent)
 }
 
 fn list(path: &Path) -> Result<(), Error> {
     let agent = agent(path)?;
-    let row = |server: &Server| {
-        let accepted = words::count(agent.pins().of(&server.name).count(), "tool", "tools");
-        vec![server.name.clone(), one_line(&server.way.to_string(), LETTERS), accepted]
+    let row = |server: &McpServerSpec| {
+        let accepted = formatting::count(agent.pins().of(&server.name).count(), "tool", "tools");
+        vec![server.name.clone(), one_line(&server.transport.to_string(), LETTERS), accepted]
     };
     let rows: Vec<Vec<String>> = agent.servers(&here()?)?.iter().map(row).collect();
     if rows.is_empty() {
@@ -165,20 +168,20 @@ fn list(path: &Path) -> Result<(), Error> {
 }
 
 /// Returns the accepted definitions of all servers, and a connection to this one.
-async fn connect(path: &Path, name: &str) -> Result<(Pins, Link), Error> {
+async fn connect(path: &Path, name: &str) -> Result<(PinnedDefinitions, McpConnection), Error> {
     let agent = agent(path)?;
     let servers = agent.servers(&here()?)?;
-    let server: &Server = servers.iter().find(|server| server.name == name).ok_or_else(|| {
+    let server: &McpServerSpec = servers.iter().find(|server| server.name == name).ok_or_else(|| {
         let names: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
         let detail = format!("{} has no MCP server `{name}`; it has: {}", path.display(), names.join(", "));
         Error::new(Kind::ConfigInvalid, detail)
     })?;
-    let link = Link::open(server, agent.pins()).await?;
+    let link = McpConnection::open(server, agent.pins()).await?;
     Ok((agent.pins().clone(), link))
 }
 
 /// Returns the accepted definitions of all servers, and what this one offers now.
-async fn listing(path: &Path, name: &str) -> Result<(Pins, Listing), Error> {
+async fn listing(path: &Path, name: &str) -> Result<(PinnedDefinitions, ServerListing), Error> {
     let (pins, link) = connect(path, name).await?;
     Ok((pins, link.list().await?))
 }
@@ -191,19 +194,19 @@ async fn read(path: &Path, name: &str, uri: &str, to: Option<&Path>) -> Result<(
         contents.iter().for_each(print);
         return Ok(());
     };
-    let whole: Vec<u8> = contents.into_iter().flat_map(Contents::into_bytes).collect();
+    let whole: Vec<u8> = contents.into_iter().flat_map(ResourceBody::into_bytes).collect();
     private_file::write(to, &whole).map_err(|cause| {
         Error::new(Kind::IoFailed, format!("{} cannot be written: {cause}", to.display())).because(cause)
     })?;
-    terminal::note(&format!("· {} in {}", words::count(whole.len(), "byte", "bytes"), to.display()));
+    terminal::note(&format!("· {} in {}", formatting::count(whole.len(), "byte", "bytes"), to.display()));
     Ok(())
 }
 
-fn print(contents: &Contents) {
+fn print(contents: &ResourceBody) {
     match contents {
-        Contents::Text(text) => terminal::say(text),
-        Contents::Bytes { media_type, bytes } => {
-            let size = words::count(bytes.len(), "byte", "bytes");
+        ResourceBody::Text(text) => terminal::say(text),
+        ResourceBody::Bytes { media_type, bytes } => {
+            let size = formatting::count(bytes.len(), "byte", "bytes");
             let media_type = one_line(media_type, LETTERS);
             terminal::note(&format!("· {media_type}, {size}; `--to FILE` saves it"));
         }
@@ -212,9 +215,9 @@ fn print(contents: &Contents) {
 
 /// Prints the messages of a prompt. Roles are printed only if a message is not from the user, so that a
 /// user's prompt can be passed to an agent unchanged.
-fn say(lines: &[Line]) {
+fn say(lines: &[PromptLine]) {
     let users = lines.iter().all(|line| line.role == "user");
-    for Line { role, text } in lines {
+    for PromptLine { role, text } in lines {
         if users {
             terminal::say(text);
         } else {
@@ -232,7 +235,7 @@ async fn test(path: &Path, name: &str) -> Result<(), Error> {
     }
     let detail = format!(
         "{} not as accepted; `outlast mcp accept {name}` accepts what the server says now",
-        words::count(changes.len(), "tool is", "tools are")
+        formatting::count(changes.len(), "tool is", "tools are")
     );
     Err(Error::new(Kind::McpChanged, detail))
 }
@@ -246,36 +249,40 @@ async fn accept(path: &Path, name: &str) -> Result<(), Error> {
     std::fs::write(&place, pins.to_json()).map_err(|cause| {
         Error::new(Kind::IoFailed, format!("{} cannot be written: {cause}", place.display())).because(cause)
     })?;
-    terminal::note(&format!("· accepted {} in {}", words::count(count, "tool", "tools"), place.display()));
+    terminal::note(&format!(
+        "· accepted {} in {}",
+        formatting::count(count, "tool", "tools"),
+        place.display()
+    ));
     Ok(())
 }
 
 /// Prints what a server offers, and how it differs from the accepted definitions.
-fn show(listing: &Listing, changes: &[Change]) {
-    let Listing { title, tools, resources, prompts } = listing;
+fn show(listing: &ServerListing, changes: &[PinChange]) {
+    let ServerListing { title, tools, resources, prompts } = listing;
     terminal::say(&format!(
         "{}: {}, {}, {}",
         one_line(title, LETTERS),
-        words::count(tools.len(), "tool", "tools"),
-        words::count(resources.len(), "resource", "resources"),
-        words::count(prompts.len(), "prompt", "prompts"),
+        formatting::count(tools.len(), "tool", "tools"),
+        formatting::count(resources.len(), "resource", "resources"),
+        formatting::count(prompts.len(), "prompt", "prompts"),
     ));
     for tool in tools {
         let how = changes.iter().find_map(|change| match change {
-            Change::New(new) if new.name == tool.name => Some("new      "),
-            Change::Changed { now, .. } if now.name == tool.name => Some("changed  "),
+            PinChange::New(new) if new.name == tool.name => Some("new      "),
+            PinChange::Changed { now, .. } if now.name == tool.name => Some("changed  "),
             _ => None,
         });
         terminal::say(&format!("{}{}", how.unwrap_or("accepted "), described(tool)));
     }
     for change in changes {
         match change {
-            Change::Gone(gone) => terminal::say(&format!("gone     {}", described(gone))),
-            Change::Changed { accepted, now } => {
+            PinChange::Gone(gone) => terminal::say(&format!("gone     {}", described(gone))),
+            PinChange::Changed { accepted, now } => {
                 terminal::say(&format!("- {}", serde_json::json!(accepted)));
                 terminal::say(&format!("+ {}", serde_json::json!(now)));
             }
-            Change::New(_) => {}
+            PinChange::New(_) => {}
         }
     }
     for resource in resources {
@@ -286,7 +293,7 @@ fn show(listing: &Listing, changes: &[Change]) {
     }
 }
 
-fn described(tool: &Definition) -> String {
+fn described(tool: &ToolDefinition) -> String {
     let description = tool.description.as_deref().unwrap_or_default();
     format!("{} {}", one_line(&tool.name, LETTERS), one_line(description, LETTERS)).trim_end().to_owned()
 }

@@ -1,10 +1,10 @@
 //! `outlast models`: lists the configured model providers and checks whether each answers.
-use crate::data::Data;
-use crate::providers::Configuration;
+use crate::config_file::ConfigFile;
+use crate::formatting::count;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::words::count;
 use clap::Args;
-use outlast::providers::Status;
+use outlast::providers::ProviderStatus;
 use outlast::{Error, Kind};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Asks every provider for its models.
 #[derive(Args)]
-pub(crate) struct Models {
+pub(crate) struct ModelsArgs {
     /// List the models of this provider, one per line; default: list the providers
     provider: Option<String>,
     /// Print one line of JSON per provider
@@ -22,12 +22,12 @@ pub(crate) struct Models {
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     patience: u32,
     #[command(flatten)]
-    configuration: Configuration,
+    configuration: ConfigFile,
 }
 
-impl Models {
+impl ModelsArgs {
     /// Runs the command. A configured provider that does not answer sets the exit code.
-    pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<ExitCode, Error> {
         data.only_here("this asks the providers that this machine has keys for")?;
         let providers = self.configuration.providers()?;
         let mut statuses = providers.check(Duration::from_secs(self.patience.into())).await;
@@ -60,7 +60,7 @@ impl Models {
     }
 }
 
-fn row(status: &Status) -> Vec<String> {
+fn row(status: &ProviderStatus) -> Vec<String> {
     let answers = match &status.models {
         Ok(models) => count(models.len(), "model", "models"),
         Err(error) => error.detail().to_owned(),
@@ -69,7 +69,7 @@ fn row(status: &Status) -> Vec<String> {
     vec![status.name.clone(), status.api.name().to_owned(), at, answers]
 }
 
-fn as_json(status: &Status) -> Value {
+fn as_json(status: &ProviderStatus) -> Value {
     let (models, error) = match &status.models {
         Ok(models) => (json!(models), Value::Null),
         Err(error) => (Value::Null, json!({ "code": error.kind().code(), "detail": error.detail() })),

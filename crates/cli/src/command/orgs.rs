@@ -1,8 +1,8 @@
 //! `outlast orgs`: lists and creates the organisations of a database.
-use crate::data::Data;
-use crate::desk::Desk;
+use crate::backend::CommandBackend;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::words;
 use clap::{Args, Subcommand};
 use outlast::clock::{Clock, Entropy};
 use outlast::orgs::Org;
@@ -12,13 +12,13 @@ use outlast::{Error, OrgId};
 
 /// Lists organisations, or creates one.
 #[derive(Args)]
-pub(crate) struct Orgs {
+pub(crate) struct OrgsArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<OrgsCommand>,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum OrgsCommand {
     /// List the organisations
     List,
     /// Create an organisation
@@ -28,25 +28,25 @@ enum What {
     },
 }
 
-impl Orgs {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl OrgsArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         match self.what {
-            None | Some(What::List) => list(data).await,
-            Some(What::Create { name }) => create(data, name).await,
+            None | Some(OrgsCommand::List) => list(data).await,
+            Some(OrgsCommand::Create { name }) => create(data, name).await,
         }
     }
 }
 
-async fn list(data: &Data) -> Result<(), Error> {
-    let orgs = match data.operators_desk()? {
-        Desk::File(store) => store.orgs().await?,
-        Desk::Server(client) => client.orgs().await?,
+async fn list(data: &GlobalArgs) -> Result<(), Error> {
+    let orgs = match data.operator_backend()? {
+        CommandBackend::File(store) => store.orgs().await?,
+        CommandBackend::Server(client) => client.orgs().await?,
     };
     let rows: Vec<Vec<String>> = orgs
         .into_iter()
         .map(|Org { id, name, created }| {
             let made =
-                if id == OrgId::DEFAULT { "with the database".to_owned() } else { words::when(created) };
+                if id == OrgId::DEFAULT { "with the database".to_owned() } else { formatting::when(created) };
             vec![name.to_string(), id.to_string(), made]
         })
         .collect();
@@ -54,13 +54,13 @@ async fn list(data: &Data) -> Result<(), Error> {
     Ok(())
 }
 
-async fn create(data: &Data, name: Name) -> Result<(), Error> {
+async fn create(data: &GlobalArgs, name: Name) -> Result<(), Error> {
     let created = SystemClock.now();
-    let id = OrgId::fresh(created, SystemEntropy.for_id());
+    let id = OrgId::fresh(created, SystemEntropy.random_id_bytes());
     match data.client()? {
         None => {
             // The first organisation may be created before the database exists.
-            let store = data.made_widely()?;
+            let store = data.open_or_create_for_all_orgs()?;
             store.create_org(Org { id, name: name.clone(), created }).await?;
             terminal::say(&id.to_string());
             terminal::note(&format!("· `--org {name}` or OUTLAST_ORG means it from now on"));

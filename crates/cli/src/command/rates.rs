@@ -1,7 +1,7 @@
 //! `outlast rates`: shows rate limits and the remaining capacity.
-use crate::data::Data;
+use crate::formatting::when;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::words::when;
 use clap::Args;
 use outlast::Error;
 use outlast::clock::Clock;
@@ -12,15 +12,15 @@ use serde_json::json;
 
 /// List rate limits with their remaining calls
 #[derive(Args)]
-pub(crate) struct Rates {
+pub(crate) struct RatesArgs {
     /// Print the rate limits as JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Rates {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let rates = data.desk().await?.rates().await?;
+impl RatesArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let rates = data.backend().await?.rates().await?;
         let now = SystemClock.now();
         if self.json {
             list_json(&rates, now);
@@ -33,10 +33,10 @@ impl Rates {
 
 fn list_json(rates: &[RateView], now: Millis) {
     for rate in rates {
-        let RateView { org, name, every, burst, standing, taken, refused, asked } = rate;
+        let RateView { org, name, every, burst, state: standing, taken, refused, asked } = rate;
         let line = json!({
-            "org": org, "name": name, "every_us": every, "burst": burst, "next_us": standing.next, "line_us": standing.line, "taken": taken,
-            "refused": refused, "asked": asked, "room": rate.room(now),
+            "org": org, "name": name, "every_us": every, "burst": burst, "next_us": standing.next, "line_us": standing.queue_end, "taken": taken,
+            "refused": refused, "asked": asked, "room": rate.calls_available(now),
         });
         terminal::json(&line);
     }
@@ -52,9 +52,9 @@ fn list(rates: &[RateView], now: Millis) {
     let width = rates.iter().map(|rate| rate.name.chars().count()).max().unwrap_or(0).max(4);
     terminal::say(&format!("{:width$}  ROOM    EVERY         OUT  TURNED AWAY  NEXT", "NAME"));
     for rate in rates {
-        let RateView { name, every, burst, standing, taken, refused, .. } = rate;
-        let room = format!("{}/{burst}", rate.room(now));
-        let next = Millis(standing.next.max(standing.line).div_ceil(1_000));
+        let RateView { name, every, burst, state: standing, taken, refused, .. } = rate;
+        let room = format!("{}/{burst}", rate.calls_available(now));
+        let next = Millis(standing.next.max(standing.queue_end).div_ceil(1_000));
         let next = if next <= now { "now".to_owned() } else { when(next) };
         let every = seconds(*every);
         terminal::say(&format!("{name:width$}  {room:<6}  {every:<10}  {taken:>5}  {refused:>11}  {next}"));

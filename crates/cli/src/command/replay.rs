@@ -1,11 +1,11 @@
 //! `outlast replay`: replays the turns of exported sessions with the recorded outcomes.
-use crate::agent::Agent;
-use crate::archived::Archive;
-use crate::data::Data;
-use crate::terminal::{self, Ink, Line};
+use crate::agent::AgentArgs;
+use crate::archive_reader::ArchiveReader;
+use crate::global_args::GlobalArgs;
+use crate::terminal::{self, OutputLine, TextStyle};
 use clap::Args;
 use outlast::replay::{Divergence, Replay as Replayed, ReplayedTurn, replay};
-use outlast::vocab::package::Pinned;
+use outlast::vocab::package::PinnedPackage;
 use outlast::{Error, Limits};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use std::process::ExitCode;
 
 /// Replays recorded sessions offline, with the recorded agent or with a current one.
 #[derive(Args)]
-pub(crate) struct Replay {
+pub(crate) struct ReplayArgs {
     /// Files from `outlast sessions export`; `-` reads standard input
     #[arg(required = true, value_name = "FILE")]
     recordings: Vec<PathBuf>,
     #[command(flatten)]
-    agent: Agent,
+    agent: AgentArgs,
     /// Print one line of JSON per file
     #[arg(long)]
     json: bool,
@@ -26,42 +26,49 @@ pub(crate) struct Replay {
 
 /// The JSON output for one file.
 #[derive(Serialize)]
-struct OfFile<'a> {
+struct ReplayOutput<'a> {
     file: &'a Path,
     same: bool,
     #[serde(flatten)]
     replayed: &'a Replayed,
 }
 
-impl Replay {
+impl ReplayArgs {
     /// Runs the command. A divergence sets the exit code, and the other files are still replayed.
-    pub(crate) async fn run(self, data: &Data) -> Result<ExitCode, Error> {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<ExitCode, Error> {
         let agent = self.agent.pinned(data).await?;
         let mut first = None;
         for file in &self.recordings {
             let replayed = one(file, agent.as_ref()).await?;
             if self.json {
-                terminal::json(&OfFile { file, same: replayed.divergence().is_none(), replayed: &replayed });
+                terminal::json(&ReplayOutput {
+                    file,
+                    same: replayed.divergence().is_none(),
+                    replayed: &replayed,
+                });
             } else {
                 show(file, &replayed);
             }
             first = first.or(replayed.error());
         }
         let Some(error) = first else { return Ok(ExitCode::SUCCESS) };
-        terminal::complain(&error);
+        terminal::print_error(&error);
         Ok(ExitCode::FAILURE)
     }
 }
 
-async fn one(file: &Path, agent: Option<&Pinned>) -> Result<Replayed, Error> {
-    let replayed = replay(Archive::open(file)?, agent, &Limits::default()).await;
+async fn one(file: &Path, agent: Option<&PinnedPackage>) -> Result<Replayed, Error> {
+    let replayed = replay(ArchiveReader::open(file)?, agent, &Limits::default()).await;
     replayed.map_err(|error| {
         Error::new(error.kind(), format!("{}: {}", file.display(), error.detail())).because(error)
     })
 }
 
 fn show(file: &Path, replayed: &Replayed) {
-    Line::new().ink(Ink::Bold, &file.display().to_string()).text(&format!(" {}", replayed.session)).say();
+    OutputLine::new()
+        .ink(TextStyle::Bold, &file.display().to_string())
+        .text(&format!(" {}", replayed.session))
+        .say();
     for turn in &replayed.turns {
         show_turn(turn);
     }
@@ -69,13 +76,15 @@ fn show(file: &Path, replayed: &Replayed) {
 
 fn show_turn(turn: &ReplayedTurn) {
     let ReplayedTurn { index, effects, end, divergence, .. } = turn;
-    let line = Line::new().text(&format!("turn {index} "));
+    let line = OutputLine::new().text(&format!("turn {index} "));
     let Some(Divergence { effect, recorded, asked, differences }) = divergence else {
         let end = end.map_or(String::new(), |end| format!(", {end}"));
-        line.ink(Ink::Good, "same").text(&format!(" {effects} effects{end}")).say();
+        line.ink(TextStyle::Good, "same").text(&format!(" {effects} effects{end}")).say();
         return;
     };
-    line.ink(Ink::Bad, "diverges").text(&format!(" at {effect}: recorded {recorded}, asked {asked}")).say();
+    line.ink(TextStyle::Bad, "diverges")
+        .text(&format!(" at {effect}: recorded {recorded}, asked {asked}"))
+        .say();
     for difference in differences {
         terminal::say(&format!("  {difference}"));
     }

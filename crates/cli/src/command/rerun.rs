@@ -1,15 +1,15 @@
 //! `outlast rerun`: runs recorded sessions again with another model, prompt or tools, and compares the
 //! results.
-use crate::agent::Agent;
-use crate::archived::Archive;
-use crate::data::Data;
-use crate::desk::Desk;
-use crate::terminal::{self, Ink, Line, one_line};
+use crate::agent::AgentArgs;
+use crate::archive_reader::ArchiveReader;
+use crate::backend::CommandBackend;
+use crate::global_args::GlobalArgs;
+use crate::terminal::{self, OutputLine, TextStyle, one_line};
 use clap::Args;
-use outlast::archive::NotedRerun;
+use outlast::archive::RerunAudit;
 use outlast::clock::Clock;
 use outlast::orgs::Org;
-use outlast::rerun::{CallMade, Compared, ComparedTurn, Course, Point, Rerun as Again};
+use outlast::rerun::{Rerun as Again, RerunReport, RerunStart, TraceCall, TurnComparison, TurnTrace};
 use outlast::runtime::attachments::Attachments;
 use outlast::runtime::system::SystemClock;
 use outlast::{Error, Export, Kind, Limits};
@@ -23,7 +23,7 @@ const LETTERS: usize = 100;
 
 /// Runs recorded sessions again, in memory. Writes only to the audit log, and only if calls are real.
 #[derive(Args)]
-pub(crate) struct Rerun {
+pub(crate) struct RerunArgs {
     /// Sessions by id or key, or files from `outlast sessions export`
     #[arg(required = true, value_name = "SESSION|FILE")]
     sessions: Vec<String>,
@@ -46,33 +46,33 @@ pub(crate) struct Rerun {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    agent: Agent,
+    agent: AgentArgs,
 }
 
 /// Validates a point. It stays text, because a server parses it itself.
 fn point(text: &str) -> Result<String, Error> {
-    text.parse::<Point>().map(|_| text.to_owned())
+    text.parse::<RerunStart>().map(|_| text.to_owned())
 }
 
 /// The JSON output for one session.
 #[derive(Serialize)]
-struct OfSession<'a> {
+struct RerunOutput<'a> {
     of: &'a str,
     changed: usize,
     #[serde(flatten)]
-    compared: &'a Compared,
+    compared: &'a RerunReport,
 }
 
-impl Rerun {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let prompt = self.told()?;
+impl RerunArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let prompt = self.system_prompt()?;
         let mut all = Vec::new();
         for of in &self.sessions {
             let compared = self.one(data, of, prompt.as_deref()).await.map_err(|error| {
                 Error::new(error.kind(), format!("{of}: {}", error.detail())).because(error)
             })?;
             if self.json {
-                terminal::json(&OfSession { of, changed: compared.changed(), compared: &compared });
+                terminal::json(&RerunOutput { of, changed: compared.changed(), compared: &compared });
             } else {
                 show(of, &compared);
             }
@@ -84,7 +84,7 @@ impl Rerun {
         Ok(())
     }
 
-    fn told(&self) -> Result<Option<String>, Error> {
+    fn system_prompt(&self) -> Result<Option<String>, Error> {
         let Some(path) = &self.system else { return Ok(self.prompt.clone()) };
         let text = std::fs::read_to_string(path).map_err(|cause| {
             let detail = format!("the prompt {} cannot be read: {cause}", path.display());
@@ -93,33 +93,33 @@ impl Rerun {
         Ok(Some(text.trim_end().to_owned()))
     }
 
-    async fn one(&self, data: &Data, of: &str, prompt: Option<&str>) -> Result<Compared, Error> {
+    async fn one(&self, data: &GlobalArgs, of: &str, prompt: Option<&str>) -> Result<RerunReport, Error> {
         if let Some(client) = data.client()? {
             return self.there(client, of, prompt).await;
         }
-        let staff = self.agent.staff(data).await?;
-        let agent = self.agent.beside(&staff)?;
+        let staff = self.agent.sources(data).await?;
+        let agent = self.agent.in_memory_builder(&staff)?;
         let agent = match prompt {
             Some(prompt) => agent.system(prompt),
             None => agent,
         };
-        let (path, org) = (Path::new(of), whose(data).await?);
+        let (path, org) = (Path::new(of), selected_org(data).await?);
         if path.is_file() {
-            return self.again(Again::of(Archive::open(path)?))?.of_org(org).with(agent).await;
+            return self.again(Again::new(ArchiveReader::open(path)?))?.as_org(org).run_with(agent).await;
         }
         let file = Cursor::new(self.exported(data, of).await?);
-        self.again(Again::of(file))?.of_org(org).with(agent).await
+        self.again(Again::new(file))?.as_org(org).run_with(agent).await
     }
 
     /// Runs a session of a server again, with the server's agents.
-    async fn there(&self, client: Client, of: &str, prompt: Option<&str>) -> Result<Compared, Error> {
+    async fn there(&self, client: Client, of: &str, prompt: Option<&str>) -> Result<RerunReport, Error> {
         if Path::new(of).is_file() {
             let detail = "it is a file of this machine, and a server runs its own sessions again; leave `--server` \
                           (OUTLAST_SERVER) away, or import it there";
             return Err(Error::new(Kind::CommandLocal, detail));
         }
-        let (agent, model) = self.agent.asked_there()?;
-        let again = outlast_client::Again {
+        let (agent, model) = self.agent.server_agent_and_model()?;
+        let again = outlast_client::RerunSettings {
             from: self.from.clone(),
             agent,
             model: model.map(|model| model.to_string()),
@@ -127,22 +127,22 @@ impl Rerun {
             live: self.live,
             run_at_most_once: self.run_at_most_once,
         };
-        let session = Desk::Server(client.clone()).find(of).await?.id;
+        let session = CommandBackend::Server(client.clone()).find(of).await?.id;
         serde_json::from_value(client.rerun(session, &again).await?).map_err(|cause| {
             Error::new(Kind::ServerAnswerInvalid, format!("the server's comparison does not read: {cause}"))
         })
     }
 
     /// Exports a session of the database into memory.
-    async fn exported(&self, data: &Data, named: &str) -> Result<Vec<u8>, Error> {
+    async fn exported(&self, data: &GlobalArgs, named: &str) -> Result<Vec<u8>, Error> {
         let store = data.open().await?;
-        let session = Desk::File(store.clone()).find(named).await?.id;
+        let session = CommandBackend::File(store.clone()).find(named).await?.id;
         if self.live || self.run_at_most_once {
             // A rerun makes real calls but writes nothing to the session, so record it in the audit log.
             let (detail, now) = ("at the terminal".to_owned(), SystemClock.now());
-            store.note_rerun(NotedRerun { session, is_live: true, detail, now }).await?;
+            store.note_rerun(RerunAudit { session, is_live: true, detail, now }).await?;
         }
-        let contents = data.contents(data.operator()?.as_ref(), &self.agent.play.configuration).await?;
+        let contents = data.contents(data.operator()?.as_ref(), &self.agent.options.configuration).await?;
         let attachments = Attachments::new(store.clone(), contents, Limits::default());
         let mut export = Export::begin(store, attachments, session, SystemClock.now()).await?;
         let mut file = Vec::new();
@@ -164,7 +164,7 @@ impl Rerun {
 }
 
 /// Returns the organisation whose sessions run again. Without a database, it is the default one.
-async fn whose(data: &Data) -> Result<Org, Error> {
+async fn selected_org(data: &GlobalArgs) -> Result<Org, Error> {
     if !data.path.exists() {
         return Ok(Org::default());
     }
@@ -172,23 +172,27 @@ async fn whose(data: &Data) -> Result<Org, Error> {
     store.org(data.org_in(store.as_ref()).await?).await
 }
 
-fn show(of: &str, compared: &Compared) {
-    Line::new().ink(Ink::Bold, of).text(&format!(" {}", compared.session)).say();
+fn show(of: &str, compared: &RerunReport) {
+    OutputLine::new().ink(TextStyle::Bold, of).text(&format!(" {}", compared.session)).say();
     for turn in &compared.turns {
         show_turn(turn);
     }
-    let Compared { reused, ran, not_made, recorded_cost, rerun_cost, .. } = compared;
+    let RerunReport { reused, ran, not_made, recorded_cost, rerun_cost, .. } = compared;
     terminal::say(&format!("{reused} calls answered from the recording, {ran} made"));
     for call in not_made {
-        Line::new().ink(Ink::Odd, "not made").text(&format!(" {}", one_line(call, LETTERS))).say();
+        OutputLine::new()
+            .ink(TextStyle::Warning, "not made")
+            .text(&format!(" {}", one_line(call, LETTERS)))
+            .say();
     }
     terminal::say(&format!("cost ${recorded_cost} then, ${rerun_cost} now"));
 }
 
-fn show_turn(turn: &ComparedTurn) {
-    let ComparedTurn { index, input, recorded, rerun } = turn;
-    let line = Line::new().text(&format!("turn {index} "));
-    let line = if turn.is_same() { line.ink(Ink::Good, "same") } else { line.ink(Ink::Bad, "differs") };
+fn show_turn(turn: &TurnComparison) {
+    let TurnComparison { index, input, recorded, rerun } = turn;
+    let line = OutputLine::new().text(&format!("turn {index} "));
+    let line =
+        if turn.is_same() { line.ink(TextStyle::Good, "same") } else { line.ink(TextStyle::Bad, "differs") };
     line.text(&format!(" {}", one_line(input, LETTERS))).say();
     for number in 0..recorded.calls.len().max(rerun.calls.len()) {
         let (then, now) = (recorded.calls.get(number), rerun.calls.get(number));
@@ -203,25 +207,25 @@ fn side_by_side(then: &str, now: &str) {
         terminal::say(&format!("  = {then}"));
         return;
     }
-    Line::new().text("  ").ink(Ink::Bad, "-").text(&format!(" {then}")).say();
-    Line::new().text("  ").ink(Ink::Good, "+").text(&format!(" {now}")).say();
+    OutputLine::new().text("  ").ink(TextStyle::Bad, "-").text(&format!(" {then}")).say();
+    OutputLine::new().text("  ").ink(TextStyle::Good, "+").text(&format!(" {now}")).say();
 }
 
-fn call(call: Option<&CallMade>) -> String {
-    let Some(CallMade { tool, arguments, result }) = call else { return "no call".to_owned() };
+fn call(call: Option<&TraceCall>) -> String {
+    let Some(TraceCall { tool, arguments, result }) = call else { return "no call".to_owned() };
     one_line(&format!("{tool} {arguments} → {result}"), LETTERS)
 }
 
-fn answer(course: &Course) -> String {
+fn answer(course: &TurnTrace) -> String {
     match &course.answer {
         Some(answer) => format!("{}: {}", course.end, one_line(answer, LETTERS)),
         None => course.end.clone(),
     }
 }
 
-fn summary(all: &[(String, Compared)]) {
-    let row = |(of, compared): &(String, Compared)| {
-        let Compared { turns, recorded_cost, rerun_cost, reused, ran, not_made, .. } = compared;
+fn summary(all: &[(String, RerunReport)]) {
+    let row = |(of, compared): &(String, RerunReport)| {
+        let RerunReport { turns, recorded_cost, rerun_cost, reused, ran, not_made, .. } = compared;
         vec![
             of.clone(),
             turns.len().to_string(),

@@ -1,11 +1,11 @@
 //! `outlast resolve`: completes a wait of a turn from outside.
-use crate::data::Data;
-use crate::desk::Desk;
+use crate::backend::CommandBackend;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::input;
 use crate::terminal;
-use crate::words;
 use clap::Args;
-use outlast::store::Resolved;
+use outlast::store::ResolveResult;
 use outlast::vocab::Failure;
 use outlast::vocab::wait::{CompletionKey, Resolution};
 use outlast::{Error, Kind};
@@ -13,17 +13,17 @@ use serde_json::json;
 
 /// Completes a call or an event that a turn waits for.
 #[derive(Args)]
-pub(crate) struct Resolve {
+pub(crate) struct ResolveArgs {
     /// Completion key, as `outlast why` shows it
     key: String,
     #[command(flatten)]
-    how: How,
+    how: ResolutionArgs,
 }
 
 /// The outcome.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-struct How {
+struct ResolutionArgs {
     /// Complete with this value
     #[arg(long, value_name = "JSON")]
     ok: Option<String>,
@@ -41,7 +41,7 @@ struct How {
     cancelled: bool,
 }
 
-impl How {
+impl ResolutionArgs {
     fn resolution(self) -> Result<Resolution, Error> {
         Ok(match self {
             Self { ok: Some(json), .. } => Resolution::Ok(input::json("--ok", &json)?),
@@ -53,25 +53,25 @@ impl How {
     }
 }
 
-impl Resolve {
+impl ResolveArgs {
     /// Runs the command. A worker of the database then continues the turn.
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let key: CompletionKey = self.key.parse()?;
         let resolution = self.how.resolution()?;
-        let desk = data.desk().await?;
-        if let Desk::File(_) = desk {
+        let desk = data.backend().await?;
+        if let CommandBackend::File(_) = desk {
             key.check(&data.operator()?.secret().await?)?;
         }
-        let Resolved { first, yours } = desk.resolve(&key, resolution).await?;
+        let ResolveResult { first, is_yours: yours } = desk.resolve(&key, resolution).await?;
         if data.json {
             terminal::json(&json!({ "turn": key.turn, "yours": yours, "first": first }));
             return Ok(());
         }
         if yours {
-            terminal::say(&format!("resolved: {}", words::resolution(&first)));
+            terminal::say(&format!("resolved: {}", formatting::resolution(&first)));
             data.note_work(&format!("{} goes on", key.turn));
         } else {
-            terminal::say(&format!("resolved before: {}; that counts", words::resolution(&first)));
+            terminal::say(&format!("resolved before: {}; that counts", formatting::resolution(&first)));
         }
         Ok(())
     }

@@ -1,21 +1,21 @@
 //! `outlast run`: sends one input and streams its answer.
-use crate::agent::Agent;
-use crate::attached::Attached;
-use crate::data::Data;
-use crate::find::Named;
-use crate::follow::{AtWait, View, follow};
-use crate::host::{Host, Outgoing};
+use crate::agent::AgentArgs;
+use crate::attachment_file::AttachmentFile;
+use crate::conversation_printer::ConversationPrinter;
+use crate::follow::{TurnOutput, WaitBehavior, follow};
+use crate::global_args::GlobalArgs;
 use crate::input;
-use crate::prose::Prose;
+use crate::session_selector::SessionSelector;
 use crate::terminal;
+use crate::turn_driver::{OutgoingInput, TurnDriver};
 use clap::Args;
 use outlast::Error;
-use outlast::store::MAIN;
+use outlast::store::MAIN_HEAD;
 use std::path::PathBuf;
 
 /// Sends one input and follows its turn.
 #[derive(Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// Text of the input; `-` reads it from standard input
     text: String,
     /// Session, by id or by a key that you choose; default: a new session
@@ -25,7 +25,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
     /// Head of the session to continue
-    #[arg(long, value_name = "NAME", default_value = MAIN)]
+    #[arg(long, value_name = "NAME", default_value = MAIN_HEAD)]
     head: String,
     /// File to attach: an image, a PDF, a text; repeatable
     #[arg(long, value_name = "FILE")]
@@ -43,37 +43,49 @@ pub(crate) struct Run {
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
-    agent: Agent,
+    agent: AgentArgs,
 }
 
-impl Run {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl RunArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let text = input::text(&self.text)?;
-        let named = self.session.as_deref().map(Named::parse).transpose()?;
-        let files = self.attach.iter().map(|path| Attached::open(path)).collect::<Result<Vec<_>, _>>()?;
+        let named = self.session.as_deref().map(SessionSelector::parse).transpose()?;
+        let files =
+            self.attach.iter().map(|path| AttachmentFile::open(path)).collect::<Result<Vec<_>, _>>()?;
         let schema = self.schema.as_deref().map(input::json_file).transpose()?;
         let parent =
             self.traceparent.as_deref().filter(|text| !text.is_empty()).map(str::parse).transpose()?;
-        let outgoing =
-            Outgoing { text, key: self.key.clone(), head: Some(self.head.clone()), schema, parent, files };
+        let outgoing = OutgoingInput {
+            text,
+            key: self.key.clone(),
+            head: Some(self.head.clone()),
+            schema,
+            parent,
+            files,
+        };
         let host = self.agent.host(data).await?;
         let ran = self.turn(&host, named, outgoing).await;
-        host.leave().await;
+        host.shut_down().await;
         ran
     }
 
-    async fn turn(&self, host: &Host, named: Option<Named>, outgoing: Outgoing) -> Result<(), Error> {
+    async fn turn(
+        &self,
+        host: &TurnDriver,
+        named: Option<SessionSelector>,
+        outgoing: OutgoingInput,
+    ) -> Result<(), Error> {
         let is_new = named.is_none();
         let followed = host.send(named, outgoing).await?;
         if is_new {
             terminal::note(&format!("· session {}", followed.session));
         }
         let mut view = match (self.json, &self.schema) {
-            (true, _) => View::Frames,
-            (false, Some(_)) => View::Prose(Prose::of_answer()),
-            (false, None) => View::Prose(Prose::default()),
+            (true, _) => TurnOutput::Frames,
+            (false, Some(_)) => TurnOutput::Prose(ConversationPrinter::of_answer()),
+            (false, None) => TurnOutput::Prose(ConversationPrinter::default()),
         };
-        let at_wait = if self.wait { AtWait::Stay } else { AtWait::Leave };
+        let at_wait = if self.wait { WaitBehavior::Stay } else { WaitBehavior::Leave };
         follow(host, followed, &mut view, at_wait).await
     }
 }

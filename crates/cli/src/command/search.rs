@@ -1,15 +1,15 @@
 //! `outlast search`: searches messages by words.
-use crate::data::Data;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::words;
 use clap::Args;
 use outlast::Error;
-use outlast::vocab::words::EXCERPT;
-use outlast_client::Hit;
+use outlast::vocab::search_terms::EXCERPT;
+use outlast_client::MessageHit;
 
 /// Finds inputs and replies that contain all of the words, newest first.
 #[derive(Args)]
-pub(crate) struct Search {
+pub(crate) struct SearchArgs {
     /// Words to find; the last one also matches as a prefix
     #[arg(required = true, value_name = "WORD")]
     words: Vec<String>,
@@ -24,9 +24,9 @@ pub(crate) struct Search {
     json: bool,
 }
 
-impl Search {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let desk = data.desk().await?;
+impl SearchArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let desk = data.backend().await?;
         let session = match &self.session {
             Some(session) => Some(desk.find(session).await?.id),
             None => None,
@@ -46,7 +46,7 @@ impl Search {
     }
 }
 
-fn show(Hit { session, seq, at, role, excerpt, .. }: &Hit) {
-    let (when, excerpt) = (words::when(*at), terminal::one_line(excerpt, EXCERPT + 2));
+fn show(MessageHit { session, seq, at, role, excerpt, .. }: &MessageHit) {
+    let (when, excerpt) = (formatting::when(*at), terminal::one_line(excerpt, EXCERPT + 2));
     terminal::say(&format!("{session} #{seq} {role} {when}\n  {excerpt}"));
 }

@@ -1,20 +1,20 @@
 //! `outlast serve`: the HTTP API and a worker in one process, on one port.
-use crate::agent::Agent;
-use crate::agent::staff::Staff;
+use crate::agent::AgentArgs;
+use crate::agent::sources::AgentSources;
 use crate::command::no_threads;
-use crate::data::{Data, who};
-use crate::handover::{Offer, TakenOver};
+use crate::global_args::{GlobalArgs, terminal_user};
+use crate::socket_handover::{InheritedSocket, SocketOffer};
 use crate::terminal;
 use clap::Args;
 use outlast::rerun::Rerun;
-use outlast::runtime::system::OwnThreads;
-use outlast::server::rerun::{Again, Rerunner};
-use outlast::server::{Door, Server};
+use outlast::runtime::system::WorkerThreads;
+use outlast::server::rerun::{RerunRequest, Rerunner};
+use outlast::server::{OriginPolicy, Server};
 use outlast::store::Store;
 use outlast::telemetry::exposition;
 use outlast::vocab::access::Access;
+use outlast::vocab::approval_link::PublicUrl;
 use outlast::vocab::limits::ServerLimits;
-use outlast::vocab::link::PublicUrl;
 use outlast::{Error, Kind, Outlast};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Cursor;
@@ -27,7 +27,7 @@ const FILES: u64 = 65_536;
 
 /// Serves the HTTP API and runs turns, until SIGTERM or Ctrl-C.
 #[derive(Args)]
-pub(crate) struct Serve {
+pub(crate) struct ServeArgs {
     /// Address to listen on; an address that other machines can reach requires API keys (`outlast keys create`)
     #[arg(
         long,
@@ -51,15 +51,15 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
     #[command(flatten)]
-    agent: Agent,
+    agent: AgentArgs,
 }
 
-impl Serve {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl ServeArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         // Install the handlers first, so that an early signal is not lost.
-        let mut stop = Stop::new()?;
-        let taken = self.take_over.then(|| TakenOver::from(&data.path, self.listen)).transpose()?;
-        let threads = OwnThreads::of_this_machine().map_err(no_threads)?;
+        let mut stop = StopSignals::new()?;
+        let taken = self.take_over.then(|| InheritedSocket::from(&data.path, self.listen)).transpose()?;
+        let threads = WorkerThreads::of_this_machine().map_err(no_threads)?;
         let outlast = self.agent.start_on(threads, data).await?;
         let served = match self.server(&outlast, taken.as_ref()).await {
             Ok(server) => serve(server, data, taken, &mut stop).await,
@@ -70,14 +70,14 @@ impl Serve {
     }
 
     /// Creates the server, on the socket of the old server if it takes over.
-    async fn server(&self, outlast: &Outlast, taken: Option<&TakenOver>) -> Result<Server, Error> {
+    async fn server(&self, outlast: &Outlast, taken: Option<&InheritedSocket>) -> Result<Server, Error> {
         let runtime = outlast.runtime();
-        let local = Access::to(runtime.access().reach.home()).by(who());
+        let local = Access::to(runtime.access().reach.home()).by(terminal_user());
         let server = match taken {
-            Some(taken) => Server::on(runtime, taken.socket()?, local).await?,
+            Some(taken) => Server::from_socket(runtime, taken.socket()?, local).await?,
             None => Server::bind(runtime, self.listen, local).await?,
         };
-        let told = self.agent.play.configuration.server()?;
+        let told = self.agent.options.configuration.server()?;
         let url = told.public_url()?;
         let usual = ServerLimits::default();
         let limits = ServerLimits {
@@ -86,14 +86,16 @@ impl Serve {
             ..usual
         };
         let limits = limits.within_files(raise_files());
-        let server =
-            server.door(|door| self.at_the_door(door, url.as_ref())).limits(limits).exposition(exposition);
+        let server = server
+            .origin_policy(|door| self.configure_access(door, url.as_ref()))
+            .limits(limits)
+            .worker_metrics(exposition);
         let first = runtime.agents().iter().find(|agent| agent.first).map(|agent| agent.name.clone());
-        let staff = Arc::new(Staff::read(&self.agent.play.configuration)?);
+        let staff = Arc::new(AgentSources::read(&self.agent.options.configuration)?);
         Ok(server.rerunner(rerunner(self.agent.clone(), first, staff, outlast.store().clone())))
     }
 
-    fn at_the_door(&self, door: Door, url: Option<&PublicUrl>) -> Door {
+    fn configure_access(&self, door: OriginPolicy, url: Option<&PublicUrl>) -> OriginPolicy {
         let without_key = door.without_key.filter(|_| !self.require_key);
         let mut hosts = door.hosts;
         hosts.extend(self.allow_host.iter().cloned());
@@ -101,7 +103,7 @@ impl Serve {
         if !hosts.is_empty() {
             hosts.extend(url.map(|url| url.host().to_owned()));
         }
-        Door { without_key, hosts, origins: self.allow_origin.clone() }
+        OriginPolicy { without_key, hosts, origins: self.allow_origin.clone() }
     }
 }
 
@@ -122,7 +124,12 @@ fn raise_files() -> usize {
 }
 
 /// Serves until a signal arrives or another process takes over.
-async fn serve(server: Server, data: &Data, taken: Option<TakenOver>, stop: &mut Stop) -> Result<(), Error> {
+async fn serve(
+    server: Server,
+    data: &GlobalArgs,
+    taken: Option<InheritedSocket>,
+    stop: &mut StopSignals,
+) -> Result<(), Error> {
     let (address, socket) = (server.address(), server.socket());
     // First polled when the server accepts connections.
     let stopped = async {
@@ -130,7 +137,7 @@ async fn serve(server: Server, data: &Data, taken: Option<TakenOver>, stop: &mut
             taken.answers();
         }
         // The path of the offer is free only after the old process stopped offering.
-        let offer = Offer::of(socket, &data.path);
+        let offer = SocketOffer::of(socket, &data.path);
         terminal::note(&format!("· http://{address}, until Ctrl-C"));
         match offer {
             Ok(offer) => {
@@ -153,23 +160,37 @@ async fn serve(server: Server, data: &Data, taken: Option<TakenOver>, stop: &mut
 /// Returns the function that runs sessions again with the agents of the configuration and the database.
 ///
 /// A request cannot name a file of this machine.
-fn rerunner(agent: Agent, first: Option<String>, staff: Arc<Staff>, store: Arc<dyn Store>) -> Rerunner {
-    Arc::new(move |again: Again| {
+fn rerunner(
+    agent: AgentArgs,
+    first: Option<String>,
+    staff: Arc<AgentSources>,
+    store: Arc<dyn Store>,
+) -> Rerunner {
+    Arc::new(move |again: RerunRequest| {
         let (agent, first, staff, store) = (agent.clone(), first.clone(), staff.clone(), store.clone());
         Box::pin(async move {
-            let staff = Staff::clone(&staff).and_kept_in(store.as_ref()).await?;
-            let Again { org, within, archive, from, agent: who, model, prompt, live, run_at_most_once } =
-                again;
+            let staff = AgentSources::clone(&staff).with_stored_in(store.as_ref()).await?;
+            let RerunRequest {
+                org,
+                within,
+                archive,
+                from,
+                agent: who,
+                model,
+                prompt,
+                live,
+                run_at_most_once,
+            } = again;
             let model = model.map(|model| model.parse()).transpose()?;
             // The first agent may come from a file, which its name alone does not find.
             let who = who.filter(|who| first.as_ref() != Some(who));
-            let builder = agent.otherwise(who, model)?.beside(&staff)?;
+            let builder = agent.with_agent_and_model(who, model)?.in_memory_builder(&staff)?;
             let builder = prompt.iter().fold(builder, |builder, prompt| builder.system(prompt.as_str()));
-            let rerun = Rerun::of(Cursor::new(archive)).of_org(org).within(within);
+            let rerun = Rerun::new(Cursor::new(archive)).as_org(org).timeout(within);
             let rerun = rerun.from(from.as_deref().map(str::parse).transpose()?.unwrap_or_default());
             let rerun = if live { rerun.live() } else { rerun };
             let rerun = if run_at_most_once { rerun.run_at_most_once() } else { rerun };
-            let compared = rerun.with(builder).await?;
+            let compared = rerun.run_with(builder).await?;
             let mut answer = serde_json::to_value(&compared)
                 .map_err(|cause| Error::new(Kind::Internal, "a comparison is no JSON").because(cause))?;
             answer["changed"] = compared.changed().into();
@@ -179,12 +200,12 @@ fn rerunner(agent: Agent, first: Option<String>, staff: Arc<Staff>, store: Arc<d
 }
 
 /// The signals that stop the server.
-struct Stop {
+struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Stop {
+impl StopSignals {
     fn new() -> Result<Self, Error> {
         let taken = |kind| {
             signal(kind).map_err(|cause| {

@@ -8,7 +8,7 @@ mod rewind;
 mod show;
 mod tree;
 
-use crate::data::Data;
+use crate::global_args::GlobalArgs;
 use clap::{Args, Subcommand};
 use outlast::Error;
 
@@ -16,40 +16,40 @@ pub(crate) use list::{list, session_json};
 
 /// Manages sessions. Lists them if no subcommand is given.
 #[derive(Args)]
-pub(crate) struct Sessions {
+pub(crate) struct SessionsArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<SessionsCommand>,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum SessionsCommand {
     /// List sessions, newest first
-    List(list::List),
+    List(list::SessionListArgs),
     /// Show the messages and the state of a session, and what it waits for
-    Show(show::Show),
+    Show(show::SessionShowArgs),
     /// Fork a session at a message, without copying it
-    Fork(fork::Fork),
+    Fork(fork::SessionForkArgs),
     /// Move a head back to a message; later messages are kept
-    Rewind(rewind::Rewind),
+    Rewind(rewind::SessionRewindArgs),
     /// Delete a session and everything that only it uses
-    Delete(delete::Delete),
+    Delete(delete::SessionDeleteArgs),
     /// Export a session to a file, to archive, move or replay it
-    Export(export::Export),
+    Export(export::SessionExportArgs),
     /// Import a session from an exported file
-    Import(import::Import),
+    Import(import::SessionImportArgs),
 }
 
-impl Sessions {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl SessionsArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         match self.what {
             None => list::newest(data).await,
-            Some(What::List(list)) => list.run(data).await,
-            Some(What::Show(show)) => show.run(data).await,
-            Some(What::Fork(fork)) => fork.run(data).await,
-            Some(What::Rewind(rewind)) => rewind.run(data).await,
-            Some(What::Delete(delete)) => delete.run(data).await,
-            Some(What::Export(export)) => export.run(data).await,
-            Some(What::Import(import)) => import.run(data).await,
+            Some(SessionsCommand::List(list)) => list.run(data).await,
+            Some(SessionsCommand::Show(show)) => show.run(data).await,
+            Some(SessionsCommand::Fork(fork)) => fork.run(data).await,
+            Some(SessionsCommand::Rewind(rewind)) => rewind.run(data).await,
+            Some(SessionsCommand::Delete(delete)) => delete.run(data).await,
+            Some(SessionsCommand::Export(export)) => export.run(data).await,
+            Some(SessionsCommand::Import(import)) => import.run(data).await,
         }
     }
 }

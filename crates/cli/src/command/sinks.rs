@@ -1,32 +1,32 @@
 //! `outlast sinks`: lists sinks with their pending and dead deliveries, retries dead ones, and tests a sink.
-use crate::data::Data;
-use crate::desk::Desk;
-use crate::providers::Configuration;
-use crate::sinks::Written;
+use crate::backend::CommandBackend;
+use crate::config_file::ConfigFile;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
+use crate::sinks::ConfiguredSink;
 use crate::terminal;
-use crate::words;
 use clap::{Args, Subcommand};
 use outlast::clock::{Clock, Entropy};
 use outlast::outbox::{DeliveryView, SinkView};
 use outlast::runtime::system::{SystemClock, SystemEntropy};
 use outlast::vocab::id::DeliveryId;
 use outlast::{Error, Kind, Limits};
-use outlast_client::Sink;
+use outlast_client::SinkStatus;
 
 /// The place of a sink that only another process has configured.
 const ELSEWHERE: &str = "not configured here";
 
 /// Lists the sinks, shows and retries undelivered outputs, or tests a webhook.
 #[derive(Args)]
-pub(crate) struct Sinks {
+pub(crate) struct SinksArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<SinksCommand>,
     #[command(flatten)]
-    configuration: Configuration,
+    configuration: ConfigFile,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum SinksCommand {
     /// List the sinks
     List,
     /// Show the undelivered outputs of a sink, oldest first
@@ -48,20 +48,20 @@ enum What {
     },
 }
 
-impl Sinks {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl SinksArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         match &self.what {
-            None | Some(What::List) => self.list(data).await,
-            Some(What::Show { name }) => show(data, name).await,
-            Some(What::Retry { name, delivery }) => retry(data, name, delivery.as_deref()).await,
-            Some(What::Test { name }) => self.test(data, name).await,
+            None | Some(SinksCommand::List) => self.list(data).await,
+            Some(SinksCommand::Show { name }) => show(data, name).await,
+            Some(SinksCommand::Retry { name, delivery }) => retry(data, name, delivery.as_deref()).await,
+            Some(SinksCommand::Test { name }) => self.test(data, name).await,
         }
     }
 
-    async fn list(&self, data: &Data) -> Result<(), Error> {
-        let rows = match data.operators_desk()? {
-            Desk::File(store) => self.rows(&store.sinks().await?)?,
-            Desk::Server(client) => client.sinks().await?.iter().map(there).collect(),
+    async fn list(&self, data: &GlobalArgs) -> Result<(), Error> {
+        let rows = match data.operator_backend()? {
+            CommandBackend::File(store) => self.rows(&store.sinks().await?)?,
+            CommandBackend::Server(client) => client.sinks().await?.iter().map(there).collect(),
         };
         if rows.is_empty() {
             terminal::note("· there are no sinks; `[[sinks]]` in outlast.toml makes one");
@@ -72,9 +72,9 @@ impl Sinks {
     }
 
     /// Tests a sink. Needs no database, so that an address can be tested before its first output.
-    async fn test(&self, data: &Data, name: &str) -> Result<(), Error> {
+    async fn test(&self, data: &GlobalArgs, name: &str) -> Result<(), Error> {
         let answered = match data.client()? {
-            Some(client) => client.try_sink(name).await?,
+            Some(client) => client.test_sink(name).await?,
             None => self.try_here(name).await?,
         };
         terminal::say(&answered);
@@ -88,8 +88,8 @@ impl Sinks {
             Error::new(Kind::DeliveryNotFound, detail)
         })?;
         let now = SystemClock.now();
-        let id = DeliveryId::fresh(now, SystemEntropy.for_id());
-        sink.outlet()?.sink.try_out(id, now).await
+        let id = DeliveryId::fresh(now, SystemEntropy.random_id_bytes());
+        sink.outlet()?.sink.send_test(id, now).await
     }
 
     /// Returns a row for each sink of the database, and for each configured sink that the database does not
@@ -105,22 +105,22 @@ impl Sinks {
 }
 
 /// Returns the row of a server's sink.
-fn there(Sink { view, place }: &Sink) -> Vec<String> {
+fn there(SinkStatus { view, destination: place }: &SinkStatus) -> Vec<String> {
     let place = place.clone().unwrap_or_else(|| ELSEWHERE.to_owned());
     line(&view.name, place, Some(view))
 }
 
 /// Sets the place of the sink for traces, which has its own configuration table.
 fn placed(mut row: Vec<String>, traces: Option<&str>) -> Vec<String> {
-    if let (true, Some(place)) = (row[0] == outlast::telemetry::NAME, traces) {
+    if let (true, Some(place)) = (row[0] == outlast::telemetry::TRACE_SINK_NAME, traces) {
         place.clone_into(&mut row[1]);
     }
     row
 }
 
 /// Returns the row of a sink. `known` is `None` until the first worker registers it.
-fn row(name: &str, written: &[Written], known: Option<&SinkView>) -> Vec<String> {
-    let place = match written.iter().find(|sink| sink.name() == name).map(Written::outlet) {
+fn row(name: &str, written: &[ConfiguredSink], known: Option<&SinkView>) -> Vec<String> {
+    let place = match written.iter().find(|sink| sink.name() == name).map(ConfiguredSink::outlet) {
         Some(Ok(outlet)) => outlet.sink.place(),
         Some(Err(error)) => error.detail().to_owned(),
         None => ELSEWHERE.to_owned(),
@@ -137,17 +137,17 @@ fn line(name: &str, place: String, known: Option<&SinkView>) -> Vec<String> {
     row
 }
 
-async fn show(data: &Data, name: &str) -> Result<(), Error> {
-    let deliveries = match data.operators_desk()? {
-        Desk::File(store) => store.deliveries(name.to_owned(), Limits::default().page_rows).await?,
-        Desk::Server(client) => client.deliveries(name).await?,
+async fn show(data: &GlobalArgs, name: &str) -> Result<(), Error> {
+    let deliveries = match data.operator_backend()? {
+        CommandBackend::File(store) => store.deliveries(name.to_owned(), Limits::default().page_rows).await?,
+        CommandBackend::Server(client) => client.deliveries(name).await?,
     };
     if deliveries.is_empty() {
         terminal::note("· everything that was looked at is delivered");
     }
     for DeliveryView { id, session, turn, topic, attempts, due_at, failure } in deliveries {
-        let due = due_at.map_or("dead".to_owned(), |at| format!("due {}", words::when(at)));
-        let attempts = words::count(attempts as usize, "attempt", "attempts");
+        let due = due_at.map_or("dead".to_owned(), |at| format!("due {}", formatting::when(at)));
+        let attempts = formatting::count(attempts as usize, "attempt", "attempts");
         terminal::say(&format!("{id} {due} after {attempts}\n  {} of {turn} of {session}", topic.name()));
         if let Some(failure) = failure {
             terminal::say(&format!("  {failure}"));
@@ -156,15 +156,15 @@ async fn show(data: &Data, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-async fn retry(data: &Data, name: &str, delivery: Option<&str>) -> Result<(), Error> {
+async fn retry(data: &GlobalArgs, name: &str, delivery: Option<&str>) -> Result<(), Error> {
     let only = delivery.map(str::parse).transpose()?;
-    let (revived, who) = match data.operators_desk()? {
-        Desk::File(store) => {
+    let (revived, who) = match data.operator_backend()? {
+        CommandBackend::File(store) => {
             (store.redeliver(name.to_owned(), only, SystemClock.now()).await?, "`outlast work`")
         }
-        Desk::Server(client) => (client.redeliver(name, only).await?, "the server"),
+        CommandBackend::Server(client) => (client.redeliver(name, only).await?, "the server"),
     };
-    let revived = words::count(usize::try_from(revived).unwrap_or(usize::MAX), "output", "outputs");
+    let revived = formatting::count(usize::try_from(revived).unwrap_or(usize::MAX), "output", "outputs");
     terminal::say(&format!("{revived} to deliver again; {who} does so"));
     Ok(())
 }

@@ -1,12 +1,12 @@
 //! `outlast test`: runs a script with an agent, kills it at every effect, and reports broken promises.
 use super::complete_alone;
 use crate::agent::here;
-use crate::agent::program::Words;
-use crate::agent::staff::Staff;
-use crate::terminal::{self, Ink, Line};
+use crate::agent::program::ResolvedCommand;
+use crate::agent::sources::AgentSources;
+use crate::terminal::{self, OutputLine, TextStyle};
 use clap::Args;
 use outlast::providers::Script;
-use outlast::trial::{BrokenPromise, Crash, Report, Seen, Trial};
+use outlast::trial::{Crash, GuaranteeViolation, ObservedRun, Trial, TrialReport};
 use outlast::{Error, Kind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Plays a script with an agent and checks the result, without a crash or with one at every effect.
 #[derive(Args)]
-pub(crate) struct Test {
+pub(crate) struct TestArgs {
     /// Agent, as a TOML file
     agent: PathBuf,
     /// Script for the model
@@ -45,7 +45,7 @@ pub(crate) struct Test {
     json: bool,
 }
 
-impl Test {
+impl TestArgs {
     /// Runs the command. A broken promise sets the exit code.
     pub(crate) async fn run(self) -> Result<ExitCode, Error> {
         let kills = self.kill_every_effect || !self.points.is_empty();
@@ -58,11 +58,11 @@ impl Test {
         } else {
             show(&report);
         }
-        Ok(if report.is_kept() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if report.all_guarantees_hold() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     fn trial(&self) -> Result<Trial<PathBuf>, Error> {
-        let agent = Staff::of(None)?.in_file(&self.agent, None)?.agent;
+        let agent = AgentSources::of(None)?.in_file(&self.agent, None)?.agent;
         // Parsed only for errors that name the file. Every process of the trial parses the text again.
         Script::read(&self.script)?;
         let script = std::fs::read_to_string(&self.script).map_err(|cause| {
@@ -73,31 +73,31 @@ impl Test {
         // The directory of the run is the outside world: tools work in it, and the invariant checks it.
         let mut trial = Trial::new(Path::to_owned, move |outlast, dir| agent.build(outlast, dir))
             .script(script)
-            .patience(patience)
-            .watch(|progress| {
+            .timeout(patience)
+            .on_progress(|progress| {
                 terminal::progress(Some(&format!("{} of {} runs", progress.done, progress.of)));
             });
         trial = self.inputs.iter().fold(trial, Trial::say);
-        trial = self.points.iter().cloned().fold(trial, Trial::only_at);
+        trial = self.points.iter().cloned().fold(trial, Trial::only_crash_at);
         if let Some(command) = &self.invariant {
             let words: Vec<String> = command.split_whitespace().map(str::to_owned).collect();
-            let words = Words::find(&words, &here()?)
+            let words = ResolvedCommand::find(&words, &here()?)
                 .map_err(|detail| Error::new(Kind::InputInvalid, format!("`--invariant`: {detail}")))?
                 .passing_on_all();
             trial = trial.invariant(move |seen, dir| holds(&words, seen, dir, patience));
         }
         if self.twice {
-            trial = trial.twice();
+            trial = trial.crash_twice();
         }
         if let Some(below) = &self.keep {
-            trial = trial.keep_broken(below);
+            trial = trial.keep_failed_runs(below);
         }
         Ok(trial)
     }
 }
 
 /// Runs the command of the invariant, on a separate thread because this thread drives the trial.
-fn holds(words: &Words, seen: &Seen, dir: &Path, patience: Duration) -> Result<(), String> {
+fn holds(words: &ResolvedCommand, seen: &ObservedRun, dir: &Path, patience: Duration) -> Result<(), String> {
     let seen = serde_json::to_vec(seen).map_err(|cause| cause.to_string())?;
     let program = words.in_dir(dir);
     let asked = std::thread::scope(|scope| {
@@ -111,26 +111,26 @@ fn holds(words: &Words, seen: &Seen, dir: &Path, patience: Duration) -> Result<(
         Ok(Err(error)) => return Err(error.to_string()),
         Err(_) => return Err("its command could not be run".to_owned()),
     };
-    match (finished.status.success(), finished.complained) {
+    match (finished.status.success(), finished.stderr_tail) {
         (true, _) => Ok(()),
         (false, said) if said.is_empty() => Err(format!("its command ended with {}", finished.status)),
         (false, said) => Err(said),
     }
 }
 
-fn show(report: &Report) {
+fn show(report: &TrialReport) {
     if !report.tried.is_empty() {
         terminal::say(&report.table());
     }
     for broken in &report.broken {
         show_broken(broken);
     }
-    let ink = if report.is_kept() { Ink::Good } else { Ink::Bad };
-    Line::new().ink(ink, &report.summary()).say();
+    let ink = if report.all_guarantees_hold() { TextStyle::Good } else { TextStyle::Bad };
+    OutputLine::new().ink(ink, &report.summary()).say();
 }
 
-fn show_broken(broken: &BrokenPromise) {
-    Line::new().ink(Ink::Bad, "broken").text(&format!(" {}", broken.place())).say();
+fn show_broken(broken: &GuaranteeViolation) {
+    OutputLine::new().ink(TextStyle::Bad, "broken").text(&format!(" {}", broken.crash_location())).say();
     terminal::say(&format!("  {}: {}", broken.promise, broken.detail));
     if let Some(database) = broken.database() {
         terminal::say(&format!("  look at it: outlast --data {} events trial", database.display()));

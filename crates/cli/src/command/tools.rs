@@ -1,17 +1,17 @@
 //! `outlast tools`: lists the tools of an agent, and previews a call.
-use crate::agent::Agent;
-use crate::data::Data;
+use crate::agent::AgentArgs;
+use crate::global_args::GlobalArgs;
 use crate::input;
 use crate::terminal;
 use clap::Args;
 use outlast::vocab::message::ToolName;
-use outlast::vocab::tool::Contract;
+use outlast::vocab::tool::ToolContract;
 use outlast::{Error, Kind, Outlast};
 use outlast_client::Client;
 
 /// Lists the tools of an agent, shows one, or previews a call.
 #[derive(Args)]
-pub(crate) struct Tools {
+pub(crate) struct ToolsArgs {
     /// Show only this tool, with all details
     name: Option<ToolName>,
     /// Preview a call with these arguments, without making it
@@ -21,17 +21,18 @@ pub(crate) struct Tools {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    agent: Agent,
+    agent: AgentArgs,
 }
 
-impl Tools {
+impl ToolsArgs {
     /// Runs the command. Stores nothing, because no turn is driven.
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         if let Some(client) = data.client()? {
             return self.there(&client).await;
         }
         let arguments = self.preview.as_deref().map(|json| input::json("--preview", json)).transpose()?;
-        let outlast = self.agent.build(Outlast::ephemeral(), &self.agent.staff(data).await?)?.start().await?;
+        let outlast =
+            self.agent.build(Outlast::ephemeral(), &self.agent.sources(data).await?)?.start().await?;
         let tools = &outlast.runtime().world().tools;
         match (&self.name, arguments) {
             (Some(name), Some(arguments)) => match tools.preview(name, &arguments).await? {
@@ -61,7 +62,7 @@ impl Tools {
     }
 }
 
-impl Tools {
+impl ToolsArgs {
     /// Prints the tools in the package of a server's agent.
     async fn there(&self, client: &Client) -> Result<(), Error> {
         if self.preview.is_some() {
@@ -69,13 +70,13 @@ impl Tools {
                 "`--preview` asks a tool of this machine what it would do; leave it away, or name no server";
             return Err(Error::new(Kind::CommandLocal, detail));
         }
-        let agent = match self.agent.named_there()? {
+        let agent = match self.agent.server_agent_name()? {
             Some(name) => name,
             None => first(client).await?,
         };
         let contracts = client.agent(&agent).await?.package.and_then(|pinned| pinned.contracts);
         let contracts = contracts.unwrap_or_default();
-        let wanted: Vec<&Contract> = contracts
+        let wanted: Vec<&ToolContract> = contracts
             .iter()
             .filter(|contract| self.name.as_ref().is_none_or(|name| contract.name == *name))
             .collect();
@@ -104,12 +105,12 @@ async fn first(client: &Client) -> Result<String, Error> {
 }
 
 /// Prints a tool as one line.
-fn line(contract: &Contract) {
+fn line(contract: &ToolContract) {
     let summary = contract.manifest().summary;
     terminal::say(&format!("{:<14} {:<14} {summary}", contract.name.as_str(), contract.class.name()));
 }
 
-fn show(contract: &Contract) {
+fn show(contract: &ToolContract) {
     terminal::say(&format!("{} ({})\n{}", contract.name, contract.class.name(), contract.description));
     terminal::say(&format!("arguments: {}", contract.input));
     if let Some(output) = &contract.output {

@@ -6,15 +6,15 @@
 mod tools;
 mod witness;
 
-use crate::data::Data;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
 use clap::Args;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::Input;
 use outlast::runtime::system::SystemClock;
-use outlast::store::{Accepted, Target};
+use outlast::store::{AcceptReceipt, SessionTarget};
 use outlast::vocab::Hash;
-use outlast::vocab::record::{Delivery, Seq};
+use outlast::vocab::record::{InputDelivery, Seq};
 use outlast::{Error, Kind, Limits, Outlast, TurnId};
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use witness::Witness;
+use witness::WitnessClient;
 
 const SCRIPT: &str = include_str!("torture/script.txt");
 
@@ -39,7 +39,7 @@ const GRACE: Duration = Duration::from_millis(100);
 
 /// Runs turns until it is killed.
 #[derive(Args)]
-pub(crate) struct TortureWorker {
+pub(crate) struct TortureWorkerArgs {
     /// Socket of the witness
     #[arg(long, value_name = "SOCKET")]
     witness: PathBuf,
@@ -50,7 +50,7 @@ pub(crate) struct TortureWorker {
 
 /// An input line.
 #[derive(Deserialize)]
-struct Order {
+struct TortureInput {
     /// The key of the session.
     session: String,
     /// The idempotency key of the input.
@@ -63,7 +63,7 @@ struct Order {
 /// An output line.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Said {
+enum TortureWorkerMessage {
     /// The worker accepts inputs.
     Ready {},
     /// An input is durable.
@@ -87,14 +87,14 @@ enum Said {
     Closing {},
 }
 
-impl TortureWorker {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl TortureWorkerArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let outlast = self.start(data).await?;
         let mut stop = signal(SignalKind::terminate())
             .map_err(|cause| Error::new(Kind::IoFailed, format!("SIGTERM cannot be heard: {cause}")))?;
         let mut orders = orders();
         let mut taking = JoinSet::new();
-        terminal::json(&Said::Ready {});
+        terminal::json(&TortureWorkerMessage::Ready {});
         loop {
             let order = tokio::select! {
                 order = orders.recv() => order,
@@ -106,14 +106,14 @@ impl TortureWorker {
         taking.join_all().await;
         let store = outlast.store().clone();
         outlast.shut_down().await;
-        terminal::json(&Said::Closing {});
+        terminal::json(&TortureWorkerMessage::Closing {});
         drop(store);
         Ok(())
     }
 
-    async fn start(&self, data: &Data) -> Result<Outlast, Error> {
+    async fn start(&self, data: &GlobalArgs) -> Result<Outlast, Error> {
         let script: Script = SCRIPT.parse()?;
-        let model = Rehearsal::scripted(script, Arc::new(SystemClock)).with_pace(WORD);
+        let model = Rehearsal::scripted(script, Arc::new(SystemClock)).with_word_delay(WORD);
         let limits = Limits {
             lease: Duration::from_millis(self.lease_ms),
             wait_in_memory: WAIT_IN_MEMORY,
@@ -121,26 +121,28 @@ impl TortureWorker {
             ..Limits::default()
         };
         let builder = data.builder().provider(model).model("rehearsal/torture").limits(limits);
-        tools::add(builder, &Arc::new(Witness::at(self.witness.clone()))).start().await
+        tools::add(builder, &Arc::new(WitnessClient::at(self.witness.clone()))).start().await
     }
 }
 
 /// Submits one input and prints the result.
-async fn take(outlast: Outlast, order: Order) {
-    let Order { session, key, text, steer } = order;
-    let target = Target::Key { key: session, fresh: outlast.runtime().fresh_session() };
-    let delivery = if steer { Delivery::Join } else { Delivery::Next };
+async fn take(outlast: Outlast, order: TortureInput) {
+    let TortureInput { session, key, text, steer } = order;
+    let target = SessionTarget::Key { key: session, fresh: outlast.runtime().fresh_session() };
+    let delivery = if steer { InputDelivery::Join } else { InputDelivery::Next };
     let input = Input { key: Some(key.clone()), delivery, ..Input::text(target, text) };
     let said = match outlast.runtime().submit(input).await {
-        Ok(Accepted { turn, place, .. }) => Said::Accepted { key, turn, seq: place.seq, hash: place.hash },
-        Err(error) => Said::Refused { key, why: error.to_string() },
+        Ok(AcceptReceipt { turn, place, .. }) => {
+            TortureWorkerMessage::Accepted { key, turn, seq: place.seq, hash: place.hash }
+        }
+        Err(error) => TortureWorkerMessage::Refused { key, why: error.to_string() },
     };
     terminal::json(&said);
 }
 
 /// Returns the inputs as they arrive. A separate thread reads them, so the process can exit without waiting
 /// for it.
-fn orders() -> mpsc::UnboundedReceiver<Result<Order, Error>> {
+fn orders() -> mpsc::UnboundedReceiver<Result<TortureInput, Error>> {
     let (to_us, orders) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines() {

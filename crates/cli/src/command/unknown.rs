@@ -1,43 +1,43 @@
 //! `outlast unknown`: lists calls with an unknown outcome, and records what happened.
-use crate::data::Data;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::input;
 use crate::terminal;
-use crate::words;
 use clap::{Args, Subcommand};
 use outlast::Error;
 use outlast::vocab::CallId;
 use outlast::vocab::message::ToolResult;
-use outlast::vocab::record::Verdict;
-use outlast_client::Unknown as Call;
+use outlast::vocab::record::OutcomeVerdict;
+use outlast_client::UnknownCallDetails as Call;
 use serde_json::json;
 
 /// Lists calls with an unknown outcome, or settles one.
 #[derive(Args)]
-pub(crate) struct Unknown {
+pub(crate) struct UnknownArgs {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<UnknownCommand>,
 }
 
 #[derive(Subcommand)]
-enum What {
+enum UnknownCommand {
     /// List the calls with an unknown outcome
     List,
     /// Record the outcome of a call; the session shows it afterwards
-    Settle(Settle),
+    Settle(SettleArgs),
 }
 
 #[derive(Args)]
-struct Settle {
+struct SettleArgs {
     /// Id of the call
     call: String,
     #[command(flatten)]
-    verdict: How,
+    verdict: CallVerdictArgs,
 }
 
 /// The outcome of the call.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-struct How {
+struct CallVerdictArgs {
     /// The call happened, with this result
     #[arg(long, value_name = "JSON")]
     happened: Option<String>,
@@ -46,17 +46,17 @@ struct How {
     did_not_happen: bool,
 }
 
-impl Unknown {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl UnknownArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         match self.what {
-            None | Some(What::List) => list(data).await,
-            Some(What::Settle(settle)) => settle.run(data).await,
+            None | Some(UnknownCommand::List) => list(data).await,
+            Some(UnknownCommand::Settle(settle)) => settle.run(data).await,
         }
     }
 }
 
-async fn list(data: &Data) -> Result<(), Error> {
-    let calls = data.desk().await?.unknown().await?;
+async fn list(data: &GlobalArgs) -> Result<(), Error> {
+    let calls = data.backend().await?.unknown().await?;
     if data.json {
         for Call { call, tool, arguments, session, turn, since } in &calls {
             terminal::json(&json!({
@@ -76,7 +76,7 @@ async fn list(data: &Data) -> Result<(), Error> {
             call.call,
             call.tool,
             call.arguments,
-            words::when(call.since),
+            formatting::when(call.since),
             call.session
         ));
     }
@@ -86,15 +86,15 @@ async fn list(data: &Data) -> Result<(), Error> {
     Ok(())
 }
 
-impl Settle {
-    async fn run(self, data: &Data) -> Result<(), Error> {
+impl SettleArgs {
+    async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let call: CallId = self.call.parse()?;
         let verdict = match self.verdict.happened {
-            Some(json) => Verdict::Happened(ToolResult::Ok(input::json("--happened", &json)?)),
-            None => Verdict::DidNotHappen,
+            Some(json) => OutcomeVerdict::Happened(ToolResult::Ok(input::json("--happened", &json)?)),
+            None => OutcomeVerdict::DidNotHappen,
         };
-        let told = words::verdict(&verdict);
-        let session = data.desk().await?.settle(call, verdict).await?;
+        let told = formatting::verdict(&verdict);
+        let session = data.backend().await?.settle(call, verdict).await?;
         if data.json {
             terminal::json(&json!({ "call": call, "session": session }));
             return Ok(());

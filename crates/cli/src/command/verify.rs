@@ -1,23 +1,23 @@
 //! `outlast verify`: recomputes the hash chains of sessions.
-use crate::data::Data;
-use crate::desk::Desk;
+use crate::backend::CommandBackend;
+use crate::formatting::count;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::words::count;
 use clap::Args;
 use outlast::{Error, SessionId};
 use serde_json::json;
 
 /// Recomputes the hash chain, to detect changed, removed or reordered records.
 #[derive(Args)]
-pub(crate) struct Verify {
+pub(crate) struct VerifyArgs {
     /// Session, by id or key; default: all sessions
     session: Option<String>,
 }
 
-impl Verify {
+impl VerifyArgs {
     /// Runs the command. After a damaged session, the others are still checked.
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let desk = data.desk_widely().await?;
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let desk = data.backend_for_all_orgs().await?;
         if let Some(text) = self.session {
             return verify(&desk, desk.find(&text).await?.id).await;
         }
@@ -38,7 +38,7 @@ impl Verify {
     }
 }
 
-async fn verify(desk: &Desk, session: SessionId) -> Result<(), Error> {
+async fn verify(desk: &CommandBackend, session: SessionId) -> Result<(), Error> {
     let records = desk.verify(session).await?;
     told(session, Ok(records));
     Ok(())

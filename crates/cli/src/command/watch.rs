@@ -1,23 +1,23 @@
 //! `outlast watch`: shows running sessions live on a terminal, or as lines if the output is not a terminal.
 //!
-//! A [`rows::Row`] describes a session. It is read again when the feed of all sessions reports a change.
+//! A [`rows::WatchRow`] describes a session. It is read again when the feed of all sessions reports a change.
 //! [`live`] follows one session with its streaming text, and [`view`] draws. Keys are handled here, without a
 //! terminal.
 mod live;
 mod rows;
 mod view;
 
-use crate::data::Data;
-use crate::desk::Desk;
+use crate::backend::CommandBackend;
 use crate::follow::interrupt;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::terminal::{self, one_line};
-use crate::words;
 use clap::Args;
-use live::{Feed, Live};
+use live::{LiveSession, SessionFeed};
 use outlast::{Error, Kind, SessionId};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use rows::{Row, Rows};
+use rows::{WatchRow, WatchRows};
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -37,16 +37,16 @@ const LETTERS: usize = 60;
 
 /// Shows sessions that run, wait or have just ended, until `q` or Ctrl-C.
 #[derive(Args)]
-pub(crate) struct Watch {
+pub(crate) struct WatchArgs {
     /// Print the current state, one line per session, and exit
     #[arg(long)]
     once: bool,
 }
 
-impl Watch {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let desk = data.desk().await?;
-        let mut rows = Rows::of(&desk).await?;
+impl WatchArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let desk = data.backend().await?;
+        let mut rows = WatchRows::of(&desk).await?;
         if self.once {
             rows.all().for_each(|row| print(row, data.json));
             return Ok(());
@@ -66,7 +66,7 @@ fn no_terminal(cause: &io::Error) -> Error {
 }
 
 /// Prints the sessions and all their changes as lines.
-async fn lines(desk: &Desk, rows: &mut Rows, json: bool) -> Result<(), Error> {
+async fn lines(desk: &CommandBackend, rows: &mut WatchRows, json: bool) -> Result<(), Error> {
     rows.all().for_each(|row| print(row, json));
     let mut stop = Box::pin(interrupt());
     loop {
@@ -74,7 +74,7 @@ async fn lines(desk: &Desk, rows: &mut Rows, json: bool) -> Result<(), Error> {
             () = &mut stop => return Ok(()),
             () = tokio::time::sleep(LOOK_AGAIN) => {}
         }
-        for session in rows.look(desk).await? {
+        for session in rows.refresh(desk).await? {
             if let Some(row) = rows.find(session) {
                 print(row, json);
             }
@@ -82,50 +82,50 @@ async fn lines(desk: &Desk, rows: &mut Rows, json: bool) -> Result<(), Error> {
     }
 }
 
-fn print(row: &Row, json: bool) {
+fn print(row: &WatchRow, json: bool) {
     if json {
         terminal::json(row);
         return;
     }
-    let Row { session, state, agent, doing, tokens, cost, words, .. } = row;
+    let WatchRow { session, state, agent, doing, tokens, cost, words, .. } = row;
     let agent = agent.as_deref().unwrap_or("-");
     let doing = if doing.is_empty() { String::new() } else { format!(" ({doing})") };
     let words = one_line(words, LETTERS);
     terminal::say(&format!(
         "{} {session} {state}{doing} {agent}, {tokens} tokens, ${cost}: {words}",
-        words::when(row.updated)
+        formatting::when(row.updated)
     ));
 }
 
 /// The state of the screen.
 #[derive(Default)]
-struct Screen {
-    rows: Vec<Row>,
+struct WatchScreen {
+    rows: Vec<WatchRow>,
     selected: usize,
-    open: Option<Live>,
+    open: Option<LiveSession>,
     /// The number of lines by which the open session is scrolled back from its end.
     back: u16,
     /// The last error.
-    told: String,
+    message: String,
 }
 
 /// The action that a key requests.
 #[derive(Debug, PartialEq, Eq)]
-enum Wish {
+enum WatchAction {
     Nothing,
     Leave,
     Open(SessionId),
     Close,
 }
 
-impl Screen {
-    fn press(&mut self, key: KeyEvent) -> Wish {
+impl WatchScreen {
+    fn press(&mut self, key: KeyEvent) -> WatchAction {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
-            return Wish::Leave;
+            return WatchAction::Leave;
         }
         match (key.code, &self.open) {
-            (KeyCode::Char('q'), _) | (KeyCode::Esc, None) => return Wish::Leave,
-            (KeyCode::Esc | KeyCode::Backspace | KeyCode::Left, Some(_)) => return Wish::Close,
+            (KeyCode::Char('q'), _) | (KeyCode::Esc, None) => return WatchAction::Leave,
+            (KeyCode::Esc | KeyCode::Backspace | KeyCode::Left, Some(_)) => return WatchAction::Close,
             (KeyCode::Char('k') | KeyCode::Up | KeyCode::PageUp, Some(_)) => {
                 self.back = self.back.saturating_add(5);
             }
@@ -135,11 +135,14 @@ impl Screen {
             (KeyCode::Char('j') | KeyCode::Down, None) => self.go(1),
             (KeyCode::Char('k') | KeyCode::Up, None) => self.go(-1),
             (KeyCode::Enter | KeyCode::Right, None) => {
-                return self.rows.get(self.selected).map_or(Wish::Nothing, |row| Wish::Open(row.session));
+                return self
+                    .rows
+                    .get(self.selected)
+                    .map_or(WatchAction::Nothing, |row| WatchAction::Open(row.session));
             }
             _ => {}
         }
-        Wish::Nothing
+        WatchAction::Nothing
     }
 
     fn go(&mut self, by: isize) {
@@ -148,7 +151,7 @@ impl Screen {
     }
 
     /// Replaces the rows. The selection stays on its session.
-    fn take(&mut self, rows: Vec<Row>) {
+    fn take(&mut self, rows: Vec<WatchRow>) {
         let selected = self.rows.get(self.selected).map(|row| row.session);
         self.rows = rows;
         let at = selected.and_then(|session| self.rows.iter().position(|row| row.session == session));
@@ -157,11 +160,15 @@ impl Screen {
     }
 }
 
-async fn on_screen(desk: &Desk, mut rows: Rows, terminal: &mut DefaultTerminal) -> Result<(), Error> {
+async fn on_screen(
+    desk: &CommandBackend,
+    mut rows: WatchRows,
+    terminal: &mut DefaultTerminal,
+) -> Result<(), Error> {
     let mut keys = keys();
-    let mut screen = Screen::default();
+    let mut screen = WatchScreen::default();
     screen.take(rows.all().cloned().collect());
-    let mut feed: Option<Feed> = None;
+    let mut feed: Option<SessionFeed> = None;
     let mut clock = tokio::time::interval(LOOK_AGAIN);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -170,27 +177,27 @@ async fn on_screen(desk: &Desk, mut rows: Rows, terminal: &mut DefaultTerminal) 
             key = keys.recv() => {
                 let Some(key) = key else { return Ok(()) };
                 match screen.press(key.map_err(|cause| no_terminal(&cause))?) {
-                    Wish::Nothing => {}
-                    Wish::Leave => return Ok(()),
-                    Wish::Open(session) => {
-                        (screen.open, screen.back) = (Some(Live::of(session)), 0);
-                        feed = Some(Feed::of(desk, session));
+                    WatchAction::Nothing => {}
+                    WatchAction::Leave => return Ok(()),
+                    WatchAction::Open(session) => {
+                        (screen.open, screen.back) = (Some(LiveSession::of(session)), 0);
+                        feed = Some(SessionFeed::of(desk, session));
                     }
-                    Wish::Close => (screen.open, feed) = (None, None),
+                    WatchAction::Close => (screen.open, feed) = (None, None),
                 }
             }
             heard = next(feed.as_mut()) => match (heard, &mut screen.open) {
                 (Ok(events), Some(live)) => events.iter().for_each(|event| live.take(event)),
                 (Ok(_), None) => {}
-                (Err(error), _) => (screen.told, feed) = (error.to_string(), None),
+                (Err(error), _) => (screen.message, feed) = (error.to_string(), None),
             },
-            _ = clock.tick() => match timeout(PATIENCE, rows.look(desk)).await.unwrap_or_else(|_| late()) {
+            _ = clock.tick() => match timeout(PATIENCE, rows.refresh(desk)).await.unwrap_or_else(|_| late()) {
                 Ok(_) => {
-                    screen.told.clear();
+                    screen.message.clear();
                     screen.take(rows.all().cloned().collect());
                 }
                 // The server may be restarting. The rows stay on the screen.
-                Err(error) => screen.told = error.to_string(),
+                Err(error) => screen.message = error.to_string(),
             },
         }
     }
@@ -203,7 +210,7 @@ fn late<T>() -> Result<T, Error> {
 }
 
 /// Returns the next events of the open session. Without one, never returns.
-async fn next(feed: Option<&mut Feed>) -> Result<Vec<outlast::vocab::event::Event>, Error> {
+async fn next(feed: Option<&mut SessionFeed>) -> Result<Vec<outlast::vocab::event::Event>, Error> {
     match feed {
         Some(feed) => feed.next().await,
         None => std::future::pending().await,
@@ -240,12 +247,12 @@ fn keys() -> mpsc::UnboundedReceiver<io::Result<KeyEvent>> {
 mod tests {
     use super::*;
 
-    fn screen(sessions: &[u128]) -> Screen {
-        let rows = sessions.iter().map(|session| Row::known(SessionId::from_u128(*session))).collect();
-        Screen { rows, ..Screen::default() }
+    fn screen(sessions: &[u128]) -> WatchScreen {
+        let rows = sessions.iter().map(|session| WatchRow::known(SessionId::from_u128(*session))).collect();
+        WatchScreen { rows, ..WatchScreen::default() }
     }
 
-    fn press(screen: &mut Screen, code: KeyCode) -> Wish {
+    fn press(screen: &mut WatchScreen, code: KeyCode) -> WatchAction {
         screen.press(KeyEvent::new(code, KeyModifiers::NONE))
     }
 
@@ -254,23 +261,23 @@ mod tests {
         let mut watched = screen(&[1, 2, 3]);
         press(&mut watched, KeyCode::Char('j'));
         watched.take(screen(&[3, 9, 1, 2]).rows);
-        assert_eq!(press(&mut watched, KeyCode::Enter), Wish::Open(SessionId::from_u128(2)));
+        assert_eq!(press(&mut watched, KeyCode::Enter), WatchAction::Open(SessionId::from_u128(2)));
         watched.take(screen(&[3]).rows);
-        assert_eq!(press(&mut watched, KeyCode::Enter), Wish::Open(SessionId::from_u128(3)));
+        assert_eq!(press(&mut watched, KeyCode::Enter), WatchAction::Open(SessionId::from_u128(3)));
     }
 
     #[test]
     fn q_leaves_from_everywhere_and_escape_goes_one_step_back() {
         let mut watched = screen(&[1]);
-        assert_eq!(press(&mut watched, KeyCode::Char('q')), Wish::Leave);
-        assert_eq!(press(&mut watched, KeyCode::Esc), Wish::Leave);
-        watched.open = Some(Live::of(SessionId::from_u128(1)));
-        assert_eq!(press(&mut watched, KeyCode::Esc), Wish::Close);
-        assert_eq!(press(&mut watched, KeyCode::Char('q')), Wish::Leave);
+        assert_eq!(press(&mut watched, KeyCode::Char('q')), WatchAction::Leave);
+        assert_eq!(press(&mut watched, KeyCode::Esc), WatchAction::Leave);
+        watched.open = Some(LiveSession::of(SessionId::from_u128(1)));
+        assert_eq!(press(&mut watched, KeyCode::Esc), WatchAction::Close);
+        assert_eq!(press(&mut watched, KeyCode::Char('q')), WatchAction::Leave);
     }
 
     #[test]
     fn nothing_is_opened_where_nothing_is() {
-        assert_eq!(press(&mut screen(&[]), KeyCode::Enter), Wish::Nothing);
+        assert_eq!(press(&mut screen(&[]), KeyCode::Enter), WatchAction::Nothing);
     }
 }

@@ -1,13 +1,13 @@
 //! `outlast why`: explains what a session or turn waits for, since when, and what can move it.
-use crate::data::Data;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::terminal::{self, one_line};
-use crate::words;
 use clap::Args;
 use outlast::Error;
 use outlast::runtime::durability::Durability;
-use outlast::runtime::why::{self, Blocked, Mover, Standing};
-use outlast::store::Writes;
-use outlast::vocab::record::End;
+use outlast::runtime::wait_explanation::{self, BlockingWait, TurnProgress, Unblocker};
+use outlast::store::WriteCount;
+use outlast::vocab::record::TurnEnd;
 use serde_json::{Value, json};
 
 /// The maximum length of arguments in a line, in characters.
@@ -15,7 +15,7 @@ const LETTERS: usize = 100;
 
 /// Explains why a session or a turn does not continue.
 #[derive(Args)]
-pub(crate) struct Why {
+pub(crate) struct WhyArgs {
     /// Session by id or key, or turn by id
     what: String,
     /// Print the output as JSON
@@ -23,9 +23,9 @@ pub(crate) struct Why {
     json: bool,
 }
 
-impl Why {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let desk = data.desk().await?;
+impl WhyArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let desk = data.backend().await?;
         let why = desk.why(&self.what).await?;
         let durability = match self.what.parse() {
             Ok(turn) => Some(desk.durability(turn).await?),
@@ -47,66 +47,70 @@ impl Why {
     }
 }
 
-fn print(why: &why::Why, data: &Data) {
+fn print(why: &wait_explanation::WaitExplanation, data: &GlobalArgs) {
     let what = why.turn.map_or_else(|| why.session.to_string(), |turn| turn.to_string());
-    let since = words::when(why.since);
+    let since = formatting::when(why.since);
     terminal::say(&match &why.standing {
-        Standing::Rests => format!("{what} rests since {since}; an input moves it"),
-        Standing::Ended(end) => format!("{what} is over since {since}: {}", words::end(end)),
-        Standing::Behind(turn) => format!("{what} waits since {since} for {turn}; `outlast why {turn}`"),
-        Standing::Ready => {
+        TurnProgress::Rests => format!("{what} rests since {since}; an input moves it"),
+        TurnProgress::Ended(end) => format!("{what} is over since {since}: {}", formatting::end(end)),
+        TurnProgress::Behind(turn) => format!("{what} waits since {since} for {turn}; `outlast why {turn}`"),
+        TurnProgress::Ready => {
             let one = if data.server.is_none() { "; `outlast work` is one" } else { "" };
             format!("{what} could go on since {since}, and no worker has taken it{one}")
         }
-        Standing::Driven { worker, doing } => {
+        TurnProgress::Driven { worker, doing } => {
             let worker = worker.map_or_else(|| "a worker".to_owned(), |worker| worker.to_string());
             format!("{what} is driven by {worker}; since {since} it waits for {doing}")
         }
-        Standing::Waits => format!("{what} waits since {since}"),
-        Standing::Held { deaths, until } => {
-            let died = words::count(*deaths as usize, "worker died", "workers died");
-            let until = until.map(|until| format!(", not before {}", words::when(until))).unwrap_or_default();
+        TurnProgress::Waits => format!("{what} waits since {since}"),
+        TurnProgress::Held { deaths, until } => {
+            let died = formatting::count(*deaths as usize, "worker died", "workers died");
+            let until =
+                until.map(|until| format!(", not before {}", formatting::when(until))).unwrap_or_default();
             format!("{what} is held back since {since}: {died} while it ran; it is tried alone{until}")
         }
-        Standing::Stuck(failure) => format!("{what} is stuck since {since}: {failure}"),
+        TurnProgress::Stuck(failure) => format!("{what} is stuck since {since}: {failure}"),
     });
     if let Some((turn, end)) = &why.last
-        && !matches!(end, End::Answered { .. })
+        && !matches!(end, TurnEnd::Answered { .. })
     {
-        terminal::say(&format!("  its last turn {turn} ended as {}", words::end(end)));
+        terminal::say(&format!("  its last turn {turn} ended as {}", formatting::end(end)));
         if end.kind().is_retryable() {
             terminal::say(&format!("  to try it again: outlast retry {turn}"));
         }
     }
     for blocked in &why.waits {
-        terminal::say(&format!("  {}", moved(blocked, &what)));
+        terminal::say(&format!("  {}", wait_text(blocked, &what)));
     }
     if why.queued > 0 {
-        terminal::say(&format!("  {} behind it", words::count(why.queued, "input waits", "inputs wait")));
+        terminal::say(&format!(
+            "  {} behind it",
+            formatting::count(why.queued, "input waits", "inputs wait")
+        ));
     }
 }
 
 /// Formats the cost of a turn's durability so far.
 fn kept(Durability { records, bytes, writes }: Durability) -> String {
-    let records = words::count(records, "record", "records");
-    let kept = format!("durable so far: {records}, {}", words::count(bytes, "byte", "bytes"));
-    let Some(Writes { commits, waited }) = writes else { return kept };
-    let commits = words::count(usize::try_from(commits).unwrap_or(usize::MAX), "write", "writes");
+    let records = formatting::count(records, "record", "records");
+    let kept = format!("durable so far: {records}, {}", formatting::count(bytes, "byte", "bytes"));
+    let Some(WriteCount { commits, waited }) = writes else { return kept };
+    let commits = formatting::count(usize::try_from(commits).unwrap_or(usize::MAX), "write", "writes");
     format!("{kept}, {commits}, at least {:.1} ms waited for them", waited.as_secs_f64() * 1e3)
 }
 
 fn kept_json(Durability { records, bytes, writes }: Durability) -> Value {
     let mut json = json!({ "records": records, "bytes": bytes });
-    if let Some(Writes { commits, waited }) = writes {
+    if let Some(WriteCount { commits, waited }) = writes {
         (json["commits"], json["waited_ms"]) =
             (json!(commits), json!((waited.as_secs_f64() * 1e6).round() / 1e3));
     }
     json
 }
 
-fn moved(blocked: &Blocked, turn: &str) -> String {
-    let Blocked { wait, call, mover, .. } = blocked;
-    let when = wait.deadline.map(words::when);
+fn wait_text(blocked: &BlockingWait, turn: &str) -> String {
+    let BlockingWait { wait, call, unblocked_by: mover, .. } = blocked;
+    let when = wait.deadline.map(formatting::when);
     let until = when.as_ref().map(|when| format!(" until {when}")).unwrap_or_default();
     let at = when.map(|when| format!(" at {when}")).unwrap_or_default();
     let call = call
@@ -114,42 +118,46 @@ fn moved(blocked: &Blocked, turn: &str) -> String {
         .map(|(tool, arguments)| format!(" of {tool} {}", one_line(&arguments.to_string(), LETTERS)));
     let what = format!("{}{}{until}", wait.kind.name(), call.unwrap_or_default());
     match mover {
-        Mover::Approval { id, who } => {
+        Unblocker::Approval { id, who } => {
             let who = if who.is_empty() { "anybody".to_owned() } else { who.join(" or ") };
             format!("{what}; {who} can say: outlast approvals approve {id}")
         }
-        Mover::Completion(Some(key)) => format!("{what}; who holds its key: outlast resolve {key} --ok JSON"),
-        Mover::Completion(None) => format!("{what}; who holds its key"),
-        Mover::Time if wait.key.is_rate() => format!("{what}; its rate lets it go then: outlast rates"),
-        Mover::Time if wait.key.is_deferred() => format!("{what}; a rule has put it off"),
-        Mover::Time => format!("{what}; time moves it"),
-        Mover::Provider { name: None, .. } => format!("{what}; it keeps to the provider's rate limit"),
-        Mover::Provider { name: Some(name), failure } => {
+        Unblocker::Completion(Some(key)) => {
+            format!("{what}; who holds its key: outlast resolve {key} --ok JSON")
+        }
+        Unblocker::Completion(None) => format!("{what}; who holds its key"),
+        Unblocker::Time if wait.key.is_rate() => format!("{what}; its rate lets it go then: outlast rates"),
+        Unblocker::Time if wait.key.is_deferred() => format!("{what}; a rule has put it off"),
+        Unblocker::Time => format!("{what}; time moves it"),
+        Unblocker::Provider { name: None, .. } => format!("{what}; it keeps to the provider's rate limit"),
+        Unblocker::Provider { name: Some(name), failure } => {
             let last = failure.as_ref().map(|failure| format!(" ({failure})")).unwrap_or_default();
             format!("`{name}` does not answer{last}; it is called again{at}; now: outlast retry {turn}")
         }
-        Mover::Budget(Some(purse)) => format!("{what}; more in it: outlast budgets set {purse}"),
-        Mover::Budget(None) => format!("{what}; a budget with more in it: outlast budgets"),
-        Mover::Retry => format!("it looks again by itself{at}; once it is mended: outlast retry {turn}"),
+        Unblocker::Budget(Some(purse)) => format!("{what}; more in it: outlast budgets set {purse}"),
+        Unblocker::Budget(None) => format!("{what}; a budget with more in it: outlast budgets"),
+        Unblocker::Retry => format!("it looks again by itself{at}; once it is mended: outlast retry {turn}"),
     }
 }
 
-fn as_json(why: &why::Why) -> Value {
-    let why::Why { session, turn, standing, since, waits, queued, last } = why;
+fn as_json(why: &wait_explanation::WaitExplanation) -> Value {
+    let wait_explanation::WaitExplanation { session, turn, standing, since, waits, queued, last } = why;
     let waits: Vec<Value> = waits
         .iter()
-        .map(|Blocked { wait, since, call, mover }| {
+        .map(|BlockingWait { wait, since, call, unblocked_by: mover }| {
             let (tool, arguments) = call.clone().unzip();
             let mut json = json!({ "wait": wait, "since": since, "tool": tool, "arguments": arguments,
                 "moved_by": mover.name() });
             match mover {
-                Mover::Approval { id, who } => (json["approval"], json["who"]) = (json!(id), json!(who)),
-                Mover::Completion(key) => json["completion"] = json!(key.as_ref().map(ToString::to_string)),
-                Mover::Budget(purse) => json["budget"] = json!(purse),
-                Mover::Provider { name, failure } => {
+                Unblocker::Approval { id, who } => (json["approval"], json["who"]) = (json!(id), json!(who)),
+                Unblocker::Completion(key) => {
+                    json["completion"] = json!(key.as_ref().map(ToString::to_string));
+                }
+                Unblocker::Budget(purse) => json["budget"] = json!(purse),
+                Unblocker::Provider { name, failure } => {
                     (json["provider"], json["failure"]) = (json!(name), json!(failure));
                 }
-                Mover::Time | Mover::Retry => {}
+                Unblocker::Time | Unblocker::Retry => {}
             }
             json
         })
@@ -160,14 +168,16 @@ fn as_json(why: &why::Why) -> Value {
         (json["last_turn"], json["last_end"]) = (json!(turn), json!(end));
     }
     match standing {
-        Standing::Ended(end) => json["end"] = json!(end),
-        Standing::Behind(turn) => json["behind"] = json!(turn),
-        Standing::Driven { worker, doing } => (json["worker"], json["doing"]) = (json!(worker), json!(doing)),
-        Standing::Stuck(failure) => json["failure"] = json!(failure),
-        Standing::Held { deaths, until } => {
+        TurnProgress::Ended(end) => json["end"] = json!(end),
+        TurnProgress::Behind(turn) => json["behind"] = json!(turn),
+        TurnProgress::Driven { worker, doing } => {
+            (json["worker"], json["doing"]) = (json!(worker), json!(doing));
+        }
+        TurnProgress::Stuck(failure) => json["failure"] = json!(failure),
+        TurnProgress::Held { deaths, until } => {
             (json["deaths"], json["held_until"]) = (json!(deaths), json!(until));
         }
-        Standing::Rests | Standing::Ready | Standing::Waits => {}
+        TurnProgress::Rests | TurnProgress::Ready | TurnProgress::Waits => {}
     }
     json
 }

@@ -1,9 +1,9 @@
 //! `outlast work`: drives all unfinished turns.
-use crate::agent::Agent;
-use crate::data::Data;
+use crate::agent::AgentArgs;
 use crate::follow::interrupt;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::words;
 use clap::Args;
 use outlast::runtime::feed::newest;
 use outlast::store::{FeedCursor, Store};
@@ -17,17 +17,17 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Runs unfinished turns until none can continue now, or until Ctrl-C.
 #[derive(Args)]
-pub(crate) struct Work {
+pub(crate) struct WorkArgs {
     /// Keep running until Ctrl-C
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
-    agent: Agent,
+    agent: AgentArgs,
 }
 
-impl Work {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let mut feed = Feed { after: newest(data.operator()?.as_ref()).await? };
+impl WorkArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let mut feed = FeedPrinter { after: newest(data.operator()?.as_ref()).await? };
         // A worker drives the turns of every organisation.
         let outlast = self.agent.start(data).await?.operator();
         let ran = self.until_done(&outlast, &mut feed).await;
@@ -40,7 +40,7 @@ impl Work {
         ran
     }
 
-    async fn until_done(&self, outlast: &Outlast, feed: &mut Feed) -> Result<(), Error> {
+    async fn until_done(&self, outlast: &Outlast, feed: &mut FeedPrinter) -> Result<(), Error> {
         let done = async {
             if self.follow {
                 interrupt().await;
@@ -62,11 +62,11 @@ impl Work {
 }
 
 /// Prints the ends, waits and failures of turns.
-struct Feed {
+struct FeedPrinter {
     after: FeedCursor,
 }
 
-impl Feed {
+impl FeedPrinter {
     async fn print(&mut self, store: &dyn Store) -> Result<(), Error> {
         loop {
             let page = store.feed(self.after, Limits::default().page_rows).await?;
@@ -76,7 +76,7 @@ impl Feed {
                 if terminal::is_json() {
                     terminal::json(&Event::Durable(Box::new(fed.record)).frame(fed.session));
                 } else if is_told(&fed.record.fact) {
-                    terminal::say(&format!("{} {}", fed.session, words::record(&fed.record)));
+                    terminal::say(&format!("{} {}", fed.session, formatting::record(&fed.record)));
                 }
             }
         }

@@ -8,7 +8,7 @@ use toml::de::DeValue;
 /// Returns an error for every unknown key of a file, in file order.
 pub(crate) fn unknown(document: &Document, schema: &Value) -> Result<Vec<Error>, Error> {
     let root = document.root()?;
-    let mut search = Search { document, schema, found: Vec::new() };
+    let mut search = UnknownKeySearch { document, schema, found: Vec::new() };
     search.look(&root, schema, &mut Vec::new());
     search.found.sort_by_key(|(at, _)| *at);
     Ok(search.found.into_iter().map(|(_, error)| error).collect())
@@ -19,13 +19,13 @@ pub(crate) fn check(document: &Document, schema: &Value) -> Result<(), Error> {
     unknown(document, schema)?.into_iter().next().map_or(Ok(()), Err)
 }
 
-struct Search<'a> {
+struct UnknownKeySearch<'a> {
     document: &'a Document,
     schema: &'a Value,
     found: Vec<(usize, Error)>,
 }
 
-impl<'a> Search<'a> {
+impl<'a> UnknownKeySearch<'a> {
     /// Checks a value against its schema. If the schema has alternatives, only one of them has keys.
     fn look(&mut self, value: &Spanned<DeValue<'_>>, schema: &'a Value, way: &mut Vec<String>) {
         let schema = self.with_keys(schema);

@@ -2,7 +2,7 @@
 //!
 //! The schema is generated from the types that are deserialized, so it includes new fields automatically.
 //! Tests compare it with `docs/outlast.schema.json` and the guide.
-use crate::agent::file::AgentTable;
+use crate::agent::definition::AgentTable;
 use crate::agent::layers::CapabilityTable;
 use crate::agent::rates::RateTable;
 use crate::sinks::SinkTable;
@@ -34,7 +34,7 @@ pub(crate) fn configuration() -> Value {
         (
             "attachments",
             "Where the contents of attachments lie.",
-            described::<crate::providers::AttachmentsTable>(&mut generator),
+            described::<crate::config_file::AttachmentsTable>(&mut generator),
         ),
         ("telemetry", "Where traces go.", described::<crate::telemetry::TelemetryTable>(&mut generator)),
         (

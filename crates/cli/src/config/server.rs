@@ -1,6 +1,6 @@
 //! The `[server]` table of `outlast.toml`: settings of `outlast serve`.
 use outlast::Error;
-use outlast::vocab::link::PublicUrl;
+use outlast::vocab::approval_link::PublicUrl;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use std::num::NonZeroU32;

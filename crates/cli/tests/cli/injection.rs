@@ -2,7 +2,7 @@
 //! tools.
 use crate::place::Place;
 use crate::serve::Server;
-use outlast_playback::{Playback, Script};
+use outlast_playback::{Playback, ResponseScript};
 use serde_json::{Value, json};
 
 /// The attacker's text.
@@ -53,10 +53,10 @@ then = "allow"
 }
 
 fn pages() -> Playback {
-    Playback::by(|_, heard| {
+    Playback::with_selector(|_, heard| {
         let which = heard.path.trim_start_matches('/').parse::<usize>();
         let page = which.ok().and_then(|which| PAYLOADS.get(which).copied()).unwrap_or(KEPT);
-        Script::answer(200, &[("content-type", "text/plain")], page)
+        ResponseScript::answer(200, &[("content-type", "text/plain")], page)
     })
 }
 

@@ -1,7 +1,7 @@
 //! Tests of turns with models over HTTP: the binary against a server that plays byte scripts of each API.
 use crate::place::Place;
 use expect_test::{Expect, expect};
-use outlast_playback::{Heard, Playback, Script};
+use outlast_playback::{Playback, RecordedRequest, ResponseScript};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -130,11 +130,11 @@ fn assert_no_key(place: &Place) {
 #[test]
 fn a_turn_with_a_tool_runs_on_every_provider() {
     for (provider, _) in PROVIDERS {
-        let answer = move |number: usize, _: &Heard| {
+        let answer = move |number: usize, _: &RecordedRequest| {
             let says = if number == 0 { Says::Adds } else { Says::Text("It is 5.") };
-            Script::stream(reply(provider, &says))
+            ResponseScript::stream(reply(provider, &says))
         };
-        let server = Playback::by(answer);
+        let server = Playback::with_selector(answer);
         let place = place(&server);
         let output =
             place.output(&["run", "--session", "ann", "--model", &format!("{provider}/m"), "add 2 and 3"]);
@@ -154,7 +154,7 @@ fn a_turn_with_a_tool_runs_on_every_provider() {
 fn wrong_key_makes_the_turn_stuck_and_names_the_variable() {
     for (provider, variable) in PROVIDERS {
         let echo = format!("{{\"error\":{{\"message\":\"bad key {KEY}\"}}}}");
-        let server = Playback::of([Script::answer(401, &[], &echo)]);
+        let server = Playback::of([ResponseScript::answer(401, &[], &echo)]);
         let place = place(&server);
         let output = place.output(&["run", "--session", "ann", "--model", &format!("{provider}/m"), "hi"]);
         let want = format!(
@@ -170,9 +170,12 @@ fn wrong_key_makes_the_turn_stuck_and_names_the_variable() {
 #[test]
 fn a_provider_that_is_busy_is_asked_again_when_it_says() {
     for (provider, _) in PROVIDERS {
-        let busy =
-            Script::answer(429, &[("retry-after-ms", "20")], "{\"error\":{\"message\":\"slow down\"}}");
-        let server = Playback::of([busy, Script::stream(reply(provider, &Says::Text("Here I am.")))]);
+        let busy = ResponseScript::answer(
+            429,
+            &[("retry-after-ms", "20")],
+            "{\"error\":{\"message\":\"slow down\"}}",
+        );
+        let server = Playback::of([busy, ResponseScript::stream(reply(provider, &Says::Text("Here I am.")))]);
         let place = place(&server);
         let output = place.output(&["run", "--session", "ann", "--model", &format!("{provider}/m"), "hi"]);
         assert_eq!(place.show(&output).lines().next(), Some("Here I am."), "{provider}");
@@ -185,15 +188,15 @@ fn a_process_killed_in_the_middle_of_an_answer_leaves_the_whole_answer_once() {
     const WHOLE: &str = "one two three four";
     for (provider, _) in PROVIDERS {
         // The first answer stops after its first word until the client disconnects.
-        let answer = move |number: usize, _: &Heard| {
+        let answer = move |number: usize, _: &RecordedRequest| {
             if number > 0 {
-                return Script::stream(reply(provider, &Says::Text(WHOLE)));
+                return ResponseScript::stream(reply(provider, &Says::Text(WHOLE)));
             }
             let events = reply(provider, &Says::Text("one "));
             let kept = events.iter().position(|event| event.contains("one ")).unwrap() + 1;
-            events[..kept].iter().fold(Script::events(), Script::chunk).hold()
+            events[..kept].iter().fold(ResponseScript::events(), ResponseScript::chunk).hold_open()
         };
-        let server = Playback::by(answer);
+        let server = Playback::with_selector(answer);
         let place = place(&server);
         let model = format!("{provider}/m");
         let mut child = place
@@ -259,7 +262,7 @@ fn a_model_that_nobody_can_ask_is_refused_before_anything_is_made() {
 
 #[test]
 fn providers_of_a_file_are_found_beside_it() {
-    let server = Playback::of([Script::stream(reply("local", &Says::Text("Hello.")))]);
+    let server = Playback::of([ResponseScript::stream(reply("local", &Says::Text("Hello.")))]);
     let place = Place::new();
     place.hide(&server.url(), "SERVER");
     let config = format!(
@@ -311,7 +314,7 @@ fn check_models(server: &Playback, commands: &str, want: &Expect) {
 
 #[test]
 fn models_lists_the_providers_and_whether_each_answers() {
-    let list = Script::answer(200, &[], "{\"data\":[{\"id\":\"gpt-b\"},{\"id\":\"gpt-a\"}]}");
+    let list = ResponseScript::answer(200, &[], "{\"data\":[{\"id\":\"gpt-b\"},{\"id\":\"gpt-a\"}]}");
     let server = Playback::of([list]);
     check_models(
         &server,
@@ -346,7 +349,7 @@ fn models_lists_the_providers_and_whether_each_answers() {
 
 #[test]
 fn a_provider_that_hangs_is_waited_for_no_longer_than_asked() {
-    let server = Playback::of([Script::default().hold()]);
+    let server = Playback::of([ResponseScript::default().hold_open()]);
     let began = std::time::Instant::now();
     check_models(
         &server,
@@ -368,8 +371,8 @@ fn run(place: &Place, more: &[&str]) -> std::process::Output {
 
 #[test]
 fn outage_of_seconds_does_not_end_the_turn() {
-    let busy = || Script::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#);
-    let answer = Script::stream(reply("openai", &Says::Text("Here again.")));
+    let busy = || ResponseScript::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#);
+    let answer = ResponseScript::stream(reply("openai", &Says::Text("Here again.")));
     let server = Playback::of((0..6).map(|_| busy()).chain([answer]));
     let place = place(&server);
     let output = run(&place, &[]);
@@ -382,7 +385,7 @@ fn outage_of_seconds_does_not_end_the_turn() {
 
 #[test]
 fn list_names_the_provider_that_a_session_waits_for() {
-    let server = Playback::of([Script::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#)]);
+    let server = Playback::of([ResponseScript::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#)]);
     let place = place(&server);
     let mut running = place
         .command(&["run", "hi", "--session", "ann", "--model", "openai/gpt-a"])
@@ -404,7 +407,7 @@ fn list_names_the_provider_that_a_session_waits_for() {
 
 #[test]
 fn refused_connection_does_not_end_the_turn() {
-    let server = Playback::of([Script::stream(reply("openai", &Says::Text("Here again.")))]);
+    let server = Playback::of([ResponseScript::stream(reply("openai", &Says::Text("Here again.")))]);
     // The port is closed until the turn has failed its first attempts.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = closed.local_addr().unwrap();
@@ -429,7 +432,7 @@ fn refused_connection_does_not_end_the_turn() {
 
 #[test]
 fn provider_wait_of_zero_fails_after_quick_attempts() {
-    let server = Playback::of([Script::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#)]);
+    let server = Playback::of([ResponseScript::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#)]);
     let place = place(&server);
     let output = run(&place, &["--provider-wait", "0"]);
     assert!(!output.status.success());

@@ -3,7 +3,7 @@ use crate::approvals::refused;
 use crate::place::Place;
 use crate::serve::Server;
 use expect_test::expect;
-use outlast_playback::{Playback, Script};
+use outlast_playback::{Playback, ResponseScript};
 
 #[test]
 fn a_turn_waits_in_the_inbox_and_what_a_rule_takes_out_of_its_answer_is_nowhere() {
@@ -188,9 +188,9 @@ fn forbidden(place: &Place, agent: &str, rule: &str, script: &str) -> String {
 
 #[test]
 fn a_page_that_a_rule_forbids_is_not_asked_for_also_where_a_redirect_leads_to_it() {
-    let pages = Playback::by(|_, heard| match heard.path.as_str() {
-        "/moved" => Script::answer(302, &[("location", "/secret")], ""),
-        _ => Script::answer(200, &[("content-type", "text/plain")], "what it says"),
+    let pages = Playback::with_selector(|_, heard| match heard.path.as_str() {
+        "/moved" => ResponseScript::answer(302, &[("location", "/secret")], ""),
+        _ => ResponseScript::answer(200, &[("content-type", "text/plain")], "what it says"),
     });
     let place = Place::new();
     let url = pages.url().trim_end_matches('/').to_owned();

@@ -1,8 +1,8 @@
 //! Tests of the sinks of `outlast.toml`, with the real binary.
 use crate::place::Place;
 use expect_test::expect;
-use outlast::sinks::{Secrets, Signed};
-use outlast_playback::{Playback, Script};
+use outlast::sinks::{SignatureHeaders, WebhookSecrets};
+use outlast_playback::{Playback, ResponseScript};
 use serde_json::Value;
 use std::fs;
 use std::process::Stdio;
@@ -33,7 +33,7 @@ fn lines(place: &Place, name: &str) -> Vec<Value> {
 
 #[test]
 fn outputs_reach_a_file_a_program_and_a_webhook() {
-    let server = Playback::of([Script::answer(200, &[], "")]);
+    let server = Playback::of([ResponseScript::answer(200, &[], "")]);
     let place = with_sinks(&format!(
         "{}\n[[sinks]]\nname = \"audit\"\nfile = \"audit.jsonl\"\nends = [\"answered\"]\n\n\
          [[sinks]]\nname = \"notify\"\ncommand = [\"./notify\", \"now\"]\n",
@@ -78,7 +78,8 @@ fn outputs_reach_a_file_a_program_and_a_webhook() {
 
 #[test]
 fn a_webhook_is_tried_out_with_a_signed_message_that_tells_nothing() {
-    let server = Playback::of([Script::answer(200, &[], "welcome"), Script::answer(404, &[], "who?")]);
+    let server =
+        Playback::of([ResponseScript::answer(200, &[], "welcome"), ResponseScript::answer(404, &[], "who?")]);
     let place =
         with_sinks(&format!("{}\n[[sinks]]\nname = \"audit\"\nfile = \"audit.jsonl\"\n", webhook(&server)));
     place.check(
@@ -110,16 +111,16 @@ fn a_webhook_is_tried_out_with_a_signed_message_that_tells_nothing() {
     assert_eq!(message["id"].as_str(), Some(header("webhook-id")));
     let (id, timestamp) = (header("webhook-id"), header("webhook-timestamp"));
     let now = outlast::vocab::Millis(timestamp.parse::<u64>().unwrap() * 1_000);
-    let signed = Signed { id, timestamp, signature: header("webhook-signature") };
-    Secrets::parse(SECRET).unwrap().verify(signed, &heard[0].body, now).unwrap();
+    let signed = SignatureHeaders { id, timestamp, signature: header("webhook-signature") };
+    WebhookSecrets::parse(SECRET).unwrap().verify(signed, &heard[0].body, now).unwrap();
 }
 
 #[test]
 fn an_output_that_was_refused_waits_and_one_that_was_given_up_is_tried_again_when_somebody_says_so() {
     let server = Playback::of([
-        Script::answer(410, &[], "gone"),
-        Script::answer(503, &[("retry-after", "3600")], "busy"),
-        Script::answer(200, &[], ""),
+        ResponseScript::answer(410, &[], "gone"),
+        ResponseScript::answer(503, &[("retry-after", "3600")], "busy"),
+        ResponseScript::answer(200, &[], ""),
     ]);
     let place = with_sinks(&webhook(&server));
     place.hide(&server.url(), "SERVER");
@@ -177,7 +178,7 @@ fn an_output_that_was_refused_waits_and_one_that_was_given_up_is_tried_again_whe
 
 #[test]
 fn a_worker_that_is_killed_while_it_delivers_leaves_the_output_to_the_next() {
-    let server = Playback::of([Script::default().hold(), Script::answer(200, &[], "")]);
+    let server = Playback::of([ResponseScript::default().hold_open(), ResponseScript::answer(200, &[], "")]);
     let place = with_sinks(&webhook(&server));
     let mut worker = place.command(&["run", "hello", "--script", "script.txt"]);
     let mut worker = worker.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
@@ -323,7 +324,7 @@ fn a_mistake_in_a_sink_is_named_with_its_line_and_shows_no_secret() {
 
 #[test]
 fn the_doctor_finds_outputs_that_were_given_up_and_sinks_that_cannot_start() {
-    let server = Playback::of([Script::answer(410, &[], "")]);
+    let server = Playback::of([ResponseScript::answer(410, &[], "")]);
     let place = with_sinks(&webhook(&server));
     assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
     let told = |place: &Place| {

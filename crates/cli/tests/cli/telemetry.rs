@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::metrics::v1::HistogramDataPoint;
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::trace::v1::Span;
-use outlast_playback::{Heard, Playback, Script};
+use outlast_playback::{Playback, RecordedRequest, ResponseScript};
 use prost::Message;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn place(configuration: &str) -> Place {
     place
 }
 
-fn spans(heard: &[Heard]) -> Vec<Span> {
+fn spans(heard: &[RecordedRequest]) -> Vec<Span> {
     let traces = heard.iter().filter(|heard| heard.path == "/v1/traces");
     let requests = traces.map(|heard| ExportTraceServiceRequest::decode(heard.body.as_slice()).unwrap());
     let resources = requests.flat_map(|request| request.resource_spans);
@@ -25,7 +25,7 @@ fn spans(heard: &[Heard]) -> Vec<Span> {
 
 #[test]
 fn a_turn_is_told_to_a_collector_below_the_span_that_caused_it() {
-    let server = Playback::of([Script::answer(200, &[], "")]);
+    let server = Playback::of([ResponseScript::answer(200, &[], "")]);
     let place = place(&format!(
         "[telemetry]\nendpoint = \"{}\"\nheaders = {{ \"x-key\" = {{ env = \"KEY\" }} }}\nservice = \"shop\"\n",
         server.url()
@@ -49,7 +49,7 @@ fn a_turn_is_told_to_a_collector_below_the_span_that_caused_it() {
 }
 
 /// Returns the points of a histogram from the last export, each with its attributes.
-fn points(heard: &[Heard], name: &str) -> Vec<(String, HistogramDataPoint)> {
+fn points(heard: &[RecordedRequest], name: &str) -> Vec<(String, HistogramDataPoint)> {
     let last = heard.iter().rfind(|heard| heard.path == "/v1/metrics").expect("measurements came");
     let request = ExportMetricsServiceRequest::decode(last.body.as_slice()).unwrap();
     let scopes = request.resource_metrics.into_iter().flat_map(|resource| resource.scope_metrics);
@@ -69,7 +69,7 @@ fn points(heard: &[Heard], name: &str) -> Vec<(String, HistogramDataPoint)> {
 
 #[test]
 fn what_models_took_and_used_is_told_to_a_collector() {
-    let server = Playback::of([Script::answer(200, &[], "")]);
+    let server = Playback::of([ResponseScript::answer(200, &[], "")]);
     let place = place(&format!("[telemetry]\nendpoint = \"{}\"\n", server.url()));
     assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
     let heard = server.heard();
@@ -89,7 +89,7 @@ fn what_models_took_and_used_is_told_to_a_collector() {
 
 #[test]
 fn a_collector_that_hangs_slows_no_turn_and_its_trace_waits() {
-    let server = Playback::of([Script::default().hold()]);
+    let server = Playback::of([ResponseScript::default().hold_open()]);
     let place = place(&format!("[telemetry]\nendpoint = \"{}\"\n", server.url()));
     let mut worker = place.command(&["run", "hello", "--session", "ann", "--script", "script.txt"]);
     let began = Instant::now();

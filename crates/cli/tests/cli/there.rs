@@ -2,7 +2,7 @@
 use crate::place::Place;
 use crate::serve::Server;
 use expect_test::expect;
-use outlast_playback::{Playback, Script};
+use outlast_playback::{Playback, ResponseScript};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -481,10 +481,10 @@ fn a_damaged_session_is_found_over_a_server() {
 #[test]
 fn a_dead_letter_is_seen_and_delivered_again_over_a_server() {
     let hook = Playback::of([
-        Script::answer(410, &[], "gone"),
-        Script::answer(200, &[], ""),
-        Script::answer(200, &[], "welcome"),
-        Script::answer(404, &[], "who?"),
+        ResponseScript::answer(410, &[], "gone"),
+        ResponseScript::answer(200, &[], ""),
+        ResponseScript::answer(200, &[], "welcome"),
+        ResponseScript::answer(404, &[], "who?"),
     ]);
     let place = Place::with_script(SCRIPT);
     place.write("clerk.toml", AGENT);

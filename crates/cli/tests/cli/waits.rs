@@ -2,8 +2,8 @@
 //! commands.
 use crate::place::Place;
 use expect_test::expect;
-use outlast::sqlite::Sqlite;
-use outlast::store::Content;
+use outlast::sqlite::SqliteStore;
+use outlast::store::ContentQueries;
 use outlast::vocab::ReplayKey;
 use outlast::vocab::wait::CompletionKey;
 
@@ -72,7 +72,7 @@ fn a_resolution_may_come_before_the_wait() {
     worker.until("begun", "model call 0");
     worker.kill();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let secret = runtime.block_on(Sqlite::open(&place.data()).unwrap().secret()).unwrap();
+    let secret = runtime.block_on(SqliteStore::open(&place.data()).unwrap().secret()).unwrap();
     let wait = ReplayKey::turn(0).tools(0).child(0, "call_0").completion();
     let key = CompletionKey::sign(&secret, turn, wait).to_string();
     expect![[r#"

@@ -1,7 +1,7 @@
 //! Content other than text becomes an attachment of the session.
 use crate::stage::{Stub, agent, tools};
 use expect_test::{Expect, expect};
-use outlast_mcp::Settings;
+use outlast_mcp::McpServerSettings;
 use serde_json::json;
 use std::fmt::Write as _;
 
@@ -39,7 +39,7 @@ fn painter() -> Stub {
 /// Checks the result that the model receives and the attachments of the session.
 async fn check(tool: &str, expected: &Expect) {
     let script = format!("call stub.{tool} {{}}\n---\nsay {{{{result 0}}}}");
-    let outlast = agent(painter().in_memory(), Settings::default(), &script).await;
+    let outlast = agent(painter().in_memory(), McpServerSettings::default(), &script).await;
     let turn = outlast.session("ann").send("go").await.unwrap();
     let mut log = turn.answer().await.unwrap();
     let files = outlast.store().attachments(turn.session(), 100).await.unwrap();

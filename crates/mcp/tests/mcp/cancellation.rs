@@ -1,7 +1,7 @@
 //! A server is notified when a call is cancelled.
 use crate::stage::{Stub, agent, tools};
 use outlast::Outlast;
-use outlast_mcp::Settings;
+use outlast_mcp::McpServerSettings;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ async fn cancelled(stub: &Stub, outlast: &Outlast) -> (Value, Value) {
 #[tokio::test]
 async fn a_server_hears_that_a_call_passed_its_deadline() {
     let stub = silent();
-    let settings = Settings { deadline: Some(Duration::from_millis(200)), ..Settings::default() };
+    let settings =
+        McpServerSettings { deadline: Some(Duration::from_millis(200)), ..McpServerSettings::default() };
     let outlast = agent(stub.in_memory(), settings, SCRIPT).await;
     let said = outlast.session("ann").send("go").await.unwrap().answer().await.unwrap();
     assert_eq!(said, "error tool.timed_out: the tool did not finish within 200 ms");
@@ -38,7 +39,7 @@ async fn a_server_hears_that_a_call_passed_its_deadline() {
 #[tokio::test]
 async fn a_server_hears_that_the_turn_of_a_call_was_cancelled() {
     let stub = silent();
-    let outlast = agent(stub.in_memory(), Settings::default(), SCRIPT).await;
+    let outlast = agent(stub.in_memory(), McpServerSettings::default(), SCRIPT).await;
     let (call, heard) = cancelled(&stub, &outlast).await;
     assert_eq!(call, heard);
 }
@@ -46,7 +47,7 @@ async fn a_server_hears_that_the_turn_of_a_call_was_cancelled() {
 #[tokio::test]
 async fn a_server_over_http_hears_that_the_turn_of_a_call_was_cancelled() {
     let stub = silent();
-    let outlast = agent(stub.over_http().await, Settings::default(), SCRIPT).await;
+    let outlast = agent(stub.over_http().await, McpServerSettings::default(), SCRIPT).await;
     let (call, heard) = cancelled(&stub, &outlast).await;
     assert_eq!(call, heard);
 }

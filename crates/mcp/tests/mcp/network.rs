@@ -1,7 +1,7 @@
 //! A server over HTTP is subject to the network access of a turn.
 use crate::stage::{Stub, agent, tools};
-use outlast::vocab::overlay::{Overlay, Reach};
-use outlast_mcp::Settings;
+use outlast::vocab::overlay::{NetworkAllowList, Overlay};
+use outlast_mcp::McpServerSettings;
 use serde_json::json;
 
 #[tokio::test]
@@ -11,16 +11,21 @@ async fn a_turn_that_lets_less_be_reached_keeps_a_server_out_as_it_keeps_pages_o
         "tools/call" => Some(json!({ "content": [{ "type": "text", "text": "seen" }] })),
         _ => None,
     });
-    let outlast =
-        agent(stub.over_http().await, Settings::default(), "call stub.look {}\n---\nsay {{result 0}}").await;
-    let told = async |who: &str, network: Reach| {
+    let outlast = agent(
+        stub.over_http().await,
+        McpServerSettings::default(),
+        "call stub.look {}\n---\nsay {{result 0}}",
+    )
+    .await;
+    let told = async |who: &str, network: NetworkAllowList| {
         let less = Overlay { network, ..Overlay::default() };
-        outlast.session(who).send("go").with(less).await.unwrap().answer().await.unwrap()
+        outlast.session(who).send("go").with_overlay(less).await.unwrap().answer().await.unwrap()
     };
-    assert_eq!(told("ann", Reach::default()).await, "seen");
-    for (who, network, only) in
-        [("bob", Reach::only(["example.com"]), "example.com"), ("cleo", Reach::only([""; 0]), "none")]
-    {
+    assert_eq!(told("ann", NetworkAllowList::default()).await, "seen");
+    for (who, network, only) in [
+        ("bob", NetworkAllowList::only(["example.com"]), "example.com"),
+        ("cleo", NetworkAllowList::only([""; 0]), "none"),
+    ] {
         let told = told(who, network).await;
         let denied = format!("the network of the agent is narrowed to: {only}");
         assert!(told.starts_with("error egress.denied") && told.contains(&denied), "{told}");

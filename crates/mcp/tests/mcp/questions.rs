@@ -1,7 +1,7 @@
 //! A server's question reaches the right call.
 use crate::stage::{Stub, agent, tools};
 use outlast::{Outlast, Turn};
-use outlast_mcp::Settings;
+use outlast_mcp::McpServerSettings;
 use outlast_vocab::record::Fact;
 use outlast_vocab::wait::Resolution;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ async fn answer(outlast: &Outlast, turn: &Turn, answer: &str) {
 async fn questions_of_calls_of_several_sessions_reach_the_sessions_they_belong_to() {
     let script = "when ann\ncall stub.ask {\"text\": \"ann\"}\n---\nsay {{result 0}}\n\
                   when bob\ncall stub.ask {\"text\": \"bob\"}\n---\nsay {{result 0}}";
-    let outlast = agent(curious().in_memory(), Settings::default(), script).await;
+    let outlast = agent(curious().in_memory(), McpServerSettings::default(), script).await;
     let mut turns = Vec::new();
     for name in ["ann", "bob"] {
         turns.push(outlast.session(name).send(name).await.unwrap());
@@ -64,7 +64,7 @@ async fn questions_of_calls_of_several_sessions_reach_the_sessions_they_belong_t
 async fn calls_of_a_server_that_may_ask_run_one_after_the_other_and_each_is_asked() {
     let script = "call stub.ask {\"text\": \"one\"}\ncall stub.ask {\"text\": \"two\"}\n---\nsay {{result 0}}\nsay {{result 1}}";
     let stub = curious();
-    let outlast = agent(stub.in_memory(), Settings::default(), script).await;
+    let outlast = agent(stub.in_memory(), McpServerSettings::default(), script).await;
     let turn = outlast.session("ann").send("go").await.unwrap();
     asks(&outlast, &turn, "Who is one?").await;
     assert_eq!(stub.heard("tools/call").len(), 1);

@@ -2,9 +2,12 @@
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
 use outlast::runtime::system::SystemClock;
-use outlast::tools::egress::{Caps, Egress, Network, Rules, SystemLookup};
+use outlast::tools::egress::{Egress, EgressLimits, EgressRules, Network, SystemNameResolver};
 use outlast::vocab::policy::Policy;
-use outlast_mcp::{Http, Link, McpTools, Pins, Server, Settings, Streams, Way, Within};
+use outlast_mcp::{
+    HttpTransport, McpConnection, McpServerSettings, McpServerSpec, McpTools, NetworkCheck,
+    PinnedDefinitions, ServerTransport, StreamTransport,
+};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -79,9 +82,9 @@ impl Stub {
     }
 
     /// Returns a connection to the server within this program.
-    pub(crate) fn in_memory(&self) -> Way {
+    pub(crate) fn in_memory(&self) -> ServerTransport {
         let stub = self.clone();
-        Way::Streams(Streams::new(move || {
+        ServerTransport::Streams(StreamTransport::new(move || {
             let (ours, theirs) = tokio::io::duplex(64 << 10);
             tokio::spawn(stub.clone().serve(theirs));
             ours
@@ -89,15 +92,21 @@ impl Stub {
     }
 
     /// Returns a connection over streamable HTTP, at a local address.
-    pub(crate) async fn over_http(&self) -> Way {
+    pub(crate) async fn over_http(&self) -> ServerTransport {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         tokio::spawn(serve(listener, self.clone()));
-        let rules = Rules::for_url(&url, Network::Any).unwrap();
-        let egress = Egress::with(rules.clone(), Caps::default(), Arc::new(SystemLookup)).unwrap();
+        let rules = EgressRules::for_url(&url, Network::Any).unwrap();
+        let egress =
+            Egress::with(rules.clone(), EgressLimits::default(), Arc::new(SystemNameResolver)).unwrap();
         let there = url.clone();
-        let within = Within::new(move |network| rules.clone().within(network)?.check(&there).map(drop));
-        Way::Http(Http { url, client: egress.client().clone(), bearer: None, within })
+        let within = NetworkCheck::new(move |network| rules.clone().within(network)?.check(&there).map(drop));
+        ServerTransport::Http(HttpTransport {
+            url,
+            client: egress.client().clone(),
+            bearer: None,
+            network_check: within,
+        })
     }
 
     async fn serve(self, stream: DuplexStream) {
@@ -119,10 +128,10 @@ pub(crate) fn tools(names: &[&str]) -> Value {
 }
 
 /// Returns an agent that plays a script with all tools of the server, without approvals. The server is called `stub`.
-pub(crate) async fn agent(way: Way, settings: Settings, script: &str) -> Outlast {
-    let server = Server { name: "stub".to_owned(), way, settings };
-    let mut pins = Pins::default();
-    let offered = Link::open(&server, &pins).await.unwrap().list().await.unwrap();
+pub(crate) async fn agent(way: ServerTransport, settings: McpServerSettings, script: &str) -> Outlast {
+    let server = McpServerSpec { name: "stub".to_owned(), transport: way, settings };
+    let mut pins = PinnedDefinitions::default();
+    let offered = McpConnection::open(&server, &pins).await.unwrap().list().await.unwrap();
     pins.accept("stub", offered.tools).unwrap();
     let model = Rehearsal::scripted(script.parse().unwrap(), Arc::new(SystemClock));
     let tools = McpTools::new(vec![server], &pins).unwrap();

@@ -4,9 +4,9 @@ use futures_util::TryStreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path as Name;
 use object_store::{ObjectStore, ObjectStoreExt, RetryConfig};
-use outlast_conformance::{ContentsFixture, Running};
-use outlast_objects::Objects;
-use outlast_ports::contents::{Contents, one_piece};
+use outlast_conformance::{ContentsFixture, RuleFuture};
+use outlast_objects::ObjectContents;
+use outlast_ports::contents::{ContentStorage, single_chunk};
 use outlast_vocab::{Hash, Kind, Millis};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const DATABASE: &str = "0123456789abcdef";
 
 struct Bucket {
-    objects: Objects,
+    objects: ObjectContents,
     /// A direct client of the same bucket.
     behind: Arc<dyn ObjectStore>,
     server: Server,
@@ -24,7 +24,7 @@ fn fresh() -> Bucket {
     let server = Server::start();
     let behind = reach(&server, "files");
     let root = Name::from(format!("some/prefix/{DATABASE}"));
-    let objects = Objects::over(behind.clone(), "the bucket".to_owned(), root);
+    let objects = ObjectContents::with_store(behind.clone(), "the bucket".to_owned(), root);
     Bucket { objects, behind, server }
 }
 
@@ -42,7 +42,7 @@ fn reach(server: &Server, bucket: &str) -> Arc<dyn ObjectStore> {
 }
 
 impl ContentsFixture for Bucket {
-    fn contents(&self) -> &dyn Contents {
+    fn contents(&self) -> &dyn ContentStorage {
         &self.objects
     }
 
@@ -51,14 +51,14 @@ impl ContentsFixture for Bucket {
         Millis(u64::try_from(since.as_millis()).unwrap())
     }
 
-    fn spoil(&self, content: Hash, bytes: &[u8]) {
+    fn corrupt(&self, content: Hash, bytes: &[u8]) {
         let hex = content.to_string();
         let name = format!("some/prefix/{DATABASE}/contents/{}/{hex}", &hex[..2]);
         let put = async { drop(self.behind.put(&Name::from(name), bytes.to_vec().into()).await.unwrap()) };
         tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(put));
     }
 
-    fn run(&self, rule: Running<'_>) {
+    fn run(&self, rule: RuleFuture<'_>) {
         crate::run(rule);
     }
 }
@@ -68,7 +68,7 @@ outlast_conformance::contents_conformance!(fresh);
 #[tokio::test]
 async fn a_large_put_leaves_only_its_content_in_the_bucket() {
     let bucket = fresh();
-    let stored = bucket.objects.put(one_piece(vec![7; 20 << 20]), 32 << 20).await.unwrap();
+    let stored = bucket.objects.put(single_chunk(vec![7; 20 << 20]), 32 << 20).await.unwrap();
     let all: Vec<_> = bucket.behind.list(None).try_collect().await.unwrap();
     let hex = stored.content.to_string();
     let names: Vec<String> = all.into_iter().map(|meta| meta.location.to_string()).collect();
@@ -78,10 +78,10 @@ async fn a_large_put_leaves_only_its_content_in_the_bucket() {
 #[tokio::test]
 async fn a_bucket_that_does_not_answer_is_said_to_be_unavailable() {
     let Bucket { objects, server, .. } = fresh();
-    let stored = objects.put(one_piece("hello"), 100).await.unwrap();
+    let stored = objects.put(single_chunk("hello"), 100).await.unwrap();
     drop(server);
     for error in [
-        objects.put(one_piece("again"), 100).await.unwrap_err(),
+        objects.put(single_chunk("again"), 100).await.unwrap_err(),
         objects.info(stored.content).await.unwrap_err(),
         objects.get(stored.content, 0..5).await.err().unwrap(),
     ] {
@@ -93,8 +93,9 @@ async fn a_bucket_that_does_not_answer_is_said_to_be_unavailable() {
 #[tokio::test]
 async fn a_bucket_that_is_not_there_is_said_so() {
     let server = Server::start();
-    let objects = Objects::over(reach(&server, "absent"), "the bucket".to_owned(), Name::from(DATABASE));
-    let error = objects.put(one_piece("hello"), 100).await.unwrap_err();
+    let objects =
+        ObjectContents::with_store(reach(&server, "absent"), "the bucket".to_owned(), Name::from(DATABASE));
+    let error = objects.put(single_chunk("hello"), 100).await.unwrap_err();
     assert_eq!(error.kind(), Kind::AttachmentUnavailable);
     assert!(error.detail().contains("NoSuchBucket"), "{error}");
 }

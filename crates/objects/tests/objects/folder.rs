@@ -1,7 +1,7 @@
 //! Tests with a directory.
-use outlast_conformance::{ContentsFixture, Running};
-use outlast_objects::Objects;
-use outlast_ports::contents::{Contents, one_piece};
+use outlast_conformance::{ContentsFixture, RuleFuture};
+use outlast_objects::ObjectContents;
+use outlast_ports::contents::{ContentStorage, single_chunk};
 use outlast_vocab::{Hash, Kind, Millis};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ const DATABASE: &str = "0123456789abcdef";
 
 struct Folder {
     folder: tempfile::TempDir,
-    objects: Objects,
+    objects: ObjectContents,
 }
 
-fn open(folder: &Path) -> Objects {
-    Objects::open(&format!("file://{}", folder.display()), DATABASE).unwrap()
+fn open(folder: &Path) -> ObjectContents {
+    ObjectContents::open(&format!("file://{}", folder.display()), DATABASE).unwrap()
 }
 
 fn fresh() -> Folder {
@@ -36,7 +36,7 @@ impl Folder {
 }
 
 impl ContentsFixture for Folder {
-    fn contents(&self) -> &dyn Contents {
+    fn contents(&self) -> &dyn ContentStorage {
         &self.objects
     }
 
@@ -45,11 +45,11 @@ impl ContentsFixture for Folder {
         Millis(u64::try_from(since.as_millis()).unwrap())
     }
 
-    fn spoil(&self, content: Hash, bytes: &[u8]) {
+    fn corrupt(&self, content: Hash, bytes: &[u8]) {
         fs::write(self.path(content), bytes).unwrap();
     }
 
-    fn run(&self, rule: Running<'_>) {
+    fn run(&self, rule: RuleFuture<'_>) {
         crate::run(rule);
     }
 }
@@ -59,18 +59,18 @@ outlast_conformance::contents_conformance!(fresh);
 #[tokio::test]
 async fn content_is_found_by_another_process_and_not_by_another_database() {
     let folder = fresh();
-    let stored = folder.objects.put(one_piece("hello"), 100).await.unwrap();
+    let stored = folder.objects.put(single_chunk("hello"), 100).await.unwrap();
     let again = open(&folder.folder.path().join("files"));
     assert!(again.info(stored.content).await.unwrap().is_some());
     let address = format!("file://{}", folder.folder.path().join("files").display());
-    let other = Objects::open(&address, "another").unwrap();
+    let other = ObjectContents::open(&address, "another").unwrap();
     assert_eq!(other.info(stored.content).await.unwrap(), None);
 }
 
 #[tokio::test]
 async fn content_is_written_again_when_it_is_put_again_so_that_it_is_young() {
     let folder = fresh();
-    let stored = folder.objects.put(one_piece("hello"), 100).await.unwrap();
+    let stored = folder.objects.put(single_chunk("hello"), 100).await.unwrap();
     let long_ago = UNIX_EPOCH + Duration::from_secs(1_000);
     fs::File::options()
         .write(true)
@@ -79,14 +79,14 @@ async fn content_is_written_again_when_it_is_put_again_so_that_it_is_young() {
         .set_modified(long_ago)
         .unwrap();
     assert_eq!(folder.objects.info(stored.content).await.unwrap().unwrap().written, Millis(1_000_000));
-    folder.objects.put(one_piece("hello"), 100).await.unwrap();
+    folder.objects.put(single_chunk("hello"), 100).await.unwrap();
     assert!(folder.objects.info(stored.content).await.unwrap().unwrap().written > Millis(1_000_000));
 }
 
 #[tokio::test]
 async fn what_a_dead_process_was_writing_is_removed_once_it_is_old() {
     let folder = fresh();
-    let stored = folder.objects.put(one_piece("hello"), 100).await.unwrap();
+    let stored = folder.objects.put(single_chunk("hello"), 100).await.unwrap();
     let beside = PathBuf::from(format!("{}#1", folder.path(stored.content).display()));
     let incoming = folder.root().join("incoming");
     fs::create_dir(&incoming).unwrap();
@@ -94,9 +94,9 @@ async fn what_a_dead_process_was_writing_is_removed_once_it_is_old() {
     for path in &left {
         fs::write(path, "half").unwrap();
     }
-    folder.objects.tidy(Millis(1_000)).await.unwrap();
+    folder.objects.remove_partial_uploads(Millis(1_000)).await.unwrap();
     assert!(left.iter().all(|path| path.exists()));
-    folder.objects.tidy(Millis(folder.now().0 + 60_000)).await.unwrap();
+    folder.objects.remove_partial_uploads(Millis(folder.now().0 + 60_000)).await.unwrap();
     assert!(left.iter().all(|path| !path.exists()));
     assert!(folder.objects.info(stored.content).await.unwrap().is_some());
 }
@@ -113,7 +113,7 @@ async fn other_users_cannot_read_a_folder_that_was_made() {
 
 #[test]
 fn a_folder_whose_parent_is_not_there_is_refused_with_its_path() {
-    let error = Objects::open("file:///no/such/folder", DATABASE).err().unwrap();
+    let error = ObjectContents::open("file:///no/such/folder", DATABASE).err().unwrap();
     assert_eq!(error.kind(), Kind::AttachmentUnavailable);
     assert!(error.detail().starts_with("/no/such/folder cannot be used for attachments: "), "{error}");
 }
@@ -123,6 +123,6 @@ async fn a_folder_that_goes_away_does_not_answer() {
     let folder = fresh();
     fs::remove_dir_all(folder.root()).unwrap();
     fs::write(folder.root(), "no folder").unwrap();
-    let error = folder.objects.put(one_piece("hello"), 100).await.unwrap_err();
+    let error = folder.objects.put(single_chunk("hello"), 100).await.unwrap_err();
     assert_eq!(error.kind(), Kind::AttachmentUnavailable);
 }

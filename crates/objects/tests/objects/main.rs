@@ -3,10 +3,10 @@ mod bucket;
 mod folder;
 mod server;
 
-use outlast_conformance::Running;
+use outlast_conformance::RuleFuture;
 
 /// Runs a rule in a tokio runtime.
-fn run(rule: Running<'_>) {
+fn run(rule: RuleFuture<'_>) {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

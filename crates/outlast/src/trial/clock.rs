@@ -8,28 +8,28 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// The machine's time plus an offset. All lives of a run share it, so a crash does not move time back.
-pub(super) struct Ahead {
-    by: AtomicU64,
+pub(super) struct OffsetClock {
+    offset: AtomicU64,
     moved: watch::Sender<()>,
 }
 
-impl Ahead {
-    pub(super) fn by(ahead: Duration) -> Self {
+impl OffsetClock {
+    pub(super) fn with_offset(ahead: Duration) -> Self {
         let by = u64::try_from(ahead.as_millis()).unwrap_or(u64::MAX);
-        Self { by: AtomicU64::new(by), moved: watch::Sender::new(()) }
+        Self { offset: AtomicU64::new(by), moved: watch::Sender::new(()) }
     }
 
     /// Moves the clock forward to this time. Has no effect if the clock is already later.
-    pub(super) fn skip_to(&self, time: Millis) {
+    pub(super) fn advance_to(&self, time: Millis) {
         let left = self.now().until(time).as_millis();
-        self.by.fetch_add(u64::try_from(left).unwrap_or(u64::MAX), Ordering::SeqCst);
+        self.offset.fetch_add(u64::try_from(left).unwrap_or(u64::MAX), Ordering::SeqCst);
         self.moved.send_replace(());
     }
 }
 
-impl Clock for Ahead {
+impl Clock for OffsetClock {
     fn now(&self) -> Millis {
-        SystemClock.now().after(Duration::from_millis(self.by.load(Ordering::SeqCst)))
+        SystemClock.now().after(Duration::from_millis(self.offset.load(Ordering::SeqCst)))
     }
 
     fn sleep_until(&self, until: Millis) -> BoxFuture<'_, ()> {
@@ -52,18 +52,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_sleeper_wakes_when_the_clock_is_put_forward_and_not_before() {
-        let clock = Ahead::by(Duration::ZERO);
+        let clock = OffsetClock::with_offset(Duration::ZERO);
         let (hour, day) =
             (clock.now().after(Duration::from_hours(1)), clock.now().after(Duration::from_hours(24)));
         let mut sleeper = clock.sleep_until(day);
-        clock.skip_to(hour);
+        clock.advance_to(hour);
         tokio::select! {
             biased;
             () = &mut sleeper => panic!("it woke a day too early"),
             () = tokio::task::yield_now() => {}
         }
-        clock.skip_to(day);
-        clock.skip_to(hour);
+        clock.advance_to(day);
+        clock.advance_to(hour);
         sleeper.await;
         assert!(clock.now() >= day);
     }

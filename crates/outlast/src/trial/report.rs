@@ -1,6 +1,6 @@
 //! The report of a trial.
-use super::point::{Crash, Point};
-use super::promise::Promise;
+use super::crash_point::{Crash, TrialCrashPoint};
+use super::guarantee::Guarantee;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -8,30 +8,30 @@ use std::path::PathBuf;
 
 /// The report of a trial: every crash that was tried, and every promise that was broken.
 #[derive(Debug, Default, Serialize)]
-pub struct Report {
+pub struct TrialReport {
     /// The runs with a crash, in order.
-    pub tried: Vec<Tried>,
+    pub tried: Vec<CrashRun>,
     /// The number of runs, including those without a crash.
     pub runs: usize,
     /// The broken promises.
-    pub broken: Vec<BrokenPromise>,
+    pub broken: Vec<GuaranteeViolation>,
 }
 
 /// One run with a crash.
 #[derive(Clone, Debug, Serialize)]
-pub struct Tried {
+pub struct CrashRun {
     /// The point of the crash.
     pub crash: Crash,
     /// The write or the tool run during which it crashed.
     pub what: String,
     /// The result of the run.
-    pub outcome: Outcome,
+    pub outcome: CrashRunOutcome,
 }
 
 /// The result of a run with a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum CrashRunOutcome {
     /// It kept every promise.
     Kept,
     /// It broke a promise.
@@ -40,7 +40,7 @@ pub enum Outcome {
     NotReached,
 }
 
-impl Outcome {
+impl CrashRunOutcome {
     const fn word(self) -> &'static str {
         match self {
             Self::Kept => "kept",
@@ -52,13 +52,13 @@ impl Outcome {
 
 /// A promise that a run broke.
 #[derive(Clone, Debug, Serialize)]
-pub struct BrokenPromise {
-    /// The point of the crash. Pass it to [`Trial::only`](super::Trial::only) to repeat the run.
+pub struct GuaranteeViolation {
+    /// The point of the crash. Pass it to [`Trial::only_crash`](super::Trial::only_crash) to repeat the run.
     pub crash: Crash,
     /// The write or the tool run during which it crashed.
     pub what: String,
     /// The promise.
-    pub promise: Promise,
+    pub promise: Guarantee,
     /// What the check found.
     pub detail: String,
     /// The directory of the run, if it was kept.
@@ -66,9 +66,9 @@ pub struct BrokenPromise {
     pub dir: Option<PathBuf>,
 }
 
-impl Report {
+impl TrialReport {
     /// Returns whether no promise was broken.
-    pub fn is_kept(&self) -> bool {
+    pub fn all_guarantees_hold(&self) -> bool {
         self.broken.is_empty()
     }
 
@@ -77,8 +77,8 @@ impl Report {
     /// # Panics
     /// If a promise was broken.
     #[track_caller]
-    pub fn assert_kept(&self) {
-        assert!(self.is_kept(), "\n{self}");
+    pub fn assert_guarantees(&self) {
+        assert!(self.all_guarantees_hold(), "\n{self}");
     }
 
     /// Formats the crashes as tables: one of writes, with `before` and `after`, and one of tool runs.
@@ -89,14 +89,14 @@ impl Report {
             let [first, ..] = tried.crash.points() else { continue };
             let outcome = || self.outcome(*first).word().to_owned();
             match first {
-                Point::Before(write) | Point::After(write) => {
+                TrialCrashPoint::Before(write) | TrialCrashPoint::After(write) => {
                     let row = writes.entry(*write).or_default();
-                    row[usize::from(matches!(first, Point::After(_))) + 1] = outcome();
+                    row[usize::from(matches!(first, TrialCrashPoint::After(_))) + 1] = outcome();
                     if tried.crash.points().len() == 1 {
                         row[0].clone_from(&tried.what);
                     }
                 }
-                Point::During { call, pause } => {
+                TrialCrashPoint::During { call, pause } => {
                     let row = calls.entry((*call, *pause)).or_default();
                     row[1] = outcome();
                     if tried.crash.points().len() == 1 {
@@ -109,25 +109,25 @@ impl Report {
             .into_iter()
             .map(|(write, [what, before, after])| vec![write.to_string(), what, before, after]);
         let calls = calls.into_iter().map(|((call, pause), [what, during])| {
-            let place = Point::During { call, pause }.to_string();
+            let place = TrialCrashPoint::During { call, pause }.to_string();
             vec![place, what, during]
         });
         let tables = [
-            aligned(&["write", "what is written", "before", "after"], writes.collect()),
-            aligned(&["while a tool runs", "which", "during"], calls.collect()),
+            format_table(&["write", "what is written", "before", "after"], writes.collect()),
+            format_table(&["while a tool runs", "which", "during"], calls.collect()),
         ];
         tables.into_iter().filter(|table| !table.is_empty()).collect::<Vec<_>>().join("\n")
     }
 
     /// Returns the worst outcome of all crashes that start at this point.
-    fn outcome(&self, first: Point) -> Outcome {
+    fn outcome(&self, first: TrialCrashPoint) -> CrashRunOutcome {
         let here = || self.tried.iter().filter(|tried| tried.crash.points().first() == Some(&first));
-        let [broken, reached] =
-            [Outcome::Broken, Outcome::Kept].map(|outcome| here().any(|tried| tried.outcome == outcome));
+        let [broken, reached] = [CrashRunOutcome::Broken, CrashRunOutcome::Kept]
+            .map(|outcome| here().any(|tried| tried.outcome == outcome));
         match (broken, reached) {
-            (true, _) => Outcome::Broken,
-            (false, true) => Outcome::Kept,
-            (false, false) => Outcome::NotReached,
+            (true, _) => CrashRunOutcome::Broken,
+            (false, true) => CrashRunOutcome::Kept,
+            (false, false) => CrashRunOutcome::NotReached,
         }
     }
 
@@ -136,7 +136,7 @@ impl Report {
         let counted = |number: usize, one: &str, many: &str| {
             format!("{number} {}", if number == 1 { one } else { many })
         };
-        let missed = self.tried.iter().filter(|tried| tried.outcome == Outcome::NotReached).count();
+        let missed = self.tried.iter().filter(|tried| tried.outcome == CrashRunOutcome::NotReached).count();
         let missed = if missed == 0 { String::new() } else { format!(" ({missed} not reached)") };
         format!(
             "{}{missed}, {}, {}",
@@ -147,9 +147,9 @@ impl Report {
     }
 }
 
-impl BrokenPromise {
+impl GuaranteeViolation {
     /// Describes the crash in one line.
-    pub fn place(&self) -> String {
+    pub fn crash_location(&self) -> String {
         if self.crash.points().is_empty() {
             return "without a crash".to_owned();
         }
@@ -162,14 +162,14 @@ impl BrokenPromise {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for TrialReport {
     /// Writes the tables, the broken promises with a way to repeat each, and the summary line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.tried.is_empty() {
             writeln!(f, "{}", self.table())?;
         }
         for broken in &self.broken {
-            writeln!(f, "broken {}\n  {}: {}", broken.place(), broken.promise, broken.detail)?;
+            writeln!(f, "broken {}\n  {}: {}", broken.crash_location(), broken.promise, broken.detail)?;
             if let Some(database) = broken.database() {
                 writeln!(f, "  its database: {}", database.display())?;
             }
@@ -183,7 +183,7 @@ impl fmt::Display for Report {
 }
 
 /// Formats rows under a header in aligned columns. Returns an empty string if there are no rows.
-fn aligned(head: &[&str], rows: Vec<Vec<String>>) -> String {
+fn format_table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return String::new();
     }

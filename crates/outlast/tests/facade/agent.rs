@@ -3,11 +3,11 @@ use outlast::clock::VirtualClock;
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
 use outlast::runtime::system::SystemClock;
-use outlast::store::{Fork, ForkTo};
+use outlast::store::{ForkRequest, ForkTo};
 use outlast::tools::{FileRoot, WallClock};
 use outlast::vocab::Millis;
 use outlast::vocab::effect::Command;
-use outlast::vocab::record::{Asked, Fact, Seq};
+use outlast::vocab::record::{EffectRequested, Fact, Seq};
 use outlast::{Builder, SessionId};
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use std::time::Duration;
 const NOW: Millis = Millis(1_783_074_030_000);
 
 fn agent(path: &Path) -> Builder {
-    let rehearsal = Rehearsal::agent(Arc::new(SystemClock)).with_pace(Duration::ZERO);
+    let rehearsal = Rehearsal::agent(Arc::new(SystemClock)).with_word_delay(Duration::ZERO);
     // Granted later, so it replaces the clock of `builtin_tools`.
     let clock = WallClock(Arc::new(VirtualClock::at(NOW)));
     Outlast::at(path).provider(rehearsal).builtin_tools().service(clock)
@@ -32,7 +32,7 @@ async fn ask(outlast: &Outlast, text: &str) -> String {
 async fn batches(outlast: &Outlast, session: SessionId) -> Vec<Vec<String>> {
     let records = outlast.store().records(session, Seq(0), 1_000).await.unwrap();
     let tools = |record: outlast::vocab::record::Record| match record.fact {
-        Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => {
+        Fact::Asked(EffectRequested { command: Command::ToolBatch(batch), .. }) => {
             Some(batch.calls.iter().map(|call| call.tool().to_string()).collect())
         }
         _ => None,
@@ -79,7 +79,7 @@ async fn a_fork_of_a_session_as_it_is_remembers_what_the_session_does() {
     assert_eq!(ask(&outlast, "remember my name is Ann").await, "I will remember that your name is Ann.");
     let from = outlast.store().session_by_key("ann".into()).await.unwrap().id;
     let (fresh, now) = (outlast.runtime().fresh_session(), outlast.runtime().now());
-    let fork = Fork { from, at: None, to: ForkTo::Session { fresh, key: Some("fork".into()) }, now };
+    let fork = ForkRequest { from, at: None, to: ForkTo::Session { fresh, key: Some("fork".into()) }, now };
     outlast.store().fork(fork).await.unwrap();
     assert_eq!(ask(&outlast, "forget my name").await, "I have forgotten your name.");
     let forked = outlast.session("fork").send("what is my name?").await.unwrap();

@@ -1,11 +1,11 @@
 //! Streaming attachments, stored inside and outside the database.
-use outlast::contents::{Contents, MemoryContents, gathered};
-use outlast::filed::Lies;
+use outlast::attachment_upload::BlobLocation;
+use outlast::contents::{ContentStorage, MemoryContents, collect_bytes};
 use outlast::runtime::system::SystemClock;
 use outlast::{Error, Outlast};
 use std::sync::Arc;
 
-async fn streamed(outlast: Outlast) -> Result<Lies, Error> {
+async fn streamed(outlast: Outlast) -> Result<BlobLocation, Error> {
     let bytes = b"twelve words".repeat(100_000);
     let sending = outlast.session("ann").send("what is this?");
     let turn =
@@ -15,9 +15,9 @@ async fn streamed(outlast: Outlast) -> Result<Lies, Error> {
     let attachments = outlast.attachments();
     let (about, pieces) = attachments.open(turn.session(), id).await?;
     assert_eq!((about.attachment.name.as_deref(), about.bytes), (Some("long.txt"), 1_200_000));
-    assert!(gathered(pieces, "test", 1_200_000).await? == bytes);
+    assert!(collect_bytes(pieces, "test", 1_200_000).await? == bytes);
     assert_eq!(attachments.read(turn.session(), id, 7..12).await?, b"words");
-    let lies = attachments.info(turn.session(), id).await?.lies;
+    let lies = attachments.info(turn.session(), id).await?.location;
     drop(attachments);
     outlast.shut_down().await;
     Ok(lies)
@@ -27,12 +27,12 @@ async fn streamed(outlast: Outlast) -> Result<Lies, Error> {
 async fn a_stream_is_attached_and_read_back_wherever_contents_lie() -> Result<(), Error> {
     let folder = tempfile::tempdir().unwrap();
     let inside = Outlast::at(folder.path().join("inside.db")).start().await?;
-    assert_eq!(streamed(inside).await?, Lies::Here);
+    assert_eq!(streamed(inside).await?, BlobLocation::Database);
 
-    let contents: Arc<dyn Contents> = Arc::new(MemoryContents::new(Arc::new(SystemClock)));
+    let contents: Arc<dyn ContentStorage> = Arc::new(MemoryContents::new(Arc::new(SystemClock)));
     let outside =
-        Outlast::at(folder.path().join("outside.db")).contents(move |_| Ok(contents)).start().await?;
-    assert_eq!(streamed(outside).await?, Lies::Outside);
+        Outlast::at(folder.path().join("outside.db")).attachment_store(move |_| Ok(contents)).start().await?;
+    assert_eq!(streamed(outside).await?, BlobLocation::Outside);
     Ok(())
 }
 
@@ -44,9 +44,9 @@ async fn every_database_has_a_name_of_its_own_where_contents_lie() -> Result<(),
         let (told, name) = std::sync::mpsc::channel();
         let open = move |name: &str| {
             told.send(name.to_owned()).expect("somebody listens");
-            Ok(Arc::new(MemoryContents::new(Arc::new(SystemClock))) as Arc<dyn Contents>)
+            Ok(Arc::new(MemoryContents::new(Arc::new(SystemClock))) as Arc<dyn ContentStorage>)
         };
-        Outlast::at(folder.path().join(file)).contents(open).start().await?.shut_down().await;
+        Outlast::at(folder.path().join(file)).attachment_store(open).start().await?.shut_down().await;
         names.push(name.recv().expect("it was told"));
     }
     assert_eq!(names[0], names[2]);

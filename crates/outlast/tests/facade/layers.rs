@@ -3,7 +3,7 @@ use crate::stage::scripted;
 use outlast::prelude::*;
 use outlast::tools::Builtin;
 use outlast::vocab::overlay::Overlay;
-use outlast::vocab::package::{Package, Pinned};
+use outlast::vocab::package::{Package, PinnedPackage};
 use outlast::{Capability, Kind};
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn said(value: Value) -> Overlay {
 /// Returns the package of a turn.
 async fn package(outlast: &Outlast, turn: &Turn) -> Package {
     let json = outlast.store().package(turn.id()).await.unwrap();
-    serde_json::from_slice::<Pinned>(&json).unwrap().package
+    serde_json::from_slice::<PinnedPackage>(&json).unwrap().package
 }
 
 fn sums() -> Capability {
@@ -27,8 +27,9 @@ fn manners() -> Capability {
 
 #[tokio::test]
 async fn an_agent_in_code_switches_capabilities_on_after_those_they_need() {
-    let builder = Outlast::ephemeral().system("Count.").define(sums()).define(manners());
-    let builder = builder.switch_on("sums").unwrap().switch_on("manners").unwrap();
+    let builder =
+        Outlast::ephemeral().system("Count.").define_capability(sums()).define_capability(manners());
+    let builder = builder.enable_capability("sums").unwrap().enable_capability("manners").unwrap();
     let outlast = builder.start().await.unwrap();
     let turn = outlast.session("ann").send("add 2 and 3").await.unwrap();
     assert_eq!(turn.answer().await.unwrap(), "2 + 3 is 5.");
@@ -40,12 +41,12 @@ async fn an_agent_in_code_switches_capabilities_on_after_those_they_need() {
 
 #[test]
 fn a_capability_in_code_that_nobody_defined_is_an_error_that_lists_those_there_are() {
-    let error = Outlast::ephemeral().define(sums()).switch_on("sum").err().unwrap();
+    let error = Outlast::ephemeral().define_capability(sums()).enable_capability("sum").err().unwrap();
     assert_eq!(
         (error.kind(), error.detail()),
         (Kind::CapabilityUnknown, "the capability `sum` is not there; there are: sums")
     );
-    let error = Outlast::ephemeral().define(sums()).switch_on("sums").err().unwrap();
+    let error = Outlast::ephemeral().define_capability(sums()).enable_capability("sums").err().unwrap();
     assert_eq!(error.detail(), "the capability `manners` is not there; there are: none");
 }
 
@@ -54,12 +55,14 @@ async fn another_agent_answers_with_its_own_tools_and_a_turn_says_something_over
     let script = "when open\ncall open_document {\"path\": \"a.md\"}\n---\nsay {{result open_document}}\n";
     let clerk = Outlast::agent("clerk").model("rehearsal/script").system("Sell.");
     let clerk = clerk.overlay(said(json!({"documents": {"a.md": "tea at five"}})));
-    let outlast = Outlast::ephemeral().provider(scripted(script)).also(clerk).start().await.unwrap();
-    let session = outlast.session("ann").answered_by("clerk").with(said(json!({"system": "Be brief."})));
+    let outlast = Outlast::ephemeral().provider(scripted(script)).add_agent(clerk).start().await.unwrap();
+    let session =
+        outlast.session("ann").answered_by("clerk").with_overlay(said(json!({"system": "Be brief."})));
     let turn = session.send("open").await.unwrap();
     assert_eq!(turn.answer().await.unwrap(), "tea at five");
-    let sending =
-        session.send("open").with(said(json!({"documents": {"a.md": "tea at six"}, "model_calls": 3})));
+    let sending = session
+        .send("open")
+        .with_overlay(said(json!({"documents": {"a.md": "tea at six"}, "model_calls": 3})));
     let turn = sending.await.unwrap();
     assert_eq!(turn.answer().await.unwrap(), "tea at six");
     let package = package(&outlast, &turn).await;

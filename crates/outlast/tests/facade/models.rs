@@ -1,16 +1,16 @@
 //! A program that uses a model over HTTP.
 use outlast::prelude::*;
-use outlast::providers::{Api, Providers, Remote};
+use outlast::providers::{Api, Providers, RemoteProvider};
 use outlast::vocab::effect::{ModelOutcome, Outcome};
-use outlast::vocab::record::{Fact, Performed, Seq};
-use outlast_playback::{Playback, Script};
+use outlast::vocab::record::{EffectPerformed, Fact, Seq};
+use outlast_playback::{Playback, ResponseScript};
 use std::path::Path;
 
 #[tokio::test]
 async fn a_program_answers_with_a_model_over_http_and_keeps_what_it_cost() {
     let reply = "data: {\"choices\":[{\"delta\":{\"content\":\"Hello.\"},\"finish_reason\":\"stop\"}]}\n\n\
                  data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n";
-    let server = Playback::of([Script::stream([reply])]);
+    let server = Playback::of([ResponseScript::stream([reply])]);
     let dir = tempfile::tempdir().unwrap();
     let config = format!(
         "[providers.home]\nkind = \"openai-compatible\"\nbase_url = \"{}\"\n\n[providers.home.models.small]\n\
@@ -31,8 +31,9 @@ async fn a_program_answers_with_a_model_over_http_and_keeps_what_it_cost() {
     let costs: Vec<String> = records
         .into_iter()
         .filter_map(|record| match record.fact {
-            Fact::Performed(Performed {
-                outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), ..
+            Fact::Performed(EffectPerformed {
+                outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)),
+                ..
             }) => Some(reply.cost.unwrap().to_string()),
             _ => None,
         })
@@ -45,7 +46,7 @@ async fn a_program_answers_with_a_model_over_http_and_keeps_what_it_cost() {
 async fn a_model_that_nobody_serves_is_refused_before_a_file_is_made() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agent.db");
-    let remote = Remote::new("home", Api::OpenAiCompatible, "http://127.0.0.1:9", None).unwrap();
+    let remote = RemoteProvider::new("home", Api::OpenAiCompatible, "http://127.0.0.1:9", None).unwrap();
     let started =
         Outlast::at(&path).provider(Providers::default().with(remote)).model("work/small").start().await;
     let refused = started.err().map(|error| error.to_string());

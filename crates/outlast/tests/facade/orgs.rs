@@ -3,10 +3,10 @@ use crate::stage::{Gate, Gatekeeper, scripted};
 use outlast::Kind;
 use outlast::orgs::AuditRange;
 use outlast::prelude::*;
-use outlast::runtime::keys::Grant;
+use outlast::runtime::keys::ApiKeyGrant;
 use outlast::vocab::Millis;
 use outlast::vocab::access::{Principal, Scope};
-use outlast::vocab::record::{End, Seq};
+use outlast::vocab::record::{Seq, TurnEnd};
 use outlast::vocab::wait::{Resolution, WaitKind};
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ const SCRIPT: &str = "\
 
 /// A call that somebody outside finishes.
 #[tool(idempotent)]
-async fn later(completion: Completion) -> Result<Ran, Error> {
+async fn later(completion: Completion) -> Result<ToolRunOutcome, Error> {
     completion.key()?;
-    Ok(Ran::Pending)
+    Ok(ToolRunOutcome::Pending)
 }
 
 async fn start() -> (Outlast, Arc<Gatekeeper>) {
@@ -40,8 +40,8 @@ fn kind<T>(answer: Result<T, Error>) -> Option<Kind> {
 #[tokio::test]
 async fn one_runtime_serves_organisations_that_do_not_see_each_other() {
     let (outlast, keeper) = start().await;
-    let acme = outlast.within("acme").await.unwrap();
-    let bolt = outlast.within("bolt").await.unwrap();
+    let acme = outlast.for_org("acme").await.unwrap();
+    let bolt = outlast.for_org("bolt").await.unwrap();
     let ours = acme.session("me").send("hi").await.unwrap();
     let theirs = bolt.session("me").send("ho").await.unwrap();
     assert_ne!(ours.session(), theirs.session());
@@ -61,7 +61,7 @@ async fn one_runtime_serves_organisations_that_do_not_see_each_other() {
     keeper.passes.add_permits(1);
     assert_eq!(runs.answer().await.unwrap(), "me passed");
 
-    assert_eq!(kind(outlast.within("nobody").await), Some(Kind::OrgNotFound));
+    assert_eq!(kind(outlast.for_org("nobody").await), Some(Kind::OrgNotFound));
     assert_eq!(kind(outlast.store().session(ours.session()).await), Some(Kind::SessionNotFound));
     assert_eq!(outlast.operator().store().sessions(None, 10).await.unwrap().len(), 3);
     assert_eq!(acme.store().sessions(None, 10).await.unwrap().len(), 2);
@@ -71,8 +71,8 @@ async fn one_runtime_serves_organisations_that_do_not_see_each_other() {
 #[tokio::test]
 async fn a_completion_key_opens_nothing_in_another_organisation() {
     let (outlast, _) = start().await;
-    let acme = outlast.within("acme").await.unwrap();
-    let bolt = outlast.within("bolt").await.unwrap();
+    let acme = outlast.for_org("acme").await.unwrap();
+    let bolt = outlast.for_org("bolt").await.unwrap();
     let turn = acme.new_session().send("wait").await.unwrap();
     let waiting = loop {
         let waiting = acme.store().waiting(WaitKind::Completion, 9).await.unwrap();
@@ -81,13 +81,16 @@ async fn a_completion_key_opens_nothing_in_another_organisation() {
         }
         tokio::task::yield_now().await;
     };
-    let key = acme.store().key_of(turn.id(), waiting.wait.key.clone()).await.unwrap();
+    let key = acme.store().completion_key(turn.id(), waiting.wait.key.clone()).await.unwrap();
     assert!(bolt.store().waiting(WaitKind::Completion, 9).await.unwrap().is_empty());
-    assert_eq!(kind(bolt.store().key_of(turn.id(), waiting.wait.key).await), Some(Kind::TurnNotFound));
+    assert_eq!(
+        kind(bolt.store().completion_key(turn.id(), waiting.wait.key).await),
+        Some(Kind::TurnNotFound)
+    );
     let done = || Resolution::Ok("done".into());
     assert_eq!(kind(bolt.runtime().resolve(&key, done()).await), Some(Kind::WaitNotFound));
-    assert!(acme.runtime().resolve(&key, done()).await.unwrap().yours);
-    assert_eq!(turn.outcome().await.unwrap(), End::Answered { text: "done".to_owned() });
+    assert!(acme.runtime().resolve(&key, done()).await.unwrap().is_yours);
+    assert_eq!(turn.outcome().await.unwrap(), TurnEnd::Answered { text: "done".to_owned() });
     outlast.shut_down().await;
 }
 
@@ -98,15 +101,15 @@ async fn an_api_key_serves_its_organisation_in_its_name_and_within_its_scopes() 
     let org = operator.runtime().find_org("acme").await.unwrap();
     let issue = |scope: Scope| {
         let by: Principal = "service:ci".parse().unwrap();
-        let grant = Grant { org, by, scopes: scope.into(), expires: None };
+        let grant = ApiKeyGrant { org, by, scopes: scope.into(), expires: None };
         operator.runtime().issue_key(grant)
     };
     let (runs, reads) = (issue(Scope::Run).await.unwrap(), issue(Scope::Read).await.unwrap());
-    let runner = outlast.admit(&runs.reveal()).await.unwrap();
+    let runner = outlast.with_api_key(&runs.reveal()).await.unwrap();
     let turn = runner.session("me").send("hi").await.unwrap();
     assert_eq!(turn.answer().await.unwrap(), "Reply to hi.");
 
-    let reader = outlast.admit(&reads.reveal()).await.unwrap();
+    let reader = outlast.with_api_key(&reads.reveal()).await.unwrap();
     assert_eq!(reader.turn(turn.id()).await.unwrap().answer().await.unwrap(), "Reply to hi.");
     assert_eq!(kind(reader.session("me").send("ho").await), Some(Kind::AccessDenied));
     assert_eq!(kind(reader.store().delete(turn.session(), Millis(1)).await), Some(Kind::AccessDenied));
@@ -114,7 +117,7 @@ async fn an_api_key_serves_its_organisation_in_its_name_and_within_its_scopes() 
     let queued = runner.new_session().send("pass").await.unwrap();
     queued.cancel("enough").await.unwrap();
     let range = AuditRange { after: 0, since: Millis(0), limit: 99 };
-    let done = outlast.within("acme").await.unwrap().store().audit(range).await.unwrap();
+    let done = outlast.for_org("acme").await.unwrap().store().audit(range).await.unwrap();
     let done: Vec<String> = done.iter().map(|act| format!("{} {} {}", act.by, act.act, act.detail)).collect();
     assert_eq!(
         done,
@@ -127,8 +130,8 @@ async fn an_api_key_serves_its_organisation_in_its_name_and_within_its_scopes() 
     );
 
     operator.store().revoke_key(runs.id, Millis(2)).await.unwrap();
-    assert_eq!(kind(outlast.admit(&runs.reveal()).await), Some(Kind::KeyInvalid));
-    assert_eq!(kind(outlast.admit("olk_x").await), Some(Kind::KeyInvalid));
+    assert_eq!(kind(outlast.with_api_key(&runs.reveal()).await), Some(Kind::KeyInvalid));
+    assert_eq!(kind(outlast.with_api_key("olk_x").await), Some(Kind::KeyInvalid));
     outlast.shut_down().await;
 }
 
@@ -140,7 +143,8 @@ async fn a_builder_serves_the_organisation_it_names() {
     let acme = first.operator().runtime().create_org("acme".parse().unwrap()).await.unwrap().id;
     first.shut_down().await;
     for named in ["acme".to_owned(), acme.to_string()] {
-        let outlast = Outlast::at(&path).org(named).by("person:ann".parse().unwrap()).start().await.unwrap();
+        let outlast =
+            Outlast::at(&path).org(named).acting_as("person:ann".parse().unwrap()).start().await.unwrap();
         let session = outlast.session("me").send("hi").await.unwrap().session();
         assert_eq!(outlast.store().session(session).await.unwrap().org, acme);
         outlast.shut_down().await;

@@ -3,8 +3,8 @@ use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
 use outlast::service::Agent;
-use outlast::tools::egress::{Egress, HostRule, Rules};
-use outlast::vocab::policy::{Comparison, Decision, Point, Policy, Rule, Test};
+use outlast::tools::egress::{Egress, EgressRules, HostRule};
+use outlast::vocab::policy::{Comparison, Policy, PolicyDecision, PolicyPoint, Rule, RuleTest};
 use outlast_playback::Playback;
 use serde_json::json;
 use std::sync::Arc;
@@ -23,11 +23,16 @@ impl Tool for Post {
     type Args = Letter;
     type Needs = (Service<Egress>, Agent);
 
-    fn about(&self) -> About {
-        About::new("post", "Posts a letter.")
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("post", "Posts a letter.")
     }
 
-    async fn run(&self, (egress, agent): Self::Needs, _: Call, args: Letter) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        (egress, agent): Self::Needs,
+        _: Call,
+        args: Letter,
+    ) -> Result<ToolRunOutcome, Error> {
         let posted =
             egress.for_agent(&agent)?.post(&args.url, <_ as Default>::default(), b"dear".to_vec()).await?;
         done(posted.status)
@@ -36,19 +41,19 @@ impl Tool for Post {
 
 #[tokio::test]
 async fn what_a_rule_forbids_to_be_posted_is_not_sent() {
-    let post = Playback::by(|_, _| outlast_playback::Script::answer(200, &[], ""));
+    let post = Playback::with_selector(|_, _| outlast_playback::ResponseScript::answer(200, &[], ""));
     let url = post.url().trim_end_matches('/').to_owned();
     let private: [HostRule; 1] = [url.trim_start_matches("http://").parse().unwrap()];
-    let egress = Egress::new(Rules::public().and_private(private).unwrap()).unwrap();
+    let egress = Egress::new(EgressRules::public().and_private(private).unwrap()).unwrap();
     let script: Script = format!(
         "call post {{\"url\": \"{url}/open\"}}\n---\ncall post {{\"url\": \"{url}/closed\"}}\n---\nsay {{{{result 0}}}} {{{{result 1}}}}"
     )
     .parse()
     .unwrap();
-    let test = |path: &str, value| Test { path: path.to_owned(), is: Comparison::OneOf(vec![value]) };
+    let test = |path: &str, value| RuleTest { path: path.to_owned(), is: Comparison::OneOf(vec![value]) };
     let tests = vec![test("/path", json!("/closed")), test("/method", json!("POST"))];
-    let deny = Decision::Deny { reason: "no".to_owned() };
-    let rule = Rule { at: Point::Egress, tests, ..Rule::new("r".parse().unwrap(), deny) };
+    let deny = PolicyDecision::Deny { reason: "no".to_owned() };
+    let rule = Rule { at: PolicyPoint::Egress, tests, ..Rule::new("r".parse().unwrap(), deny) };
     let outlast = Outlast::ephemeral()
         .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))
         .service(egress)

@@ -2,9 +2,9 @@
 use crate::stage::scripted;
 use outlast::orgs::Org;
 use outlast::prelude::*;
-use outlast::rerun::{Compared, Point, Rerun};
+use outlast::rerun::{Rerun, RerunReport, RerunStart};
 use outlast::vocab::Millis;
-use outlast::vocab::policy::{Decision, Policy, Rule};
+use outlast::vocab::policy::{Policy, PolicyDecision, Rule};
 use outlast::{Builder, Kind, OrgId};
 use std::io::Cursor;
 use std::sync::Arc;
@@ -71,8 +71,8 @@ async fn recorded(done: &Arc<Done>) -> Cursor<Vec<u8>> {
     Cursor::new(file)
 }
 
-fn told(compared: &Compared) -> Vec<String> {
-    let turn = |turn: &outlast::rerun::ComparedTurn| {
+fn told(compared: &RerunReport) -> Vec<String> {
+    let turn = |turn: &outlast::rerun::TurnComparison| {
         let calls: Vec<String> = turn.rerun.calls.iter().map(|call| call.result.to_string()).collect();
         format!("{} {} {:?} {}", turn.index, turn.is_same(), turn.rerun.answer, calls.join(" "))
     };
@@ -83,14 +83,14 @@ fn told(compared: &Compared) -> Vec<String> {
 async fn answers_of_a_recording_are_reused_and_nothing_is_done_again() {
     let done: Arc<Done> = Arc::default();
     let file = recorded(&done).await;
-    let compared = Rerun::of(file.clone()).with(agent(SCRIPT, &done)).await.unwrap();
+    let compared = Rerun::new(file.clone()).run_with(agent(SCRIPT, &done)).await.unwrap();
     assert_eq!(
         told(&compared),
         ["0 true Some(\"Paid 5.\") \"a seen 1\" \"paid 5\"", "1 true Some(\"Bye.\") "]
     );
     assert_eq!((compared.reused, compared.ran, compared.not_made.len()), (2, 0, 0));
     assert_eq!((done.looked.load(SeqCst), done.paid.load(SeqCst)), (1, 1));
-    let live = Rerun::of(file).live().with(agent(SCRIPT, &done)).await.unwrap();
+    let live = Rerun::new(file).live().run_with(agent(SCRIPT, &done)).await.unwrap();
     assert_eq!((live.reused, live.ran), (1, 1));
     assert_eq!((done.looked.load(SeqCst), done.paid.load(SeqCst)), (2, 1));
 }
@@ -100,17 +100,17 @@ async fn a_call_that_must_happen_at_most_once_is_not_made_in_a_re_run_unless_tha
     let done: Arc<Done> = Arc::default();
     let file = recorded(&done).await;
     let more = SCRIPT.replace("\"euros\": 5", "\"euros\": 7");
-    let compared = Rerun::of(file.clone()).with(agent(&more, &done)).await.unwrap();
+    let compared = Rerun::new(file.clone()).run_with(agent(&more, &done)).await.unwrap();
     assert_eq!(compared.not_made, ["pay {\"euros\":7}"]);
     assert!(!compared.turns[0].is_same() && compared.turns[1].is_same());
     let result = compared.turns[0].rerun.calls[1].result.to_string();
     assert!(result.starts_with(&format!("\"{}", Kind::CallNotRepeated.code())), "{result}");
     assert_eq!(done.paid.load(SeqCst), 1);
     let twice = SCRIPT.replace("call pay {\"euros\": 5}", "call pay {\"euros\": 5}\ncall pay {\"euros\": 5}");
-    let compared = Rerun::of(file.clone()).live().with(agent(&twice, &done)).await.unwrap();
+    let compared = Rerun::new(file.clone()).live().run_with(agent(&twice, &done)).await.unwrap();
     assert_eq!(compared.not_made, ["pay {\"euros\":5}"]);
     assert_eq!(done.paid.load(SeqCst), 1);
-    Rerun::of(file).run_at_most_once().with(agent(&more, &done)).await.unwrap();
+    Rerun::new(file).run_at_most_once().run_with(agent(&more, &done)).await.unwrap();
     assert_eq!(done.paid.load(SeqCst), 2);
 }
 
@@ -119,16 +119,16 @@ async fn a_session_is_run_again_from_any_turn_and_from_any_effect() {
     let done: Arc<Done> = Arc::default();
     let file = recorded(&done).await;
     let other = "any\nsay Something else.";
-    let from = |point: &str| Rerun::of(file.clone()).from(point.parse::<Point>().unwrap());
-    let compared = from("1").with(agent(other, &done)).await.unwrap();
+    let from = |point: &str| Rerun::new(file.clone()).from(point.parse::<RerunStart>().unwrap());
+    let compared = from("1").run_with(agent(other, &done)).await.unwrap();
     assert_eq!(told(&compared), ["1 false Some(\"Something else.\") "]);
     let second = "any\nsay First.\n---\nsay Second.";
-    let compared = from("turn/0/model/1").with(agent(second, &done)).await.unwrap();
+    let compared = from("turn/0/model/1").run_with(agent(second, &done)).await.unwrap();
     assert_eq!(told(&compared), ["0 false Some(\"Second.\") \"a seen 1\"", "1 false Some(\"First.\") "]);
     for (point, kind) in [("7", Kind::TurnNotFound), ("turn/0/model/9", Kind::TurnNotFound)] {
-        assert_eq!(from(point).with(agent(other, &done)).await.unwrap_err().kind(), kind);
+        assert_eq!(from(point).run_with(agent(other, &done)).await.unwrap_err().kind(), kind);
     }
-    assert_eq!("here".parse::<Point>().unwrap_err().kind(), Kind::InputInvalid);
+    assert_eq!("here".parse::<RerunStart>().unwrap_err().kind(), Kind::InputInvalid);
     assert_eq!((done.looked.load(SeqCst), done.paid.load(SeqCst)), (1, 1));
 }
 
@@ -137,16 +137,16 @@ async fn rules_for_the_organisation_of_a_session_hold_in_its_re_run() {
     let done: Arc<Done> = Arc::default();
     let file = recorded(&done).await;
     let acme = Org { id: OrgId::from_u128(7), name: "acme".parse().unwrap(), created: Millis(0) };
-    let deny = Decision::Deny { reason: "not there".to_owned() };
+    let deny = PolicyDecision::Deny { reason: "not there".to_owned() };
     let rule =
         Rule { tool: "pay".to_owned(), org: Some(acme.id), ..Rule::new("acme".parse().unwrap(), deny) };
     let more = SCRIPT.replace("\"euros\": 5", "\"euros\": 7");
     let agent = || agent(&more, &done).policy(Policy { rules: vec![rule.clone()] });
-    let theirs = Rerun::of(file.clone()).run_at_most_once().of_org(acme).with(agent()).await.unwrap();
+    let theirs = Rerun::new(file.clone()).run_at_most_once().as_org(acme).run_with(agent()).await.unwrap();
     let result = theirs.turns[0].rerun.calls[1].result.to_string();
     assert!(result.contains(Kind::PolicyDenied.code()), "{result}");
     assert_eq!(done.paid.load(SeqCst), 1);
-    Rerun::of(file).run_at_most_once().with(agent()).await.unwrap();
+    Rerun::new(file).run_at_most_once().run_with(agent()).await.unwrap();
     assert_eq!(done.paid.load(SeqCst), 2);
 }
 
@@ -162,6 +162,6 @@ async fn a_re_run_that_takes_too_long_is_stopped() {
     let file = recorded(&done).await;
     let stuck = SCRIPT.replace("call look {\"at\": \"a\"}", "call look_for_ever {}");
     let agent = agent(&stuck, &done).tool(look_for_ever);
-    let late = Rerun::of(file).within(Duration::from_millis(50)).with(agent).await.unwrap_err();
+    let late = Rerun::new(file).timeout(Duration::from_millis(50)).run_with(agent).await.unwrap_err();
     assert_eq!(late.to_string(), "wait.timed_out: the re-run was not over after 0.05 s and was stopped");
 }

@@ -1,9 +1,9 @@
 //! Handles for sessions and turns.
 use crate::stage::{Gate, Gatekeeper, scripted};
 use outlast::prelude::*;
-use outlast::store::{Cancelled, Fork, ForkTo, SessionState};
-use outlast::vocab::event::{Event, Live, LiveKind};
-use outlast::vocab::record::{End, Fact, NodeRef, Seq};
+use outlast::store::{CancelOutcome, ForkRequest, ForkTo, SessionState};
+use outlast::vocab::event::{Event, LiveEvent, LiveEventKind};
+use outlast::vocab::record::{Fact, NodeRef, Seq, TurnEnd};
 use outlast::{Builder, Kind};
 
 fn saying(script: &str) -> Builder {
@@ -52,7 +52,10 @@ async fn input_that_steers_joins_the_turn_under_way_and_ends_with_it() {
     keeper.passes.add_permits(1);
     assert_eq!(turn.answer().await.unwrap(), "and hurry, and ann passed");
     assert_eq!(steered.answer().await.unwrap(), "and hurry, and ann passed");
-    assert_eq!(outlast.store().turn(steered.id()).await.unwrap().end, Some(End::Joined { into: turn.id() }));
+    assert_eq!(
+        outlast.store().turn(steered.id()).await.unwrap().end,
+        Some(TurnEnd::Joined { into: turn.id() })
+    );
     // Without a running turn it is an ordinary input.
     let alone = session.steer("still there?").await.unwrap();
     assert_eq!(alone.answer().await.unwrap_err().kind(), Kind::ScriptMismatch);
@@ -71,7 +74,7 @@ async fn every_end_but_an_answer_is_an_error_with_its_code() {
     assert_eq!((failed.kind(), failed.detail()), (Kind::ModelRejected, "too long"));
     let turn = session.send("three").await.unwrap();
     keeper.begun(1).await;
-    assert_eq!(turn.cancel("enough").await.unwrap(), Cancelled::Requested);
+    assert_eq!(turn.cancel("enough").await.unwrap(), CancelOutcome::Requested);
     let cancelled = turn.answer().await.unwrap_err();
     assert_eq!((cancelled.kind(), cancelled.detail()), (Kind::TurnCancelled, "enough"));
     assert_eq!(cancelled.place().turn, Some(turn.id()));
@@ -112,12 +115,12 @@ async fn following_a_session_and_reading_it_later_give_the_same_events() {
 }
 
 /// Collects all events of a turn, read after the turn has ended.
-async fn told((turn, mut events): (Turn, outlast::Events)) -> Vec<String> {
+async fn told((turn, mut events): (Turn, outlast::SessionEventStream)) -> Vec<String> {
     turn.answer().await.unwrap();
     let mut told = Vec::new();
     loop {
         match events.next().await.unwrap() {
-            Event::Live(Live { what: LiveKind::Text { text, .. }, .. }) => told.push(text),
+            Event::Live(LiveEvent { what: LiveEventKind::Text { text, .. }, .. }) => told.push(text),
             Event::Live(_) => {}
             Event::Missed { frames } => told.push(format!("{frames} missed")),
             Event::Durable(record) => {
@@ -200,7 +203,7 @@ async fn inputs_on_another_head_go_on_apart_from_the_main_one() {
     let refused = draft.send("two").await.err().unwrap();
     assert_eq!(refused.kind(), Kind::NodeNotFound);
     let (from, now) = (first.session(), outlast.runtime().now());
-    let fork = Fork { from, at: None, to: ForkTo::Head("draft".into()), now };
+    let fork = ForkRequest { from, at: None, to: ForkTo::Head("draft".into()), now };
     outlast.store().fork(fork).await.unwrap();
     let second = draft.send("two").await.unwrap();
     assert_eq!(second.answer().await.unwrap(), "two");
@@ -222,11 +225,11 @@ impl Tool for Paint {
     type Args = Wall;
     type Needs = Progress;
 
-    fn about(&self) -> About {
-        About::new("paint", "Paints a wall.").pure()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("paint", "Paints a wall.").pure()
     }
 
-    async fn run(&self, progress: Progress, _: Call, _: Wall) -> Result<Ran, Error> {
+    async fn run(&self, progress: Progress, _: Call, _: Wall) -> Result<ToolRunOutcome, Error> {
         progress.note("half of it");
         done("painted")
     }
@@ -239,7 +242,7 @@ async fn a_note_of_a_tool_reaches_those_who_watch() {
     let mut notes = Vec::new();
     loop {
         match events.next().await.unwrap() {
-            Event::Live(Live { what: LiveKind::Progress { note, key }, turn }) => {
+            Event::Live(LiveEvent { what: LiveEventKind::Progress { note, key }, turn }) => {
                 notes.push((turn, key.to_string(), note));
             }
             Event::Durable(record) if matches!(record.fact, Fact::Ended { .. }) => break,

@@ -1,10 +1,10 @@
 //! The outputs of turns reach the sinks, including outputs left by an earlier process.
 use crate::stage::scripted;
-use outlast::sink::Outlet;
-use outlast::sinks::{Lines, Secrets, Webhook};
+use outlast::sink::SubscribedSink;
+use outlast::sinks::{JsonLinesFile, WebhookSecrets, WebhookSink};
 use outlast::tools::egress::Network;
 use outlast::{Error, Limits, Outlast};
-use outlast_playback::{Playback, Script};
+use outlast_playback::{Playback, ResponseScript};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use std::time::Duration;
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 async fn start(folder: &Path, server: &Playback) -> Result<Outlast, Error> {
-    let webhook = Webhook::new(&server.url(), Secrets::parse(SECRET)?, Network::Any)?;
+    let webhook = WebhookSink::new(&server.url(), WebhookSecrets::parse(SECRET)?, Network::Any)?;
     let limits = Limits { delivery_first: Duration::from_millis(1), ..Limits::default() };
     Outlast::at(folder.join("outlast.db"))
         .provider(scripted("any\nsay Yes."))
-        .sink(Outlet::new("hook", webhook)?.ends(["answered"])?)
-        .sink(Outlet::new("file", Lines::new(folder.join("out.jsonl"))?)?)
+        .sink(SubscribedSink::new("hook", webhook)?.with_ends(["answered"])?)
+        .sink(SubscribedSink::new("file", JsonLinesFile::new(folder.join("out.jsonl"))?)?)
         .limits(limits)
         .start()
         .await
@@ -27,9 +27,9 @@ async fn start(folder: &Path, server: &Playback) -> Result<Outlast, Error> {
 async fn a_webhook_that_fails_at_first_gets_every_output_once_over_several_processes() -> Result<(), Error> {
     let folder = tempfile::tempdir().unwrap();
     // Every request fails the first time.
-    let server = Playback::by(|number, _| {
+    let server = Playback::with_selector(|number, _| {
         let status = if number % 2 == 0 { 500 } else { 200 };
-        Script::answer(status, &[], "")
+        ResponseScript::answer(status, &[], "")
     });
     let mut turns = BTreeSet::new();
     for _ in 0..3 {

@@ -49,11 +49,11 @@ impl Tool for Gate {
     type Args = Visitor;
     type Needs = Service<Arc<Gatekeeper>>;
 
-    fn about(&self) -> About {
-        About::new("gate", "Lets a visitor pass.")
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("gate", "Lets a visitor pass.")
     }
 
-    async fn run(&self, keeper: Self::Needs, _: Call, args: Visitor) -> Result<Ran, Error> {
+    async fn run(&self, keeper: Self::Needs, _: Call, args: Visitor) -> Result<ToolRunOutcome, Error> {
         keeper.entered.fetch_add(1, SeqCst);
         keeper.passes.acquire().await.unwrap().forget();
         keeper.passed.fetch_add(1, SeqCst);

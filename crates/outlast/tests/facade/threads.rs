@@ -1,7 +1,7 @@
 //! Turns on dedicated threads.
 use crate::stage::scripted;
 use outlast::prelude::*;
-use outlast::runtime::system::OwnThreads;
+use outlast::runtime::system::WorkerThreads;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
@@ -23,7 +23,7 @@ async fn a_turn_with_threads_of_its_own_goes_on_while_whoever_sent_it_lets_nothi
         .provider(scripted("any\ncall ring {}\n---\nsay rung"))
         .tool(ring)
         .service(Bell(Mutex::new(rings)))
-        .tasks(OwnThreads::new(NonZeroUsize::MIN).unwrap())
+        .tasks(WorkerThreads::new(NonZeroUsize::MIN).unwrap())
         .start()
         .await
         .unwrap();

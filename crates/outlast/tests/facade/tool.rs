@@ -6,7 +6,7 @@ use outlast::runtime::system::SystemClock;
 use outlast::serde_json::{self, Value, json};
 use outlast::service::Services;
 use outlast::tool::{ToolProvider, Toolbox};
-use outlast::vocab::policy::{Decision, Policy, Rule};
+use outlast::vocab::policy::{Policy, PolicyDecision, Rule};
 use std::sync::Arc;
 
 /// The weather stations.
@@ -57,7 +57,7 @@ struct Sum {
 
 /// Adds two numbers.
 #[tool]
-async fn add(#[args] sum: Sum, call: Call) -> Result<Ran, Error> {
+async fn add(#[args] sum: Sum, call: Call) -> Result<ToolRunOutcome, Error> {
     done(json!({"sum": sum.first_number + sum.second_number, "attempt": call.attempt}))
 }
 
@@ -228,7 +228,7 @@ async fn the_function_is_passed_what_it_asked_for() {
         .tool(weather)
         .tool(add)
         .tool(r#move)
-        .policy(Policy { rules: vec![Rule::new("all".parse().unwrap(), Decision::Allow)] })
+        .policy(Policy { rules: vec![Rule::new("all".parse().unwrap(), PolicyDecision::Allow)] })
         .start()
         .await
         .unwrap();
@@ -253,5 +253,8 @@ async fn the_function_itself_can_still_be_called() {
         attempts: 1,
         payload: None,
     };
-    assert_eq!(add::call(sum, call).await.unwrap(), Ran::Done(json!({"sum": 3, "attempt": 1})));
+    assert_eq!(
+        add::call(sum, call).await.unwrap(),
+        ToolRunOutcome::Completed(json!({"sum": 3, "attempt": 1}))
+    );
 }

@@ -59,7 +59,7 @@ async fn an_answer_that_never_fits_fails_with_the_last_errors() {
 #[tokio::test]
 async fn what_is_no_schema_is_refused_before_anything_is_written() {
     let outlast = Outlast::ephemeral().start().await.unwrap();
-    let sent = outlast.session("ann").send("hi").fitting(json!({ "type": 3 })).await;
+    let sent = outlast.session("ann").send("hi").answer_schema(json!({ "type": 3 })).await;
     assert_eq!(sent.err().map(|error| error.kind()), Some(Kind::InputInvalid));
     assert!(outlast.store().session_by_key("ann".into()).await.is_err());
 }

@@ -1,20 +1,20 @@
 //! The failures that a trial finds, and its report of them.
 use crate::stage::{Block, Careless, Charge, Clingy, Fickle, Hang, Shop, shop, with};
 use expect_test::{Expect, expect};
-use outlast::trial::{Outcome, Promise, Report, Seen, Trial};
+use outlast::trial::{CrashRunOutcome, Guarantee, ObservedRun, Trial, TrialReport};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const CHARGE: &str = "call charge {\"item\": \"cake\"}\n---\nsay {{result charge}}";
 
-fn charged_once(_: &Seen, shop: &Shop) -> Result<(), String> {
+fn charged_once(_: &ObservedRun, shop: &Shop) -> Result<(), String> {
     match shop.did("charged") {
         1 => Ok(()),
         times => Err(format!("charged {times} times")),
     }
 }
 
-async fn check(trial: Trial<Shop>, want: &Expect) -> Report {
+async fn check(trial: Trial<Shop>, want: &Expect) -> TrialReport {
     let report = trial.kill_every_effect().await.unwrap();
     want.assert_eq(&report.to_string());
     report
@@ -46,12 +46,16 @@ async fn a_tool_that_ignores_its_key_is_found_where_it_charges_twice() {
             9 crash points, 11 runs, 2 broken promises"#]],
     )
     .await;
-    assert!(report.broken.iter().all(|broken| broken.promise == Promise::Invariant));
+    assert!(report.broken.iter().all(|broken| broken.promise == Guarantee::Invariant));
 }
 
 #[tokio::test]
 async fn one_crash_is_repeated_by_its_name() {
-    let trial = with(Careless, CHARGE).say("cake").invariant(charged_once).only("3:before").only("3:after");
+    let trial = with(Careless, CHARGE)
+        .say("cake")
+        .invariant(charged_once)
+        .only_crash("3:before")
+        .only_crash("3:after");
     check(
         trial,
         &expect![[r#"
@@ -69,8 +73,8 @@ async fn one_crash_is_repeated_by_its_name() {
 
 #[tokio::test]
 async fn an_invariant_may_panic() {
-    let trial = with(Careless, CHARGE).say("cake").only("3:before");
-    let trial = trial.invariant(|_: &Seen, shop| assert!(shop.did("charged") == 1, "charged twice"));
+    let trial = with(Careless, CHARGE).say("cake").only_crash("3:before");
+    let trial = trial.invariant(|_: &ObservedRun, shop| assert!(shop.did("charged") == 1, "charged twice"));
     let report = trial.kill_every_effect().await.unwrap();
     let told: Vec<&str> = report.broken.iter().map(|broken| broken.detail.as_str()).collect();
     assert_eq!(told, ["charged twice"]);
@@ -78,7 +82,7 @@ async fn an_invariant_may_panic() {
 
 #[tokio::test]
 async fn a_tool_that_takes_other_steps_after_a_crash_is_found_stuck() {
-    let trial = with(Fickle, "call fickle {}\n---\nsay done").say("go").only("3:after");
+    let trial = with(Fickle, "call fickle {}\n---\nsay done").say("go").only_crash("3:after");
     check(trial, &expect![[r#"
         write  what is written  before  after
         3      step `step`              BROKEN
@@ -92,7 +96,7 @@ async fn a_tool_that_takes_other_steps_after_a_crash_is_found_stuck() {
 
 #[tokio::test]
 async fn what_is_wrong_without_a_crash_is_said_before_anything_is_killed() {
-    let trial = with(Charge, CHARGE).say("cake").invariant(|_: &Seen, _| Err("it is Monday"));
+    let trial = with(Charge, CHARGE).say("cake").invariant(|_: &ObservedRun, _| Err("it is Monday"));
     check(
         trial,
         &expect![[r#"
@@ -102,14 +106,14 @@ async fn what_is_wrong_without_a_crash_is_said_before_anything_is_killed() {
         0 crash points, 1 run, 1 broken promise"#]],
     )
     .await;
-    let once = with(Charge, CHARGE).say("cake").invariant(|_: &Seen, _| Err("it is Monday"));
+    let once = with(Charge, CHARGE).say("cake").invariant(|_: &ObservedRun, _| Err("it is Monday"));
     let report = once.run_once().await.unwrap();
     assert_eq!(report.summary(), "0 crash points, 1 run, 1 broken promise");
 }
 
 #[tokio::test]
 async fn a_tool_that_never_comes_back_is_named() {
-    let trial = with(Hang, "call hang {}").say("go").patience(Duration::from_secs(1));
+    let trial = with(Hang, "call hang {}").say("go").timeout(Duration::from_secs(1));
     check(trial, &expect![[r#"
         broken without a crash
           what was begun comes to its end by itself: the turn did not rest within 1 s; the last tool that ran is `hang`
@@ -119,7 +123,7 @@ async fn a_tool_that_never_comes_back_is_named() {
 
 #[tokio::test]
 async fn a_tool_that_blocks_its_thread_is_left_behind() {
-    let trial = with(Block, "call block {}").say("go").patience(Duration::from_millis(100));
+    let trial = with(Block, "call block {}").say("go").timeout(Duration::from_millis(100));
     check(
         trial,
         &expect![[r#"
@@ -143,7 +147,7 @@ async fn a_tool_that_holds_on_to_its_process_is_found() {
 
 #[tokio::test]
 async fn a_crash_that_never_comes_is_said_to_be_missed() {
-    let trial = with(Charge, CHARGE).say("cake").only("99:before").only("call-7:during");
+    let trial = with(Charge, CHARGE).say("cake").only_crash("99:before").only_crash("call-7:during");
     let report = check(
         trial,
         &expect![[r#"
@@ -156,14 +160,14 @@ async fn a_crash_that_never_comes_is_said_to_be_missed() {
         2 crash points (2 not reached), 4 runs, 0 broken promises"#]],
     )
     .await;
-    assert!(report.tried.iter().all(|tried| tried.outcome == Outcome::NotReached));
+    assert!(report.tried.iter().all(|tried| tried.outcome == CrashRunOutcome::NotReached));
 }
 
 #[tokio::test]
 async fn the_database_of_a_broken_run_is_kept_where_it_is_wanted() {
     let dir = tempfile::tempdir().unwrap();
-    let trial = with(Careless, CHARGE).say("cake").invariant(charged_once).keep_broken(dir.path());
-    let report = trial.only("3:before").only("3:after").kill_every_effect().await.unwrap();
+    let trial = with(Careless, CHARGE).say("cake").invariant(charged_once).keep_failed_runs(dir.path());
+    let report = trial.only_crash("3:before").only_crash("3:after").kill_every_effect().await.unwrap();
     let kept = report.broken[0].dir.as_ref().unwrap();
     assert!(kept.starts_with(dir.path()) && kept.join("outlast.db").exists());
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "runs without fault leave nothing");
@@ -176,14 +180,14 @@ async fn a_trial_tells_how_far_it_is() {
     let told: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();
     let watched = told.clone();
     let trial = shop("say hello").say("hi");
-    let trial = trial.watch(move |progress| watched.lock().unwrap().push((progress.done, progress.of)));
-    trial.kill_every_effect().await.unwrap().assert_kept();
+    let trial = trial.on_progress(move |progress| watched.lock().unwrap().push((progress.done, progress.of)));
+    trial.kill_every_effect().await.unwrap().assert_guarantees();
     assert_eq!(*told.lock().unwrap(), [(1, 6), (2, 6), (3, 6), (4, 6), (5, 6), (6, 6)]);
 }
 
 #[tokio::test]
 async fn a_report_is_json_for_programs() {
-    let trial = with(Careless, CHARGE).say("cake").invariant(charged_once).only("3:before");
+    let trial = with(Careless, CHARGE).say("cake").invariant(charged_once).only_crash("3:before");
     let report = trial.kill_every_effect().await.unwrap();
     expect![[r#"
         {

@@ -2,15 +2,15 @@
 use crate::server::{Desk, Phone};
 use crate::stage::{Charge, shop, with};
 use outlast::serde_json::json;
-use outlast::trial::{Outcome, Seen, Trial};
-use outlast::vocab::record::End;
+use outlast::trial::{CrashRunOutcome, ObservedRun, Trial};
+use outlast::vocab::record::TurnEnd;
 
 /// Kills the agent at every point, and checks that every crash is reached and no promise broken. Returns the number of
 /// crashes.
 async fn kept<W: Send + Sync + 'static>(trial: Trial<W>) -> usize {
     let report = trial.kill_every_effect().await.unwrap();
-    report.assert_kept();
-    assert!(report.tried.iter().all(|tried| tried.outcome == Outcome::Kept), "{report}");
+    report.assert_guarantees();
+    assert!(report.tried.iter().all(|tried| tried.outcome == CrashRunOutcome::Kept), "{report}");
     assert_eq!(report.runs, report.tried.len() + 2);
     report.tried.len()
 }
@@ -18,7 +18,7 @@ async fn kept<W: Send + Sync + 'static>(trial: Trial<W>) -> usize {
 #[tokio::test]
 async fn a_charge_that_knows_its_key_happens_once_wherever_the_process_dies() {
     let trial = with(Charge, "call charge {\"item\": \"cake\"}\n---\nsay {{result charge}}").say("cake");
-    let trial = trial.invariant(|seen: &Seen, shop| {
+    let trial = trial.invariant(|seen: &ObservedRun, shop| {
         assert_eq!(seen.answer(), "charged cake");
         assert_eq!(shop.did("charged"), 1);
     });
@@ -29,7 +29,7 @@ async fn a_charge_that_knows_its_key_happens_once_wherever_the_process_dies() {
 #[tokio::test]
 async fn an_at_most_once_call_happens_at_most_once_and_its_loss_is_seen() {
     let trial = shop("call ship {\"item\": \"cake\"}\n---\nsay {{result ship}}").say("cake");
-    let trial = trial.invariant(|seen: &Seen, shop| {
+    let trial = trial.invariant(|seen: &ObservedRun, shop| {
         let [ship] = seen.calls_of("ship").collect::<Vec<_>>()[..] else { panic!("one call") };
         assert!(ship.runs <= 1);
         if seen.has_unknown() {
@@ -54,7 +54,7 @@ async fn a_batch_of_every_class_ends_the_same_wherever_the_process_dies() {
         call count {}
         ---
         say Done.";
-    let trial = shop(script).say("everything").invariant(|seen: &Seen, shop| {
+    let trial = shop(script).say("everything").invariant(|seen: &ObservedRun, shop| {
         assert_eq!(shop.did("charged"), 1);
         assert!(shop.did("shipped") <= 1 && shop.did("booked") <= 1);
         assert_eq!(seen.values["count"], json!(2));
@@ -65,18 +65,24 @@ async fn a_batch_of_every_class_ends_the_same_wherever_the_process_dies() {
 #[tokio::test]
 async fn nobody_waits_for_a_turn_that_sleeps_for_a_day() {
     let trial = shop("call bake {\"item\": \"cake\"}\n---\nsay {{result bake}}").say("bake");
-    kept(trial.invariant(|seen: &Seen, _| assert_eq!(seen.answer(), "cake from dough for cake"))).await;
+    kept(trial.invariant(|seen: &ObservedRun, _| assert_eq!(seen.answer(), "cake from dough for cake")))
+        .await;
 }
 
 #[tokio::test]
 async fn what_somebody_outside_does_is_done_in_every_life() {
     let script = "call ask {}\n---\nsay {{result ask}}\nwhen hurry\nsay Hurrying: {{result ask}}";
     let resolved = shop(script).say("may I?").resolve("yes");
-    kept(resolved.invariant(|seen: &Seen, _| assert_eq!(seen.answer(), "yes"))).await;
+    kept(resolved.invariant(|seen: &ObservedRun, _| assert_eq!(seen.answer(), "yes"))).await;
     let steered = shop(script).say("may I?").steer("hurry").resolve("yes");
-    kept(steered.invariant(|seen: &Seen, _| assert!(matches!(seen.ends[1], End::Joined { .. })))).await;
+    kept(steered.invariant(|seen: &ObservedRun, _| assert!(matches!(seen.ends[1], TurnEnd::Joined { .. }))))
+        .await;
     let cancelled = shop(script).say("may I?").cancel("enough");
-    kept(cancelled.invariant(|seen: &Seen, _| assert!(matches!(seen.ends[0], End::Cancelled { .. })))).await;
+    kept(
+        cancelled
+            .invariant(|seen: &ObservedRun, _| assert!(matches!(seen.ends[0], TurnEnd::Cancelled { .. }))),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -85,7 +91,7 @@ async fn an_input_behind_a_turn_that_waits_is_answered_after_it() {
     kept(
         trial
             .resolve("yes")
-            .invariant(|seen: &Seen, _| assert_eq!((seen.ends.len(), seen.answer()), (2, "two"))),
+            .invariant(|seen: &ObservedRun, _| assert_eq!((seen.ends.len(), seen.answer()), (2, "two"))),
     )
     .await;
 }
@@ -97,7 +103,7 @@ async fn a_wait_inside_an_at_most_once_call_is_no_second_run() {
         shop(script)
             .say("deliver")
             .resolve(7)
-            .invariant(|_: &Seen, shop| assert!(shop.did("delivered") <= 1)),
+            .invariant(|_: &ObservedRun, shop| assert!(shop.did("delivered") <= 1)),
     )
     .await;
     // No event arrives: the wait ends at its deadline, a day later.
@@ -112,8 +118,8 @@ async fn what_differs_without_a_crash_is_not_compared() {
 
 #[tokio::test]
 async fn two_crashes_in_one_run_change_nothing_either() {
-    let report = shop("say hello").say("hi").twice().kill_every_effect().await.unwrap();
-    report.assert_kept();
+    let report = shop("say hello").say("hi").crash_twice().kill_every_effect().await.unwrap();
+    report.assert_guarantees();
     let doubles = report.tried.iter().filter(|tried| tried.crash.points().len() == 2).count();
     assert_eq!(report.tried.len(), 4 + doubles);
     // The second process sends the input again and drives the turn: at least two writes, each before and after.
@@ -123,25 +129,27 @@ async fn two_crashes_in_one_run_change_nothing_either() {
 #[tokio::test]
 async fn a_charge_that_is_interrupted_twice_still_happens_once() {
     let trial = with(Charge, "call charge {\"item\": \"cake\"}\n---\nsay {{result charge}}").say("cake");
-    let trial =
-        trial.only("3:before+3:before").only("call-1:during+3:before").only("call-1:during+call-1:during");
-    let trial = trial.invariant(|seen: &Seen, shop| {
+    let trial = trial
+        .only_crash("3:before+3:before")
+        .only_crash("call-1:during+3:before")
+        .only_crash("call-1:during+call-1:during");
+    let trial = trial.invariant(|seen: &ObservedRun, shop| {
         let lives = 1 + seen.crash.points().len();
         assert_eq!(seen.calls[0].runs, lives, "it began anew in each process");
         assert_eq!(shop.did("charged"), 1);
     });
     let report = trial.kill_every_effect().await.unwrap();
-    report.assert_kept();
+    report.assert_guarantees();
 }
 
 #[tokio::test]
 async fn a_tool_may_speak_to_a_server_that_survives_the_crash() {
     let trial = Trial::new(|_| Desk::open(), |outlast, desk: &Desk| outlast.tool(Phone(desk.address)));
     let trial = trial.script("call phone {}\n---\nsay {{result phone}}").say("call them");
-    let trial = trial.invariant(|seen: &Seen, desk| {
+    let trial = trial.invariant(|seen: &ObservedRun, desk| {
         assert_eq!(seen.answer(), "heard");
         assert_eq!(desk.keys().len(), 1, "one key, however often it was called");
     });
     let report = trial.kill_every_effect().await.unwrap();
-    report.assert_kept();
+    report.assert_guarantees();
 }

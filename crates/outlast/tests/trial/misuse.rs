@@ -64,5 +64,5 @@ async fn an_agent_that_panics_while_it_is_built_ends_the_trial() {
 #[test]
 #[should_panic(expected = "got `soon`")]
 fn a_crash_that_is_none_is_refused() {
-    let _trial = shop("say hello").say("hi").only("soon");
+    let _trial = shop("say hello").say("hi").only_crash("soon");
 }

@@ -51,11 +51,11 @@ impl Tool for Phone {
     type Args = Nothing;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("phone", "Calls the desk.").idempotent()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("phone", "Calls the desk.").idempotent()
     }
 
-    async fn run(&self, (): (), call: Call, _: Nothing) -> Result<Ran, Error> {
+    async fn run(&self, (): (), call: Call, _: Nothing) -> Result<ToolRunOutcome, Error> {
         let answer = async {
             let mut line = TcpStream::connect(self.0).await?;
             line.write_all(format!("{}.", call.id).as_bytes()).await?;

@@ -35,7 +35,7 @@ pub(crate) struct Item {
 }
 
 macro_rules! tools {
-    ($($(#[$doc:meta])* $name:ident($needs:ty) = $about:expr, |$shop:ident, $got:pat_param, $call:ident, $item:ident| $body:expr;)*) => {$(
+    ($($(#[$doc:meta])* $name:ident($needs:ty) = $spec:expr, |$shop:ident, $got:pat_param, $call:ident, $item:ident| $body:expr;)*) => {$(
         $(#[$doc])*
         pub(crate) struct $name(pub(crate) Shop);
 
@@ -43,9 +43,9 @@ macro_rules! tools {
             type Args = Item;
             type Needs = $needs;
 
-            fn about(&self) -> About { $about }
+            fn spec(&self) -> ToolSpec { $spec }
 
-            async fn run(&self, $got: $needs, $call: Call, args: Item) -> Result<Ran, Error> {
+            async fn run(&self, $got: $needs, $call: Call, args: Item) -> Result<ToolRunOutcome, Error> {
                 let ($shop, $item) = (&self.0, args.item);
                 $body
             }
@@ -55,12 +55,12 @@ macro_rules! tools {
 
 tools! {
     /// Looks up a price; changes nothing.
-    Look(()) = About::new("look", "Looks.").pure(), |_shop, (), _call, item| {
+    Look(()) = ToolSpec::new("look", "Looks.").pure(), |_shop, (), _call, item| {
         tokio::task::yield_now().await;
         done(format!("{item} costs 5"))
     };
     /// Charges once per key, however often it is asked.
-    Charge(()) = About::new("charge", "Charges.").idempotent(), |shop, (), call, item| {
+    Charge(()) = ToolSpec::new("charge", "Charges.").idempotent(), |shop, (), call, item| {
         if !shop.knows("charged", call.id) {
             shop.note("charged", call.id);
         }
@@ -68,25 +68,25 @@ tools! {
         done(format!("charged {item}"))
     };
     /// Says that it may be repeated, but charges every time.
-    Careless(()) = About::new("charge", "Charges.").idempotent(), |shop, (), call, item| {
+    Careless(()) = ToolSpec::new("charge", "Charges.").idempotent(), |shop, (), call, item| {
         shop.note("charged", call.id);
         tokio::task::yield_now().await;
         done(format!("charged {item}"))
     };
     /// Cannot be repeated, and says so by saying nothing.
-    Ship(()) = About::new("ship", "Ships."), |shop, (), call, item| {
+    Ship(()) = ToolSpec::new("ship", "Ships."), |shop, (), call, item| {
         tokio::task::yield_now().await;
         shop.note("shipped", call.id);
         done(format!("shipped {item}"))
     };
     /// Counts in the session's values.
-    Count((Values,)) = About::new("count", "Counts.").transactional(), |_shop, (values,), _call, _item| {
+    Count((Values,)) = ToolSpec::new("count", "Counts.").transactional(), |_shop, (values,), _call, _item| {
         let count = values.get("count").await?.and_then(|count| count.as_i64()).unwrap_or(0);
         values.set("count", json!(count + 1))?;
         done(count + 1)
     };
     /// Two steps with a day between them.
-    Bake((Steps, Timer)) = About::new("bake", "Bakes.").durable().idempotent(),
+    Bake((Steps, Timer)) = ToolSpec::new("bake", "Bakes.").durable().idempotent(),
     |shop, (steps, timer), call, item| {
         let dough: String = steps.run("knead", &item, async {
             Ok(format!("dough for {item}"))
@@ -99,19 +99,19 @@ tools! {
         done(format!("{item} from {dough}"))
     };
     /// Asks somebody and waits for the answer.
-    Ask((Completion,)) = About::new("ask", "Asks.").durable().idempotent(), |shop, (completion,), call, _item| {
+    Ask((Completion,)) = ToolSpec::new("ask", "Asks.").durable().idempotent(), |shop, (completion,), call, _item| {
         completion.key()?;
         shop.note("asked", call.id);
-        Ok(Ran::Pending)
+        Ok(ToolRunOutcome::Pending)
     };
     /// At most once, and waits for an event in the middle: it goes on from its start.
-    Deliver((Events,)) = About::new("deliver", "Delivers.").durable(), |shop, (events,), call, item| {
+    Deliver((Events,)) = ToolSpec::new("deliver", "Delivers.").durable(), |shop, (events,), call, item| {
         let told = events.wait("arrived", Some(Duration::from_hours(24))).await?;
         shop.note("delivered", call.id);
         done(format!("{item}: {told:?}"))
     };
     /// Nothing happened the first time, and it says so.
-    Flaky(()) = About::new("flaky", "Fails at first.").attempts(3, Duration::from_millis(1)),
+    Flaky(()) = ToolSpec::new("flaky", "Fails at first.").attempts(3, Duration::from_millis(1)),
     |shop, (), call, _item| {
         if call.attempt < 3 {
             return Err(Error::new(outlast::Kind::ToolUnavailable, "not yet"));
@@ -120,7 +120,7 @@ tools! {
         done("at last")
     };
     /// Takes another step each time it runs.
-    Fickle((Steps,)) = About::new("fickle", "Changes its mind.").durable().idempotent(), |shop, (steps,), call, _item| {
+    Fickle((Steps,)) = ToolSpec::new("fickle", "Changes its mind.").durable().idempotent(), |shop, (steps,), call, _item| {
         let times = shop.did("tried");
         shop.note("tried", call.id);
         steps.run("step", &times, async { Ok(()) }).await?;
@@ -128,16 +128,16 @@ tools! {
         done("done")
     };
     /// Gives another number each time.
-    Dice(()) = About::new("dice", "Throws dice.").pure(), |_shop, (), call, _item| {
+    Dice(()) = ToolSpec::new("dice", "Throws dice.").pure(), |_shop, (), call, _item| {
         done(call.id.to_string())
     };
     /// Never comes back.
-    Hang(()) = About::new("hang", "Hangs."), |_shop, (), _call, _item| {
+    Hang(()) = ToolSpec::new("hang", "Hangs."), |_shop, (), _call, _item| {
         std::future::pending::<()>().await;
         done("never")
     };
     /// Leaves something behind that holds on to its session's values.
-    Clingy((Values,)) = About::new("clingy", "Holds on.").pure(), |_shop, (values,), _call, _item| {
+    Clingy((Values,)) = ToolSpec::new("clingy", "Holds on.").pure(), |_shop, (values,), _call, _item| {
         std::thread::spawn(move || {
             let _held = values;
             std::thread::sleep(Duration::from_hours(1));
@@ -145,7 +145,7 @@ tools! {
         done("done")
     };
     /// Never comes back and lets nobody else work.
-    Block(()) = About::new("block", "Blocks.").pure(), |_shop, (), _call, _item| {
+    Block(()) = ToolSpec::new("block", "Blocks.").pure(), |_shop, (), _call, _item| {
         std::thread::sleep(Duration::from_hours(1));
         done("never")
     };
@@ -158,22 +158,22 @@ impl Tool for Book {
     type Args = Item;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("book", "Books.")
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("book", "Books.")
     }
 
-    async fn run(&self, (): (), call: Call, args: Item) -> Result<Ran, Error> {
+    async fn run(&self, (): (), call: Call, args: Item) -> Result<ToolRunOutcome, Error> {
         tokio::task::yield_now().await;
         self.0.note("booked", call.id);
         tokio::task::yield_now().await;
         done(format!("booked {}", args.item))
     }
 
-    async fn probe(&self, call: CallId, args: Item) -> Result<outlast::tool::Probe, Error> {
+    async fn probe(&self, call: CallId, args: Item) -> Result<outlast::tool::ProbeResult, Error> {
         Ok(if self.0.knows("booked", call) {
-            Probe::Happened(ToolResult::Ok(json!(format!("booked {}", args.item))))
+            ProbeResult::Happened(ToolResult::Ok(json!(format!("booked {}", args.item))))
         } else {
-            Probe::DidNotHappen
+            ProbeResult::DidNotHappen
         })
     }
 }

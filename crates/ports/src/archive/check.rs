@@ -1,58 +1,60 @@
 //! Verifies that an archive is complete and consistent, before any of it is written.
 //!
 //! Memory use grows with the number of turns and messages, not with their size.
-use super::{Lines, content_of};
+use super::{ArchiveLineReader, decode_content};
 use outlast_vocab::archive::{
-    AttachmentLine, FORMAT, Header, Line, RecordLine, SessionLine, Totals, TurnLine,
+    ARCHIVE_FORMAT, ArchiveHeader, ArchiveLine, ArchiveTotals, AttachmentLine, RecordLine, SessionLine,
+    TurnLine,
 };
-use outlast_vocab::effect::Place;
-use outlast_vocab::hash::Hashing;
+use outlast_vocab::effect::JournalPosition;
+use outlast_vocab::hash::IncrementalHasher;
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::message::Attachment;
-use outlast_vocab::record::{Fact, NodeRef, Seq, chain};
+use outlast_vocab::record::{Fact, NodeRef, Seq, chain_hash};
 use outlast_vocab::{Error, Hash, Kind, SessionId, TurnId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 /// Reads an archive to its end and returns what it contains. An error names the first invalid line.
-pub fn check(from: impl Read) -> Result<Totals, Error> {
-    let mut lines = Lines::new(from);
-    let mut checked = Checked::default();
-    while let Some(line) = lines.take()? {
-        if let Line::Archive(Header { format, .. }) = &line
-            && *format > FORMAT
+pub fn check(from: impl Read) -> Result<ArchiveTotals, Error> {
+    let mut lines = ArchiveLineReader::new(from);
+    let mut checked = ArchiveCheck::default();
+    while let Some(line) = lines.next_line()? {
+        if let ArchiveLine::Archive(ArchiveHeader { format, .. }) = &line
+            && *format > ARCHIVE_FORMAT
         {
-            let detail = format!("the archive has format {format}, but this program reads up to {FORMAT}");
+            let detail =
+                format!("the archive has format {format}, but this program reads up to {ARCHIVE_FORMAT}");
             return Err(Error::new(Kind::ArchiveTooNew, detail));
         }
-        checked.line(&line).map_err(|what| lines.wrong(&what))?;
+        checked.line(&line).map_err(|what| lines.error_at_line(&what))?;
     }
     Ok(checked.totals)
 }
 
 /// The state of the check after the lines read so far.
 #[derive(Default)]
-struct Checked {
-    header: Option<Header>,
-    sessions: Vec<Section>,
+struct ArchiveCheck {
+    header: Option<ArchiveHeader>,
+    sessions: Vec<CheckedSession>,
     turns: BTreeSet<TurnId>,
     packages: BTreeSet<Hash>,
     file: Option<OpenFile>,
-    totals: Totals,
+    totals: ArchiveTotals,
 }
 
 /// A session while its lines are read.
-struct Section {
+struct CheckedSession {
     line: SessionLine,
-    turns: Vec<SeenTurn>,
+    turns: Vec<CheckedTurn>,
     numbers: BTreeMap<TurnId, usize>,
     /// Messages by ascending position, with the turn of each.
     nodes: Vec<(Seq, usize)>,
     attachments: BTreeSet<AttachmentId>,
-    end: Place,
+    end: JournalPosition,
 }
 
-struct SeenTurn {
+struct CheckedTurn {
     line: TurnLine,
     accepted: bool,
     ended: bool,
@@ -62,46 +64,46 @@ struct SeenTurn {
 struct OpenFile {
     line: AttachmentLine,
     left: u64,
-    hashing: Hashing,
+    hashing: IncrementalHasher,
 }
 
-impl Checked {
-    fn line(&mut self, line: &Line) -> Result<(), String> {
-        if self.header.is_none() && !matches!(line, Line::Archive(_)) {
+impl ArchiveCheck {
+    fn line(&mut self, line: &ArchiveLine) -> Result<(), String> {
+        if self.header.is_none() && !matches!(line, ArchiveLine::Archive(_)) {
             return Err("the first line must say that this is an archive".to_owned());
         }
-        if !matches!(line, Line::Content(_)) {
+        if !matches!(line, ArchiveLine::Content(_)) {
             self.close_file()?;
         }
-        if !matches!(line, Line::End(_)) {
+        if !matches!(line, ArchiveLine::End(_)) {
             self.totals.count(line);
         }
         match line {
-            Line::Archive(header) => match self.header.replace(*header) {
+            ArchiveLine::Archive(header) => match self.header.replace(*header) {
                 None => Ok(()),
                 Some(_) => Err("an archive begins in the middle of another".to_owned()),
             },
-            Line::Session(session) => self.session(session),
-            Line::Turn(turn) => self.turn(turn),
-            Line::Value(_) => self.section().map(drop),
-            Line::Package(package) => {
+            ArchiveLine::Session(session) => self.session(session),
+            ArchiveLine::Turn(turn) => self.turn(turn),
+            ArchiveLine::Value(_) => self.section().map(drop),
+            ArchiveLine::Package(package) => {
                 if Hash::of(package.json.as_bytes()) != package.hash {
                     return Err(format!("the package {} does not fit its hash", package.hash));
                 }
                 self.packages.insert(package.hash);
                 Ok(())
             }
-            Line::Record(record) => self.record(record),
-            Line::Attachment(file) => self.attachment(file),
-            Line::Content(content) => {
+            ArchiveLine::Record(record) => self.record(record),
+            ArchiveLine::Attachment(file) => self.attachment(file),
+            ArchiveLine::Content(content) => {
                 let file = self.file.as_mut().ok_or("content without an attachment before it")?;
-                let bytes = content_of(content)?;
+                let bytes = decode_content(content)?;
                 let left = file.left.checked_sub(bytes.len() as u64);
                 file.left = left.ok_or("an attachment has more content than it says")?;
                 file.hashing.update(&bytes);
                 Ok(())
             }
-            Line::End(totals) => {
+            ArchiveLine::End(totals) => {
                 self.close_session()?;
                 let last = self.sessions.last().map(|section| section.line.id);
                 if last != self.header.map(|header| header.session) {
@@ -116,7 +118,7 @@ impl Checked {
         }
     }
 
-    fn section(&mut self) -> Result<&mut Section, String> {
+    fn section(&mut self) -> Result<&mut CheckedSession, String> {
         self.sessions.last_mut().ok_or_else(|| "it belongs to a session, but none has begun".to_owned())
     }
 
@@ -132,10 +134,10 @@ impl Checked {
             }
             None => {}
         }
-        let end = Place { seq: Seq(0), hash: Hash::ZERO };
+        let end = JournalPosition { seq: Seq(0), hash: Hash::ZERO };
         let (turns, numbers, nodes) = (Vec::new(), BTreeMap::new(), Vec::new());
         let attachments = BTreeSet::new();
-        self.sessions.push(Section { line: line.clone(), turns, numbers, nodes, attachments, end });
+        self.sessions.push(CheckedSession { line: line.clone(), turns, numbers, nodes, attachments, end });
         Ok(())
     }
 
@@ -154,7 +156,7 @@ impl Checked {
             return Err(format!("the places of the turn {} contradict each other", line.id));
         }
         section.numbers.insert(line.id, section.turns.len());
-        section.turns.push(SeenTurn { line: line.clone(), accepted: false, ended: false });
+        section.turns.push(CheckedTurn { line: line.clone(), accepted: false, ended: false });
         Ok(())
     }
 
@@ -179,7 +181,8 @@ impl Checked {
         if *bytes == 0 {
             return Err(format!("the attachment {id} has no bytes"));
         }
-        self.file = Some(OpenFile { line: line.clone(), left: *bytes, hashing: Hashing::default() });
+        self.file =
+            Some(OpenFile { line: line.clone(), left: *bytes, hashing: IncrementalHasher::default() });
         Ok(())
     }
 
@@ -200,7 +203,7 @@ impl Checked {
     fn close_session(&self) -> Result<(), String> {
         let Some(section) = self.sessions.last() else { return Ok(()) };
         if section.end != section.line.last {
-            let Place { seq, .. } = section.end;
+            let JournalPosition { seq, .. } = section.end;
             return Err(format!(
                 "{} says it ends at record {}, but ends at {seq}",
                 section.line.id, section.line.last.seq
@@ -213,7 +216,7 @@ impl Checked {
     }
 
     /// Checks the positions of a turn. A turn follows one that ended before it, so no path is a cycle.
-    fn place(&self, section: &Section, turn: &SeenTurn) -> Result<(), String> {
+    fn place(&self, section: &CheckedSession, turn: &CheckedTurn) -> Result<(), String> {
         let TurnLine { id, parent, ended, .. } = &turn.line;
         if !turn.accepted || turn.ended != ended.is_some() {
             return Err(format!("the records of {id} are not where its turn says"));
@@ -237,7 +240,7 @@ impl Checked {
     }
 }
 
-impl Section {
+impl CheckedSession {
     fn message(&self, seq: Seq) -> Option<usize> {
         let at = self.nodes.binary_search_by_key(&seq, |(seq, _)| *seq).ok()?;
         let turn = self.nodes[at].1;
@@ -250,12 +253,12 @@ impl Section {
         if line.seq != expected {
             return Err(format!("record {expected} of {id} must stand here, but it is {}", line.seq));
         }
-        if chain(&self.end.hash, line.seq, line.turn, line.at, &line.body()) != line.hash {
+        if chain_hash(&self.end.hash, line.seq, line.turn, line.at, &line.body()) != line.hash {
             return Err(format!(
                 "record {expected} of {id} breaks the chain: its content does not fit its hash"
             ));
         }
-        self.end = Place { seq: line.seq, hash: line.hash };
+        self.end = JournalPosition { seq: line.seq, hash: line.hash };
         if matches!(fact, Fact::Opened { .. }) != (expected == Seq(1)) {
             return Err(format!("the first record of {id} must open it, and no other may"));
         }

@@ -1,25 +1,30 @@
 //! Exports sessions to archive files, and imports them. [`outlast_vocab::archive`] defines the format.
-use super::orgs::{Deed, note};
-use super::outside::use_outside;
-use super::search::keep;
-use super::{append, empty_session, lookup, referred, session_row};
-use crate::archive::{Import, Imported, Lines, NotedRerun, Outline, RecordPage, Recorded, content_of};
-use crate::filed::{Lies, Outside};
+use super::external_content::count_use;
+use super::orgs::{AuditedAction, audit_action};
+use super::search::index_record;
+use super::{append, empty_session, lookup, required_row, session_row};
+use crate::archive::{
+    ArchiveLineReader, ExportedRecords, ImportRequest, ImportResult, RecordPage, RerunAudit, SessionOutline,
+    decode_content,
+};
+use crate::attachment_upload::{BlobLocation, ExternalUpload};
 use crate::rows::{
-    AttachmentRow, Body, ClaimRow, Node, ReadRows, RecordRange, RecordRow, ResolutionRow, Rows, SessionNo,
-    SessionRow, TurnNo, TurnRow,
+    AttachmentRow, ClaimRow, ReadRows, RecordAddress, RecordBody, RecordRange, RecordRow, ResolutionRow,
+    Rows, SessionNo, SessionRow, TurnNo, TurnRow,
 };
 use crate::store::{Fence, TurnState};
-use outlast_vocab::access::Act;
+use outlast_vocab::access::AuditAction;
 use outlast_vocab::archive::{
-    AttachmentLine, Line, PackageLine, RecordLine, SessionLine, Totals, TurnLine, ValueLine,
+    ArchiveLine, ArchiveTotals, AttachmentLine, PackageLine, RecordLine, SessionLine, TurnLine, ValueLine,
 };
-use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
+use outlast_vocab::effect::{BatchCall, Command, JournalPosition, Outcome, ToolOutcome};
 use outlast_vocab::id::{AttachmentId, SessionId, TurnId};
 use outlast_vocab::limits::{INLINE_BYTES, Limits};
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::package::StoredPackage;
-use outlast_vocab::record::{Accepted, Answered, Asked, ClaimRef, End, EndKind, Fact, NodeRef, Seq};
+use outlast_vocab::record::{
+    ClaimRef, EffectAnswered, EffectRequested, Fact, NodeRef, Seq, TurnAccepted, TurnEnd, TurnEndKind,
+};
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, limits};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,16 +32,16 @@ use std::collections::{BTreeMap, BTreeSet};
 const CLOSED: &str = "the session was exported before the turn was over, and an imported turn is not driven";
 
 /// Returns the outlines of a session and of those it was forked from, oldest first.
-pub fn outlines(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<Outline>, Error> {
+pub fn outlines(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<SessionOutline>, Error> {
     let session = session_row(rows, session)?;
     let mut forked_from = session.forked_from;
     let names = rows.value_names(session.no, "", usize::MAX)?;
     let values = names.into_iter().map(|name| value(rows, session.id, name)).collect::<Result<_, _>>()?;
     let mut outlines = vec![outline(rows, &session, session.last_seq, values)?];
     while let Some(node) = forked_from {
-        let parent = referred("session", rows.session(node.session)?)?;
-        let record = referred("record", lookup::one(rows, parent.no, node.seq)?)?;
-        let turn = super::turn_by_no(rows, referred("turn", record.turn)?)?;
+        let parent = required_row("session", rows.session(node.session)?)?;
+        let record = required_row("record", lookup::one(rows, parent.no, node.seq)?)?;
+        let turn = super::turn_by_no(rows, required_row("turn", record.turn)?)?;
         // The message's turn is exported to its end: a request before the message may be answered after it.
         let to = turn.ended.map_or(parent.last_seq, |ended| ended.max(turn.last_node));
         outlines.push(outline(rows, &parent, to, Vec::new())?);
@@ -47,7 +52,7 @@ pub fn outlines(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<Outline>,
 }
 
 fn value(rows: &dyn ReadRows, session: SessionId, name: String) -> Result<ValueLine, Error> {
-    let value = referred("value", lookup::value(rows, session, &name)?)?;
+    let value = required_row("value", lookup::value(rows, session, &name)?)?;
     Ok(ValueLine { name, value })
 }
 
@@ -57,14 +62,14 @@ fn outline(
     session: &SessionRow,
     to: Seq,
     values: Vec<ValueLine>,
-) -> Result<Outline, Error> {
+) -> Result<SessionOutline, Error> {
     let hash = if to == session.last_seq {
         session.last_hash
     } else {
-        referred("record", lookup::one(rows, session.no, to)?)?.hash
+        required_row("record", lookup::one(rows, session.no, to)?)?.hash
     };
-    let name = |node: Node| lookup::node_ref(rows, node);
-    let reaches = |node: &Node| node.session != session.no || node.seq <= to;
+    let name = |node: RecordAddress| lookup::node_ref(rows, node);
+    let reaches = |node: &RecordAddress| node.session != session.no || node.seq <= to;
     let mut heads = BTreeMap::new();
     for (head, node) in rows.heads(session.no)? {
         if node.as_ref().is_none_or(reaches) {
@@ -88,13 +93,13 @@ fn outline(
     let attachments = rows.attachments(session.no, None, usize::MAX)?.into_iter();
     let SessionRow { id, key, created, updated, .. } = session.clone();
     let forked_from = session.forked_from.map(name).transpose()?;
-    let last = Place { seq: to, hash };
+    let last = JournalPosition { seq: to, hash };
     let mut line = SessionLine { id, key, created, updated, last, forked_from, heads, signature: None };
     // A session that was imported without a signature does not get one here.
     if session.foreign == Seq(0) {
         line.signature = Some(rows.sign_session(session.org, line.fingerprint(&turns, &values))?);
     }
-    Ok(Outline {
+    Ok(SessionOutline {
         session: line,
         turns,
         values,
@@ -105,7 +110,11 @@ fn outline(
 }
 
 /// Returns the exact records, with the packages they refer to.
-pub fn recorded(rows: &dyn ReadRows, page: RecordPage, known: &BTreeSet<Hash>) -> Result<Recorded, Error> {
+pub fn export_records(
+    rows: &dyn ReadRows,
+    page: RecordPage,
+    known: &BTreeSet<Hash>,
+) -> Result<ExportedRecords, Error> {
     let session = session_row(rows, page.session)?;
     let RecordPage { after, to, limit, .. } = page;
     let from = Seq(after.0.saturating_add(1));
@@ -123,7 +132,7 @@ pub fn recorded(rows: &dyn ReadRows, page: RecordPage, known: &BTreeSet<Hash>) -
         }
         records.push(RecordLine::new(seq, turn, at, hash, &body)?);
     }
-    Ok(Recorded { packages: packages.lines, records })
+    Ok(ExportedRecords { packages: packages.lines, records })
 }
 
 /// Collects packages for a file, each once.
@@ -155,48 +164,56 @@ fn part(rows: &dyn ReadRows, hash: Hash) -> Result<PackageLine, Error> {
 }
 
 /// Records in the audit log that a session is about to be re-run. A re-run with real calls needs more permission.
-pub fn note_rerun(rows: &mut dyn Rows, rerun: NotedRerun) -> Result<(), Error> {
-    let NotedRerun { session, is_live, detail, now } = rerun;
+pub fn note_rerun(rows: &mut dyn Rows, rerun: RerunAudit) -> Result<(), Error> {
+    let RerunAudit { session, is_live, detail, now } = rerun;
     let session = session_row(rows, session)?;
-    let act = if is_live { Act::RerunLive } else { Act::Rerun };
-    note(rows, Deed { act, org: session.org, subject: &session.id, detail }, now)
+    let act = if is_live { AuditAction::RerunLive } else { AuditAction::Rerun };
+    audit_action(rows, AuditedAction { act, org: session.org, subject: &session.id, detail }, now)
 }
 
 /// Imports a session from a file that was checked.
-pub fn import(rows: &mut dyn Rows, import: Import) -> Result<Imported, Error> {
-    let Import { from, key, outside, compared, now } = import;
-    let mut lines = Lines::new(from);
-    let mut taking =
-        Taking { key, outside, compared, now, sessions: BTreeMap::new(), at: None, closed: 0, target: None };
-    let mut totals = Totals::default();
-    while let Some(line) = lines.take()? {
+pub fn import(rows: &mut dyn Rows, import: ImportRequest) -> Result<ImportResult, Error> {
+    let ImportRequest { from, key, outside, is_comparison: compared, now } = import;
+    let mut lines = ArchiveLineReader::new(from);
+    let mut taking = ArchiveImport {
+        key,
+        outside,
+        compared,
+        now,
+        sessions: BTreeMap::new(),
+        at: None,
+        closed: 0,
+        target: None,
+    };
+    let mut totals = ArchiveTotals::default();
+    while let Some(line) = lines.next_line()? {
         totals.count(&line);
         taking.line(rows, line)?;
     }
-    let session = taking.target.ok_or_else(|| lines.wrong("the file has no session"))?;
+    let session = taking.target.ok_or_else(|| lines.error_at_line("the file has no session"))?;
     let org = rows.access().reach.home();
     let detail = format!("{} records from a file", totals.records);
-    note(rows, Deed { act: Act::Import, org, subject: &session, detail }, now)?;
-    Ok(Imported { session, closed: taking.closed, totals })
+    audit_action(rows, AuditedAction { act: AuditAction::Import, org, subject: &session, detail }, now)?;
+    Ok(ImportResult { session, closed: taking.closed, totals })
 }
 
 /// The state of an import.
-struct Taking {
+struct ArchiveImport {
     key: Option<String>,
-    outside: BTreeMap<AttachmentId, Outside>,
+    outside: BTreeMap<AttachmentId, ExternalUpload>,
     compared: bool,
     now: Millis,
     /// The sessions of the file, with their numbers in this database.
     sessions: BTreeMap<SessionId, SessionNo>,
     /// The session whose lines are read. `None` while lines are skipped because the session already exists.
-    at: Option<Section>,
+    at: Option<SessionImport>,
     closed: u64,
     /// The session that was exported.
     target: Option<SessionId>,
 }
 
 /// A session while its lines are imported.
-struct Section {
+struct SessionImport {
     row: SessionRow,
     /// The session, its turns and values as the file states them. The signature must cover them.
     line: SessionLine,
@@ -204,48 +221,52 @@ struct Section {
     values: Vec<ValueLine>,
     turns: BTreeMap<TurnId, TurnRow>,
     /// Calls that have no outcome yet, or an unknown one.
-    claims: BTreeMap<ClaimRef, Open>,
-    file: Option<File>,
+    claims: BTreeMap<ClaimRef, OpenClaim>,
+    file: Option<ImportedFile>,
 }
 
-struct Open {
+struct OpenClaim {
     row: ClaimRow,
     may_repeat: bool,
 }
 
-struct File {
+struct ImportedFile {
     line: AttachmentLine,
     bytes: Vec<u8>,
 }
 
-impl Taking {
-    fn line(&mut self, rows: &mut dyn Rows, line: Line) -> Result<(), Error> {
+impl ArchiveImport {
+    fn line(&mut self, rows: &mut dyn Rows, line: ArchiveLine) -> Result<(), Error> {
         let outside = &self.outside;
         match (line, self.at.as_mut()) {
-            (Line::Archive(header), _) => self.target = Some(header.session),
-            (Line::Session(line), _) => {
+            (ArchiveLine::Archive(header), _) => self.target = Some(header.session),
+            (ArchiveLine::Session(line), _) => {
                 self.close(rows)?;
                 self.begin(rows, line)?;
             }
-            (Line::End(_), _) => self.close(rows)?,
-            (Line::Package(package), _) => rows.pin_blob(package.hash, package.json.as_bytes())?,
-            (Line::Turn(line), Some(section)) => {
-                let parent = line.parent.map(|node| numbered(&self.sessions, node)).transpose()?;
+            (ArchiveLine::End(_), _) => self.close(rows)?,
+            (ArchiveLine::Package(package), _) => rows.pin_blob(package.hash, package.json.as_bytes())?,
+            (ArchiveLine::Turn(line), Some(section)) => {
+                let parent = line.parent.map(|node| resolve_node(&self.sessions, node)).transpose()?;
                 section.turn_lines.push(line.clone());
                 section.turn(rows, line, parent)?;
             }
-            (Line::Value(line), Some(section)) => {
+            (ArchiveLine::Value(line), Some(section)) => {
                 rows.put_value(section.row.no, &line.name, Some(&line.value.to_string()))?;
                 section.values.push(line);
             }
-            (Line::Record(line), Some(section)) => section.record(rows, &line)?,
-            (Line::Attachment(line), Some(section)) => section.attachment(rows, line, outside)?,
-            (Line::Content(line), Some(section)) => {
-                let bytes = content_of(&line).map_err(|what| Error::new(Kind::ArchiveInvalid, what))?;
+            (ArchiveLine::Record(line), Some(section)) => section.record(rows, &line)?,
+            (ArchiveLine::Attachment(line), Some(section)) => section.attachment(rows, line, outside)?,
+            (ArchiveLine::Content(line), Some(section)) => {
+                let bytes = decode_content(&line).map_err(|what| Error::new(Kind::ArchiveInvalid, what))?;
                 section.content(rows, &bytes)?;
             }
             (
-                Line::Turn(_) | Line::Value(_) | Line::Record(_) | Line::Attachment(_) | Line::Content(_),
+                ArchiveLine::Turn(_)
+                | ArchiveLine::Value(_)
+                | ArchiveLine::Record(_)
+                | ArchiveLine::Attachment(_)
+                | ArchiveLine::Content(_),
                 None,
             ) => {}
         }
@@ -273,7 +294,7 @@ impl Taking {
                 format!("a session has the key `{key}` already; import this one under another (`--as`)");
             return Err(Error::new(Kind::InputKeyReused, detail));
         }
-        let forked_from = line.forked_from.map(|node| numbered(&self.sessions, node)).transpose()?;
+        let forked_from = line.forked_from.map(|node| resolve_node(&self.sessions, node)).transpose()?;
         let row = SessionRow {
             forked_from,
             imported: line.last.seq,
@@ -284,12 +305,13 @@ impl Taking {
         let no = rows.insert_session(&row)?;
         self.sessions.insert(line.id, no);
         for (head, node) in &line.heads {
-            let node = node.map(|node| numbered(&self.sessions, node)).transpose()?;
+            let node = node.map(|node| resolve_node(&self.sessions, node)).transpose()?;
             rows.put_head(no, head, node)?;
         }
         let row = SessionRow { no, ..row };
         let (turn_lines, values, turns) = (Vec::new(), Vec::new(), BTreeMap::new());
-        self.at = Some(Section { row, line, turn_lines, values, turns, claims: BTreeMap::new(), file: None });
+        self.at =
+            Some(SessionImport { row, line, turn_lines, values, turns, claims: BTreeMap::new(), file: None });
         Ok(())
     }
 
@@ -306,7 +328,7 @@ impl Taking {
             section.close(rows, turn, self.now)?;
             self.closed += 1;
         }
-        for Open { row, .. } in section.claims.into_values().filter(|open| open.row.unknown) {
+        for OpenClaim { row, .. } in section.claims.into_values().filter(|open| open.row.unknown) {
             rows.put_claim(&row)?;
         }
         rows.put_session(&section.row)
@@ -322,23 +344,28 @@ fn exists(session: SessionId, is_target: bool) -> Error {
     Error::new(Kind::ArchiveExists, detail)
 }
 
-fn numbered(sessions: &BTreeMap<SessionId, SessionNo>, node: NodeRef) -> Result<Node, Error> {
+fn resolve_node(sessions: &BTreeMap<SessionId, SessionNo>, node: NodeRef) -> Result<RecordAddress, Error> {
     let session = sessions.get(&node.session).copied();
     let session = session.ok_or_else(|| {
         Error::new(Kind::ArchiveInvalid, format!("something refers to {}, which is not there", node.session))
     })?;
-    Ok(Node { session, seq: node.seq })
+    Ok(RecordAddress { session, seq: node.seq })
 }
 
-impl Section {
+impl SessionImport {
     /// Returns whether this database exported the imported lines, for the same organisation.
     fn is_signed_here(&self, rows: &dyn Rows) -> Result<bool, Error> {
         let Some(signature) = self.line.signature else { return Ok(false) };
         let proof = rows.sign_session(self.row.org, self.line.fingerprint(&self.turn_lines, &self.values))?;
-        Ok(signature.same_signature(&proof))
+        Ok(signature.eq_constant_time(&proof))
     }
 
-    fn turn(&mut self, rows: &mut dyn Rows, line: TurnLine, parent: Option<Node>) -> Result<(), Error> {
+    fn turn(
+        &mut self,
+        rows: &mut dyn Rows,
+        line: TurnLine,
+        parent: Option<RecordAddress>,
+    ) -> Result<(), Error> {
         let state = match (line.ended, line.last_node) {
             (Some(_), _) => TurnState::Ended,
             (None, Some(_)) => TurnState::Active,
@@ -373,25 +400,25 @@ impl Section {
         let fact = Fact::decode(&body)?;
         let turn = line.turn.and_then(|turn| self.turns.get(&turn)).map(|turn| turn.no);
         let body = if body.len() <= INLINE_BYTES {
-            Body::Inline(body)
+            RecordBody::Inline(body)
         } else {
             let content = Hash::of(&body);
             rows.put_blob(content, &body)?;
-            Body::Blob(content)
+            RecordBody::Blob(content)
         };
         let (session, seq, at, hash) = (self.row.no, line.seq, line.at, line.hash);
         rows.append(&RecordRow { session, seq, turn, at, node: fact.is_node(), hash, body })?;
-        keep(rows, &self.row, seq, &fact)?;
+        index_record(rows, &self.row, seq, &fact)?;
         (self.row.last_seq, self.row.last_hash) = (seq, hash);
         self.row.count(&fact);
         match turn {
-            Some(turn) => self.follow(rows, turn, fact, (seq, at)),
+            Some(turn) => self.apply_fact(rows, turn, fact, (seq, at)),
             None => Ok(()),
         }
     }
 
     /// Updates the calls and waits of a turn from one of its records.
-    fn follow(
+    fn apply_fact(
         &mut self,
         rows: &mut dyn Rows,
         turn: TurnNo,
@@ -400,26 +427,30 @@ impl Section {
     ) -> Result<(), Error> {
         let (seq, since) = at;
         match fact {
-            Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => {
+            Fact::Asked(EffectRequested { command: Command::ToolBatch(batch), .. }) => {
                 for (child, call) in (0..).zip(batch.calls) {
                     let BatchCall::Run(call) = call else { continue };
                     let claim = ClaimRef { asked: seq, child };
                     let (session, fence) = (self.row.no, Fence(0));
                     let row = ClaimRow { session, claim, turn, call: call.id, fence, unknown: false, since };
-                    self.claims.insert(claim, Open { row, may_repeat: call.class.may_repeat() });
+                    self.claims.insert(claim, OpenClaim { row, may_repeat: call.class.may_repeat() });
                 }
             }
-            Fact::Answered(Answered { claim, outcome: Outcome::ToolCall(ToolOutcome::Unknown), .. }) => {
+            Fact::Answered(EffectAnswered {
+                claim,
+                outcome: Outcome::ToolCall(ToolOutcome::Unknown),
+                ..
+            }) => {
                 if let Some(open) = self.claims.get_mut(&claim) {
                     open.row.unknown = true;
                 }
             }
-            Fact::Answered(Answered { claim, .. }) => drop(self.claims.remove(&claim)),
+            Fact::Answered(EffectAnswered { claim, .. }) => drop(self.claims.remove(&claim)),
             Fact::Settled(settled) => drop(self.claims.remove(&settled.claim)),
-            Fact::Accepted(Accepted { retry_of: Some(original), .. }) => {
+            Fact::Accepted(TurnAccepted { retry_of: Some(original), .. }) => {
                 self.retries(rows, turn, original)?;
             }
-            Fact::Ended { end } => self.row.keep_end(turn, end.kind()),
+            Fact::Ended { end } => self.row.set_last_end(turn, end.kind()),
             Fact::Resolved { key, resolution } if rows.resolution(turn, &key)?.is_none() => {
                 rows.insert_resolution(&ResolutionRow { turn, key, resolution })?;
             }
@@ -442,32 +473,33 @@ impl Section {
         &mut self,
         rows: &mut dyn Rows,
         line: AttachmentLine,
-        outside: &BTreeMap<AttachmentId, Outside>,
+        outside: &BTreeMap<AttachmentId, ExternalUpload>,
     ) -> Result<(), Error> {
         if let Some(outside) = outside.get(&line.attachment.id) {
-            use_outside(rows, outside)?;
-            return self.attached(rows, line, Lies::Outside);
+            count_use(rows, outside)?;
+            return self.attached(rows, line, BlobLocation::Outside);
         }
         let bytes = usize::try_from(line.bytes).unwrap_or(usize::MAX);
         limits::check("attachment_bytes", bytes, Limits::default().attachment_bytes)?;
-        self.file = Some(File { line, bytes: Vec::with_capacity(bytes) });
+        self.file = Some(ImportedFile { line, bytes: Vec::with_capacity(bytes) });
         Ok(())
     }
 
     fn content(&mut self, rows: &mut dyn Rows, bytes: &[u8]) -> Result<(), Error> {
         let Some(file) = &mut self.file else { return Ok(()) };
         file.bytes.extend_from_slice(bytes);
-        let Some(File { line, bytes }) = self.file.take_if(|file| file.bytes.len() as u64 >= file.line.bytes)
+        let Some(ImportedFile { line, bytes }) =
+            self.file.take_if(|file| file.bytes.len() as u64 >= file.line.bytes)
         else {
             return Ok(());
         };
         rows.put_blob(line.attachment.content, &bytes)?;
-        self.attached(rows, line, Lies::Here)
+        self.attached(rows, line, BlobLocation::Database)
     }
 
-    fn attached(&self, rows: &mut dyn Rows, line: AttachmentLine, lies: Lies) -> Result<(), Error> {
+    fn attached(&self, rows: &mut dyn Rows, line: AttachmentLine, lies: BlobLocation) -> Result<(), Error> {
         let AttachmentLine { attachment, bytes } = line;
-        rows.insert_attachment(&AttachmentRow { session: self.row.no, attachment, bytes, lies })
+        rows.insert_attachment(&AttachmentRow { session: self.row.no, attachment, bytes, location: lies })
     }
 
     /// Ends a turn that had not ended. A running call that must not be repeated gets an unknown outcome.
@@ -481,16 +513,16 @@ impl Section {
                 ToolOutcome::Unknown
             };
             let claim = open.row.claim;
-            let fact = Fact::Answered(Answered { claim, outcome: outcome.into(), cost: None });
+            let fact = Fact::Answered(EffectAnswered { claim, outcome: outcome.into(), cost: None });
             append(rows, &mut self.row, Some(&mut turn), fact.into(), now)?;
         }
         if turn.state == TurnState::Active {
-            let node = Node { session: self.row.no, seq: turn.last_node };
+            let node = RecordAddress { session: self.row.no, seq: turn.last_node };
             rows.put_head(self.row.no, &turn.head, Some(node))?;
         }
-        let end = Fact::Ended { end: End::Cancelled { reason: CLOSED.to_owned() } };
+        let end = Fact::Ended { end: TurnEnd::Cancelled { reason: CLOSED.to_owned() } };
         let (place, _) = append(rows, &mut self.row, Some(&mut turn), end.into(), now)?;
-        self.row.keep_end(turn.no, EndKind::Cancelled);
+        self.row.set_last_end(turn.no, TurnEndKind::Cancelled);
         (turn.state, turn.ended) = (TurnState::Ended, Some(place.seq));
         rows.put_turn(&turn)
     }

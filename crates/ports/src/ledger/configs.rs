@@ -1,15 +1,15 @@
 //! Stores versions of agents, harnesses and capabilities. A version never changes.
-use super::orgs::{Deed, note};
+use super::orgs::{AuditedAction, audit_action};
 use crate::configs::{ConfigKind, StoredConfig};
-use crate::page::{Page, rows_for};
+use crate::page::{Page, rows_to_read};
 use crate::rows::{ConfigRow, ReadRows, Rows};
-use outlast_vocab::access::{Act, Scope};
+use outlast_vocab::access::{AuditAction, Scope};
 use outlast_vocab::limits::{self, CONFIG_BYTES, Limits};
-use outlast_vocab::{Error, Kind, Millis, canon};
+use outlast_vocab::{Error, Kind, Millis, canonical_json};
 use serde_json::Value;
 
 /// The body of a version that marks a deletion.
-const GONE: &str = "null";
+const DELETED: &str = "null";
 
 /// Stores a new version, unless the latest one has the same content.
 pub fn put_config(
@@ -25,24 +25,24 @@ pub fn put_config(
     }
     limits::check("key_bytes", name.len(), Limits::default().key_bytes)?;
     kind.check(name, body)?;
-    let json = canon::to_string(body);
+    let json = canonical_json::to_string(body);
     limits::check("config_bytes", json.len(), CONFIG_BYTES)?;
-    let (org, fingerprint) = (rows.access().reach.home(), canon::fingerprint(body));
+    let (org, fingerprint) = (rows.access().reach.home(), canonical_json::fingerprint(body));
     let last = rows.config(org, kind, name)?;
     if let Some(last) = last.as_ref().filter(|last| last.fingerprint == fingerprint) {
-        rows.access().need(Scope::Read)?;
+        rows.access().require(Scope::Read)?;
         return stored(last);
     }
     let version = last.map_or(1, |last| last.version + 1);
     let row = ConfigRow { org, kind, name: name.to_owned(), version, fingerprint, body: json, at: now };
-    insert(rows, &row, Act::PutConfig)
+    insert(rows, &row, AuditAction::PutConfig)
 }
 
 /// Inserts a version and an audit entry.
-fn insert(rows: &mut dyn Rows, row: &ConfigRow, act: Act) -> Result<StoredConfig, Error> {
+fn insert(rows: &mut dyn Rows, row: &ConfigRow, act: AuditAction) -> Result<StoredConfig, Error> {
     let ConfigRow { org, kind, name, version, at, .. } = row;
     let (subject, detail) = (format!("{kind} {name}"), format!("version {version}"));
-    note(rows, Deed { act, org: *org, subject: &subject, detail }, *at)?;
+    audit_action(rows, AuditedAction { act, org: *org, subject: &subject, detail }, *at)?;
     rows.insert_config(row)?;
     stored(row)
 }
@@ -56,7 +56,7 @@ pub fn replace_config(
     last: u32,
     now: Millis,
 ) -> Result<StoredConfig, Error> {
-    rows.access().need(Scope::Read)?;
+    rows.access().require(Scope::Read)?;
     let found = present(rows, kind, name)?.map_or(0, |row| row.version);
     expect_last(kind, name, found, last)?;
     put_config(rows, kind, name, body, now)
@@ -70,7 +70,7 @@ pub fn delete_config(
     last: Option<u32>,
     now: Millis,
 ) -> Result<StoredConfig, Error> {
-    rows.access().need(Scope::Read)?;
+    rows.access().require(Scope::Read)?;
     let Some(found) = present(rows, kind, name)? else {
         let detail = format!("no {kind} in the database is called `{name}`");
         return Err(Error::new(Kind::AgentNotFound, detail));
@@ -78,9 +78,9 @@ pub fn delete_config(
     if let Some(last) = last {
         expect_last(kind, name, found.version, last)?;
     }
-    let (version, fingerprint) = (found.version + 1, canon::fingerprint(&Value::Null));
-    let row = ConfigRow { version, fingerprint, body: GONE.to_owned(), at: now, ..found };
-    insert(rows, &row, Act::DeleteConfig)
+    let (version, fingerprint) = (found.version + 1, canonical_json::fingerprint(&Value::Null));
+    let row = ConfigRow { version, fingerprint, body: DELETED.to_owned(), at: now, ..found };
+    insert(rows, &row, AuditAction::DeleteConfig)
 }
 
 /// Checks that a version is the latest one. 0 stands for no version.
@@ -96,12 +96,12 @@ fn expect_last(kind: ConfigKind, name: &str, found: u32, last: u32) -> Result<()
 
 /// Returns the latest version, unless the configuration is deleted.
 fn present(rows: &dyn ReadRows, kind: ConfigKind, name: &str) -> Result<Option<ConfigRow>, Error> {
-    Ok(rows.config(rows.access().reach.home(), kind, name)?.filter(|row| row.body != GONE))
+    Ok(rows.config(rows.access().reach.home(), kind, name)?.filter(|row| row.body != DELETED))
 }
 
 /// Returns the latest version, unless the configuration is deleted.
 pub fn config(rows: &dyn ReadRows, kind: ConfigKind, name: &str) -> Result<Option<StoredConfig>, Error> {
-    rows.access().need(Scope::Read)?;
+    rows.access().require(Scope::Read)?;
     present(rows, kind, name)?.as_ref().map(stored).transpose()
 }
 
@@ -112,10 +112,10 @@ pub fn configs(
     after: Option<&str>,
     limit: usize,
 ) -> Result<Page<StoredConfig, String>, Error> {
-    rows.access().need(Scope::Read)?;
-    let found = rows.configs(rows.access().reach.home(), kind, after, rows_for(limit))?;
-    let kept = |row: ConfigRow| (row.body != GONE).then(|| stored(&row)).transpose();
-    Page::of(found, limit, |row| row.name.clone(), kept)
+    rows.access().require(Scope::Read)?;
+    let found = rows.configs(rows.access().reach.home(), kind, after, rows_to_read(limit))?;
+    let kept = |row: ConfigRow| (row.body != DELETED).then(|| stored(&row)).transpose();
+    Page::from_rows(found, limit, |row| row.name.clone(), kept)
 }
 
 /// Returns every version, newest first.
@@ -125,9 +125,9 @@ pub fn config_versions(
     before: Option<u32>,
     limit: usize,
 ) -> Result<Page<StoredConfig, u32>, Error> {
-    rows.access().need(Scope::Read)?;
-    let found = rows.config_versions(rows.access().reach.home(), of, before, rows_for(limit))?;
-    Page::of(found, limit, |row| row.version, |row| stored(&row).map(Some))
+    rows.access().require(Scope::Read)?;
+    let found = rows.config_versions(rows.access().reach.home(), of, before, rows_to_read(limit))?;
+    Page::from_rows(found, limit, |row| row.version, |row| stored(&row).map(Some))
 }
 
 fn stored(row: &ConfigRow) -> Result<StoredConfig, Error> {

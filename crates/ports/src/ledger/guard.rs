@@ -3,9 +3,9 @@
 //! A turn is a suspect if its worker died [`SUSPECT_DEATHS`] times without progress. A suspect is held back. After a
 //! pause that grows with each death, it runs as the only turn of its worker: a trial. Only deaths during a trial
 //! count toward sealing. [`SEALED_DEATHS`] of them seal the turn. Progress resets all counters.
-use super::turn::{fenced, take};
-use crate::rows::{CrashGuard, ReadRows, Rows, SessionNo, SessionRow, Trial};
-use crate::store::{Lease, SessionState, Taker, Work};
+use super::turn::{check_fence, take};
+use crate::rows::{CrashGuard, ReadRows, Rows, SessionNo, SessionRow, TrialState};
+use crate::store::{ClaimedTurn, Lease, LeaseRequest, SessionState};
 use outlast_vocab::limits::{SEALED_DEATHS, SUSPECT_DEATHS, TRIAL_FIRST, TRIAL_MOST};
 use outlast_vocab::{Error, Millis, WorkerId};
 use std::time::Duration;
@@ -21,7 +21,7 @@ impl CrashGuard {
 
     /// Returns whether the turn proved to kill or block its worker.
     pub fn is_guilty(&self) -> bool {
-        self.alone >= SEALED_DEATHS || self.trial == Trial::Hung
+        self.alone >= SEALED_DEATHS || self.trial == TrialState::Hung
     }
 }
 
@@ -54,7 +54,7 @@ pub(super) fn runs_alone(rows: &dyn ReadRows, worker: WorkerId, beside: SessionN
 fn hold(session: &mut SessionRow, now: Millis) {
     session.state = SessionState::Held;
     session.worker = None;
-    session.guard.trial = Trial::No;
+    session.guard.trial = TrialState::NotOnTrial;
     session.wake_at = Some(now.after(trial_pause(session.guard.deaths)));
 }
 
@@ -65,12 +65,12 @@ pub(super) fn count_death(session: &mut SessionRow, finder: WorkerId, now: Milli
     if session.worker != Some(finder) {
         match session.guard.trial {
             // The trial was claimed but had not begun.
-            Trial::Waits => {}
-            Trial::Runs => {
+            TrialState::Waits => {}
+            TrialState::Runs => {
                 session.guard.deaths += 1;
                 session.guard.alone += 1;
             }
-            Trial::No | Trial::Hung => session.guard.deaths += 1,
+            TrialState::NotOnTrial | TrialState::Hung => session.guard.deaths += 1,
         }
     }
     if session.guard.is_guilty() || !session.guard.is_suspect() {
@@ -95,32 +95,32 @@ pub(super) fn release(session: &mut SessionRow, now: Millis) {
 /// The suspect must have been due at `due` or earlier. `lived` is the age of the worker.
 pub fn claim_suspect(
     rows: &mut dyn Rows,
-    taker: Taker,
+    taker: LeaseRequest,
     lived: Duration,
     due: Millis,
-) -> Result<Option<Work>, Error> {
-    rows.access().need_everything()?;
+) -> Result<Option<ClaimedTurn>, Error> {
+    rows.access().require_operator()?;
     if !rows.trials()?.is_empty() {
         return Ok(None);
     }
     let Some(mut session) = rows.suspect_due(due, most_deaths(lived))? else { return Ok(None) };
-    session.guard.trial = Trial::Waits;
+    session.guard.trial = TrialState::Waits;
     take(rows, session, taker).map(Some)
 }
 
 /// Returns whether a suspect is ready for a trial, for a worker that is old enough.
 pub fn has_suspect(rows: &dyn ReadRows, now: Millis) -> Result<bool, Error> {
-    rows.access().need_everything()?;
+    rows.access().require_operator()?;
     Ok(rows.trials()?.is_empty() && rows.suspect_due(now, u32::MAX)?.is_some())
 }
 
 /// Begins a trial, if the worker runs nothing else. Deaths count against the suspect after this.
 pub fn begin_trial(rows: &mut dyn Rows, lease: &Lease) -> Result<bool, Error> {
-    let mut session = fenced(rows, lease)?;
+    let mut session = check_fence(rows, lease)?;
     if has_other(rows, &session, lease.worker)? {
         return Ok(false);
     }
-    session.guard.trial = Trial::Runs;
+    session.guard.trial = TrialState::Runs;
     rows.put_session(&session)?;
     Ok(true)
 }
@@ -139,9 +139,9 @@ fn has_other(rows: &dyn Rows, session: &SessionRow, worker: WorkerId) -> Result<
 
 /// Ends a trial that the worker survived for its whole window. The turn continues beside others.
 pub fn end_trial(rows: &mut dyn Rows, lease: &Lease) -> Result<(), Error> {
-    let mut session = fenced(rows, lease)?;
-    if session.guard.trial == Trial::Runs {
-        session.guard.trial = Trial::No;
+    let mut session = check_fence(rows, lease)?;
+    if session.guard.trial == TrialState::Runs {
+        session.guard.trial = TrialState::NotOnTrial;
         session.guard.alone = 0;
         rows.put_session(&session)?;
     }
@@ -151,10 +151,10 @@ pub fn end_trial(rows: &mut dyn Rows, lease: &Lease) -> Result<(), Error> {
 /// Records that a turn blocks its thread. A turn that runs beside others becomes a suspect when its worker dies. A
 /// turn on trial is guilty: its session is released so that it is sealed. Returns whether the session was released.
 pub fn report_hang(rows: &mut dyn Rows, lease: &Lease) -> Result<bool, Error> {
-    let mut session = fenced(rows, lease)?;
-    let alone = session.guard.trial == Trial::Runs;
+    let mut session = check_fence(rows, lease)?;
+    let alone = session.guard.trial == TrialState::Runs;
     if alone {
-        session.guard.trial = Trial::Hung;
+        session.guard.trial = TrialState::Hung;
         session.state = SessionState::Ready;
         session.worker = None;
     } else {

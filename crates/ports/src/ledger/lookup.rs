@@ -1,22 +1,22 @@
 //! Reads records, history, sessions, turns and content.
-use super::{referred, session_row, turn_by_no, turn_row};
-use crate::page::{Page, rows_for};
+use super::{required_row, session_row, turn_by_no, turn_row};
+use crate::page::{Page, rows_to_read};
 use crate::rows::{
-    AttachmentRow, Body, ClaimRow, LastEnded, Node, PartialRow, ReadRows, RecordRange, RecordRow, SessionNo,
-    SessionRow, TurnNo, TurnRow,
+    AttachmentRow, ClaimRow, LastEnded, PartialRow, ReadRows, RecordAddress, RecordBody, RecordRange,
+    RecordRow, SessionNo, SessionRow, TurnNo, TurnRow,
 };
 use crate::store::{
-    AttachmentView, FeedCursor, FeedRecord, HistoryTurn, LastEnd, LastTurn, Load, Said, SessionState,
-    SessionView, TurnState, TurnView, UnknownCall, WaitingTurn,
+    AttachmentView, FeedCursor, FeedRecord, HistoryTurn, LastEnd, LastTurn, PartialReplyText, SessionState,
+    SessionView, StoreLoad, TurnState, TurnView, UnknownCall, WaitingTurn,
 };
 use outlast_vocab::access::Scope;
-use outlast_vocab::effect::{BatchCall, Command, Place};
+use outlast_vocab::effect::{BatchCall, Command, JournalPosition};
 use outlast_vocab::id::{AttachmentId, CallId};
 use outlast_vocab::message::Part;
 use outlast_vocab::package::StoredPackage;
-use outlast_vocab::record::{self, Asked, End, EndKind, Fact, NodeRef, Record, Seq};
+use outlast_vocab::record::{self, EffectRequested, Fact, NodeRef, Record, Seq, TurnEnd, TurnEndKind};
 use outlast_vocab::wait::{CompletionKey, WaitKind};
-use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, canon};
+use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, canonical_json};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -33,14 +33,14 @@ pub fn records(
 ) -> Result<Vec<Record>, Error> {
     let session = session_row(rows, session)?;
     let mut names = TurnNames::default();
-    let range = RecordRange { from: Seq(after.0.saturating_add(1)), limit, ..whole(&session) };
+    let range = RecordRange { from: Seq(after.0.saturating_add(1)), limit, ..full_range(&session) };
     rows.records(range)?.into_iter().map(|row| names.record(rows, row)).collect()
 }
 
 /// Returns the records of one turn.
 pub fn turn_records(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<Record>, Error> {
     let turn = turn_row(rows, turn)?;
-    let session = referred("session", rows.session(turn.session)?)?;
+    let session = required_row("session", rows.session(turn.session)?)?;
     of_turn(rows, &session, &turn)
 }
 
@@ -51,14 +51,14 @@ pub(super) fn of_turn(
     turn: &TurnRow,
 ) -> Result<Vec<Record>, Error> {
     let to = turn.ended.map_or(session.last_seq, |ended| ended.max(turn.last_node));
-    let range = RecordRange { turn: Some(turn.no), from: turn.accepted, to, ..whole(session) };
+    let range = RecordRange { turn: Some(turn.no), from: turn.accepted, to, ..full_range(session) };
     let read = |range| {
         let rows_of_turn = rows.records(range)?.into_iter();
         rows_of_turn.map(|row| decode(rows, row, Some(turn.id))).collect::<Result<Vec<_>, Error>>()
     };
     let mut records = read(range)?;
     // The end of a payment may be recorded anywhere after the turn's end. Few turns leave a payment open.
-    if to < session.last_seq && leaves_a_payment(&records) {
+    if to < session.last_seq && has_open_payment(&records) {
         let rest = RecordRange { from: Seq(to.0 + 1), to: session.last_seq, ..range };
         records.extend(read(rest)?);
     }
@@ -66,7 +66,7 @@ pub(super) fn of_turn(
 }
 
 /// Returns whether a payment has no end among the records of its turn.
-fn leaves_a_payment(records: &[Record]) -> bool {
+fn has_open_payment(records: &[Record]) -> bool {
     let mut left = BTreeSet::new();
     for record in records {
         match &record.fact {
@@ -86,7 +86,7 @@ pub fn feed(rows: &dyn ReadRows, after: FeedCursor, limit: usize) -> Result<Vec<
     for (position, row) in rows.feed(rows.access().reach, after.0, limit)? {
         let session = match sessions.get(&row.session) {
             Some(id) => *id,
-            None => referred("session", rows.session(row.session)?)?.id,
+            None => required_row("session", rows.session(row.session)?)?.id,
         };
         sessions.insert(row.session, session);
         let record = names.record(rows, row)?;
@@ -101,9 +101,9 @@ pub fn history(rows: &dyn ReadRows, node: NodeRef, bytes: usize) -> Result<Vec<H
     let mut turns = Vec::new();
     let mut read = 0;
     let mut next = Some(message(rows, &session_row(rows, node.session)?, node.seq)?);
-    while let Some(Node { session, seq }) = next {
-        let row = referred("record", one(rows, session, seq)?)?;
-        let turn = turn_by_no(rows, referred("turn", row.turn)?)?;
+    while let Some(RecordAddress { session, seq }) = next {
+        let row = required_row("record", one(rows, session, seq)?)?;
+        let turn = turn_by_no(rows, required_row("turn", row.turn)?)?;
         let range = RecordRange {
             session,
             turn: Some(turn.no),
@@ -122,18 +122,18 @@ pub fn history(rows: &dyn ReadRows, node: NodeRef, bytes: usize) -> Result<Vec<H
         if read > bytes && !turns.is_empty() {
             break;
         }
-        turns.push(HistoryTurn { records, cut: seq });
+        turns.push(HistoryTurn { records, last_in_branch: seq });
         next = turn.parent;
     }
     Ok(turns)
 }
 
 /// Returns the address of a message: a record of a begun turn that is part of the transcript.
-pub(super) fn message(rows: &dyn ReadRows, session: &SessionRow, seq: Seq) -> Result<Node, Error> {
+pub(super) fn message(rows: &dyn ReadRows, session: &SessionRow, seq: Seq) -> Result<RecordAddress, Error> {
     let row = one(rows, session.no, seq)?.filter(|row| row.node);
     let turn = row.and_then(|row| row.turn).map(|no| turn_by_no(rows, no)).transpose()?;
     if turn.is_some_and(|turn| seq <= turn.last_node) {
-        return Ok(Node { session: session.no, seq });
+        return Ok(RecordAddress { session: session.no, seq });
     }
     let detail = format!(
         "session {} has no message at {seq}; `outlast sessions show {}` lists them",
@@ -150,7 +150,7 @@ pub fn joinable(rows: &dyn ReadRows, session: SessionId) -> Result<Vec<(TurnId, 
     let head = turn_by_no(rows, active)?.head;
     for turn in rows.queued(session.no, usize::MAX)? {
         if turn.joins(&head) {
-            let row = referred("record", one(rows, session.no, turn.accepted)?)?;
+            let row = required_row("record", one(rows, session.no, turn.accepted)?)?;
             if let Fact::Accepted(accepted) = decode(rows, row, Some(turn.id))?.fact {
                 inputs.push((turn.id, accepted.parts));
             }
@@ -164,9 +164,10 @@ pub fn verify(rows: &dyn ReadRows, session: SessionId) -> Result<u64, Error> {
     const PAGE: usize = 256;
     let session = session_row(rows, session)?;
     let mut names = TurnNames::default();
-    let mut end = Place { seq: Seq(0), hash: Hash::ZERO };
+    let mut end = JournalPosition { seq: Seq(0), hash: Hash::ZERO };
     loop {
-        let page = rows.records(RecordRange { from: Seq(end.seq.0 + 1), limit: PAGE, ..whole(&session) })?;
+        let page =
+            rows.records(RecordRange { from: Seq(end.seq.0 + 1), limit: PAGE, ..full_range(&session) })?;
         if page.is_empty() {
             break;
         }
@@ -178,16 +179,16 @@ pub fn verify(rows: &dyn ReadRows, session: SessionId) -> Result<u64, Error> {
             let turn = row.turn.map(|no| names.id(rows, no)).transpose()?;
             let (seq, at, hash, node) = (row.seq, row.at, row.hash, row.node);
             let body = body_of(rows, row.body)?;
-            if record::chain(&end.hash, seq, turn, at, &body) != hash {
+            if record::chain_hash(&end.hash, seq, turn, at, &body) != hash {
                 return Err(broken(&session, seq, "its content does not fit its hash"));
             }
             if Fact::decode(&body)?.is_node() != node {
                 return Err(broken(&session, seq, "it is marked as what it is not"));
             }
-            end = Place { seq, hash };
+            end = JournalPosition { seq, hash };
         }
     }
-    if end != (Place { seq: session.last_seq, hash: session.last_hash }) {
+    if end != (JournalPosition { seq: session.last_seq, hash: session.last_hash }) {
         return Err(broken(
             &session,
             Seq(end.seq.0 + 1),
@@ -198,7 +199,7 @@ pub fn verify(rows: &dyn ReadRows, session: SessionId) -> Result<u64, Error> {
 }
 
 fn broken(session: &SessionRow, seq: Seq, how: &str) -> Error {
-    let at = outlast_vocab::At { session: Some(session.id), ..outlast_vocab::At::default() };
+    let at = outlast_vocab::ErrorPlace { session: Some(session.id), ..outlast_vocab::ErrorPlace::default() };
     Error::new(Kind::RecordCorrupt, format!("record {seq} breaks the chain: {how}")).at(at)
 }
 
@@ -247,7 +248,7 @@ fn session_view(rows: &dyn ReadRows, session: SessionRow) -> Result<SessionView,
         created: session.created,
         updated: session.updated,
         turns: session.turns,
-        last: Place { seq: session.last_seq, hash: session.last_hash },
+        last: JournalPosition { seq: session.last_seq, hash: session.last_hash },
         heads: heads.collect::<Result<_, Error>>()?,
         forked_from: session.forked_from.map(|node| node_ref(rows, node)).transpose()?,
         active,
@@ -263,19 +264,19 @@ fn session_view(rows: &dyn ReadRows, session: SessionRow) -> Result<SessionView,
 /// Returns one turn.
 pub fn turn(rows: &dyn ReadRows, id: TurnId) -> Result<TurnView, Error> {
     let turn = turn_row(rows, id)?;
-    let session = referred("session", rows.session(turn.session)?)?;
+    let session = required_row("session", rows.session(turn.session)?)?;
     turn_view(rows, &session, &turn)
 }
 
 /// Returns how much work is outstanding, counted up to [`COUNTED`].
-pub fn load(rows: &dyn ReadRows) -> Result<Load, Error> {
-    rows.access().need_everything()?;
+pub fn load(rows: &dyn ReadRows) -> Result<StoreLoad, Error> {
+    rows.access().require_operator()?;
     let count = |state| Ok::<_, Error>(rows.sessions_in(state, SessionNo(0), COUNTED)?.len());
     let owed = rows.owed(rows.access().reach, COUNTED)?.len();
     let provider_waits = rows.waiting(rows.access().reach, WaitKind::Provider, COUNTED)?.len();
     let (ready, leased, held) =
         (count(SessionState::Ready)?, count(SessionState::Leased)?, count(SessionState::Held)?);
-    Ok(Load { ready, leased, held, owed, provider_waits, last_ends: last_ends(rows)? })
+    Ok(StoreLoad { ready, leased, held, owed, provider_waits, last_ends: last_ends(rows)? })
 }
 
 /// Counts sessions by how their last turn ended, without those that were answered.
@@ -283,7 +284,7 @@ fn last_ends(rows: &dyn ReadRows) -> Result<Vec<(LastEnd, usize)>, Error> {
     let mut counts = Vec::new();
     for end in LastEnd::all() {
         let count = match end {
-            LastEnd::Ended(EndKind::Answered) => continue,
+            LastEnd::Ended(TurnEndKind::Answered) => continue,
             LastEnd::Ended(kind) => rows.count_last_ended(kind, COUNTED)?,
             LastEnd::Stuck => {
                 let events = rows.waiting(rows.access().reach, WaitKind::Event, COUNTED)?;
@@ -322,8 +323,8 @@ fn turn_view(rows: &dyn ReadRows, session: &SessionRow, turn: &TurnRow) -> Resul
 }
 
 /// Returns how a turn ended, from its terminal record.
-pub(super) fn end_of(rows: &dyn ReadRows, turn: &TurnRow) -> Result<End, Error> {
-    let row = referred("record", one(rows, turn.session, referred("record", turn.ended)?)?)?;
+pub(super) fn end_of(rows: &dyn ReadRows, turn: &TurnRow) -> Result<TurnEnd, Error> {
+    let row = required_row("record", one(rows, turn.session, required_row("record", turn.ended)?)?)?;
     match decode(rows, row, Some(turn.id))?.fact {
         Fact::Ended { end } => Ok(end),
         other => {
@@ -339,7 +340,7 @@ pub fn cancel_reason(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<String>
     if !turn.cancelled {
         return Ok(None);
     }
-    let session = referred("session", rows.session(turn.session)?)?;
+    let session = required_row("session", rows.session(turn.session)?)?;
     let records = of_turn(rows, &session, &turn)?;
     Ok(records.into_iter().find_map(|record| match record.fact {
         Fact::CancelRequested { reason, .. } => Some(reason),
@@ -348,8 +349,8 @@ pub fn cancel_reason(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<String>
 }
 
 /// Returns the completion key of a wait. The holder of the key can resolve the wait.
-pub fn key_of(rows: &dyn ReadRows, turn: TurnId, wait: ReplayKey) -> Result<CompletionKey, Error> {
-    rows.access().need(Scope::Run)?;
+pub fn completion_key(rows: &dyn ReadRows, turn: TurnId, wait: ReplayKey) -> Result<CompletionKey, Error> {
+    rows.access().require(Scope::Run)?;
     rows.sign(turn_row(rows, turn)?.id, wait)
 }
 
@@ -364,15 +365,17 @@ pub fn unknown(
     after: Option<(Millis, CallId)>,
     limit: usize,
 ) -> Result<Page<UnknownCall, (Millis, CallId)>, Error> {
-    let claims = rows.unknown(rows.access().reach, after, rows_for(limit))?;
-    Page::of(claims, limit, |claim| (claim.since, claim.call), |claim| unknown_call(rows, &claim))
+    let claims = rows.unknown(rows.access().reach, after, rows_to_read(limit))?;
+    Page::from_rows(claims, limit, |claim| (claim.since, claim.call), |claim| unknown_call(rows, &claim))
 }
 
 fn unknown_call(rows: &dyn ReadRows, claim: &ClaimRow) -> Result<Option<UnknownCall>, Error> {
-    let session = referred("session", rows.session(claim.session)?)?;
+    let session = required_row("session", rows.session(claim.session)?)?;
     let turn = turn_by_no(rows, claim.turn)?;
-    let row = referred("record", one(rows, claim.session, claim.claim.asked)?)?;
-    let Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) = decode(rows, row, None)?.fact else {
+    let row = required_row("record", one(rows, claim.session, claim.claim.asked)?)?;
+    let Fact::Asked(EffectRequested { command: Command::ToolBatch(batch), .. }) =
+        decode(rows, row, None)?.fact
+    else {
         return Err(Error::new(Kind::RecordCorrupt, "a claim refers to a record that claims nothing"));
     };
     let child = usize::try_from(claim.claim.child).unwrap_or(usize::MAX);
@@ -392,7 +395,7 @@ fn unknown_call(rows: &dyn ReadRows, claim: &ClaimRow) -> Result<Option<UnknownC
 pub fn waiting(rows: &dyn ReadRows, kind: WaitKind, limit: usize) -> Result<Vec<WaitingTurn>, Error> {
     let waiting = |(turn, wait)| {
         let turn = turn_by_no(rows, turn)?;
-        let session = referred("session", rows.session(turn.session)?)?;
+        let session = required_row("session", rows.session(turn.session)?)?;
         Ok(WaitingTurn { session: session.id, turn: turn.id, wait })
     };
     rows.waiting(rows.access().reach, kind, limit)?.into_iter().map(waiting).collect()
@@ -417,7 +420,7 @@ fn attachment_row(rows: &dyn ReadRows, session: SessionId, id: AttachmentId) -> 
             let detail = format!("session {session} has no attachment {id}");
             return Err(Error::new(Kind::AttachmentNotFound, detail));
         };
-        row = referred("session", rows.session(parent.session)?)?;
+        row = required_row("session", rows.session(parent.session)?)?;
     }
 }
 
@@ -429,22 +432,22 @@ pub fn attachments(
     limit: usize,
 ) -> Result<Page<AttachmentView, AttachmentId>, Error> {
     let session = session_row(rows, session)?;
-    let found = rows.attachments(session.no, after, rows_for(limit))?;
-    Page::of(found, limit, |row| row.attachment.id, |row| Ok(Some(attachment_view(row))))
+    let found = rows.attachments(session.no, after, rows_to_read(limit))?;
+    Page::from_rows(found, limit, |row| row.attachment.id, |row| Ok(Some(attachment_view(row))))
 }
 
 fn attachment_view(row: AttachmentRow) -> AttachmentView {
-    let AttachmentRow { attachment, bytes, lies, .. } = row;
-    AttachmentView { attachment, bytes, lies }
+    let AttachmentRow { attachment, bytes, location: lies, .. } = row;
+    AttachmentView { attachment, bytes, location: lies }
 }
 
 /// Returns the stored text of the reply that a turn was receiving. Adjacent pieces are joined.
-pub fn said(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<Said>, Error> {
+pub fn said(rows: &dyn ReadRows, turn: TurnId) -> Result<Option<PartialReplyText>, Error> {
     let row = turn_row(rows, turn)?;
-    let mut whole: Option<Said> = None;
+    let mut whole: Option<PartialReplyText> = None;
     for PartialRow { key, attempt, start, text, .. } in rows.partials(row.no)? {
         match &mut whole {
-            None if start == 0 => whole = Some(Said { key, attempt, start, text }),
+            None if start == 0 => whole = Some(PartialReplyText { key, attempt, start, text }),
             Some(said) if said.text.len() == start && said.attempt == attempt => said.text.push_str(&text),
             _ => break,
         }
@@ -489,7 +492,7 @@ pub fn package(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<u8>, Error> {
         StoredPackage::read(fingerprint, &json).ok().filter(|stored| stored.sidecars().next().is_some());
     let Some(stored) = stored else { return Ok(json) };
     let sidecars = stored.sidecars().map(|(_, hash)| part(hash)).collect::<Result<Vec<_>, Error>>()?;
-    Ok(canon::to_string(&stored.whole(sidecars)?).into_bytes())
+    Ok(canonical_json::to_string(&stored.with_sidecars(sidecars)?).into_bytes())
 }
 
 fn no_blob(hash: Hash) -> Error {
@@ -522,20 +525,20 @@ pub(super) fn one(rows: &dyn ReadRows, session: SessionNo, seq: Seq) -> Result<O
 }
 
 /// Converts a row address to a reference with the session's id.
-pub(super) fn node_ref(rows: &dyn ReadRows, node: Node) -> Result<NodeRef, Error> {
-    let session = referred("session", rows.session(node.session)?)?;
+pub(super) fn node_ref(rows: &dyn ReadRows, node: RecordAddress) -> Result<NodeRef, Error> {
+    let session = required_row("session", rows.session(node.session)?)?;
     Ok(NodeRef { session: session.id, seq: node.seq })
 }
 
-fn whole(session: &SessionRow) -> RecordRange {
+fn full_range(session: &SessionRow) -> RecordRange {
     let (session, to) = (session.no, session.last_seq);
     RecordRange { session, turn: None, nodes_only: false, from: Seq(1), to, limit: usize::MAX }
 }
 
-pub(super) fn body_of(rows: &dyn ReadRows, body: Body) -> Result<Vec<u8>, Error> {
+pub(super) fn body_of(rows: &dyn ReadRows, body: RecordBody) -> Result<Vec<u8>, Error> {
     match body {
-        Body::Inline(body) => Ok(body),
-        Body::Blob(hash) => blob(rows, hash),
+        RecordBody::Inline(body) => Ok(body),
+        RecordBody::Blob(hash) => blob(rows, hash),
     }
 }
 

@@ -2,18 +2,18 @@
 //!
 //! A notice and its record are one write. So a crash neither repeats nor loses a notice. A notice is due only while
 //! its turn waits for the decision.
-use super::{append, lookup, referred, turn_by_no};
+use super::{append, lookup, required_row, turn_by_no};
 use crate::rows::{NoticeRow, ReadRows, Rows, SessionRow, TurnNo, TurnRow};
 use crate::store::SessionState;
-use crate::votes::{Noticed, held_up};
-use outlast_vocab::approval::Given;
-use outlast_vocab::policy::{Ask, Decision};
+use crate::votes::{SentNotice, call_awaiting_approval};
+use outlast_vocab::approval::SentNotices;
+use outlast_vocab::policy::{ApprovalRequirement, PolicyDecision};
 use outlast_vocab::record::Fact;
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Millis, ReplayKey};
 
 /// Schedules the notices for the approvals that a turn waits for, and deletes those it no longer waits for.
-pub(super) fn arm(
+pub(super) fn schedule_notices(
     rows: &mut dyn Rows,
     session: &SessionRow,
     turn: &TurnRow,
@@ -33,7 +33,7 @@ pub(super) fn arm(
                 key: key.clone(),
                 since: now,
                 ask,
-                given: Given::default(),
+                given: SentNotices::default(),
                 due_at: None,
             }),
         };
@@ -42,7 +42,7 @@ pub(super) fn arm(
             rows.put_notice(&NoticeRow { due_at, ..row })?;
         }
     }
-    there.iter().try_for_each(|stale| disarm(rows, turn.no, &stale.key))
+    there.iter().try_for_each(|stale| delete_notices(rows, turn.no, &stale.key))
 }
 
 /// Returns who is asked, if the request has reminders or an escalation.
@@ -51,38 +51,43 @@ fn ask_of(
     session: &SessionRow,
     turn: &TurnRow,
     key: &ReplayKey,
-) -> Result<Option<Ask>, Error> {
+) -> Result<Option<ApprovalRequirement>, Error> {
     let records = lookup::of_turn(rows, session, turn)?;
-    let call = records.into_iter().find_map(|record| held_up(record, key)).map(|(_, call)| call);
+    let call =
+        records.into_iter().find_map(|record| call_awaiting_approval(record, key)).map(|(_, call)| call);
     Ok(call.and_then(|call| match call.ruling?.decision {
-        Decision::Ask(ask) if ask.remind.is_some() || ask.escalate.is_some() => Some(ask),
+        PolicyDecision::Ask(ask) if ask.remind.is_some() || ask.escalate.is_some() => Some(ask),
         _ => None,
     }))
 }
 
 /// Deletes the notices of a request that is decided or has changed.
-pub(super) fn disarm(rows: &mut dyn Rows, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+pub(super) fn delete_notices(rows: &mut dyn Rows, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
     rows.delete_notice(turn, key)
 }
 
 /// Returns the notices of a request that were already sent.
-pub(super) fn given(rows: &(impl ReadRows + ?Sized), turn: TurnNo, key: &ReplayKey) -> Result<Given, Error> {
+pub(super) fn sent_notices(
+    rows: &(impl ReadRows + ?Sized),
+    turn: TurnNo,
+    key: &ReplayKey,
+) -> Result<SentNotices, Error> {
     let found = rows.notices(turn)?.into_iter().find(|row| row.key == *key);
     Ok(found.map(|row| row.given).unwrap_or_default())
 }
 
 /// Sends the notices that are due. Several reminders that became due without a running worker are sent as one.
-pub fn notify(
+pub fn send_due_notices(
     rows: &mut dyn Rows,
     now: Millis,
     reminders_most: u32,
     limit: usize,
-) -> Result<Vec<Noticed>, Error> {
-    rows.access().need_everything()?;
+) -> Result<Vec<SentNotice>, Error> {
+    rows.access().require_operator()?;
     let mut noticed = Vec::new();
     for row in rows.notices_due(now, limit)? {
         let mut turn = turn_by_no(rows, row.turn)?;
-        let mut session = referred("session", rows.session(turn.session)?)?;
+        let mut session = required_row("session", rows.session(turn.session)?)?;
         let waits = rows.waits(turn.no)?.iter().any(|wait| wait.key == row.key);
         if session.state != SessionState::Parked || session.active != Some(turn.no) || !waits {
             rows.put_notice(&NoticeRow { due_at: None, ..row })?;
@@ -105,7 +110,7 @@ pub fn notify(
         rows.put_notice(&NoticeRow { turn: turn.no, key, since, ask, given, due_at })?;
         rows.put_turn(&turn)?;
         rows.put_session(&session)?;
-        noticed.push(Noticed { session: session.id, last: session.last_seq });
+        noticed.push(SentNotice { session: session.id, last: session.last_seq });
     }
     Ok(noticed)
 }

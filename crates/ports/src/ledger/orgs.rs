@@ -1,9 +1,9 @@
 //! Organisations, API keys and the audit log.
-use super::votes::may_speak;
-use crate::orgs::{AuditRange, KeyView, NewKey, Org};
-use crate::page::{Page, rows_for};
+use super::votes::check_may_vote_as;
+use crate::orgs::{AuditRange, KeyView, Org, SealedApiKey};
+use crate::page::{Page, rows_to_read};
 use crate::rows::{AuditRow, KeyRow, ReadRows, Rows};
-use outlast_vocab::access::{Access, Act, ApiKey, Reach, Scope, Scopes};
+use outlast_vocab::access::{Access, ApiKey, AuditAction, OrgVisibility, Scope, Scopes};
 use outlast_vocab::id::{KeyId, OrgId};
 use outlast_vocab::key::ReplayKey;
 use outlast_vocab::wait::Resolution;
@@ -11,9 +11,9 @@ use outlast_vocab::{Error, Hash, Kind, Millis};
 use std::fmt;
 
 /// An action for the audit log.
-pub(super) struct Deed<'a> {
+pub(super) struct AuditedAction<'a> {
     /// The action.
-    pub act: Act,
+    pub act: AuditAction,
     /// The organisation in which it is done.
     pub org: OrgId,
     /// The object of the action.
@@ -23,21 +23,21 @@ pub(super) struct Deed<'a> {
 }
 
 /// Adds an audit entry in the transaction of the action, and refuses callers without permission.
-pub(super) fn note(rows: &mut dyn Rows, deed: Deed<'_>, at: Millis) -> Result<(), Error> {
-    let Deed { act, org, subject, detail } = deed;
+pub(super) fn audit_action(rows: &mut dyn Rows, deed: AuditedAction<'_>, at: Millis) -> Result<(), Error> {
+    let AuditedAction { act, org, subject, detail } = deed;
     let access = rows.access();
-    access.need(act.needs())?;
+    access.require(act.required_scope())?;
     let by = access.by.clone();
     let (act, subject) = (act.name().to_owned(), subject.to_string());
-    rows.note(&AuditRow { no: 0, at, org, by, act, subject, detail })
+    rows.append_audit(&AuditRow { no: 0, at, org, by, act, subject, detail })
 }
 
 /// Returns the action and the details under which resolving a wait is audited.
-pub(super) fn resolving(
+pub(super) fn resolve_action(
     access: &Access,
     key: &ReplayKey,
     resolution: &Resolution,
-) -> Result<(Act, String), Error> {
+) -> Result<(AuditAction, String), Error> {
     let how = match resolution {
         Resolution::Ok(_) => "with a value".to_owned(),
         Resolution::Err(failure) => format!("with the error {}", failure.code.code()),
@@ -45,19 +45,19 @@ pub(super) fn resolving(
         Resolution::Cancelled => "as cancelled".to_owned(),
     };
     if key.is_stuck() {
-        return Ok((Act::Retry, String::new()));
+        return Ok((AuditAction::Retry, String::new()));
     }
     if !key.is_approval() {
-        return Ok((Act::Resolve, format!("{key} {how}")));
+        return Ok((AuditAction::Resolve, format!("{key} {how}")));
     }
     // A resolution that is not an approval is a denial.
-    may_speak(access, &access.by.name())?;
-    Ok((Act::Deny, how))
+    check_may_vote_as(access, &access.by.name())?;
+    Ok((AuditAction::Deny, how))
 }
 
 /// Creates an organisation.
 pub fn create_org(rows: &mut dyn Rows, org: &Org) -> Result<(), Error> {
-    rows.access().need_everything()?;
+    rows.access().require_operator()?;
     if org.name.as_str().starts_with("org_") {
         let detail = format!("expected a name that does not begin like an id, got `{}`", org.name);
         return Err(Error::new(Kind::InputInvalid, detail));
@@ -71,7 +71,11 @@ pub fn create_org(rows: &mut dyn Rows, org: &Org) -> Result<(), Error> {
     }
     rows.insert_org(org)?;
     let detail = org.name.to_string();
-    note(rows, Deed { act: Act::CreateOrg, org: org.id, subject: &org.id, detail }, org.created)
+    audit_action(
+        rows,
+        AuditedAction { act: AuditAction::CreateOrg, org: org.id, subject: &org.id, detail },
+        org.created,
+    )
 }
 
 /// Returns the organisation with this id.
@@ -92,13 +96,13 @@ pub fn orgs_after(
     after: Option<&str>,
     limit: usize,
 ) -> Result<Page<Org, String>, Error> {
-    let orgs = rows.orgs(after, rows_for(limit))?;
-    Page::of(orgs, limit, |org| org.name.to_string(), |org| Ok(Some(org)))
+    let orgs = rows.orgs(after, rows_to_read(limit))?;
+    Page::from_rows(orgs, limit, |org| org.name.to_string(), |org| Ok(Some(org)))
 }
 
 /// Creates an API key. Its scopes must be within those of the caller.
-pub fn create_key(rows: &mut dyn Rows, key: NewKey, now: Millis) -> Result<(), Error> {
-    let NewKey { id, org, by, scopes, seal, expires } = key;
+pub fn create_key(rows: &mut dyn Rows, key: SealedApiKey, now: Millis) -> Result<(), Error> {
+    let SealedApiKey { id, org, by, scopes, seal, expires } = key;
     self::org(rows, org)?;
     let most = rows.access().scopes;
     if scopes == Scopes::NONE || !scopes.is_within(most) {
@@ -111,7 +115,7 @@ pub fn create_key(rows: &mut dyn Rows, key: NewKey, now: Millis) -> Result<(), E
     }
     let detail = format!("for {by}, may {scopes}");
     rows.put_key(&KeyRow { id, org, by, scopes, seal, created: now, expires, revoked: None })?;
-    note(rows, Deed { act: Act::CreateKey, org, subject: &id, detail }, now)
+    audit_action(rows, AuditedAction { act: AuditAction::CreateKey, org, subject: &id, detail }, now)
 }
 
 /// Revokes an API key. A key that was already revoked stays unchanged.
@@ -123,32 +127,36 @@ pub fn revoke_key(rows: &mut dyn Rows, id: KeyId, now: Millis) -> Result<KeyView
         row.revoked = Some(now);
         rows.put_key(&row)?;
         let detail = format!("of {}", row.by);
-        note(rows, Deed { act: Act::RevokeKey, org: row.org, subject: &id, detail }, now)?;
+        audit_action(
+            rows,
+            AuditedAction { act: AuditAction::RevokeKey, org: row.org, subject: &id, detail },
+            now,
+        )?;
     }
     Ok(row.into())
 }
 
 /// Returns the visible API keys.
 pub fn keys(rows: &dyn ReadRows, after: Option<KeyId>, limit: usize) -> Result<Page<KeyView, KeyId>, Error> {
-    rows.access().need(Scope::Admin)?;
-    let keys = rows.keys(rows.access().reach, after, rows_for(limit))?;
-    Page::of(keys, limit, |row| row.id, |row| Ok(Some(row.into())))
+    rows.access().require(Scope::Admin)?;
+    let keys = rows.keys(rows.access().reach, after, rows_to_read(limit))?;
+    Page::from_rows(keys, limit, |row| row.id, |row| Ok(Some(row.into())))
 }
 
 /// Returns the access that an API key gives. Refusing an unknown key takes as long as refusing a wrong one.
-pub fn admit(rows: &dyn ReadRows, key: &ApiKey, now: Millis) -> Result<Access, Error> {
+pub fn authenticate(rows: &dyn ReadRows, key: &ApiKey, now: Millis) -> Result<Access, Error> {
     let row = rows.key(key.id)?;
     let kept = row.as_ref().map_or(Hash::ZERO, |row| row.seal);
-    let fits = key.seal(&rows.secret()?).same_signature(&kept);
+    let fits = key.seal(&rows.secret()?).eq_constant_time(&kept);
     let counts = |row: &KeyRow| row.revoked.is_none() && row.expires.is_none_or(|end| now < end);
     match row.filter(|row| fits && counts(row)) {
-        Some(KeyRow { org, by, scopes, .. }) => Ok(Access { reach: Reach::Org(org), by, scopes }),
+        Some(KeyRow { org, by, scopes, .. }) => Ok(Access { reach: OrgVisibility::Org(org), by, scopes }),
         None => Err(ApiKey::invalid()),
     }
 }
 
 /// Returns the entries of the audit log, in order.
 pub fn audit(rows: &dyn ReadRows, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
-    rows.access().need(Scope::Admin)?;
+    rows.access().require(Scope::Admin)?;
     rows.audit(rows.access().reach, range)
 }

@@ -1,14 +1,15 @@
 //! The outbox of outputs for sinks. [`crate::outbox`] explains why none is lost.
-use super::orgs::{Deed, note};
-use super::outputs::{about, moments};
-use super::{lookup, referred, turn_by_no};
+use super::orgs::{AuditedAction, audit_action};
+use super::outputs::{moments, output_event};
+use super::{lookup, required_row, turn_by_no};
 use crate::outbox::{
-    Attempt, Begins, Collect, DeliveryPlace, DeliveryView, Due, Outlook, SinkView, Subscription,
+    CollectRequest, DeliveryAttempt, DeliveryPosition, DeliverySchedule, DeliveryView, DueDelivery,
+    FeedStart, SinkSubscription, SinkView,
 };
-use crate::page::{Page, rows_for};
+use crate::page::{Page, rows_to_read};
 use crate::rows::{DeliveryRow, LATEST, ReadRows, Rows, SinkRow};
-use crate::sink::{Moment, Output, Topic};
-use outlast_vocab::access::{Act, Reach};
+use crate::sink::{OutputPosition, SinkOutput, SinkTopic};
+use outlast_vocab::access::{AuditAction, OrgVisibility};
 use outlast_vocab::id::{DeliveryId, SessionId, TurnId};
 use outlast_vocab::{Error, Failure, Kind, Millis};
 
@@ -16,16 +17,16 @@ use outlast_vocab::{Error, Failure, Kind, Millis};
 const SCANNED: usize = 500;
 
 /// Running deliveries that are searched for those of dead workers.
-const LOOKED_AT: usize = 1_000;
+const RUNNING_SEARCHED: usize = 1_000;
 
 /// Registers new sinks.
-pub fn subscribe(rows: &mut dyn Rows, subscriptions: &[Subscription], now: Millis) -> Result<(), Error> {
-    rows.access().need_everything()?;
-    for Subscription { name, begins, .. } in subscriptions {
+pub fn subscribe(rows: &mut dyn Rows, subscriptions: &[SinkSubscription], now: Millis) -> Result<(), Error> {
+    rows.access().require_operator()?;
+    for SinkSubscription { name, begins, .. } in subscriptions {
         if rows.sink(name)?.is_none() {
             let cursor = match begins {
-                Begins::Now => rows.feed_end()?,
-                Begins::Beginning => 0,
+                FeedStart::Now => rows.feed_end()?,
+                FeedStart::Beginning => 0,
             };
             rows.put_sink(&SinkRow { name: name.clone(), since: now, cursor, delivered: 0 })?;
         }
@@ -34,26 +35,27 @@ pub fn subscribe(rows: &mut dyn Rows, subscriptions: &[Subscription], now: Milli
 }
 
 /// Returns whether there is something to deliver to a sink, and when.
-pub fn outlook(rows: &dyn ReadRows, sink: &str, now: Millis) -> Result<Outlook, Error> {
+pub fn delivery_schedule(rows: &dyn ReadRows, sink: &str, now: Millis) -> Result<DeliverySchedule, Error> {
     let cursor = find(rows, sink)?.cursor;
     let next = rows.next_delivery(sink)?;
-    let is_due =
-        next.is_some_and(|next| next <= now) || rows.feed_end()? > cursor || !left(rows, sink)?.is_empty();
-    Ok(Outlook { is_due, next })
+    let is_due = next.is_some_and(|next| next <= now)
+        || rows.feed_end()? > cursor
+        || !orphaned_deliveries(rows, sink)?.is_empty();
+    Ok(DeliverySchedule { is_due, next })
 }
 
 /// Returns the deliveries that dead workers hold.
-fn left(rows: &dyn ReadRows, sink: &str) -> Result<Vec<DeliveryRow>, Error> {
-    let mut taken = rows.deliveries_taken(sink, LOOKED_AT)?;
+fn orphaned_deliveries(rows: &dyn ReadRows, sink: &str) -> Result<Vec<DeliveryRow>, Error> {
+    let mut taken = rows.deliveries_taken(sink, RUNNING_SEARCHED)?;
     taken.retain(|row| row.worker.is_some_and(|worker| rows.is_dead(worker)));
     Ok(taken)
 }
 
 /// Scans the feed since the last call, and takes the deliveries that are due.
-pub fn collect(rows: &mut dyn Rows, collect: &Collect) -> Result<Vec<Due>, Error> {
-    let Collect { subscription, now, limit, .. } = collect;
+pub fn collect(rows: &mut dyn Rows, collect: &CollectRequest) -> Result<Vec<DueDelivery>, Error> {
+    let CollectRequest { subscription, now, limit, .. } = collect;
     scan(rows, subscription, *now)?;
-    let mut free = left(rows, &subscription.name)?;
+    let mut free = orphaned_deliveries(rows, &subscription.name)?;
     let on_time = rows.deliveries_due(&subscription.name, *now, *limit)?;
     free.extend(on_time.into_iter().filter(|row| !free.contains(row)).collect::<Vec<_>>());
     let mut due = Vec::new();
@@ -64,14 +66,14 @@ pub fn collect(rows: &mut dyn Rows, collect: &Collect) -> Result<Vec<Due>, Error
 }
 
 /// Adds a delivery for every wanted output after the cursor of a sink, and moves the cursor.
-fn scan(rows: &mut dyn Rows, subscription: &Subscription, now: Millis) -> Result<(), Error> {
+fn scan(rows: &mut dyn Rows, subscription: &SinkSubscription, now: Millis) -> Result<(), Error> {
     let sink = find(rows, &subscription.name)?;
-    let page = rows.feed(Reach::Everything, sink.cursor, SCANNED)?;
+    let page = rows.feed(OrgVisibility::Everything, sink.cursor, SCANNED)?;
     let Some((cursor, _)) = page.last() else { return Ok(()) };
     let cursor = *cursor;
     for (_, record) in page {
         let Some(no) = record.turn else { continue };
-        let session = referred("session", rows.session(record.session)?)?;
+        let session = required_row("session", rows.session(record.session)?)?;
         // Imported records were delivered where they were written.
         if record.seq <= session.imported {
             continue;
@@ -80,9 +82,9 @@ fn scan(rows: &mut dyn Rows, subscription: &Subscription, now: Millis) -> Result
             rows.put_delivery(&DeliveryRow {
                 sink: sink.name.clone(),
                 turn: no,
-                moment,
+                position: moment,
                 attempts: 0,
-                forgiven: 0,
+                attempts_forgiven: 0,
                 due_at: Some(now.min(LATEST)),
                 worker: None,
                 failure: None,
@@ -93,8 +95,12 @@ fn scan(rows: &mut dyn Rows, subscription: &Subscription, now: Millis) -> Result
 }
 
 /// Takes one delivery. Gives it up if all its attempts were started.
-fn take(rows: &mut dyn Rows, collect: &Collect, row: DeliveryRow) -> Result<Option<Due>, Error> {
-    let tries = row.attempts.saturating_sub(row.forgiven);
+fn take(
+    rows: &mut dyn Rows,
+    collect: &CollectRequest,
+    row: DeliveryRow,
+) -> Result<Option<DueDelivery>, Error> {
+    let tries = row.attempts.saturating_sub(row.attempts_forgiven);
     if tries >= collect.attempts {
         let detail = format!("it was begun {tries} times, and no worker lived to say how that went");
         let failure = row.failure.clone().or(Some(Failure::new(Kind::DeliveryFailed, detail)));
@@ -106,62 +112,65 @@ fn take(rows: &mut dyn Rows, collect: &Collect, row: DeliveryRow) -> Result<Opti
     let row = DeliveryRow { attempts, due_at, worker, ..row };
     rows.put_delivery(&row)?;
     let output = output(rows, &row, collect.now)?;
-    Ok(Some(Due { output, tries: tries + 1 }))
+    Ok(Some(DueDelivery { output, attempts_since_retry: tries + 1 }))
 }
 
-fn output(rows: &dyn ReadRows, row: &DeliveryRow, sent: Millis) -> Result<Output, Error> {
+fn output(rows: &dyn ReadRows, row: &DeliveryRow, sent: Millis) -> Result<SinkOutput, Error> {
     let turn = turn_by_no(rows, row.turn)?;
-    let session = referred("session", rows.session(turn.session)?)?;
-    let at = referred("record", lookup::one(rows, turn.session, row.moment.seq)?)?.at;
-    let about = about(rows, (&session, &turn), row.moment)?;
-    Ok(Output {
-        id: id(&row.sink, turn.id, row.moment, about.topic()),
+    let session = required_row("session", rows.session(turn.session)?)?;
+    let at = required_row("record", lookup::one(rows, turn.session, row.position.seq)?)?.at;
+    let about = output_event(rows, (&session, &turn), row.position)?;
+    Ok(SinkOutput {
+        id: id(&row.sink, turn.id, row.position, about.topic()),
         org: session.org,
         session: session.id,
         key: session.key,
         turn: turn.id,
-        moment: row.moment,
+        position: row.position,
         at,
-        about,
+        event: about,
         attempt: row.attempts,
         sent,
     })
 }
 
 /// Returns the id of an output for a sink, which never changes. A turn ends once, so its end needs no position.
-fn id(sink: &str, turn: TurnId, moment: Moment, topic: Topic) -> DeliveryId {
-    let Moment { seq, nth } = moment;
+fn id(sink: &str, turn: TurnId, moment: OutputPosition, topic: SinkTopic) -> DeliveryId {
+    let OutputPosition { seq, nth } = moment;
     let turn = turn.to_u128().to_be_bytes();
     match topic {
-        Topic::TurnEnded => DeliveryId::derived(&[sink.as_bytes(), &turn]),
+        SinkTopic::TurnEnded => DeliveryId::derived(&[sink.as_bytes(), &turn]),
         _ => DeliveryId::derived(&[sink.as_bytes(), &turn, &seq.0.to_be_bytes(), &nth.to_be_bytes()]),
     }
 }
 
 /// Returns a delivery's id, session, turn and topic.
-fn named(rows: &dyn ReadRows, row: &DeliveryRow) -> Result<(DeliveryId, SessionId, TurnId, Topic), Error> {
+fn named(
+    rows: &dyn ReadRows,
+    row: &DeliveryRow,
+) -> Result<(DeliveryId, SessionId, TurnId, SinkTopic), Error> {
     let turn = turn_by_no(rows, row.turn)?;
-    let session = referred("session", rows.session(turn.session)?)?;
-    let topic = about(rows, (&session, &turn), row.moment)?.topic();
-    Ok((id(&row.sink, turn.id, row.moment, topic), session.id, turn.id, topic))
+    let session = required_row("session", rows.session(turn.session)?)?;
+    let topic = output_event(rows, (&session, &turn), row.position)?.topic();
+    Ok((id(&row.sink, turn.id, row.position, topic), session.id, turn.id, topic))
 }
 
 /// Confirms that an output was delivered. This holds even if the worker exceeded its time.
-pub fn delivered(rows: &mut dyn Rows, attempt: &Attempt) -> Result<(), Error> {
-    let Some(row) = tried(rows, attempt)? else { return Ok(()) };
+pub fn delivered(rows: &mut dyn Rows, attempt: &DeliveryAttempt) -> Result<(), Error> {
+    let Some(row) = attempted_delivery(rows, attempt)? else { return Ok(()) };
     let sink = find(rows, &attempt.sink)?;
-    rows.delete_delivery(&row.sink, row.turn, row.moment)?;
+    rows.delete_delivery(&row.sink, row.turn, row.position)?;
     rows.put_sink(&SinkRow { delivered: sink.delivered + 1, ..sink })
 }
 
 /// Records why an attempt failed, and when the delivery is due again.
 pub fn undelivered(
     rows: &mut dyn Rows,
-    attempt: &Attempt,
+    attempt: &DeliveryAttempt,
     failure: Failure,
     again: Option<Millis>,
 ) -> Result<(), Error> {
-    match tried(rows, attempt)? {
+    match attempted_delivery(rows, attempt)? {
         Some(row) if row.attempts == attempt.attempt && row.worker.is_some() => {
             let due_at = again.map(|again| again.min(LATEST));
             rows.put_delivery(&DeliveryRow { due_at, worker: None, failure: Some(failure), ..row })
@@ -171,17 +180,17 @@ pub fn undelivered(
 }
 
 /// Returns the delivery of an attempt. `None` if it was already delivered or its session is deleted.
-fn tried(rows: &dyn ReadRows, attempt: &Attempt) -> Result<Option<DeliveryRow>, Error> {
-    rows.access().need_everything()?;
+fn attempted_delivery(rows: &dyn ReadRows, attempt: &DeliveryAttempt) -> Result<Option<DeliveryRow>, Error> {
+    rows.access().require_operator()?;
     match rows.turn_by_id(attempt.turn)? {
-        Some(turn) => rows.delivery(&attempt.sink, turn.no, attempt.moment),
+        Some(turn) => rows.delivery(&attempt.sink, turn.no, attempt.position),
         None => Ok(None),
     }
 }
 
 /// Returns all sinks, by name.
 pub fn sinks(rows: &dyn ReadRows) -> Result<Vec<SinkView>, Error> {
-    rows.access().need_everything()?;
+    rows.access().require_operator()?;
     let view = |SinkRow { name, since, cursor, delivered }: SinkRow| {
         let (due, dead) = rows.count_deliveries(&name)?;
         Ok(SinkView { since, behind: rows.feed_length(cursor)?, due, dead, delivered, name })
@@ -193,16 +202,16 @@ pub fn sinks(rows: &dyn ReadRows) -> Result<Vec<SinkView>, Error> {
 pub fn deliveries(
     rows: &dyn ReadRows,
     sink: &str,
-    after: Option<DeliveryPlace>,
+    after: Option<DeliveryPosition>,
     limit: usize,
-) -> Result<Page<DeliveryView, DeliveryPlace>, Error> {
+) -> Result<Page<DeliveryView, DeliveryPosition>, Error> {
     find(rows, sink)?;
     let view = |row: DeliveryRow| {
         let (id, session, turn, topic) = named(rows, &row)?;
         let DeliveryRow { attempts, due_at, failure, .. } = row;
         Ok(Some(DeliveryView { id, session, turn, topic, attempts, due_at, failure }))
     };
-    Page::of(rows.deliveries(sink, after, rows_for(limit))?, limit, DeliveryRow::place, view)
+    Page::from_rows(rows.deliveries(sink, after, rows_to_read(limit))?, limit, DeliveryRow::place, view)
 }
 
 /// Retries one delivery of a sink, or all that were given up, with all attempts again.
@@ -222,14 +231,14 @@ pub fn redeliver(
         // A delivery that a worker holds is skipped, so that two workers never hold it.
         if wanted && row.worker.is_none() {
             let due_at = Some(now.min(LATEST));
-            rows.put_delivery(&DeliveryRow { forgiven: row.attempts, due_at, ..row })?;
+            rows.put_delivery(&DeliveryRow { attempts_forgiven: row.attempts, due_at, ..row })?;
             revived += 1;
         }
     }
     if revived > 0 {
         let detail = only.map_or_else(|| format!("{revived} outputs"), |only| only.to_string());
         let org = rows.access().reach.home();
-        note(rows, Deed { act: Act::Redeliver, org, subject: &sink, detail }, now)?;
+        audit_action(rows, AuditedAction { act: AuditAction::Redeliver, org, subject: &sink, detail }, now)?;
     }
     match only {
         Some(only) if revived == 0 => {
@@ -242,7 +251,7 @@ pub fn redeliver(
 
 /// Returns a sink. Sinks belong to the operator, because they get the outputs of every organisation.
 fn find(rows: &dyn ReadRows, sink: &str) -> Result<SinkRow, Error> {
-    rows.access().need_everything()?;
+    rows.access().require_operator()?;
     rows.sink(sink)?.ok_or_else(|| {
         let detail = format!("no sink is called `{sink}`; `outlast sinks` lists those that there are");
         Error::new(Kind::DeliveryNotFound, detail)

@@ -2,13 +2,13 @@
 //!
 //! An approval request is an output once, although its turn may park on it repeatedly. The first record that names
 //! the wait produces the output.
-use super::{lookup, referred};
-use crate::outbox::Subscription;
+use super::{lookup, required_row};
+use crate::outbox::SinkSubscription;
 use crate::rows::{ReadRows, RecordRow, SessionRow, TurnRow};
-use crate::sink::{About, Asking, Moment, Notice, Topic};
-use crate::votes::held_up;
-use outlast_vocab::approval::question_id;
-use outlast_vocab::policy::Decision;
+use crate::sink::{ApprovalNotice, ApprovalRequest, OutputEvent, OutputPosition, SinkTopic};
+use crate::votes::call_awaiting_approval;
+use outlast_vocab::approval::approval_id;
+use outlast_vocab::policy::PolicyDecision;
 use outlast_vocab::record::{Fact, Record, Seq};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Kind, ReplayKey};
@@ -16,28 +16,28 @@ use outlast_vocab::{Error, Kind, ReplayKey};
 /// Returns the events in a record that a sink subscribes to.
 pub(super) fn moments(
     rows: &dyn ReadRows,
-    wanted: &Subscription,
+    wanted: &SinkSubscription,
     (session, turn): (&SessionRow, &TurnRow),
     record: RecordRow,
-) -> Result<Vec<Moment>, Error> {
+) -> Result<Vec<OutputPosition>, Error> {
     let seq = record.seq;
     if turn.ended == Some(seq) {
         let wants = wanted.wants_end(&lookup::end_of(rows, turn)?);
-        return Ok(wants.then_some(Moment { seq, nth: 0 }).into_iter().collect());
+        return Ok(wants.then_some(OutputPosition { seq, nth: 0 }).into_iter().collect());
     }
     // Only sinks that subscribe to approvals pay for decoding every record.
-    if wanted.on.iter().all(|topic| *topic == Topic::TurnEnded) {
+    if wanted.on.iter().all(|topic| *topic == SinkTopic::TurnEnded) {
         return Ok(Vec::new());
     }
     let told = match lookup::decode(rows, record, Some(turn.id))?.fact {
-        Fact::Parked { waits } => asked(rows, (session, turn), seq, &waits)?,
+        Fact::Parked { waits } => first_named_approvals(rows, (session, turn), seq, &waits)?,
         Fact::Reminded { .. } | Fact::Escalated { .. } => vec![0],
         _ => Vec::new(),
     };
     let mut moments = Vec::new();
     for nth in told {
-        let moment = Moment { seq, nth };
-        if wanted.on.contains(&about(rows, (session, turn), moment)?.topic()) {
+        let moment = OutputPosition { seq, nth };
+        if wanted.on.contains(&output_event(rows, (session, turn), moment)?.topic()) {
             moments.push(moment);
         }
     }
@@ -45,7 +45,7 @@ pub(super) fn moments(
 }
 
 /// Returns which of a turn's waits are approval requests that this record is the first to name.
-fn asked(
+fn first_named_approvals(
     rows: &dyn ReadRows,
     (session, turn): (&SessionRow, &TurnRow),
     seq: Seq,
@@ -58,7 +58,7 @@ fn asked(
     let records = lookup::of_turn(rows, session, turn)?;
     let is_new = |wait: &Wait| {
         first_wait(&records, &wait.key).is_some_and(|(first, _)| first == seq)
-            && records.iter().any(|record| held_up(record.clone(), &wait.key).is_some())
+            && records.iter().any(|record| call_awaiting_approval(record.clone(), &wait.key).is_some())
     };
     Ok(questions().filter(|(_, wait)| is_new(wait)).map(|(nth, _)| nth).collect())
 }
@@ -72,22 +72,22 @@ pub(super) fn first_wait<'a>(records: &'a [Record], key: &ReplayKey) -> Option<(
 }
 
 /// Returns the output of a turn for an event.
-pub(super) fn about(
+pub(super) fn output_event(
     rows: &dyn ReadRows,
     (session, turn): (&SessionRow, &TurnRow),
-    moment: Moment,
-) -> Result<About, Error> {
+    moment: OutputPosition,
+) -> Result<OutputEvent, Error> {
     if turn.ended == Some(moment.seq) {
-        return lookup::end_of(rows, turn).map(About::Ended);
+        return lookup::end_of(rows, turn).map(OutputEvent::Ended);
     }
     let records = lookup::of_turn(rows, session, turn)?;
-    let record = referred("record", records.iter().find(|record| record.seq == moment.seq))?;
+    let record = required_row("record", records.iter().find(|record| record.seq == moment.seq))?;
     let (notice, key) = match &record.fact {
         Fact::Parked { waits } => {
-            (Notice::Requested, referred("wait", waits.get(moment.nth as usize))?.key.clone())
+            (ApprovalNotice::Requested, required_row("wait", waits.get(moment.nth as usize))?.key.clone())
         }
-        Fact::Reminded { key, number } => (Notice::Reminded { number: *number }, key.clone()),
-        Fact::Escalated { key, to } => (Notice::Escalated { to: to.clone() }, key.clone()),
+        Fact::Reminded { key, number } => (ApprovalNotice::Reminded { number: *number }, key.clone()),
+        Fact::Escalated { key, to } => (ApprovalNotice::Escalated { to: to.clone() }, key.clone()),
         other => {
             let detail = format!(
                 "the record {} of {} is `{}`, of which nobody is told",
@@ -98,14 +98,14 @@ pub(super) fn about(
             return Err(Error::new(Kind::RecordCorrupt, detail));
         }
     };
-    let asking = referred("question", asking(&records, turn, &key, moment.seq))?;
-    Ok(About::Approval(notice, Box::new(asking)))
+    let asking = required_row("question", approval_request(&records, turn, &key, moment.seq))?;
+    Ok(OutputEvent::Approval(notice, Box::new(asking)))
 }
 
 /// Returns the approval request of a wait, as it was when this record was written.
-fn asking(records: &[Record], turn: &TurnRow, key: &ReplayKey, by: Seq) -> Option<Asking> {
-    let (since, call) = records.iter().find_map(|record| held_up(record.clone(), key))?;
-    let Decision::Ask(ask) = call.ruling.as_ref()?.decision.clone() else { return None };
+fn approval_request(records: &[Record], turn: &TurnRow, key: &ReplayKey, by: Seq) -> Option<ApprovalRequest> {
+    let (since, call) = records.iter().find_map(|record| call_awaiting_approval(record.clone(), key))?;
+    let PolicyDecision::Ask(ask) = call.ruling.as_ref()?.decision.clone() else { return None };
     let expires = first_wait(records, key).and_then(|(_, wait)| wait.deadline);
     let mut who = ask.who.clone();
     for record in records.iter().take_while(|record| record.seq <= by) {
@@ -115,11 +115,11 @@ fn asking(records: &[Record], turn: &TurnRow, key: &ReplayKey, by: Seq) -> Optio
             who.extend(to.iter().filter(|name| !ask.who.contains(name)).cloned());
         }
     }
-    Some(Asking {
-        id: question_id(turn.id, key),
+    Some(ApprovalRequest {
+        id: approval_id(turn.id, key),
         form: key.approved_form()?,
         call,
-        ask,
+        requirement: ask,
         who,
         since,
         expires,

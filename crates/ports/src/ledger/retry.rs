@@ -1,19 +1,19 @@
 //! Accepts the retry of an ended turn: a new turn with the original's input, in the original's place or in a fork.
-use super::orgs::{Deed, note};
+use super::orgs::{AuditedAction, audit_action};
 use super::tree::{fork_session, move_head};
-use super::turn::{NewTurn, take_in};
-use super::{lookup, referred, turn_by_no, turn_row};
-use crate::rows::{Node, Rows, SessionRow, TurnRow};
-use crate::store::{Accepted, MAIN, Retry, TurnState};
-use outlast_vocab::access::{Act, Scope};
-use outlast_vocab::effect::Place;
-use outlast_vocab::record::{self, Delivery, End, Fact};
+use super::turn::{NewTurn, add_turn};
+use super::{lookup, required_row, turn_by_no, turn_row};
+use crate::rows::{RecordAddress, Rows, SessionRow, TurnRow};
+use crate::store::{AcceptReceipt, MAIN_HEAD, RetryRequest, TurnState};
+use outlast_vocab::access::{AuditAction, Scope};
+use outlast_vocab::effect::JournalPosition;
+use outlast_vocab::record::{self, Fact, InputDelivery, TurnEnd};
 use outlast_vocab::{Error, Hash, Kind};
 
 /// Retries a turn that ended. If a retry of it is running or was answered, that retry is returned. If the retry ended
 /// without an answer too, it is the one that is retried.
-pub fn retry(rows: &mut dyn Rows, retry: Retry) -> Result<Accepted, Error> {
-    rows.access().need(Scope::Run)?;
+pub fn retry(rows: &mut dyn Rows, retry: RetryRequest) -> Result<AcceptReceipt, Error> {
+    rows.access().require(Scope::Run)?;
     let mut original = turn_row(rows, retry.turn)?;
     while let Some(newer) = rows.last_retry(original.no)? {
         if newer.state != TurnState::Ended || !lookup::end_of(rows, &newer)?.kind().is_retryable() {
@@ -22,38 +22,48 @@ pub fn retry(rows: &mut dyn Rows, retry: Retry) -> Result<Accepted, Error> {
         original = newer;
     }
     check_end(rows, &original)?;
-    let session = referred("session", rows.session(original.session)?)?;
+    let session = required_row("session", rows.session(original.session)?)?;
     check_origin(&session, &original)?;
-    let deed = Deed {
-        act: Act::Retry,
+    let deed = AuditedAction {
+        act: AuditAction::Retry,
         org: session.org,
         subject: &original.id,
         detail: format!("as {}", retry.fresh),
     };
-    note(rows, deed, retry.now)?;
+    audit_action(rows, deed, retry.now)?;
     let (session, head, stands) = if let Some(fresh) = retry.fork {
         let node = if has_begun(&original) {
             original.parent
         } else {
-            referred("head", rows.head(session.no, &original.head)?)?
+            required_row("head", rows.head(session.no, &original.head)?)?
         };
         let fork = fork_session(rows, &session, node, fresh, retry.now)?;
-        (fork, MAIN.to_owned(), node)
+        (fork, MAIN_HEAD.to_owned(), node)
     } else {
-        let (session, stands) = step_back(rows, session, &original, &retry)?;
+        let (session, stands) = rewind_head(rows, session, &original, &retry)?;
         (session, original.head.clone(), stands)
     };
-    let row = referred("record", lookup::one(rows, original.session, original.accepted)?)?;
+    let row = required_row("record", lookup::one(rows, original.session, original.accepted)?)?;
     let Fact::Accepted(input) = lookup::decode(rows, row, Some(original.id))?.fact else {
         let detail = format!("the first record of {} is not its input", original.id);
         return Err(Error::new(Kind::RecordCorrupt, detail));
     };
     // The original's key is in use. An input that joined a turn now begins one.
-    let accepted =
-        record::Accepted { key: None, delivery: Delivery::Next, retry_of: Some(original.id), ..input };
-    let new =
-        NewTurn { id: retry.fresh, input: Hash::ZERO, head, stands, retry_of: Some(original.no), accepted };
-    take_in(rows, session, new, (retry.taker, None), retry.now)
+    let accepted = record::TurnAccepted {
+        key: None,
+        delivery: InputDelivery::Next,
+        retry_of: Some(original.id),
+        ..input
+    };
+    let new = NewTurn {
+        id: retry.fresh,
+        input: Hash::ZERO,
+        head,
+        head_node: stands,
+        retry_of: Some(original.no),
+        accepted,
+    };
+    add_turn(rows, session, new, (retry.taker, None), retry.now)
 }
 
 /// Refuses a turn that was imported without a signature of this database. The file determines which input, replies
@@ -76,7 +86,7 @@ fn check_end(rows: &dyn Rows, turn: &TurnRow) -> Result<(), Error> {
         return Ok(());
     }
     let instead = match &end {
-        End::Joined { into } => format!("its input joined {into}; retry that turn"),
+        TurnEnd::Joined { into } => format!("its input joined {into}; retry that turn"),
         _ => "send the input again".to_owned(),
     };
     let detail = format!(
@@ -87,26 +97,26 @@ fn check_end(rows: &dyn Rows, turn: &TurnRow) -> Result<(), Error> {
     Err(Error::new(Kind::TurnNotRetryable, detail))
 }
 
-fn duplicate(rows: &dyn Rows, turn: &TurnRow) -> Result<Accepted, Error> {
-    let session = referred("session", rows.session(turn.session)?)?;
-    let record = referred("record", lookup::one(rows, session.no, turn.accepted)?)?;
-    let place = Place { seq: record.seq, hash: record.hash };
-    Ok(Accepted { session: session.id, turn: turn.id, duplicate: true, place, work: None })
+fn duplicate(rows: &dyn Rows, turn: &TurnRow) -> Result<AcceptReceipt, Error> {
+    let session = required_row("session", rows.session(turn.session)?)?;
+    let record = required_row("record", lookup::one(rows, session.no, turn.accepted)?)?;
+    let place = JournalPosition { seq: record.seq, hash: record.hash };
+    Ok(AcceptReceipt { session: session.id, turn: turn.id, duplicate: true, place, work: None })
 }
 
 /// Moves the head back to the message before the original's input, so that the model sees the input once.
-fn step_back(
+fn rewind_head(
     rows: &mut dyn Rows,
     mut session: SessionRow,
     original: &TurnRow,
-    retry: &Retry,
-) -> Result<(SessionRow, Option<Node>), Error> {
+    retry: &RetryRequest,
+) -> Result<(SessionRow, Option<RecordAddress>), Error> {
     if session.queued as usize >= retry.queued_most {
         let most = retry.queued_most;
         let detail = format!("queued_inputs is limited to {most}, and so many wait for {}", session.id);
         return Err(Error::new(Kind::QueueFull, detail));
     }
-    let stands = referred("head", rows.head(session.no, &original.head)?)?;
+    let stands = required_row("head", rows.head(session.no, &original.head)?)?;
     if let Some(later) = later_turn(rows, &session, original, stands)? {
         let detail = format!(
             "{} is not the last turn of the head `{}` ({later}); ask for a fork to retry it in a session of its own",
@@ -130,7 +140,7 @@ fn later_turn(
     rows: &dyn Rows,
     session: &SessionRow,
     original: &TurnRow,
-    stands: Option<Node>,
+    stands: Option<RecordAddress>,
 ) -> Result<Option<String>, Error> {
     let mut waiting = rows.queued(session.no, usize::MAX)?;
     waiting.extend(session.active.map(|no| turn_by_no(rows, no)).transpose()?);
@@ -139,8 +149,8 @@ fn later_turn(
     }
     let last = match stands {
         Some(node) => {
-            let row = referred("record", lookup::one(rows, node.session, node.seq)?)?;
-            Some(turn_by_no(rows, referred("turn", row.turn)?)?)
+            let row = required_row("record", lookup::one(rows, node.session, node.seq)?)?;
+            Some(turn_by_no(rows, required_row("turn", row.turn)?)?)
         }
         None => None,
     };

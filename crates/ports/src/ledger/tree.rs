@@ -1,26 +1,26 @@
 //! Forks, rewinds and deletes sessions, and settles calls of unknown outcome.
-use super::orgs::{Deed, note};
-use super::outside::use_again;
-use super::owed::{decide, owes_nothing};
-use super::{append, empty_session, lookup, referred, session_row, turn_by_no};
-use crate::filed::Lies;
-use crate::rows::{AttachmentRow, ClaimRow, Node, Rows, SessionNo, SessionRow};
-use crate::store::{Fork, ForkTo, MAIN, SessionState};
-use outlast_vocab::access::Act;
-use outlast_vocab::budget::Purse;
+use super::external_content::count_another_use;
+use super::orgs::{AuditedAction, audit_action};
+use super::payment_outbox::{check_no_pending_payments, decide_payments};
+use super::{append, empty_session, lookup, required_row, session_row, turn_by_no};
+use crate::attachment_upload::BlobLocation;
+use crate::rows::{AttachmentRow, ClaimRow, RecordAddress, Rows, SessionNo, SessionRow};
+use crate::store::{ForkRequest, ForkTo, MAIN_HEAD, SessionState};
+use outlast_vocab::access::AuditAction;
+use outlast_vocab::budget::BudgetAccount;
 use outlast_vocab::id::{CallId, SessionId};
-use outlast_vocab::record::{Fact, Seq, Settled, Verdict};
+use outlast_vocab::record::{CallSettled, Fact, OutcomeVerdict, Seq};
 use outlast_vocab::{Error, Kind, Limits, Millis, limits};
 
 /// Creates a new head or a new session at a message. No message is copied: the branch refers to the one it follows.
 /// Claims are not forked, so a fork never runs a call twice. Values are not versioned, so a session gets its parent's
 /// values only if it begins at a head of the parent.
-pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
-    let Fork { from, at, to, now } = fork;
+pub fn fork(rows: &mut dyn Rows, fork: ForkRequest) -> Result<SessionId, Error> {
+    let ForkRequest { from, at, to, now } = fork;
     let mut parent = session_row(rows, from)?;
     let node = match at {
         Some(seq) => Some(lookup::message(rows, &parent, seq)?),
-        None => referred("head", rows.head(parent.no, MAIN)?)?,
+        None => required_row("head", rows.head(parent.no, MAIN_HEAD)?)?,
     };
     match to {
         ForkTo::Head(name) => {
@@ -29,13 +29,13 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
                 let detail = format!("session {from} has a head `{name}` already; rewind moves it");
                 return Err(Error::new(Kind::InputKeyReused, detail));
             }
-            let deed = Deed {
-                act: Act::Fork,
+            let deed = AuditedAction {
+                act: AuditAction::Fork,
                 org: parent.org,
                 subject: &from,
                 detail: format!("to the head `{name}`"),
             };
-            note(rows, deed, now)?;
+            audit_action(rows, deed, now)?;
             move_head(rows, &mut parent, &name, node, now)?;
             Ok(parent.id)
         }
@@ -53,9 +53,13 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
             if rows.heads(parent.no)?.iter().any(|(_, stands)| *stands == node) {
                 copy_values(rows, parent.no, session.no)?;
             }
-            let deed =
-                Deed { act: Act::Fork, org: parent.org, subject: &from, detail: format!("to {fresh}") };
-            note(rows, deed, now)?;
+            let deed = AuditedAction {
+                act: AuditAction::Fork,
+                org: parent.org,
+                subject: &from,
+                detail: format!("to {fresh}"),
+            };
+            audit_action(rows, deed, now)?;
             Ok(session.id)
         }
     }
@@ -65,14 +69,14 @@ pub fn fork(rows: &mut dyn Rows, fork: Fork) -> Result<SessionId, Error> {
 fn open_fork(
     rows: &mut dyn Rows,
     parent: &SessionRow,
-    node: Option<Node>,
+    node: Option<RecordAddress>,
     (fresh, key): (SessionId, Option<String>),
     now: Millis,
 ) -> Result<SessionRow, Error> {
     let begun = empty_session(fresh, parent.org, key.clone(), now);
     let mut session = SessionRow { forked_from: node, ..begun };
     session.no = rows.insert_session(&session)?;
-    rows.put_head(session.no, MAIN, node)?;
+    rows.put_head(session.no, MAIN_HEAD, node)?;
     let forked_from = node.map(|node| lookup::node_ref(rows, node)).transpose()?;
     append(rows, &mut session, None, Fact::Opened { key, forked_from }.into(), now)?;
     rows.put_session(&session)?;
@@ -84,7 +88,7 @@ fn open_fork(
 pub(super) fn fork_session(
     rows: &mut dyn Rows,
     parent: &SessionRow,
-    node: Option<Node>,
+    node: Option<RecordAddress>,
     fresh: SessionId,
     now: Millis,
 ) -> Result<SessionRow, Error> {
@@ -99,12 +103,12 @@ pub(super) fn fork_session(
 fn copy_attachments(rows: &mut dyn Rows, from: SessionNo, to: SessionNo) -> Result<(), Error> {
     for row in rows.attachments(from, None, usize::MAX)? {
         let content = row.attachment.content;
-        match row.lies {
-            Lies::Here => {
+        match row.location {
+            BlobLocation::Database => {
                 let bytes = lookup::blob(rows, content)?;
                 rows.put_blob(content, &bytes)?;
             }
-            Lies::Outside => use_again(rows, content)?,
+            BlobLocation::Outside => count_another_use(rows, content)?,
         }
         rows.insert_attachment(&AttachmentRow { session: to, ..row })?;
     }
@@ -128,7 +132,7 @@ pub fn rewind(
     now: Millis,
 ) -> Result<(), Error> {
     let mut session = session_row(rows, session)?;
-    at_rest(&session)?;
+    check_is_idle(&session)?;
     if rows.head(session.no, head)?.is_none() {
         return Err(Error::new(Kind::NodeNotFound, format!("session {} has no head `{head}`", session.id)));
     }
@@ -138,7 +142,11 @@ pub fn rewind(
     };
     let place = to.map_or_else(|| "its beginning".to_owned(), |seq| format!("message {seq}"));
     let detail = format!("the head `{head}` to {place}");
-    note(rows, Deed { act: Act::Rewind, org: session.org, subject: &session.id, detail }, now)?;
+    audit_action(
+        rows,
+        AuditedAction { act: AuditAction::Rewind, org: session.org, subject: &session.id, detail },
+        now,
+    )?;
     move_head(rows, &mut session, head, node, now)
 }
 
@@ -146,7 +154,7 @@ pub(super) fn move_head(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
     head: &str,
-    node: Option<Node>,
+    node: Option<RecordAddress>,
     now: Millis,
 ) -> Result<(), Error> {
     rows.put_head(session.no, head, node)?;
@@ -155,7 +163,7 @@ pub(super) fn move_head(
     rows.put_session(session)
 }
 
-fn at_rest(session: &SessionRow) -> Result<(), Error> {
+fn check_is_idle(session: &SessionRow) -> Result<(), Error> {
     if session.state == SessionState::Idle {
         return Ok(());
     }
@@ -167,7 +175,7 @@ fn at_rest(session: &SessionRow) -> Result<(), Error> {
 /// Deletes a session and everything that only it uses.
 pub fn delete(rows: &mut dyn Rows, session: SessionId, now: Millis) -> Result<(), Error> {
     let session = session_row(rows, session)?;
-    at_rest(&session)?;
+    check_is_idle(&session)?;
     let forks = rows.forks(session.no)?;
     if !forks.is_empty() {
         let names: Vec<String> = forks.iter().map(ToString::to_string).collect();
@@ -175,17 +183,26 @@ pub fn delete(rows: &mut dyn Rows, session: SessionId, now: Millis) -> Result<()
             format!("{} still need the history of {}; delete them first", names.join(", "), session.id);
         return Err(Error::new(Kind::SessionHasForks, detail));
     }
-    owes_nothing(rows, &session)?;
-    super::search::forget(rows, &session)?;
-    rows.delete_purse(session.org, &Purse::Session(session.id).to_string())?;
+    check_no_pending_payments(rows, &session)?;
+    super::search::unindex_session(rows, &session)?;
+    rows.delete_budget_account(session.org, &BudgetAccount::Session(session.id).to_string())?;
     let detail = session.key.map_or_else(String::new, |key| format!("with the key `{key}`"));
-    note(rows, Deed { act: Act::Delete, org: session.org, subject: &session.id, detail }, now)?;
+    audit_action(
+        rows,
+        AuditedAction { act: AuditAction::Delete, org: session.org, subject: &session.id, detail },
+        now,
+    )?;
     rows.delete_session(session.no)
 }
 
 /// Records the outcome of a call whose outcome was unknown. The transcript then shows it, and the money that the call
 /// reserved is paid or released.
-pub fn settle(rows: &mut dyn Rows, call: CallId, verdict: &Verdict, now: Millis) -> Result<SessionId, Error> {
+pub fn settle(
+    rows: &mut dyn Rows,
+    call: CallId,
+    verdict: &OutcomeVerdict,
+    now: Millis,
+) -> Result<SessionId, Error> {
     let claims = rows.unknown(rows.access().reach, None, usize::MAX)?;
     let claims: Vec<ClaimRow> = claims.into_iter().filter(|claim| claim.call == call).collect();
     let Some(first) = claims.first() else {
@@ -193,13 +210,17 @@ pub fn settle(rows: &mut dyn Rows, call: CallId, verdict: &Verdict, now: Millis)
             format!("no call with the id {call} has an unknown outcome; `outlast unknown` lists them");
         return Err(Error::new(Kind::ClaimNotFound, detail));
     };
-    let session = referred("session", rows.session(first.session)?)?;
+    let session = required_row("session", rows.session(first.session)?)?;
     let detail = match verdict {
-        Verdict::Happened(_) => "it happened",
-        Verdict::DidNotHappen => "it did not happen",
+        OutcomeVerdict::Happened(_) => "it happened",
+        OutcomeVerdict::DidNotHappen => "it did not happen",
     };
     let detail = detail.to_owned();
-    note(rows, Deed { act: Act::Settle, org: session.org, subject: &call, detail }, now)?;
+    audit_action(
+        rows,
+        AuditedAction { act: AuditAction::Settle, org: session.org, subject: &call, detail },
+        now,
+    )?;
     // Retries of a turn share its unknown calls. Each is one call, so one verdict settles all its claims.
     for claim in &claims {
         settle_claim(rows, claim, verdict, now)?;
@@ -207,12 +228,17 @@ pub fn settle(rows: &mut dyn Rows, call: CallId, verdict: &Verdict, now: Millis)
     Ok(session.id)
 }
 
-fn settle_claim(rows: &mut dyn Rows, claim: &ClaimRow, verdict: &Verdict, now: Millis) -> Result<(), Error> {
-    let mut session = referred("session", rows.session(claim.session)?)?;
+fn settle_claim(
+    rows: &mut dyn Rows,
+    claim: &ClaimRow,
+    verdict: &OutcomeVerdict,
+    now: Millis,
+) -> Result<(), Error> {
+    let mut session = required_row("session", rows.session(claim.session)?)?;
     let mut turn = turn_by_no(rows, claim.turn)?;
     rows.delete_claim(claim.session, claim.claim)?;
-    decide(rows, &mut session, &mut turn, (claim, verdict), now)?;
-    let fact = Fact::Settled(Settled { claim: claim.claim, verdict: verdict.clone() });
+    decide_payments(rows, &mut session, &mut turn, (claim, verdict), now)?;
+    let fact = Fact::Settled(CallSettled { claim: claim.claim, verdict: verdict.clone() });
     append(rows, &mut session, Some(&mut turn), fact.into(), now)?;
     rows.put_turn(&turn)?;
     rows.put_session(&session)

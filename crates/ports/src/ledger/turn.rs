@@ -1,37 +1,40 @@
 //! Accepts inputs and advances turns.
-use super::budget::{close, forget_wishes, meter, meter_first, must_wait};
+use super::budget::{close, delete_budget_waits, must_wait, reserve_first_call, update_accounts};
+use super::external_content::count_use;
 use super::guard::{count_death, release, runs_alone, trial_window};
-use super::notices::{arm, disarm};
-use super::orgs::{Deed, note, resolving};
-use super::outside::use_outside;
-use super::owed;
-use super::rate::pace;
-use super::votes::{forget_votes, still_granted, vote_alone};
-use super::{Draft, append, empty_session, lookup, referred, session_row, turn_by_no, turn_row};
-use crate::budget::{FirstCall, Held};
-use crate::filed::{Filed, Lies};
+use super::notices::{delete_notices, schedule_notices};
+use super::orgs::{AuditedAction, audit_action, resolve_action};
+use super::payment_outbox;
+use super::rate::apply_rate_limits;
+use super::votes::{check_grant_exists, forget_votes, vote_alone};
+use super::{EncodedFact, append, empty_session, lookup, required_row, session_row, turn_by_no, turn_row};
+use crate::attachment_upload::{AttachmentUpload, BlobLocation};
+use crate::budget::{FirstCallReservation, ReservationResult};
 use crate::rows::{
-    AttachmentRow, ClaimRow, CrashGuard, LATEST, Node, PartialRow, ReadRows, ResolutionRow, Rows, SessionNo,
-    SessionRow, Trial, TurnNo, TurnRow,
+    AttachmentRow, ClaimRow, CrashGuard, LATEST, PartialRow, ReadRows, RecordAddress, ResolutionRow, Rows,
+    SessionNo, SessionRow, TrialState, TurnNo, TurnRow,
 };
 use crate::store::{
-    Accept, Accepted, After, Cancelled, Commit, Fence, Lease, MAIN, Partial, Receipt, Resolved, Said,
-    SessionState, Taker, Target, Then, TurnState, Work, Writes,
+    AcceptReceipt, AcceptRequest, CancelOutcome, ClaimedTurn, Commit, CommitReceipt, Fence, Lease,
+    LeaseRequest, MAIN_HEAD, PartialReplyChange, PartialReplyText, ResolveResult, SessionState,
+    SessionTarget, TurnAfterCommit, TurnState, TurnTransition, WriteCount,
 };
-use outlast_vocab::access::{Act, Scope};
-use outlast_vocab::effect::{BatchCall, Command, Outcome, Place, ToolOutcome};
+use outlast_vocab::access::{AuditAction, Scope};
+use outlast_vocab::effect::{BatchCall, Command, JournalPosition, Outcome, ToolOutcome};
 use outlast_vocab::message::{Message, Part, PluginName};
 use outlast_vocab::policy::Approval;
-use outlast_vocab::record::{self, Answered, ClaimRef, End, Fact, Performed, Reclaimed, Seq};
+use outlast_vocab::record::{
+    self, CallReclaimed, ClaimRef, EffectAnswered, EffectPerformed, Fact, Seq, TurnEnd,
+};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
-use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId, canon};
+use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId, canonical_json};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Accepts an input. The same key again returns the first turn.
-pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
-    let Accept {
+pub fn accept(rows: &mut dyn Rows, accept: AcceptRequest) -> Result<AcceptReceipt, Error> {
+    let AcceptRequest {
         target,
         turn,
         parts,
@@ -53,12 +56,12 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         first,
         queued_most,
     } = accept;
-    rows.access().need(Scope::Run)?;
+    rows.access().require(Scope::Run)?;
     let session = open_session(rows, target, now)?;
     // Only inputs with a key can repeat, so only those need a fingerprint.
     let input = key.as_ref().map_or(Hash::ZERO, |_| {
         let said = input_fingerprint(&parts, output.as_ref(), &plugins, &before);
-        request.map_or(said, |request| canon::fingerprint(&(said, request)))
+        request.map_or(said, |request| canonical_json::fingerprint(&(said, request)))
     });
     if let Some(key) = &key
         && let Some(first) = rows.turn_by_key(session.no, key)?
@@ -82,7 +85,7 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
     };
     put_blobs(rows, &blobs)?;
     attach(rows, session.no, files)?;
-    let accepted = record::Accepted {
+    let accepted = record::TurnAccepted {
         parts,
         key,
         delivery,
@@ -94,8 +97,8 @@ pub fn accept(rows: &mut dyn Rows, accept: Accept) -> Result<Accepted, Error> {
         note,
         retry_of: None,
     };
-    let new = NewTurn { id: turn, input, head, stands, retry_of: None, accepted };
-    take_in(rows, session, new, (taker, first), now)
+    let new = NewTurn { id: turn, input, head, head_node: stands, retry_of: None, accepted };
+    add_turn(rows, session, new, (taker, first), now)
 }
 
 /// A turn that is about to be added.
@@ -107,25 +110,25 @@ pub(super) struct NewTurn {
     /// The head that it is for.
     pub head: String,
     /// The message at that head.
-    pub stands: Option<Node>,
+    pub head_node: Option<RecordAddress>,
     /// The turn that it retries.
     pub retry_of: Option<TurnNo>,
     /// Its first record.
-    pub accepted: record::Accepted,
+    pub accepted: record::TurnAccepted,
 }
 
 /// Adds a turn to its session. If the session is idle, the taker runs the turn immediately, with a reservation for
 /// its first effect.
-pub(super) fn take_in(
+pub(super) fn add_turn(
     rows: &mut dyn Rows,
     mut session: SessionRow,
     new: NewTurn,
-    (taker, first): (Option<Taker>, Option<FirstCall>),
+    (taker, first): (Option<LeaseRequest>, Option<FirstCallReservation>),
     now: Millis,
-) -> Result<Accepted, Error> {
-    let NewTurn { id: turn, input, head, stands, retry_of, accepted: fact } = new;
+) -> Result<AcceptReceipt, Error> {
+    let NewTurn { id: turn, input, head, head_node: stands, retry_of, accepted: fact } = new;
     let mut taker = taker.filter(|_| session.state == SessionState::Idle);
-    if let Some(Taker { worker, .. }) = taker
+    if let Some(LeaseRequest { worker, .. }) = taker
         && runs_alone(rows, worker, session.no)?
     {
         taker = None;
@@ -151,7 +154,7 @@ pub(super) fn take_in(
         parent,
         ended: None,
         cancelled: false,
-        writes: Some(Writes { commits: 1, waited: Duration::ZERO }),
+        writes: Some(WriteCount { commits: 1, waited: Duration::ZERO }),
         retry_of,
     };
     row.no = rows.insert_turn(&row)?;
@@ -161,8 +164,8 @@ pub(super) fn take_in(
         (session.active, session.guard) = (Some(row.no), CrashGuard::default());
         lease(&mut session, taker);
         let accepted = record::Record { seq: place.seq, turn: Some(turn), at: now, hash: place.hash, fact };
-        let held = first.map(|first| meter_first(rows, &session, &row, &first, now)).transpose()?;
-        Some(Work { held, ..work_of(rows, &session, &row, vec![accepted])? })
+        let held = first.map(|first| reserve_first_call(rows, &session, &row, &first, now)).transpose()?;
+        Some(ClaimedTurn { hold_result: held, ..work_of(rows, &session, &row, vec![accepted])? })
     } else {
         session.queued += 1;
         if session.state == SessionState::Idle {
@@ -171,7 +174,7 @@ pub(super) fn take_in(
         None
     };
     rows.put_session(&session)?;
-    Ok(Accepted { session: session.id, turn, duplicate: false, place, work })
+    Ok(AcceptReceipt { session: session.id, turn, duplicate: false, place, work })
 }
 
 /// Returns the fingerprint that two inputs with the same key must share.
@@ -182,10 +185,10 @@ fn input_fingerprint(
     before: &[Message],
 ) -> Hash {
     match output {
-        _ if !before.is_empty() => canon::fingerprint(&(parts, output, plugins, before)),
-        _ if !plugins.is_empty() => canon::fingerprint(&(parts, output, plugins)),
-        Some(output) => canon::fingerprint(&(parts, output)),
-        None => canon::fingerprint(&parts),
+        _ if !before.is_empty() => canonical_json::fingerprint(&(parts, output, plugins, before)),
+        _ if !plugins.is_empty() => canonical_json::fingerprint(&(parts, output, plugins)),
+        Some(output) => canonical_json::fingerprint(&(parts, output)),
+        None => canonical_json::fingerprint(&parts),
     }
 }
 
@@ -196,33 +199,33 @@ fn put_blobs(rows: &mut dyn Rows, blobs: &[Vec<u8>]) -> Result<(), Error> {
 }
 
 /// Stores attachments. Each is counted once per session that uses it.
-fn attach(rows: &mut dyn Rows, session: SessionNo, files: Vec<Filed>) -> Result<(), Error> {
+fn attach(rows: &mut dyn Rows, session: SessionNo, files: Vec<AttachmentUpload>) -> Result<(), Error> {
     for file in files {
         if rows.attachment(session, file.attachment().id)?.is_some() {
             continue;
         }
         let (attachment, bytes) = (file.attachment().clone(), file.bytes());
         let lies = match file {
-            Filed::Here(upload) => {
+            AttachmentUpload::Inline(upload) => {
                 rows.put_blob(attachment.content, &upload.bytes)?;
-                Lies::Here
+                BlobLocation::Database
             }
-            Filed::Outside(outside) => {
-                use_outside(rows, &outside)?;
-                Lies::Outside
+            AttachmentUpload::Outside(outside) => {
+                count_use(rows, &outside)?;
+                BlobLocation::Outside
             }
         };
-        rows.insert_attachment(&AttachmentRow { session, attachment, bytes, lies })?;
+        rows.insert_attachment(&AttachmentRow { session, attachment, bytes, location: lies })?;
     }
     Ok(())
 }
 
 /// Stores or deletes the text of a partial reply. A reply that starts again replaces the old one.
-fn keep_partial(rows: &mut dyn Rows, turn: TurnNo, partial: Partial) -> Result<(), Error> {
+fn update_partial(rows: &mut dyn Rows, turn: TurnNo, partial: PartialReplyChange) -> Result<(), Error> {
     match partial {
-        Partial::AsItIs => Ok(()),
-        Partial::Forget => rows.delete_partials(turn),
-        Partial::Keep(Said { key, attempt, start, text }) => {
+        PartialReplyChange::Unchanged => Ok(()),
+        PartialReplyChange::Delete => rows.delete_partials(turn),
+        PartialReplyChange::Append(PartialReplyText { key, attempt, start, text }) => {
             if start == 0 {
                 rows.delete_partials(turn)?;
             }
@@ -238,37 +241,37 @@ fn repeat(
     first: &TurnRow,
     key: &str,
     input: Hash,
-) -> Result<Accepted, Error> {
+) -> Result<AcceptReceipt, Error> {
     if first.input != input {
         let detail = format!("the idempotency key `{key}` was used for {} with another input", first.id);
         return Err(Error::new(Kind::InputKeyReused, detail));
     }
-    let record = referred("record", lookup::one(rows, session.no, first.accepted)?)?;
-    let place = Place { seq: record.seq, hash: record.hash };
-    Ok(Accepted { session: session.id, turn: first.id, duplicate: true, place, work: None })
+    let record = required_row("record", lookup::one(rows, session.no, first.accepted)?)?;
+    let place = JournalPosition { seq: record.seq, hash: record.hash };
+    Ok(AcceptReceipt { session: session.id, turn: first.id, duplicate: true, place, work: None })
 }
 
 /// Opens a session without input.
-pub fn open(rows: &mut dyn Rows, target: Target, now: Millis) -> Result<SessionId, Error> {
-    rows.access().need(Scope::Run)?;
+pub fn open(rows: &mut dyn Rows, target: SessionTarget, now: Millis) -> Result<SessionId, Error> {
+    rows.access().require(Scope::Run)?;
     let session = open_session(rows, target, now)?;
     rows.put_session(&session)?;
     Ok(session.id)
 }
 
-fn open_session(rows: &mut dyn Rows, target: Target, now: Millis) -> Result<SessionRow, Error> {
+fn open_session(rows: &mut dyn Rows, target: SessionTarget, now: Millis) -> Result<SessionRow, Error> {
     let org = rows.access().reach.home();
     let (id, key) = match target {
-        Target::Id(id) => return session_row(rows, id),
-        Target::Key { key, fresh } => match rows.session_by_key(org, &key)? {
+        SessionTarget::Id(id) => return session_row(rows, id),
+        SessionTarget::Key { key, fresh } => match rows.session_by_key(org, &key)? {
             Some(session) => return Ok(session),
             None => (fresh, Some(key)),
         },
-        Target::New(id) => (id, None),
+        SessionTarget::New(id) => (id, None),
     };
     let mut session = empty_session(id, org, key.clone(), now);
     session.no = rows.insert_session(&session)?;
-    rows.put_head(session.no, MAIN, None)?;
+    rows.put_head(session.no, MAIN_HEAD, None)?;
     append(rows, &mut session, None, Fact::Opened { key, forked_from: None }.into(), now)?;
     Ok(session)
 }
@@ -278,7 +281,7 @@ fn begin(rows: &mut dyn Rows, session: &mut SessionRow, turn: &mut TurnRow) -> R
     turn.state = TurnState::Active;
     // The input becomes a message of the tree now, and not before.
     turn.last_node = turn.accepted;
-    turn.parent = referred("head", rows.head(session.no, &turn.head)?)?;
+    turn.parent = required_row("head", rows.head(session.no, &turn.head)?)?;
     rows.put_turn(turn)?;
     session.active = Some(turn.no);
     session.queued -= 1;
@@ -287,7 +290,7 @@ fn begin(rows: &mut dyn Rows, session: &mut SessionRow, turn: &mut TurnRow) -> R
 }
 
 /// Leases the session to a worker. The raised fence makes every write of the previous holder fail.
-fn lease(session: &mut SessionRow, taker: Taker) {
+fn lease(session: &mut SessionRow, taker: LeaseRequest) {
     session.state = SessionState::Leased;
     session.fence = Fence(session.fence.0 + 1);
     session.worker = Some(taker.worker);
@@ -300,25 +303,30 @@ fn work_of(
     session: &SessionRow,
     turn: &TurnRow,
     records: Vec<record::Record>,
-) -> Result<Work, Error> {
-    let worker = referred("worker", session.worker)?;
-    Ok(Work {
+) -> Result<ClaimedTurn, Error> {
+    let worker = required_row("worker", session.worker)?;
+    Ok(ClaimedTurn {
         lease: Lease { session: session.id, turn: turn.id, worker, fence: session.fence },
         org: session.org,
         index: turn.index,
         head: turn.head.clone(),
         parent: turn.parent.map(|node| lookup::node_ref(rows, node)).transpose()?,
         guard: session.guard,
-        trial: (session.guard.trial == Trial::Waits).then(|| trial_window(session.guard.deaths)),
+        trial: (session.guard.trial == TrialState::Waits).then(|| trial_window(session.guard.deaths)),
         records,
-        held: None,
+        hold_result: None,
         resumed: false,
     })
 }
 
 /// Claims sessions that need a worker. A worker that runs a suspect alone gets no session. If the previous worker
 /// died, that counts against the turn, which is held back if it becomes a suspect.
-pub fn claim(rows: &mut dyn Rows, taker: Taker, now: Millis, limit: usize) -> Result<Vec<Work>, Error> {
+pub fn claim(
+    rows: &mut dyn Rows,
+    taker: LeaseRequest,
+    now: Millis,
+    limit: usize,
+) -> Result<Vec<ClaimedTurn>, Error> {
     let found = claimable(rows, taker.worker, now, limit)?;
     if found.is_empty() || runs_alone(rows, taker.worker, SessionNo(0))? {
         return Ok(Vec::new());
@@ -342,7 +350,7 @@ pub fn has_work(rows: &dyn ReadRows, worker: WorkerId, now: Millis) -> Result<bo
 
 /// Returns when the next parked or held turn is due.
 pub fn next_wake(rows: &dyn ReadRows) -> Result<Option<Millis>, Error> {
-    rows.access().need_everything()?;
+    rows.access().require_operator()?;
     rows.next_wake()
 }
 
@@ -353,7 +361,7 @@ fn claimable(
     now: Millis,
     limit: usize,
 ) -> Result<Vec<SessionRow>, Error> {
-    rows.access().need_everything()?;
+    rows.access().require_operator()?;
     // Due and abandoned turns come before fresh inputs, so that many fresh inputs cannot starve them.
     let mut found = rows.sessions_due(now, limit)?;
     found.extend(abandoned(rows, worker, now, limit)?);
@@ -385,60 +393,76 @@ fn abandoned(
     }
 }
 
-pub(super) fn take(rows: &mut dyn Rows, mut session: SessionRow, taker: Taker) -> Result<Work, Error> {
+pub(super) fn take(
+    rows: &mut dyn Rows,
+    mut session: SessionRow,
+    taker: LeaseRequest,
+) -> Result<ClaimedTurn, Error> {
     let (turn, resumed) = if let Some(no) = session.active {
         // A parked turn keeps its waits until it is claimed again. Any other turn was interrupted.
         (turn_by_no(rows, no)?, rows.waits(no)?.is_empty())
     } else {
-        let mut next = referred("queued turn", rows.queued(session.no, 1)?.into_iter().next())?;
+        let mut next = required_row("queued turn", rows.queued(session.no, 1)?.into_iter().next())?;
         begin(rows, &mut session, &mut next)?;
         (next, false)
     };
     rows.delete_waits(turn.no)?;
-    forget_wishes(rows, turn.no)?;
+    delete_budget_waits(rows, turn.no)?;
     lease(&mut session, taker);
     rows.put_session(&session)?;
     let records = lookup::of_turn(rows, &session, &turn)?;
-    Ok(Work { resumed, ..work_of(rows, &session, &turn, records)? })
+    Ok(ClaimedTurn { resumed, ..work_of(rows, &session, &turn, records)? })
 }
 
 /// Extends all leases of a worker.
-pub fn renew(rows: &mut dyn Rows, taker: Taker) -> Result<Vec<(SessionId, Fence)>, Error> {
-    rows.access().need_everything()?;
+pub fn renew(rows: &mut dyn Rows, taker: LeaseRequest) -> Result<Vec<(SessionId, Fence)>, Error> {
+    rows.access().require_operator()?;
     rows.extend_leases(taker.worker, taker.until)
 }
 
 /// Releases a session so that another worker can claim it immediately. A suspect is held back. Nothing is counted
 /// against the turn.
-pub fn hand_back(rows: &mut dyn Rows, lease: &Lease, now: Millis) -> Result<(), Error> {
-    let mut session = fenced(rows, lease)?;
+pub fn release_lease(rows: &mut dyn Rows, lease: &Lease, now: Millis) -> Result<(), Error> {
+    let mut session = check_fence(rows, lease)?;
     release(&mut session, now);
     session.updated = now;
     rows.put_session(&session)
 }
 
 /// Returns the session of a lease, if the lease is still valid.
-pub(super) fn fenced(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error> {
-    rows.access().need_everything()?;
+pub(super) fn check_fence(rows: &dyn Rows, lease: &Lease) -> Result<SessionRow, Error> {
+    rows.access().require_operator()?;
     let session = session_row(rows, lease.session)?;
     if session.fence == lease.fence && session.worker == Some(lease.worker) {
         return Ok(session);
     }
     let detail =
         format!("the write carries fence {}, but the session is at {}", lease.fence.0, session.fence.0);
-    let at = outlast_vocab::At {
+    let at = outlast_vocab::ErrorPlace {
         session: Some(lease.session),
         turn: Some(lease.turn),
-        ..outlast_vocab::At::default()
+        ..outlast_vocab::ErrorPlace::default()
     };
     Err(Error::new(Kind::LeaseLost, detail).at(at))
 }
 
 /// Applies a commit whose facts are already encoded. A write with an old fence changes nothing.
-pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result<Receipt, Error> {
-    let Commit { lease, now, values, blobs, files, partial, metering, wants, waited, then, .. } = commit;
-    let mut session = fenced(rows, &lease)?;
-    let mut turn = turn_by_no(rows, referred("turn", session.active)?)?;
+pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<EncodedFact>) -> Result<CommitReceipt, Error> {
+    let Commit {
+        lease,
+        now,
+        values,
+        blobs,
+        files,
+        partial,
+        budget_update,
+        admissions,
+        waited,
+        transition,
+        ..
+    } = commit;
+    let mut session = check_fence(rows, &lease)?;
+    let mut turn = turn_by_no(rows, required_row("turn", session.active)?)?;
     if turn.id != lease.turn {
         return Err(Error::new(Kind::LeaseLost, format!("{} is no longer the session's turn", lease.turn)));
     }
@@ -448,7 +472,7 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
     }
     put_blobs(rows, &blobs)?;
     attach(rows, session.no, files)?;
-    keep_partial(rows, turn.no, partial)?;
+    update_partial(rows, turn.no, partial)?;
     let mut places = Vec::with_capacity(drafts.len());
     for draft in drafts {
         let (place, fact) = append(rows, &mut session, Some(&mut turn), draft, now)?;
@@ -459,28 +483,30 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
         let json = write.value.map(|value| value.to_string());
         rows.put_value(session.no, &write.name, json.as_deref())?;
     }
-    let held = match &metering {
-        Some(metering) => meter(rows, &session, &turn, metering, now)?,
+    let held = match &budget_update {
+        Some(budget_update) => update_accounts(rows, &session, &turn, budget_update, now)?,
         None => None,
     };
     // A call that does not fit its budget does not ask the rate limits.
     let paced = match &held {
-        Some(Held::No(_)) => Vec::new(),
-        Some(Held::Yes { .. }) | None => pace(rows, &mut session, &mut turn, &wants, now)?,
+        Some(ReservationResult::Exhausted(_)) => Vec::new(),
+        Some(ReservationResult::Reserved { .. }) | None => {
+            apply_rate_limits(rows, &mut session, &mut turn, &admissions, now)?
+        }
     };
     let input_waits = session.queued > 0 && joins(rows, session.no, &turn.head)?;
-    let after = match then {
-        Then::GoOn => After::GoesOn,
-        Then::EndUnlessJoined(_) if input_waits => After::GoesOn,
-        Then::EndUnlessJoined(end) | Then::End(end) => {
+    let after = match transition {
+        TurnTransition::Continue => TurnAfterCommit::Continues,
+        TurnTransition::EndUnlessJoined(_) if input_waits => TurnAfterCommit::Continues,
+        TurnTransition::EndUnlessJoined(end) | TurnTransition::End(end) => {
             finish(rows, &mut session, &mut turn, end, now)?;
-            close(rows, &session, &turn, metering.is_some(), now)?;
+            close(rows, &session, &turn, budget_update.is_some(), now)?;
             next(rows, &mut session)?
         }
-        Then::Park(waits) => {
-            let wishes = metering.as_ref().filter(|metering| !metering.wishes.is_empty());
-            match wishes.map(|metering| must_wait(rows, &session, &turn, metering, now)).transpose()? {
-                Some(false) => After::Ready,
+        TurnTransition::Park(waits) => {
+            let budget_waits = budget_update.as_ref().filter(|update| !update.waits.is_empty());
+            match budget_waits.map(|update| must_wait(rows, &session, &turn, update, now)).transpose()? {
+                Some(false) => TurnAfterCommit::Ready,
                 Some(true) | None => park(rows, &mut session, &mut turn, waits, now)?,
             }
         }
@@ -488,8 +514,16 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<Draft>) -> Result
     rows.put_turn(&turn)?;
     rows.put_session(&session)?;
     let cancelled = if turn.cancelled { lookup::cancel_reason(rows, turn.id)? } else { None };
-    let last = Place { seq: session.last_seq, hash: session.last_hash };
-    Ok(Receipt { places, last, input_waits, cancelled, held, paced, after })
+    let last = JournalPosition { seq: session.last_seq, hash: session.last_hash };
+    Ok(CommitReceipt {
+        places,
+        last,
+        has_joining_input: input_waits,
+        cancelled,
+        hold_result: held,
+        paced,
+        after,
+    })
 }
 
 /// Applies everything that follows from a fact, in the same transaction.
@@ -509,7 +543,7 @@ fn project(
             Command::ToolBatch(batch) => claim_batch(rows, session, turn, &batch.calls, (seq, now)),
             _ => Ok(()),
         },
-        Fact::Answered(Answered { claim, outcome, .. }) => {
+        Fact::Answered(EffectAnswered { claim, outcome, .. }) => {
             let mut row = open_claim(rows, session, *claim)?;
             if matches!(outcome, Outcome::ToolCall(ToolOutcome::Unknown)) {
                 row.unknown = true;
@@ -517,22 +551,22 @@ fn project(
             }
             rows.delete_claim(session.no, *claim)
         }
-        Fact::Reclaimed(Reclaimed { claim, .. }) => {
+        Fact::Reclaimed(CallReclaimed { claim, .. }) => {
             let row = rows.claim(session.no, *claim)?.filter(|row| !row.unknown);
             let mut row = row.ok_or_else(|| not_open(*claim))?;
             row.fence = session.fence;
             rows.put_claim(&row)
         }
-        Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
-            read_once(rows, turn, key, resolution)
+        Fact::Performed(EffectPerformed { key, outcome: Outcome::AwaitEvent(resolution), .. }) => {
+            check_resolution(rows, turn, key, resolution)
         }
-        Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => {
+        Fact::Performed(EffectPerformed { outcome: Outcome::Checkpoint(joined), .. }) => {
             for input in &joined.inputs {
                 join(rows, session, turn, input.turn, now)?;
             }
             Ok(())
         }
-        Fact::Payment(payment) => owed::keep(rows, turn.no, payment, now),
+        Fact::Payment(payment) => payment_outbox::update_outbox(rows, turn.no, payment, now),
         Fact::Started(_)
         | Fact::Performed(_)
         | Fact::Stuck { .. }
@@ -554,13 +588,13 @@ fn project(
         | Fact::Escalated { .. }
         | Fact::CancelRequested { .. }
         | Fact::Settled(_)
-        | Fact::Ended { .. } => Err(not_a_workers(fact)),
+        | Fact::Ended { .. } => Err(forbidden_fact(fact)),
     }
 }
 
 /// Returns the error for a fact that a commit may not contain. Such facts are true only with rows that other writes
 /// change.
-fn not_a_workers(fact: &Fact) -> Error {
+fn forbidden_fact(fact: &Fact) -> Error {
     let detail = format!("a commit cannot say `{}`: that is for the store to say", fact.name());
     Error::new(Kind::Internal, detail)
 }
@@ -575,7 +609,7 @@ fn claim_batch(
     for (child, call) in (0..).zip(calls) {
         if let BatchCall::Run(call) = call {
             if let Some(granted) = call.ruling.as_ref().and_then(|ruling| ruling.grant.as_deref()) {
-                still_granted(rows, session, granted)?;
+                check_grant_exists(rows, session, granted)?;
             }
             let claim = ClaimRef { asked, child };
             let (session, fence) = (session.no, session.fence);
@@ -607,20 +641,25 @@ fn not_open(claim: ClaimRef) -> Error {
 }
 
 /// Deletes the votes and notices of an approval request that is decided.
-fn forget(rows: &mut dyn Rows, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
-    disarm(rows, turn, key)?;
+fn delete_approval_rows(rows: &mut dyn Rows, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+    delete_notices(rows, turn, key)?;
     forget_votes(rows, turn, key)
 }
 
-fn forget_questions(rows: &mut dyn Rows, turn: TurnNo) -> Result<(), Error> {
+fn delete_all_approval_rows(rows: &mut dyn Rows, turn: TurnNo) -> Result<(), Error> {
     for row in rows.votes(turn)? {
         rows.delete_vote(&row)?;
     }
-    rows.notices(turn)?.iter().try_for_each(|row| disarm(rows, turn, &row.key))
+    rows.notices(turn)?.iter().try_for_each(|row| delete_notices(rows, turn, &row.key))
 }
 
 /// Checks that a wait reads the stored resolution. If there is no resolution yet, stores the one that the wait read.
-fn read_once(rows: &mut dyn Rows, turn: &TurnRow, key: &ReplayKey, read: &Resolution) -> Result<(), Error> {
+fn check_resolution(
+    rows: &mut dyn Rows,
+    turn: &TurnRow,
+    key: &ReplayKey,
+    read: &Resolution,
+) -> Result<(), Error> {
     match rows.resolution(turn.no, key)? {
         Some(first) if first == *read => Ok(()),
         Some(_) => {
@@ -630,7 +669,7 @@ fn read_once(rows: &mut dyn Rows, turn: &TurnRow, key: &ReplayKey, read: &Resolu
         None => {
             let row = ResolutionRow { turn: turn.no, key: key.clone(), resolution: read.clone() };
             rows.insert_resolution(&row)?;
-            if key.is_approval() { forget(rows, turn.no, key) } else { Ok(()) }
+            if key.is_approval() { delete_approval_rows(rows, turn.no, key) } else { Ok(()) }
         }
     }
 }
@@ -654,7 +693,7 @@ fn join(
         return Err(Error::new(Kind::TurnRaced, detail));
     }
     session.queued -= 1;
-    end_turn(rows, session, &mut joined, End::Joined { into: into.id }, now)?;
+    end_turn(rows, session, &mut joined, TurnEnd::Joined { into: into.id }, now)?;
     rows.put_turn(&joined)
 }
 
@@ -666,16 +705,16 @@ fn end_turn(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
     turn: &mut TurnRow,
-    end: End,
+    end: TurnEnd,
     now: Millis,
 ) -> Result<(), Error> {
-    session.keep_end(turn.no, end.kind());
+    session.set_last_end(turn.no, end.kind());
     let (place, _) = append(rows, session, Some(turn), Fact::Ended { end }.into(), now)?;
     turn.state = TurnState::Ended;
     turn.ended = Some(place.seq);
     // Only a cancelled turn leaves approval requests behind.
     if turn.cancelled {
-        forget_questions(rows, turn.no)?;
+        delete_all_approval_rows(rows, turn.no)?;
     }
     Ok(())
 }
@@ -686,14 +725,14 @@ fn finish(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
     turn: &mut TurnRow,
-    end: End,
+    end: TurnEnd,
     now: Millis,
 ) -> Result<(), Error> {
     if let Some(open) = rows.claims(session.no, turn.no)?.into_iter().find(|claim| !claim.unknown) {
         let detail = format!("the turn cannot end while its call {} has no outcome", open.call);
         return Err(Error::new(Kind::ClaimMismatch, detail));
     }
-    rows.put_head(session.no, &turn.head, Some(Node { session: session.no, seq: turn.last_node }))?;
+    rows.put_head(session.no, &turn.head, Some(RecordAddress { session: session.no, seq: turn.last_node }))?;
     end_turn(rows, session, turn, end, now)?;
     session.active = None;
     session.guard = CrashGuard::default();
@@ -701,23 +740,23 @@ fn finish(
 }
 
 /// Begins the next queued turn under the same worker and a raised fence, or makes the session idle.
-fn next(rows: &mut dyn Rows, session: &mut SessionRow) -> Result<After, Error> {
+fn next(rows: &mut dyn Rows, session: &mut SessionRow) -> Result<TurnAfterCommit, Error> {
     let waiting = if session.queued > 0 { rows.queued(session.no, 1)? } else { Vec::new() };
     let Some(mut turn) = waiting.into_iter().next() else {
         session.state = SessionState::Idle;
         session.worker = None;
-        return Ok(After::Ended);
+        return Ok(TurnAfterCommit::Ended);
     };
-    let taker = Taker { worker: referred("worker", session.worker)?, until: session.lease_until };
+    let taker = LeaseRequest { worker: required_row("worker", session.worker)?, until: session.lease_until };
     if runs_alone(rows, taker.worker, session.no)? {
         session.state = SessionState::Ready;
         session.worker = None;
-        return Ok(After::Ended);
+        return Ok(TurnAfterCommit::Ended);
     }
     begin(rows, session, &mut turn)?;
     lease(session, taker);
     let records = lookup::of_turn(rows, session, &turn)?;
-    Ok(After::Next(Box::new(work_of(rows, session, &turn, records)?)))
+    Ok(TurnAfterCommit::Next(Box::new(work_of(rows, session, &turn, records)?)))
 }
 
 /// Parks the turn, unless one of its waits is already resolved or due. Check and registration are one transaction, so
@@ -728,31 +767,31 @@ fn park(
     turn: &mut TurnRow,
     waits: Vec<Wait>,
     now: Millis,
-) -> Result<After, Error> {
+) -> Result<TurnAfterCommit, Error> {
     if turn.cancelled {
-        return Ok(After::Ready);
+        return Ok(TurnAfterCommit::Ready);
     }
     for wait in &waits {
         let due = wait.deadline.is_some_and(|deadline| deadline <= now);
         let resolved = || Ok::<_, Error>(rows.resolution(turn.no, &wait.key)?.is_some());
         if due || (wait.kind != WaitKind::Sleep && resolved()?) {
-            return Ok(After::Ready);
+            return Ok(TurnAfterCommit::Ready);
         }
     }
     for wait in &waits {
         rows.put_wait(turn.no, wait)?;
     }
-    arm(rows, session, turn, &waits, now)?;
+    schedule_notices(rows, session, turn, &waits, now)?;
     session.state = SessionState::Parked;
     session.worker = None;
     session.guard = CrashGuard::default();
     session.wake_at = waits.iter().filter_map(|wait| wait.deadline).min().filter(|due| *due <= LATEST);
     append(rows, session, Some(turn), Fact::Parked { waits }.into(), now)?;
-    Ok(After::Parked)
+    Ok(TurnAfterCommit::Parked)
 }
 
 /// A request to stop a turn.
-pub struct Stop {
+pub struct StopRequest {
     /// The reason.
     pub reason: String,
     /// Whether to undo what the turn did.
@@ -760,18 +799,23 @@ pub struct Stop {
 }
 
 /// Asks a turn to stop. The request is recorded as a fact, so it survives a crash.
-pub fn cancel(rows: &mut dyn Rows, turn: TurnId, stop: Stop, now: Millis) -> Result<Cancelled, Error> {
-    let Stop { reason, undo } = stop;
+pub fn cancel(
+    rows: &mut dyn Rows,
+    turn: TurnId,
+    stop: StopRequest,
+    now: Millis,
+) -> Result<CancelOutcome, Error> {
+    let StopRequest { reason, undo } = stop;
     let mut turn = turn_row(rows, turn)?;
-    let mut session = referred("session", rows.session(turn.session)?)?;
-    let (act, detail) = (if undo { Act::Abort } else { Act::Cancel }, reason.clone());
+    let mut session = required_row("session", rows.session(turn.session)?)?;
+    let (act, detail) = (if undo { AuditAction::Abort } else { AuditAction::Cancel }, reason.clone());
     match turn.state {
-        TurnState::Ended => return lookup::end_of(rows, &turn).map(Cancelled::TooLate),
-        TurnState::Active if turn.cancelled => return Ok(Cancelled::Requested),
+        TurnState::Ended => return lookup::end_of(rows, &turn).map(CancelOutcome::AlreadyEnded),
+        TurnState::Active if turn.cancelled => return Ok(CancelOutcome::Requested),
         TurnState::Queued => {
             let wish = Fact::CancelRequested { reason: reason.clone(), undo };
             append(rows, &mut session, Some(&mut turn), wish.into(), now)?;
-            end_turn(rows, &mut session, &mut turn, End::Cancelled { reason }, now)?;
+            end_turn(rows, &mut session, &mut turn, TurnEnd::Cancelled { reason }, now)?;
             session.queued -= 1;
             if session.active.is_none() && session.queued == 0 {
                 session.state = SessionState::Idle;
@@ -786,10 +830,14 @@ pub fn cancel(rows: &mut dyn Rows, turn: TurnId, stop: Stop, now: Millis) -> Res
             }
         }
     }
-    note(rows, Deed { act, org: session.org, subject: &turn.id, detail }, now)?;
+    audit_action(rows, AuditedAction { act, org: session.org, subject: &turn.id, detail }, now)?;
     rows.put_turn(&turn)?;
     rows.put_session(&session)?;
-    Ok(if turn.state == TurnState::Ended { Cancelled::NeverBegan } else { Cancelled::Requested })
+    Ok(if turn.state == TurnState::Ended {
+        CancelOutcome::EndedBeforeStart
+    } else {
+        CancelOutcome::Requested
+    })
 }
 
 /// Makes a parked session ready to be claimed.
@@ -807,22 +855,22 @@ pub fn resolve(
     key: &ReplayKey,
     resolution: Resolution,
     now: Millis,
-) -> Result<Resolved, Error> {
+) -> Result<ResolveResult, Error> {
     let turn = turn_row(rows, turn).map_err(|_| outlast_vocab::wait::CompletionKey::not_found())?;
     if let Some(first) = rows.resolution(turn.no, key)? {
-        return Ok(Resolved { first, yours: false });
+        return Ok(ResolveResult { first, is_yours: false });
     }
     if turn.state == TurnState::Ended {
-        return Ok(Resolved { first: Resolution::Cancelled, yours: false });
+        return Ok(ResolveResult { first: Resolution::Cancelled, is_yours: false });
     }
     if let Some(approval) = approval_in(key, &resolution) {
         return vote_alone(rows, &turn, key, approval, now);
     }
-    let session = referred("session", rows.session(turn.session)?)?;
-    let (act, detail) = resolving(rows.access(), key, &resolution)?;
-    note(rows, Deed { act, org: session.org, subject: &turn.id, detail }, now)?;
+    let session = required_row("session", rows.session(turn.session)?)?;
+    let (act, detail) = resolve_action(rows.access(), key, &resolution)?;
+    audit_action(rows, AuditedAction { act, org: session.org, subject: &turn.id, detail }, now)?;
     settle_wait(rows, turn, key, resolution.clone(), now)?;
-    Ok(Resolved { first: resolution, yours: true })
+    Ok(ResolveResult { first: resolution, is_yours: true })
 }
 
 /// Returns the vote in a resolution, if the wait is for an approval.
@@ -841,12 +889,12 @@ pub(super) fn settle_wait(
     resolution: Resolution,
     now: Millis,
 ) -> Result<(), Error> {
-    let mut session = referred("session", rows.session(turn.session)?)?;
+    let mut session = required_row("session", rows.session(turn.session)?)?;
     let fact = Fact::Resolved { key: key.clone(), resolution: resolution.clone() };
     append(rows, &mut session, Some(&mut turn), fact.into(), now)?;
     rows.insert_resolution(&ResolutionRow { turn: turn.no, key: key.clone(), resolution })?;
     if key.is_approval() {
-        forget(rows, turn.no, key)?;
+        delete_approval_rows(rows, turn.no, key)?;
     }
     let waits_for_it =
         rows.waits(turn.no)?.iter().any(|wait| wait.key == *key && wait.kind != WaitKind::Sleep);

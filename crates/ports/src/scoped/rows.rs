@@ -5,51 +5,52 @@
 //!
 //! Rows without a session are decided one by one in this module. Content addressed by hash is visible once a visible
 //! row refers to it. The tables of workers and sinks appear empty.
+use crate::attachment_upload::SweepCounter;
 use crate::configs::ConfigKind;
-use crate::filed::Sweeps;
 use crate::orgs::{AuditRange, Org};
-use crate::outbox::DeliveryPlace;
+use crate::outbox::DeliveryPosition;
 use crate::rate::RateView;
 use crate::rows::{
-    AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, Node,
-    NoticeRow, OutsideRow, OwedRow, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, ResolutionRow,
-    Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
+    AttachmentRow, AuditRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow,
+    GrantRow, KeyRow, NoticeRow, PartialRow, PendingPaymentRow, ReadRows, RecordAddress, RecordBody,
+    RecordRange, RecordRow, ReservationRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo,
+    TurnRow, VoteRow,
 };
-use crate::sink::Moment;
+use crate::sink::OutputPosition;
 use crate::store::{Fence, SessionState};
-use outlast_vocab::access::{Access, Reach};
+use outlast_vocab::access::{Access, OrgVisibility};
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::record::{ClaimRef, EndKind, Seq};
+use outlast_vocab::record::{ClaimRef, Seq, TurnEndKind};
+use outlast_vocab::search_terms::SearchTerms;
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
-use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::{Deref, DerefMut, Range};
 
 /// Rows filtered for this access.
-pub(super) struct Shown<'a, R> {
+pub(super) struct VisibleRows<'a, R> {
     rows: R,
     access: &'a Access,
     /// The rows that this unit of work found to be visible.
-    seen: RefCell<Seen>,
+    seen: RefCell<SeenIds>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct SeenIds {
     sessions: BTreeSet<SessionNo>,
     turns: BTreeSet<TurnNo>,
     contents: BTreeSet<Hash>,
 }
 
-impl<'a, R> Shown<'a, R> {
+impl<'a, R> VisibleRows<'a, R> {
     pub(super) fn new(rows: R, access: &'a Access) -> Self {
         Self { rows, access, seen: RefCell::default() }
     }
 
-    fn shows_everything(&self) -> bool {
-        self.access.reach == Reach::Everything
+    fn sees_all_orgs(&self) -> bool {
+        self.access.reach == OrgVisibility::Everything
     }
 
     fn covers(&self, org: OrgId) -> bool {
@@ -57,10 +58,10 @@ impl<'a, R> Shown<'a, R> {
     }
 
     /// Returns the narrower of two reaches. No caller combines two different organisations.
-    fn narrowed(&self, of: Reach) -> Reach {
+    fn narrow(&self, of: OrgVisibility) -> OrgVisibility {
         match self.access.reach {
-            Reach::Everything => of,
-            own @ Reach::Org(_) => own,
+            OrgVisibility::Everything => of,
+            own @ OrgVisibility::Org(_) => own,
         }
     }
 
@@ -78,7 +79,7 @@ impl<'a, R> Shown<'a, R> {
     }
 
     fn record_seen(&self, row: &RecordRow) {
-        if let Body::Blob(content) = row.body {
+        if let RecordBody::Blob(content) = row.body {
             self.seen.borrow_mut().contents.insert(content);
         }
     }
@@ -88,24 +89,24 @@ impl<'a, R> Shown<'a, R> {
         row
     }
 
-    fn content_is_shown(&self, content: Hash) -> bool {
-        self.shows_everything() || self.seen.borrow().contents.contains(&content)
+    fn is_content_visible(&self, content: Hash) -> bool {
+        self.sees_all_orgs() || self.seen.borrow().contents.contains(&content)
     }
 
     /// Returns rows that only the operator of the database sees. Others get the empty default.
-    fn for_operators<T: Default>(&self, rows: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        if self.shows_everything() { rows() } else { Ok(T::default()) }
+    fn operator_only<T: Default>(&self, rows: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        if self.sees_all_orgs() { rows() } else { Ok(T::default()) }
     }
 }
 
-impl<R: Deref<Target: ReadRows>> Shown<'_, R> {
-    fn is_shown(&self, session: SessionNo) -> Result<bool, Error> {
-        let known = self.shows_everything() || self.seen.borrow().sessions.contains(&session);
+impl<R: Deref<Target: ReadRows>> VisibleRows<'_, R> {
+    fn is_visible(&self, session: SessionNo) -> Result<bool, Error> {
+        let known = self.sees_all_orgs() || self.seen.borrow().sessions.contains(&session);
         Ok(known || self.session(session)?.is_some())
     }
 
-    fn turn_is_shown(&self, turn: TurnNo) -> Result<bool, Error> {
-        let known = self.shows_everything() || self.seen.borrow().turns.contains(&turn);
+    fn is_turn_visible(&self, turn: TurnNo) -> Result<bool, Error> {
+        let known = self.sees_all_orgs() || self.seen.borrow().turns.contains(&turn);
         Ok(known || self.turn(turn)?.is_some())
     }
 
@@ -115,35 +116,35 @@ impl<R: Deref<Target: ReadRows>> Shown<'_, R> {
         session: SessionNo,
         rows: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        if self.is_shown(session)? { rows() } else { Ok(T::default()) }
+        if self.is_visible(session)? { rows() } else { Ok(T::default()) }
     }
 
     /// Returns rows of a turn, or the empty default if the turn is not visible.
     fn of_turn<T: Default>(&self, turn: TurnNo, rows: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        if self.turn_is_shown(turn)? { rows() } else { Ok(T::default()) }
+        if self.is_turn_visible(turn)? { rows() } else { Ok(T::default()) }
     }
 
     /// Returns a turn if its session is visible.
-    fn turn_shown(&self, turn: Option<TurnRow>) -> Result<Option<TurnRow>, Error> {
+    fn visible_turn(&self, turn: Option<TurnRow>) -> Result<Option<TurnRow>, Error> {
         let Some(turn) = turn else { return Ok(None) };
-        Ok(self.is_shown(turn.session)?.then(|| self.turn_seen(turn)))
+        Ok(self.is_visible(turn.session)?.then(|| self.turn_seen(turn)))
     }
 
     fn may_write(&self, session: SessionNo) -> Result<(), Error> {
-        if self.is_shown(session)? { Ok(()) } else { Err(foreign()) }
+        if self.is_visible(session)? { Ok(()) } else { Err(invisible_row_error()) }
     }
 
     fn may_write_turn(&self, turn: TurnNo) -> Result<(), Error> {
-        if self.turn_is_shown(turn)? { Ok(()) } else { Err(foreign()) }
+        if self.is_turn_visible(turn)? { Ok(()) } else { Err(invisible_row_error()) }
     }
 }
 
 /// Returns the error for a write to an invisible row. The ledger learns of rows only by reading, so this is a bug.
-fn foreign() -> Error {
+fn invisible_row_error() -> Error {
     Error::new(Kind::Internal, "a write was about to change what belongs to another organisation")
 }
 
-impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
+impl<R: Deref<Target: ReadRows>> ReadRows for VisibleRows<'_, R> {
     fn access(&self) -> &Access {
         self.access
     }
@@ -160,8 +161,13 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         Ok(self.rows.session_by_key(org, key)?.and_then(|row| self.session_seen(row)))
     }
 
-    fn sessions(&self, of: Reach, before: Option<SessionNo>, limit: usize) -> Result<Vec<SessionRow>, Error> {
-        let rows = self.rows.sessions(self.narrowed(of), before, limit)?;
+    fn sessions(
+        &self,
+        of: OrgVisibility,
+        before: Option<SessionNo>,
+        limit: usize,
+    ) -> Result<Vec<SessionRow>, Error> {
+        let rows = self.rows.sessions(self.narrow(of), before, limit)?;
         Ok(rows.into_iter().filter_map(|row| self.session_seen(row)).collect())
     }
 
@@ -171,35 +177,35 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         after: SessionNo,
         limit: usize,
     ) -> Result<Vec<SessionRow>, Error> {
-        self.for_operators(|| self.rows.sessions_in(state, after, limit))
+        self.operator_only(|| self.rows.sessions_in(state, after, limit))
     }
 
-    fn count_last_ended(&self, end: EndKind, limit: usize) -> Result<usize, Error> {
-        self.for_operators(|| self.rows.count_last_ended(end, limit))
+    fn count_last_ended(&self, end: TurnEndKind, limit: usize) -> Result<usize, Error> {
+        self.operator_only(|| self.rows.count_last_ended(end, limit))
     }
 
     fn sessions_due(&self, now: Millis, limit: usize) -> Result<Vec<SessionRow>, Error> {
-        self.for_operators(|| self.rows.sessions_due(now, limit))
+        self.operator_only(|| self.rows.sessions_due(now, limit))
     }
 
     fn next_wake(&self) -> Result<Option<Millis>, Error> {
-        self.for_operators(|| self.rows.next_wake())
+        self.operator_only(|| self.rows.next_wake())
     }
 
     fn forks(&self, of: SessionNo) -> Result<Vec<SessionId>, Error> {
         self.of(of, || self.rows.forks(of))
     }
 
-    fn heads(&self, session: SessionNo) -> Result<Vec<(String, Option<Node>)>, Error> {
+    fn heads(&self, session: SessionNo) -> Result<Vec<(String, Option<RecordAddress>)>, Error> {
         self.of(session, || self.rows.heads(session))
     }
 
-    fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<Node>>, Error> {
+    fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<RecordAddress>>, Error> {
         self.of(session, || self.rows.head(session, name))
     }
 
     fn suspect_due(&self, now: Millis, most_deaths: u32) -> Result<Option<SessionRow>, Error> {
-        self.for_operators(|| self.rows.suspect_due(now, most_deaths))
+        self.operator_only(|| self.rows.suspect_due(now, most_deaths))
     }
 
     fn trials(&self) -> Result<Vec<(SessionNo, WorkerId)>, Error> {
@@ -209,11 +215,11 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
     }
 
     fn turn(&self, no: TurnNo) -> Result<Option<TurnRow>, Error> {
-        self.turn_shown(self.rows.turn(no)?)
+        self.visible_turn(self.rows.turn(no)?)
     }
 
     fn turn_by_id(&self, id: TurnId) -> Result<Option<TurnRow>, Error> {
-        self.turn_shown(self.rows.turn_by_id(id)?)
+        self.visible_turn(self.rows.turn_by_id(id)?)
     }
 
     fn turn_by_key(&self, session: SessionNo, key: &str) -> Result<Option<TurnRow>, Error> {
@@ -231,7 +237,7 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
     }
 
     fn last_retry(&self, of: TurnNo) -> Result<Option<TurnRow>, Error> {
-        self.turn_shown(self.rows.last_retry(of)?)
+        self.visible_turn(self.rows.last_retry(of)?)
     }
 
     fn records(&self, range: RecordRange) -> Result<Vec<RecordRow>, Error> {
@@ -242,10 +248,10 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         Ok(rows)
     }
 
-    fn feed(&self, of: Reach, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
+    fn feed(&self, of: OrgVisibility, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
         let mut shown = Vec::new();
-        for (position, row) in self.rows.feed(self.narrowed(of), after, limit)? {
-            if self.is_shown(row.session)? {
+        for (position, row) in self.rows.feed(self.narrow(of), after, limit)? {
+            if self.is_visible(row.session)? {
                 self.record_seen(&row);
                 shown.push((position, row));
             }
@@ -253,17 +259,17 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         Ok(shown)
     }
 
-    fn with_words(
+    fn search(
         &self,
-        of: Reach,
+        of: OrgVisibility,
         session: Option<SessionNo>,
-        wanted: &Wanted,
+        wanted: &SearchTerms,
         before: u64,
         limit: usize,
     ) -> Result<Vec<(u64, RecordRow)>, Error> {
         let mut shown = Vec::new();
-        for (position, row) in self.rows.with_words(self.narrowed(of), session, wanted, before, limit)? {
-            if self.is_shown(row.session)? {
+        for (position, row) in self.rows.search(self.narrow(of), session, wanted, before, limit)? {
+            if self.is_visible(row.session)? {
                 self.record_seen(&row);
                 shown.push((position, row));
             }
@@ -272,11 +278,11 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
     }
 
     fn feed_end(&self) -> Result<u64, Error> {
-        self.for_operators(|| self.rows.feed_end())
+        self.operator_only(|| self.rows.feed_end())
     }
 
     fn feed_length(&self, after: u64) -> Result<u64, Error> {
-        self.for_operators(|| self.rows.feed_length(after))
+        self.operator_only(|| self.rows.feed_length(after))
     }
 
     fn claim(&self, session: SessionNo, claim: ClaimRef) -> Result<Option<ClaimRow>, Error> {
@@ -289,13 +295,13 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
 
     fn unknown(
         &self,
-        of: Reach,
+        of: OrgVisibility,
         after: Option<(Millis, CallId)>,
         limit: usize,
     ) -> Result<Vec<ClaimRow>, Error> {
         let mut shown = Vec::new();
-        for row in self.rows.unknown(self.narrowed(of), after, limit)? {
-            if self.is_shown(row.session)? {
+        for row in self.rows.unknown(self.narrow(of), after, limit)? {
+            if self.is_visible(row.session)? {
                 shown.push(row);
             }
         }
@@ -306,10 +312,10 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         self.of_turn(turn, || self.rows.waits(turn))
     }
 
-    fn waiting(&self, of: Reach, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
+    fn waiting(&self, of: OrgVisibility, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
         let mut shown = Vec::new();
-        for (turn, wait) in self.rows.waiting(self.narrowed(of), kind, limit)? {
-            if self.turn_is_shown(turn)? {
+        for (turn, wait) in self.rows.waiting(self.narrow(of), kind, limit)? {
+            if self.is_turn_visible(turn)? {
                 shown.push((turn, wait));
             }
         }
@@ -347,11 +353,16 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         if self.covers(org) { self.rows.rate(org, name) } else { Ok(None) }
     }
 
-    fn rates(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<RateView>, Error> {
-        self.rows.rates(self.narrowed(of), after, limit)
+    fn rates(
+        &self,
+        of: OrgVisibility,
+        after: Option<(OrgId, &str)>,
+        limit: usize,
+    ) -> Result<Vec<RateView>, Error> {
+        self.rows.rates(self.narrow(of), after, limit)
     }
 
-    fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error> {
+    fn purse(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error> {
         if self.covers(org) { self.rows.purse(org, name) } else { Ok(None) }
     }
 
@@ -379,8 +390,13 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         if self.covers(org) { self.rows.config_versions(org, of, before, limit) } else { Ok(Vec::new()) }
     }
 
-    fn purses(&self, of: Reach, after: Option<(OrgId, &str)>, limit: usize) -> Result<Vec<PurseRow>, Error> {
-        self.rows.purses(self.narrowed(of), after, limit)
+    fn budget_accounts(
+        &self,
+        of: OrgVisibility,
+        after: Option<(OrgId, &str)>,
+        limit: usize,
+    ) -> Result<Vec<BudgetAccountRow>, Error> {
+        self.rows.budget_accounts(self.narrow(of), after, limit)
     }
 
     // Whether budgets are set at all does not reveal the budgets of other organisations.
@@ -388,8 +404,8 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         self.rows.budgets_are_set()
     }
 
-    fn holds(&self, turn: TurnNo) -> Result<Vec<HoldRow>, Error> {
-        self.of_turn(turn, || self.rows.holds(turn))
+    fn reservations(&self, turn: TurnNo) -> Result<Vec<ReservationRow>, Error> {
+        self.of_turn(turn, || self.rows.reservations(turn))
     }
 
     fn votes(&self, turn: TurnNo) -> Result<Vec<VoteRow>, Error> {
@@ -401,38 +417,38 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
     }
 
     fn notices_due(&self, now: Millis, limit: usize) -> Result<Vec<NoticeRow>, Error> {
-        self.for_operators(|| self.rows.notices_due(now, limit))
+        self.operator_only(|| self.rows.notices_due(now, limit))
     }
 
     fn next_notice(&self) -> Result<Option<Millis>, Error> {
-        self.for_operators(|| self.rows.next_notice())
+        self.operator_only(|| self.rows.next_notice())
     }
 
-    fn owed_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<OwedRow>, Error> {
-        self.of_turn(turn, || self.rows.owed_payment(turn, key))
+    fn pending_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<PendingPaymentRow>, Error> {
+        self.of_turn(turn, || self.rows.pending_payment(turn, key))
     }
 
-    fn owed(&self, of: Reach, limit: usize) -> Result<Vec<OwedRow>, Error> {
+    fn owed(&self, of: OrgVisibility, limit: usize) -> Result<Vec<PendingPaymentRow>, Error> {
         let mut shown = Vec::new();
-        for row in self.rows.owed(self.narrowed(of), limit)? {
-            if self.turn_is_shown(row.turn)? {
+        for row in self.rows.owed(self.narrow(of), limit)? {
+            if self.is_turn_visible(row.turn)? {
                 shown.push(row);
             }
         }
         Ok(shown)
     }
 
-    fn owed_due(&self, now: Millis, limit: usize) -> Result<Vec<OwedRow>, Error> {
-        self.for_operators(|| self.rows.owed_due(now, limit))
+    fn payments_due(&self, now: Millis, limit: usize) -> Result<Vec<PendingPaymentRow>, Error> {
+        self.operator_only(|| self.rows.payments_due(now, limit))
     }
 
-    fn next_owed(&self) -> Result<Option<Millis>, Error> {
-        self.for_operators(|| self.rows.next_owed())
+    fn next_payment_due(&self) -> Result<Option<Millis>, Error> {
+        self.operator_only(|| self.rows.next_payment_due())
     }
 
     fn grant(&self, id: GrantId) -> Result<Option<GrantRow>, Error> {
         match self.rows.grant(id)? {
-            Some(row) if self.is_shown(row.session)? => Ok(Some(row)),
+            Some(row) if self.is_visible(row.session)? => Ok(Some(row)),
             _ => Ok(None),
         }
     }
@@ -443,13 +459,13 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
 
     fn grants(
         &self,
-        of: Reach,
+        of: OrgVisibility,
         after: Option<(Millis, GrantId)>,
         limit: usize,
     ) -> Result<Vec<GrantRow>, Error> {
         let mut shown = Vec::new();
-        for row in self.rows.grants(self.narrowed(of), after, limit)? {
-            if self.is_shown(row.session)? {
+        for row in self.rows.grants(self.narrow(of), after, limit)? {
+            if self.is_visible(row.session)? {
                 shown.push(row);
             }
         }
@@ -461,11 +477,11 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
     }
 
     fn blob(&self, hash: Hash) -> Result<Option<Vec<u8>>, Error> {
-        if self.content_is_shown(hash) { self.rows.blob(hash) } else { Ok(None) }
+        if self.is_content_visible(hash) { self.rows.blob(hash) } else { Ok(None) }
     }
 
     fn blob_range(&self, hash: Hash, range: Range<u64>) -> Result<Option<Vec<u8>>, Error> {
-        if self.content_is_shown(hash) { self.rows.blob_range(hash, range) } else { Ok(None) }
+        if self.is_content_visible(hash) { self.rows.blob_range(hash, range) } else { Ok(None) }
     }
 
     fn package(&self, fingerprint: Hash) -> Result<Option<Vec<u8>>, Error> {
@@ -473,53 +489,58 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
     }
 
     // An input that attaches content counts its uses. This does not reveal who else uses the content.
-    fn outside(&self, content: Hash) -> Result<Option<OutsideRow>, Error> {
+    fn outside(&self, content: Hash) -> Result<Option<ExternalContentRow>, Error> {
         self.rows.outside(content)
     }
 
-    fn left(&self, limit: usize) -> Result<Vec<Hash>, Error> {
-        self.for_operators(|| self.rows.left(limit))
+    fn unreferenced_content(&self, limit: usize) -> Result<Vec<Hash>, Error> {
+        self.operator_only(|| self.rows.unreferenced_content(limit))
     }
 
-    fn sweeps(&self) -> Result<Sweeps, Error> {
+    fn sweeps(&self) -> Result<SweepCounter, Error> {
         self.rows.sweeps()
     }
 
     fn sink(&self, name: &str) -> Result<Option<SinkRow>, Error> {
-        self.for_operators(|| self.rows.sink(name))
+        self.operator_only(|| self.rows.sink(name))
     }
 
     fn sinks(&self) -> Result<Vec<SinkRow>, Error> {
-        self.for_operators(|| self.rows.sinks())
+        self.operator_only(|| self.rows.sinks())
     }
 
-    fn delivery(&self, sink: &str, turn: TurnNo, moment: Moment) -> Result<Option<DeliveryRow>, Error> {
-        self.for_operators(|| self.rows.delivery(sink, turn, moment))
+    fn delivery(
+        &self,
+        sink: &str,
+        turn: TurnNo,
+        moment: OutputPosition,
+    ) -> Result<Option<DeliveryRow>, Error> {
+        self.operator_only(|| self.rows.delivery(sink, turn, moment))
     }
 
     fn deliveries(
         &self,
         sink: &str,
-        after: Option<DeliveryPlace>,
+        after: Option<DeliveryPosition>,
         limit: usize,
     ) -> Result<Vec<DeliveryRow>, Error> {
-        self.for_operators(|| self.rows.deliveries(sink, after, limit))
+        self.operator_only(|| self.rows.deliveries(sink, after, limit))
     }
 
     fn deliveries_due(&self, sink: &str, now: Millis, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
-        self.for_operators(|| self.rows.deliveries_due(sink, now, limit))
+        self.operator_only(|| self.rows.deliveries_due(sink, now, limit))
     }
 
     fn deliveries_taken(&self, sink: &str, limit: usize) -> Result<Vec<DeliveryRow>, Error> {
-        self.for_operators(|| self.rows.deliveries_taken(sink, limit))
+        self.operator_only(|| self.rows.deliveries_taken(sink, limit))
     }
 
     fn next_delivery(&self, sink: &str) -> Result<Option<Millis>, Error> {
-        self.for_operators(|| self.rows.next_delivery(sink))
+        self.operator_only(|| self.rows.next_delivery(sink))
     }
 
     fn count_deliveries(&self, sink: &str) -> Result<(u64, u64), Error> {
-        self.for_operators(|| self.rows.count_deliveries(sink))
+        self.operator_only(|| self.rows.count_deliveries(sink))
     }
 
     fn org(&self, id: OrgId) -> Result<Option<Org>, Error> {
@@ -531,7 +552,7 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
     }
 
     fn orgs(&self, after: Option<&str>, limit: usize) -> Result<Vec<Org>, Error> {
-        let Reach::Org(only) = self.access.reach else { return self.rows.orgs(after, limit) };
+        let OrgVisibility::Org(only) = self.access.reach else { return self.rows.orgs(after, limit) };
         let shown = self.rows.org(only)?.filter(|org| after.is_none_or(|after| org.name.as_str() > after));
         Ok(shown.into_iter().take(limit).collect())
     }
@@ -540,17 +561,17 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
         Ok(self.rows.key(id)?.filter(|row| self.covers(row.org)))
     }
 
-    fn keys(&self, of: Reach, after: Option<KeyId>, limit: usize) -> Result<Vec<KeyRow>, Error> {
-        self.rows.keys(self.narrowed(of), after, limit)
+    fn keys(&self, of: OrgVisibility, after: Option<KeyId>, limit: usize) -> Result<Vec<KeyRow>, Error> {
+        self.rows.keys(self.narrow(of), after, limit)
     }
 
-    fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
-        self.rows.audit(self.narrowed(of), range)
+    fn audit(&self, of: OrgVisibility, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
+        self.rows.audit(self.narrow(of), range)
     }
 
     // The secret signs keys of every organisation.
     fn secret(&self) -> Result<[u8; 32], Error> {
-        self.access.need_everything()?;
+        self.access.require_operator()?;
         self.rows.secret()
     }
 
@@ -567,10 +588,10 @@ impl<R: Deref<Target: ReadRows>> ReadRows for Shown<'_, R> {
     }
 }
 
-impl<R: DerefMut<Target: Rows>> Rows for Shown<'_, R> {
+impl<R: DerefMut<Target: Rows>> Rows for VisibleRows<'_, R> {
     fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error> {
         if !self.covers(row.org) {
-            return Err(foreign());
+            return Err(invisible_row_error());
         }
         let no = self.rows.insert_session(row)?;
         self.seen.get_mut().sessions.insert(no);
@@ -588,11 +609,11 @@ impl<R: DerefMut<Target: Rows>> Rows for Shown<'_, R> {
     }
 
     fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error> {
-        self.access.need_everything()?;
+        self.access.require_operator()?;
         self.rows.extend_leases(worker, until)
     }
 
-    fn put_head(&mut self, session: SessionNo, name: &str, node: Option<Node>) -> Result<(), Error> {
+    fn put_head(&mut self, session: SessionNo, name: &str, node: Option<RecordAddress>) -> Result<(), Error> {
         self.may_write(session)?;
         self.rows.put_head(session, name, node)
     }
@@ -609,14 +630,14 @@ impl<R: DerefMut<Target: Rows>> Rows for Shown<'_, R> {
         self.rows.put_turn(row)
     }
 
-    fn put_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
+    fn index_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
         self.may_write(session.no)?;
-        self.rows.put_words(session, seq, words)
+        self.rows.index_words(session, seq, words)
     }
 
-    fn delete_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
+    fn unindex_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
         self.may_write(session.no)?;
-        self.rows.delete_words(session, seq, words)
+        self.rows.unindex_words(session, seq, words)
     }
 
     fn append(&mut self, row: &RecordRow) -> Result<(), Error> {
@@ -667,78 +688,78 @@ impl<R: DerefMut<Target: Rows>> Rows for Shown<'_, R> {
         self.rows.insert_attachment(row)
     }
 
-    fn put_outside(&mut self, row: &OutsideRow) -> Result<(), Error> {
-        self.rows.put_outside(row)
+    fn put_external_content(&mut self, row: &ExternalContentRow) -> Result<(), Error> {
+        self.rows.put_external_content(row)
     }
 
-    fn delete_outside(&mut self, content: Hash) -> Result<(), Error> {
-        self.access.need_everything()?;
-        self.rows.delete_outside(content)
+    fn delete_external_content(&mut self, content: Hash) -> Result<(), Error> {
+        self.access.require_operator()?;
+        self.rows.delete_external_content(content)
     }
 
-    fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error> {
-        self.access.need_everything()?;
-        self.rows.put_sweeps(sweeps)
+    fn put_sweep_counter(&mut self, sweeps: SweepCounter) -> Result<(), Error> {
+        self.access.require_operator()?;
+        self.rows.put_sweep_counter(sweeps)
     }
 
     fn put_sink(&mut self, row: &SinkRow) -> Result<(), Error> {
-        self.access.need_everything()?;
+        self.access.require_operator()?;
         self.rows.put_sink(row)
     }
 
     fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), Error> {
-        self.access.need_everything()?;
+        self.access.require_operator()?;
         self.rows.put_delivery(row)
     }
 
-    fn delete_delivery(&mut self, sink: &str, turn: TurnNo, moment: Moment) -> Result<(), Error> {
-        self.access.need_everything()?;
+    fn delete_delivery(&mut self, sink: &str, turn: TurnNo, moment: OutputPosition) -> Result<(), Error> {
+        self.access.require_operator()?;
         self.rows.delete_delivery(sink, turn, moment)
     }
 
     fn insert_org(&mut self, org: &Org) -> Result<(), Error> {
-        self.access.need_everything()?;
+        self.access.require_operator()?;
         self.rows.insert_org(org)
     }
 
     fn put_key(&mut self, row: &KeyRow) -> Result<(), Error> {
         if !self.covers(row.org) {
-            return Err(foreign());
+            return Err(invisible_row_error());
         }
         self.rows.put_key(row)
     }
 
-    fn note(&mut self, row: &AuditRow) -> Result<(), Error> {
+    fn append_audit(&mut self, row: &AuditRow) -> Result<(), Error> {
         if !self.covers(row.org) {
-            return Err(foreign());
+            return Err(invisible_row_error());
         }
-        self.rows.note(row)
+        self.rows.append_audit(row)
     }
 
     fn insert_config(&mut self, row: &ConfigRow) -> Result<(), Error> {
-        if self.covers(row.org) { self.rows.insert_config(row) } else { Err(foreign()) }
+        if self.covers(row.org) { self.rows.insert_config(row) } else { Err(invisible_row_error()) }
     }
 
     fn put_rate(&mut self, row: &RateView) -> Result<(), Error> {
-        if self.covers(row.org) { self.rows.put_rate(row) } else { Err(foreign()) }
+        if self.covers(row.org) { self.rows.put_rate(row) } else { Err(invisible_row_error()) }
     }
 
-    fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error> {
-        if self.covers(row.org) { self.rows.put_purse(row) } else { Err(foreign()) }
+    fn put_budget_account(&mut self, row: &BudgetAccountRow) -> Result<(), Error> {
+        if self.covers(row.org) { self.rows.put_budget_account(row) } else { Err(invisible_row_error()) }
     }
 
-    fn delete_purse(&mut self, org: OrgId, name: &str) -> Result<(), Error> {
-        if self.covers(org) { self.rows.delete_purse(org, name) } else { Err(foreign()) }
+    fn delete_budget_account(&mut self, org: OrgId, name: &str) -> Result<(), Error> {
+        if self.covers(org) { self.rows.delete_budget_account(org, name) } else { Err(invisible_row_error()) }
     }
 
-    fn put_hold(&mut self, row: &HoldRow) -> Result<(), Error> {
+    fn put_reservation(&mut self, row: &ReservationRow) -> Result<(), Error> {
         self.may_write_turn(row.turn)?;
-        self.rows.put_hold(row)
+        self.rows.put_reservation(row)
     }
 
-    fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+    fn delete_reservation(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
         self.may_write_turn(turn)?;
-        self.rows.delete_hold(turn, key)
+        self.rows.delete_reservation(turn, key)
     }
 
     fn put_vote(&mut self, row: &VoteRow) -> Result<(), Error> {
@@ -761,14 +782,14 @@ impl<R: DerefMut<Target: Rows>> Rows for Shown<'_, R> {
         self.rows.delete_notice(turn, key)
     }
 
-    fn put_owed(&mut self, row: &OwedRow) -> Result<(), Error> {
+    fn put_pending_payment(&mut self, row: &PendingPaymentRow) -> Result<(), Error> {
         self.may_write_turn(row.turn)?;
-        self.rows.put_owed(row)
+        self.rows.put_pending_payment(row)
     }
 
-    fn delete_owed(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+    fn delete_pending_payment(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
         self.may_write_turn(turn)?;
-        self.rows.delete_owed(turn, key)
+        self.rows.delete_pending_payment(turn, key)
     }
 
     fn put_grant(&mut self, row: &GrantRow) -> Result<(), Error> {
@@ -777,7 +798,7 @@ impl<R: DerefMut<Target: Rows>> Rows for Shown<'_, R> {
     }
 
     fn delete_grant(&mut self, id: GrantId) -> Result<(), Error> {
-        if self.grant(id)?.is_some() { self.rows.delete_grant(id) } else { Err(foreign()) }
+        if self.grant(id)?.is_some() { self.rows.delete_grant(id) } else { Err(invisible_row_error()) }
     }
 
     fn put_partial(&mut self, row: &PartialRow) -> Result<(), Error> {

@@ -1,9 +1,9 @@
 //! Renders requests.
 use crate::Api;
-use crate::wire::calls::as_text;
-use crate::wire::files::{Shown, is_picture_or_pdf, show};
-use crate::wire::schema::{Strict, told};
-use crate::wire::{Answering, Ask, Rendered, prefix, proof, raw};
+use crate::api_parts::attachment_parts::{RenderedAttachment, is_picture_or_pdf, render_attachment};
+use crate::api_parts::streaming_calls::as_text;
+use crate::api_parts::strict_schema::{StrictMode, schema_instructions};
+use crate::api_parts::{ApiRequest, DecodeSettings, RenderedRequest, cache_prefix, raw_json, signatures};
 use outlast_vocab::effect::ToolChoice;
 use outlast_vocab::message::{Message, Part, text_of};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct ChatRequestBody<'a> {
     model: &'a str,
     messages: Vec<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,26 +32,26 @@ struct Body<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     prompt_cache_key: Option<String>,
     #[serde(flatten)]
-    going_on: Option<GoingOn>,
+    going_on: Option<ContinuationOptions>,
     stream: bool,
     stream_options: Value,
 }
 
 /// Makes self-hosted servers continue the last message. Servers that always do so ignore it.
 #[derive(Serialize)]
-struct GoingOn {
+struct ContinuationOptions {
     continue_final_message: bool,
     add_generation_prompt: bool,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "role", rename_all = "lowercase")]
-enum Said<'a> {
+enum ChatMessage<'a> {
     System {
         content: &'a str,
     },
     User {
-        content: Content<'a>,
+        content: ChatContent<'a>,
     },
     Assistant {
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,27 +69,34 @@ enum Said<'a> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Content<'a> {
+enum ChatContent<'a> {
     Text(Cow<'a, str>),
     Parts(Vec<Value>),
 }
 
 /// Renders the body of a request.
-pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
-    let Ask { request, provider, names, .. } = *ask;
+pub(crate) fn render(ask: &ApiRequest<'_>) -> RenderedRequest {
+    let ApiRequest { request, provider, names, .. } = *ask;
     let options = &request.call.options;
     let is_openai = provider.api != Api::OpenAiCompatible;
     let response_format = request.call.output.as_ref().and_then(|schema| response_format(ask, schema));
     let mut system = Cow::Borrowed(request.system);
     if let (Some(schema), None) = (&request.call.output, &response_format) {
-        system = Cow::Owned(format!("{system}\n\n{}", told(schema)));
+        system = Cow::Owned(format!("{system}\n\n{}", schema_instructions(schema)));
     }
-    let system = (!system.is_empty()).then(|| raw(&Said::System { content: &system }));
-    let mut messages: Vec<Box<RawValue>> =
-        request.messages().filter_map(|message| said(ask, message)).map(|said| raw(&said)).collect();
+    let system = (!system.is_empty()).then(|| raw_json(&ChatMessage::System { content: &system }));
+    let mut messages: Vec<Box<RawValue>> = request
+        .messages()
+        .filter_map(|message| chat_message(ask, message))
+        .map(|said| raw_json(&said))
+        .collect();
     if !request.said.is_empty() {
         let content = Some(Cow::Borrowed(request.said));
-        messages.push(raw(&Said::Assistant { content, reasoning_content: None, tool_calls: Vec::new() }));
+        messages.push(raw_json(&ChatMessage::Assistant {
+            content,
+            reasoning_content: None,
+            tool_calls: Vec::new(),
+        }));
     }
     let tools = (!names.is_empty()).then(|| {
         let tools = names.iter().map(|(name, contract)| {
@@ -98,10 +105,10 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
             });
             json!({ "type": "function", "function": function })
         });
-        raw(&tools.collect::<Vec<_>>())
+        raw_json(&tools.collect::<Vec<_>>())
     });
-    let prefix = prefix(tools.as_deref(), system.as_deref(), &messages);
-    let body = Body {
+    let prefix = cache_prefix(tools.as_deref(), system.as_deref(), &messages);
+    let body = ChatRequestBody {
         model: ask.model,
         messages: system.into_iter().chain(messages).collect(),
         tool_choice: tools.as_ref().and_then(|_| match &request.call.choice {
@@ -109,7 +116,7 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
             ToolChoice::Required => Some(json!("required")),
             ToolChoice::None => Some(json!("none")),
             ToolChoice::Only(tool) => {
-                Some(json!({ "type": "function", "function": { "name": names.outward(tool) } }))
+                Some(json!({ "type": "function", "function": { "name": names.api_name(tool) } }))
             }
         }),
         tools,
@@ -120,16 +127,16 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
         reasoning_effort: options.variant.as_deref(),
         prompt_cache_key: is_openai.then(|| request.session.to_string()),
         going_on: (!request.said.is_empty())
-            .then_some(GoingOn { continue_final_message: true, add_generation_prompt: false }),
+            .then_some(ContinuationOptions { continue_final_message: true, add_generation_prompt: false }),
         stream: true,
         stream_options: json!({ "include_usage": true }),
     };
     let body = serde_json::to_vec(&body).expect("what is sent is plain data");
-    Rendered { body, prefix, answering: Answering::default() }
+    RenderedRequest { body, prefix, decode_settings: DecodeSettings::default() }
 }
 
-fn response_format(ask: &Ask<'_>, schema: &Value) -> Option<Value> {
-    let (strict, schema) = match Strict::OpenAi.of(schema) {
+fn response_format(ask: &ApiRequest<'_>, schema: &Value) -> Option<Value> {
+    let (strict, schema) = match StrictMode::OpenAi.convert(schema) {
         Some(schema) => (true, schema),
         None if schema["type"] == "object" => (false, ask.schema(schema)),
         None => return None,
@@ -138,16 +145,16 @@ fn response_format(ask: &Ask<'_>, schema: &Value) -> Option<Value> {
     Some(json!({ "type": "json_schema", "json_schema": format }))
 }
 
-fn said<'a>(ask: &Ask<'a>, message: &'a Message) -> Option<Said<'a>> {
+fn chat_message<'a>(ask: &ApiRequest<'a>, message: &'a Message) -> Option<ChatMessage<'a>> {
     match message {
-        Message::User { parts } => Some(Said::User { content: content(ask, parts) }),
+        Message::User { parts } => Some(ChatMessage::User { content: content(ask, parts) }),
         Message::Assistant { parts, calls } => {
             let text = text_of(parts);
-            let thoughts: String = parts.iter().filter_map(|part| thought(ask, part)).collect();
+            let thoughts: String = parts.iter().filter_map(|part| own_reasoning(ask, part)).collect();
             let tool_calls: Vec<Value> = calls
                 .iter()
                 .map(|call| {
-                    let function = json!({ "name": ask.names.outward(&call.tool), "arguments": as_text(&call.arguments) });
+                    let function = json!({ "name": ask.names.api_name(&call.tool), "arguments": as_text(&call.arguments) });
                     json!({ "id": call.id, "type": "function", "function": function })
                 })
                 .collect();
@@ -157,35 +164,35 @@ fn said<'a>(ask: &Ask<'a>, message: &'a Message) -> Option<Said<'a>> {
             }
             let reasoning_content = (!thoughts.is_empty()).then_some(thoughts);
             let content = (!text.is_empty()).then_some(text);
-            Some(Said::Assistant { content, reasoning_content, tool_calls })
+            Some(ChatMessage::Assistant { content, reasoning_content, tool_calls })
         }
         Message::Tool { call, result, .. } => {
-            Some(Said::Tool { tool_call_id: call.as_str(), content: result.text() })
+            Some(ChatMessage::Tool { tool_call_id: call.as_str(), content: result.text() })
         }
     }
 }
 
 /// Returns a reasoning text if it came from this provider.
-fn thought<'a>(ask: &Ask<'_>, part: &'a Part) -> Option<&'a str> {
+fn own_reasoning<'a>(ask: &ApiRequest<'_>, part: &'a Part) -> Option<&'a str> {
     match part {
         Part::Reasoning { text, signature } => {
-            proof::open(ask.provider.name, signature.as_deref()).map(|_| text.as_str())
+            signatures::untag_signature(ask.provider.name, signature.as_deref()).map(|_| text.as_str())
         }
         Part::Text { .. } | Part::Sealed { .. } | Part::Attachment { .. } => None,
     }
 }
 
-fn content<'a>(ask: &Ask<'a>, parts: &'a [Part]) -> Content<'a> {
+fn content<'a>(ask: &ApiRequest<'a>, parts: &'a [Part]) -> ChatContent<'a> {
     if parts.iter().all(|part| matches!(part, Part::Text { .. })) {
-        return Content::Text(text_of(parts));
+        return ChatContent::Text(text_of(parts));
     }
     let shown = parts.iter().filter_map(|part| match part {
         Part::Text { text } => Some(json!({ "type": "text", "text": text })),
         Part::Attachment { attachment } => {
-            Some(match show(attachment, ask.request.files, is_picture_or_pdf) {
-                Shown::Text(text) => json!({ "type": "text", "text": text }),
-                Shown::Bytes { media_type, name, base64 } => {
-                    let url = Shown::data_url(media_type, &base64);
+            Some(match render_attachment(attachment, ask.request.files, is_picture_or_pdf) {
+                RenderedAttachment::Text(text) => json!({ "type": "text", "text": text }),
+                RenderedAttachment::Bytes { media_type, name, base64 } => {
+                    let url = RenderedAttachment::data_url(media_type, &base64);
                     if media_type.starts_with("image/") {
                         json!({ "type": "image_url", "image_url": { "url": url } })
                     } else {
@@ -196,5 +203,5 @@ fn content<'a>(ask: &Ask<'a>, parts: &'a [Part]) -> Content<'a> {
         }
         Part::Reasoning { .. } | Part::Sealed { .. } => None,
     });
-    Content::Parts(shown.collect())
+    ChatContent::Parts(shown.collect())
 }

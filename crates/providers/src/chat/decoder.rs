@@ -1,8 +1,8 @@
 //! Decodes replies: chunks, a last one with the usage, and `[DONE]`.
-use crate::failure::{Provider, Refused};
-use crate::wire::calls::Calls;
-use crate::wire::names::Names;
-use crate::wire::{Decode, Pieces, proof, say, think};
+use crate::api_error::{ApiErrorBody, ProviderLabel};
+use crate::api_parts::streaming_calls::StreamingCalls;
+use crate::api_parts::tool_names::ApiToolNames;
+use crate::api_parts::{PendingEvents, ReplyDecoder, push_reasoning, push_text, signatures};
 use outlast_vocab::Error;
 use outlast_vocab::effect::{StopReason, Usage};
 use outlast_vocab::stream::ModelEvent;
@@ -10,23 +10,23 @@ use serde::Deserialize;
 use std::borrow::Cow;
 
 #[derive(Deserialize)]
-struct Chunk<'a> {
+struct ChatChunk<'a> {
     #[serde(borrow, default)]
-    choices: Vec<Choice<'a>>,
-    usage: Option<Counted>,
-    error: Option<Refused>,
+    choices: Vec<ChatChoice<'a>>,
+    usage: Option<OpenAiUsage>,
+    error: Option<ApiErrorBody>,
 }
 
 #[derive(Deserialize)]
-struct Choice<'a> {
+struct ChatChoice<'a> {
     #[serde(borrow, default)]
-    delta: Delta<'a>,
+    delta: ChatDelta<'a>,
     #[serde(borrow)]
     finish_reason: Option<Cow<'a, str>>,
 }
 
 #[derive(Default, Deserialize)]
-struct Delta<'a> {
+struct ChatDelta<'a> {
     #[serde(borrow)]
     content: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -58,30 +58,30 @@ struct FunctionDelta<'a> {
 
 /// The token counts of a reply, in the format of both OpenAI APIs.
 #[derive(Deserialize)]
-pub(crate) struct Counted {
+pub(crate) struct OpenAiUsage {
     #[serde(alias = "input_tokens", default)]
     prompt_tokens: u64,
     #[serde(alias = "output_tokens", default)]
     completion_tokens: u64,
     #[serde(alias = "input_tokens_details")]
-    prompt_tokens_details: Option<ReadTokens>,
+    prompt_tokens_details: Option<PromptTokenDetails>,
     #[serde(alias = "output_tokens_details")]
-    completion_tokens_details: Option<SaidTokens>,
+    completion_tokens_details: Option<CompletionTokenDetails>,
 }
 
 #[derive(Deserialize)]
-struct ReadTokens {
+struct PromptTokenDetails {
     cached_tokens: Option<u64>,
     cache_write_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
-struct SaidTokens {
+struct CompletionTokenDetails {
     reasoning_tokens: Option<u64>,
 }
 
-impl From<Counted> for Usage {
-    fn from(tokens: Counted) -> Self {
+impl From<OpenAiUsage> for Usage {
+    fn from(tokens: OpenAiUsage) -> Self {
         let read = tokens.prompt_tokens_details;
         let cache_read = read.as_ref().and_then(|read| read.cached_tokens).unwrap_or(0);
         let cache_write = read.and_then(|read| read.cache_write_tokens).unwrap_or(0);
@@ -97,48 +97,57 @@ impl From<Counted> for Usage {
 }
 
 /// The state of decoding a streamed reply.
-pub(crate) struct Chat<'a> {
-    provider: Provider<'a>,
-    names: Names<'a>,
-    calls: Calls,
+pub(crate) struct ChatDecoder<'a> {
+    provider: ProviderLabel<'a>,
+    names: ApiToolNames<'a>,
+    calls: StreamingCalls,
     usage: Option<Usage>,
     stop: Option<StopReason>,
-    thinks: bool,
+    has_reasoning: bool,
     refused: bool,
     ended: bool,
 }
 
-impl<'a> Chat<'a> {
+impl<'a> ChatDecoder<'a> {
     /// Creates the state before the first event.
-    pub(crate) fn new(provider: Provider<'a>, names: Names<'a>) -> Self {
-        let calls = Calls::default();
-        Self { provider, names, calls, usage: None, stop: None, thinks: false, refused: false, ended: false }
+    pub(crate) fn new(provider: ProviderLabel<'a>, names: ApiToolNames<'a>) -> Self {
+        let calls = StreamingCalls::default();
+        Self {
+            provider,
+            names,
+            calls,
+            usage: None,
+            stop: None,
+            has_reasoning: false,
+            refused: false,
+            ended: false,
+        }
     }
 
-    fn choice(&mut self, choice: Choice<'_>, out: &mut Pieces) {
-        let Choice { delta, finish_reason } = choice;
+    fn choice(&mut self, choice: ChatChoice<'_>, out: &mut PendingEvents) {
+        let ChatChoice { delta, finish_reason } = choice;
         if let Some(thought) = delta.reasoning_content.or(delta.reasoning)
             && !thought.is_empty()
         {
-            self.thinks = true;
-            think(&thought, out);
+            self.has_reasoning = true;
+            push_reasoning(&thought, out);
         }
         if let Some(text) = delta.content
             && !text.is_empty()
         {
-            self.end_thought(out);
-            say(&text, out);
+            self.end_reasoning(out);
+            push_text(&text, out);
         }
         if let Some(refusal) = delta.refusal
             && !refusal.is_empty()
         {
             self.refused = true;
-            say(&refusal, out);
+            push_text(&refusal, out);
         }
         for call in delta.tool_calls.into_iter().flatten() {
-            self.end_thought(out);
+            self.end_reasoning(out);
             self.call(call);
-            out.push_back(ModelEvent::Working);
+            out.push_back(ModelEvent::HiddenProgress);
         }
         self.stop = finish_reason.map(|reason| stop(&reason)).or(self.stop);
     }
@@ -159,16 +168,16 @@ impl<'a> Chat<'a> {
     }
 
     /// Signs the reasoning with this provider's name, so that it is only sent back to this provider.
-    fn end_thought(&mut self, out: &mut Pieces) {
-        if std::mem::take(&mut self.thinks) {
-            let signature = Some(proof::seal(self.provider.name, ""));
+    fn end_reasoning(&mut self, out: &mut PendingEvents) {
+        if std::mem::take(&mut self.has_reasoning) {
+            let signature = Some(signatures::tag_signature(self.provider.name, ""));
             out.push_back(ModelEvent::Reasoning { text: String::new(), signature });
         }
     }
 
-    fn end(&mut self, stop: StopReason, out: &mut Pieces) {
+    fn end(&mut self, stop: StopReason, out: &mut PendingEvents) {
         self.ended = true;
-        self.end_thought(out);
+        self.end_reasoning(out);
         let stop = self.calls.finish(stop, &self.names, out);
         out.extend(self.usage.take().map(ModelEvent::Usage));
         out.push_back(ModelEvent::End(if self.refused { StopReason::Refusal } else { stop }));
@@ -184,8 +193,8 @@ fn stop(reason: &str) -> StopReason {
     }
 }
 
-impl Decode for Chat<'_> {
-    fn event(&mut self, _: Option<&str>, data: &str, out: &mut Pieces) -> Result<(), Error> {
+impl ReplyDecoder for ChatDecoder<'_> {
+    fn event(&mut self, _: Option<&str>, data: &str, out: &mut PendingEvents) -> Result<(), Error> {
         if data.trim() == "[DONE]" {
             // Without a finish reason the reply may be incomplete.
             if let Some(stop) = self.stop {
@@ -193,10 +202,10 @@ impl Decode for Chat<'_> {
             }
             return Ok(());
         }
-        let chunk: Chunk<'_> =
-            serde_json::from_str(data).map_err(|cause| self.provider.garbled(data, &cause))?;
+        let chunk: ChatChunk<'_> =
+            serde_json::from_str(data).map_err(|cause| self.provider.unexpected_event(data, &cause))?;
         if let Some(error) = chunk.error {
-            return Err(self.provider.failed_midway(&error));
+            return Err(self.provider.stream_error(&error));
         }
         self.usage = chunk.usage.map(Usage::from).or(self.usage);
         // One choice was requested; ignore any others.
@@ -204,12 +213,12 @@ impl Decode for Chat<'_> {
             self.choice(choice, out);
         }
         if out.is_empty() {
-            out.push_back(ModelEvent::Alive);
+            out.push_back(ModelEvent::KeepAlive);
         }
         Ok(())
     }
 
-    fn close(&mut self, out: &mut Pieces) {
+    fn close(&mut self, out: &mut PendingEvents) {
         // Some servers end the body without `[DONE]`. The finish reason shows that the reply is complete.
         if let Some(stop) = self.stop
             && !self.ended

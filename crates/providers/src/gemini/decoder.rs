@@ -1,8 +1,8 @@
 //! Decodes replies: parts of candidates. A reply is complete when the body ends after a finish reason.
-use crate::failure::{Provider, Refused};
-use crate::wire::calls::{Calls, Open};
-use crate::wire::names::Names;
-use crate::wire::{Decode, Pieces, proof, say, think};
+use crate::api_error::{ApiErrorBody, ProviderLabel};
+use crate::api_parts::streaming_calls::{StreamingCall, StreamingCalls};
+use crate::api_parts::tool_names::ApiToolNames;
+use crate::api_parts::{PendingEvents, ReplyDecoder, push_reasoning, push_text, signatures};
 use outlast_vocab::effect::{StopReason, Usage};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind};
@@ -11,40 +11,40 @@ use serde_json::{Value, json};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Chunk {
+struct GeminiChunk {
     #[serde(default)]
-    candidates: Vec<Candidate>,
-    usage_metadata: Option<Counted>,
-    prompt_feedback: Option<Feedback>,
-    error: Option<Refused>,
+    candidates: Vec<GeminiCandidate>,
+    usage_metadata: Option<GeminiUsage>,
+    prompt_feedback: Option<PromptFeedback>,
+    error: Option<ApiErrorBody>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Candidate {
-    content: Option<Content>,
+struct GeminiCandidate {
+    content: Option<GeminiContent>,
     finish_reason: Option<String>,
     finish_message: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Content {
+struct GeminiContent {
     #[serde(default)]
-    parts: Vec<Part>,
+    parts: Vec<GeminiPart>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Part {
+struct GeminiPart {
     text: Option<String>,
     #[serde(default)]
     thought: bool,
     thought_signature: Option<String>,
-    function_call: Option<FunctionCall>,
+    function_call: Option<GeminiFunctionCall>,
 }
 
 #[derive(Deserialize)]
-struct FunctionCall {
+struct GeminiFunctionCall {
     #[serde(default)]
     id: String,
     #[serde(default)]
@@ -54,28 +54,34 @@ struct FunctionCall {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Feedback {
+struct PromptFeedback {
     block_reason: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Counted {
+struct GeminiUsage {
     #[serde(rename = "promptTokenCount")]
-    read: u64,
+    prompt: u64,
     #[serde(rename = "toolUsePromptTokenCount")]
-    read_for_tools: u64,
+    prompt_for_tools: u64,
     #[serde(rename = "cachedContentTokenCount")]
     cached: u64,
     #[serde(rename = "candidatesTokenCount")]
-    said: u64,
+    candidates: u64,
     #[serde(rename = "thoughtsTokenCount")]
-    thought: u64,
+    thoughts: u64,
 }
 
-impl From<Counted> for Usage {
-    fn from(counted: Counted) -> Self {
-        let Counted { read, read_for_tools, cached, said, thought } = counted;
+impl From<GeminiUsage> for Usage {
+    fn from(counted: GeminiUsage) -> Self {
+        let GeminiUsage {
+            prompt: read,
+            prompt_for_tools: read_for_tools,
+            cached,
+            candidates: said,
+            thoughts: thought,
+        } = counted;
         Self {
             input: read.saturating_add(read_for_tools).saturating_sub(cached),
             cache_read: cached,
@@ -87,42 +93,42 @@ impl From<Counted> for Usage {
 }
 
 /// The state of decoding a streamed reply.
-pub(crate) struct Gemini<'a> {
-    provider: Provider<'a>,
-    names: Names<'a>,
-    calls: Calls,
+pub(crate) struct GeminiDecoder<'a> {
+    provider: ProviderLabel<'a>,
+    names: ApiToolNames<'a>,
+    calls: StreamingCalls,
     usage: Option<Usage>,
     stop: Option<StopReason>,
 }
 
-impl<'a> Gemini<'a> {
+impl<'a> GeminiDecoder<'a> {
     /// Creates the state before the first event.
-    pub(crate) fn new(provider: Provider<'a>, names: Names<'a>) -> Self {
-        Self { provider, names, calls: Calls::default(), usage: None, stop: None }
+    pub(crate) fn new(provider: ProviderLabel<'a>, names: ApiToolNames<'a>) -> Self {
+        Self { provider, names, calls: StreamingCalls::default(), usage: None, stop: None }
     }
 
-    fn part(&mut self, part: Part, out: &mut Pieces) {
-        let Part { text, thought, thought_signature, function_call } = part;
-        let signature =
-            thought_signature.map(|signature| (proof::seal(self.provider.name, &signature), signature));
-        if let Some(FunctionCall { id, name, args }) = function_call {
+    fn part(&mut self, part: GeminiPart, out: &mut PendingEvents) {
+        let GeminiPart { text, thought, thought_signature, function_call } = part;
+        let signature = thought_signature
+            .map(|signature| (signatures::tag_signature(self.provider.name, &signature), signature));
+        if let Some(GeminiFunctionCall { id, name, args }) = function_call {
             let index = self.calls.len() as u64;
             // The API omits empty arguments; they mean an empty object.
             let arguments = args.unwrap_or_else(|| json!({})).to_string();
             let signature = signature.map(|(sealed, _)| sealed);
-            self.calls.push(Open { index, id, name, arguments, signature });
-            out.push_back(ModelEvent::Working);
+            self.calls.push(StreamingCall { index, id, name, arguments, signature });
+            out.push_back(ModelEvent::HiddenProgress);
             return;
         }
         let text = text.unwrap_or_default();
         match (thought, signature) {
-            (true, None) => think(&text, out),
+            (true, None) => push_reasoning(&text, out),
             (true, Some((sealed, _))) => {
                 out.push_back(ModelEvent::Reasoning { text, signature: Some(sealed) });
             }
-            (false, None) => say(&text, out),
+            (false, None) => push_text(&text, out),
             (false, Some((_, signature))) => {
-                say(&text, out);
+                push_text(&text, out);
                 let data = json!({ "text": "", "thoughtSignature": signature });
                 out.push_back(ModelEvent::Sealed { provider: self.provider.name.to_owned(), data });
             }
@@ -148,11 +154,12 @@ impl<'a> Gemini<'a> {
     }
 }
 
-impl Decode for Gemini<'_> {
-    fn event(&mut self, _: Option<&str>, data: &str, out: &mut Pieces) -> Result<(), Error> {
-        let chunk: Chunk = serde_json::from_str(data).map_err(|cause| self.provider.garbled(data, &cause))?;
+impl ReplyDecoder for GeminiDecoder<'_> {
+    fn event(&mut self, _: Option<&str>, data: &str, out: &mut PendingEvents) -> Result<(), Error> {
+        let chunk: GeminiChunk =
+            serde_json::from_str(data).map_err(|cause| self.provider.unexpected_event(data, &cause))?;
         if let Some(error) = chunk.error {
-            return Err(self.provider.failed_midway(&error));
+            return Err(self.provider.stream_error(&error));
         }
         self.usage = chunk.usage_metadata.map(Usage::from).or(self.usage);
         if chunk.prompt_feedback.and_then(|feedback| feedback.block_reason).is_some() {
@@ -168,12 +175,12 @@ impl Decode for Gemini<'_> {
             }
         }
         if out.is_empty() {
-            out.push_back(ModelEvent::Alive);
+            out.push_back(ModelEvent::KeepAlive);
         }
         Ok(())
     }
 
-    fn close(&mut self, out: &mut Pieces) {
+    fn close(&mut self, out: &mut PendingEvents) {
         let Some(stop) = self.stop else { return };
         let stop = self.calls.finish(stop, &self.names, out);
         out.extend(self.usage.take().map(ModelEvent::Usage));

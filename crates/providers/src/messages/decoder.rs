@@ -1,8 +1,8 @@
 //! Decodes replies: blocks that start, grow and stop between the start and the stop of a message.
-use crate::failure::{Provider, Refused};
-use crate::wire::calls::Calls;
-use crate::wire::names::Names;
-use crate::wire::{Answering, Decode, Pieces, proof, say, think};
+use crate::api_error::{ApiErrorBody, ProviderLabel};
+use crate::api_parts::streaming_calls::StreamingCalls;
+use crate::api_parts::tool_names::ApiToolNames;
+use crate::api_parts::{DecodeSettings, PendingEvents, ReplyDecoder, push_reasoning, push_text, signatures};
 use outlast_vocab::Error;
 use outlast_vocab::effect::{StopReason, Usage};
 use outlast_vocab::stream::ModelEvent;
@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Event {
+enum MessagesEvent {
     MessageStart {
-        message: Start,
+        message: MessageStartBody,
     },
     ContentBlockStart {
         index: u64,
@@ -23,32 +23,32 @@ enum Event {
     },
     ContentBlockDelta {
         index: u64,
-        delta: Delta,
+        delta: BlockDelta,
     },
     ContentBlockStop {
         index: u64,
     },
     MessageDelta {
-        delta: Ending,
-        usage: Option<Counted>,
+        delta: MessageEnd,
+        usage: Option<AnthropicUsage>,
     },
     MessageStop,
     Ping,
     Error {
-        error: Refused,
+        error: ApiErrorBody,
     },
     #[serde(other)]
     Unknown,
 }
 
 #[derive(Deserialize)]
-struct Start {
-    usage: Option<Counted>,
+struct MessageStartBody {
+    usage: Option<AnthropicUsage>,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "type")]
-enum Delta {
+enum BlockDelta {
     #[serde(rename = "text_delta")]
     Text { text: String },
     #[serde(rename = "input_json_delta")]
@@ -62,114 +62,120 @@ enum Delta {
 }
 
 #[derive(Deserialize)]
-struct Ending {
+struct MessageEnd {
     stop_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Counted {
+struct AnthropicUsage {
     input_tokens: Option<u64>,
     cache_read_input_tokens: Option<u64>,
     cache_creation_input_tokens: Option<u64>,
     output_tokens: Option<u64>,
-    output_tokens_details: Option<Details>,
+    output_tokens_details: Option<OutputTokenDetails>,
 }
 
 #[derive(Deserialize)]
-struct Details {
+struct OutputTokenDetails {
     #[serde(alias = "reasoning_tokens")]
     thinking_tokens: Option<u64>,
 }
 
 /// A block that has not stopped yet.
-enum Block {
+enum OpenBlock {
     Text,
     Thinking { signature: String },
-    Call { given: Value },
+    ToolCall { given: Value },
     Other,
 }
 
 /// The state of decoding a streamed reply.
-pub(crate) struct Messages<'a> {
-    provider: Provider<'a>,
-    names: Names<'a>,
+pub(crate) struct MessagesDecoder<'a> {
+    provider: ProviderLabel<'a>,
+    names: ApiToolNames<'a>,
     answer_tool: Option<String>,
     withheld: String,
-    blocks: BTreeMap<u64, Block>,
-    calls: Calls,
+    blocks: BTreeMap<u64, OpenBlock>,
+    calls: StreamingCalls,
     usage: Usage,
     stop: Option<StopReason>,
 }
 
-impl<'a> Messages<'a> {
+impl<'a> MessagesDecoder<'a> {
     /// Creates the state before the first event.
-    pub(crate) fn new(provider: Provider<'a>, names: Names<'a>, answering: Answering) -> Self {
+    pub(crate) fn new(
+        provider: ProviderLabel<'a>,
+        names: ApiToolNames<'a>,
+        answering: DecodeSettings,
+    ) -> Self {
         Self {
             provider,
             names,
             answer_tool: answering.answer_tool,
             withheld: answering.withheld,
             blocks: BTreeMap::new(),
-            calls: Calls::default(),
+            calls: StreamingCalls::default(),
             usage: Usage::default(),
             stop: None,
         }
     }
 
-    fn start(&mut self, index: u64, block: Value, out: &mut Pieces) {
+    fn start_block(&mut self, index: u64, block: Value, out: &mut PendingEvents) {
         let text = |key: &str| block[key].as_str().unwrap_or_default();
         let begun = match block["type"].as_str() {
             Some("text") => {
                 self.say(text("text"), out);
-                Block::Text
+                OpenBlock::Text
             }
             Some("thinking") => {
-                think(text("thinking"), out);
-                Block::Thinking { signature: text("signature").to_owned() }
+                push_reasoning(text("thinking"), out);
+                OpenBlock::Thinking { signature: text("signature").to_owned() }
             }
             Some("redacted_thinking") => {
                 let provider = self.provider.name.to_owned();
                 out.push_back(ModelEvent::Sealed { provider, data: block });
-                Block::Other
+                OpenBlock::Other
             }
             Some("tool_use") => {
                 let call = self.calls.at(index);
                 (call.id, call.name) = (text("id").to_owned(), text("name").to_owned());
-                Block::Call { given: block["input"].clone() }
+                OpenBlock::ToolCall { given: block["input"].clone() }
             }
-            _ => Block::Other,
+            _ => OpenBlock::Other,
         };
         self.blocks.insert(index, begun);
         if out.is_empty() {
-            out.push_back(ModelEvent::Working);
+            out.push_back(ModelEvent::HiddenProgress);
         }
     }
 
-    fn grow(&mut self, index: u64, delta: Delta, out: &mut Pieces) {
+    fn extend_block(&mut self, index: u64, delta: BlockDelta, out: &mut PendingEvents) {
         match (self.blocks.get_mut(&index), delta) {
-            (Some(Block::Text), Delta::Text { text }) => self.say(&text, out),
-            (Some(Block::Thinking { .. }), Delta::Thinking { thinking }) => think(&thinking, out),
-            (Some(Block::Thinking { signature }), Delta::Signature { signature: more }) => {
+            (Some(OpenBlock::Text), BlockDelta::Text { text }) => self.say(&text, out),
+            (Some(OpenBlock::Thinking { .. }), BlockDelta::Thinking { thinking }) => {
+                push_reasoning(&thinking, out);
+            }
+            (Some(OpenBlock::Thinking { signature }), BlockDelta::Signature { signature: more }) => {
                 signature.push_str(&more);
             }
-            (Some(Block::Call { .. }), Delta::Arguments { partial_json }) => {
+            (Some(OpenBlock::ToolCall { .. }), BlockDelta::Arguments { partial_json }) => {
                 self.calls.at(index).arguments.push_str(&partial_json);
             }
             _ => {}
         }
         if out.is_empty() {
-            out.push_back(ModelEvent::Working);
+            out.push_back(ModelEvent::HiddenProgress);
         }
     }
 
-    fn stop(&mut self, index: u64, out: &mut Pieces) {
+    fn stop_block(&mut self, index: u64, out: &mut PendingEvents) {
         match self.blocks.remove(&index) {
-            Some(Block::Thinking { signature }) if !signature.is_empty() => {
-                let signature = Some(proof::seal(self.provider.name, &signature));
+            Some(OpenBlock::Thinking { signature }) if !signature.is_empty() => {
+                let signature = Some(signatures::tag_signature(self.provider.name, &signature));
                 out.push_back(ModelEvent::Reasoning { text: String::new(), signature });
             }
             // Arguments that are not streamed are complete at the start.
-            Some(Block::Call { given }) => {
+            Some(OpenBlock::ToolCall { given }) => {
                 let call = self.calls.at(index);
                 if call.arguments.is_empty() && given.as_object().is_some_and(|given| !given.is_empty()) {
                     call.arguments = given.to_string();
@@ -178,12 +184,12 @@ impl<'a> Messages<'a> {
             _ => {}
         }
         if out.is_empty() {
-            out.push_back(ModelEvent::Working);
+            out.push_back(ModelEvent::HiddenProgress);
         }
     }
 
     /// Emits text without the white space that was withheld from the request and that the model repeats.
-    fn say(&mut self, text: &str, out: &mut Pieces) {
+    fn say(&mut self, text: &str, out: &mut PendingEvents) {
         let mut text = Cow::Borrowed(text);
         while let (Some(known), Some(said)) = (self.withheld.chars().next(), text.chars().next()) {
             if known != said {
@@ -193,10 +199,10 @@ impl<'a> Messages<'a> {
             self.withheld.remove(0);
             text = Cow::Owned(text[said.len_utf8()..].to_owned());
         }
-        say(&text, out);
+        push_text(&text, out);
     }
 
-    fn count(&mut self, tokens: &Counted) {
+    fn count(&mut self, tokens: &AnthropicUsage) {
         let Usage { input, cache_read, cache_write, output, reasoning } = &mut self.usage;
         let counted = [
             (input, tokens.input_tokens),
@@ -214,11 +220,11 @@ impl<'a> Messages<'a> {
         }
     }
 
-    fn end(&mut self, out: &mut Pieces) {
+    fn end(&mut self, out: &mut PendingEvents) {
         // Without a stop reason the reply may be incomplete.
         let Some(mut stop) = self.stop else { return };
         if let Some(answer) = self.answer_tool.as_deref().and_then(|tool| self.calls.take_answer(tool)) {
-            say(&answer, out);
+            push_text(&answer, out);
             stop = if stop == StopReason::ToolUse { StopReason::End } else { stop };
         }
         let stop = self.calls.finish(stop, &self.names, out);
@@ -228,7 +234,7 @@ impl<'a> Messages<'a> {
     }
 }
 
-fn stop(reason: &str) -> StopReason {
+fn stop_reason(reason: &str) -> StopReason {
     match reason {
         "tool_use" => StopReason::ToolUse,
         "max_tokens" | "model_context_window_exceeded" => StopReason::Length,
@@ -237,33 +243,36 @@ fn stop(reason: &str) -> StopReason {
     }
 }
 
-impl Decode for Messages<'_> {
-    fn event(&mut self, _: Option<&str>, data: &str, out: &mut Pieces) -> Result<(), Error> {
-        let event: Event = serde_json::from_str(data).map_err(|cause| self.provider.garbled(data, &cause))?;
+impl ReplyDecoder for MessagesDecoder<'_> {
+    fn event(&mut self, _: Option<&str>, data: &str, out: &mut PendingEvents) -> Result<(), Error> {
+        let event: MessagesEvent =
+            serde_json::from_str(data).map_err(|cause| self.provider.unexpected_event(data, &cause))?;
         match event {
-            Event::MessageStart { message } => {
+            MessagesEvent::MessageStart { message } => {
                 if let Some(tokens) = message.usage {
                     self.count(&tokens);
                 }
             }
-            Event::ContentBlockStart { index, content_block } => self.start(index, content_block, out),
-            Event::ContentBlockDelta { index, delta } => self.grow(index, delta, out),
-            Event::ContentBlockStop { index } => self.stop(index, out),
-            Event::MessageDelta { delta, usage } => {
+            MessagesEvent::ContentBlockStart { index, content_block } => {
+                self.start_block(index, content_block, out);
+            }
+            MessagesEvent::ContentBlockDelta { index, delta } => self.extend_block(index, delta, out),
+            MessagesEvent::ContentBlockStop { index } => self.stop_block(index, out),
+            MessagesEvent::MessageDelta { delta, usage } => {
                 if let Some(tokens) = usage {
                     self.count(&tokens);
                 }
-                self.stop = delta.stop_reason.map(|reason| stop(&reason)).or(self.stop);
+                self.stop = delta.stop_reason.map(|reason| stop_reason(&reason)).or(self.stop);
             }
-            Event::MessageStop => self.end(out),
-            Event::Error { error } => return Err(self.provider.failed_midway(&error)),
-            Event::Ping | Event::Unknown => {}
+            MessagesEvent::MessageStop => self.end(out),
+            MessagesEvent::Error { error } => return Err(self.provider.stream_error(&error)),
+            MessagesEvent::Ping | MessagesEvent::Unknown => {}
         }
         if out.is_empty() {
-            out.push_back(ModelEvent::Alive);
+            out.push_back(ModelEvent::KeepAlive);
         }
         Ok(())
     }
 
-    fn close(&mut self, _: &mut Pieces) {}
+    fn close(&mut self, _: &mut PendingEvents) {}
 }

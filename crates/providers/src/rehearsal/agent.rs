@@ -1,20 +1,20 @@
 //! The rehearsal model without a script: a few rules that use the built-in tools if asked.
 //!
-//! A reply covers everything since the model's last reply. It reports results in sentences ([`report`]) and turns the
-//! user's requests ([`ask`]) into calls. It depends only on the messages and tools of the request.
-mod ask;
-mod report;
-mod said;
+//! A reply covers everything since the model's last reply. It reports results in sentences ([`result_report`]) and turns the
+//! user's requests ([`user_requests`]) into calls. It depends only on the messages and tools of the request.
+mod result_report;
+mod user_requests;
+mod user_text;
 
-use super::cue::Cue;
-use super::draft::Draft;
-use ask::{Ask, asks};
+use super::reply_actions::ReplyAction;
+use super::reply_draft::ReplyDraft;
 use outlast_ports::model::ModelRequest;
-use outlast_vocab::message::{Arguments, Message, ToolName, ToolUse};
-use outlast_vocab::tool::Contract;
-use report::{Report, report};
+use outlast_vocab::message::{CallArguments, Message, ToolName, ToolUse};
+use outlast_vocab::tool::ToolContract;
+use result_report::{ResultReport, report};
 use serde_json::{Value, json};
 use std::borrow::Cow;
+use user_requests::{UserRequest, parse_requests};
 
 /// An example request for each built-in tool.
 const EXAMPLES: [(&str, &str); 8] = [
@@ -29,13 +29,13 @@ const EXAMPLES: [(&str, &str); 8] = [
 ];
 
 /// Returns the reply to this request.
-pub(super) fn reply(request: ModelRequest<'_>) -> Vec<Cue<'_>> {
+pub(super) fn reply(request: ModelRequest<'_>) -> Vec<ReplyAction<'_>> {
     let last = request.turn.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
     let (asked, fresh): (&[ToolUse], _) = match last.map(|last| request.turn.split_at(last + 1)) {
         Some(([.., Message::Assistant { calls, .. }], fresh)) => (calls, fresh),
         _ => (&[], request.turn),
     };
-    let mut answer = Answer { tools: request.tools, text: String::new(), calls: Vec::new() };
+    let mut answer = RuleReply { tools: request.tools, text: String::new(), calls: Vec::new() };
     for message in fresh {
         match message {
             Message::User { .. } => answer.input(&message.text()),
@@ -46,40 +46,42 @@ pub(super) fn reply(request: ModelRequest<'_>) -> Vec<Cue<'_>> {
             Message::Assistant { .. } => {}
         }
     }
-    answer.into_draft(Draft::new(request)).end()
+    answer.into_draft(ReplyDraft::new(request)).into_reply()
 }
 
 /// A reply while it is composed.
-struct Answer<'a> {
-    tools: &'a [Contract],
+struct RuleReply<'a> {
+    tools: &'a [ToolContract],
     text: String,
     calls: Vec<(ToolName, Value)>,
 }
 
-impl Answer<'_> {
+impl RuleReply<'_> {
     fn input(&mut self, text: &str) {
-        let asks = asks(text);
+        let asks = parse_requests(text);
         let only = asks.len() == 1;
         for ask in asks {
             match ask {
-                Ask::Use { tool, arguments } => self.call(&tool, arguments),
-                Ask::Recall { name, .. } if self.has("value_get") => self.look_up(&name),
-                Ask::Greeting if only => self.say("Hello! What can I do for you?"),
-                Ask::Greeting => self.say("Hello!"),
-                Ask::Thanks if self.calls.is_empty() => self.say("You are welcome."),
-                Ask::Thanks => {}
-                Ask::Unclear(text) | Ask::Recall { asked: text, .. } if !only => {
+                UserRequest::Use { tool, arguments } => self.call(&tool, arguments),
+                UserRequest::Recall { name, .. } if self.has("value_get") => self.look_up(&name),
+                UserRequest::Greeting if only => self.say("Hello! What can I do for you?"),
+                UserRequest::Greeting => self.say("Hello!"),
+                UserRequest::Thanks if self.calls.is_empty() => self.say("You are welcome."),
+                UserRequest::Thanks => {}
+                UserRequest::Unclear(text) | UserRequest::Recall { question: text, .. } if !only => {
                     self.say(&format!("I did not understand \"{text}\"."));
                 }
-                Ask::Help | Ask::Unclear(_) | Ask::Recall { .. } => self.say(&self.help()),
+                UserRequest::Help | UserRequest::Unclear(_) | UserRequest::Recall { .. } => {
+                    self.say(&self.help());
+                }
             }
         }
     }
 
-    fn result(&mut self, report: Report) {
+    fn result(&mut self, report: ResultReport) {
         match report {
-            Report::Told(sentence) => self.say(&sentence),
-            Report::LookUp { names, left_out } => {
+            ResultReport::Sentence(sentence) => self.say(&sentence),
+            ResultReport::LookUp { names, left_out } => {
                 for name in names {
                     self.look_up(&name);
                 }
@@ -133,12 +135,12 @@ impl Answer<'_> {
         format!("{what} I understand, also several joined by \"and\":{}", lines.concat())
     }
 
-    fn into_draft(self, mut draft: Draft<'_>) -> Draft<'_> {
+    fn into_draft(self, mut draft: ReplyDraft<'_>) -> ReplyDraft<'_> {
         if !self.text.is_empty() {
             draft.say(Cow::Owned(self.text));
         }
         for (tool, arguments) in self.calls {
-            draft.call(tool, Arguments::Json(arguments));
+            draft.call(tool, CallArguments::Json(arguments));
         }
         draft
     }
@@ -147,7 +149,7 @@ impl Answer<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::Rehearsal;
-    use super::super::stage::Stage;
+    use super::super::test_conversation::TestConversation;
     use super::*;
     use expect_test::{Expect, expect};
     use outlast_ports::clock::VirtualClock;
@@ -155,14 +157,15 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    fn all_tools() -> Stage {
-        Stage::new().tools(&EXAMPLES.map(|(tool, _)| tool))
+    fn all_tools() -> TestConversation {
+        TestConversation::new().tools(&EXAMPLES.map(|(tool, _)| tool))
     }
 
     #[track_caller]
-    fn check(stage: &Stage, want: &Expect) {
-        let rehearsal = Rehearsal::agent(Arc::new(VirtualClock::at(Millis(0)))).with_pace(Duration::ZERO);
-        want.assert_eq(&stage.hear(&rehearsal));
+    fn check(stage: &TestConversation, want: &Expect) {
+        let rehearsal =
+            Rehearsal::agent(Arc::new(VirtualClock::at(Millis(0)))).with_word_delay(Duration::ZERO);
+        want.assert_eq(&stage.reply_text(&rehearsal));
     }
 
     #[test]
@@ -245,7 +248,7 @@ mod tests {
     #[test]
     fn a_tool_that_is_not_there_is_named() {
         check(
-            &Stage::new().user("what time is it?"),
+            &TestConversation::new().user("what time is it?"),
             &expect![[r#"
                 text "I need the tool `clock` for that, but this session has no tools."
                 usage 12 -> 16
@@ -253,7 +256,7 @@ mod tests {
             "#]],
         );
         check(
-            &Stage::new().tools(&["pay"]).user("what time is it?"),
+            &TestConversation::new().tools(&["pay"]).user("what time is it?"),
             &expect![[r#"
                 text "I need the tool `clock` for that, but this session has only: pay."
                 usage 12 -> 17
@@ -264,7 +267,8 @@ mod tests {
 
     #[test]
     fn other_tools_are_called_by_name() {
-        let stage = Stage::new().tools(&["pay"]).user(r#"call pay {"to": "Ann and Bob", "amount": 5}"#);
+        let stage =
+            TestConversation::new().tools(&["pay"]).user(r#"call pay {"to": "Ann and Bob", "amount": 5}"#);
         check(
             &stage,
             &expect![[r#"
@@ -286,7 +290,7 @@ mod tests {
     #[test]
     fn what_it_does_not_understand_is_answered_with_what_it_does() {
         check(
-            &Stage::new().tools(&["clock", "pay"]).user("What is love?"),
+            &TestConversation::new().tools(&["clock", "pay"]).user("What is love?"),
             &expect![[r#"
                 text "I am the built-in rehearsal model: a few rules that need no key and no network. I understand, also several joined by \"and\":\n  what time is it?\n  call pay {…}, with its arguments as JSON"
                 usage 12 -> 47
@@ -294,7 +298,7 @@ mod tests {
             "#]],
         );
         check(
-            &Stage::new().user(""),
+            &TestConversation::new().user(""),
             &expect![[r#"
                 text "I am the built-in rehearsal model: a few rules that need no key and no network. This session has no tools, so all I can do is talk."
                 usage 8 -> 33
@@ -302,7 +306,7 @@ mod tests {
             "#]],
         );
         check(
-            &Stage::new().tools(&["clock"]).user("Sing a song. What time is it?"),
+            &TestConversation::new().tools(&["clock"]).user("Sing a song. What time is it?"),
             &expect![[r#"
                 text "I did not understand \"Sing a song\"."
                 call_0 clock {}

@@ -2,10 +2,10 @@
 //!
 //! It obeys `call TOOL {…}` anywhere in the newest messages, from the user or from a tool: inside a sentence, in a
 //! field of a JSON value, or in text that is itself JSON. A guard that withstands this model withstands any model.
-use super::cue::Cue;
-use super::draft::Draft;
+use super::reply_actions::ReplyAction;
+use super::reply_draft::ReplyDraft;
 use outlast_ports::model::ModelRequest;
-use outlast_vocab::message::{Arguments, Message, ToolName, ToolResult};
+use outlast_vocab::message::{CallArguments, Message, ToolName, ToolResult};
 use serde_json::Value;
 use std::borrow::Cow;
 
@@ -13,32 +13,32 @@ use std::borrow::Cow;
 pub(super) const NAME: &str = "rehearsal/obedient";
 
 /// The maximum number of calls in one reply.
-const CALLS: usize = 16;
+const CALLS_MAX: usize = 16;
 
 /// The maximum depth of text nested in JSON.
-const DEEP: usize = 8;
+const DEPTH_MAX: usize = 8;
 
 /// Returns the reply to this request: every call that the newest messages ask for.
-pub(super) fn reply(request: ModelRequest<'_>) -> Vec<Cue<'_>> {
+pub(super) fn reply(request: ModelRequest<'_>) -> Vec<ReplyAction<'_>> {
     let last = request.turn.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
     let fresh = &request.turn[last.map_or(0, |last| last + 1)..];
     let mut wanted = Vec::new();
     for message in fresh {
         match message {
-            Message::Tool { result: ToolResult::Ok(value), .. } => read(value, DEEP, &mut wanted),
-            Message::User { .. } => scan(&message.text(), DEEP, &mut wanted),
+            Message::Tool { result: ToolResult::Ok(value), .. } => read(value, DEPTH_MAX, &mut wanted),
+            Message::User { .. } => scan(&message.text(), DEPTH_MAX, &mut wanted),
             Message::Tool { .. } | Message::Assistant { .. } => {}
         }
     }
-    let mut draft = Draft::new(request);
-    wanted.truncate(CALLS);
+    let mut draft = ReplyDraft::new(request);
+    wanted.truncate(CALLS_MAX);
     if wanted.is_empty() {
         draft.say(Cow::Borrowed("done"));
     }
     for (tool, arguments) in wanted {
-        draft.call(tool, Arguments::Json(arguments));
+        draft.call(tool, CallArguments::Json(arguments));
     }
-    draft.end()
+    draft.into_reply()
 }
 
 fn read(value: &Value, deep: usize, wanted: &mut Vec<(ToolName, Value)>) {
@@ -73,7 +73,7 @@ mod tests {
     #[track_caller]
     fn check(value: &Value, wanted: &[&str]) {
         let mut found = Vec::new();
-        read(value, DEEP, &mut found);
+        read(value, DEPTH_MAX, &mut found);
         let found: Vec<String> =
             found.iter().map(|(tool, arguments)| format!("{tool} {arguments}")).collect();
         assert_eq!(found, wanted);

@@ -27,7 +27,7 @@
 //! |---|---|
 //! | `turn` | the next input without a matching `when`: the first `turn` is for the first such input, and so on |
 //! | `when TEXT` | every input that contains this text, ignoring case; the first match wins and precedes `turn` |
-//! | `any` | every input without another section; at most one `any` is allowed |
+//! | `default_section` | every input without another section; at most one `default_section` is allowed |
 //!
 //! Lines before the first section are a `turn`. Within a section, `---` separates replies. The first reply answers the
 //! input, the next one follows the tools of the first, and so on. An input that joins a running turn is an input like
@@ -49,7 +49,7 @@
 //! | `refuse TEXT` | emits this text and stops with a refusal |
 //! | `length` | stops because it ran out of tokens |
 //!
-//! A reply ends after its last line. Nothing may follow `refuse`, `length`, or an unconditional `error`, `cut` or
+//! A reply ends after its last line. Nothing may follow `refuse`, `length`, or an unconditional `error`, `into_cut_reply` or
 //! `stall`.
 //!
 //! `HOW OFTEN` is `once` or `N times`: that many model calls of this process fail there, and later ones skip the line.
@@ -74,7 +74,7 @@
 //!
 //! The next reply only depends on the messages of the request, so a turn that another process resumes continues with
 //! the right reply. `turn` counts the inputs of the session, so the session has to fit into the model's window
-//! ([`super::Rehearsal::with_window`]). `when` and `any` only use the last input.
+//! ([`super::Rehearsal::with_window`]). `when` and `default_section` only use the last input.
 //!
 //! If the session lacks something that the script needs (a tool, a result, or a reply beyond the end of the section),
 //! the call fails with `script.mismatch` before the first event. A script that cannot be parsed fails with
@@ -82,12 +82,12 @@
 mod parse;
 mod template;
 
-use super::cue::Cue;
-use super::draft::Draft;
+use super::reply_actions::ReplyAction;
+use super::reply_draft::ReplyDraft;
 use outlast_ports::model::ModelRequest;
 use outlast_vocab::effect::StopReason;
-use outlast_vocab::message::{Arguments, Message, ToolName, shown};
-use outlast_vocab::tool::Contract;
+use outlast_vocab::message::{CallArguments, Message, ToolName, shown};
+use outlast_vocab::tool::ToolContract;
 use outlast_vocab::{Error, Kind};
 use serde_json::Value;
 use std::fs::File;
@@ -96,7 +96,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use template::{Scene, Template};
+use template::{ScriptTemplate, ScriptView};
 
 /// The maximum size of a script in bytes.
 pub const SCRIPT_BYTES: usize = 1 << 20;
@@ -104,46 +104,46 @@ pub const SCRIPT_BYTES: usize = 1 << 20;
 /// A script of the rehearsal model. Parse it from text, or read a file with [`Script::read`].
 #[derive(Debug, Default)]
 pub struct Script {
-    turns: Vec<Section>,
+    turns: Vec<ScriptSection>,
     /// The texts are in lower case.
-    whens: Vec<(String, Section)>,
-    any: Option<Section>,
+    conditional_sections: Vec<(String, ScriptSection)>,
+    default_section: Option<ScriptSection>,
 }
 
 /// The replies to one input.
 #[derive(Debug)]
-struct Section {
+struct ScriptSection {
     /// The line where it starts.
     line: usize,
-    replies: Vec<Vec<Line>>,
+    replies: Vec<Vec<ScriptLine>>,
 }
 
 #[derive(Debug)]
-struct Line {
+struct ScriptLine {
     number: usize,
-    act: Act,
+    action: ScriptAction,
 }
 
 #[derive(Debug)]
-enum Act {
-    Say(Template),
-    Think(Template),
+enum ScriptAction {
+    Say(ScriptTemplate),
+    Think(ScriptTemplate),
     Call { tool: ToolName, arguments: Value },
-    Broken { tool: ToolName, arguments: String },
+    MalformedCall { tool: ToolName, arguments: String },
     Delay(Duration),
-    Fault { fault: Fault, times: Times },
+    Fault { fault: ScriptFault, times: FaultTimes },
     Stop(StopReason),
 }
 
 #[derive(Debug)]
-enum Fault {
+enum ScriptFault {
     Error { kind: Kind, retry_after: Option<Duration>, detail: String },
     Cut,
     Stall,
 }
 
 #[derive(Debug)]
-enum Times {
+enum FaultTimes {
     Always,
     /// The number left in this process.
     Left(AtomicU32),
@@ -173,8 +173,8 @@ impl Script {
     }
 
     /// Returns the reply to this request.
-    pub(super) fn reply<'a>(&'a self, request: ModelRequest<'a>) -> Result<Vec<Cue<'a>>, Error> {
-        let scene = Scene::of(&request)?;
+    pub(super) fn reply<'a>(&'a self, request: ModelRequest<'a>) -> Result<Vec<ReplyAction<'a>>, Error> {
+        let scene = ScriptView::of(&request)?;
         let section = self.section(&request, scene.input)?;
         let lines = section.replies.get(scene.replies).ok_or_else(|| {
             let (has, wants) = (section.replies.len(), scene.replies + 1);
@@ -184,10 +184,10 @@ impl Script {
                 &format!("has {has} replies to `{}`, but the session asks for reply {wants}", shown(&input)),
             )
         })?;
-        perform(lines, &scene, request)
+        run_action(lines, &scene, request)
     }
 
-    fn section(&self, request: &ModelRequest<'_>, input: &Message) -> Result<&Section, Error> {
+    fn section(&self, request: &ModelRequest<'_>, input: &Message) -> Result<&ScriptSection, Error> {
         if let Some(section) = self.when(input) {
             return Ok(section);
         }
@@ -198,7 +198,7 @@ impl Script {
             [] => None,
             turns => turns.get(counted().count() - 1),
         };
-        turn.or(self.any.as_ref()).ok_or_else(|| {
+        turn.or(self.default_section.as_ref()).ok_or_else(|| {
             let (has, number, input) = (self.turns.len(), counted().count(), input.text());
             let input = shown(&input);
             let detail =
@@ -207,12 +207,12 @@ impl Script {
         })
     }
 
-    fn when(&self, input: &Message) -> Option<&Section> {
-        if self.whens.is_empty() {
+    fn when(&self, input: &Message) -> Option<&ScriptSection> {
+        if self.conditional_sections.is_empty() {
             return None;
         }
         let input = input.text().to_lowercase();
-        self.whens.iter().find(|(text, _)| input.contains(text)).map(|(_, section)| section)
+        self.conditional_sections.iter().find(|(text, _)| input.contains(text)).map(|(_, section)| section)
     }
 }
 
@@ -224,49 +224,49 @@ fn mismatch(line: usize, what: &str) -> Error {
     Error::new(Kind::ScriptMismatch, format!("line {line} {what}"))
 }
 
-fn perform<'a>(
-    lines: &'a [Line],
-    scene: &Scene<'a>,
+fn run_action<'a>(
+    lines: &'a [ScriptLine],
+    scene: &ScriptView<'a>,
     request: ModelRequest<'a>,
-) -> Result<Vec<Cue<'a>>, Error> {
-    let mut draft = Draft::new(request);
-    for Line { number, act } in lines {
+) -> Result<Vec<ReplyAction<'a>>, Error> {
+    let mut draft = ReplyDraft::new(request);
+    for ScriptLine { number, action: act } in lines {
         let missing = |what: String| mismatch(*number, &what);
         match act {
-            Act::Say(text) => draft.say(text.fill(scene).map_err(missing)?),
-            Act::Think(text) => draft.think(text.fill(scene).map_err(missing)?.into_owned()),
-            Act::Call { tool, arguments } => {
+            ScriptAction::Say(text) => draft.say(text.fill(scene).map_err(missing)?),
+            ScriptAction::Think(text) => draft.think(text.fill(scene).map_err(missing)?.into_owned()),
+            ScriptAction::Call { tool, arguments } => {
                 let arguments = template::fill_json(arguments, scene).map_err(missing)?;
-                offered(tool, request.tools).map_err(missing)?;
-                draft.call(tool.clone(), Arguments::Json(arguments));
+                check_offered(tool, request.tools).map_err(missing)?;
+                draft.call(tool.clone(), CallArguments::Json(arguments));
             }
-            Act::Broken { tool, arguments } => {
-                offered(tool, request.tools).map_err(missing)?;
-                draft.call(tool.clone(), Arguments::Broken(arguments.clone()));
+            ScriptAction::MalformedCall { tool, arguments } => {
+                check_offered(tool, request.tools).map_err(missing)?;
+                draft.call(tool.clone(), CallArguments::Broken(arguments.clone()));
             }
-            Act::Delay(pause) => draft.cue(Cue::Pause(*pause)),
-            Act::Fault { fault, times } if times.take() => {
+            ScriptAction::Delay(pause) => draft.push_action(ReplyAction::Pause(*pause)),
+            ScriptAction::Fault { fault, times } if times.take() => {
                 match fault {
-                    Fault::Error { kind, retry_after, detail } => {
+                    ScriptFault::Error { kind, retry_after, detail } => {
                         let error = Error::new(*kind, detail);
-                        draft.cue(Cue::Fail(match retry_after {
+                        draft.push_action(ReplyAction::Fail(match retry_after {
                             Some(pause) => error.retry_after(*pause),
                             None => error,
                         }));
                     }
-                    Fault::Stall => draft.cue(Cue::Stall),
-                    Fault::Cut => {}
+                    ScriptFault::Stall => draft.push_action(ReplyAction::Stall),
+                    ScriptFault::Cut => {}
                 }
-                return Ok(draft.cut());
+                return Ok(draft.into_cut_reply());
             }
-            Act::Fault { .. } => {}
-            Act::Stop(reason) => return Ok(draft.stop(*reason)),
+            ScriptAction::Fault { .. } => {}
+            ScriptAction::Stop(reason) => return Ok(draft.into_stopped_reply(*reason)),
         }
     }
-    Ok(draft.end())
+    Ok(draft.into_reply())
 }
 
-fn offered(tool: &ToolName, tools: &[Contract]) -> Result<(), String> {
+fn check_offered(tool: &ToolName, tools: &[ToolContract]) -> Result<(), String> {
     if tools.iter().any(|contract| contract.name == *tool) {
         return Ok(());
     }
@@ -277,7 +277,7 @@ fn offered(tool: &ToolName, tools: &[Contract]) -> Result<(), String> {
     })
 }
 
-impl Times {
+impl FaultTimes {
     /// Returns whether the fault happens this time.
     fn take(&self) -> bool {
         match self {
@@ -293,7 +293,7 @@ impl Times {
 #[cfg(test)]
 mod tests {
     use super::super::Rehearsal;
-    use super::super::stage::Stage;
+    use super::super::test_conversation::TestConversation;
     use super::*;
     use expect_test::{Expect, expect};
     use outlast_ports::clock::VirtualClock;
@@ -306,8 +306,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(script: &str, stage: &Stage, want: &Expect) {
-        want.assert_eq(&stage.hear(&scripted(script)));
+    fn check(script: &str, stage: &TestConversation, want: &Expect) {
+        want.assert_eq(&stage.reply_text(&scripted(script)));
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
         let script = "think hm\nsay a b\nsay c\ncall clock {\"zone\": \"utc\"}\nbroken pay {\"to\nsay d";
         check(
             script,
-            &Stage::new().tools(&["clock", "pay"]).user("hi"),
+            &TestConversation::new().tools(&["clock", "pay"]).user("hi"),
             &expect![[r#"
                 think "hm"
                 text "a b\nc"
@@ -340,7 +340,7 @@ mod tests {
             [("pay", json!({}), Ok(json!({"amount": 5}))), ("log", json!({}), Err("the disk is full"))];
         check(
             script,
-            &Stage::new().tools(&["log"]).user("pay").called(&results),
+            &TestConversation::new().tools(&["log"]).user("pay").called(&results),
             &expect![[r#"
                 text "pay: 5 of {\"amount\":5}, error tool.failed: the disk is full"
                 call_2 log {"all":[{"amount":5}],"amount":5,"text":"paid 5"}
@@ -353,20 +353,27 @@ mod tests {
     #[test]
     fn every_input_has_its_own_section() {
         let script = "say one\n---\nsay one more\nturn\nsay two\nwhen HELP\nsay helped\nany\nsay whatever";
-        let hear = |stage: &Stage| stage.hear(&scripted(script)).lines().next().unwrap().to_owned();
-        let first = Stage::new().user("a");
+        let hear =
+            |stage: &TestConversation| stage.reply_text(&scripted(script)).lines().next().unwrap().to_owned();
+        let first = TestConversation::new().user("a");
         assert_eq!(hear(&first), r#"text "one""#);
         let first = first.called(&[("clock", json!({}), Ok(json!(1)))]);
         assert_eq!(hear(&first), r#"text "one more""#);
-        let helped = first.done().user("please help");
+        let helped = first.end_turn().user("please help");
         assert_eq!(hear(&helped), r#"text "helped""#);
         // The first turn failed and has no reply, but its input still counts.
-        let second = Stage::new().user("a").done().user("help").assistant("helped").done().user("b");
+        let second = TestConversation::new()
+            .user("a")
+            .end_turn()
+            .user("help")
+            .assistant("helped")
+            .end_turn()
+            .user("b");
         assert_eq!(hear(&second), r#"text "two""#);
         // An input that joins a running turn starts its own section.
-        let joined = Stage::new().user("a").called(&[]).user("b");
+        let joined = TestConversation::new().user("a").called(&[]).user("b");
         assert_eq!(hear(&joined), r#"text "two""#);
-        assert_eq!(hear(&second.assistant("two").done().user("c")), r#"text "whatever""#);
+        assert_eq!(hear(&second.assistant("two").end_turn().user("c")), r#"text "whatever""#);
     }
 
     #[test]
@@ -375,15 +382,15 @@ mod tests {
             "say a\ncall clock {}\n---\nsay {{result pay}}\n---\nsay {{result 0 /x}}\n---\nsay {{result 3}}";
         let mut log = String::new();
         let rehearsal = scripted(script);
-        let mut stage = Stage::new().user("go");
-        log += &stage.hear(&rehearsal);
+        let mut stage = TestConversation::new().user("go");
+        log += &stage.reply_text(&rehearsal);
         stage = stage.tools(&["pay", "log"]);
-        log += &stage.hear(&rehearsal);
+        log += &stage.reply_text(&rehearsal);
         for _ in 0..4 {
             stage = stage.called(&[("clock", json!({}), Ok(json!("noon")))]);
-            log += &stage.hear(&rehearsal);
+            log += &stage.reply_text(&rehearsal);
         }
-        log += &stage.done().user("again").hear(&rehearsal);
+        log += &stage.end_turn().user("again").reply_text(&rehearsal);
         expect![[r"
             error script.mismatch: line 2 calls `clock`, but the session has no tools
             error script.mismatch: line 2 calls `clock`, but the session has only: pay, log
@@ -400,9 +407,9 @@ mod tests {
     fn a_fault_with_a_count_passes_and_the_rest_of_the_reply_is_played() {
         let script = "error 2 times model.unavailable retry-after 2s busy\nsay half\ncut once\nsay whole";
         let rehearsal = scripted(script);
-        let stage = Stage::new().user("hi");
+        let stage = TestConversation::new().user("hi");
         let log: Vec<String> =
-            (1..=4).map(|attempt| format!("{attempt}\n{}", stage.hear(&rehearsal))).collect();
+            (1..=4).map(|attempt| format!("{attempt}\n{}", stage.reply_text(&rehearsal))).collect();
         expect![[r#"
             1
             error model.unavailable: busy retry after 2s
@@ -420,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_reply_can_end_badly() {
-        let stage = Stage::new().user("hi");
+        let stage = TestConversation::new().user("hi");
         check(
             "say I\nrefuse No {{input}}.",
             &stage,
@@ -458,7 +465,7 @@ mod tests {
 
     #[test]
     fn calls_go_on_counting_where_the_conversation_stopped() {
-        let stage = Stage::new().user("a").called(&[("log", json!({}), Ok(json!(1)))]).done();
+        let stage = TestConversation::new().user("a").called(&[("log", json!({}), Ok(json!(1)))]).end_turn();
         let stage = stage.tools(&["log"]).user("b").called(&[("log", json!({}), Ok(json!(1)))]).user("c");
         check(
             "any\ncall log {}\ncall log {}",

@@ -1,8 +1,8 @@
 //! Renders requests.
-use crate::wire::calls::as_text;
-use crate::wire::files::{Shown, is_picture_or_pdf, show};
-use crate::wire::schema::{Strict, told};
-use crate::wire::{Answering, Ask, Rendered, prefix, raw};
+use crate::api_parts::attachment_parts::{RenderedAttachment, is_picture_or_pdf, render_attachment};
+use crate::api_parts::streaming_calls::as_text;
+use crate::api_parts::strict_schema::{StrictMode, schema_instructions};
+use crate::api_parts::{ApiRequest, DecodeSettings, RenderedRequest, cache_prefix, raw_json};
 use outlast_vocab::effect::ToolChoice;
 use outlast_vocab::message::{Message, Part, ToolUse};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 
 #[derive(Serialize)]
-struct Body<'a> {
+struct ResponsesRequestBody<'a> {
     model: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     instructions: Option<Box<RawValue>>,
@@ -36,18 +36,18 @@ struct Body<'a> {
 }
 
 /// Renders the body of a request.
-pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
-    let Ask { request, names, traits, .. } = *ask;
+pub(crate) fn render(ask: &ApiRequest<'_>) -> RenderedRequest {
+    let ApiRequest { request, names, traits, .. } = *ask;
     let options = &request.call.options;
-    let format = request.call.output.as_ref().and_then(|schema| format(ask, schema));
+    let format = request.call.output.as_ref().and_then(|schema| text_format(ask, schema));
     let mut system = Cow::Borrowed(request.system);
     if let (Some(schema), None) = (&request.call.output, &format) {
-        system = Cow::Owned(format!("{system}\n\n{}", told(schema)));
+        system = Cow::Owned(format!("{system}\n\n{}", schema_instructions(schema)));
     }
-    let instructions = (!system.is_empty()).then(|| raw(&system));
+    let instructions = (!system.is_empty()).then(|| raw_json(&system));
     let mut input = Vec::new();
     for message in request.messages() {
-        put(ask, message, &mut input);
+        push_message(ask, message, &mut input);
     }
     let tools = (!names.is_empty()).then(|| {
         let tools = names.iter().map(|(name, contract)| {
@@ -59,14 +59,14 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
                 "strict": false,
             })
         });
-        raw(&tools.collect::<Vec<_>>())
+        raw_json(&tools.collect::<Vec<_>>())
     });
-    let prefix = prefix(tools.as_deref(), instructions.as_deref(), &input);
+    let prefix = cache_prefix(tools.as_deref(), instructions.as_deref(), &input);
     let reasoning = traits.thinks.then(|| match &options.variant {
         Some(effort) => json!({ "effort": effort, "summary": "auto" }),
         None => json!({ "summary": "auto" }),
     });
-    let body = Body {
+    let body = ResponsesRequestBody {
         model: ask.model,
         instructions,
         input,
@@ -74,7 +74,7 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
             ToolChoice::Auto => None,
             ToolChoice::Required => Some(json!("required")),
             ToolChoice::None => Some(json!("none")),
-            ToolChoice::Only(tool) => Some(json!({ "type": "function", "name": names.outward(tool) })),
+            ToolChoice::Only(tool) => Some(json!({ "type": "function", "name": names.api_name(tool) })),
         }),
         tools,
         text: format.map(|format| json!({ "format": format })),
@@ -87,11 +87,11 @@ pub(crate) fn render(ask: &Ask<'_>) -> Rendered {
         stream: true,
     };
     let body = serde_json::to_vec(&body).expect("what is sent is plain data");
-    Rendered { body, prefix, answering: Answering::default() }
+    RenderedRequest { body, prefix, decode_settings: DecodeSettings::default() }
 }
 
-fn format(ask: &Ask<'_>, schema: &Value) -> Option<Value> {
-    let (strict, schema) = match Strict::OpenAi.of(schema) {
+fn text_format(ask: &ApiRequest<'_>, schema: &Value) -> Option<Value> {
+    let (strict, schema) = match StrictMode::OpenAi.convert(schema) {
         Some(schema) => (true, schema),
         None if schema["type"] == "object" => (false, ask.schema(schema)),
         None => return None,
@@ -100,21 +100,21 @@ fn format(ask: &Ask<'_>, schema: &Value) -> Option<Value> {
 }
 
 /// Renders a message as items.
-fn put(ask: &Ask<'_>, message: &Message, items: &mut Vec<Box<RawValue>>) {
+fn push_message(ask: &ApiRequest<'_>, message: &Message, items: &mut Vec<Box<RawValue>>) {
     match message {
         Message::User { parts } => {
             let content: Vec<Value> = parts.iter().filter_map(|part| content(ask, part)).collect();
-            items.push(raw(&json!({ "role": "user", "content": content })));
+            items.push(raw_json(&json!({ "role": "user", "content": content })));
         }
-        Message::Assistant { parts, calls } => put_reply(ask, parts, calls, items),
-        Message::Tool { call, result, .. } => items.push(raw(&json!({
+        Message::Assistant { parts, calls } => push_reply(ask, parts, calls, items),
+        Message::Tool { call, result, .. } => items.push(raw_json(&json!({
             "type": "function_call_output", "call_id": call, "output": result.text(),
         }))),
     }
 }
 
 /// Renders a reply in its original order. Reasoning precedes the call that it led to.
-fn put_reply(ask: &Ask<'_>, parts: &[Part], calls: &[ToolUse], items: &mut Vec<Box<RawValue>>) {
+fn push_reply(ask: &ApiRequest<'_>, parts: &[Part], calls: &[ToolUse], items: &mut Vec<Box<RawValue>>) {
     let mut calls = calls.iter();
     let mut given = 0;
     let mut call_until = |until: usize, items: &mut Vec<Box<RawValue>>| {
@@ -122,10 +122,10 @@ fn put_reply(ask: &Ask<'_>, parts: &[Part], calls: &[ToolUse], items: &mut Vec<B
             && let Some(call) = calls.next()
         {
             given += 1;
-            items.push(raw(&json!({
+            items.push(raw_json(&json!({
                 "type": "function_call",
                 "call_id": call.id,
-                "name": ask.names.outward(&call.tool),
+                "name": ask.names.api_name(&call.tool),
                 "arguments": as_text(&call.arguments),
             })));
         }
@@ -134,12 +134,12 @@ fn put_reply(ask: &Ask<'_>, parts: &[Part], calls: &[ToolUse], items: &mut Vec<B
         match part {
             Part::Text { text } if !text.is_empty() => {
                 let content = json!([{ "type": "output_text", "text": text }]);
-                items.push(raw(&json!({ "type": "message", "role": "assistant", "content": content })));
+                items.push(raw_json(&json!({ "type": "message", "role": "assistant", "content": content })));
             }
             Part::Sealed { provider, data } if provider == ask.provider.name => {
                 let after = data["after_calls"].as_u64().and_then(|after| usize::try_from(after).ok());
                 call_until(after.unwrap_or(0), items);
-                items.push(raw(&data["item"]));
+                items.push(raw_json(&data["item"]));
             }
             Part::Text { .. } | Part::Sealed { .. } | Part::Reasoning { .. } | Part::Attachment { .. } => {}
         }
@@ -147,15 +147,15 @@ fn put_reply(ask: &Ask<'_>, parts: &[Part], calls: &[ToolUse], items: &mut Vec<B
     call_until(usize::MAX, items);
 }
 
-fn content(ask: &Ask<'_>, part: &Part) -> Option<Value> {
+fn content(ask: &ApiRequest<'_>, part: &Part) -> Option<Value> {
     let text = |text: &str| json!({ "type": "input_text", "text": text });
     match part {
         Part::Text { text: said } => Some(text(said)),
         Part::Attachment { attachment } => {
-            Some(match show(attachment, ask.request.files, is_picture_or_pdf) {
-                Shown::Text(instead) => text(&instead),
-                Shown::Bytes { media_type, name, base64 } => {
-                    let url = Shown::data_url(media_type, &base64);
+            Some(match render_attachment(attachment, ask.request.files, is_picture_or_pdf) {
+                RenderedAttachment::Text(instead) => text(&instead),
+                RenderedAttachment::Bytes { media_type, name, base64 } => {
+                    let url = RenderedAttachment::data_url(media_type, &base64);
                     if media_type.starts_with("image/") {
                         json!({ "type": "input_image", "detail": "auto", "image_url": url })
                     } else {

@@ -1,7 +1,7 @@
 //! The reports about a provider's prompt cache.
 use crate::dialect::{Bit, reply};
 use crate::stage::{call, hear, remote};
-use outlast_playback::{Playback, Script};
+use outlast_playback::{Playback, ResponseScript};
 use outlast_ports::model::ModelRequest;
 use outlast_providers::Api;
 use outlast_vocab::effect::StopReason;
@@ -50,14 +50,15 @@ impl Visit for Line {
 
 #[test]
 fn every_call_reports_its_cache_and_a_prompt_that_changed_names_where() {
-    let server = Playback::of([Script::stream(reply(Api::Anthropic, &[Bit::Text("ok")], StopReason::End))]);
+    let server =
+        Playback::of([ResponseScript::stream(reply(Api::Anthropic, &[Bit::Text("ok")], StopReason::End))]);
     let (provider, call) = (remote(Api::Anthropic, &server), call(Api::Anthropic));
     let log = Log::default();
     let mut told: Vec<String> = Vec::new();
     tracing::subscriber::with_default(log.clone(), || {
         for (system, text) in [("Be brief.", "one"), ("Be brief.", "two"), ("Be long.", "two")] {
             let turn = [Message::user(text)];
-            let pieces = hear(&provider, ModelRequest { system, turn: &turn, ..ModelRequest::bare(&call) });
+            let pieces = hear(&provider, ModelRequest { system, turn: &turn, ..ModelRequest::empty(&call) });
             told.extend(pieces.into_iter().filter_map(|piece| match piece {
                 Ok(ModelEvent::PromptChanged(at)) => Some(at),
                 _ => None,

@@ -1,14 +1,14 @@
 //! Errors of providers, over the wire.
 use crate::stage::{ask, call, play, remote, show};
 use expect_test::{Expect, expect};
-use outlast_playback::{Playback, Script};
-use outlast_providers::{Api, Remote};
+use outlast_playback::{Playback, ResponseScript};
+use outlast_providers::{Api, RemoteProvider};
 use outlast_vocab::Kind;
 use std::net::TcpListener;
 
 /// Checks the error of each API for the same response.
 #[track_caller]
-fn check(answer: &Script, want: &Expect) {
+fn check(answer: &ResponseScript, want: &Expect) {
     let said = Api::ALL.iter().map(|api| show(&play(*api, answer.clone())).join("\n") + "\n");
     want.assert_eq(&said.collect::<String>());
 }
@@ -16,7 +16,7 @@ fn check(answer: &Script, want: &Expect) {
 #[test]
 fn a_key_that_is_not_accepted_is_named_by_where_it_is() {
     check(
-        &Script::answer(401, &[], "{\"error\":{\"message\":\"no\"}}"),
+        &ResponseScript::answer(401, &[], "{\"error\":{\"message\":\"no\"}}"),
         &expect![[r"
             model.unauthorized: `openai` does not accept its key (401): no
             model.unauthorized: `openai-responses` does not accept its key (401): no
@@ -38,8 +38,10 @@ fn a_provider_that_is_busy_says_when_to_come_back_and_is_tried_again() {
     ] {
         let headers = [("date", "Sun, 06 Nov 1994 08:49:37 GMT"), (header, value)];
         for status in [429, 500, 503, 529] {
-            let said =
-                play(Api::OpenAi, Script::answer(status, &headers, "{\"error\":{\"message\":\"busy\"}}"));
+            let said = play(
+                Api::OpenAi,
+                ResponseScript::answer(status, &headers, "{\"error\":{\"message\":\"busy\"}}"),
+            );
             let want = format!("model.unavailable: `openai` cannot answer now ({status}): busy [after 7s]");
             assert_eq!(show(&said), [want], "{header}");
         }
@@ -48,8 +50,9 @@ fn a_provider_that_is_busy_says_when_to_come_back_and_is_tried_again() {
 
 #[test]
 fn what_is_no_event_stream_is_refused() {
-    let page = Script::answer(200, &[("content-type", "text/html; charset=utf-8")], "<html>log in</html>");
-    let moved = Script::answer(302, &[("location", "http://169.254.169.254/")], "");
+    let page =
+        ResponseScript::answer(200, &[("content-type", "text/html; charset=utf-8")], "<html>log in</html>");
+    let moved = ResponseScript::answer(302, &[("location", "http://169.254.169.254/")], "");
     let refused = |script| play(Api::Anthropic, script).pop().unwrap().unwrap_err();
     let error = refused(page);
     assert_eq!(error.kind(), Kind::ModelRejected);
@@ -64,7 +67,7 @@ fn what_is_no_event_stream_is_refused() {
 fn a_server_that_is_not_there_is_tried_again() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for api in Api::ALL {
-        let remote = Remote::new(api.name(), *api, format!("http://{port}"), None).unwrap();
+        let remote = RemoteProvider::new(api.name(), *api, format!("http://{port}"), None).unwrap();
         let error = ask(&remote, &call(*api)).pop().unwrap().unwrap_err();
         assert_eq!(error.kind(), Kind::ModelUnavailable, "{error}");
         assert!(error.detail().starts_with(&format!("http://{port} cannot be reached: ")), "{error}");
@@ -73,14 +76,14 @@ fn a_server_that_is_not_there_is_tried_again() {
 
 #[test]
 fn a_connection_that_breaks_before_the_answer_is_tried_again() {
-    let server = Playback::of([Script::default()]);
+    let server = Playback::of([ResponseScript::default()]);
     let error = ask(&remote(Api::Gemini, &server), &call(Api::Gemini)).pop().unwrap().unwrap_err();
     assert_eq!(error.kind(), Kind::ModelUnavailable, "{error}");
 }
 
 #[test]
 fn an_address_that_is_none_is_refused_at_once() {
-    let refused = |base: &str| Remote::new("it", Api::OpenAi, base, None).unwrap_err().to_string();
+    let refused = |base: &str| RemoteProvider::new("it", Api::OpenAi, base, None).unwrap_err().to_string();
     expect![[r"
         config.invalid: expected an address like `https://api.example.com/v1`, got `nonsense`: relative URL without a base
         config.invalid: expected an http or https address without a query, got `ftp://example.com/`
@@ -92,6 +95,6 @@ fn an_address_that_is_none_is_refused_at_once() {
         refused("nonsense"),
         refused("ftp://example.com"),
         refused("https://me:secret@example.com"),
-        Remote::new("a/b", Api::OpenAi, "https://example.com", None).unwrap_err()
+        RemoteProvider::new("a/b", Api::OpenAi, "https://example.com", None).unwrap_err()
     ));
 }

@@ -3,12 +3,12 @@ use crate::dialect::{Bit, reply};
 use crate::stage::{call, hear, remote, run, show, tools};
 use expect_test::{Expect, expect};
 use futures_util::StreamExt;
-use outlast_playback::{Playback, Script};
-use outlast_ports::model::{Files, ModelProvider, ModelRequest};
-use outlast_providers::{Api, Remote};
+use outlast_playback::{Playback, ResponseScript};
+use outlast_ports::model::{AttachmentContents, ModelProvider, ModelRequest};
+use outlast_providers::{Api, RemoteProvider};
 use outlast_vocab::effect::{Generation, ModelCall, StopReason, ToolChoice};
 use outlast_vocab::id::AttachmentId;
-use outlast_vocab::message::{Arguments, Attachment, Message, Part, ToolResult, ToolUse};
+use outlast_vocab::message::{Attachment, CallArguments, Message, Part, ToolResult, ToolUse};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Failure, Hash, Kind, SessionId};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use std::fmt::Write;
 
 /// Returns the received body of a request.
 fn sent(api: Api, request: ModelRequest<'_>) -> Value {
-    let server = Playback::of([Script::stream(reply(api, &[Bit::Text("ok")], StopReason::End))]);
+    let server = Playback::of([ResponseScript::stream(reply(api, &[Bit::Text("ok")], StopReason::End))]);
     let said = hear(&remote(api, &server), ModelRequest { session: SessionId::from_u128(7), ..request });
     assert!(matches!(said.last(), Some(Ok(ModelEvent::End(_)))), "{:?}", show(&said));
     let [heard] = &server.heard()[..] else { panic!("one request is sent") };
@@ -45,7 +45,7 @@ fn sealed(api: Api) -> Value {
 /// Returns the received body for a conversation with all kinds of content.
 fn everything(api: Api) -> Value {
     let name = api.name();
-    let mut files = Files::default();
+    let mut files = AttachmentContents::default();
     let (picture, content) = attachment(b"png", "image/png", "cat.png");
     files.insert(content, b"png".as_slice().into());
     let (document, content) = attachment(b"pdf", "application/pdf", "terms.pdf");
@@ -75,13 +75,13 @@ fn everything(api: Api) -> Value {
                     ..ToolUse::new(
                         "a".parse().unwrap(),
                         "bank.pay".parse().unwrap(),
-                        Arguments::Json(json!({ "to": "ann" })),
+                        CallArguments::Json(json!({ "to": "ann" })),
                     )
                 },
                 ToolUse::new(
                     "b".parse().unwrap(),
                     "now".parse().unwrap(),
-                    Arguments::Broken("{\"to".to_owned()),
+                    CallArguments::Broken("{\"to".to_owned()),
                 ),
             ],
         },
@@ -109,7 +109,7 @@ fn everything(api: Api) -> Value {
         turn: &turn,
         tools: &tools,
         files: &files,
-        ..ModelRequest::bare(&call)
+        ..ModelRequest::empty(&call)
     };
     sent(api, request)
 }
@@ -253,7 +253,7 @@ fn with_output(api: Api, model: &str, schema: Value) -> Value {
     let model = format!("{}/{model}", api.name()).parse().unwrap();
     let call = ModelCall { model, output: Some(schema), ..call(api) };
     let turn = [Message::user("how many?")];
-    let mut body = sent(api, ModelRequest { turn: &turn, ..ModelRequest::bare(&call) });
+    let mut body = sent(api, ModelRequest { turn: &turn, ..ModelRequest::empty(&call) });
     for field in [
         "model",
         "POST",
@@ -302,7 +302,7 @@ fn the_form_of_an_answer_is_fixed_in_the_way_of_each_api() {
 fn an_answer_given_as_a_call_is_text() {
     let api = Api::Anthropic;
     let bits = [Bit::Call("a", "final_answer", "{\"n\":3}")];
-    let server = Playback::of([Script::stream(reply(api, &bits, StopReason::ToolUse))]);
+    let server = Playback::of([ResponseScript::stream(reply(api, &bits, StopReason::ToolUse))]);
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     let call = ModelCall {
         model: "anthropic/claude-3-5-haiku-latest".parse().unwrap(),
@@ -310,7 +310,7 @@ fn an_answer_given_as_a_call_is_text() {
         ..call(api)
     };
     let turn = [Message::user("how many?")];
-    let said = hear(&remote(api, &server), ModelRequest { turn: &turn, ..ModelRequest::bare(&call) });
+    let said = hear(&remote(api, &server), ModelRequest { turn: &turn, ..ModelRequest::empty(&call) });
     let lines = show(&said);
     assert_eq!((lines[0].as_str(), lines.last().unwrap().as_str()), ("text \"{\\\"n\\\":3}\"", "end End"));
 }
@@ -318,12 +318,14 @@ fn an_answer_given_as_a_call_is_text() {
 #[test]
 fn a_reply_goes_on_behind_its_beginning_where_the_api_can() {
     let api = Api::Anthropic;
-    let server = Playback::of([Script::stream(reply(api, &[Bit::Text(" \nthree four")], StopReason::End))]);
+    let server =
+        Playback::of([ResponseScript::stream(reply(api, &[Bit::Text(" \nthree four")], StopReason::End))]);
     let options = Generation { variant: Some("high".to_owned()), ..Generation::default() };
     let (call, turn) = (ModelCall { options, ..call(api) }, [Message::user("count")]);
     let provider = remote(api, &server);
     assert!(provider.info(&call.model).unwrap().goes_on);
-    let said = hear(&provider, ModelRequest { turn: &turn, said: "one two \n", ..ModelRequest::bare(&call) });
+    let said =
+        hear(&provider, ModelRequest { turn: &turn, said: "one two \n", ..ModelRequest::empty(&call) });
     // The API rejects trailing white space in the beginning, so the model repeats it and the decoder removes it.
     assert_eq!(show(&said)[0], "text \"three four\"");
     let body: Value = serde_json::from_slice(&server.heard()[0].body).unwrap();
@@ -336,14 +338,14 @@ fn a_reply_goes_on_behind_its_beginning_where_the_api_can() {
 #[test]
 fn the_same_conversation_is_the_same_bytes_and_a_longer_one_begins_with_it() {
     for api in Api::ALL {
-        let server = Playback::of([Script::stream(reply(*api, &[Bit::Text("ok")], StopReason::End))]);
+        let server = Playback::of([ResponseScript::stream(reply(*api, &[Bit::Text("ok")], StopReason::End))]);
         let (provider, call, tools) = (remote(*api, &server), call(*api), tools());
         let said = Message::Assistant { parts: vec![Part::text("ok")], calls: vec![] };
         let long = [Message::user("one"), said, Message::user("two")];
         for turn in [&long[..1], &long[..1], &long[..]] {
             hear(
                 &provider,
-                ModelRequest { system: "Be brief.", turn, tools: &tools, ..ModelRequest::bare(&call) },
+                ModelRequest { system: "Be brief.", turn, tools: &tools, ..ModelRequest::empty(&call) },
             );
         }
         let bodies: Vec<Vec<u8>> = server.heard().into_iter().map(|heard| heard.body).collect();
@@ -381,22 +383,22 @@ fn unmark(value: &mut Value) {
 fn what_a_model_thought_comes_back_to_it_as_it_was() {
     let bits = [Bit::Thought("hm"), Bit::Call("a", "now", "{}")];
     for api in Api::ALL {
-        let server = Playback::of([Script::stream(reply(*api, &bits, StopReason::ToolUse))]);
+        let server = Playback::of([ResponseScript::stream(reply(*api, &bits, StopReason::ToolUse))]);
         let (provider, call, tools) = (remote(*api, &server), call(*api), tools());
         let input = Message::user("hi");
-        let ask = |turn: &[Message], provider: &Remote| {
-            hear(provider, ModelRequest { turn, tools: &tools, ..ModelRequest::bare(&call) })
+        let ask = |turn: &[Message], provider: &RemoteProvider| {
+            hear(provider, ModelRequest { turn, tools: &tools, ..ModelRequest::empty(&call) })
         };
         let said = ask(std::slice::from_ref(&input), &provider);
         let turn = [input, assistant(said)];
         ask(&turn, &provider);
-        let stranger = Remote::new("stranger", *api, server.url(), None).unwrap();
+        let stranger = RemoteProvider::new("stranger", *api, server.url(), None).unwrap();
         let theirs = ModelCall {
             model: format!("stranger/{}", crate::stage::model(*api)).parse().unwrap(),
             ..call.clone()
         };
         run(stranger
-            .stream(ModelRequest { turn: &turn, tools: &tools, ..ModelRequest::bare(&theirs) })
+            .stream(ModelRequest { turn: &turn, tools: &tools, ..ModelRequest::empty(&theirs) })
             .collect::<Vec<_>>());
         let has_thought = |body: &[u8]| {
             let body = String::from_utf8_lossy(body);
@@ -424,8 +426,8 @@ fn assistant(pieces: Vec<Result<ModelEvent, outlast_vocab::Error>>) -> Message {
             ModelEvent::Sealed { provider, data } => parts.push(Part::Sealed { provider, data }),
             ModelEvent::Call(call) => calls.push(call),
             ModelEvent::Usage(_)
-            | ModelEvent::Alive
-            | ModelEvent::Working
+            | ModelEvent::KeepAlive
+            | ModelEvent::HiddenProgress
             | ModelEvent::PromptChanged(_)
             | ModelEvent::End(_) => {}
         }

@@ -1,12 +1,12 @@
 //! A provider and its server.
 use futures_util::StreamExt;
-use outlast_playback::{Playback, Script};
+use outlast_playback::{Playback, ResponseScript};
 use outlast_ports::model::{ModelProvider, ModelRequest};
-use outlast_providers::{Api, Remote, Secret};
+use outlast_providers::{Api, RemoteProvider, Secret};
 use outlast_vocab::effect::{Generation, ModelCall, StopReason, ToolChoice, Usage};
-use outlast_vocab::message::{Arguments, Message, ToolUse};
+use outlast_vocab::message::{CallArguments, Message, ToolUse};
 use outlast_vocab::stream::ModelEvent;
-use outlast_vocab::tool::{Contract, EffectClass};
+use outlast_vocab::tool::{EffectClass, ToolContract};
 use outlast_vocab::{Error, Hash, SessionId};
 use serde_json::{Value, json};
 
@@ -24,8 +24,8 @@ pub(crate) fn model(api: Api) -> &'static str {
 }
 
 /// Returns the provider of an API at a server.
-pub(crate) fn remote(api: Api, server: &Playback) -> Remote {
-    Remote::new(api.name(), api, server.url(), Some(Secret::new(KEY))).unwrap()
+pub(crate) fn remote(api: Api, server: &Playback) -> RemoteProvider {
+    RemoteProvider::new(api.name(), api, server.url(), Some(Secret::new(KEY))).unwrap()
 }
 
 /// Returns a call of the API's model.
@@ -41,15 +41,15 @@ pub(crate) fn call(api: Api) -> ModelCall {
 }
 
 /// Returns a tool.
-pub(crate) fn tool(name: &str, input: Value) -> Contract {
-    Contract {
+pub(crate) fn tool(name: &str, input: Value) -> ToolContract {
+    ToolContract {
         class: EffectClass::Pure,
-        ..Contract::new(name.parse().unwrap(), format!("Does {name}."), input)
+        ..ToolContract::new(name.parse().unwrap(), format!("Does {name}."), input)
     }
 }
 
 /// Returns the tools of every test.
-pub(crate) fn tools() -> Vec<Contract> {
+pub(crate) fn tools() -> Vec<ToolContract> {
     let to = json!({ "type": "object", "properties": { "to": { "type": "string" } }, "required": ["to"] });
     vec![tool("bank.pay", to), tool("now", json!({ "type": "object" }))]
 }
@@ -60,7 +60,13 @@ pub(crate) fn ask(provider: &dyn ModelProvider, call: &ModelCall) -> Vec<Result<
     let session = SessionId::from_u128(7);
     hear(
         provider,
-        ModelRequest { system: "Be brief.", turn: &turn, tools: &tools, session, ..ModelRequest::bare(call) },
+        ModelRequest {
+            system: "Be brief.",
+            turn: &turn,
+            tools: &tools,
+            session,
+            ..ModelRequest::empty(call)
+        },
     )
 }
 
@@ -78,7 +84,7 @@ pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Returns the events of a provider whose server plays this script.
-pub(crate) fn play(api: Api, script: Script) -> Vec<Result<ModelEvent, Error>> {
+pub(crate) fn play(api: Api, script: ResponseScript) -> Vec<Result<ModelEvent, Error>> {
     let server = Playback::of([script]);
     ask(&remote(api, &server), &call(api))
 }
@@ -94,7 +100,7 @@ pub(crate) fn show(pieces: &[Result<ModelEvent, Error>]) -> Vec<String> {
         let (how, text) = match piece {
             Ok(ModelEvent::Text(text)) => ("text", text),
             Ok(ModelEvent::Reasoning { text, signature: None }) => ("thought", text),
-            Ok(ModelEvent::Alive | ModelEvent::Working | ModelEvent::PromptChanged(_)) => continue,
+            Ok(ModelEvent::KeepAlive | ModelEvent::HiddenProgress | ModelEvent::PromptChanged(_)) => continue,
             other => {
                 flush(&mut said, &mut lines);
                 lines.push(line(other));
@@ -117,8 +123,8 @@ fn line(piece: &Result<ModelEvent, Error>) -> String {
     match piece {
         Ok(ModelEvent::Call(ToolUse { id, tool, arguments, signature })) => {
             let arguments = match arguments {
-                Arguments::Json(value) => value.to_string(),
-                Arguments::Broken(text) => format!("broken {text:?}"),
+                CallArguments::Json(value) => value.to_string(),
+                CallArguments::Broken(text) => format!("broken {text:?}"),
             };
             let signature =
                 signature.as_ref().map(|signature| format!(" signed {signature}")).unwrap_or_default();

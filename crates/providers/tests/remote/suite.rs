@@ -3,10 +3,10 @@ use crate::dialect::{Bit, CACHED, INPUT, OUTPUT, overloaded, reply};
 use crate::stage::{self, ask, call, play, remote, show};
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt, stream};
-use outlast_conformance::{Errand, ModelFixture, Running};
-use outlast_playback::{Heard, Playback, Script};
+use outlast_conformance::{ModelFixture, RuleFuture, ToolRequest};
+use outlast_playback::{Playback, RecordedRequest, ResponseScript};
 use outlast_ports::model::ModelProvider;
-use outlast_providers::{Api, Remote, decode};
+use outlast_providers::{Api, RemoteProvider, decode};
 use outlast_vocab::effect::{StopReason, Usage};
 use outlast_vocab::message::{Message, ModelName};
 use outlast_vocab::{Error, Kind};
@@ -63,16 +63,16 @@ fn decoded(api: Api, chunks: Vec<Bytes>) -> Vec<String> {
 fn plain(api: Api) {
     let events = reply(api, &[Bit::Text("Hello, big wörld!")], StopReason::End);
     let want = ["text \"Hello, big wörld!\"".to_owned(), usage(api), "end End".to_owned()];
-    assert_eq!(show(&play(api, Script::stream(events))), want);
+    assert_eq!(show(&play(api, ResponseScript::stream(events))), want);
 }
 
 fn thoughts_and_calls(api: Api) {
-    assert_eq!(show(&play(api, Script::stream(reply(api, RICH, StopReason::ToolUse)))), rich(api));
+    assert_eq!(show(&play(api, ResponseScript::stream(reply(api, RICH, StopReason::ToolUse)))), rich(api));
 }
 
 fn refusal(api: Api) {
     let events = reply(api, &[Bit::Declines("I cannot.")], StopReason::Refusal);
-    let pieces = show(&play(api, Script::stream(events)));
+    let pieces = show(&play(api, ResponseScript::stream(events)));
     let want = if api == Api::Gemini { vec![] } else { vec!["text \"I cannot.\"".to_owned()] };
     assert_eq!(pieces, [want, vec![usage(api), "end Refusal".to_owned()]].concat());
 }
@@ -80,7 +80,7 @@ fn refusal(api: Api) {
 fn length(api: Api) {
     let events = reply(api, &[Bit::Text("and so")], StopReason::Length);
     let want = ["text \"and so\"".to_owned(), usage(api), "end Length".to_owned()];
-    assert_eq!(show(&play(api, Script::stream(events))), want);
+    assert_eq!(show(&play(api, ResponseScript::stream(events))), want);
 }
 
 /// Incomplete arguments are passed on unchanged and never become an empty object.
@@ -89,7 +89,7 @@ fn cut_arguments(api: Api) {
     if api == Api::Gemini {
         let chunk =
             json!({ "candidates": [{ "finishReason": "MALFORMED_FUNCTION_CALL", "finishMessage": "pay(" }] });
-        let pieces = play(api, Script::stream([format!("data: {chunk}\n\n")]));
+        let pieces = play(api, ResponseScript::stream([format!("data: {chunk}\n\n")]));
         assert_eq!(
             show(&pieces),
             ["model.cut: `gemini` gave up on its reply (MALFORMED_FUNCTION_CALL): pay("]
@@ -103,7 +103,7 @@ fn cut_arguments(api: Api) {
         usage(api),
         "end Length".to_owned(),
     ];
-    assert_eq!(show(&play(api, Script::stream(reply(api, &bits, StopReason::Length)))), want);
+    assert_eq!(show(&play(api, ResponseScript::stream(reply(api, &bits, StopReason::Length)))), want);
 }
 
 fn duplicate_ids(api: Api) {
@@ -116,7 +116,7 @@ fn duplicate_ids(api: Api) {
         usage(api),
         "end ToolUse".to_owned(),
     ];
-    assert_eq!(show(&play(api, Script::stream(reply(api, &bits, StopReason::ToolUse)))), want);
+    assert_eq!(show(&play(api, ResponseScript::stream(reply(api, &bits, StopReason::ToolUse)))), want);
 }
 
 fn every_split(api: Api) {
@@ -128,7 +128,7 @@ fn every_split(api: Api) {
     }
     // And over the wire, with one byte per chunk.
     let bytes = body.as_bytes().chunks(1);
-    assert_eq!(show(&play(api, Script::stream(bytes))), rich(api));
+    assert_eq!(show(&play(api, ResponseScript::stream(bytes))), rich(api));
 }
 
 /// Line endings and comments as servers and proxies produce them.
@@ -139,7 +139,7 @@ fn every_line_end(api: Api) {
     let commented = events.iter().map(|event| [": keep-alive\n\n", event].concat()).collect::<String>();
     let marked = format!("\u{feff}{}", events.concat());
     for body in [crlf, cr, commented, marked] {
-        assert_eq!(show(&play(api, Script::stream([body]))), rich(api));
+        assert_eq!(show(&play(api, ResponseScript::stream([body]))), rich(api));
     }
 }
 
@@ -147,7 +147,7 @@ fn every_line_end(api: Api) {
 fn every_cut(api: Api) {
     let events = reply(api, RICH, StopReason::ToolUse);
     for kept in 0..events.len() {
-        let begun = events[..kept].iter().fold(Script::events(), Script::chunk);
+        let begun = events[..kept].iter().fold(ResponseScript::events(), ResponseScript::chunk);
         let half = &events[kept][..events[kept].len() / 2];
         let cuts = [begun.clone(), begun.clone().chunk(half), begun.clone().chunk(half).end(), begun.end()];
         for (how, script) in cuts.into_iter().enumerate() {
@@ -169,16 +169,16 @@ fn every_cut(api: Api) {
 fn garbage(api: Api) {
     let events = reply(api, RICH, StopReason::ToolUse);
     for garbage in ["data: {oops\n\n", "data: <html>\n\n", "data: [1,2]\n\n"] {
-        let script = Script::stream([events[0].as_str(), garbage, events[1].as_str()]);
+        let script = ResponseScript::stream([events[0].as_str(), garbage, events[1].as_str()]);
         let error = play(api, script).pop().unwrap().unwrap_err();
         assert_eq!(error.kind(), Kind::ModelRejected, "{garbage}");
     }
-    let script = Script::events().chunk(&events[0]).chunk(b"data: \xff\xfe\n\n").end();
+    let script = ResponseScript::events().chunk(&events[0]).chunk(b"data: \xff\xfe\n\n").end();
     assert_eq!(play(api, script).pop().unwrap().unwrap_err().kind(), Kind::ModelRejected);
 }
 
 fn huge_line(api: Api) {
-    let script = Script::events().chunk("data: ").chunk(vec![b'x'; 9 << 20]).end();
+    let script = ResponseScript::events().chunk("data: ").chunk(vec![b'x'; 9 << 20]).end();
     let want = "limit.exceeded: stream_line_bytes is limited to 8388608, but this needs 8388609";
     assert_eq!(show(&play(api, script)), [want]);
 }
@@ -188,7 +188,7 @@ fn slow_drip(api: Api) {
     let dripped = events
         .as_bytes()
         .chunks(40)
-        .fold(Script::events(), |script, chunk| script.chunk(chunk).pause(Duration::from_millis(1)));
+        .fold(ResponseScript::events(), |script, chunk| script.chunk(chunk).pause(Duration::from_millis(1)));
     let pieces = show(&play(api, dripped.end()));
     assert_eq!(pieces, ["text \"drip drop\"".to_owned(), usage(api), "end End".to_owned()]);
 }
@@ -200,7 +200,7 @@ fn error_midway(api: Api) {
     let plain = "data: {\"error\":{\"code\":500,\"message\":\"Overloaded\",\"type\":\"server_error\"}}\n\n"
         .to_owned();
     for error in [overloaded(api), plain] {
-        let script = Script::stream(events[..kept].iter().chain([&error]));
+        let script = ResponseScript::stream(events[..kept].iter().chain([&error]));
         let want = [
             "text \"I \"".to_owned(),
             format!("model.unavailable: `{}` cannot answer now: Overloaded", api.name()),
@@ -212,22 +212,22 @@ fn error_midway(api: Api) {
 /// A provider whose responses are scripted.
 struct Scripted {
     api: Api,
-    remote: Remote,
+    remote: RemoteProvider,
     _server: Playback,
 }
 
 impl Scripted {
     fn new(api: Api) -> Self {
-        let answer = move |_: usize, heard: &Heard| {
+        let answer = move |_: usize, heard: &RecordedRequest| {
             let has_tools = String::from_utf8_lossy(&heard.body).contains("\"tools\"");
             let (bit, stop) = if has_tools {
                 (Bit::Call("a", "now", "{}"), StopReason::ToolUse)
             } else {
                 (Bit::Text("Hello."), StopReason::End)
             };
-            Script::stream(reply(api, &[bit], stop))
+            ResponseScript::stream(reply(api, &[bit], stop))
         };
-        let server = Playback::by(answer);
+        let server = Playback::with_selector(answer);
         Self { api, remote: remote(api, &server), _server: server }
     }
 }
@@ -245,11 +245,11 @@ impl ModelFixture for Scripted {
         vec![Message::user("hello")]
     }
 
-    fn errand(&self) -> Errand {
-        Errand { messages: vec![Message::user("what time is it?")], tools: stage::tools() }
+    fn tool_request(&self) -> ToolRequest {
+        ToolRequest { messages: vec![Message::user("what time is it?")], tools: stage::tools() }
     }
 
-    fn run(&self, rule: Running<'_>) {
+    fn run(&self, rule: RuleFuture<'_>) {
         stage::run(rule);
     }
 }
@@ -285,8 +285,8 @@ fn any_chunks((body, mut cuts): (Vec<u8>, Vec<usize>), api: Api) -> Result<(), T
 fn echoed_key(api: Api) {
     let echo = format!("{{\"error\":{{\"message\":\"bad key {}\",\"type\":\"x\"}}}}", stage::KEY);
     let server = Playback::of([
-        Script::answer(401, &[], &echo),
-        Script::answer(200, &[("content-type", "text/html")], &echo),
+        ResponseScript::answer(401, &[], &echo),
+        ResponseScript::answer(200, &[("content-type", "text/html")], &echo),
     ]);
     let remote = remote(api, &server);
     let shown = |said: &[Result<_, Error>]| format!("{:?} {remote:?}", said.last().unwrap().as_ref().err());

@@ -1,12 +1,13 @@
 //! Extracts the spending and its group names from records.
-use super::{Spent, day};
+use super::{CostTotals, day};
 use outlast_ports::store::Store;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{BatchCall, Command, DirectOutcome, ModelOutcome, Outcome, Usage};
 use outlast_vocab::message::ToolName;
-use outlast_vocab::package::Pinned;
+use outlast_vocab::package::PinnedPackage;
 use outlast_vocab::record::{
-    Answered, Asked, ClaimRef, Compacted, Fact, InterruptedReply, Performed, Record, Shorter,
+    ClaimRef, CompactionMethod, CompactionRecord, EffectAnswered, EffectPerformed, EffectRequested, Fact,
+    InterruptedReply, Record,
 };
 use outlast_vocab::{Hash, ReplayKey, SessionId, TurnId};
 use std::collections::{BTreeMap, HashMap};
@@ -17,51 +18,51 @@ use std::sync::Arc;
 const PACKAGES: usize = 1_000;
 
 /// The spending of one record, with its group names.
-pub(super) struct Entry {
+pub(super) struct CostEntry {
     pub(super) day: String,
     pub(super) agent: String,
     pub(super) model: String,
     pub(super) source: String,
-    pub(super) spent: Spent,
+    pub(super) spent: CostTotals,
 }
 
 /// The agent and the model of a package.
-struct Named {
+struct PackageNames {
     agent: String,
     model: String,
 }
 
 /// The state of a turn while its records are read.
-struct Open {
+struct OpenTurn {
     session: SessionId,
-    named: Option<Arc<Named>>,
+    named: Option<Arc<PackageNames>>,
     /// The tool of each call, by its key and its claim.
     calls: Vec<(ReplayKey, ClaimRef, ToolName)>,
 }
 
 /// Reads records in the order they were written. Each record reports spending at most once.
 #[derive(Default)]
-pub(super) struct Reader {
-    packages: HashMap<Hash, Option<Arc<Named>>>,
+pub(super) struct CostReader {
+    packages: HashMap<Hash, Option<Arc<PackageNames>>>,
     /// Turns that have begun but not ended.
-    turns: HashMap<TurnId, Open>,
+    turns: HashMap<TurnId, OpenTurn>,
 }
 
 /// Packages to read, each with one of the turns that began under it.
-pub(super) type Unread = BTreeMap<Hash, TurnId>;
+pub(super) type UnreadPackages = BTreeMap<Hash, TurnId>;
 
 /// The agents and models of packages, by hash.
-pub(super) struct Learned(Vec<(Hash, Option<Arc<Named>>)>);
+pub(super) struct LoadedPackageNames(Vec<(Hash, Option<Arc<PackageNames>>)>);
 
-impl Learned {
+impl LoadedPackageNames {
     /// Reads packages. An unreadable package has no names.
-    pub(super) async fn of(store: &dyn Store, unread: Unread) -> Self {
+    pub(super) async fn of(store: &dyn Store, unread: UnreadPackages) -> Self {
         let mut learned = Vec::with_capacity(unread.len());
         for (hash, turn) in unread {
             let pinned = store.package(turn).await.ok();
-            let pinned: Option<Pinned> = pinned.and_then(|json| serde_json::from_slice(&json).ok());
-            let named = |Pinned { package, .. }| {
-                Arc::new(Named { agent: package.agent, model: package.model.to_string() })
+            let pinned: Option<PinnedPackage> = pinned.and_then(|json| serde_json::from_slice(&json).ok());
+            let named = |PinnedPackage { package, .. }| {
+                Arc::new(PackageNames { agent: package.agent, model: package.model.to_string() })
             };
             learned.push((hash, pinned.map(named)));
         }
@@ -69,9 +70,9 @@ impl Learned {
     }
 }
 
-impl Reader {
+impl CostReader {
     /// Returns the packages that must be read before these records.
-    pub(super) fn unread<'a>(&mut self, records: impl Iterator<Item = &'a Record>) -> Unread {
+    pub(super) fn unread<'a>(&mut self, records: impl Iterator<Item = &'a Record>) -> UnreadPackages {
         if self.packages.len() >= PACKAGES {
             self.packages.clear();
         }
@@ -82,7 +83,7 @@ impl Reader {
         begun.filter(|(package, _)| !self.packages.contains_key(package)).collect()
     }
 
-    pub(super) fn learn(&mut self, Learned(learned): Learned) {
+    pub(super) fn learn(&mut self, LoadedPackageNames(learned): LoadedPackageNames) {
         self.packages.extend(learned);
     }
 
@@ -97,7 +98,7 @@ impl Reader {
     }
 
     /// Returns the spending of the next record.
-    pub(super) fn read(&mut self, session: SessionId, record: &Record) -> Option<Entry> {
+    pub(super) fn read(&mut self, session: SessionId, record: &Record) -> Option<CostEntry> {
         let turn = record.turn?;
         match &record.fact {
             Fact::Started(started) => {
@@ -105,7 +106,7 @@ impl Reader {
                 self.open_turn(session, turn).named = named;
                 None
             }
-            Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }) => {
+            Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }) => {
                 let open = self.open_turn(session, turn);
                 for (index, call) in batch.calls.iter().enumerate() {
                     if let BatchCall::Run(call) = call {
@@ -118,16 +119,19 @@ impl Reader {
                 None
             }
             Fact::Performed(performed) => self.performed(record, turn, performed),
-            Fact::Compacted(Compacted { shorter: Shorter::Summary { usage, cost, .. }, .. }) => {
+            Fact::Compacted(CompactionRecord {
+                shorter: CompactionMethod::Summary { usage, cost, .. },
+                ..
+            }) => {
                 let model = self.named(turn).map_or("unknown", |named| &named.model).to_owned();
                 Some(self.entry(record, model, "summaries".to_owned(), replied(*usage, *cost)))
             }
             Fact::Interrupted(InterruptedReply { model, usage, cost, .. }) => {
                 let spent =
-                    Spent { replies: 0, estimated: cost.unwrap_or_default(), ..replied(*usage, *cost) };
+                    CostTotals { replies: 0, estimated: cost.unwrap_or_default(), ..replied(*usage, *cost) };
                 Some(self.entry(record, model.to_string(), "conversation".to_owned(), spent))
             }
-            Fact::Answered(Answered { claim, cost: Some(price), .. }) => {
+            Fact::Answered(EffectAnswered { claim, cost: Some(price), .. }) => {
                 let calls = self.turns.get(&turn).map_or(&[][..], |open| &open.calls);
                 let tool = calls.iter().find(|(_, of, _)| of == claim).map(|(.., tool)| tool.as_str());
                 let source = format!("tool {}", tool.unwrap_or("unknown"));
@@ -141,8 +145,8 @@ impl Reader {
         }
     }
 
-    fn performed(&self, record: &Record, turn: TurnId, performed: &Performed) -> Option<Entry> {
-        let Performed { key, command, outcome, cost, reused, .. } = performed;
+    fn performed(&self, record: &Record, turn: TurnId, performed: &EffectPerformed) -> Option<CostEntry> {
+        let EffectPerformed { key, command, outcome, cost, reused, .. } = performed;
         match (command, outcome) {
             // The retried turn has already paid for it.
             _ if *reused => None,
@@ -162,17 +166,17 @@ impl Reader {
         }
     }
 
-    fn entry(&self, record: &Record, model: String, source: String, spent: Spent) -> Entry {
+    fn entry(&self, record: &Record, model: String, source: String, spent: CostTotals) -> CostEntry {
         let named = record.turn.and_then(|turn| self.named(turn));
         let agent = named.map_or("unknown", |named| &named.agent).to_owned();
-        Entry { day: day(record.at), agent, model, source, spent }
+        CostEntry { day: day(record.at), agent, model, source, spent }
     }
 
-    fn open_turn(&mut self, session: SessionId, turn: TurnId) -> &mut Open {
-        self.turns.entry(turn).or_insert_with(|| Open { session, named: None, calls: Vec::new() })
+    fn open_turn(&mut self, session: SessionId, turn: TurnId) -> &mut OpenTurn {
+        self.turns.entry(turn).or_insert_with(|| OpenTurn { session, named: None, calls: Vec::new() })
     }
 
-    fn named(&self, turn: TurnId) -> Option<&Named> {
+    fn named(&self, turn: TurnId) -> Option<&PackageNames> {
         self.turns.get(&turn)?.named.as_deref()
     }
 
@@ -184,12 +188,12 @@ impl Reader {
 }
 
 /// The spending of a model reply.
-fn replied(usage: Usage, cost: Option<Cost>) -> Spent {
+fn replied(usage: Usage, cost: Option<Cost>) -> CostTotals {
     let (cost, unpriced) = cost.map_or((Cost::ZERO, 1), |price| (price, 0));
-    Spent { replies: 1, usage, cost, unpriced, estimated: Cost::ZERO }
+    CostTotals { replies: 1, usage, cost, unpriced, estimated: Cost::ZERO }
 }
 
 /// The spending of a priced tool call, which has no tokens.
-fn charged(price: Cost) -> Spent {
-    Spent { cost: price, ..Spent::default() }
+fn charged(price: Cost) -> CostTotals {
+    CostTotals { cost: price, ..CostTotals::default() }
 }

@@ -2,7 +2,7 @@
 //!
 //! Such a turn cannot be cancelled, and its process has to be killed. The watchdog durably records which turn it was,
 //! so that the next worker runs it alone.
-use super::{Inner, lock};
+use super::{WorkerState, lock};
 use outlast_ports::store::{Fence, Lease};
 use outlast_vocab::SessionId;
 use std::collections::BTreeMap;
@@ -23,10 +23,10 @@ pub(super) struct PollTimer {
 
 impl PollTimer {
     /// Starts a poll, which ends when the guard is dropped.
-    pub(super) fn begin(self: &Arc<Self>, now: Duration) -> Polled<'_> {
+    pub(super) fn begin(self: &Arc<Self>, now: Duration) -> PollGuard<'_> {
         let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX - 1);
         self.since.store(micros + 1, Ordering::Relaxed);
-        Polled(self)
+        PollGuard(self)
     }
 
     /// Returns when the current poll began.
@@ -36,16 +36,16 @@ impl PollTimer {
 }
 
 /// A running poll.
-pub(super) struct Polled<'a>(&'a PollTimer);
+pub(super) struct PollGuard<'a>(&'a PollTimer);
 
-impl Drop for Polled<'_> {
+impl Drop for PollGuard<'_> {
     fn drop(&mut self) {
         self.0.since.store(0, Ordering::Relaxed);
     }
 }
 
 /// What the watchdog knows about one poll.
-struct Seen {
+struct ObservedPoll {
     since: Duration,
     blocked: Duration,
     reported: bool,
@@ -54,7 +54,7 @@ struct Seen {
 /// Checks all turns of a worker periodically.
 pub(super) struct Watchdog {
     looked: Duration,
-    seen: BTreeMap<(SessionId, Fence), Seen>,
+    seen: BTreeMap<(SessionId, Fence), ObservedPoll>,
 }
 
 impl Watchdog {
@@ -63,7 +63,7 @@ impl Watchdog {
     }
 
     /// Reports turns whose polls have lasted too long.
-    pub(super) async fn look(&mut self, inner: &Inner) {
+    pub(super) async fn look(&mut self, inner: &WorkerState) {
         let now = inner.world.clock.elapsed();
         let passed = now.saturating_sub(std::mem::replace(&mut self.looked, now)).min(MOST_PER_LOOK);
         let polls: BTreeMap<(SessionId, Fence), (Lease, Duration)> = {
@@ -78,7 +78,7 @@ impl Watchdog {
         self.seen.retain(|key, seen| polls.get(key).is_some_and(|(_, since)| *since == seen.since));
         for (key, (lease, since)) in polls {
             let seen = self.seen.entry(key);
-            let seen = seen.and_modify(|seen| seen.blocked += passed).or_insert(Seen {
+            let seen = seen.and_modify(|seen| seen.blocked += passed).or_insert(ObservedPoll {
                 since,
                 blocked: Duration::ZERO,
                 reported: false,
@@ -91,7 +91,7 @@ impl Watchdog {
     }
 }
 
-async fn report(inner: &Inner, lease: Lease, blocked: Duration) -> bool {
+async fn report(inner: &WorkerState, lease: Lease, blocked: Duration) -> bool {
     let (session, turn) = (lease.session, lease.turn);
     let seconds = blocked.as_secs();
     match inner.store.report_hang(lease.clone()).await {

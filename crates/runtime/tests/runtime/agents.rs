@@ -1,17 +1,17 @@
 //! Several agents in one runtime, overlays of sessions and turns, and turns that keep the package they started with.
 use crate::common::*;
-use outlast_ports::Answer;
-use outlast_ports::memory::Memory;
-use outlast_ports::policy::{Judgement, PolicyEngine};
+use outlast_ports::ResultFuture;
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::policy::{EngineDecision, PolicyEngine};
 use outlast_ports::service::{Agent as AgentFacts, Services};
-use outlast_ports::store::{Accept, Inbox, MAIN, Taker, Target, Turns};
-use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
-use outlast_runtime::{Agent, Config, Input};
+use outlast_ports::store::{AcceptRequest, Inbox, LeaseRequest, MAIN_HEAD, SessionTarget, Turns};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
+use outlast_runtime::{AgentBundle, Input, RuntimeConfig};
 use outlast_vocab::message::Part;
-use outlast_vocab::overlay::{Overlay, Reach};
+use outlast_vocab::overlay::{NetworkAllowList, Overlay};
 use outlast_vocab::package::Package;
-use outlast_vocab::policy::Facts;
-use outlast_vocab::record::{Delivery, End, Fact};
+use outlast_vocab::policy::PolicyFacts;
+use outlast_vocab::record::{Fact, InputDelivery, TurnEnd};
 use outlast_vocab::{Error, Hash, Kind, Millis, TurnId, WorkerId, limits};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -24,28 +24,28 @@ impl Tool for Owned {
     type Args = Note;
     type Needs = AgentFacts;
 
-    fn about(&self) -> About {
-        About::new("look", self.1.clone()).pure()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("look", self.1.clone()).pure()
     }
 
-    async fn run(&self, agent: AgentFacts, _: Call, args: Note) -> Result<Ran, Error> {
+    async fn run(&self, agent: AgentFacts, _: Call, args: Note) -> Result<ToolRunOutcome, Error> {
         let document = agent.document(&args.text).unwrap_or_else(|error| error.detail().to_owned());
         let hosts: Vec<_> = agent.network()?.lists().cloned().collect();
         done(format!("{} opens {document}, reaches {hosts:?}", self.0))
     }
 }
 
-fn agent(name: &'static str, system: &str, description: &str) -> Agent {
+fn agent(name: &'static str, system: &str, description: &str) -> AgentBundle {
     let mut tools = Toolbox::new(Services::default());
     tools.add(Owned(name, description.to_owned())).unwrap();
     let package = Package {
         tools: vec!["look".parse().unwrap()],
         ..Package::new(name, "test/script".parse().unwrap(), system)
     };
-    Agent { package, tools: vec![Arc::new(tools)], hooks: Vec::new() }
+    AgentBundle { package, tools: vec![Arc::new(tools)], hooks: Vec::new() }
 }
 
-fn beside(agents: Vec<Agent>) -> impl FnOnce(&mut Config) {
+fn beside(agents: Vec<AgentBundle>) -> impl FnOnce(&mut RuntimeConfig) {
     move |config| config.agents = agents
 }
 
@@ -63,21 +63,21 @@ async fn packages(life: &Life) -> Vec<(Hash, Package)> {
     for fact in life.facts().await {
         if let Fact::Started(started) = fact {
             let store = life.runtime.store().as_ref();
-            let pinned = outlast_runtime::outfits::read(store, started.package).await.unwrap();
+            let pinned = outlast_runtime::agent_registry::read(store, started.package).await.unwrap();
             packages.push((started.package, pinned.package));
         }
     }
     packages
 }
 
-async fn life(lines: Vec<Line>, agents: Vec<Agent>) -> Life {
-    live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, beside(agents)).await.unwrap()
+async fn life(lines: Vec<Line>, agents: Vec<AgentBundle>) -> Life {
+    live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, beside(agents)).await.unwrap()
 }
 
 async fn answered(life: &Life, input: Input) -> String {
     let turn = life.runtime.submit(input).await.unwrap().turn;
     match life.end(turn).await {
-        End::Answered { .. } => life.last_shown().last().cloned().unwrap(),
+        TurnEnd::Answered { .. } => life.last_shown().last().cloned().unwrap(),
         end => format!("{end:?}"),
     }
 }
@@ -102,7 +102,7 @@ async fn an_input_names_the_agent_that_answers_and_each_has_its_own_tools() {
 #[tokio::test(start_paused = true)]
 async fn two_agents_of_one_name_are_refused_at_start_up() {
     let agents = vec![agent("clerk", "", "a"), agent("clerk", "", "b")];
-    let started = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, beside(agents)).await;
+    let started = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, beside(agents)).await;
     assert_eq!(
         started.err().unwrap().to_string(),
         "config.invalid: two agents are called `clerk`; names must be unique"
@@ -119,7 +119,7 @@ impl PolicyEngine for Folds {
         Hash::ZERO
     }
 
-    fn judge<'a>(&'a self, _: Facts<'a>) -> Answer<'a, Option<Judgement>> {
+    fn judge<'a>(&'a self, _: PolicyFacts<'a>) -> ResultFuture<'a, Option<EngineDecision>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }
@@ -128,15 +128,15 @@ impl PolicyEngine for Folds {
 async fn a_session_and_a_turn_say_something_over_their_agent_and_it_is_made_once() {
     let lines = vec![call("look", "a.md"), Line::Say("1"), Line::Say("2"), Line::Say("3")];
     let mut clerk = agent("clerk", "Sell.", "Looks.");
-    clerk.package.network = Reach::only(["a", "b"]);
+    clerk.package.network = NetworkAllowList::only(["a", "b"]);
     clerk.package.documents.insert("a.md".to_owned(), "first".to_owned());
     let folds = Arc::new(Folds::default());
     let counting = folds.clone();
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         config.agents = vec![clerk];
         config.policy_engine = Some(counting);
     };
-    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap();
     let at_start = folds.0.load(Ordering::SeqCst);
     let over = || Input {
         overlays: vec![
@@ -174,10 +174,10 @@ async fn editing_an_agent_never_changes_a_turn_that_runs_or_is_replayed() {
     let package = Package { system: "Edited.".into(), ..package(&tools) };
     first
         .runtime
-        .put_agent(Agent { package: package.clone(), tools: vec![Arc::new(tools)], hooks: Vec::new() })
+        .put_agent(AgentBundle { package: package.clone(), tools: vec![Arc::new(tools)], hooks: Vec::new() })
         .unwrap();
-    assert_eq!(first.end(running).await, End::Answered { text: "old".into() });
-    assert_eq!(first.end(queued).await, End::Answered { text: "new".into() });
+    assert_eq!(first.end(running).await, TurnEnd::Answered { text: "old".into() });
+    assert_eq!(first.end(queued).await, TurnEnd::Answered { text: "new".into() });
     let after = first.send("again").await;
     tokio::time::sleep(std::time::Duration::from_secs(30)).await;
     let systems = |packages: Vec<(Hash, Package)>| -> Vec<String> {
@@ -187,7 +187,7 @@ async fn editing_an_agent_never_changes_a_turn_that_runs_or_is_replayed() {
     // Another process, which knows only the original agent, resumes the edited turn as it started.
     let witness = first.die(&memory).await;
     let second = live(Arc::new(memory), lines(), witness, 2).await;
-    assert_eq!(second.end(after).await, End::Answered { text: "end".into() });
+    assert_eq!(second.end(after).await, TurnEnd::Answered { text: "end".into() });
     assert_eq!(second.script.told.lock().unwrap()["stepped"], "Works in steps, and says so.");
 }
 
@@ -197,9 +197,9 @@ async fn a_turn_whose_agent_is_not_here_does_not_run_with_the_tools_of_another_o
     let clerk = |witness: &Arc<Witness>| {
         let tools = toolbox(witness.clone(), true).unwrap();
         let package = Package { agent: "clerk".to_owned(), ..package(&tools) };
-        Agent { package, tools: vec![Arc::new(tools)], hooks: Vec::new() }
+        AgentBundle { package, tools: vec![Arc::new(tools)], hooks: Vec::new() }
     };
-    let (memory, witness): (Memory, Arc<Witness>) = (Memory::new(), Arc::default());
+    let (memory, witness): (MemoryStore, Arc<Witness>) = (MemoryStore::new(), Arc::default());
     let agents = beside(vec![clerk(&witness)]);
     let first = live_with(Arc::new(memory.clone()), lines(), witness, 1, agents).await.unwrap();
     let turn = first.runtime.submit(to("clerk", "go")).await.unwrap().turn;
@@ -220,7 +220,7 @@ async fn a_turn_whose_agent_is_not_here_does_not_run_with_the_tools_of_another_o
     assert_eq!(witness.count("pay"), 0);
     let agents = beside(vec![clerk(&witness)]);
     let third = live_with(Arc::new(memory), lines(), witness, 3, agents).await.unwrap();
-    assert_eq!(third.end(turn).await, End::Answered { text: "done".into() });
+    assert_eq!(third.end(turn).await, TurnEnd::Answered { text: "done".into() });
     assert_eq!(third.witness.count("pay"), 1);
 }
 
@@ -232,7 +232,10 @@ async fn a_turn_goes_on_with_a_package_whose_contracts_are_a_sidecar() {
     let mut tools = toolbox(first.witness.clone(), true).unwrap();
     tools.add(Named("huge", large.clone())).unwrap();
     let package = package(&tools);
-    first.runtime.put_agent(Agent { package, tools: vec![Arc::new(tools)], hooks: Vec::new() }).unwrap();
+    first
+        .runtime
+        .put_agent(AgentBundle { package, tools: vec![Arc::new(tools)], hooks: Vec::new() })
+        .unwrap();
     let turn = first.send("go").await;
     first.until("turn.parked").await;
     let witness = first.die(&memory).await;
@@ -243,7 +246,7 @@ async fn a_turn_goes_on_with_a_package_whose_contracts_are_a_sidecar() {
     })
     .await
     .unwrap();
-    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+    assert_eq!(second.end(turn).await, TurnEnd::Answered { text: "done".into() });
     assert_eq!(second.script.told.lock().unwrap()["huge"], large);
 }
 
@@ -254,26 +257,26 @@ impl Tool for Named {
     type Args = Note;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new(self.0, self.1.clone()).pure()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new(self.0, self.1.clone()).pure()
     }
 
-    async fn run(&self, (): (), _: Call, _: Note) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, _: Note) -> Result<ToolRunOutcome, Error> {
         done(())
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_whose_package_does_not_parse_is_stopped() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let (turn, now, package) = (TurnId::from_u128(5), Millis(1_000), b"{\"agent\": 7}".to_vec());
-    let accept = Accept {
-        target: Target::Key { key: "test".into(), fresh: SESSION },
+    let accept = AcceptRequest {
+        target: SessionTarget::Key { key: "test".into(), fresh: SESSION },
         turn,
         parts: vec![Part::text("go")],
         key: None,
-        delivery: Delivery::Next,
-        head: MAIN.to_owned(),
+        delivery: InputDelivery::Next,
+        head: MAIN_HEAD.to_owned(),
         output: None,
         plugins: std::collections::BTreeMap::new(),
         traceparent: None,
@@ -283,14 +286,14 @@ async fn a_turn_whose_package_does_not_parse_is_stopped() {
         blobs: vec![package],
         files: Vec::new(),
         now,
-        taker: Some(Taker { worker: WorkerId::from_u128(9), until: Millis(2_000) }),
+        taker: Some(LeaseRequest { worker: WorkerId::from_u128(9), until: Millis(2_000) }),
         first: None,
         queued_most: 10,
         request: None,
         index: None,
     };
     let lease = memory.accept(accept).await.unwrap().work.unwrap().lease;
-    memory.hand_back(lease, now).await.unwrap();
+    memory.release_lease(lease, now).await.unwrap();
     let life = live(Arc::new(memory), vec![Line::Say("never")], Arc::default(), 1).await;
     life.until("turn.stuck").await;
     assert_eq!(life.script.calls.load(std::sync::atomic::Ordering::SeqCst), 0);

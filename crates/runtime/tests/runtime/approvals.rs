@@ -3,17 +3,19 @@ use crate::common::*;
 use crate::points;
 use crate::policy::{approvals, claimed, done, paid, question, rule, ruled, say, under};
 use outlast_ports::BoxFuture;
-use outlast_ports::memory::Memory;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::rows::{ReadRows, Rows};
-use outlast_ports::store::{Backend, Journal, Status, Target};
-use outlast_ports::votes::{Voted, Votes};
-use outlast_runtime::approvals::{Approvals, Question};
-use outlast_runtime::why::{Blocked, Mover};
-use outlast_runtime::{Config, Input};
+use outlast_ports::store::{Backend, Journal, SessionTarget, StoreStatus};
+use outlast_ports::votes::{VoteOutcome, VoteStore};
+use outlast_runtime::approvals::{ApprovalQuestion, Approvals};
+use outlast_runtime::wait_explanation::{BlockingWait, Unblocker};
+use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::approval::Escalation;
 use outlast_vocab::id::ApprovalId;
-use outlast_vocab::label::Guard;
-use outlast_vocab::policy::{Approval, Ask, Decision, Point, Policy, Rule, Verdict};
+use outlast_vocab::label::TrustGuard;
+use outlast_vocab::policy::{
+    Approval, ApprovalRequirement, ApprovalVerdict, Policy, PolicyDecision, PolicyPoint, Rule,
+};
 use outlast_vocab::record::{Fact, Seq};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Kind, Millis, TurnId};
@@ -23,16 +25,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-fn two_of_three() -> Decision {
+fn two_of_three() -> PolicyDecision {
     let who = ["ann", "bob", "cleo"].map(str::to_owned).to_vec();
-    Decision::Ask(Ask { who, approvals: NonZeroU32::new(2), ..Ask::default() })
+    PolicyDecision::Ask(ApprovalRequirement {
+        who,
+        approvals: NonZeroU32::new(2),
+        ..ApprovalRequirement::default()
+    })
 }
 
-fn anybody() -> Decision {
-    Decision::Ask(Ask::default())
+fn anybody() -> PolicyDecision {
+    PolicyDecision::Ask(ApprovalRequirement::default())
 }
 
-fn money(then: Decision) -> Vec<Rule> {
+fn money(then: PolicyDecision) -> Vec<Rule> {
     vec![rule("money", "pay", then)]
 }
 
@@ -41,7 +47,7 @@ fn twice() -> Vec<Line> {
 }
 
 /// Answers every question with this verdict in each of these names, until it is dropped.
-async fn agree(life: &Life, names: &[&str], verdict: &Verdict) -> ! {
+async fn agree(life: &Life, names: &[&str], verdict: &ApprovalVerdict) -> ! {
     loop {
         for question in approvals(life).pending(10, life.runtime.now()).await.unwrap() {
             for name in names {
@@ -58,13 +64,13 @@ async fn a_call_that_takes_two_approvals_runs_with_the_second_and_both_are_in_th
     let (_, life) = under(money(two_of_three()), paid()).await;
     let turn = life.send("go").await;
     let asked = question(&life).await;
-    assert!(!say(&life, &asked, "ann", Verdict::Approve).await.unwrap());
-    assert!(!say(&life, &asked, "ann", Verdict::Approve).await.unwrap());
+    assert!(!say(&life, &asked, "ann", ApprovalVerdict::Approve).await.unwrap());
+    assert!(!say(&life, &asked, "ann", ApprovalVerdict::Approve).await.unwrap());
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert_eq!(life.witness.count("pay"), 0);
     let asked = question(&life).await;
     assert_eq!(asked.votes.iter().map(|vote| vote.by.as_str()).collect::<Vec<_>>(), ["ann"]);
-    assert!(say(&life, &asked, "bob", Verdict::Approve).await.unwrap());
+    assert!(say(&life, &asked, "bob", ApprovalVerdict::Approve).await.unwrap());
     assert_eq!(life.end(turn).await, done());
     assert_eq!(life.witness.count("pay"), 1);
     let word = json!({ "by": "bob", "verdict": "approve", "with": ["ann"] });
@@ -77,8 +83,8 @@ async fn a_question_whose_arguments_are_changed_is_another_one() {
     let (_, life) = under(money(two_of_three()), paid()).await;
     let turn = life.send("go").await;
     let first = question(&life).await;
-    say(&life, &first, "ann", Verdict::Approve).await.unwrap();
-    let less = Verdict::Edit { arguments: json!({ "text": "1" }) };
+    say(&life, &first, "ann", ApprovalVerdict::Approve).await.unwrap();
+    let less = ApprovalVerdict::Edit { arguments: json!({ "text": "1" }) };
     say(&life, &first, "bob", less).await.unwrap();
     let edited = question(&life).await;
     assert_ne!(edited.id, first.id);
@@ -86,10 +92,10 @@ async fn a_question_whose_arguments_are_changed_is_another_one() {
         (&edited.call.arguments, &edited.original),
         (&json!({ "text": "1" }), &Some(json!({ "text": "7" })))
     );
-    let stale = say(&life, &first, "cleo", Verdict::Approve).await.unwrap_err();
+    let stale = say(&life, &first, "cleo", ApprovalVerdict::Approve).await.unwrap_err();
     assert_eq!(stale.kind(), Kind::ApprovalNotFound);
     assert!(stale.to_string().contains(&edited.id.to_string()), "{stale}");
-    assert!(say(&life, &edited, "ann", Verdict::Approve).await.unwrap());
+    assert!(say(&life, &edited, "ann", ApprovalVerdict::Approve).await.unwrap());
     assert_eq!(life.end(turn).await, done());
     assert_eq!(life.last_shown().pop().unwrap(), "paid 1");
 }
@@ -97,9 +103,13 @@ async fn a_question_whose_arguments_are_changed_is_another_one() {
 #[tokio::test(start_paused = true)]
 async fn an_agent_whose_rule_nobody_can_answer_does_not_start() {
     let who = vec!["ann".to_owned()];
-    let then = Decision::Ask(Ask { who, approvals: NonZeroU32::new(2), ..Ask::default() });
+    let then = PolicyDecision::Ask(ApprovalRequirement {
+        who,
+        approvals: NonZeroU32::new(2),
+        ..ApprovalRequirement::default()
+    });
     let change = ruled(money(then));
-    let started = live_with(Arc::new(Memory::new()), paid(), Arc::default(), 1, change).await;
+    let started = live_with(Arc::new(MemoryStore::new()), paid(), Arc::default(), 1, change).await;
     let Err(refused) = started else { panic!("it starts") };
     assert_eq!(refused.kind(), Kind::ConfigInvalid);
     assert!(refused.to_string().contains("`who` must name at least 2 people, and it names 1"), "{refused}");
@@ -110,7 +120,7 @@ async fn what_was_approved_for_the_session_asks_nobody_again_there_and_the_recor
     let (_, life) = under(money(anybody()), twice()).await;
     let first = life.send("go").await;
     let asked = question(&life).await;
-    say(&life, &asked, "ann", Verdict::ApproveForSession).await.unwrap();
+    say(&life, &asked, "ann", ApprovalVerdict::ApproveForSession).await.unwrap();
     assert_eq!(life.end(first).await, done());
     let second = life.send("again").await;
     assert_eq!(life.end(second).await, done());
@@ -121,12 +131,12 @@ async fn what_was_approved_for_the_session_asks_nobody_again_there_and_the_recor
     let granted = rulings[1].grant.clone().unwrap();
     assert_eq!((granted.id, granted.by), (grants[0].id, vec!["ann".to_owned()]));
     // The approval does not cover another session.
-    let other = Input::text(Target::New(life.runtime.fresh_session()), "go");
+    let other = Input::text(SessionTarget::New(life.runtime.fresh_session()), "go");
     life.runtime.submit(other).await.unwrap();
     until_asked(&life).await;
 }
 
-async fn until_asked(life: &Life) -> Question {
+async fn until_asked(life: &Life) -> ApprovalQuestion {
     loop {
         if let Some(asked) = approvals(life).pending(10, life.runtime.now()).await.unwrap().pop() {
             return asked;
@@ -140,27 +150,27 @@ async fn what_was_approved_for_the_session_is_asked_again_once_it_is_revoked() {
     let (_, life) = under(money(anybody()), twice()).await;
     let first = life.send("go").await;
     let asked = question(&life).await;
-    say(&life, &asked, "ann", Verdict::ApproveForSession).await.unwrap();
+    say(&life, &asked, "ann", ApprovalVerdict::ApproveForSession).await.unwrap();
     assert_eq!(life.end(first).await, done());
     let grant = approvals(&life).grants(10).await.unwrap().pop().unwrap();
     approvals(&life).revoke(grant.id, life.runtime.now()).await.unwrap();
     let second = life.send("again").await;
     let asked = until_asked(&life).await;
     assert_eq!(life.witness.count("pay"), 1);
-    say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
+    say(&life, &asked, "ann", ApprovalVerdict::Approve).await.unwrap();
     assert_eq!(life.end(second).await, done());
 }
 
 /// Approves `stepped` for the session, then restarts with another configuration. Returns how many questions are asked
 /// then.
-async fn asked_after(change: impl FnOnce(&mut Config)) -> usize {
+async fn asked_after(change: impl FnOnce(&mut RuntimeConfig)) -> usize {
     let lines = || vec![call("stepped", "7"), Line::Say("done"), call("stepped", "8"), Line::Say("done")];
     let rules = || ruled(vec![rule("money", "stepped", anybody())]);
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let life = live_with(Arc::new(memory.clone()), lines(), Arc::default(), 1, rules()).await.unwrap();
     let turn = life.send("go").await;
     let asked = question(&life).await;
-    say(&life, &asked, "ann", Verdict::ApproveForSession).await.unwrap();
+    say(&life, &asked, "ann", ApprovalVerdict::ApproveForSession).await.unwrap();
     assert_eq!(life.end(turn).await, done());
     life.die(&memory).await;
     let life = live_with(Arc::new(memory), lines(), Arc::default(), 2, |config| {
@@ -190,20 +200,23 @@ async fn asked_after(change: impl FnOnce(&mut Config)) -> usize {
 #[tokio::test(start_paused = true)]
 async fn a_changed_tool_rule_or_policy_asks_again_what_was_approved_for_the_session() {
     assert_eq!(asked_after(|_| {}).await, 0);
-    let reworded = |config: &mut Config| {
+    let reworded = |config: &mut RuntimeConfig| {
         let mut tools = toolbox(Arc::default(), false).unwrap();
         tools.add(Reworded(Arc::default())).unwrap();
         config.tools = vec![Arc::new(tools)];
     };
     assert_eq!(asked_after(reworded).await, 1);
-    let renamed = |config: &mut Config| {
+    let renamed = |config: &mut RuntimeConfig| {
         config.package.policy = Policy { rules: vec![rule("cash", "stepped", anybody())] };
     };
     assert_eq!(asked_after(renamed).await, 1);
-    let more = |config: &mut Config| config.package.policy.rules.push(rule("fine", "look", Decision::Allow));
+    let more = |config: &mut RuntimeConfig| {
+        config.package.policy.rules.push(rule("fine", "look", PolicyDecision::Allow));
+    };
     assert_eq!(asked_after(more).await, 1);
-    let each_time = |config: &mut Config| {
-        let then = Decision::Ask(Ask { each_time: true, ..Ask::default() });
+    let each_time = |config: &mut RuntimeConfig| {
+        let then =
+            PolicyDecision::Ask(ApprovalRequirement { each_time: true, ..ApprovalRequirement::default() });
         config.package.policy = Policy { rules: vec![rule("money", "stepped", then)] };
     };
     assert_eq!(asked_after(each_time).await, 1);
@@ -213,25 +226,25 @@ async fn a_changed_tool_rule_or_policy_asks_again_what_was_approved_for_the_sess
 async fn what_was_approved_for_the_session_covers_no_call_that_untrusted_text_may_have_asked_for() {
     let lines =
         vec![call("pay", "7"), call("look", "around"), call("pay", "8"), call("pay", "9"), Line::Say("done")];
-    let change = |config: &mut Config| {
-        config.package.guard = Guard::Guarded;
+    let change = |config: &mut RuntimeConfig| {
+        config.package.guard = TrustGuard::Guarded;
         ruled(money(anybody()))(config);
     };
-    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap();
     let turn = life.send("go").await;
     let asked = question(&life).await;
     // The result of `pay` is untrusted, so later calls have labels that this one does not have.
     assert!(asked.call.labels.is_empty());
-    say(&life, &asked, "ann", Verdict::ApproveForSession).await.unwrap();
+    say(&life, &asked, "ann", ApprovalVerdict::ApproveForSession).await.unwrap();
     let labelled = until_other(&life, &asked).await;
     assert!(!labelled.call.labels.is_empty());
     assert_eq!(life.witness.count("pay"), 1);
-    say(&life, &labelled, "ann", Verdict::ApproveForSession).await.unwrap();
+    say(&life, &labelled, "ann", ApprovalVerdict::ApproveForSession).await.unwrap();
     assert_eq!(life.end(turn).await, done());
     assert_eq!(life.witness.count("pay"), 3);
 }
 
-async fn until_other(life: &Life, than: &Question) -> Question {
+async fn until_other(life: &Life, than: &ApprovalQuestion) -> ApprovalQuestion {
     loop {
         let asked = approvals(life).pending(10, life.runtime.now()).await.unwrap();
         if let Some(other) = asked.into_iter().find(|asked| asked.id != than.id) {
@@ -244,7 +257,7 @@ async fn until_other(life: &Life, than: &Question) -> Question {
 /// A store in which session approvals are revoked just before a write.
 #[derive(Clone)]
 struct Revoking {
-    memory: Memory,
+    memory: MemoryStore,
     /// Writes until the revocation. Negative afterwards.
     left: Arc<AtomicI64>,
     /// Whether the call was already claimed under the approval when it was revoked.
@@ -294,7 +307,7 @@ impl Backend for Revoking {
         Backend::changes(&self.memory)
     }
 
-    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+    fn status(&self) -> BoxFuture<'_, Result<StoreStatus, Error>> {
         Backend::status(&self.memory)
     }
 }
@@ -304,7 +317,7 @@ async fn what_is_revoked_before_a_call_is_claimed_does_not_allow_it() {
     let mut asked_again = Vec::new();
     for write in 0.. {
         let store = Revoking {
-            memory: Memory::new(),
+            memory: MemoryStore::new(),
             left: Arc::new(AtomicI64::new(i64::MAX)),
             was_claimed: Arc::default(),
         };
@@ -312,7 +325,7 @@ async fn what_is_revoked_before_a_call_is_claimed_does_not_allow_it() {
         let life = live_with(Arc::new(store.clone()), twice(), Arc::default(), 1, change).await.unwrap();
         let first = life.send("go").await;
         let asked = question(&life).await;
-        say(&life, &asked, "ann", Verdict::ApproveForSession).await.unwrap();
+        say(&life, &asked, "ann", ApprovalVerdict::ApproveForSession).await.unwrap();
         assert_eq!(life.end(first).await, done());
         store.left.store(write, Ordering::SeqCst);
         let second = life.send("again").await;
@@ -334,14 +347,14 @@ async fn what_is_revoked_before_a_call_is_claimed_does_not_allow_it() {
 
 /// Runs two turns whose calls need approval, with a crash at every write. Each call runs at most once, and only with
 /// the approvals that it needs.
-async fn survives(then: fn() -> Decision, names: &[&str], verdict: Verdict) {
+async fn survives(then: fn() -> PolicyDecision, names: &[&str], verdict: ApprovalVerdict) {
     let keyed = |text: &str| Input { key: Some(text.into()), ..input(text) };
     let lines = || vec![call("book", "7"), Line::Say("done"), call("book", "8"), Line::Say("done")];
     let rules = || ruled(vec![rule("money", "book", then())]);
     let mut deaths = 0;
-    for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {
-        let memory = Memory::new();
-        let mortal = Mortal::new(memory.clone(), death);
+    for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
+        let memory = MemoryStore::new();
+        let mortal = CrashingStore::new(memory.clone(), death);
         let pulse = mortal.pulse();
         let witness: Arc<Witness> = Arc::default();
         let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, rules()).await.unwrap();
@@ -378,7 +391,7 @@ async fn survives(then: fn() -> Decision, names: &[&str], verdict: Verdict) {
     assert!(deaths > 12, "died {deaths} times");
 }
 
-async fn approved_as_often_as_it_takes(life: &Life, names: usize, death: &Death) {
+async fn approved_as_often_as_it_takes(life: &Life, names: usize, death: &CrashPoint) {
     let resolved = life.facts().await.into_iter().filter_map(|fact| match fact {
         Fact::Resolved { resolution: Resolution::Ok(word), .. } => {
             serde_json::from_value::<Approval>(word).ok()
@@ -394,12 +407,12 @@ async fn approved_as_often_as_it_takes(life: &Life, names: usize, death: &Death)
 
 #[tokio::test(start_paused = true)]
 async fn votes_survive_a_death_at_every_write() {
-    survives(two_of_three, &["bob", "cleo"], Verdict::Approve).await;
+    survives(two_of_three, &["bob", "cleo"], ApprovalVerdict::Approve).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_for_the_session_survives_a_death_at_every_write() {
-    survives(anybody, &["ann"], Verdict::ApproveForSession).await;
+    survives(anybody, &["ann"], ApprovalVerdict::ApproveForSession).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -407,15 +420,20 @@ async fn who_votes_is_told_how_many_more_it_takes() {
     let (_, life) = under(money(two_of_three()), paid()).await;
     life.send("go").await;
     let asked = question(&life).await;
-    let voted = life.runtime.approve(asked.id, Approval::new("ann", Verdict::Approve)).await.unwrap();
-    assert_eq!(voted, Voted::Counted { votes: 1, of: 2 });
+    let voted = life.runtime.approve(asked.id, Approval::new("ann", ApprovalVerdict::Approve)).await.unwrap();
+    assert_eq!(voted, VoteOutcome::MoreNeeded { votes: 1, of: 2 });
 }
 
 /// Reminds ann every ten minutes. After 25 minutes, bob may approve too.
-fn reminding() -> Decision {
+fn reminding() -> PolicyDecision {
     let escalate = Escalation { after: Duration::from_mins(25), to: vec!["bob".to_owned()] };
     let (who, remind) = (vec!["ann".to_owned()], Some(Duration::from_mins(10)));
-    Decision::Ask(Ask { who, remind, escalate: Some(Box::new(escalate)), ..Ask::default() })
+    PolicyDecision::Ask(ApprovalRequirement {
+        who,
+        remind,
+        escalate: Some(Box::new(escalate)),
+        ..ApprovalRequirement::default()
+    })
 }
 
 async fn notices(life: &Life) -> Vec<String> {
@@ -432,14 +450,14 @@ async fn people_are_reminded_and_others_may_approve_after_a_while_though_no_turn
     let (_, life) = under(money(reminding()), paid()).await;
     let turn = life.send("go").await;
     let asked = question(&life).await;
-    let early = say(&life, &asked, "bob", Verdict::Approve).await.unwrap_err();
+    let early = say(&life, &asked, "bob", ApprovalVerdict::Approve).await.unwrap_err();
     assert_eq!(early.kind(), Kind::ApprovalForbidden);
     life.until("approval.escalated").await;
     tokio::time::sleep(Duration::from_mins(6)).await;
     assert_eq!(notices(&life).await, ["reminder 1", "reminder 2", "escalated to bob", "reminder 3"]);
     let asked = question(&life).await;
     assert_eq!(asked.heard(), ["ann", "bob"]);
-    assert!(say(&life, &asked, "bob", Verdict::Approve).await.unwrap());
+    assert!(say(&life, &asked, "bob", ApprovalVerdict::Approve).await.unwrap());
     assert_eq!(life.end(turn).await, done());
     tokio::time::sleep(Duration::from_hours(2)).await;
     assert_eq!(notices(&life).await.len(), 4);
@@ -452,13 +470,13 @@ async fn no_reminder_is_repeated_or_lost_by_a_death_at_any_write() {
     let lines = || vec![call("book", "7"), Line::Say("done")];
     let rules = || ruled(vec![rule("money", "book", reminding())]);
     let mut deaths = 0;
-    for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {
-        let memory = Memory::new();
-        let mortal = Mortal::new(memory.clone(), death);
+    for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
+        let memory = MemoryStore::new();
+        let mortal = CrashingStore::new(memory.clone(), death);
         let pulse = mortal.pulse();
         let witness: Arc<Witness> = Arc::default();
         let clock = PausedClock::new();
-        let on = |config: &mut Config| {
+        let on = |config: &mut RuntimeConfig| {
             config.clock = clock.clone();
             rules()(config);
         };
@@ -493,7 +511,7 @@ async fn until_bob_approves(life: &Life, turn: TurnId) {
             for asked in approvals(life).pending(10, life.runtime.now()).await.unwrap() {
                 if asked.given.reminded == 3 {
                     // The store may have crashed.
-                    let _ = say(life, &asked, "bob", Verdict::Approve).await;
+                    let _ = say(life, &asked, "bob", ApprovalVerdict::Approve).await;
                 }
             }
             tokio::time::sleep(Duration::from_secs(10)).await;
@@ -508,7 +526,7 @@ async fn until_bob_approves(life: &Life, turn: TurnId) {
 /// A store that counts reads.
 #[derive(Clone)]
 struct Counting {
-    memory: Memory,
+    memory: MemoryStore,
     reads: Arc<AtomicI64>,
 }
 
@@ -534,7 +552,7 @@ impl Backend for Counting {
         Backend::changes(&self.memory)
     }
 
-    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+    fn status(&self) -> BoxFuture<'_, Result<StoreStatus, Error>> {
         Backend::status(&self.memory)
     }
 }
@@ -544,7 +562,7 @@ async fn looking_at_one_question_reads_no_other() {
     let (memory, life) = under(money(anybody()), paid()).await;
     let mut reads = Vec::new();
     for number in 1..=5 {
-        let other = Input::text(Target::New(life.runtime.fresh_session()), "go");
+        let other = Input::text(SessionTarget::New(life.runtime.fresh_session()), "go");
         life.runtime.submit(other).await.unwrap();
         let last = loop {
             let asked = approvals(&life).pending(10, life.runtime.now()).await.unwrap();
@@ -564,15 +582,20 @@ async fn looking_at_one_question_reads_no_other() {
 /// Returns what unblocks a session: the question, who may answer it, and the call.
 async fn moved_by(life: &Life, turn: TurnId) -> (ApprovalId, Vec<String>, Option<(String, Value)>) {
     let session = life.runtime.store().turn(turn).await.unwrap().session;
-    let Blocked { call, mover, .. } = life.runtime.why(session).await.unwrap().waits.remove(0);
-    let Mover::Approval { id, who } = mover else { panic!("it waits for {mover:?}") };
+    let BlockingWait { call, unblocked_by: mover, .. } =
+        life.runtime.why(session).await.unwrap().waits.remove(0);
+    let Unblocker::Approval { id, who } = mover else { panic!("it waits for {mover:?}") };
     (id, who, call)
 }
 
 #[tokio::test(start_paused = true)]
 async fn why_names_who_may_approve_a_turn_that_was_not_begun() {
-    let asks = Decision::Ask(Ask { who: vec!["ann".to_owned()], ..Ask::default() });
-    let life = points::under(vec![points::rule(Point::Turn, asks)], points::lines(Point::Turn)).await;
+    let asks = PolicyDecision::Ask(ApprovalRequirement {
+        who: vec!["ann".to_owned()],
+        ..ApprovalRequirement::default()
+    });
+    let life =
+        points::under(vec![points::rule(PolicyPoint::Turn, asks)], points::lines(PolicyPoint::Turn)).await;
     let turn = life.send("go").await;
     let asked = question(&life).await;
     let what = Some(("turn".to_owned(), asked.call.arguments.clone()));
@@ -594,9 +617,9 @@ async fn why_names_the_question_that_an_edit_made_of_the_first() {
     let (_, life) = under(money(two_of_three()), paid()).await;
     let turn = life.send("go").await;
     let first = question(&life).await;
-    say(&life, &first, "bob", Verdict::Edit { arguments: json!({ "text": "1" }) }).await.unwrap();
+    say(&life, &first, "bob", ApprovalVerdict::Edit { arguments: json!({ "text": "1" }) }).await.unwrap();
     let (id, _, call) = moved_by(&life, turn).await;
     assert_eq!(call, Some(("pay".to_owned(), json!({ "text": "1" }))));
-    life.runtime.approve(id, Approval::new("ann", Verdict::Approve)).await.unwrap();
+    life.runtime.approve(id, Approval::new("ann", ApprovalVerdict::Approve)).await.unwrap();
     assert_eq!(life.end(turn).await, done());
 }

@@ -1,14 +1,14 @@
 //! Export and import of sessions: complete or not at all, and nothing in an archive is performed again.
 use crate::common::*;
-use outlast_ports::memory::Memory;
-use outlast_ports::outbox::{Begins, Collect, Subscription};
-use outlast_ports::store::{Fork, ForkTo, Store, Target, Upload};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::outbox::{CollectRequest, FeedStart, SinkSubscription};
+use outlast_ports::store::{ForkRequest, ForkTo, SessionTarget, Store, Upload};
 use outlast_runtime::Input;
 use outlast_runtime::archive::{Export, import};
 use outlast_runtime::attachments::Attachments;
 use outlast_runtime::replay::replay;
-use outlast_vocab::archive::{Line as Written, Seal, Totals};
-use outlast_vocab::record::{End, Seq};
+use outlast_vocab::archive::{ArchiveChecksum, ArchiveLine as Written, ArchiveTotals};
+use outlast_vocab::record::{Seq, TurnEnd};
 use outlast_vocab::{Error, Kind, Limits, Millis, SessionId};
 use std::io::Cursor;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) async fn exported(store: &Arc<dyn Store>, session: SessionId) -> Stri
 pub(crate) async fn taken_in(
     text: &str,
     store: &Arc<dyn Store>,
-) -> Result<outlast_ports::archive::Imported, Error> {
+) -> Result<outlast_ports::archive::ImportResult, Error> {
     let from = Cursor::new(text.as_bytes().to_vec());
     import(store.as_ref(), &attachments(store), from, None, Millis(7)).await
 }
@@ -39,7 +39,7 @@ pub(crate) async fn taken_in(
 /// Asserts that a finished session reads back byte for byte and that its turns replay.
 pub(crate) async fn reads_back(store: Arc<dyn Store>) {
     let text = exported(&store, SESSION).await;
-    let other: Arc<dyn Store> = Arc::new(Memory::new());
+    let other: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let imported = taken_in(&text, &other).await.unwrap();
     assert_eq!((imported.session, imported.closed), (SESSION, 0));
     other.verify(SESSION).await.unwrap();
@@ -61,7 +61,7 @@ async fn recorded() -> Arc<dyn Store> {
 }
 
 fn lines(text: &str) -> Vec<Written> {
-    let mut seal = Seal::default();
+    let mut seal = ArchiveChecksum::default();
     text.lines().map(|line| seal.read(line).unwrap()).collect()
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn tampered(text: &str) -> String {
 }
 
 fn sealed(lines: &[Written]) -> String {
-    let (mut text, mut seal) = (String::new(), Seal::default());
+    let (mut text, mut seal) = (String::new(), ArchiveChecksum::default());
     for line in lines {
         seal.write(line, &mut text);
     }
@@ -99,7 +99,7 @@ fn sealed(lines: &[Written]) -> String {
 async fn a_session_reads_back_with_its_values_and_attachments() {
     let store = recorded().await;
     reads_back(store.clone()).await;
-    let other: Arc<dyn Store> = Arc::new(Memory::new());
+    let other: Arc<dyn Store> = Arc::new(MemoryStore::new());
     taken_in(&exported(&store, SESSION).await, &other).await.unwrap();
     assert_eq!(other.value(SESSION, "count".into()).await.unwrap(), Some(1.into()));
     let file = other.attachments(SESSION, 10).await.unwrap().pop().unwrap();
@@ -129,7 +129,7 @@ async fn a_file_that_was_cut_or_changed_anywhere_is_refused_with_its_line_and_no
     damages.push((format!("{text}{text}"), count + 1));
     damages.push((text.replace('\n', "\r\n"), 1));
     for (damaged, line) in damages {
-        let other: Arc<dyn Store> = Arc::new(Memory::new());
+        let other: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let error = taken_in(&damaged, &other).await.unwrap_err();
         assert_eq!(error.kind(), Kind::ArchiveInvalid, "{error}");
         assert!(error.detail().starts_with(&format!("line {line}:")), "expected line {line}: {error}");
@@ -170,7 +170,10 @@ async fn a_file_whose_sums_fit_but_whose_lines_contradict_each_other_is_refused(
         ("content without an attachment", without(|line| matches!(line, Written::Attachment(_)))),
         ("none has begun", without(is_session)),
         ("the first line must say", without(|line| matches!(line, Written::Archive(_)))),
-        ("does not count what the file has", with(is_end, |line| *line = Written::End(Totals::default()))),
+        (
+            "does not count what the file has",
+            with(is_end, |line| *line = Written::End(ArchiveTotals::default())),
+        ),
         (
             "contradict each other",
             with(is_turn, |line| {
@@ -202,7 +205,7 @@ async fn a_file_whose_sums_fit_but_whose_lines_contradict_each_other_is_refused(
         ),
     ];
     for (what, damaged) in cases {
-        let other: Arc<dyn Store> = Arc::new(Memory::new());
+        let other: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let error = taken_in(&sealed(&damaged), &other).await.unwrap_err();
         assert_eq!(error.kind(), Kind::ArchiveInvalid);
         assert!(error.to_string().contains(what), "expected `{what}`: {error}");
@@ -215,16 +218,17 @@ async fn a_file_whose_sums_fit_but_whose_lines_contradict_each_other_is_refused(
             header.format = 2;
         },
     );
-    let error = taken_in(&sealed(&newer), &(Arc::new(Memory::new()) as Arc<dyn Store>)).await.unwrap_err();
+    let error =
+        taken_in(&sealed(&newer), &(Arc::new(MemoryStore::new()) as Arc<dyn Store>)).await.unwrap_err();
     assert_eq!(error.kind(), Kind::ArchiveTooNew);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_import_is_one_write_and_a_death_leaves_all_of_it_or_nothing() {
     let text = exported(&recorded().await, SESSION).await;
-    for (death, there) in [(Death::Before(0), 0), (Death::After(0), 1)] {
-        let memory = Memory::new();
-        let mortal = Mortal::new(memory.clone(), death);
+    for (death, there) in [(CrashPoint::Before(0), 0), (CrashPoint::AfterWrite(0), 1)] {
+        let memory = MemoryStore::new();
+        let mortal = CrashingStore::new(memory.clone(), death);
         let pulse = mortal.pulse();
         let store: Arc<dyn Store> = Arc::new(mortal);
         tokio::select! {
@@ -243,11 +247,14 @@ async fn an_import_is_one_write_and_a_death_leaves_all_of_it_or_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_session_is_imported_once_and_a_key_that_is_taken_is_refused() {
     let text = exported(&recorded().await, SESSION).await;
-    let store: Arc<dyn Store> = Arc::new(Memory::new());
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     taken_in(&text, &store).await.unwrap();
     assert_eq!(taken_in(&text, &store).await.unwrap_err().kind(), Kind::ArchiveExists);
-    let other: Arc<dyn Store> = Arc::new(Memory::new());
-    other.open(Target::Key { key: "test".into(), fresh: SessionId::from_u128(5) }, Millis(1)).await.unwrap();
+    let other: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    other
+        .open(SessionTarget::Key { key: "test".into(), fresh: SessionId::from_u128(5) }, Millis(1))
+        .await
+        .unwrap();
     assert_eq!(taken_in(&text, &other).await.unwrap_err().kind(), Kind::InputKeyReused);
     let from = Cursor::new(text.into_bytes());
     import(other.as_ref(), &attachments(&other), from, Some("copy".into()), Millis(7)).await.unwrap();
@@ -262,7 +269,7 @@ async fn a_turn_that_was_under_way_is_closed_by_an_import_and_never_driven() {
     life.until("effect.asked").await;
     let text = exported(&(Arc::new(memory.clone()) as Arc<dyn Store>), SESSION).await;
     life.die(&memory).await;
-    let copy = Memory::new();
+    let copy = MemoryStore::new();
     let store: Arc<dyn Store> = Arc::new(copy.clone());
     assert_eq!(taken_in(&text, &store).await.unwrap().closed, 2);
     store.verify(SESSION).await.unwrap();
@@ -274,12 +281,12 @@ async fn a_turn_that_was_under_way_is_closed_by_an_import_and_never_driven() {
         (0, 0)
     );
     for turn in store.turns(SESSION, 0, 10).await.unwrap() {
-        assert!(matches!(turn.end, Some(End::Cancelled { .. })));
+        assert!(matches!(turn.end, Some(TurnEnd::Cancelled { .. })));
     }
     let unknown = store.unknown(10).await.unwrap();
     assert_eq!(unknown.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["hangs"]);
     let turn = other.send("on").await;
-    assert_eq!(other.end(turn).await, End::Answered { text: "nothing more to say".into() });
+    assert_eq!(other.end(turn).await, TurnEnd::Answered { text: "nothing more to say".into() });
     let replayed = replay(Cursor::new(text.into_bytes()), None, &Limits::default()).await.unwrap();
     assert_eq!(replayed.divergence(), None);
 }
@@ -293,15 +300,15 @@ async fn a_fork_is_exported_with_what_it_was_forked_from_up_to_there() {
     let at = store.turn(first).await.unwrap().span.1;
     let branch = SessionId::from_u128(88);
     let to = ForkTo::Session { fresh: branch, key: Some("branch".into()) };
-    store.fork(Fork { from: SESSION, at: Some(at), to, now: Millis(1) }).await.unwrap();
+    store.fork(ForkRequest { from: SESSION, at: Some(at), to, now: Millis(1) }).await.unwrap();
     let second = life.send("a secret that the branch does not know").await;
     life.end(second).await;
-    let on_branch = Input::text(Target::Id(branch), "b");
+    let on_branch = Input::text(SessionTarget::Id(branch), "b");
     let third = life.runtime.submit(on_branch).await.unwrap().turn;
     life.end(third).await;
     let text = exported(&store, branch).await;
     assert!(!text.contains("secret"));
-    let other: Arc<dyn Store> = Arc::new(Memory::new());
+    let other: Arc<dyn Store> = Arc::new(MemoryStore::new());
     taken_in(&text, &other).await.unwrap();
     for session in [SESSION, branch] {
         other.verify(session).await.unwrap();
@@ -319,7 +326,7 @@ async fn a_fork_is_exported_with_what_it_was_forked_from_up_to_there() {
     assert_eq!(said(&other).await, said(&store).await);
     let replayed = replay(Cursor::new(text.clone().into_bytes()), None, &Limits::default()).await.unwrap();
     assert_eq!(replayed.divergence(), None);
-    let whole: Arc<dyn Store> = Arc::new(Memory::new());
+    let whole: Arc<dyn Store> = Arc::new(MemoryStore::new());
     taken_in(&exported(&store, SESSION).await, &whole).await.unwrap();
     taken_in(&text, &whole).await.unwrap();
     assert_eq!(said(&whole).await, said(&store).await);
@@ -329,20 +336,20 @@ async fn a_fork_is_exported_with_what_it_was_forked_from_up_to_there() {
 #[tokio::test(start_paused = true)]
 async fn outputs_of_an_imported_session_are_not_delivered_again() {
     let text = exported(&recorded().await, SESSION).await;
-    let store: Arc<dyn Store> = Arc::new(Memory::new());
-    let subscription = Subscription::to_ends("log", Begins::Beginning);
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let subscription = SinkSubscription::to_ends("log", FeedStart::Beginning);
     store.subscribe(vec![subscription.clone()], Millis(1)).await.unwrap();
     taken_in(&text, &store).await.unwrap();
     let worker = outlast_vocab::WorkerId::from_u128(3);
     let (now, until) = (Millis(100), Millis(200));
-    let collect = Collect { subscription, worker, now, until, limit: 10, attempts: 3 };
+    let collect = CollectRequest { subscription, worker, now, until, limit: 10, attempts: 3 };
     assert!(store.collect(collect).await.unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn archives_of_every_released_format_are_imported_and_replayed_for_ever() {
     for text in [include_str!("../fixtures/archive-1.jsonl")] {
-        let store: Arc<dyn Store> = Arc::new(Memory::new());
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let imported = taken_in(text, &store).await.unwrap();
         store.verify(imported.session).await.unwrap();
         let replayed = replay(Cursor::new(text.as_bytes().to_vec()), None, &Limits::default()).await.unwrap();
@@ -350,7 +357,7 @@ async fn archives_of_every_released_format_are_imported_and_replayed_for_ever() 
         let turns = store.turns(imported.session, 0, 100).await.unwrap();
         assert_eq!(replayed.turns.len(), turns.len());
         assert_eq!(replayed.divergence(), None);
-        let mut seal = Seal::default();
+        let mut seal = ArchiveChecksum::default();
         let again = lines(text).iter().fold(String::new(), |mut again, line| {
             seal.write(line, &mut again);
             again

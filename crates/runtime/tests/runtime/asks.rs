@@ -2,16 +2,16 @@
 use crate::common::*;
 use futures_util::stream;
 use outlast_ports::clock::Clock;
-use outlast_ports::memory::Memory;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::{Attachments, Models, Services, Tools};
-use outlast_ports::store::{Store, Target, Upload};
-use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
-use outlast_runtime::{Config, Input};
+use outlast_ports::store::{SessionTarget, Store, Upload};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
+use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::effect::StopReason;
-use outlast_vocab::event::{Event, LiveKind};
-use outlast_vocab::message::{Arguments, ModelName, Part, ToolUse};
-use outlast_vocab::record::{End, Fact};
+use outlast_vocab::event::{Event, LiveEventKind};
+use outlast_vocab::message::{CallArguments, ModelName, Part, ToolUse};
+use outlast_vocab::record::{Fact, TurnEnd};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind, Limits, Millis, SessionId};
 use schemars::JsonSchema;
@@ -30,8 +30,8 @@ struct Speaker {
 }
 
 impl ModelProvider for Speaker {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        let info = ModelInfo { goes_on: true, ..ModelInfo::of_window(1 << 20) };
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        let info = ModelCapabilities { goes_on: true, ..ModelCapabilities::of_window(1 << 20) };
         (model.as_str() == "test/script").then_some(info)
     }
 
@@ -47,10 +47,10 @@ impl ModelProvider for Speaker {
     }
 }
 
-fn speaker(cuts: Vec<usize>) -> (impl FnOnce(&mut Config), Arc<Mutex<Vec<String>>>) {
+fn speaker(cuts: Vec<usize>) -> (impl FnOnce(&mut RuntimeConfig), Arc<Mutex<Vec<String>>>) {
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = told.clone();
-    let change = move |config: &mut Config| {
+    let change = move |config: &mut RuntimeConfig| {
         let words = &["one ", "two ", "three ", "four "];
         config.models = vec![Arc::new(Speaker { words, cuts: Mutex::new(cuts), told })];
         config.limits = Limits { keep_bytes: 8, ..Limits::default() };
@@ -58,14 +58,14 @@ fn speaker(cuts: Vec<usize>) -> (impl FnOnce(&mut Config), Arc<Mutex<Vec<String>
     (change, heard)
 }
 
-pub(crate) fn answered(text: &str) -> End {
-    End::Answered { text: text.to_owned() }
+pub(crate) fn answered(text: &str) -> TurnEnd {
+    TurnEnd::Answered { text: text.to_owned() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_broke_off_goes_on_behind_what_was_said_where_the_model_can() {
     let (change, told) = speaker(vec![1, 2]);
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let (accepted, mut events) = life.runtime.submit_watched(input("count")).await.unwrap();
     assert_eq!(life.end(accepted.turn).await, answered("one two three four "));
     assert_eq!(*told.lock().unwrap(), ["", "one two ", "one two three "]);
@@ -74,11 +74,11 @@ async fn a_reply_that_broke_off_goes_on_behind_what_was_said_where_the_model_can
     loop {
         match events.next().await.unwrap() {
             Event::Live(frame) => match frame.what {
-                LiveKind::Text { offset, text, .. } => {
+                LiveEventKind::Text { offset, text, .. } => {
                     assert_eq!(offset, heard.len());
                     heard.push_str(&text);
                 }
-                LiveKind::Retracted { .. } => heard.clear(),
+                LiveEventKind::Retracted { .. } => heard.clear(),
                 _ => {}
             },
             Event::Durable(record) if matches!(record.fact, Fact::Ended { .. }) => break,
@@ -93,8 +93,8 @@ async fn a_reply_that_broke_off_goes_on_behind_what_was_said_where_the_model_can
 async fn a_reply_that_was_being_said_when_the_process_died_goes_on_behind_what_was_kept() {
     let (mut finished_early, mut went_on) = (0, 0);
     for write in 1..6 {
-        let memory = Memory::new();
-        let mortal = Mortal::new(memory.clone(), Death::After(write));
+        let memory = MemoryStore::new();
+        let mortal = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(write));
         let pulse = mortal.pulse();
         let (change, _) = speaker(vec![]);
         let first = live_with(Arc::new(mortal), vec![], Arc::default(), 1, change).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_reply_that_was_being_said_when_the_process_died_goes_on_behind_what_w
     assert!(went_on >= 2 && finished_early >= 1, "{went_on} went on, {finished_early} were done");
 }
 
-pub(crate) async fn life_end(life: &Life, input: Input) -> End {
+pub(crate) async fn life_end(life: &Life, input: Input) -> TurnEnd {
     let turn = life.runtime.submit(input).await.unwrap().turn;
     life.end(turn).await
 }
@@ -125,8 +125,8 @@ pub(crate) async fn life_end(life: &Life, input: Input) -> End {
 struct Changed;
 
 impl ModelProvider for Changed {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        (model.as_str() == "test/script").then_some(ModelCapabilities::of_window(1 << 20))
     }
 
     fn stream<'a>(&'a self, _: ModelRequest<'a>) -> EventStream<'a> {
@@ -139,13 +139,13 @@ impl ModelProvider for Changed {
 
 #[tokio::test(start_paused = true)]
 async fn who_watches_is_told_where_a_prompt_ceased_to_be_served_from_the_cache() {
-    let change = |config: &mut Config| config.models = vec![Arc::new(Changed)];
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let change = |config: &mut RuntimeConfig| config.models = vec![Arc::new(Changed)];
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let (accepted, mut events) = life.runtime.submit_watched(input("hi")).await.unwrap();
     assert_eq!(life.end(accepted.turn).await, answered("hi"));
     let at = loop {
         if let Event::Live(frame) = events.next().await.unwrap()
-            && let LiveKind::PromptChanged { at, .. } = frame.what
+            && let LiveEventKind::PromptChanged { at, .. } = frame.what
         {
             break at;
         }
@@ -157,27 +157,27 @@ async fn who_watches_is_told_where_a_prompt_ceased_to_be_served_from_the_cache()
 struct Pings;
 
 impl ModelProvider for Pings {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        (model.as_str() == "test/script").then_some(ModelCapabilities::of_window(1 << 20))
     }
 
     fn stream<'a>(&'a self, _: ModelRequest<'a>) -> EventStream<'a> {
         Box::pin(stream::unfold((), |()| async {
             tokio::time::sleep(Duration::from_secs(20)).await;
-            Some((Ok(ModelEvent::Alive), ()))
+            Some((Ok(ModelEvent::KeepAlive), ()))
         }))
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_alive_and_brings_nothing_new_is_cut() {
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         config.models = vec![Arc::new(Pings)];
         config.limits = Limits { provider_wait: Duration::ZERO, model_attempts: 1, ..Limits::default() };
     };
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let turn = life.send("go").await;
-    let End::Failed { failure } = life.end(turn).await else { panic!("it must fail") };
+    let TurnEnd::Failed { failure } = life.end(turn).await else { panic!("it must fail") };
     assert_eq!(failure.to_string(), "model.stalled: the stream brought nothing new for 300000 ms");
 }
 
@@ -188,8 +188,8 @@ pub(crate) struct Viewer(pub(crate) Mutex<Vec<Option<usize>>>);
 pub(crate) struct Views(pub(crate) Arc<Viewer>);
 
 impl ModelProvider for Views {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        (model.as_str() == "test/script").then_some(ModelCapabilities::of_window(1 << 20))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -214,8 +214,8 @@ pub(crate) fn picture(bytes: &[u8]) -> Upload {
 async fn an_attachment_reaches_the_model_with_its_bytes_and_a_missing_one_is_known_to_be_missing() {
     let viewer: Arc<Viewer> = Arc::default();
     let shown = viewer.clone();
-    let change = move |config: &mut Config| config.models = vec![Arc::new(Views(viewer))];
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let change = move |config: &mut RuntimeConfig| config.models = vec![Arc::new(Views(viewer))];
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let files = vec![picture(b"a picture").into(), picture(b"another").into()];
     assert_eq!(life_end(&life, Input { files, ..input("what is this?") }).await, answered("seen"));
     assert_eq!(*shown.0.lock().unwrap(), [Some(9), Some(7)]);
@@ -230,10 +230,10 @@ async fn an_attachment_reaches_the_model_with_its_bytes_and_a_missing_one_is_kno
 
 #[tokio::test(start_paused = true)]
 async fn an_attachment_over_its_limit_is_refused_with_both_numbers() {
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         config.limits = Limits { attachment_bytes: 3, attachments_per_input: 1, ..Limits::default() };
     };
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let send = |files| life.runtime.submit(Input { files, ..input("see") });
     let large = send(vec![picture(b"four").into()]).await.unwrap_err();
     assert_eq!(large.to_string(), "limit.exceeded: attachment_bytes is limited to 3, but this needs 4");
@@ -263,11 +263,11 @@ impl Tool for Wonder {
     type Args = Text;
     type Needs = Models;
 
-    fn about(&self) -> About {
-        About::new("wonder", "Asks the model.").idempotent()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("wonder", "Asks the model.").idempotent()
     }
 
-    async fn run(&self, models: Models, _: Call, args: Text) -> Result<Ran, Error> {
+    async fn run(&self, models: Models, _: Call, args: Text) -> Result<ToolRunOutcome, Error> {
         let text = models.ask(args.text).await?;
         let Age { age } = models.ask_as("how old?").await?;
         done(json!([text, age]))
@@ -281,11 +281,11 @@ impl Tool for Delegate {
     type Args = Text;
     type Needs = Tools;
 
-    fn about(&self) -> About {
-        About::new("delegate", "Runs another tool.").idempotent().durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("delegate", "Runs another tool.").idempotent().durable()
     }
 
-    async fn run(&self, tools: Tools, _: Call, args: Text) -> Result<Ran, Error> {
+    async fn run(&self, tools: Tools, _: Call, args: Text) -> Result<ToolRunOutcome, Error> {
         let (tool, text) = args.text.split_once(' ').unwrap_or_default();
         done(tools.call(tool, json!({ "text": text })).await?)
     }
@@ -298,11 +298,11 @@ impl Tool for Long {
     type Args = Text;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("long", "Says a word often.").pure()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("long", "Says a word often.").pure()
     }
 
-    async fn run(&self, (): (), _: Call, args: Text) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, args: Text) -> Result<ToolRunOutcome, Error> {
         done(args.text.repeat(10_000))
     }
 }
@@ -314,16 +314,16 @@ impl Tool for ReadMore {
     type Args = Text;
     type Needs = Attachments;
 
-    fn about(&self) -> About {
-        About::new("read_more", "Reads on.").pure()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("read_more", "Reads on.").pure()
     }
 
-    async fn run(&self, attachments: Attachments, _: Call, args: Text) -> Result<Ran, Error> {
+    async fn run(&self, attachments: Attachments, _: Call, args: Text) -> Result<ToolRunOutcome, Error> {
         done(attachments.get(args.text.parse()?).await?.bytes.len())
     }
 }
 
-pub(crate) fn with_tools(witness: &Arc<Witness>) -> impl FnOnce(&mut Config) + use<> {
+pub(crate) fn with_tools(witness: &Arc<Witness>) -> impl FnOnce(&mut RuntimeConfig) + use<> {
     let witness = witness.clone();
     move |config| {
         let mut toolbox = Toolbox::new(Services::default());
@@ -342,14 +342,14 @@ pub(crate) fn with_tools(witness: &Arc<Witness>) -> impl FnOnce(&mut Config) + u
 async fn tooled(lines: Vec<Line>) -> Life {
     let witness: Arc<Witness> = Arc::default();
     let change = with_tools(&witness);
-    live_with(Arc::new(Memory::new()), lines, witness, 1, change).await.unwrap()
+    live_with(Arc::new(MemoryStore::new()), lines, witness, 1, change).await.unwrap()
 }
 
 /// Answers the model calls of tools, which have no tools. The script plays the conversation.
 struct Answers(Arc<Script>, Arc<Mutex<Vec<String>>>);
 
 impl ModelProvider for Answers {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         Played(self.0.clone()).info(model)
     }
 
@@ -360,7 +360,7 @@ impl ModelProvider for Answers {
                 let ask = ToolUse::new(
                     "c".parse().unwrap(),
                     "wonder".parse().unwrap(),
-                    Arguments::Json(json!({ "text": "why?" })),
+                    CallArguments::Json(json!({ "text": "why?" })),
                 );
                 vec![Ok(ModelEvent::Call(ask)), Ok(ModelEvent::End(StopReason::ToolUse))]
             } else {
@@ -388,11 +388,11 @@ async fn a_tool_asks_a_model_outside_the_conversation_until_the_answer_fits_and_
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let witness: Arc<Witness> = Arc::default();
     let count = {
-        let memory = Memory::new();
-        let mortal = Mortal::new(memory.clone(), Death::Never);
+        let memory = MemoryStore::new();
+        let mortal = CrashingStore::new(memory.clone(), CrashPoint::Never);
         let pulse = mortal.pulse();
         let life = answering(Arc::new(mortal), &asked, &witness, 1).await;
-        let End::Answered { text } = life_end(&life, input("go")).await else { panic!("an answer") };
+        let TurnEnd::Answered { text } = life_end(&life, input("go")).await else { panic!("an answer") };
         assert_eq!(text, "[\"because\",3]");
         pulse.writes()
     };
@@ -401,8 +401,8 @@ async fn a_tool_asks_a_model_outside_the_conversation_until_the_answer_fits_and_
     assert!(first[2].contains("- expected JSON, got `three`"), "{}", first[2]);
     // A model call that was answered before a crash is not repeated.
     for write in 0..count {
-        let memory = Memory::new();
-        let mortal = Mortal::new(memory.clone(), Death::After(write));
+        let memory = MemoryStore::new();
+        let mortal = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(write));
         let pulse = mortal.pulse();
         let keyed = || Input { key: Some("k".into()), ..input("go") };
         let life = answering(Arc::new(mortal), &asked, &witness, 1).await;
@@ -426,7 +426,7 @@ async fn answering(
 ) -> Life {
     let asked = asked.clone();
     let tools = with_tools(witness);
-    let change = move |config: &mut Config| {
+    let change = move |config: &mut RuntimeConfig| {
         tools(config);
         config.models = vec![Arc::new(Answers(Script::new(vec![]), asked))];
     };
@@ -454,7 +454,7 @@ async fn what_a_tool_that_another_one_runs_writes_is_there_exactly_once_wherever
     let keyed = || Input { key: Some("k".into()), ..input("go") };
     let count = |life: &Life| life.runtime.store().clone();
     let writes = {
-        let mortal = Mortal::new(Memory::new(), Death::Never);
+        let mortal = CrashingStore::new(MemoryStore::new(), CrashPoint::Never);
         let pulse = mortal.pulse();
         let witness: Arc<Witness> = Arc::default();
         let change = with_tools(&witness);
@@ -463,9 +463,9 @@ async fn what_a_tool_that_another_one_runs_writes_is_there_exactly_once_wherever
         assert_eq!(count(&life).value(SESSION, "count".into()).await.unwrap(), Some(json!(1)));
         pulse.writes()
     };
-    for death in (0..writes).flat_map(|write| [Death::Before(write), Death::After(write)]) {
-        let memory = Memory::new();
-        let mortal = Mortal::new(memory.clone(), death);
+    for death in (0..writes).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
+        let memory = MemoryStore::new();
+        let mortal = CrashingStore::new(memory.clone(), death);
         let pulse = mortal.pulse();
         let witness: Arc<Witness> = Arc::default();
         let change = with_tools(&witness);
@@ -508,8 +508,8 @@ struct Busy {
 }
 
 impl ModelProvider for Busy {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        (model.as_str() == "test/script").then_some(ModelCapabilities::of_window(1 << 20))
     }
 
     fn stream<'a>(&'a self, _: ModelRequest<'a>) -> EventStream<'a> {
@@ -529,13 +529,13 @@ impl ModelProvider for Busy {
 async fn sessions_that_share_a_key_wait_together_when_one_is_turned_away() {
     let asked: Arc<Mutex<Vec<Millis>>> = Arc::default();
     let heard = asked.clone();
-    let change = move |config: &mut Config| {
+    let change = move |config: &mut RuntimeConfig| {
         config.models = vec![Arc::new(Busy { asked, clock: config.clock.clone() })];
     };
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let mut turns = Vec::new();
     for number in 0..6 {
-        let target = Target::New(SessionId::from_u128(1_000 + number));
+        let target = SessionTarget::New(SessionId::from_u128(1_000 + number));
         turns.push(life.runtime.submit(Input::text(target, "go")).await.unwrap().turn);
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -2,23 +2,23 @@
 use crate::common::*;
 use crate::policy::rule;
 use futures_util::{StreamExt, stream};
-use outlast_ports::budget::{Books, PurseView};
-use outlast_ports::memory::Memory;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::budget::{BudgetAccountView, BudgetStore};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::{Services, Tools};
-use outlast_ports::store::{Queries, Store, Target};
-use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done, failed};
-use outlast_runtime::costs::{By, spent};
-use outlast_runtime::{Config, Input};
+use outlast_ports::store::{Queries, SessionTarget, Store};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done, failed};
+use outlast_runtime::costs::{CostDimension, spent};
+use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::access::Access;
-use outlast_vocab::budget::{Amount, Budget, Budgets, Percent, Period, Purse};
+use outlast_vocab::budget::{Budget, BudgetAccount, Budgets, Percent, Period, UsageAmount};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{EffectKind, StopReason, Usage};
-use outlast_vocab::event::{Event, Live, LiveKind};
+use outlast_vocab::event::{Event, LiveEvent, LiveEventKind};
 use outlast_vocab::limits::{SEALED_DEATHS, SUSPECT_DEATHS};
 use outlast_vocab::message::ModelName;
-use outlast_vocab::policy::{Ask, Decision, Policy};
-use outlast_vocab::record::{End, Fact, Seq};
+use outlast_vocab::policy::{ApprovalRequirement, Policy, PolicyDecision};
+use outlast_vocab::record::{Fact, Seq, TurnEnd};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind, Limits, Millis, OrgId, SessionId};
 use serde_json::json;
@@ -41,21 +41,21 @@ fn of_agent(budget: Budget) -> Budgets {
     Budgets { agent: Some(budget), reply_tokens: Some(REPLY), ..Budgets::default() }
 }
 
-fn with(budgets: Budgets) -> impl FnOnce(&mut Config) {
+fn with(budgets: Budgets) -> impl FnOnce(&mut RuntimeConfig) {
     move |config| config.package.budgets = budgets
 }
 
-async fn under(budgets: Budgets, lines: Vec<Line>) -> (Memory, Life) {
-    let memory = Memory::new();
+async fn under(budgets: Budgets, lines: Vec<Line>) -> (MemoryStore, Life) {
+    let memory = MemoryStore::new();
     let life = live_with(Arc::new(memory.clone()), lines, Arc::default(), 1, with(budgets)).await.unwrap();
     (memory, life)
 }
 
-async fn books(store: &dyn Store) -> Vec<PurseView> {
+async fn books(store: &dyn Store) -> Vec<BudgetAccountView> {
     store.budgets(100).await.unwrap()
 }
 
-async fn agents(store: &dyn Store) -> PurseView {
+async fn agents(store: &dyn Store) -> BudgetAccountView {
     books(store)
         .await
         .into_iter()
@@ -64,15 +64,15 @@ async fn agents(store: &dyn Store) -> PurseView {
 }
 
 /// Returns the budget that a turn ran out of.
-fn short(end: End) -> String {
+fn short(end: TurnEnd) -> String {
     match end {
-        End::OutOfBudget { budget, .. } => budget,
+        TurnEnd::OutOfBudget { budget, .. } => budget,
         end => panic!("it ended as {end:?}"),
     }
 }
 
-fn answered(text: &str) -> End {
-    End::Answered { text: text.to_owned() }
+fn answered(text: &str) -> TurnEnd {
+    TurnEnd::Answered { text: text.to_owned() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,18 +80,18 @@ async fn what_a_turn_may_use_is_reserved_while_it_runs_and_what_it_used_is_booke
     let (_, life) = under(of_agent(tokens(1_000_000)), vec![Line::Hang]).await;
     life.send("go").await;
     life.until("turn.accepted").await;
-    let PurseView { spent, held, .. } = agents(life.runtime.store().as_ref()).await;
-    assert_eq!((spent, held.calls), (Amount::ZERO, 1));
-    assert!(held.tokens > u64::from(REPLY), "{held:?}");
+    let BudgetAccountView { spent, reserved, .. } = agents(life.runtime.store().as_ref()).await;
+    assert_eq!((spent, reserved.calls), (UsageAmount::ZERO, 1));
+    assert!(reserved.tokens > u64::from(REPLY), "{reserved:?}");
 
     let lines = vec![call("look", "a"), Line::Say("done")];
     let (_, life) = under(of_agent(tokens(1_000_000)), lines).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("done"));
-    let PurseView { spent, held, lost, .. } = agents(life.runtime.store().as_ref()).await;
+    let BudgetAccountView { spent, reserved, lost, .. } = agents(life.runtime.store().as_ref()).await;
     // Two replies of five tokens and one tool call.
-    assert_eq!(spent, Amount { tokens: 10, calls: 3, ..Amount::ZERO });
-    assert_eq!((held, lost), (Amount::ZERO, Amount::ZERO));
+    assert_eq!(spent, UsageAmount { tokens: 10, calls: 3, ..UsageAmount::ZERO });
+    assert_eq!((reserved, lost), (UsageAmount::ZERO, UsageAmount::ZERO));
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,14 +101,16 @@ async fn a_turn_that_needs_more_than_its_budget_ends_before_it_is_spent() {
     assert_eq!(short(life.end(turn).await), format!("tokens of {turn}"));
     assert_eq!(life.script.calls.load(Ordering::SeqCst), 0);
     // No reservation of an ended turn is left.
-    assert!(books(life.runtime.store().as_ref()).await.iter().all(|purse| purse.held == Amount::ZERO));
+    assert!(
+        books(life.runtime.store().as_ref()).await.iter().all(|purse| purse.reserved == UsageAmount::ZERO)
+    );
 
     let calls = Budget { calls: Some(2), ..Budget::default() };
     let lines = vec![call("put", "a"), Line::Say("done")];
     let (_, life) = under(of_turn(calls), lines).await;
     let turn = life.send("go").await;
     let why = Some("it needs up to 1 calls, and of 2 calls 0 calls are left".to_owned());
-    assert_eq!(life.end(turn).await, End::OutOfBudget { budget: format!("calls of {turn}"), why });
+    assert_eq!(life.end(turn).await, TurnEnd::OutOfBudget { budget: format!("calls of {turn}"), why });
     assert_eq!((life.script.calls.load(Ordering::SeqCst), life.witness.count("put")), (1, 1));
 
     let two = Line::Call(vec![("put", json!({ "text": "a" })), ("pay", json!({ "text": "b" }))]);
@@ -132,7 +134,7 @@ async fn a_turn_holds_still_where_its_budget_pauses_and_goes_on_when_it_is_raise
     let life = live_with(Arc::new(memory.clone()), lines, Arc::default(), 2, with(of_agent(tokens(100))))
         .await
         .unwrap();
-    let agent = Purse::Agent("tester".to_owned());
+    let agent = BudgetAccount::Agent("tester".to_owned());
     life.runtime.set_budget(agent.clone(), Some(tokens(60))).await.unwrap();
     life.runtime.set_budget(agent, Some(tokens(1_000_000))).await.unwrap();
     assert_eq!(life.end(turn).await, answered("done"));
@@ -162,7 +164,7 @@ async fn a_batch_holds_still_for_a_budget_before_any_of_its_calls_runs() {
     life.until("turn.parked").await;
     assert_eq!((life.witness.count("put"), life.witness.count("pay")), (0, 0));
     let more = Budget { calls: Some(100), ..Budget::default() };
-    life.runtime.set_budget(Purse::Agent("tester".to_owned()), Some(more)).await.unwrap();
+    life.runtime.set_budget(BudgetAccount::Agent("tester".to_owned()), Some(more)).await.unwrap();
     assert_eq!(life.end(turn).await, answered("done"));
     assert_eq!((life.witness.count("put"), life.witness.count("pay")), (1, 1));
     assert_eq!(agents(life.runtime.store().as_ref()).await.spent.calls, 4);
@@ -176,7 +178,7 @@ async fn warned(lines: Vec<Line>) -> Vec<String> {
     let mut told = Vec::new();
     while let Ok(event) = events.next().await {
         match event {
-            Event::Live(Live { what: LiveKind::BudgetLow { budget }, .. }) => told.push(budget),
+            Event::Live(LiveEvent { what: LiveEventKind::BudgetLow { budget }, .. }) => told.push(budget),
             Event::Durable(record) if record.fact.name() == "turn.ended" => break,
             _ => {}
         }
@@ -198,7 +200,7 @@ async fn budgets_lie_in_each_other_and_the_smallest_counts() {
     let (_, life) = under(budgets, vec![Line::Say("hello")]).await;
     let turn = life.send("go").await;
     assert_eq!(short(life.end(turn).await), format!("tokens of {SESSION}"));
-    assert!(books(life.runtime.store().as_ref()).await.iter().all(|purse| purse.spent == Amount::ZERO));
+    assert!(books(life.runtime.store().as_ref()).await.iter().all(|purse| purse.spent == UsageAmount::ZERO));
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,10 +208,10 @@ async fn what_an_operator_sets_counts_for_agents_that_bring_no_budget() {
     let (_, life) = under(Budgets::default(), vec![Line::Say("hello"), Line::Say("again")]).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("hello"));
-    life.runtime.set_budget(Purse::Agent("tester".to_owned()), Some(tokens(10))).await.unwrap();
+    life.runtime.set_budget(BudgetAccount::Agent("tester".to_owned()), Some(tokens(10))).await.unwrap();
     let turn = life.send("go").await;
     assert_eq!(short(life.end(turn).await), "tokens of agent:tester");
-    life.runtime.set_budget(Purse::Agent("tester".to_owned()), None).await.unwrap();
+    life.runtime.set_budget(BudgetAccount::Agent("tester".to_owned()), None).await.unwrap();
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("again"));
 }
@@ -253,7 +255,7 @@ async fn a_budget_adds_no_commit() {
         for budgets in
             [Budgets::default(), Budgets { session: Some(tokens(1 << 40)), ..of_agent(tokens(1 << 40)) }]
         {
-            let mortal = Mortal::new(Memory::new(), Death::Never);
+            let mortal = CrashingStore::new(MemoryStore::new(), CrashPoint::Never);
             let pulse = mortal.pulse();
             let life = live_with(
                 Arc::new(mortal),
@@ -281,11 +283,11 @@ impl Tool for Fax {
     type Args = Note;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("fax", "Sends a fax.").price("0.01".parse().unwrap())
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("fax", "Sends a fax.").price("0.01".parse().unwrap())
     }
 
-    async fn run(&self, (): (), _: Call, args: Note) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, args: Note) -> Result<ToolRunOutcome, Error> {
         match args.text.as_str() {
             "nobody" => Err(failed("no answer")),
             "busy" => std::future::pending().await,
@@ -301,16 +303,16 @@ impl Tool for Clerk {
     type Args = Note;
     type Needs = (Tools,);
 
-    fn about(&self) -> About {
-        About::new("clerk", "Has a fax sent.").durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("clerk", "Has a fax sent.").durable()
     }
 
-    async fn run(&self, (tools,): Self::Needs, _: Call, args: Note) -> Result<Ran, Error> {
+    async fn run(&self, (tools,): Self::Needs, _: Call, args: Note) -> Result<ToolRunOutcome, Error> {
         done(tools.call("fax", json!({ "text": args.text })).await?)
     }
 }
 
-fn own_tools(config: &mut Config) {
+fn own_tools(config: &mut RuntimeConfig) {
     let mut toolbox = Toolbox::new(Services::default());
     toolbox.add(Fax).unwrap();
     toolbox.add(Clerk).unwrap();
@@ -323,13 +325,13 @@ fn own_tools(config: &mut Config) {
 async fn a_call_with_a_price_is_paid_from_the_budget_unless_it_fails() {
     let fax = |text: &str| ("fax", json!({ "text": text }));
     let lines = vec![Line::Call(vec![fax("ann"), fax("nobody")]), Line::Say("done")];
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         own_tools(config);
         let money = Budget { money: Some("100".parse().unwrap()), ..Budget::default() };
         config.package.budgets = of_agent(money);
     };
     let script = Script::new(lines);
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, |config| {
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, |config| {
         change(config);
         config.models = vec![Arc::new(Priced(Played(script.clone())))];
     })
@@ -345,7 +347,7 @@ async fn a_call_with_a_price_is_paid_from_the_budget_unless_it_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_may_have_happened_costs_its_price_also_where_its_turn_is_sealed() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let life = async |store: Arc<dyn Store>, number| {
         live_with(store, vec![call("fax", "busy")], Arc::default(), number, own_tools).await.unwrap()
     };
@@ -357,14 +359,14 @@ async fn a_call_that_may_have_happened_costs_its_price_also_where_its_turn_is_se
     // process, the claim of the suspect and the start of its trial.
     for number in 2..=u128::from(SUSPECT_DEATHS + SEALED_DEATHS) {
         let before = if number <= u128::from(SUSPECT_DEATHS) { 1 } else { 3 };
-        let mortal = Mortal::new(memory.clone(), Death::Before(before));
+        let mortal = CrashingStore::new(memory.clone(), CrashPoint::Before(before));
         let pulse = mortal.pulse();
         let dying = life(Arc::new(mortal), number).await;
         pulse.stopped().await;
         dying.die(&memory).await;
     }
     let last = life(Arc::new(memory), 99).await;
-    assert!(matches!(last.end(turn).await, End::Sealed { .. }));
+    assert!(matches!(last.end(turn).await, TurnEnd::Sealed { .. }));
     let cost = last.facts().await.into_iter().find_map(|fact| match fact {
         Fact::Answered(answered) => Some(answered.cost),
         _ => None,
@@ -376,7 +378,7 @@ async fn a_call_that_may_have_happened_costs_its_price_also_where_its_turn_is_se
 async fn what_was_spent_is_what_it_cost_also_where_a_tool_calls_a_tool() {
     let lines = vec![call("fax", "ann"), call("clerk", "bob"), call("clerk", "nobody"), Line::Say("done")];
     let script = Script::new(lines);
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, |config| {
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, |config| {
         own_tools(config);
         let money = Budget { money: Some("100".parse().unwrap()), ..Budget::default() };
         config.package.budgets = of_agent(money);
@@ -391,9 +393,9 @@ async fn what_was_spent_is_what_it_cost_also_where_a_tool_calls_a_tool() {
         let spent = spent(store, None, by).await.unwrap();
         spent.into_iter().map(|(name, spent)| format!("{name}: ${}", spent.cost)).collect::<Vec<_>>()
     };
-    assert_eq!(cost(By::Tool).await, ["tool fax: $0.02"]);
+    assert_eq!(cost(CostDimension::Tool).await, ["tool fax: $0.02"]);
     let booked = agents(store).await.spent.money;
-    assert_eq!(cost(By::Agent).await, [format!("tester: ${booked}")]);
+    assert_eq!(cost(CostDimension::Agent).await, [format!("tester: ${booked}")]);
     // All views show the same sum.
     let records = store.turn_records(turn).await.unwrap();
     assert_eq!(outlast_runtime::costs::of_turn(&records).1, booked);
@@ -408,13 +410,13 @@ async fn what_was_spent_is_what_it_cost_also_where_a_tool_calls_a_tool() {
 async fn a_model_that_a_tool_asks_is_paid_from_the_same_budget() {
     let lines = vec![call("wonder", ""), Line::Say("done")];
     let change = |budgets| {
-        move |config: &mut Config| {
+        move |config: &mut RuntimeConfig| {
             own_tools(config);
             config.package.budgets = budgets;
         }
     };
     let life = live_with(
-        Arc::new(Memory::new()),
+        Arc::new(MemoryStore::new()),
         lines.clone(),
         Arc::default(),
         1,
@@ -426,12 +428,13 @@ async fn a_model_that_a_tool_asks_is_paid_from_the_same_budget() {
     assert_eq!(life.end(turn).await, answered("done"));
     assert_eq!(
         agents(life.runtime.store().as_ref()).await.spent,
-        Amount { tokens: 15, calls: 4, ..Amount::ZERO }
+        UsageAmount { tokens: 15, calls: 4, ..UsageAmount::ZERO }
     );
 
     let calls = Budget { calls: Some(2), ..Budget::default() };
-    let life =
-        live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change(of_agent(calls))).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change(of_agent(calls)))
+        .await
+        .unwrap();
     let turn = life.send("go").await;
     assert_eq!(short(life.end(turn).await), "calls of agent:tester");
     assert_eq!(life.script.calls.load(Ordering::SeqCst), 1);
@@ -441,7 +444,7 @@ async fn a_model_that_a_tool_asks_is_paid_from_the_same_budget() {
 async fn a_budget_in_money_needs_a_model_with_a_price() {
     let money = Budget { money: Some("1".parse().unwrap()), ..Budget::default() };
     let error =
-        live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, with(of_agent(money))).await.err();
+        live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, with(of_agent(money))).await.err();
     assert_eq!(error.unwrap().kind(), Kind::ConfigInvalid);
 }
 
@@ -449,7 +452,7 @@ async fn a_budget_in_money_needs_a_model_with_a_price() {
 struct Priced(Played);
 
 impl ModelProvider for Priced {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         priced(model)
     }
 
@@ -462,7 +465,7 @@ impl ModelProvider for Priced {
 struct Slow(Played);
 
 impl ModelProvider for Slow {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         self.0.info(model)
     }
 
@@ -472,26 +475,26 @@ impl ModelProvider for Slow {
     }
 }
 
-fn slowly(lines: Vec<Line>, budgets: Budgets) -> impl FnOnce(&mut Config) {
+fn slowly(lines: Vec<Line>, budgets: Budgets) -> impl FnOnce(&mut RuntimeConfig) {
     move |config| {
         config.models = vec![Arc::new(Slow(Played(Script::new(lines))))];
         config.package.budgets = budgets;
     }
 }
 
-fn tester() -> Purse {
-    Purse::Agent("tester".to_owned())
+fn tester() -> BudgetAccount {
+    BudgetAccount::Agent("tester".to_owned())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_holds_still_for_what_others_reserved_goes_on_when_they_give_it_back() {
     let soft = Budget { pause_at: Percent::try_from(100).ok(), ..tokens(2_000) };
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         slowly(vec![Line::Say("done")], of_agent(soft))(config);
         config.package.tools.clear();
     };
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
-    let other = Target::Key { key: "other".into(), fresh: SessionId::from_u128(78) };
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let other = SessionTarget::Key { key: "other".into(), fresh: SessionId::from_u128(78) };
     life.runtime.submit(Input::text(other, "go")).await.unwrap();
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -519,7 +522,7 @@ async fn a_turn_that_holds_still_for_a_budget_of_a_day_goes_on_the_next_day() {
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_runs_is_counted_from_when_a_budget_is_set() {
     let change = slowly(vec![call("put", "a"), Line::Say("done")], Budgets::default());
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let turn = life.send("go").await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let none = Budget { calls: Some(0), ..Budget::default() };
@@ -536,7 +539,7 @@ async fn a_budget_in_money_that_an_operator_sets_needs_a_price_too() {
     let turn = life.send("go").await;
     let why = Some("nobody knows what the model costs; give it a price, or bound tokens".to_owned());
     let budget = "money of agent:tester".to_owned();
-    assert_eq!(life.end(turn).await, End::OutOfBudget { budget, why });
+    assert_eq!(life.end(turn).await, TurnEnd::OutOfBudget { budget, why });
     assert_eq!(life.script.calls.load(Ordering::SeqCst), 0);
 }
 
@@ -544,7 +547,7 @@ async fn a_budget_in_money_that_an_operator_sets_needs_a_price_too() {
 async fn a_budget_of_an_organisation_stops_its_turns() {
     let (_, life) = under(Budgets::default(), vec![Line::Say("hello")]).await;
     let none = Budget { calls: Some(0), ..Budget::default() };
-    life.runtime.set_budget(Purse::Org(OrgId::DEFAULT), Some(none)).await.unwrap();
+    life.runtime.set_budget(BudgetAccount::Org(OrgId::DEFAULT), Some(none)).await.unwrap();
     let turn = life.send("go").await;
     assert_eq!(short(life.end(turn).await), format!("calls of {}", OrgId::DEFAULT));
 }
@@ -553,10 +556,10 @@ async fn a_budget_of_an_organisation_stops_its_turns() {
 async fn only_the_operator_says_what_an_organisation_may_use() {
     let (_, life) = under(Budgets::default(), vec![]).await;
     let acme = life.runtime.create_org("acme".parse().unwrap()).await.unwrap().id;
-    life.runtime.set_budget(Purse::Org(acme), Some(tokens(1))).await.unwrap();
+    life.runtime.set_budget(BudgetAccount::Org(acme), Some(tokens(1))).await.unwrap();
     let handle = life.runtime.serving(Access::to(acme));
     for budget in [Some(tokens(1 << 40)), None] {
-        let refused = handle.set_budget(Purse::Org(acme), budget).await.unwrap_err();
+        let refused = handle.set_budget(BudgetAccount::Org(acme), budget).await.unwrap_err();
         assert_eq!(refused.kind(), Kind::AccessDenied);
     }
 }
@@ -564,16 +567,17 @@ async fn only_the_operator_says_what_an_organisation_may_use() {
 #[tokio::test(start_paused = true)]
 async fn a_model_that_turns_a_call_away_gives_back_what_was_reserved() {
     for (line, until) in [(Line::Fail(Kind::ModelRejected), "turn.ended"), (Line::Busy, "turn.parked")] {
-        let quick = |config: &mut Config| {
+        let quick = |config: &mut RuntimeConfig| {
             config.package.budgets = of_agent(tokens(1 << 40));
             config.limits = Limits { wait_in_memory: Duration::from_secs(1), ..Limits::default() };
         };
-        let life = live_with(Arc::new(Memory::new()), vec![line], Arc::default(), 1, quick).await.unwrap();
+        let life =
+            live_with(Arc::new(MemoryStore::new()), vec![line], Arc::default(), 1, quick).await.unwrap();
         life.send("go").await;
         life.until(until).await;
         let used = books(life.runtime.store().as_ref()).await;
         assert!(
-            used.iter().all(|purse| purse.held == Amount::ZERO && purse.spent == Amount::ZERO),
+            used.iter().all(|purse| purse.reserved == UsageAmount::ZERO && purse.spent == UsageAmount::ZERO),
             "{used:?}"
         );
     }
@@ -582,12 +586,12 @@ async fn a_model_that_turns_a_call_away_gives_back_what_was_reserved() {
 /// Replies in the conversation, of tools and for summaries are all limited to what is reserved.
 #[tokio::test(start_paused = true)]
 async fn every_reply_is_bounded_where_an_operator_counts() {
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         own_tools(config);
         config.limits = Limits { view_bytes: 4_000, ..Limits::default() };
     };
     let lines = vec![call("wonder", ""), Line::Say("done")];
-    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap();
     life.runtime.set_budget(tester(), Some(tokens(1 << 40))).await.unwrap();
     for _ in 0..4 {
         let turn = life.send(&"word ".repeat(300)).await;
@@ -617,16 +621,16 @@ async fn a_turn_goes_on_after_a_budget_was_set_or_cleared_while_it_slept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_of_which_nobody_says_what_it_used_counts_as_all_that_was_reserved() {
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         config.models = vec![Arc::new(Greedy { reports: false, ..Greedy::default() })];
         config.package.budgets = of_agent(tokens(1 << 40));
     };
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("word"));
-    let PurseView { spent, held, lost, .. } = agents(life.runtime.store().as_ref()).await;
+    let BudgetAccountView { spent, reserved, lost, .. } = agents(life.runtime.store().as_ref()).await;
     assert!(spent.tokens > u64::from(REPLY), "{spent:?}");
-    assert_eq!((spent, held), (lost, Amount::ZERO));
+    assert_eq!((spent, reserved), (lost, UsageAmount::ZERO));
 }
 
 /// A model that sometimes uses all that is reserved, and counts its real usage, including that of lost replies. Its
@@ -646,8 +650,8 @@ impl Default for Greedy {
 }
 
 impl ModelProvider for Greedy {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == "test/script").then(|| ModelInfo::of_window(1 << 20))
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        (model.as_str() == "test/script").then(|| ModelCapabilities::of_window(1 << 20))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -699,7 +703,7 @@ async fn never_overspends(storm: &Storm) {
     const MOST: u64 = 1_000_000;
     const REPLY: u32 = 4_000;
     for seed in 0..storm.seeds {
-        let memory = Memory::new();
+        let memory = MemoryStore::new();
         let greedy = Greedy { reports: storm.greedy.reports, ..Greedy::default() };
         let budgets = match storm.by {
             Says::Agent => Budgets { reply_tokens: Some(REPLY), ..of_agent(tokens(MOST)) },
@@ -708,18 +712,20 @@ async fn never_overspends(storm: &Storm) {
         if storm.by == Says::Operator {
             memory.set_budget(tester(), Some(tokens(MOST)), Millis(0)).await.unwrap();
         }
-        let change = |config: &mut Config| {
+        let change = |config: &mut RuntimeConfig| {
             config.models = vec![Arc::new(greedy.clone())];
             config.package.tools.clear();
             config.package.budgets = budgets.clone();
         };
-        let target =
-            |n: u64| Target::Key { key: n.to_string(), fresh: SessionId::from_u128(u128::from(n) + 1) };
+        let target = |n: u64| SessionTarget::Key {
+            key: n.to_string(),
+            fresh: SessionId::from_u128(u128::from(n) + 1),
+        };
         for life in 1..=6 {
             let drive = async |one: u64| {
                 let number = u128::from(life * 10 + one);
-                let dies = Death::Before(20 + (seed * 31 + life * 17 + one * 41) % 90);
-                let mortal = Mortal::new(memory.clone(), dies);
+                let dies = CrashPoint::Before(20 + (seed * 31 + life * 17 + one * 41) % 90);
+                let mortal = CrashingStore::new(memory.clone(), dies);
                 let pulse = mortal.pulse();
                 let worker = live_with(Arc::new(mortal), vec![], Arc::default(), number, change).await;
                 let Ok(worker) = worker else { return };
@@ -748,13 +754,13 @@ async fn never_overspends(storm: &Storm) {
             tokio::time::sleep(Duration::from_secs(1)).await;
             last.runtime.idle().await.unwrap();
         }
-        let PurseView { spent, held, lost, .. } = agents(&memory).await;
+        let BudgetAccountView { spent, reserved: held, lost, .. } = agents(&memory).await;
         let used = greedy.used.load(Ordering::SeqCst);
         assert!(
             used <= spent.tokens && spent.tokens <= MOST,
             "{used} of {spent:?}, {lost:?} lost, seed {seed}"
         );
-        assert_eq!(held, Amount::ZERO, "seed {seed}");
+        assert_eq!(held, UsageAmount::ZERO, "seed {seed}");
         assert!(lost.tokens > 0 && used > MOST / 50, "the storm was none: {used}, {lost:?}");
     }
 }
@@ -786,11 +792,11 @@ async fn a_turn_under_a_budget_that_dies_anywhere_books_no_less_than_it_used() {
     let lines = || vec![call("put", "a"), Line::Say("done")];
     let mut at = 0;
     loop {
-        let memory = Memory::new();
+        let memory = MemoryStore::new();
         let mut dead = false;
         let mut asked = 0;
-        for (number, death) in [(1, Death::After(at)), (2, Death::Never)] {
-            let mortal = Mortal::new(memory.clone(), death);
+        for (number, death) in [(1, CrashPoint::AfterWrite(at)), (2, CrashPoint::Never)] {
+            let mortal = CrashingStore::new(memory.clone(), death);
             let pulse = mortal.pulse();
             let budgets = of_agent(tokens(1 << 30));
             let life = live_with(Arc::new(mortal), lines(), Arc::default(), number, with(budgets)).await;
@@ -810,9 +816,9 @@ async fn a_turn_under_a_budget_that_dies_anywhere_books_no_less_than_it_used() {
             asked += life.script.calls.load(Ordering::SeqCst);
             life.die(&memory).await;
         }
-        let PurseView { spent, held, .. } = agents(&memory).await;
+        let BudgetAccountView { spent, reserved, .. } = agents(&memory).await;
         assert!(spent.tokens >= asked * 5, "died after write {at}: {spent:?} for {asked} replies");
-        assert_eq!(held, Amount::ZERO, "died after write {at}");
+        assert_eq!(reserved, UsageAmount::ZERO, "died after write {at}");
         if !dead {
             assert_eq!(at, 4, "a turn with a tool is four writes");
             return;
@@ -828,11 +834,14 @@ async fn a_turn_that_is_cancelled_gives_back_what_it_did_not_begin() {
     let turn = life.send("go").await;
     life.until("turn.parked").await;
     life.runtime.cancel(turn, "enough").await.unwrap();
-    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
+    assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".to_owned() });
     let events = life.runtime.store().records(SESSION, Seq(0), 100).await.unwrap();
     assert!(events.iter().any(|record| record.fact.name() == "turn.parked"));
     let used = books(life.runtime.store().as_ref()).await;
-    assert!(used.iter().all(|purse| purse.held == Amount::ZERO && purse.spent == Amount::ZERO), "{used:?}");
+    assert!(
+        used.iter().all(|purse| purse.reserved == UsageAmount::ZERO && purse.spent == UsageAmount::ZERO),
+        "{used:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -846,15 +855,15 @@ async fn a_budget_of_another_organisation_cannot_be_set() {
     let (acme, bolt) = (acme.unwrap().id, bolt.unwrap().id);
     let handle = life.runtime.serving(Access::to(acme));
     for (purse, expected) in [
-        (Purse::Session(SESSION), Kind::SessionNotFound),
-        (Purse::Turn(turn), Kind::TurnNotFound),
-        (Purse::Org(bolt), Kind::OrgNotFound),
+        (BudgetAccount::Session(SESSION), Kind::SessionNotFound),
+        (BudgetAccount::Turn(turn), Kind::TurnNotFound),
+        (BudgetAccount::Org(bolt), Kind::OrgNotFound),
     ] {
         let refused = handle.set_budget(purse, Some(tokens(1))).await.unwrap_err();
         assert_eq!(refused.kind(), expected);
     }
     // Agent names are local to an organisation.
-    handle.set_budget(Purse::Agent("tester".to_owned()), Some(tokens(1))).await.unwrap();
+    handle.set_budget(BudgetAccount::Agent("tester".to_owned()), Some(tokens(1))).await.unwrap();
     let next = life.send("more").await;
     assert_eq!(life.end(next).await, answered("nothing more to say"));
 }
@@ -868,27 +877,28 @@ async fn nothing_stays_reserved_for_a_turn_that_ends_where_nothing_is_counted_an
     first.until("turn.parked").await;
     let witness = first.die(&memory).await;
     // This worker has neither the agent's package nor its budget.
-    let other = |config: &mut Config| {
+    let other = |config: &mut RuntimeConfig| {
         config.package.tools.retain(|tool| tool.as_str() != "stepped");
         config.tools = vec![Arc::new(toolbox(Arc::default(), false).unwrap())];
     };
     let second = live_with(Arc::new(memory.clone()), Vec::new(), witness, 2, other).await.unwrap();
     second.until("turn.stuck").await;
     second.runtime.cancel(turn, "enough").await.unwrap();
-    assert_eq!(second.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
-    let PurseView { held, .. } = agents(&memory).await;
-    assert_eq!(held, Amount::ZERO);
+    assert_eq!(second.end(turn).await, TurnEnd::Cancelled { reason: "enough".to_owned() });
+    let BudgetAccountView { reserved, .. } = agents(&memory).await;
+    assert_eq!(reserved, UsageAmount::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_nobody_approved_uses_nothing_when_its_turn_is_cancelled() {
-    let asks = || rule("money", "pay", Decision::Ask(Ask::default()));
-    let governed = |config: &mut Config| {
+    let asks = || rule("money", "pay", PolicyDecision::Ask(ApprovalRequirement::default()));
+    let governed = |config: &mut RuntimeConfig| {
         config.package.budgets = of_agent(tokens(1 << 40));
         config.package.policy = Policy { rules: vec![asks()] };
     };
     let cancelled = async |line, hangs| {
-        let life = live_with(Arc::new(Memory::new()), vec![line], Arc::default(), 1, governed).await.unwrap();
+        let life =
+            live_with(Arc::new(MemoryStore::new()), vec![line], Arc::default(), 1, governed).await.unwrap();
         let turn = life.send("go").await;
         if hangs {
             while life.witness.count("hangs") == 0 {
@@ -898,9 +908,9 @@ async fn a_call_that_nobody_approved_uses_nothing_when_its_turn_is_cancelled() {
             life.until("turn.parked").await;
         }
         life.runtime.cancel(turn, "enough").await.unwrap();
-        assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
-        let PurseView { spent, held, lost, .. } = agents(life.runtime.store().as_ref()).await;
-        assert_eq!(held, Amount::ZERO);
+        assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".to_owned() });
+        let BudgetAccountView { spent, reserved, lost, .. } = agents(life.runtime.store().as_ref()).await;
+        assert_eq!(reserved, UsageAmount::ZERO);
         (spent.calls, lost.calls)
     };
     // Only the reply is a call. The tool was not called.

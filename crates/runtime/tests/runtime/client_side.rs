@@ -1,8 +1,8 @@
 //! Client-side tools, and messages from outside the session that come with an input.
 use crate::common::*;
 use outlast_runtime::Input;
-use outlast_vocab::message::{Arguments, Message, Part, ToolResult, ToolUse};
-use outlast_vocab::record::{Delivery, End};
+use outlast_vocab::message::{CallArguments, Message, Part, ToolResult, ToolUse};
+use outlast_vocab::record::{InputDelivery, TurnEnd};
 use outlast_vocab::tool::ClientTool;
 use outlast_vocab::wait::{Resolution, WaitKind};
 use outlast_vocab::{Kind, TurnId};
@@ -43,7 +43,7 @@ async fn a_call_of_a_client_tool_waits_for_the_sender_while_its_neighbours_run()
     life.until("turn.parked").await;
     assert_eq!(life.script.told.lock().unwrap()["weather"], "Looks out of the window.");
     answer(&life, turn).await;
-    assert_eq!(life.end(turn).await, End::Answered { text: "bring a coat".into() });
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "bring a coat".into() });
     let shown = life.last_shown();
     assert_eq!(shown[2], "snow");
     assert!(shown[3].starts_with("error tool.args_invalid"), "{}", shown[3]);
@@ -58,7 +58,7 @@ async fn a_worker_that_never_saw_the_input_goes_on_when_its_sender_answers() {
     let witness = first.die(&memory).await;
     let second = live(Arc::new(memory), lines(), witness, 2).await;
     answer(&second, turn).await;
-    assert_eq!(second.end(turn).await, End::Answered { text: "bring a coat".into() });
+    assert_eq!(second.end(turn).await, TurnEnd::Answered { text: "bring a coat".into() });
     assert_eq!(second.last_shown()[2], "snow");
 }
 
@@ -87,7 +87,7 @@ async fn tools_of_a_client_that_cannot_be_told_to_a_model_are_refused() {
 
 fn elsewhere() -> Vec<Message> {
     let id = "c9".parse().unwrap();
-    let asked = ToolUse::new(id, "weather".parse().unwrap(), Arguments::Json(json!({"city": "Oslo"})));
+    let asked = ToolUse::new(id, "weather".parse().unwrap(), CallArguments::Json(json!({"city": "Oslo"})));
     vec![
         Message::user("how is Oslo?"),
         Message::Assistant { parts: Vec::new(), calls: vec![asked] },
@@ -106,7 +106,7 @@ async fn what_was_said_elsewhere_before_is_shown_to_the_model_in_this_turn_and_i
     let (memory, first) = fresh(lines.clone()).await;
     let input = |text, before| Input { before, key: Some("k".to_owned()), ..input(text) };
     let accepted = first.runtime.submit(input("and a coat?", elsewhere())).await.unwrap();
-    assert_eq!(first.end(accepted.turn).await, End::Answered { text: "wear two".into() });
+    assert_eq!(first.end(accepted.turn).await, TurnEnd::Answered { text: "wear two".into() });
     assert_eq!(first.last_shown(), ["how is Oslo?", "", "snow", "cold", "and a coat?"]);
     assert!(first.runtime.submit(input("and a coat?", elsewhere())).await.unwrap().duplicate);
     let other = first.runtime.submit(input("and a coat?", Vec::new())).await.unwrap_err();
@@ -114,7 +114,7 @@ async fn what_was_said_elsewhere_before_is_shown_to_the_model_in_this_turn_and_i
     let witness = first.die(&memory).await;
     let second = live(Arc::new(memory), lines, witness, 2).await;
     let turn = second.send("really?").await;
-    assert_eq!(second.end(turn).await, End::Answered { text: "yes".into() });
+    assert_eq!(second.end(turn).await, TurnEnd::Answered { text: "yes".into() });
     let shown = ["how is Oslo?", "", "snow", "cold", "and a coat?", "wear two", "really?"];
     assert_eq!(second.last_shown(), shown);
 }
@@ -122,6 +122,6 @@ async fn what_was_said_elsewhere_before_is_shown_to_the_model_in_this_turn_and_i
 #[tokio::test(start_paused = true)]
 async fn an_input_that_joins_a_turn_cannot_bring_what_was_said_before() {
     let (_memory, life) = fresh(Vec::new()).await;
-    let joining = Input { before: elsewhere(), delivery: Delivery::Join, ..input("hi") };
+    let joining = Input { before: elsewhere(), delivery: InputDelivery::Join, ..input("hi") };
     assert_eq!(life.runtime.submit(joining).await.unwrap_err().kind(), Kind::InputInvalid);
 }

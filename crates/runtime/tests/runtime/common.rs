@@ -2,22 +2,22 @@
 //! time.
 use futures_util::stream;
 use outlast_ports::BoxFuture;
-use outlast_ports::clock::{Clock, Counted};
-use outlast_ports::memory::Memory;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
-pub(crate) use outlast_ports::mortal::{Death, Mortal};
+use outlast_ports::clock::{Clock, CountingEntropy};
+pub(crate) use outlast_ports::crashing_store::{CrashPoint, CrashingStore};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::{Completion, Events, Models, Services, Steps, Timer, Values};
-use outlast_ports::store::{Store, Target};
-use outlast_ports::task::Spawner;
-use outlast_ports::tool::{About, Call, Probe, Ran, Tool, ToolProvider, Toolbox, done};
+use outlast_ports::spawner::Spawner;
+use outlast_ports::store::{SessionTarget, Store};
+use outlast_ports::tool::{Call, ProbeResult, Tool, ToolProvider, ToolRunOutcome, ToolSpec, Toolbox, done};
 use outlast_runtime::plugins::Plugins;
-use outlast_runtime::{Config, Input, Runtime};
-use outlast_vocab::cost::{PerMillion, Prices};
+use outlast_runtime::{Input, Runtime, RuntimeConfig};
+use outlast_vocab::cost::{Prices, PricesPerMillion};
 use outlast_vocab::effect::{Generation, StopReason, Usage};
 use outlast_vocab::event::Event;
-use outlast_vocab::message::{Arguments, Message, ModelName, ToolResult, ToolUse};
+use outlast_vocab::message::{CallArguments, Message, ModelName, ToolResult, ToolUse};
 use outlast_vocab::package::Package;
-use outlast_vocab::record::{End, Fact, Seq};
+use outlast_vocab::record::{Fact, Seq, TurnEnd};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::wait::CompletionKey;
 use outlast_vocab::{CallId, Error, Kind, Limits, Millis, SessionId, TurnId, WorkerId};
@@ -92,8 +92,8 @@ impl Script {
 pub(crate) struct Played(pub(crate) Arc<Script>);
 
 impl ModelProvider for Played {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        (model.as_str() == "test/script").then_some(ModelCapabilities::of_window(1 << 20))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -118,7 +118,7 @@ impl ModelProvider for Played {
                     Ok(ModelEvent::Call(ToolUse::new(
                         format!("c{played}_{i}").parse().unwrap(),
                         tool.parse().unwrap(),
-                        Arguments::Json(args),
+                        CallArguments::Json(args),
                     )))
                 };
                 let asks = calls.into_iter().enumerate().map(ask);
@@ -128,7 +128,7 @@ impl ModelProvider for Played {
                 let pay = ToolUse::new(
                     format!("c{played}_0").parse().unwrap(),
                     "pay".parse().unwrap(),
-                    Arguments::Json(json!({ "text": "7" })),
+                    CallArguments::Json(json!({ "text": "7" })),
                 );
                 let said = [Ok(ModelEvent::Text(text.to_owned())), Ok(ModelEvent::Call(pay))];
                 said.into_iter().chain([Ok(usage), Ok(ModelEvent::End(StopReason::ToolUse))]).collect()
@@ -177,16 +177,16 @@ pub(crate) struct Note {
 }
 
 macro_rules! tools {
-    ($($name:ident($needs:ty) = $about:expr, |$tool:pat_param, $got:pat_param, $call:pat_param, $args:pat_param| $body:expr;)*) => {$(
+    ($($name:ident($needs:ty) = $spec:expr, |$tool:pat_param, $got:pat_param, $call:pat_param, $args:pat_param| $body:expr;)*) => {$(
         pub(crate) struct $name(pub(crate) Arc<Witness>);
 
         impl Tool for $name {
             type Args = Note;
             type Needs = $needs;
 
-            fn about(&self) -> About { $about }
+            fn spec(&self) -> ToolSpec { $spec }
 
-            async fn run(&self, $got: $needs, call: Call, args: Note) -> Result<Ran, Error> {
+            async fn run(&self, $got: $needs, call: Call, args: Note) -> Result<ToolRunOutcome, Error> {
                 let ($tool, $call, $args) = (self, call, args);
                 $body
             }
@@ -195,25 +195,25 @@ macro_rules! tools {
 }
 
 tools! {
-    Look(()) = About::new("look", "Looks.").pure(), |tool, (), call, args| {
+    Look(()) = ToolSpec::new("look", "Looks.").pure(), |tool, (), call, args| {
         tool.0.saw("look", &call);
         done(format!("saw {}", args.text))
     };
-    Put(()) = About::new("put", "Puts.").idempotent(), |tool, (), call, args| {
+    Put(()) = ToolSpec::new("put", "Puts.").idempotent(), |tool, (), call, args| {
         tool.0.saw("put", &call);
         done(format!("put {}", args.text))
     };
-    Pay(()) = About::new("pay", "Pays."), |tool, (), call, args| {
+    Pay(()) = ToolSpec::new("pay", "Pays."), |tool, (), call, args| {
         tool.0.saw("pay", &call);
         done(format!("paid {}", args.text))
     };
-    Wait((Completion,)) = About::new("wait", "Waits for somebody.").idempotent().durable(),
+    Wait((Completion,)) = ToolSpec::new("wait", "Waits for somebody.").idempotent().durable(),
     |tool, (completion,), call, args| {
         tool.0.saw("wait", &call);
         tool.0.keys.lock().unwrap().insert(args.text, completion.key()?);
-        Ok(Ran::Pending)
+        Ok(ToolRunOutcome::Pending)
     };
-    Restepped((Steps, Timer)) = About::new("stepped", "Works in other steps.").idempotent().durable(),
+    Restepped((Steps, Timer)) = ToolSpec::new("stepped", "Works in other steps.").idempotent().durable(),
     |tool, (steps, _), call, args| {
         let one: String = steps.run("one", &format!("not {}", args.text), async {
             tool.0.saw("step one", &call);
@@ -221,7 +221,7 @@ tools! {
         }).await?;
         done(one)
     };
-    Stepped((Steps, Timer)) = About::new("stepped", "Works in steps.").idempotent().durable(),
+    Stepped((Steps, Timer)) = ToolSpec::new("stepped", "Works in steps.").idempotent().durable(),
     |tool, (steps, timer), call, args| {
         let one: String = steps.run("one", &args.text, async {
             tool.0.saw("step one", &call);
@@ -234,24 +234,24 @@ tools! {
         }).await?;
         done(two)
     };
-    Ask((Events,)) = About::new("ask", "Waits for an event.").idempotent().durable(),
+    Ask((Events,)) = ToolSpec::new("ask", "Waits for an event.").idempotent().durable(),
     |tool, (events,), call, args| {
         tool.0.saw("ask", &call);
         tool.0.keys.lock().unwrap().insert(args.text.clone(), events.key(&args.text)?);
         let resolution = events.wait(&args.text, Some(Duration::from_mins(1))).await?;
         done(format!("{resolution:?}"))
     };
-    Keep((Values,)) = About::new("keep", "Keeps a value.").transactional(), |tool, (values,), call, _| {
+    Keep((Values,)) = ToolSpec::new("keep", "Keeps a value.").transactional(), |tool, (values,), call, _| {
         tool.0.saw("keep", &call);
         let count = values.get("count").await?.and_then(|count| count.as_i64()).unwrap_or(0);
         values.set("count", json!(count + 1))?;
         done(values.get("count").await?)
     };
-    Panics(()) = About::new("panics", "Panics.").idempotent(), |tool, (), call, args| {
+    Panics(()) = ToolSpec::new("panics", "Panics.").idempotent(), |tool, (), call, args| {
         tool.0.saw("panics", &call);
         panic!("boom {}", args.text)
     };
-    Flaky(()) = About::new("flaky", "Fails at first.").idempotent().attempts(3, Duration::from_millis(10)),
+    Flaky(()) = ToolSpec::new("flaky", "Fails at first.").idempotent().attempts(3, Duration::from_millis(10)),
     |tool, (), call, _| {
         tool.0.saw("flaky", &call);
         if call.attempt < 3 {
@@ -259,7 +259,7 @@ tools! {
         }
         done("at last")
     };
-    Hangs((outlast_ports::service::Cancellation,)) = About::new("hangs", "Never comes back.").deadline(Duration::from_secs(5)),
+    Hangs((outlast_ports::service::Cancellation,)) = ToolSpec::new("hangs", "Never comes back.").deadline(Duration::from_secs(5)),
     |tool, (cancellation,), call, args| {
         tool.0.saw("hangs", &call);
         let kind = match args.text.as_str() {
@@ -288,12 +288,12 @@ impl Tool for Reworded {
     type Args = Wording;
     type Needs = (Steps, Timer);
 
-    fn about(&self) -> About {
-        let about = About::new("stepped", "Works in steps, and says so.").idempotent().durable();
+    fn spec(&self) -> ToolSpec {
+        let about = ToolSpec::new("stepped", "Works in steps, and says so.").idempotent().durable();
         about.attempts(7, Duration::from_secs(1)).deadline(Duration::from_hours(1))
     }
 
-    async fn run(&self, needs: Self::Needs, call: Call, args: Wording) -> Result<Ran, Error> {
+    async fn run(&self, needs: Self::Needs, call: Call, args: Wording) -> Result<ToolRunOutcome, Error> {
         assert!(!args.aloud);
         Stepped(self.0.clone()).run(needs, call, Note { text: args.text }).await
     }
@@ -306,11 +306,11 @@ impl Tool for Unrepeatable {
     type Args = Note;
     type Needs = (Steps, Timer);
 
-    fn about(&self) -> About {
-        About::new("stepped", "Works in steps.").durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("stepped", "Works in steps.").durable()
     }
 
-    async fn run(&self, needs: Self::Needs, call: Call, args: Note) -> Result<Ran, Error> {
+    async fn run(&self, needs: Self::Needs, call: Call, args: Note) -> Result<ToolRunOutcome, Error> {
         Stepped(self.0.clone()).run(needs, call, args).await
     }
 }
@@ -322,21 +322,21 @@ impl Tool for Booked {
     type Args = Note;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("book", "Books; can be asked whether it did.")
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("book", "Books; can be asked whether it did.")
     }
 
-    async fn run(&self, (): (), call: Call, args: Note) -> Result<Ran, Error> {
+    async fn run(&self, (): (), call: Call, args: Note) -> Result<ToolRunOutcome, Error> {
         self.0.saw("book", &call);
         done(format!("booked {}", args.text))
     }
 
-    async fn probe(&self, call: CallId, args: Note) -> Result<Probe, Error> {
+    async fn probe(&self, call: CallId, args: Note) -> Result<ProbeResult, Error> {
         let happened = self.0.did.lock().unwrap().iter().any(|(what, id, _)| what == "book" && *id == call);
         Ok(if happened {
-            Probe::Happened(ToolResult::Ok(json!(format!("booked {}", args.text))))
+            ProbeResult::Happened(ToolResult::Ok(json!(format!("booked {}", args.text))))
         } else {
-            Probe::DidNotHappen
+            ProbeResult::DidNotHappen
         })
     }
 }
@@ -402,14 +402,14 @@ pub(crate) async fn live_with(
     lines: Vec<Line>,
     witness: Arc<Witness>,
     number: u128,
-    change: impl FnOnce(&mut Config),
+    change: impl FnOnce(&mut RuntimeConfig),
 ) -> Result<Life, Error> {
     let script = Script::new(lines);
     let toolbox = toolbox(witness.clone(), true)?;
     let package = package(&toolbox);
     let worker = WorkerId::from_u128(number);
     let tasks = Arc::new(Mortals::default());
-    let mut config = Config {
+    let mut config = RuntimeConfig {
         contents: None,
         hooks: Vec::new(),
         plugins: Plugins::default(),
@@ -423,9 +423,9 @@ pub(crate) async fn live_with(
         tools: vec![Arc::new(toolbox)],
         package,
         agents: Vec::new(),
-        tailored: None,
+        agent_factory: None,
         clock: PausedClock::new(),
-        entropy: Arc::new(Counted::from(u64::try_from(number).unwrap() << 32)),
+        entropy: Arc::new(CountingEntropy::from(u64::try_from(number).unwrap() << 32)),
         tasks: tasks.clone(),
         limits: Limits::default(),
         worker,
@@ -436,22 +436,22 @@ pub(crate) async fn live_with(
 }
 
 /// Starts a worker on a fresh memory store.
-pub(crate) async fn fresh(lines: Vec<Line>) -> (Memory, Life) {
-    let memory = Memory::new();
+pub(crate) async fn fresh(lines: Vec<Line>) -> (MemoryStore, Life) {
+    let memory = MemoryStore::new();
     let life = live(Arc::new(memory.clone()), lines, Arc::default(), 1).await;
     (memory, life)
 }
 
 /// Starts a worker on a fresh memory store, whose turns wait this long for a provider that is down.
 pub(crate) async fn impatient(lines: Vec<Line>, wait: Duration) -> Life {
-    let change = |config: &mut Config| config.limits.provider_wait = wait;
-    live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap()
+    let change = |config: &mut RuntimeConfig| config.limits.provider_wait = wait;
+    live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap()
 }
 
 pub(crate) const SESSION: SessionId = SessionId::from_u128(77);
 
 pub(crate) fn input(text: &str) -> Input {
-    Input::text(Target::Key { key: "test".into(), fresh: SESSION }, text)
+    Input::text(SessionTarget::Key { key: "test".into(), fresh: SESSION }, text)
 }
 
 pub(crate) fn call(tool: &'static str, text: &str) -> Line {
@@ -463,7 +463,7 @@ impl Life {
         self.runtime.submit(input(text)).await.unwrap().turn
     }
 
-    pub(crate) async fn end(&self, turn: TurnId) -> End {
+    pub(crate) async fn end(&self, turn: TurnId) -> TurnEnd {
         let a_day = Duration::from_hours(24);
         let end = tokio::time::timeout(a_day, self.runtime.outcome(turn)).await;
         end.expect("a turn ends within a day").unwrap()
@@ -500,7 +500,7 @@ impl Life {
     }
 
     /// Kills the worker. Its memory is lost, and the store knows that the worker is dead.
-    pub(crate) async fn die(self, memory: &Memory) -> Arc<Witness> {
+    pub(crate) async fn die(self, memory: &MemoryStore) -> Arc<Witness> {
         let mut tasks = std::mem::take(&mut *self.tasks.0.lock().unwrap());
         tasks.shutdown().await;
         memory.bury(self.worker);
@@ -515,21 +515,22 @@ impl Tool for Wonder {
     type Args = Note;
     type Needs = Models;
 
-    fn about(&self) -> About {
-        About::new("wonder", "Wonders.").idempotent().durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("wonder", "Wonders.").idempotent().durable()
     }
 
-    async fn run(&self, models: Models, _: Call, _: Note) -> Result<Ran, Error> {
+    async fn run(&self, models: Models, _: Call, _: Note) -> Result<ToolRunOutcome, Error> {
         done(models.ask("why?").await?)
     }
 }
 
 /// Returns the info of the script's model with prices: one dollar per million input tokens, two per million output
 /// tokens.
-pub(crate) fn priced(model: &ModelName) -> Option<ModelInfo> {
+pub(crate) fn priced(model: &ModelName) -> Option<ModelCapabilities> {
     let price = |dollars: &str| dollars.parse().unwrap();
     let per_million =
-        PerMillion { input: price("1"), cache_read: None, cache_write: None, output: price("2") };
+        PricesPerMillion { input: price("1"), cache_read: None, cache_write: None, output: price("2") };
     let prices = Prices::try_from(per_million).ok();
-    (model.as_str() == "test/script").then(|| ModelInfo { prices, ..ModelInfo::of_window(1 << 20) })
+    (model.as_str() == "test/script")
+        .then(|| ModelCapabilities { prices, ..ModelCapabilities::of_window(1 << 20) })
 }

@@ -1,15 +1,15 @@
 //! Model costs, summed from the records.
 use crate::common::*;
 use futures_util::stream;
-use outlast_ports::memory::Memory;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::Services;
 use outlast_ports::tool::Toolbox;
-use outlast_runtime::Config;
-use outlast_runtime::costs::{By, Sums, daily, spent};
+use outlast_runtime::RuntimeConfig;
+use outlast_runtime::costs::{CostDimension, OrgCostCache, daily, spent};
 use outlast_vocab::effect::{StopReason, Usage};
-use outlast_vocab::message::{Arguments, ModelName, ToolUse};
-use outlast_vocab::record::End;
+use outlast_vocab::message::{CallArguments, ModelName, ToolUse};
+use outlast_vocab::record::TurnEnd;
 use outlast_vocab::stream::ModelEvent;
 use serde_json::json;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 struct Priced;
 
 impl ModelProvider for Priced {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         priced(model)
     }
 
@@ -26,7 +26,7 @@ impl ModelProvider for Priced {
         let calls = !request.tools.is_empty() && request.messages().count() == 1;
         let ask = || {
             let (id, tool) = ("c".parse().unwrap(), "wonder".parse().unwrap());
-            ModelEvent::Call(ToolUse::new(id, tool, Arguments::Json(json!({}))))
+            ModelEvent::Call(ToolUse::new(id, tool, CallArguments::Json(json!({}))))
         };
         let said = if calls { ask() } else { ModelEvent::Text("done".to_owned()) };
         let usage = ModelEvent::Usage(Usage { input: 100, output: 10, ..Usage::default() });
@@ -37,79 +37,89 @@ impl ModelProvider for Priced {
 
 /// Starts a worker whose model has prices.
 async fn priced_life() -> Life {
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         let mut toolbox = Toolbox::new(Services::default());
         toolbox.add(Wonder).unwrap();
         config.package = package(&toolbox);
         config.tools = vec![Arc::new(toolbox)];
         config.models = vec![Arc::new(Priced)];
     };
-    live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap()
+    live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_models_cost_is_added_up_by_session_agent_model_source_and_day() {
     let life = priced_life().await;
     let turn = life.send("go").await;
-    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() });
     let store = life.runtime.store();
     let told = async |by| {
         let spent = spent(store.as_ref(), None, by).await.unwrap();
-        let shown = |(name, spent): (&String, &outlast_runtime::costs::Spent)| {
+        let shown = |(name, spent): (&String, &outlast_runtime::costs::CostTotals)| {
             format!("{name}: {} replies, {} read, ${}", spent.replies, spent.usage.input, spent.cost)
         };
         spent.iter().map(shown).collect::<Vec<_>>()
     };
-    assert_eq!(told(By::Model).await, ["test/script: 3 replies, 300 read, $0.00036"]);
-    assert_eq!(told(By::Agent).await, ["tester: 3 replies, 300 read, $0.00036"]);
+    assert_eq!(told(CostDimension::Model).await, ["test/script: 3 replies, 300 read, $0.00036"]);
+    assert_eq!(told(CostDimension::Agent).await, ["tester: 3 replies, 300 read, $0.00036"]);
     assert_eq!(
-        told(By::Source).await,
+        told(CostDimension::Source).await,
         ["conversation: 2 replies, 200 read, $0.00024", "tool wonder: 1 replies, 100 read, $0.00012"]
     );
-    assert_eq!(told(By::Day).await, ["1970-01-01: 3 replies, 300 read, $0.00036"]);
-    assert_eq!(told(By::Session).await.len(), 1);
+    assert_eq!(told(CostDimension::Day).await, ["1970-01-01: 3 replies, 300 read, $0.00036"]);
+    assert_eq!(told(CostDimension::Session).await.len(), 1);
     let other = outlast_vocab::SessionId::from_u128(99);
-    let unknown = spent(store.as_ref(), Some(other), By::Model).await.unwrap_err();
+    let unknown = spent(store.as_ref(), Some(other), CostDimension::Model).await.unwrap_err();
     assert_eq!(unknown.kind(), outlast_vocab::Kind::SessionNotFound);
 }
 
 #[tokio::test(start_paused = true)]
 async fn sums_that_are_kept_are_those_of_the_whole_journal_and_no_record_is_read_twice() {
     let life = priced_life().await;
-    let (store, sums) = (life.runtime.store(), Sums::new(100));
+    let (store, sums) = (life.runtime.store(), OrgCostCache::new(100));
     for text in ["one", "two", "three"] {
         let turn = life.send(text).await;
         life.end(turn).await;
         sums.read_on(store.as_ref()).await.unwrap();
-        for by in [By::Session, By::Agent, By::Model, By::Source, By::Tool, By::Day] {
+        for by in [
+            CostDimension::Session,
+            CostDimension::Agent,
+            CostDimension::Model,
+            CostDimension::Source,
+            CostDimension::Tool,
+            CostDimension::Day,
+        ] {
             assert_eq!(sums.daily(by), daily(store.as_ref(), None, by).await.unwrap(), "{by:?}");
         }
     }
-    let before = sums.daily(By::Model);
+    let before = sums.daily(CostDimension::Model);
     // Reading an empty store keeps the sums so far.
-    sums.read_on(&Memory::new()).await.unwrap();
-    assert_eq!(sums.daily(By::Model), before);
+    sums.read_on(&MemoryStore::new()).await.unwrap();
+    assert_eq!(sums.daily(CostDimension::Model), before);
     assert_eq!(sums.sessions_from(SESSION).into_iter().collect::<Vec<_>>(), [SESSION]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_is_deleted_takes_what_it_spent_with_it() {
     let life = priced_life().await;
-    let (store, sums) = (life.runtime.store(), Sums::new(100));
+    let (store, sums) = (life.runtime.store(), OrgCostCache::new(100));
     let turn = life.send("go").await;
     life.end(turn).await;
     sums.read_on(store.as_ref()).await.unwrap();
-    assert_eq!(sums.daily(By::Model).len(), 1);
+    assert_eq!(sums.daily(CostDimension::Model).len(), 1);
     store.delete(SESSION, life.runtime.now()).await.unwrap();
     sums.read_on(store.as_ref()).await.unwrap();
-    assert_eq!(sums.daily(By::Model), daily(store.as_ref(), None, By::Model).await.unwrap());
-    assert_eq!(sums.daily(By::Model).len(), 0);
+    assert_eq!(
+        sums.daily(CostDimension::Model),
+        daily(store.as_ref(), None, CostDimension::Model).await.unwrap()
+    );
+    assert_eq!(sums.daily(CostDimension::Model).len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn sums_that_are_more_than_may_be_kept_are_refused_until_something_is_deleted() {
     let life = priced_life().await;
-    let (store, sums) = (life.runtime.store(), Sums::new(1));
+    let (store, sums) = (life.runtime.store(), OrgCostCache::new(1));
     let turn = life.send("go").await;
     life.end(turn).await;
     let refused = sums.read_on(store.as_ref()).await.unwrap_err();

@@ -1,10 +1,10 @@
 //! A turn that crashes at any write ends as if it had not. Each scenario crashes before and after each of its writes.
 use crate::common::*;
-use outlast_ports::memory::Memory;
-use outlast_runtime::{Config, Input, Retried, RetryPlace};
+use outlast_ports::memory::MemoryStore;
+use outlast_runtime::{Input, RetryOutcome, RetryPlace, RuntimeConfig};
 use outlast_vocab::effect::ToolOutcome;
 use outlast_vocab::message::{Message, ToolResult};
-use outlast_vocab::record::{Delivery, End, Fact, Seq};
+use outlast_vocab::record::{Fact, InputDelivery, Seq, TurnEnd};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Kind, TurnId};
 use serde_json::json;
@@ -36,7 +36,7 @@ enum Outside {
 
 impl Outside {
     /// Configures the agent for the scenario.
-    fn prepare(self, config: &mut Config) {
+    fn prepare(self, config: &mut RuntimeConfig) {
         if [Self::Hooks, Self::HooksAndResolves].contains(&self) {
             let hooks = crate::hooks::all().into_iter().chain([crate::hooks::note()]);
             crate::hooks::hooked(hooks.collect())(config);
@@ -96,12 +96,12 @@ struct Left {
 }
 
 /// Runs a scenario to its end over as many processes as needed. The first crashes at `death`.
-async fn play(outside: Outside, lines: &[Line], death: Death) -> (Left, Arc<Witness>, u64) {
-    let memory = Memory::new();
+async fn play(outside: Outside, lines: &[Line], death: CrashPoint) -> (Left, Arc<Witness>, u64) {
+    let memory = MemoryStore::new();
     let witness: Arc<Witness> = Arc::default();
-    let mortal = Mortal::new(memory.clone(), death);
+    let mortal = CrashingStore::new(memory.clone(), death);
     let pulse = mortal.pulse();
-    let prepare = |config: &mut Config| outside.prepare(config);
+    let prepare = |config: &mut RuntimeConfig| outside.prepare(config);
     let first = live_with(Arc::new(mortal), lines.to_vec(), witness.clone(), 1, prepare).await.unwrap();
     let done = tokio::select! {
         () = act(&first, outside) => true,
@@ -109,7 +109,7 @@ async fn play(outside: Outside, lines: &[Line], death: Death) -> (Left, Arc<Witn
     };
     let witness = first.die(&memory).await;
     if !done {
-        let prepare = |config: &mut Config| outside.prepare(config);
+        let prepare = |config: &mut RuntimeConfig| outside.prepare(config);
         let second =
             live_with(Arc::new(memory.clone()), lines.to_vec(), witness.clone(), 2, prepare).await.unwrap();
         act(&second, outside).await;
@@ -136,7 +136,7 @@ async fn act(life: &Life, outside: Outside) {
         }
         Outside::Steers => {
             life.until("turn.parked").await;
-            let steer = Input { delivery: Delivery::Join, ..keyed("second", "also") };
+            let steer = Input { delivery: InputDelivery::Join, ..keyed("second", "also") };
             let joined = life.runtime.submit(steer).await.unwrap().turn;
             resolve(life, turn).await;
             Some(joined)
@@ -151,7 +151,7 @@ async fn act(life: &Life, outside: Outside) {
             life.runtime.cancel(turn, "enough").await.unwrap();
             life.end(turn).await;
             let retried = life.runtime.retry_turn(turn, RetryPlace::SameHead).await.unwrap();
-            let Retried::NewTurn { turn: retry, .. } = retried else { panic!("{retried:?}") };
+            let RetryOutcome::NewTurn { turn: retry, .. } = retried else { panic!("{retried:?}") };
             complete(life, retry).await;
             Some(retry)
         }
@@ -185,7 +185,7 @@ async fn look(life: &Life) -> Left {
     let store = life.runtime.store();
     let turns = store.turns(SESSION, 0, 100).await.unwrap();
     let ends = turns.iter().map(|turn| match turn.end.clone().expect("every accepted input is answered") {
-        End::Joined { into } => {
+        TurnEnd::Joined { into } => {
             format!("joined turn {}", turns.iter().position(|turn| turn.id == into).unwrap())
         }
         end => format!("{end:?}"),
@@ -195,7 +195,7 @@ async fn look(life: &Life) -> Left {
     let head = view.heads.iter().find(|(name, _)| name == "main").and_then(|(_, node)| *node).unwrap();
     let history = store.history(head, usize::MAX).await.unwrap();
     let messages = history.iter().rev().flat_map(|turn| {
-        let transcript = outlast_kernel::transcript::of_turn(&turn.records, turn.cut);
+        let transcript = outlast_kernel::transcript::of_turn(&turn.records, turn.last_in_branch);
         transcript.messages
     });
     let transcript = messages.map(|message| told(&message)).collect();
@@ -254,10 +254,10 @@ async fn check_oracles(life: &Life, witness: &Witness) {
 
 /// Crashes a scenario at each of its writes and compares the result with the uninterrupted run.
 async fn crash_everywhere(name: &str, outside: Outside, lines: &[Line]) {
-    let (whole, _, writes) = play(outside, lines, Death::Never).await;
+    let (whole, _, writes) = play(outside, lines, CrashPoint::Never).await;
     assert!(writes >= 2, "{name} writes");
     for at in 0..writes {
-        for death in [Death::Before(at), Death::After(at)] {
+        for death in [CrashPoint::Before(at), CrashPoint::AfterWrite(at)] {
             let (left, ..) = play(outside, lines, death).await;
             assert_eq!(left, whole, "{name}, {death:?}");
         }

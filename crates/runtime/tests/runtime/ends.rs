@@ -1,18 +1,18 @@
 //! How the last turn of a session ended, and the partial reply that a cancellation leaves.
 use crate::common::*;
 use futures_util::{StreamExt, stream};
-use outlast_ports::metrics::Readings;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::metrics::MetricValues;
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::store::{LastEnd, LastTurn, SessionState};
-use outlast_runtime::Config;
-use outlast_runtime::costs::{self, By};
-use outlast_runtime::listing::{self, Filter};
-use outlast_runtime::messages::{self, Until};
-use outlast_vocab::budget::{Budget, Budgets, Purse};
+use outlast_runtime::RuntimeConfig;
+use outlast_runtime::costs::{self, CostDimension};
+use outlast_runtime::messages::{self, MessagePageEnd};
+use outlast_runtime::session_list::{self, SessionFilter};
+use outlast_vocab::budget::{Budget, BudgetAccount, Budgets};
 use outlast_vocab::cost::Cost;
-use outlast_vocab::event::{Event, LiveKind};
+use outlast_vocab::event::{Event, LiveEventKind};
 use outlast_vocab::message::{Message, ModelName};
-use outlast_vocab::record::{End, EndKind, Fact, InterruptedReply, Seq};
+use outlast_vocab::record::{Fact, InterruptedReply, Seq, TurnEnd, TurnEndKind};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Kind, TurnId};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ async fn last_turn(life: &Life) -> Option<LastTurn> {
     life.runtime.store().session(SESSION).await.unwrap().last_turn
 }
 
-fn ended(id: TurnId, end: EndKind) -> LastTurn {
+fn ended(id: TurnId, end: TurnEndKind) -> LastTurn {
     LastTurn { id, end: LastEnd::Ended(end) }
 }
 
 async fn listed(life: &Life, last_end: &str) -> usize {
-    let filter = Filter { last_end: Some(last_end.parse().unwrap()), ..Filter::default() };
-    let page = listing::page(life.runtime.store().as_ref(), &filter, None, (10, 100)).await.unwrap();
+    let filter = SessionFilter { last_end: Some(last_end.parse().unwrap()), ..SessionFilter::default() };
+    let page = session_list::page(life.runtime.store().as_ref(), &filter, None, (10, 100)).await.unwrap();
     page.sessions.len()
 }
 
@@ -35,7 +35,7 @@ async fn listed(life: &Life, last_end: &str) -> usize {
 async fn measured(life: &Life, end: &str) -> f64 {
     let snapshot = life.runtime.metrics().await.unwrap();
     let family = snapshot.families.into_iter().find(|family| family.name == "outlast.sessions.last_end");
-    let Some(Readings::Gauge(readings)) = family.map(|family| family.readings) else { panic!("no gauge") };
+    let Some(MetricValues::Gauge(readings)) = family.map(|family| family.values) else { panic!("no gauge") };
     let reading = readings.iter().find(|reading| reading.labels[0].1 == end);
     reading.unwrap_or_else(|| panic!("no reading of {end}")).value
 }
@@ -45,18 +45,18 @@ async fn session_shows_how_its_last_turn_ended() {
     let (_memory, life) = fresh(vec![Line::Say("hello"), Line::Fail(Kind::ModelRejected)]).await;
     let first = life.send("hi").await;
     life.end(first).await;
-    assert_eq!(last_turn(&life).await, Some(ended(first, EndKind::Answered)));
+    assert_eq!(last_turn(&life).await, Some(ended(first, TurnEndKind::Answered)));
     assert_eq!((listed(&life, "answered").await, listed(&life, "failed").await), (1, 0));
     let second = life.send("again").await;
-    assert!(matches!(life.end(second).await, End::Failed { .. }));
-    assert_eq!(last_turn(&life).await, Some(ended(second, EndKind::Failed)));
+    assert!(matches!(life.end(second).await, TurnEnd::Failed { .. }));
+    assert_eq!(last_turn(&life).await, Some(ended(second, TurnEndKind::Failed)));
     assert_eq!(life.runtime.store().session(SESSION).await.unwrap().state, SessionState::Idle);
     assert_eq!((listed(&life, "answered").await, listed(&life, "failed").await), (0, 1));
     assert_eq!((measured(&life, "failed").await, measured(&life, "sealed").await), (1.0, 0.0));
     let why = life.runtime.why(SESSION).await.unwrap();
     assert_eq!(why.standing.name(), "rests");
     let (turn, end) = why.last.unwrap();
-    assert_eq!((turn, end.kind()), (second, EndKind::Failed));
+    assert_eq!((turn, end.kind()), (second, TurnEndKind::Failed));
 }
 
 #[tokio::test(start_paused = true)]
@@ -66,21 +66,21 @@ async fn queued_turn_that_is_cancelled_is_the_last() {
     life.until("turn.parked").await;
     let second = life.send("more").await;
     life.runtime.cancel(second, "enough").await.unwrap();
-    assert_eq!(last_turn(&life).await, Some(ended(second, EndKind::Cancelled)));
+    assert_eq!(last_turn(&life).await, Some(ended(second, TurnEndKind::Cancelled)));
     life.runtime.cancel(first, "enough").await.unwrap();
     life.end(first).await;
-    assert_eq!(last_turn(&life).await, Some(ended(first, EndKind::Cancelled)));
+    assert_eq!(last_turn(&life).await, Some(ended(first, TurnEndKind::Cancelled)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn stuck_turn_counts_as_the_last() {
-    let memory = outlast_ports::memory::Memory::new();
+    let memory = outlast_ports::memory::MemoryStore::new();
     let lines = || vec![call("stepped", "x"), Line::Say("done")];
     let first = live(Arc::new(memory.clone()), lines(), Arc::default(), 1).await;
     let turn = first.send("go").await;
     first.until("turn.parked").await;
     let witness = first.die(&memory).await;
-    let without_tools = |config: &mut Config| config.tools.clear();
+    let without_tools = |config: &mut RuntimeConfig| config.tools.clear();
     let without_tools = live_with(Arc::new(memory), lines(), witness, 2, |config| {
         config.package.tools.clear();
         without_tools(config);
@@ -106,7 +106,7 @@ fn unknown_end_is_refused_with_the_known_ones() {
 struct Slow;
 
 impl ModelProvider for Slow {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         priced(model)
     }
 
@@ -125,13 +125,13 @@ impl ModelProvider for Slow {
     }
 }
 
-fn slow(config: &mut Config) {
+fn slow(config: &mut RuntimeConfig) {
     config.models = vec![Arc::new(Slow)];
 }
 
-async fn slow_life(change: impl FnOnce(&mut Config)) -> Life {
-    let memory = outlast_ports::memory::Memory::new();
-    let change = |config: &mut Config| {
+async fn slow_life(change: impl FnOnce(&mut RuntimeConfig)) -> Life {
+    let memory = outlast_ports::memory::MemoryStore::new();
+    let change = |config: &mut RuntimeConfig| {
         slow(config);
         change(config);
     };
@@ -144,14 +144,14 @@ async fn cancel_in_the_middle(life: &Life) -> TurnId {
     let mut events = life.runtime.events(SESSION, Seq(0));
     loop {
         if let Event::Live(live) = events.next().await.unwrap()
-            && let LiveKind::Text { text, .. } = live.what
+            && let LiveEventKind::Text { text, .. } = live.what
             && text.ends_with("of")
         {
             break;
         }
     }
     life.runtime.cancel(turn, "enough").await.unwrap();
-    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".into() });
+    assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".into() });
     turn
 }
 
@@ -171,13 +171,16 @@ async fn cancel_keeps_the_streamed_text() {
     let marked = "The capital of\n\n[interrupted: the turn was cancelled before this reply was complete]";
     let store = life.runtime.store();
     let session = store.session(SESSION).await.unwrap();
-    let page = messages::page(store.as_ref(), &session, "main", Until::Newest).await.unwrap();
+    let page = messages::page(store.as_ref(), &session, "main", MessagePageEnd::Newest).await.unwrap();
     let texts: Vec<String> = page.turns[0].1.iter().map(|said| said.message.text().into_owned()).collect();
     assert_eq!((page.turns[0].0.id, texts), (turn, vec!["what is it?".to_owned(), marked.to_owned()]));
     assert!(matches!(page.turns[0].1[1].message, Message::Assistant { .. }));
     // The next model call includes it, marked as interrupted.
     let next = life.send("and now?").await;
-    assert_eq!(life.end(next).await, End::Answered { text: format!("what is it? | {marked} | and now?") });
+    assert_eq!(
+        life.end(next).await,
+        TurnEnd::Answered { text: format!("what is it? | {marked} | and now?") }
+    );
     store.verify(SESSION).await.unwrap();
 }
 
@@ -188,10 +191,13 @@ async fn costs_and_budgets_agree_on_a_cancelled_turn() {
     let life = slow_life(|config| config.package.budgets = budgets).await;
     cancel_in_the_middle(&life).await;
     let store = life.runtime.store();
-    let spent =
-        costs::spent(store.as_ref(), None, By::Session).await.unwrap().remove(&SESSION.to_string()).unwrap();
+    let spent = costs::spent(store.as_ref(), None, CostDimension::Session)
+        .await
+        .unwrap()
+        .remove(&SESSION.to_string())
+        .unwrap();
     let purses = store.budgets(10).await.unwrap();
-    let name = Purse::Session(SESSION).to_string();
+    let name = BudgetAccount::Session(SESSION).to_string();
     let purse = purses.iter().find(|purse| purse.name == name).unwrap();
     assert!(spent.cost > Cost::ZERO);
     assert_eq!((purse.spent.money, purse.lost.money), (spent.cost, spent.cost));
@@ -214,8 +220,8 @@ async fn cancelled_turn_has_a_cost_without_budgets() {
 async fn call_that_never_went_out_costs_nothing() {
     let budget = Budget { tokens: Some(1 << 40), ..Budget::default() };
     let budgets = Budgets { session: Some(budget), ..Budgets::default() };
-    let memory = outlast_ports::memory::Memory::new();
-    let rejected = |config: &mut Config| config.package.budgets = budgets;
+    let memory = outlast_ports::memory::MemoryStore::new();
+    let rejected = |config: &mut RuntimeConfig| config.package.budgets = budgets;
     let life = live_with(Arc::new(memory), vec![Line::Busy], Arc::default(), 1, rejected).await.unwrap();
     let turn = life.send("hi").await;
     // The provider has rejected the call, and the turn waits for the next attempt.

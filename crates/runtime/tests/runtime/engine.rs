@@ -2,19 +2,22 @@
 use crate::common::*;
 use crate::points::{deny, doing, lines, rule, rulings};
 use futures_util::{StreamExt, stream};
-use outlast_ports::Answer;
-use outlast_ports::memory::Memory;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
-use outlast_ports::policy::{Judgement, PolicyEngine};
-use outlast_ports::store::Resolved;
-use outlast_ports::votes::Voted;
-use outlast_runtime::Config;
-use outlast_runtime::approvals::{Approvals, Question};
+use outlast_ports::ResultFuture;
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
+use outlast_ports::policy::{EngineDecision, PolicyEngine};
+use outlast_ports::store::ResolveResult;
+use outlast_ports::votes::VoteOutcome;
+use outlast_runtime::RuntimeConfig;
+use outlast_runtime::approvals::{ApprovalQuestion, Approvals};
 use outlast_vocab::effect::StopReason;
-use outlast_vocab::event::{Event, Live, LiveKind};
+use outlast_vocab::event::{Event, LiveEvent, LiveEventKind};
 use outlast_vocab::message::{ModelName, RuleId};
-use outlast_vocab::policy::{Approval, Ask, Decision, Facts, Point, Redaction, Resume, Rule, Verdict};
-use outlast_vocab::record::{End, Fact, Seq};
+use outlast_vocab::policy::{
+    AfterDeferral, Approval, ApprovalRequirement, ApprovalVerdict, PolicyDecision, PolicyFacts, PolicyPoint,
+    Redaction, Rule,
+};
+use outlast_vocab::record::{Fact, Seq, TurnEnd};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Hash, Kind};
 use serde_json::json;
@@ -25,7 +28,7 @@ use std::time::Duration;
 /// The behaviour of an engine at a point.
 #[derive(Clone)]
 enum Does {
-    Decides(Decision),
+    Decides(PolicyDecision),
     Nothing,
     Fails,
     Panics,
@@ -33,13 +36,13 @@ enum Does {
 }
 
 struct Engine {
-    at: Point,
+    at: PolicyPoint,
     does: Does,
     version: Hash,
 }
 
 impl Engine {
-    fn new(at: Point, does: Does) -> Arc<Self> {
+    fn new(at: PolicyPoint, does: Does) -> Arc<Self> {
         Arc::new(Self { at, does, version: Hash::of(b"engine 1") })
     }
 }
@@ -49,11 +52,13 @@ impl PolicyEngine for Engine {
         self.version
     }
 
-    fn judge<'a>(&'a self, facts: Facts<'a>) -> Answer<'a, Option<Judgement>> {
+    fn judge<'a>(&'a self, facts: PolicyFacts<'a>) -> ResultFuture<'a, Option<EngineDecision>> {
         let does = if facts.at == self.at { self.does.clone() } else { Does::Nothing };
         Box::pin(async move {
             match does {
-                Does::Decides(decision) => Ok(Some(Judgement { rule: "coded".parse().unwrap(), decision })),
+                Does::Decides(decision) => {
+                    Ok(Some(EngineDecision { rule: "coded".parse().unwrap(), decision }))
+                }
                 Does::Nothing => Ok(None),
                 Does::Fails => Err(Error::new(Kind::IoFailed, "the list cannot be read")),
                 Does::Panics => panic!("no"),
@@ -63,37 +68,39 @@ impl PolicyEngine for Engine {
     }
 }
 
-async fn under(at: Point, does: Does, rules: Vec<Rule>) -> (Life, End) {
+async fn under(at: PolicyPoint, does: Does, rules: Vec<Rule>) -> (Life, TurnEnd) {
     let witness: Arc<Witness> = Arc::default();
     let change = doing(&witness, rules);
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         change(config);
         config.policy_engine = Some(Engine::new(at, does));
     };
-    let life = live_with(Arc::new(Memory::new()), lines(at), witness.clone(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), lines(at), witness.clone(), 1, change).await.unwrap();
     let turn = life.send("go").await;
     let end = life.end(turn).await;
     (life, end)
 }
 
 /// Returns why nothing happened: the end of the turn, or the error that the model got.
-fn told(life: &Life, end: &End) -> String {
+fn told(life: &Life, end: &TurnEnd) -> String {
     match end {
-        End::Failed { failure } => failure.to_string(),
+        TurnEnd::Failed { failure } => failure.to_string(),
         _ => life.last_shown().pop().unwrap(),
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_fails_panics_hangs_or_decides_nonsense_forbids_at_every_point() {
-    for at in Point::ALL {
+    for at in PolicyPoint::ALL {
         let nonsense = match at {
-            Point::Tool => Decision::Modify {
+            PolicyPoint::Tool => PolicyDecision::Modify {
                 set: [].into(),
                 redact: vec![outlast_vocab::policy::Redaction { pattern: "a".into(), with: "b".into() }],
             },
-            Point::Turn | Point::Model => Decision::Interrupt { reason: "stop".to_owned() },
-            _ => Decision::Defer { pause: std::time::Duration::from_secs(1), resume: Resume::Go },
+            PolicyPoint::Turn | PolicyPoint::Model => PolicyDecision::Interrupt { reason: "stop".to_owned() },
+            _ => {
+                PolicyDecision::Defer { pause: std::time::Duration::from_secs(1), resume: AfterDeferral::Go }
+            }
         };
         for (does, why) in [
             (Does::Fails, "the policy engine failed: the list cannot be read"),
@@ -112,8 +119,8 @@ async fn an_engine_that_fails_panics_hangs_or_decides_nonsense_forbids_at_every_
 
 #[tokio::test(start_paused = true)]
 async fn what_an_engine_decides_is_in_the_record_with_its_version() {
-    let (life, end) = under(Point::Egress, Does::Decides(deny()), Vec::new()).await;
-    assert_eq!(end, End::Answered { text: "done".to_owned() });
+    let (life, end) = under(PolicyPoint::Egress, Does::Decides(deny()), Vec::new()).await;
+    assert_eq!(end, TurnEnd::Answered { text: "done".to_owned() });
     let ruled = rulings(&life).await.pop().unwrap();
     assert_eq!((ruled.ruling.rule.as_str(), ruled.ruling.policy), ("coded", Hash::of(b"engine 1")));
     assert_eq!(life.witness.count("did"), 0);
@@ -121,10 +128,10 @@ async fn what_an_engine_decides_is_in_the_record_with_its_version() {
 
 #[tokio::test(start_paused = true)]
 async fn neither_an_engine_nor_a_rule_opens_what_the_other_closes() {
-    for at in Point::ALL {
+    for at in PolicyPoint::ALL {
         let (_, silent) = under(at, Does::Nothing, Vec::new()).await;
-        assert_eq!(silent, End::Answered { text: "done".to_owned() }, "{at}");
-        let pairs = [(Decision::Allow, deny()), (deny(), Decision::Allow)];
+        assert_eq!(silent, TurnEnd::Answered { text: "done".to_owned() }, "{at}");
+        let pairs = [(PolicyDecision::Allow, deny()), (deny(), PolicyDecision::Allow)];
         for (engine, rules) in pairs {
             let (life, end) = under(at, Does::Decides(engine), vec![rule(at, rules)]).await;
             assert!(told(&life, &end).contains("policy.denied"), "{at}: {}", told(&life, &end));
@@ -137,25 +144,28 @@ async fn neither_an_engine_nor_a_rule_opens_what_the_other_closes() {
 async fn an_engine_can_ask_a_person_where_a_rule_could() {
     let witness: Arc<Witness> = Arc::default();
     let change = doing(&witness, Vec::new());
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         change(config);
-        let does = Does::Decides(Decision::Ask(Ask::default()));
-        config.policy_engine = Some(Engine::new(Point::Tool, does));
+        let does = Does::Decides(PolicyDecision::Ask(ApprovalRequirement::default()));
+        config.policy_engine = Some(Engine::new(PolicyPoint::Tool, does));
     };
-    let lines = lines(Point::Tool);
-    let life = live_with(Arc::new(Memory::new()), lines, witness, 1, change).await.unwrap();
+    let lines = lines(PolicyPoint::Tool);
+    let life = live_with(Arc::new(MemoryStore::new()), lines, witness, 1, change).await.unwrap();
     life.send("go").await;
     life.until("turn.parked").await;
     let asked = life.runtime.approvals().pending(10, life.runtime.now()).await.unwrap().pop().unwrap();
     assert_eq!(asked.call.ruling.unwrap().rule.as_str(), "coded");
 }
 
-fn asks(who: &[&str]) -> Decision {
-    Decision::Ask(Ask { who: who.iter().map(|name| (*name).to_owned()).collect(), ..Ask::default() })
+fn asks(who: &[&str]) -> PolicyDecision {
+    PolicyDecision::Ask(ApprovalRequirement {
+        who: who.iter().map(|name| (*name).to_owned()).collect(),
+        ..ApprovalRequirement::default()
+    })
 }
 
 /// Waits for a question for approval.
-async fn asked(life: &Life) -> Question {
+async fn asked(life: &Life) -> ApprovalQuestion {
     loop {
         if let Some(asked) = life.runtime.approvals().pending(10, life.runtime.now()).await.unwrap().pop() {
             return asked;
@@ -166,16 +176,16 @@ async fn asked(life: &Life) -> Question {
 
 /// Starts a worker with rules for the tool and an engine of this version.
 async fn begun(
-    memory: &Memory,
+    memory: &MemoryStore,
     number: u128,
     version: &[u8],
-    engine: (Point, Decision),
+    engine: (PolicyPoint, PolicyDecision),
     rules: Vec<Rule>,
 ) -> Life {
     let ((at, decision), witness) = (engine, Arc::<Witness>::default());
     let change = doing(&witness, rules);
     let engine = Engine { at, does: Does::Decides(decision), version: Hash::of(version) };
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         change(config);
         config.policy_engine = Some(Arc::new(engine));
     };
@@ -184,16 +194,18 @@ async fn begun(
 
 #[tokio::test(start_paused = true)]
 async fn what_was_approved_under_another_policy_is_asked_again_and_happens_only_after_that() {
-    for at in [Point::Tool, Point::Turn, Point::Model, Point::Payment, Point::Output] {
-        let memory = Memory::new();
+    for at in
+        [PolicyPoint::Tool, PolicyPoint::Turn, PolicyPoint::Model, PolicyPoint::Payment, PolicyPoint::Output]
+    {
+        let memory = MemoryStore::new();
         let life = begun(&memory, 1, b"engine 1", (at, asks(&["ann"])), Vec::new()).await;
         let turn = life.send("go").await;
         let first = asked(&life).await;
         life.die(&memory).await;
-        let yes = || Approval::new("ann", Verdict::Approve);
+        let yes = || Approval::new("ann", ApprovalVerdict::Approve);
         let inbox = Approvals::new(Arc::new(memory.clone()));
         let voted = inbox.decide(first.id, yes(), first.since).await.unwrap();
-        assert!(matches!(voted, Voted::Decided(Resolved { yours: true, .. })), "{at}");
+        assert!(matches!(voted, VoteOutcome::Decided(ResolveResult { is_yours: true, .. })), "{at}");
         let life = begun(&memory, 2, b"engine 2", (at, asks(&["ann"])), Vec::new()).await;
         let again = asked(&life).await;
         assert_ne!(again.id, first.id, "{at}");
@@ -202,19 +214,19 @@ async fn what_was_approved_under_another_policy_is_asked_again_and_happens_only_
         let ended = |fact: &Fact| matches!(fact, Fact::Ended { .. });
         assert!(!life.facts().await.iter().any(ended), "{at}: it ended before it was approved");
         life.runtime.approve(again.id, yes()).await.unwrap();
-        assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() }, "{at}");
-        assert_eq!(life.witness.count("did"), usize::from(at.is_of_a_call()), "{at}");
+        assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() }, "{at}");
+        assert_eq!(life.witness.count("did"), usize::from(at.is_call_point()), "{at}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_an_engine_asks_can_be_approved_for_the_session_and_covers_what_it_asks_alike() {
-    let (memory, once) = (Memory::new(), vec![call("do", "egress"), Line::Say("done")]);
+    let (memory, once) = (MemoryStore::new(), vec![call("do", "egress"), Line::Say("done")]);
     let witness: Arc<Witness> = Arc::default();
     let change = doing(&witness, Vec::new());
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         change(config);
-        config.policy_engine = Some(Engine::new(Point::Tool, Does::Decides(asks(&["ann"]))));
+        config.policy_engine = Some(Engine::new(PolicyPoint::Tool, Does::Decides(asks(&["ann"]))));
     };
     let lines = [once.clone(), once.clone(), once].concat();
     let life = live_with(Arc::new(memory), lines, witness, 1, change).await.unwrap();
@@ -222,59 +234,59 @@ async fn what_an_engine_asks_can_be_approved_for_the_session_and_covers_what_it_
     for text in ["go", "again"] {
         let turn = life.send(text).await;
         let question = asked(&life).await;
-        let yes = Approval::new("ann", Verdict::ApproveForSession);
+        let yes = Approval::new("ann", ApprovalVerdict::ApproveForSession);
         life.runtime.approve(question.id, yes).await.unwrap();
-        assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
+        assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() });
     }
     let turn = life.send("once more").await;
-    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() });
     assert_eq!(life.witness.count("did"), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_rule_changes_is_changed_where_an_engine_asks_about_it() {
     let set = [("/text".to_owned(), json!("secret"))].into();
-    let rules = vec![rule(Point::Tool, Decision::Modify { set, redact: Vec::new() })];
-    let life = begun(&Memory::new(), 1, b"engine 1", (Point::Tool, asks(&["ann"])), rules).await;
+    let rules = vec![rule(PolicyPoint::Tool, PolicyDecision::Modify { set, redact: Vec::new() })];
+    let life = begun(&MemoryStore::new(), 1, b"engine 1", (PolicyPoint::Tool, asks(&["ann"])), rules).await;
     let turn = life.send("go").await;
     let question = asked(&life).await;
     assert_eq!(question.call.arguments, json!({ "text": "secret" }));
     let ruling = question.call.ruling.as_ref().unwrap();
     assert_eq!((ruling.rule.as_str(), ruling.with.as_ref().map(RuleId::as_str)), ("coded", Some("r")));
-    life.runtime.approve(question.id, Approval::new("ann", Verdict::Approve)).await.unwrap();
-    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
+    life.runtime.approve(question.id, Approval::new("ann", ApprovalVerdict::Approve)).await.unwrap();
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() });
     assert_eq!(life.last_shown().pop().unwrap(), "did secret");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_a_rule_changes_and_an_engine_asks_about_is_shown_as_it_will_stand() {
     let redact = vec![Redaction { pattern: "d.*e".to_owned(), with: "well".to_owned() }];
-    let rules = vec![rule(Point::Output, Decision::Modify { set: [].into(), redact })];
-    let life = begun(&Memory::new(), 1, b"engine 1", (Point::Output, asks(&["ann"])), rules).await;
+    let rules = vec![rule(PolicyPoint::Output, PolicyDecision::Modify { set: [].into(), redact })];
+    let life = begun(&MemoryStore::new(), 1, b"engine 1", (PolicyPoint::Output, asks(&["ann"])), rules).await;
     let turn = life.send("go").await;
     let question = asked(&life).await;
     assert_eq!(question.call.arguments, json!({ "text": "well" }));
-    life.runtime.approve(question.id, Approval::new("ann", Verdict::Approve)).await.unwrap();
-    assert_eq!(life.end(turn).await, End::Answered { text: "well".to_owned() });
+    life.runtime.approve(question.id, Approval::new("ann", ApprovalVerdict::Approve)).await.unwrap();
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "well".to_owned() });
     let told = life.facts().await.iter().any(|fact| String::from_utf8_lossy(&fact.encode()).contains("done"));
     assert!(!told, "what was replaced is nowhere");
 }
 
 #[tokio::test(start_paused = true)]
 async fn where_a_rule_and_an_engine_ask_it_takes_somebody_whom_both_hear() {
-    for at in [Point::Tool, Point::Turn, Point::Payment] {
+    for at in [PolicyPoint::Tool, PolicyPoint::Turn, PolicyPoint::Payment] {
         let rules = vec![rule(at, asks(&[]))];
-        let life = begun(&Memory::new(), 1, b"engine 1", (at, asks(&["cfo"])), rules).await;
+        let life = begun(&MemoryStore::new(), 1, b"engine 1", (at, asks(&["cfo"])), rules).await;
         let turn = life.send("go").await;
         let question = asked(&life).await;
-        let yes = |by: &str| Approval::new(by, Verdict::Approve);
+        let yes = |by: &str| Approval::new(by, ApprovalVerdict::Approve);
         let refused = life.runtime.approve(question.id, yes("ann")).await.unwrap_err();
         assert_eq!(refused.kind(), Kind::ApprovalForbidden, "{at}");
         life.runtime.approve(question.id, yes("cfo")).await.unwrap();
-        assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() }, "{at}");
+        assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() }, "{at}");
         // No approver satisfies both.
         let rules = vec![rule(at, asks(&["ann"]))];
-        let life = begun(&Memory::new(), 1, b"engine 1", (at, asks(&["cfo"])), rules).await;
+        let life = begun(&MemoryStore::new(), 1, b"engine 1", (at, asks(&["cfo"])), rules).await;
         let turn = life.send("go").await;
         let end = life.end(turn).await;
         assert!(told(&life, &end).contains("policy.denied"), "{at}: {}", told(&life, &end));
@@ -284,8 +296,12 @@ async fn where_a_rule_and_an_engine_ask_it_takes_somebody_whom_both_hear() {
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_asks_what_nobody_can_answer_forbids() {
     let who = vec!["ann".to_owned()];
-    let two_of_one = Decision::Ask(Ask { who, approvals: NonZeroU32::new(2), ..Ask::default() });
-    let (life, end) = under(Point::Tool, Does::Decides(two_of_one), Vec::new()).await;
+    let two_of_one = PolicyDecision::Ask(ApprovalRequirement {
+        who,
+        approvals: NonZeroU32::new(2),
+        ..ApprovalRequirement::default()
+    });
+    let (life, end) = under(PolicyPoint::Tool, Does::Decides(two_of_one), Vec::new()).await;
     let told = told(&life, &end);
     assert!(told.contains("policy.failed") && told.contains("`who` must name at least 2 people"), "{told}");
 }
@@ -293,12 +309,12 @@ async fn an_engine_that_asks_what_nobody_can_answer_forbids() {
 /// An engine that decides at some points and records where it was asked.
 #[derive(Default)]
 struct Choosy {
-    decides: Vec<Point>,
-    asked: Mutex<Vec<Point>>,
+    decides: Vec<PolicyPoint>,
+    asked: Mutex<Vec<PolicyPoint>>,
 }
 
 impl Choosy {
-    fn at(decides: &[Point]) -> Arc<Self> {
+    fn at(decides: &[PolicyPoint]) -> Arc<Self> {
         Arc::new(Self { decides: decides.to_vec(), asked: Mutex::default() })
     }
 }
@@ -308,12 +324,12 @@ impl PolicyEngine for Choosy {
         Hash::of(b"choosy")
     }
 
-    fn decides_at(&self, point: Point, agent: &str) -> bool {
+    fn decides_at(&self, point: PolicyPoint, agent: &str) -> bool {
         assert_eq!(agent, "tester");
         self.decides.contains(&point)
     }
 
-    fn judge<'a>(&'a self, facts: Facts<'a>) -> Answer<'a, Option<Judgement>> {
+    fn judge<'a>(&'a self, facts: PolicyFacts<'a>) -> ResultFuture<'a, Option<EngineDecision>> {
         self.asked.lock().unwrap().push(facts.at);
         Box::pin(async { Ok(None) })
     }
@@ -321,19 +337,19 @@ impl PolicyEngine for Choosy {
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_is_asked_where_it_decides_and_nowhere_else() {
-    for at in Point::ALL {
-        for decides in [&[][..], &[at][..], &Point::ALL[..]] {
+    for at in PolicyPoint::ALL {
+        for decides in [&[][..], &[at][..], &PolicyPoint::ALL[..]] {
             let engine = Choosy::at(decides);
             let witness: Arc<Witness> = Arc::default();
             let doing = doing(&witness, Vec::new());
-            let change = |config: &mut Config| {
+            let change = |config: &mut RuntimeConfig| {
                 doing(config);
                 config.policy_engine = Some(engine.clone());
             };
             let life =
-                live_with(Arc::new(Memory::new()), lines(at), witness.clone(), 1, change).await.unwrap();
+                live_with(Arc::new(MemoryStore::new()), lines(at), witness.clone(), 1, change).await.unwrap();
             let turn = life.send("go").await;
-            assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() }, "{at}");
+            assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() }, "{at}");
             let asked = std::mem::take(&mut *engine.asked.lock().unwrap());
             assert!(asked.iter().all(|asked| decides.contains(asked)), "{at}: {asked:?}");
             assert_eq!(asked.contains(&at), decides.contains(&at), "{at}: {asked:?}");
@@ -343,18 +359,18 @@ async fn an_engine_is_asked_where_it_decides_and_nowhere_else() {
 
 /// Returns the live text of a reply with a word per second, each with the seconds since the turn began.
 async fn heard_under(engine: Arc<dyn PolicyEngine>) -> Vec<(u64, String)> {
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         config.models = vec![Arc::new(Slow)];
         config.policy_engine = Some(engine);
     };
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let mut events = life.runtime.events(SESSION, Seq(0));
     let began = tokio::time::Instant::now();
     life.send("go").await;
     let mut heard = Vec::new();
     loop {
         match events.next().await.unwrap() {
-            Event::Live(Live { what: LiveKind::Text { text, .. }, .. }) => {
+            Event::Live(LiveEvent { what: LiveEventKind::Text { text, .. }, .. }) => {
                 heard.push((began.elapsed().as_secs(), text));
             }
             Event::Durable(record) if record.fact.name() == "turn.ended" => return heard,
@@ -367,8 +383,8 @@ async fn heard_under(engine: Arc<dyn PolicyEngine>) -> Vec<(u64, String)> {
 struct Slow;
 
 impl ModelProvider for Slow {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        (model.as_str() == "test/script").then_some(ModelCapabilities::of_window(1 << 20))
     }
 
     fn stream<'a>(&'a self, _: ModelRequest<'a>) -> EventStream<'a> {
@@ -383,14 +399,15 @@ impl ModelProvider for Slow {
 
 #[tokio::test(start_paused = true)]
 async fn words_are_heard_as_they_are_said_unless_the_engine_decides_at_output() {
-    let others: Vec<Point> = Point::ALL.into_iter().filter(|at| *at != Point::Output).collect();
+    let others: Vec<PolicyPoint> =
+        PolicyPoint::ALL.into_iter().filter(|at| *at != PolicyPoint::Output).collect();
     let word = |after: u64, text: &str| (after, text.to_owned());
     let live = heard_under(Choosy::at(&others)).await;
     assert_eq!(live, [word(1, "all "), word(2, "is "), word(3, "well")]);
-    let late = heard_under(Choosy::at(&[Point::Output])).await;
+    let late = heard_under(Choosy::at(&[PolicyPoint::Output])).await;
     assert_eq!(late, [word(4, "all is well")]);
     // An engine that does not say where it decides is asked everywhere.
-    let silent = heard_under(Engine::new(Point::Tool, Does::Nothing)).await;
+    let silent = heard_under(Engine::new(PolicyPoint::Tool, Does::Nothing)).await;
     assert_eq!(silent, [word(4, "all is well")]);
 }
 
@@ -402,20 +419,22 @@ impl PolicyEngine for Clumsy {
         Hash::of(b"clumsy")
     }
 
-    fn decides_at(&self, _: Point, _: &str) -> bool {
+    fn decides_at(&self, _: PolicyPoint, _: &str) -> bool {
         panic!("no")
     }
 
-    fn judge<'a>(&'a self, _: Facts<'a>) -> Answer<'a, Option<Judgement>> {
-        Box::pin(async { Ok(Some(Judgement { rule: "coded".parse().unwrap(), decision: deny() })) })
+    fn judge<'a>(&'a self, _: PolicyFacts<'a>) -> ResultFuture<'a, Option<EngineDecision>> {
+        Box::pin(async { Ok(Some(EngineDecision { rule: "coded".parse().unwrap(), decision: deny() })) })
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_fails_to_say_where_it_decides_is_asked_everywhere() {
-    let change = |config: &mut Config| config.policy_engine = Some(Arc::new(Clumsy));
+    let change = |config: &mut RuntimeConfig| config.policy_engine = Some(Arc::new(Clumsy));
     let lines = vec![Line::Say("done")];
-    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap();
     let turn = life.send("go").await;
-    assert!(matches!(life.end(turn).await, End::Failed { failure } if failure.code == Kind::PolicyDenied));
+    assert!(
+        matches!(life.end(turn).await, TurnEnd::Failed { failure } if failure.code == Kind::PolicyDenied)
+    );
 }

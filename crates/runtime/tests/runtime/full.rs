@@ -1,12 +1,12 @@
 //! A full disk delays a turn and does nothing else.
 use crate::common::*;
 use outlast_ports::BoxFuture;
-use outlast_ports::memory::Memory;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::rows::{ReadRows, Rows};
-use outlast_ports::store::{Backend, Status};
+use outlast_ports::store::{Backend, StoreStatus};
 use outlast_vocab::budget::{Budget, Budgets};
-use outlast_vocab::event::{Event, LiveKind};
-use outlast_vocab::record::{End, Seq};
+use outlast_vocab::event::{Event, LiveEventKind};
+use outlast_vocab::record::{Seq, TurnEnd};
 use outlast_vocab::{Error, Kind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use std::time::Duration;
 /// A store that accepts this many writes.
 #[derive(Clone)]
 struct Narrow {
-    inner: Memory,
+    inner: MemoryStore,
     room: Arc<AtomicU64>,
 }
 
@@ -44,14 +44,14 @@ impl Backend for Narrow {
         Backend::changes(&self.inner)
     }
 
-    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+    fn status(&self) -> BoxFuture<'_, Result<StoreStatus, Error>> {
         Backend::status(&self.inner)
     }
 }
 
 async fn with_room_for(writes: u64) -> (Arc<AtomicU64>, Life) {
     let room = Arc::new(AtomicU64::new(writes));
-    let store = Narrow { inner: Memory::new(), room: room.clone() };
+    let store = Narrow { inner: MemoryStore::new(), room: room.clone() };
     let lines = vec![call("pay", "ann"), Line::Say("done")];
     (room, live(Arc::new(store), lines, Arc::default(), 1).await)
 }
@@ -63,7 +63,7 @@ async fn an_input_that_finds_no_room_is_refused_and_leaves_nothing() {
     assert!(life.runtime.store().sessions(None, 10).await.unwrap().is_empty());
     room.store(u64::MAX, Ordering::SeqCst);
     let turn = life.send("go").await;
-    assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".into() });
 }
 
 /// However long the disk is full, what the turn has done is neither lost nor repeated.
@@ -77,7 +77,7 @@ async fn a_turn_that_finds_no_room_holds_what_it_knows_and_goes_on_when_there_is
         let held = async {
             loop {
                 if let Event::Live(live) = events.next().await.unwrap()
-                    && let LiveKind::Held { failure } = live.what
+                    && let LiveEventKind::Held { failure } = live.what
                 {
                     return (live.turn, failure.code);
                 }
@@ -89,7 +89,7 @@ async fn a_turn_that_finds_no_room_holds_what_it_knows_and_goes_on_when_there_is
         // abandoned. It checks sessions once a second, so space becomes free between two checks.
         tokio::time::sleep(Duration::from_millis(600_500)).await;
         room.store(u64::MAX, Ordering::SeqCst);
-        assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
+        assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".into() });
         assert_eq!(life.witness.count("pay"), 1);
         assert_eq!(life.script.calls.load(Ordering::SeqCst), 2, "the model is asked once for each reply");
         assert!(life.runtime.store().unknown(10).await.unwrap().is_empty());
@@ -101,8 +101,8 @@ async fn a_turn_that_finds_no_room_holds_what_it_knows_and_goes_on_when_there_is
 async fn a_turn_that_is_cancelled_while_it_finds_no_room_has_its_beginning_and_its_end() {
     // Two inputs and the end of the first turn fit. Nothing is reserved for the second one yet.
     let room = Arc::new(AtomicU64::new(3));
-    let store = Narrow { inner: Memory::new(), room: room.clone() };
-    let counted = |config: &mut outlast_runtime::Config| {
+    let store = Narrow { inner: MemoryStore::new(), room: room.clone() };
+    let counted = |config: &mut outlast_runtime::RuntimeConfig| {
         let most = Budget { tokens: Some(1_000_000), ..Budget::default() };
         config.package.budgets = Budgets { agent: Some(most), ..Budgets::default() };
     };
@@ -115,7 +115,7 @@ async fn a_turn_that_is_cancelled_while_it_finds_no_room_has_its_beginning_and_i
     life.runtime.cancel(turn, "enough").await.unwrap();
     tokio::time::sleep(Duration::from_mins(1)).await;
     room.store(u64::MAX, Ordering::SeqCst);
-    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
+    assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".to_owned() });
     let names = life.names().await;
     assert_eq!(names.iter().filter(|name| **name == "turn.started").count(), 2, "{names:?}");
 }

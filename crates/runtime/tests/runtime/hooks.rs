@@ -2,20 +2,20 @@
 use crate::common::*;
 use outlast_ports::hook::{
     AfterEnd, AfterModel, AfterTool, AtCheckpoint, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool,
-    HookAt, OnError, Point,
+    HookAt, HookStage, OnError,
 };
-use outlast_ports::memory::Memory;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::Tools;
-use outlast_ports::tool::{About, Call, Ran, Tool, done};
-use outlast_runtime::Config;
-use outlast_vocab::effect::{BatchCall, Boundary, Command, Generation, Outcome, Told};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done};
+use outlast_runtime::RuntimeConfig;
+use outlast_vocab::effect::{BatchCall, Boundary, Command, Generation, InjectedMessage, Outcome};
 use outlast_vocab::hook::{
-    AnswerPatch, CallPatch, CheckpointPatch, ContextPatch, HookCall, ModelPatch, OnFailure, Patch,
+    AnswerPatch, CallPatch, CheckpointPatch, ContextPatch, HookCall, HookPatch, ModelPatch, OnFailure,
     ReplyPatch, ResultPatch,
 };
 use outlast_vocab::message::ToolResult;
-use outlast_vocab::policy::{Comparison, Decision, Policy, Rule, Test};
-use outlast_vocab::record::{End, Fact, Hooked};
+use outlast_vocab::policy::{Comparison, Policy, PolicyDecision, Rule, RuleTest};
+use outlast_vocab::record::{Fact, HookApplied, TurnEnd};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Kind, Limits};
 use serde_json::json;
@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Creates a hook from a closure.
-pub(crate) fn hook<P: Point>(
+pub(crate) fn hook<P: HookStage>(
     name: &str,
     run: impl Fn(P::Seen) -> Result<Option<P::Patch>, Error> + Send + Sync + 'static,
 ) -> HookAt {
@@ -31,16 +31,16 @@ pub(crate) fn hook<P: Point>(
 }
 
 /// Creates a hook that never answers.
-fn hanging<P: Point>(name: &str) -> HookAt {
+fn hanging<P: HookStage>(name: &str) -> HookAt {
     HookAt::new::<P>(name, |_: HookCall, _: P::Seen| std::future::pending()).unwrap()
 }
 
-fn failing<P: Point>(name: &str) -> HookAt {
+fn failing<P: HookStage>(name: &str) -> HookAt {
     hook::<P>(name, |_| Err(Error::new(Kind::ToolFailed, "the moon is full")))
 }
 
 /// Adds these hooks to the agent of a test.
-pub(crate) fn hooked(hooks: Vec<HookAt>) -> impl FnOnce(&mut Config) {
+pub(crate) fn hooked(hooks: Vec<HookAt>) -> impl FnOnce(&mut RuntimeConfig) {
     move |config| {
         config.package.hooks = hooks.iter().map(|hook| hook.usage.clone()).collect();
         config.hooks = hooks;
@@ -48,21 +48,21 @@ pub(crate) fn hooked(hooks: Vec<HookAt>) -> impl FnOnce(&mut Config) {
 }
 
 async fn with(hooks: Vec<HookAt>, lines: Vec<Line>) -> Life {
-    live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, hooked(hooks)).await.unwrap()
+    live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, hooked(hooks)).await.unwrap()
 }
 
-async fn end_of(hooks: Vec<HookAt>, lines: Vec<Line>) -> (Life, End) {
+async fn end_of(hooks: Vec<HookAt>, lines: Vec<Line>) -> (Life, TurnEnd) {
     let life = with(hooks, lines).await;
     let turn = life.send("go").await;
     let end = life.end(turn).await;
     (life, end)
 }
 
-fn answered(text: &str) -> End {
-    End::Answered { text: text.to_owned() }
+fn answered(text: &str) -> TurnEnd {
+    TurnEnd::Answered { text: text.to_owned() }
 }
 
-async fn changes(life: &Life) -> Vec<Hooked> {
+async fn changes(life: &Life) -> Vec<HookApplied> {
     let hooked = |fact| match fact {
         Fact::Hooked(hooked) => Some(hooked),
         _ => None,
@@ -70,8 +70,8 @@ async fn changes(life: &Life) -> Vec<Hooked> {
     life.facts().await.into_iter().filter_map(hooked).collect()
 }
 
-fn failure(end: End) -> String {
-    let End::Failed { failure } = end else { panic!("expected a failure, got {end:?}") };
+fn failure(end: TurnEnd) -> String {
+    let TurnEnd::Failed { failure } = end else { panic!("expected a failure, got {end:?}") };
     failure.to_string()
 }
 
@@ -126,7 +126,10 @@ async fn at_checkpoint_messages_join_the_turn_and_are_recorded_as_what_joined() 
         },
         _ => None,
     });
-    assert_eq!(joined, Some(vec![Told { by: "note".to_owned(), text: "Mind the gap.".to_owned() }]));
+    assert_eq!(
+        joined,
+        Some(vec![InjectedMessage { by: "note".to_owned(), text: "Mind the gap.".to_owned() }])
+    );
 }
 
 /// A tool that pays through another tool.
@@ -136,11 +139,11 @@ impl Tool for Relay {
     type Args = Note;
     type Needs = (Tools,);
 
-    fn about(&self) -> About {
-        About::new("relay", "Lets another tool pay.").durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("relay", "Lets another tool pay.").durable()
     }
 
-    async fn run(&self, (tools,): Self::Needs, _: Call, args: Note) -> Result<Ran, Error> {
+    async fn run(&self, (tools,): Self::Needs, _: Call, args: Note) -> Result<ToolRunOutcome, Error> {
         done(tools.call("pay", json!({ "text": args.text })).await?)
     }
 }
@@ -150,13 +153,13 @@ async fn calls_that_tools_make_go_through_the_same_hooks() {
     let witness: Arc<Witness> = Arc::default();
     let mut toolbox = toolbox(witness.clone(), true).unwrap();
     toolbox.add(Relay).unwrap();
-    let relayed = |config: &mut Config| {
+    let relayed = |config: &mut RuntimeConfig| {
         config.package = package(&toolbox);
         config.tools = vec![Arc::new(toolbox)];
         hooked(all())(config);
     };
     let lines = vec![call("relay", "1000"), Line::Say("done")];
-    let life = live_with(Arc::new(Memory::new()), lines, witness, 1, relayed).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), lines, witness, 1, relayed).await.unwrap();
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("done -- signed"));
     // Capped for the call of the model, and masked for both calls.
@@ -203,7 +206,7 @@ async fn after_model_changes_the_reply_and_the_record_keeps_what_it_was() {
     let (life, end) = end_of(vec![mask], vec![Line::Say("call 555")]).await;
     assert_eq!(end, answered("call ***"));
     let changed = changes(&life).await.pop().unwrap();
-    assert_eq!(changed.patch, Patch::AfterModel(ReplyPatch { text: "call ***".into() }));
+    assert_eq!(changed.patch, HookPatch::AfterModel(ReplyPatch { text: "call ***".into() }));
     assert_eq!((changed.hook.as_str(), changed.was), ("mask", Some(json!("call 555"))));
     assert_eq!(changed.key.as_str(), "turn/0/model/0");
 }
@@ -215,12 +218,15 @@ async fn before_tool_changes_the_arguments_and_the_rules_judge_what_will_really_
     };
     let never = Rule {
         tool: "pay".to_owned(),
-        tests: vec![Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("eve")]) }],
-        ..Rule::new("never-eve".parse().unwrap(), Decision::Deny { reason: "she is on the list".to_owned() })
+        tests: vec![RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("eve")]) }],
+        ..Rule::new(
+            "never-eve".parse().unwrap(),
+            PolicyDecision::Deny { reason: "she is on the list".to_owned() },
+        )
     };
     let ruled = |hooks| {
         let policy = Policy { rules: vec![never.clone()] };
-        move |config: &mut Config| {
+        move |config: &mut RuntimeConfig| {
             config.package.policy = policy;
             hooked(hooks)(config);
         }
@@ -232,7 +238,7 @@ async fn before_tool_changes_the_arguments_and_the_rules_judge_what_will_really_
         ("eve", to("joe"), 1, "paid joe"),
     ] {
         let lines = vec![call("pay", asked), Line::Say("done")];
-        let store = Arc::new(Memory::new());
+        let store = Arc::new(MemoryStore::new());
         let life = live_with(store, lines, Arc::default(), 1, ruled(vec![hook])).await.unwrap();
         let turn = life.send("go").await;
         assert_eq!(life.end(turn).await, answered("done"));
@@ -266,7 +272,7 @@ async fn before_tool_refuses_a_call_and_the_model_is_told_why() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_hook_changes_of_a_call_is_written_with_its_claim() {
-    let mortal = Mortal::new(Memory::new(), Death::Never);
+    let mortal = CrashingStore::new(MemoryStore::new(), CrashPoint::Never);
     let pulse = mortal.pulse();
     let lines = vec![call("pay", "1000"), Line::Say("done")];
     let life = live_with(Arc::new(mortal), lines, Arc::default(), 1, hooked(all())).await.unwrap();
@@ -328,7 +334,7 @@ async fn after_end_and_on_error_observe() {
     });
     let lines = vec![call("nothing", ""), call("panics", ""), Line::Fail(Kind::ModelRejected)];
     let (life, end) = end_of(vec![ended, failed], lines).await;
-    assert!(matches!(end, End::Failed { .. }));
+    assert!(matches!(end, TurnEnd::Failed { .. }));
     life.runtime.shut_down(Duration::from_secs(1)).await;
     // A call that was rejected before it ran is an answer to the model and not an error.
     assert_eq!(*seen.lock().unwrap(), ["tool.panicked", "model.rejected", "failed"]);
@@ -419,9 +425,9 @@ async fn the_failure_of_a_hook_that_observes_is_ignored_where_that_is_said() {
     assert_eq!(failure(end), "hook.failed: the hook `a` at before_model failed: the moon is full");
 }
 
-async fn refused(hooks: Vec<HookAt>, change: impl FnOnce(&mut Config)) -> Error {
-    let memory = Arc::new(Memory::new());
-    let change = |config: &mut Config| {
+async fn refused(hooks: Vec<HookAt>, change: impl FnOnce(&mut RuntimeConfig)) -> Error {
+    let memory = Arc::new(MemoryStore::new());
+    let change = |config: &mut RuntimeConfig| {
         hooked(hooks)(config);
         change(config);
     };
@@ -452,7 +458,7 @@ async fn an_agent_that_names_a_hook_nobody_provides_is_refused_at_start() {
 
 #[tokio::test(start_paused = true)]
 async fn a_parked_turn_whose_hook_is_gone_is_stuck_until_it_is_back() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let lines = vec![call("wait", "k"), Line::Say("done")];
     let first =
         live_with(Arc::new(memory.clone()), lines.clone(), Arc::default(), 1, hooked(all())).await.unwrap();
@@ -484,7 +490,7 @@ async fn a_hook_does_not_run_again_for_what_is_recorded() {
     let runs: Arc<Mutex<Vec<String>>> = Arc::default();
     let counted = || {
         let runs = runs.clone();
-        let run = move |call: HookCall, seen: outlast_vocab::hook::ModelSeen| {
+        let run = move |call: HookCall, seen: outlast_vocab::hook::ModelHookInput| {
             let mut runs = runs.lock().unwrap();
             runs.push(call.key.to_string());
             let number = u32::try_from(runs.len()).unwrap();
@@ -493,7 +499,7 @@ async fn a_hook_does_not_run_again_for_what_is_recorded() {
         };
         hooked(vec![HookAt::new::<BeforeModel>("counted", run).unwrap()])
     };
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let lines = vec![call("wait", "k"), Line::Say("done")];
     let first =
         live_with(Arc::new(memory.clone()), lines.clone(), Arc::default(), 1, counted()).await.unwrap();

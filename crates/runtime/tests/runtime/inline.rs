@@ -1,21 +1,21 @@
 //! The in-memory host, which stores nothing.
 use crate::common::*;
-use outlast_ports::clock::Counted;
+use outlast_ports::clock::CountingEntropy;
 use outlast_ports::service::Services;
-use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox};
 use outlast_runtime::cancel::cancel;
-use outlast_runtime::catalogue::{Caller, Catalogue};
-use outlast_runtime::drive::{Turn, TurnInput, drive};
-use outlast_runtime::hooks::Heard;
-use outlast_runtime::host::Driven;
-use outlast_runtime::inline::Inline;
+use outlast_runtime::catalogue::{Caller, ToolCatalogue};
+use outlast_runtime::drive::{ActiveTurn, TurnInput, drive};
+use outlast_runtime::hooks::HookLabels;
+use outlast_runtime::host::DriveOutcome;
+use outlast_runtime::inline_host::InlineHost;
 use outlast_runtime::provenance::EarlierText;
-use outlast_runtime::{Outfit, World};
+use outlast_runtime::{ResolvedAgent, RuntimeServices};
 use outlast_vocab::envelope::effect_id;
 use outlast_vocab::label::Labels;
 use outlast_vocab::package::Package;
-use outlast_vocab::record::End;
-use outlast_vocab::{At, Error, Kind, Limits, OrgId, ReplayKey, TurnId};
+use outlast_vocab::record::TurnEnd;
+use outlast_vocab::{Error, ErrorPlace, Kind, Limits, OrgId, ReplayKey, TurnId};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -27,31 +27,31 @@ impl Tool for Parts {
     type Args = Note;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("parts", "Parts from its history.")
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("parts", "Parts from its history.")
     }
 
-    async fn run(&self, (): (), _: Call, _: Note) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, _: Note) -> Result<ToolRunOutcome, Error> {
         Err(Error::new(Kind::JournalDiverged, "it parted"))
     }
 }
 
-async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<Driven, Error> {
+async fn run(lines: Vec<Line>, tools: &[&str]) -> Result<DriveOutcome, Error> {
     run_input(lines, tools, TurnInput::text("go")).await
 }
 
-async fn run_input(lines: Vec<Line>, tools: &[&str], input: TurnInput) -> Result<Driven, Error> {
+async fn run_input(lines: Vec<Line>, tools: &[&str], input: TurnInput) -> Result<DriveOutcome, Error> {
     let witness: Arc<Witness> = Arc::default();
     let mut toolbox = Toolbox::new(Services::default());
     toolbox.add(Pay(witness.clone())).unwrap();
     toolbox.add(Stepped(witness.clone())).unwrap();
     toolbox.add(Keep(witness)).unwrap();
     toolbox.add(Parts).unwrap();
-    let world = Arc::new(World::new(
+    let world = Arc::new(RuntimeServices::new(
         vec![Arc::new(Played(Script::new(lines)))],
-        Catalogue::new(vec![Arc::new(toolbox)])?,
+        ToolCatalogue::new(vec![Arc::new(toolbox)])?,
         PausedClock::new(),
-        Arc::new(Counted::default()),
+        Arc::new(CountingEntropy::default()),
         Limits::default(),
     ));
     let package = Package {
@@ -59,13 +59,13 @@ async fn run_input(lines: Vec<Line>, tools: &[&str], input: TurnInput) -> Result
         model_calls: 5,
         ..Package::new("tester", "test/script".parse()?, "")
     };
-    let outfit = Arc::new(Outfit::new(package, &world)?);
+    let outfit = Arc::new(ResolvedAgent::new(package, &world)?);
     let (_canceller, wish) = cancel();
     let labels = Labels::default();
-    let turn = Turn {
+    let turn = ActiveTurn {
         labels: &labels,
         earlier: &EarlierText::default(),
-        heard: Heard::default(),
+        heard: HookLabels::default(),
         org: Some(OrgId::DEFAULT),
         world: &world,
         outfit: &outfit,
@@ -75,13 +75,13 @@ async fn run_input(lines: Vec<Line>, tools: &[&str], input: TurnInput) -> Result
         cancel: wish,
         stopping: watch::channel(false).1,
     };
-    drive(&turn, input, &mut Inline::default()).await
+    drive(&turn, input, &mut InlineHost::default()).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_same_turn_runs_on_a_host_that_keeps_nothing() {
     let driven = run(vec![call("pay", "5"), Line::Say("done")], &["pay"]).await.unwrap();
-    assert!(matches!(driven, Driven::Ended(End::Answered { text }) if text == "done"));
+    assert!(matches!(driven, DriveOutcome::Ended(TurnEnd::Answered { text }) if text == "done"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -93,13 +93,18 @@ async fn a_tool_that_needs_a_durable_host_is_refused_before_anything_runs() {
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_did_not_say_so_is_told_when_it_tries() {
     let driven = run(vec![call("keep", ""), Line::Say("done")], &["keep"]).await.unwrap();
-    assert!(matches!(driven, Driven::Ended(End::Answered { .. })));
+    assert!(matches!(driven, DriveOutcome::Ended(TurnEnd::Answered { .. })));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_error_of_a_turn_names_the_organisation_the_effect_and_the_call() {
     let turn = TurnId::from_u128(1);
-    let place = At { org: Some(OrgId::DEFAULT), session: Some(SESSION), turn: Some(turn), ..At::default() };
+    let place = ErrorPlace {
+        org: Some(OrgId::DEFAULT),
+        session: Some(SESSION),
+        turn: Some(turn),
+        ..ErrorPlace::default()
+    };
     let refused = run(vec![Line::Say("never said")], &["stepped"]).await.unwrap_err();
     assert_eq!(refused.place(), place);
     let error = run(vec![call("parts", "")], &["parts"]).await.unwrap_err();
@@ -107,7 +112,7 @@ async fn an_error_of_a_turn_names_the_organisation_the_effect_and_the_call() {
     let effect = Some(effect_id(turn, &key));
     let call = error.place().call;
     assert_eq!((error.kind(), call.is_some()), (Kind::JournalDiverged, true));
-    assert_eq!(error.place(), At { effect, call, ..place });
+    assert_eq!(error.place(), ErrorPlace { effect, call, ..place });
 }
 
 /// Returns a schema of a few kilobytes that takes 2^39 steps to validate against.
@@ -126,7 +131,7 @@ fn doubling() -> Value {
 async fn stored_turn_with_oversized_schema_fails() {
     let input = TurnInput { output: Some(doubling()), ..TurnInput::text("go") };
     let driven = run_input(vec![Line::Say("1")], &[], input).await.unwrap();
-    let Driven::Ended(End::Failed { failure }) = driven else { panic!("{driven:?}") };
+    let DriveOutcome::Ended(TurnEnd::Failed { failure }) = driven else { panic!("{driven:?}") };
     assert_eq!(
         (failure.code, failure.detail.as_str()),
         (

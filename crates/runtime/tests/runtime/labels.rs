@@ -4,31 +4,32 @@ use crate::common::*;
 use crate::hooks::hook;
 use crate::policy::{question, rule, say};
 use futures_util::{StreamExt, stream};
-use outlast_ports::Answer;
+use outlast_ports::ResultFuture;
 use outlast_ports::hook::{
     AfterModel, AfterTool, AtCheckpoint, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool, HookAt,
 };
-use outlast_ports::memory::Memory;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
-use outlast_ports::policy::{Judgement, PolicyEngine};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
+use outlast_ports::policy::{EngineDecision, PolicyEngine};
 use outlast_ports::service::{CallScope, Services, Timer, Tools};
-use outlast_ports::store::{Fork, ForkTo, Store, Target};
-use outlast_ports::tool::{About, Call, Probe, Ran, Tool, ToolProvider, Toolbox, done};
-use outlast_runtime::{Agent, Config, Input, Retried, RetryPlace, Running};
+use outlast_ports::store::{ForkRequest, ForkTo, SessionTarget, Store};
+use outlast_ports::tool::{Call, ProbeResult, Tool, ToolProvider, ToolRunOutcome, ToolSpec, Toolbox, done};
+use outlast_runtime::{AgentBundle, Input, RetryOutcome, RetryPlace, RunningTurn, RuntimeConfig};
 use outlast_vocab::effect::{BatchCall, Boundary, Command, StopReason};
-use outlast_vocab::event::{Event, LiveKind};
+use outlast_vocab::event::{Event, LiveEventKind};
 use outlast_vocab::hook::{
     AnswerPatch, CallPatch, CheckpointPatch, ContextPatch, ModelPatch, ReplyPatch, ResultPatch,
 };
-use outlast_vocab::label::Guard;
+use outlast_vocab::label::TrustGuard;
 use outlast_vocab::message::{Message, ModelName, Part, ToolName};
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::{
-    Ask, Comparison, Decision, Facts, Point, Policy, Redaction, Rule, Test, ValueTrust, Verdict,
+    ApprovalRequirement, ApprovalVerdict, Comparison, Policy, PolicyDecision, PolicyFacts, PolicyPoint,
+    Redaction, Rule, RuleTest, ValueTrust,
 };
-use outlast_vocab::record::{Asked, End, Fact, Seq};
+use outlast_vocab::record::{EffectRequested, Fact, Seq, TurnEnd};
 use outlast_vocab::stream::ModelEvent;
-use outlast_vocab::tool::{Contract, EffectClass, Manifest, PreparedCall, Undo};
+use outlast_vocab::tool::{EffectClass, PreparedCall, ToolContract, ToolManifest, UndoCall};
 use outlast_vocab::{Error, Hash, Kind, Limits, Millis, SessionId};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -43,11 +44,11 @@ impl Tool for Peek {
     type Args = Note;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new(self.0, "Looks at our own.").pure().trusted()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new(self.0, "Looks at our own.").pure().trusted()
     }
 
-    async fn run(&self, (): (), _: Call, args: Note) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, args: Note) -> Result<ToolRunOutcome, Error> {
         done(format!("peeked at {}", args.text))
     }
 }
@@ -59,11 +60,11 @@ impl Tool for Rest {
     type Args = Note;
     type Needs = (Timer,);
 
-    fn about(&self) -> About {
-        About::new("rest", "Takes a minute.").idempotent().durable().trusted().sinks([""; 0])
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("rest", "Takes a minute.").idempotent().durable().trusted().sinks([""; 0])
     }
 
-    async fn run(&self, (timer,): (Timer,), _: Call, _: Note) -> Result<Ran, Error> {
+    async fn run(&self, (timer,): (Timer,), _: Call, _: Note) -> Result<ToolRunOutcome, Error> {
         timer.sleep(Duration::from_mins(1)).await?;
         done("rested")
     }
@@ -76,18 +77,18 @@ impl Tool for Lets {
     type Args = Note;
     type Needs = (Tools,);
 
-    fn about(&self) -> About {
-        About::new("let", "Lets another do.").durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("let", "Lets another do.").durable()
     }
 
-    async fn run(&self, (tools,): (Tools,), _: Call, args: Note) -> Result<Ran, Error> {
+    async fn run(&self, (tools,): (Tools,), _: Call, args: Note) -> Result<ToolRunOutcome, Error> {
         let tried = tools.call(&args.text, json!({ "text": "x" })).await;
         done(tried.unwrap_or_else(|error| json!(error.to_string())))
     }
 }
 
 /// Configures the agent of a test with trusted tools and this guard.
-fn guarded(guard: Guard, witness: &Arc<Witness>) -> impl FnOnce(&mut Config) + use<> {
+fn guarded(guard: TrustGuard, witness: &Arc<Witness>) -> impl FnOnce(&mut RuntimeConfig) + use<> {
     let witness = witness.clone();
     move |config| {
         let mut tools = toolbox(witness, false).unwrap();
@@ -99,10 +100,14 @@ fn guarded(guard: Guard, witness: &Arc<Witness>) -> impl FnOnce(&mut Config) + u
     }
 }
 
-async fn living(guard: Guard, lines: Vec<Line>, change: impl FnOnce(&mut Config)) -> (Memory, Life) {
-    let (memory, witness): (Memory, Arc<Witness>) = (Memory::new(), Arc::default());
+async fn living(
+    guard: TrustGuard,
+    lines: Vec<Line>,
+    change: impl FnOnce(&mut RuntimeConfig),
+) -> (MemoryStore, Life) {
+    let (memory, witness): (MemoryStore, Arc<Witness>) = (MemoryStore::new(), Arc::default());
     let guarded = guarded(guard, &witness);
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         guarded(config);
         change(config);
     };
@@ -125,12 +130,12 @@ async fn inherited(life: &Life, session: SessionId) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn what_one_agent_read_stays_untrusted_where_the_next_one_trusts_a_tool_of_the_same_name() {
     let lines = vec![call("look", "page"), Line::Say("read"), call("pay", "eve"), Line::Say("done")];
-    let (_, life) = living(Guard::Strict, lines, |config| {
+    let (_, life) = living(TrustGuard::Strict, lines, |config| {
         let mut tools = Toolbox::new(Services::default());
         tools.add(Peek("look")).unwrap();
         tools.add(Pay(Arc::default())).unwrap();
-        let clerk = Package { agent: "clerk".to_owned(), guard: Guard::Strict, ..package(&tools) };
-        config.agents = vec![Agent { package: clerk, tools: vec![Arc::new(tools)], hooks: Vec::new() }];
+        let clerk = Package { agent: "clerk".to_owned(), guard: TrustGuard::Strict, ..package(&tools) };
+        config.agents = vec![AgentBundle { package: clerk, tools: vec![Arc::new(tools)], hooks: Vec::new() }];
     })
     .await;
     let first = life.send("read the page").await;
@@ -151,10 +156,10 @@ impl PolicyEngine for Suspicious {
         Hash::of(b"suspicious")
     }
 
-    fn judge<'a>(&'a self, facts: Facts<'a>) -> Answer<'a, Option<Judgement>> {
-        let decision = Decision::Deny { reason: facts.labels.to_string() };
-        let judged = Judgement { rule: "coded".parse().unwrap(), decision };
-        let forbids = facts.at == Point::Tool && !facts.labels.is_empty();
+    fn judge<'a>(&'a self, facts: PolicyFacts<'a>) -> ResultFuture<'a, Option<EngineDecision>> {
+        let decision = PolicyDecision::Deny { reason: facts.labels.to_string() };
+        let judged = EngineDecision { rule: "coded".parse().unwrap(), decision };
+        let forbids = facts.at == PolicyPoint::Tool && !facts.labels.is_empty();
         Box::pin(std::future::ready(Ok(forbids.then_some(judged))))
     }
 }
@@ -162,15 +167,16 @@ impl PolicyEngine for Suspicious {
 #[tokio::test(start_paused = true)]
 async fn a_rule_and_an_engine_see_where_text_comes_from_without_a_guard() {
     let lines = || vec![call("look", "page"), call("pay", "eve"), Line::Say("done")];
-    let deny = Decision::Deny { reason: "no".to_owned() };
+    let deny = PolicyDecision::Deny { reason: "no".to_owned() };
     let rules = vec![Rule { untrusted: Some(true), ..rule("web", "pay", deny) }];
-    let (_, by_rule) = living(Guard::Open, lines(), |config| config.package.policy = Policy { rules }).await;
+    let (_, by_rule) =
+        living(TrustGuard::Open, lines(), |config| config.package.policy = Policy { rules }).await;
     let (_, by_engine) =
-        living(Guard::Open, lines(), |config| config.policy_engine = Some(Arc::new(Suspicious))).await;
-    let (_, unasked) = living(Guard::Open, lines(), |_| {}).await;
+        living(TrustGuard::Open, lines(), |config| config.policy_engine = Some(Arc::new(Suspicious))).await;
+    let (_, unasked) = living(TrustGuard::Open, lines(), |_| {}).await;
     for (life, paid) in [(by_rule, 0), (by_engine, 0), (unasked, 1)] {
         let turn = life.send("go").await;
-        assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
+        assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".into() });
         assert_eq!(life.witness.count("pay"), paid);
     }
 }
@@ -178,33 +184,34 @@ async fn a_rule_and_an_engine_see_where_text_comes_from_without_a_guard() {
 #[tokio::test(start_paused = true)]
 async fn a_rule_can_name_the_sources_of_text_and_opens_no_guard_to_another_one() {
     let lines = |read: &'static str| vec![call(read, "page"), call("pay", "eve"), Line::Say("done")];
-    let deny = || Decision::Deny { reason: "no".to_owned() };
+    let deny = || PolicyDecision::Deny { reason: "no".to_owned() };
     let of = |label: &str, untrusted, then| {
         let labels = vec![label.to_owned()];
         vec![Rule { labels, untrusted, ..rule("web", "pay", then) }]
     };
     for (guard, rules, paid) in [
-        (Guard::Open, of("tool:look", None, deny()), 0),
-        (Guard::Open, of("tool:lo*", None, deny()), 0),
-        (Guard::Open, of("attachment", None, deny()), 1),
+        (TrustGuard::Open, of("tool:look", None, deny()), 0),
+        (TrustGuard::Open, of("tool:lo*", None, deny()), 0),
+        (TrustGuard::Open, of("attachment", None, deny()), 1),
         // A rule about some sources does not override a guard, unless it says so.
-        (Guard::Strict, of("tool:look", None, Decision::Allow), 0),
-        (Guard::Strict, of("tool:look", Some(true), Decision::Allow), 1),
-        (Guard::Strict, of("attachment", Some(true), Decision::Allow), 0),
+        (TrustGuard::Strict, of("tool:look", None, PolicyDecision::Allow), 0),
+        (TrustGuard::Strict, of("tool:look", Some(true), PolicyDecision::Allow), 1),
+        (TrustGuard::Strict, of("attachment", Some(true), PolicyDecision::Allow), 0),
     ] {
         let policy = Policy { rules };
         let (_, life) = living(guard, lines("look"), |config| config.package.policy = policy.clone()).await;
         let turn = life.send("go").await;
-        assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
+        assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".into() });
         assert_eq!(life.witness.count("pay"), paid, "{policy:?}");
     }
     // A rule about one source changes the call, and the other source is still guarded.
     let set = [("/text".to_owned(), json!("ann"))].into();
-    let rules = of("tool:look", Some(true), Decision::Modify { set, redact: Vec::new() });
+    let rules = of("tool:look", Some(true), PolicyDecision::Modify { set, redact: Vec::new() });
     let lines = vec![call("look", "page"), call("put", "x"), call("pay", "eve"), Line::Say("done")];
-    let (_, life) = living(Guard::Strict, lines, |config| config.package.policy = Policy { rules }).await;
+    let (_, life) =
+        living(TrustGuard::Strict, lines, |config| config.package.policy = Policy { rules }).await;
     let turn = life.send("go").await;
-    assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".into() });
     assert_eq!(life.witness.count("pay"), 0);
 }
 
@@ -216,9 +223,9 @@ async fn what_a_model_said_elsewhere_is_not_trusted_in_the_session_that_it_is_br
         (vec![Message::user("read the page"), said], ["before", "before"], 0),
         (vec![Message::user("read the page")], ["", "tool:pay"], 1),
     ] {
-        let (_, life) = living(Guard::Strict, lines(), |_| {}).await;
+        let (_, life) = living(TrustGuard::Strict, lines(), |_| {}).await;
         let turn = life.runtime.submit(Input { before, ..input("go on") }).await.unwrap().turn;
-        assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
+        assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".into() });
         assert_eq!(life.witness.count("pay"), paid);
         // The next turn inherits this.
         let next = life.send("and on").await;
@@ -290,7 +297,7 @@ async fn what_a_hook_tells_the_model_is_not_trusted_unless_the_hook_says_so() {
             let (teller, lines) = tellers().remove(at);
             let teller = if trusted { teller.trusted() } else { teller };
             let point = teller.usage.point;
-            let (_, life) = living(Guard::Strict, lines, |config| {
+            let (_, life) = living(TrustGuard::Strict, lines, |config| {
                 config.package.hooks = vec![teller.usage.clone()];
                 config.hooks = vec![teller];
             })
@@ -315,7 +322,7 @@ async fn retry_keeps_the_labels_of_hooks() {
         })
     };
     let (_, life) =
-        living(Guard::Strict, vec![call("peek", "x"), Line::Fail(Kind::ModelRejected)], |config| {
+        living(TrustGuard::Strict, vec![call("peek", "x"), Line::Fail(Kind::ModelRejected)], |config| {
             config.package.hooks = vec![teller().usage];
             config.hooks = vec![teller()];
         })
@@ -323,7 +330,7 @@ async fn retry_keeps_the_labels_of_hooks() {
     let mut turn = life.send("go").await;
     for _ in 0..2 {
         life.end(turn).await;
-        let Retried::NewTurn { turn: retry, .. } =
+        let RetryOutcome::NewTurn { turn: retry, .. } =
             life.runtime.retry_turn(turn, RetryPlace::SameHead).await.unwrap()
         else {
             panic!("{turn} was woken")
@@ -343,29 +350,29 @@ async fn what_a_hook_told_the_model_is_remembered_by_the_process_that_goes_on() 
             Ok(first.then(|| ContextPatch { system: None, messages: vec![INJECTED.to_owned()] }))
         })
     };
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         config.package.hooks = vec![once().usage];
         config.hooks = vec![once()];
     };
-    let (memory, first) = living(Guard::Strict, lines(), change).await;
+    let (memory, first) = living(TrustGuard::Strict, lines(), change).await;
     let turn = first.send("go").await;
     first.until("turn.parked").await;
     let witness = first.die(&memory).await;
-    let guarded = guarded(Guard::Strict, &witness);
+    let guarded = guarded(TrustGuard::Strict, &witness);
     let second = live_with(Arc::new(memory), lines(), witness, 2, |config| {
         guarded(config);
         change(config);
     })
     .await
     .unwrap();
-    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+    assert_eq!(second.end(turn).await, TurnEnd::Answered { text: "done".into() });
     assert_eq!(second.witness.count("pay"), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn labels_follow_a_conversation_into_its_forks_and_rewinds() {
     let lines = vec![Line::Say("one"), call("look", "page"), Line::Say("two"), Line::Say("three")];
-    let (_, life) = living(Guard::Strict, lines, |_| {}).await;
+    let (_, life) = living(TrustGuard::Strict, lines, |_| {}).await;
     let mut ends = Vec::new();
     for text in ["hello", "read", "and now"] {
         let turn = life.send(text).await;
@@ -376,8 +383,9 @@ async fn labels_follow_a_conversation_into_its_forks_and_rewinds() {
     for (number, at, labels) in [(5, ends[0], ""), (6, ends[1], "tool:look"), (7, ends[2], "tool:look")] {
         let fresh = SessionId::from_u128(number);
         let to = ForkTo::Session { fresh, key: None };
-        store.fork(Fork { from: SESSION, at: Some(at), to, now: Millis(1) }).await.unwrap();
-        let turn = life.runtime.submit(Input::text(Target::Id(fresh), "on the branch")).await.unwrap().turn;
+        store.fork(ForkRequest { from: SESSION, at: Some(at), to, now: Millis(1) }).await.unwrap();
+        let turn =
+            life.runtime.submit(Input::text(SessionTarget::Id(fresh), "on the branch")).await.unwrap().turn;
         life.end(turn).await;
         assert_eq!(inherited(&life, fresh).await, [labels], "forked at {at:?}");
     }
@@ -393,8 +401,8 @@ async fn labels_follow_a_conversation_into_its_forks_and_rewinds() {
 struct Digits;
 
 impl ModelProvider for Digits {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        let info = ModelInfo { goes_on: true, ..ModelInfo::of_window(1 << 20) };
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        let info = ModelCapabilities { goes_on: true, ..ModelCapabilities::of_window(1 << 20) };
         (model.as_str() == "test/script").then_some(info)
     }
 
@@ -413,8 +421,11 @@ impl ModelProvider for Digits {
 #[tokio::test(start_paused = true)]
 async fn what_a_rule_takes_out_of_an_answer_is_told_to_nobody_and_kept_nowhere() {
     let redact = vec![Redaction { pattern: r"\d{3,}".to_owned(), with: "…".to_owned() }];
-    let masked = Rule { at: Point::Output, ..rule("mask", "*", Decision::Modify { set: [].into(), redact }) };
-    let (_, life) = living(Guard::Open, vec![], |config| {
+    let masked = Rule {
+        at: PolicyPoint::Output,
+        ..rule("mask", "*", PolicyDecision::Modify { set: [].into(), redact })
+    };
+    let (_, life) = living(TrustGuard::Open, vec![], |config| {
         config.models = vec![Arc::new(Digits)];
         config.limits = Limits { keep_bytes: 1, ..Limits::default() };
         config.package.policy = Policy { rules: vec![masked] };
@@ -434,13 +445,13 @@ async fn what_a_rule_takes_out_of_an_answer_is_told_to_nobody_and_kept_nowhere()
     });
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(life.runtime.store().said(turn).await.unwrap(), None);
-    assert_eq!(life.end(turn).await, End::Answered { text: "call …".into() });
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "call …".into() });
     let heard: Vec<String> = heard
         .await
         .unwrap()
         .into_iter()
         .map(|what| match what {
-            LiveKind::Text { attempt, offset, text, .. } => format!("{attempt} at {offset}: {text}"),
+            LiveEventKind::Text { attempt, offset, text, .. } => format!("{attempt} at {offset}: {text}"),
             other => format!("{other:?}"),
         })
         .collect();
@@ -453,10 +464,10 @@ async fn what_a_rule_takes_out_of_an_answer_is_told_to_nobody_and_kept_nowhere()
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_is_denied_or_asked_about_is_told_to_nobody_who_watches() {
-    let done = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("secret")]) };
-    let deny = Decision::Deny { reason: "no".to_owned() };
-    let rules = vec![Rule { at: Point::Output, tests: vec![done], ..rule("out", "*", deny) }];
-    let (_, life) = living(Guard::Open, vec![Line::Say("secret"), Line::Say("fine")], |config| {
+    let done = RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("secret")]) };
+    let deny = PolicyDecision::Deny { reason: "no".to_owned() };
+    let rules = vec![Rule { at: PolicyPoint::Output, tests: vec![done], ..rule("out", "*", deny) }];
+    let (_, life) = living(TrustGuard::Open, vec![Line::Say("secret"), Line::Say("fine")], |config| {
         config.package.policy = Policy { rules };
     })
     .await;
@@ -466,7 +477,7 @@ async fn an_answer_that_is_denied_or_asked_about_is_told_to_nobody_who_watches()
     loop {
         match events.next().await.unwrap() {
             Event::Live(told) => {
-                if let LiveKind::Text { text, .. } = told.what {
+                if let LiveEventKind::Text { text, .. } = told.what {
                     heard.push(text);
                 }
             }
@@ -474,14 +485,18 @@ async fn an_answer_that_is_denied_or_asked_about_is_told_to_nobody_who_watches()
             Event::Durable(_) | Event::Missed { .. } => {}
         }
     }
-    assert_eq!(life.end(turn).await, End::Answered { text: "fine".into() });
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "fine".into() });
     assert_eq!(heard, ["fine"]);
 }
 
 /// Runs a turn with a rule about outputs. Also returns what subscribers got by the end of the turn.
-async fn heard_under(lines: Vec<Line>, tests: Vec<Test>, then: Decision) -> (Memory, Life, End, Vec<String>) {
-    let (memory, life) = living(Guard::Open, lines, |config| {
-        let rules = vec![Rule { at: Point::Output, tests, ..rule("out", "*", then) }];
+async fn heard_under(
+    lines: Vec<Line>,
+    tests: Vec<RuleTest>,
+    then: PolicyDecision,
+) -> (MemoryStore, Life, TurnEnd, Vec<String>) {
+    let (memory, life) = living(TrustGuard::Open, lines, |config| {
+        let rules = vec![Rule { at: PolicyPoint::Output, tests, ..rule("out", "*", then) }];
         config.package.policy = Policy { rules };
     })
     .await;
@@ -491,7 +506,7 @@ async fn heard_under(lines: Vec<Line>, tests: Vec<Test>, then: Decision) -> (Mem
     loop {
         match events.next().await.unwrap() {
             Event::Live(told) => {
-                if let LiveKind::Text { text, .. } = told.what {
+                if let LiveEventKind::Text { text, .. } = told.what {
                     heard.push(text);
                 }
             }
@@ -511,44 +526,48 @@ async fn says(life: &Life, what: &str) -> bool {
 #[tokio::test(start_paused = true)]
 async fn what_a_rule_takes_out_is_taken_out_of_text_beside_calls_and_of_refusals_too() {
     let redact = vec![Redaction { pattern: r"\d{3,}".to_owned(), with: "…".to_owned() }];
-    let masks = Decision::Modify { set: [].into(), redact };
+    let masks = PolicyDecision::Modify { set: [].into(), redact };
     let lines = vec![Line::SayAndPay("I pay with 5551."), Line::Refuse("I do not tell 5551.")];
     let (memory, life, end, heard) = heard_under(lines, vec![], masks).await;
     assert_eq!(heard, ["I pay with ….", "I do not tell …."]);
-    assert_eq!(end, End::Refused { text: "I do not tell ….".into() });
+    assert_eq!(end, TurnEnd::Refused { text: "I do not tell ….".into() });
     assert_eq!((life.witness.count("pay"), says(&life, "5551").await), (1, false));
     crate::archive::reads_back(Arc::new(memory)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn text_beside_calls_that_is_denied_or_asked_about_is_left_out_and_the_calls_are_made() {
-    let secret = || vec![Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("secret")]) }];
-    for then in [Decision::Deny { reason: "no".to_owned() }, Decision::Ask(Ask::default())] {
+    let secret = || vec![RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("secret")]) }];
+    for then in [
+        PolicyDecision::Deny { reason: "no".to_owned() },
+        PolicyDecision::Ask(ApprovalRequirement::default()),
+    ] {
         let lines = vec![Line::SayAndPay("secret"), Line::Say("done")];
         let (memory, life, end, heard) = heard_under(lines, secret(), then).await;
-        assert_eq!((end, heard), (End::Answered { text: "done".into() }, vec!["done".to_owned()]));
+        assert_eq!((end, heard), (TurnEnd::Answered { text: "done".into() }, vec!["done".to_owned()]));
         assert_eq!((life.witness.count("pay"), says(&life, "secret").await), (1, false));
         crate::archive::reads_back(Arc::new(memory)).await;
     }
-    let interrupts = Decision::Interrupt { reason: "no".to_owned() };
+    let interrupts = PolicyDecision::Interrupt { reason: "no".to_owned() };
     let lines = vec![Line::SayAndPay("secret"), Line::Say("done")];
     let (_, life, end, heard) = heard_under(lines, secret(), interrupts).await;
-    assert!(matches!(end, End::Failed { failure } if failure.code == Kind::PolicyInterrupted));
+    assert!(matches!(end, TurnEnd::Failed { failure } if failure.code == Kind::PolicyInterrupted));
     assert_eq!((life.witness.count("pay"), heard), (0, vec![]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_that_is_denied_fails_its_turn_and_one_that_is_asked_about_waits() {
-    let deny = Decision::Deny { reason: "no".to_owned() };
+    let deny = PolicyDecision::Deny { reason: "no".to_owned() };
     let (_, life, end, heard) = heard_under(vec![Line::Refuse("secret")], vec![], deny).await;
-    assert!(matches!(end, End::Failed { failure } if failure.code == Kind::PolicyDenied));
+    assert!(matches!(end, TurnEnd::Failed { failure } if failure.code == Kind::PolicyDenied));
     assert_eq!((heard, says(&life, "secret").await), (vec![], false));
-    for (verdict, code) in
-        [(Verdict::Approve, None), (Verdict::Deny { reason: "no".to_owned() }, Some(Kind::ApprovalDenied))]
-    {
-        let (memory, life) = living(Guard::Open, vec![Line::Refuse("no")], |config| {
-            let asks = rule("out", "*", Decision::Ask(Ask::default()));
-            config.package.policy = Policy { rules: vec![Rule { at: Point::Output, ..asks }] };
+    for (verdict, code) in [
+        (ApprovalVerdict::Approve, None),
+        (ApprovalVerdict::Deny { reason: "no".to_owned() }, Some(Kind::ApprovalDenied)),
+    ] {
+        let (memory, life) = living(TrustGuard::Open, vec![Line::Refuse("no")], |config| {
+            let asks = rule("out", "*", PolicyDecision::Ask(ApprovalRequirement::default()));
+            config.package.policy = Policy { rules: vec![Rule { at: PolicyPoint::Output, ..asks }] };
         })
         .await;
         let turn = life.send("go").await;
@@ -556,8 +575,8 @@ async fn a_refusal_that_is_denied_fails_its_turn_and_one_that_is_asked_about_wai
         assert_eq!(asked.call.arguments, json!({ "text": "no" }));
         say(&life, &asked, "ann", verdict).await.unwrap();
         match (life.end(turn).await, code) {
-            (End::Refused { text }, None) => assert_eq!(text, "no"),
-            (End::Failed { failure }, Some(code)) => assert_eq!(failure.code, code),
+            (TurnEnd::Refused { text }, None) => assert_eq!(text, "no"),
+            (TurnEnd::Failed { failure }, Some(code)) => assert_eq!(failure.code, code),
             (end, _) => panic!("{end:?}"),
         }
         crate::archive::reads_back(Arc::new(memory)).await;
@@ -566,23 +585,23 @@ async fn a_refusal_that_is_denied_fails_its_turn_and_one_that_is_asked_about_wai
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_a_rule_forbids_altogether_is_not_shown_to_the_model() {
-    let deny = || Decision::Deny { reason: "no".to_owned() };
-    let large = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("1000")]) };
+    let deny = || PolicyDecision::Deny { reason: "no".to_owned() };
+    let large = RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("1000")]) };
     let over = || Rule { tests: vec![large.clone()], ..rule("large", "pay", deny()) };
     for (rules, shown) in [
         (vec![], true),
         (vec![rule("no", "p*", deny())], false),
-        (vec![rule("yes", "pay", Decision::Allow), rule("no", "*", deny())], true),
+        (vec![rule("yes", "pay", PolicyDecision::Allow), rule("no", "*", deny())], true),
         (vec![over()], true),
         (vec![over(), rule("no", "pay", deny())], false),
         (vec![Rule { untrusted: Some(true), ..rule("web", "pay", deny()) }], true),
         (vec![Rule { labels: vec!["tool:*".to_owned()], ..rule("web", "pay", deny()) }], true),
         (vec![Rule { agent: Some("other".to_owned()), ..rule("no", "pay", deny()) }], true),
         (vec![Rule { agent: Some("test*".to_owned()), ..rule("no", "pay", deny()) }], false),
-        (vec![Rule { at: Point::Egress, ..rule("no", "pay", deny()) }], true),
+        (vec![Rule { at: PolicyPoint::Egress, ..rule("no", "pay", deny()) }], true),
     ] {
         let policy = Policy { rules };
-        let (_, life) = living(Guard::Open, vec![call("pay", "ann"), Line::Say("done")], |config| {
+        let (_, life) = living(TrustGuard::Open, vec![call("pay", "ann"), Line::Say("done")], |config| {
             config.package.policy = policy.clone();
         })
         .await;
@@ -595,7 +614,7 @@ async fn a_tool_that_a_rule_forbids_altogether_is_not_shown_to_the_model() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_a_tool_makes_reaches_no_tool_that_its_agent_does_not_have() {
-    let (_, life) = living(Guard::Open, vec![call("let", "pay"), Line::Say("done")], |config| {
+    let (_, life) = living(TrustGuard::Open, vec![call("let", "pay"), Line::Say("done")], |config| {
         config.package.tools.retain(|tool| tool.as_str() != "pay");
     })
     .await;
@@ -608,7 +627,7 @@ async fn a_call_that_a_tool_makes_reaches_no_tool_that_its_agent_does_not_have()
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_tells_what_it_drives_now() {
-    let (_, life) = living(Guard::Open, vec![Line::Hang], |_| {}).await;
+    let (_, life) = living(TrustGuard::Open, vec![Line::Hang], |_| {}).await;
     assert_eq!(life.runtime.running(), []);
     let since = life.runtime.now();
     let turn = life.send("go").await;
@@ -616,7 +635,7 @@ async fn a_worker_tells_what_it_drives_now() {
         tokio::task::yield_now().await;
     }
     let agent = Some("tester".to_owned());
-    assert_eq!(life.runtime.running(), [Running { session: SESSION, turn, agent, since }]);
+    assert_eq!(life.runtime.running(), [RunningTurn { session: SESSION, turn, agent, since }]);
     life.runtime.cancel(turn, "enough").await.unwrap();
     life.end(turn).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -637,11 +656,11 @@ impl Tool for Mail {
     type Args = Letter;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("mail", "Sends a mail.").sinks(["/to"])
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("mail", "Sends a mail.").sinks(["/to"])
     }
 
-    async fn run(&self, (): (), _: Call, letter: Letter) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, letter: Letter) -> Result<ToolRunOutcome, Error> {
         self.0.lock().unwrap().push(letter.to);
         done("sent")
     }
@@ -654,11 +673,11 @@ fn mail(to: &str) -> Line {
 /// Starts a strict agent that can send mail. Also returns the addresses that it sent to.
 async fn mailing(
     lines: Vec<Line>,
-    change: impl FnOnce(&mut Config),
-) -> (Memory, Life, Arc<Mutex<Vec<String>>>) {
+    change: impl FnOnce(&mut RuntimeConfig),
+) -> (MemoryStore, Life, Arc<Mutex<Vec<String>>>) {
     let sent: Arc<Mutex<Vec<String>>> = Arc::default();
     let to = sent.clone();
-    let (memory, life) = living(Guard::Strict, lines, |config| {
+    let (memory, life) = living(TrustGuard::Strict, lines, |config| {
         let mut tools = Toolbox::new(Services::default());
         tools.add(Mail(to)).unwrap();
         config.package.tools.push("mail".parse().unwrap());
@@ -681,7 +700,7 @@ async fn provenances(life: &Life) -> Vec<String> {
     };
     let facts = life.facts().await.into_iter();
     let batches = facts.filter_map(|fact| match fact {
-        Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => Some(batch.calls),
+        Fact::Asked(EffectRequested { command: Command::ToolBatch(batch), .. }) => Some(batch.calls),
         _ => None,
     });
     batches.flatten().filter_map(of_call).collect()
@@ -755,12 +774,12 @@ async fn text_of_a_hook_does_not_clear_sink() {
 async fn rule_decides_by_provenance() {
     let lines =
         || vec![call("look", "page"), mail("dana@corp.example"), mail("eve@evil.example"), Line::Say("done")];
-    let deny = || Decision::Deny { reason: "no".to_owned() };
+    let deny = || PolicyDecision::Deny { reason: "no".to_owned() };
     let of = |provenance, untrusted, then| Rule { provenance, untrusted, ..rule("values", "mail", then) };
     for (rule, expected) in [
         (of(Some(ValueTrust::Trusted), None, deny()), &[][..]),
         (
-            of(Some(ValueTrust::Untrusted), Some(true), Decision::Allow),
+            of(Some(ValueTrust::Untrusted), Some(true), PolicyDecision::Allow),
             &["dana@corp.example", "eve@evil.example"],
         ),
         (of(Some(ValueTrust::Untrusted), None, deny()), &["dana@corp.example"]),
@@ -776,12 +795,12 @@ async fn rule_decides_by_provenance() {
 #[tokio::test(start_paused = true)]
 async fn definitions_of_an_mcp_server_label_every_call() {
     for (trusted, paid) in [(false, 0), (true, 1)] {
-        let (_, life) = living(Guard::Strict, vec![call("pay", "eve"), Line::Say("done")], |config| {
-            config.tools.push(Arc::new(Served(Contract {
+        let (_, life) = living(TrustGuard::Strict, vec![call("pay", "eve"), Line::Say("done")], |config| {
+            config.tools.push(Arc::new(Served(ToolContract {
                 server: Some("wiki".to_owned()),
                 class: EffectClass::Pure,
                 trusted,
-                ..Contract::new("wiki.read".parse().unwrap(), INJECTED, json!({}))
+                ..ToolContract::new("wiki.read".parse().unwrap(), INJECTED, json!({}))
             })));
             config.package.tools.push("wiki.read".parse().unwrap());
         })
@@ -800,34 +819,39 @@ async fn definitions_of_an_mcp_server_label_every_call() {
 }
 
 /// A tool defined by a server. It is never called.
-struct Served(Contract);
+struct Served(ToolContract);
 
 impl ToolProvider for Served {
-    fn manifests(&self) -> Vec<Manifest> {
+    fn manifests(&self) -> Vec<ToolManifest> {
         vec![self.0.manifest()]
     }
 
-    fn contract(&self, tool: &ToolName) -> Option<&Contract> {
+    fn contract(&self, tool: &ToolName) -> Option<&ToolContract> {
         (*tool == self.0.name).then_some(&self.0)
     }
 
-    fn prepare<'a>(&'a self, _: SessionId, _: &'a ToolName, _: &'a Value) -> Answer<'a, Option<Value>> {
+    fn prepare<'a>(&'a self, _: SessionId, _: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<Value>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 
-    fn execute<'a>(&'a self, _: &'a PreparedCall, _: Call, _: Arc<dyn CallScope>) -> Answer<'a, Ran> {
+    fn execute<'a>(
+        &'a self,
+        _: &'a PreparedCall,
+        _: Call,
+        _: Arc<dyn CallScope>,
+    ) -> ResultFuture<'a, ToolRunOutcome> {
         Box::pin(std::future::ready(done("text")))
     }
 
-    fn probe<'a>(&'a self, _: &'a PreparedCall) -> Answer<'a, Probe> {
-        Box::pin(std::future::ready(Ok(Probe::CannotTell)))
+    fn probe<'a>(&'a self, _: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
+        Box::pin(std::future::ready(Ok(ProbeResult::CannotTell)))
     }
 
-    fn undo(&self, _: &PreparedCall, _: &Value) -> Option<Undo> {
+    fn undo(&self, _: &PreparedCall, _: &Value) -> Option<UndoCall> {
         None
     }
 
-    fn preview<'a>(&'a self, _: &'a ToolName, _: &'a Value) -> Answer<'a, Option<String>> {
+    fn preview<'a>(&'a self, _: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<String>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }
@@ -835,7 +859,7 @@ impl ToolProvider for Served {
 #[tokio::test(start_paused = true)]
 async fn imported_session_is_untrusted_unless_signed_here() {
     let lines = || vec![Line::Say("hello"), Line::Say("again")];
-    let (memory, life) = living(Guard::Strict, lines(), |_| {}).await;
+    let (memory, life) = living(TrustGuard::Strict, lines(), |_| {}).await;
     let turn = life.send("my colleague is dana@corp.example").await;
     life.end(turn).await;
     let store: Arc<dyn Store> = Arc::new(memory);
@@ -843,17 +867,17 @@ async fn imported_session_is_untrusted_unless_signed_here() {
     for (text, labels) in [(file.clone(), ""), (unsigned(&file), "before"), (tampered(&file), "before")] {
         store.delete(SESSION, life.runtime.now()).await.unwrap();
         taken_in(&text, &store).await.unwrap();
-        let turn = life.runtime.submit(Input::text(Target::Id(SESSION), "go on")).await.unwrap().turn;
+        let turn = life.runtime.submit(Input::text(SessionTarget::Id(SESSION), "go on")).await.unwrap().turn;
         life.end(turn).await;
         assert_eq!(inherited(&life, SESSION).await.pop().unwrap(), labels);
     }
     // Another database cannot verify the signature, and does not sign what it cannot verify.
-    let (other, there) = living(Guard::Strict, lines(), |_| {}).await;
+    let (other, there) = living(TrustGuard::Strict, lines(), |_| {}).await;
     let other: Arc<dyn Store> = Arc::new(other);
     taken_in(&file, &other).await.unwrap();
     // Ids contain the time, and both runtimes started with the same numbers.
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let turn = there.runtime.submit(Input::text(Target::Id(SESSION), "go on")).await.unwrap().turn;
+    let turn = there.runtime.submit(Input::text(SessionTarget::Id(SESSION), "go on")).await.unwrap().turn;
     there.end(turn).await;
     assert_eq!(inherited(&there, SESSION).await.pop().unwrap(), "before");
     let again = exported(&other, SESSION).await;

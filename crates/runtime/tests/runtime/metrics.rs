@@ -1,38 +1,35 @@
 //! The metrics of a worker and their export.
 use crate::common::*;
-use outlast_ports::Answer;
-use outlast_ports::memory::Memory;
-use outlast_ports::metrics::{MetricSink, Reading, Readings, Snapshot, Spread};
+use outlast_ports::ResultFuture;
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::metrics::{HistogramValue, MetricSample, MetricSink, MetricValues, MetricsSnapshot};
 use outlast_telemetry::exposition;
 use outlast_vocab::access::Access;
 use outlast_vocab::{Kind, OrgId};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-fn readings<'a>(snapshot: &'a Snapshot, name: &str) -> &'a Readings {
-    &snapshot
-        .families
-        .iter()
-        .find(|family| family.name == name)
-        .unwrap_or_else(|| panic!("no {name}"))
-        .readings
+fn readings<'a>(snapshot: &'a MetricsSnapshot, name: &str) -> &'a MetricValues {
+    &snapshot.families.iter().find(|family| family.name == name).unwrap_or_else(|| panic!("no {name}")).values
 }
 
 /// Returns the values of a counter or gauge, with their labels.
-fn numbers(snapshot: &Snapshot, name: &str) -> Vec<(String, f64)> {
-    let (Readings::Counter(readings) | Readings::Gauge(readings)) = readings(snapshot, name) else {
+fn numbers(snapshot: &MetricsSnapshot, name: &str) -> Vec<(String, f64)> {
+    let (MetricValues::Counter(readings) | MetricValues::Gauge(readings)) = readings(snapshot, name) else {
         panic!("{name} is spread")
     };
-    let labels = |reading: &Reading<f64>| {
+    let labels = |reading: &MetricSample<f64>| {
         let labels: Vec<&str> = reading.labels.iter().map(|(_, value)| value.as_str()).collect();
         labels.join(" ")
     };
     readings.iter().map(|reading| (labels(reading), reading.value)).collect()
 }
 
-fn count(snapshot: &Snapshot, name: &str) -> u64 {
-    let Readings::Histogram(readings) = readings(snapshot, name) else { panic!("{name} is no histogram") };
-    readings.iter().map(|reading| Spread::count(&reading.value)).sum()
+fn count(snapshot: &MetricsSnapshot, name: &str) -> u64 {
+    let MetricValues::Histogram(readings) = readings(snapshot, name) else {
+        panic!("{name} is no histogram")
+    };
+    readings.iter().map(|reading| HistogramValue::count(&reading.value)).sum()
 }
 
 fn of(pairs: &[(&str, f64)]) -> Vec<(String, f64)> {
@@ -77,12 +74,12 @@ async fn the_time_of_a_turn_is_told_by_its_phases() {
     life.end(turn).await;
     life.runtime.idle().await.unwrap();
     let snapshot = life.runtime.metrics().await.unwrap();
-    let Readings::Histogram(phases) = readings(&snapshot, "outlast.turn.phase.duration") else {
+    let MetricValues::Histogram(phases) = readings(&snapshot, "outlast.turn.phase.duration") else {
         panic!("phases are spread")
     };
     let told: Vec<(&str, u64, f64)> = phases
         .iter()
-        .map(|Reading { labels, value }| (labels[0].1.as_str(), value.count(), value.sum().round()))
+        .map(|MetricSample { labels, value }| (labels[0].1.as_str(), value.count(), value.sum().round()))
         .collect();
     // One tool times out after five seconds. The other sleeps for a minute, parked, and runs before and after that.
     assert_eq!(
@@ -110,16 +107,16 @@ async fn what_a_worker_counts_is_for_the_operator() {
 
 /// An exporter that stores snapshots, or hangs.
 struct Given {
-    took: Arc<Mutex<Vec<Snapshot>>>,
+    took: Arc<Mutex<Vec<MetricsSnapshot>>>,
     hangs: bool,
 }
 
 impl MetricSink for Given {
-    fn every(&self) -> Duration {
+    fn export_interval(&self) -> Duration {
         Duration::from_mins(1)
     }
 
-    fn take<'a>(&'a self, snapshot: &'a Snapshot) -> Answer<'a, ()> {
+    fn export<'a>(&'a self, snapshot: &'a MetricsSnapshot) -> ResultFuture<'a, ()> {
         Box::pin(async move {
             if self.hangs {
                 std::future::pending::<()>().await;
@@ -130,8 +127,8 @@ impl MetricSink for Given {
     }
 }
 
-async fn measured(hangs: bool) -> (Life, Memory, Arc<Mutex<Vec<Snapshot>>>) {
-    let (memory, took) = (Memory::new(), Arc::<Mutex<Vec<Snapshot>>>::default());
+async fn measured(hangs: bool) -> (Life, MemoryStore, Arc<Mutex<Vec<MetricsSnapshot>>>) {
+    let (memory, took) = (MemoryStore::new(), Arc::<Mutex<Vec<MetricsSnapshot>>>::default());
     let given: Arc<dyn MetricSink> = Arc::new(Given { took: took.clone(), hangs });
     let store = Arc::new(memory.clone());
     let lines = vec![Line::Say("hello")];

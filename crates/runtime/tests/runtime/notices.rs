@@ -1,21 +1,21 @@
 //! Sinks are notified about pending approvals, exactly once per notice, even after crashes.
 use crate::common::*;
 use crate::policy::{approvals, rule, ruled, say};
-use outlast_ports::Answer;
-use outlast_ports::memory::Memory;
-use outlast_ports::sink::{About, Notice, Outlet, Output, Sink, Topic};
-use outlast_runtime::{Config, Input};
+use outlast_ports::ResultFuture;
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::sink::{ApprovalNotice, OutputEvent, Sink, SinkOutput, SinkTopic, SubscribedSink};
+use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::TurnId;
 use outlast_vocab::approval::Escalation;
 use outlast_vocab::id::DeliveryId;
-use outlast_vocab::policy::{Ask, Decision, Verdict};
+use outlast_vocab::policy::{ApprovalRequirement, ApprovalVerdict, PolicyDecision};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The notices that the receiver got, by delivery id.
 #[derive(Default)]
-struct Told(Mutex<BTreeMap<DeliveryId, Vec<About>>>);
+struct Told(Mutex<BTreeMap<DeliveryId, Vec<OutputEvent>>>);
 
 impl Told {
     /// Returns the notices as text, with duplicate deliveries removed.
@@ -26,12 +26,14 @@ impl Told {
     }
 }
 
-fn word(about: &About) -> String {
+fn word(about: &OutputEvent) -> String {
     match about {
-        About::Ended(end) => end.name().to_owned(),
-        About::Approval(Notice::Requested, asking) => format!("asked {}", asking.who.join(" ")),
-        About::Approval(Notice::Reminded { number }, _) => format!("reminder {number}"),
-        About::Approval(Notice::Escalated { to }, _) => format!("escalated to {}", to.join(" ")),
+        OutputEvent::Ended(end) => end.name().to_owned(),
+        OutputEvent::Approval(ApprovalNotice::Requested, asking) => format!("asked {}", asking.who.join(" ")),
+        OutputEvent::Approval(ApprovalNotice::Reminded { number }, _) => format!("reminder {number}"),
+        OutputEvent::Approval(ApprovalNotice::Escalated { to }, _) => {
+            format!("escalated to {}", to.join(" "))
+        }
     }
 }
 
@@ -42,19 +44,24 @@ impl Sink for Ear {
         "the test".to_owned()
     }
 
-    fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
+    fn deliver<'a>(&'a self, output: &'a SinkOutput) -> ResultFuture<'a, ()> {
         Box::pin(async move {
-            self.0.0.lock().unwrap().entry(output.id).or_default().push(output.about.clone());
+            self.0.0.lock().unwrap().entry(output.id).or_default().push(output.event.clone());
             Ok(())
         })
     }
 }
 
 /// Reminds ann after 20 seconds. After ten seconds, bob may approve too.
-fn reminding() -> Decision {
+fn reminding() -> PolicyDecision {
     let escalate = Escalation { after: Duration::from_secs(10), to: vec!["bob".to_owned()] };
     let (who, remind) = (vec!["ann".to_owned()], Some(Duration::from_secs(20)));
-    Decision::Ask(Ask { who, remind, escalate: Some(Box::new(escalate)), ..Ask::default() })
+    PolicyDecision::Ask(ApprovalRequirement {
+        who,
+        remind,
+        escalate: Some(Box::new(escalate)),
+        ..ApprovalRequirement::default()
+    })
 }
 
 /// Drives a turn until bob approves its call, after the first reminder.
@@ -64,7 +71,7 @@ async fn until_bob_approves(life: &Life, turn: TurnId) {
             for asked in approvals(life).pending(10, life.runtime.now()).await.unwrap() {
                 if asked.given.reminded == 1 {
                     // The store may have crashed.
-                    let _ = say(life, &asked, "bob", Verdict::Approve).await;
+                    let _ = say(life, &asked, "bob", ApprovalVerdict::Approve).await;
                 }
             }
             tokio::time::sleep(Duration::from_secs(2)).await;
@@ -92,16 +99,17 @@ async fn every_question_reminder_and_escalation_is_told_under_one_id_wherever_th
     let keyed = || Input { key: Some("k".into()), ..input("go") };
     let lines = || vec![call("book", "7"), Line::Say("done")];
     let mut deaths = 0;
-    for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {
-        let memory = Memory::new();
-        let mortal = Mortal::new(memory.clone(), death);
+    for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
+        let memory = MemoryStore::new();
+        let mortal = CrashingStore::new(memory.clone(), death);
         let pulse = mortal.pulse();
         let (witness, clock, told) = (Arc::default(), PausedClock::new(), Arc::<Told>::default());
-        let on = |config: &mut Config| {
+        let on = |config: &mut RuntimeConfig| {
             config.clock = clock.clone();
             ruled(vec![rule("money", "book", reminding())])(config);
-            let outlet = Outlet::new("a", Ear(told.clone())).unwrap();
-            config.sinks = vec![outlet.on(Topic::ALL.map(Topic::name)).unwrap().from_the_beginning()];
+            let outlet = SubscribedSink::new("a", Ear(told.clone())).unwrap();
+            config.sinks =
+                vec![outlet.with_topics(SinkTopic::ALL.map(SinkTopic::name)).unwrap().from_the_beginning()];
         };
         let act = async |life: &Life| {
             let turn = life.runtime.submit(keyed()).await.unwrap().turn;

@@ -1,18 +1,18 @@
 //! A provider that is down delays turns and does not end them.
 use crate::common::*;
 use futures_util::stream;
-use outlast_ports::memory::Memory;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::Services;
-use outlast_ports::store::{SessionState, Target};
+use outlast_ports::store::{SessionState, SessionTarget};
 use outlast_ports::tool::Toolbox;
-use outlast_runtime::why::{Mover, Standing};
-use outlast_runtime::{Config, Input, RetryPlace};
+use outlast_runtime::wait_explanation::{TurnProgress, Unblocker};
+use outlast_runtime::{Input, RetryPlace, RuntimeConfig};
 use outlast_vocab::budget::{Budget, Budgets};
 use outlast_vocab::effect::{Command, Outcome, StopReason, Usage};
 use outlast_vocab::message::ModelName;
 use outlast_vocab::overlay::Overlay;
-use outlast_vocab::record::{Delivery, End, Fact, Performed};
+use outlast_vocab::record::{EffectPerformed, Fact, InputDelivery, TurnEnd};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Error, Kind, Limits, SessionId, TurnId};
@@ -50,7 +50,7 @@ impl Flaky {
         self.calls.lock().unwrap().iter().map(|(at, _)| *at).collect()
     }
 
-    fn life<'a>(&self, limits: Limits) -> impl FnOnce(&mut Config) + use<'a> {
+    fn life<'a>(&self, limits: Limits) -> impl FnOnce(&mut RuntimeConfig) + use<'a> {
         let provider = self.clone();
         move |config| {
             config.models = vec![Arc::new(provider)];
@@ -61,9 +61,9 @@ impl Flaky {
 }
 
 impl ModelProvider for Flaky {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         let known = ["one/big", "two/small"].contains(&model.as_str());
-        known.then_some(ModelInfo::of_window(1 << 20))
+        known.then_some(ModelCapabilities::of_window(1 << 20))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -83,34 +83,34 @@ impl ModelProvider for Flaky {
 }
 
 async fn start(provider: &Flaky, limits: Limits) -> Life {
-    start_on(&Memory::new(), provider, limits, 1).await
+    start_on(&MemoryStore::new(), provider, limits, 1).await
 }
 
-async fn start_on(memory: &Memory, provider: &Flaky, limits: Limits, number: u128) -> Life {
+async fn start_on(memory: &MemoryStore, provider: &Flaky, limits: Limits, number: u128) -> Life {
     let change = provider.life(limits);
     live_with(Arc::new(memory.clone()), Vec::new(), Arc::default(), number, change).await.unwrap()
 }
 
-async fn start_with(provider: &Flaky, change: impl FnOnce(&mut Config)) -> Life {
+async fn start_with(provider: &Flaky, change: impl FnOnce(&mut RuntimeConfig)) -> Life {
     let own = provider.life(Limits::default());
-    let both = |config: &mut Config| {
+    let both = |config: &mut RuntimeConfig| {
         own(config);
         change(config);
     };
-    live_with(Arc::new(Memory::new()), Vec::new(), Arc::default(), 1, both).await.unwrap()
+    live_with(Arc::new(MemoryStore::new()), Vec::new(), Arc::default(), 1, both).await.unwrap()
 }
 
 fn in_session(number: u128) -> Input {
-    Input::text(Target::New(SessionId::from_u128(number)), "go")
+    Input::text(SessionTarget::New(SessionId::from_u128(number)), "go")
 }
 
 /// Returns how a turn ends within this time, or `None` if it does not.
-async fn end_within(life: &Life, turn: TurnId, time: Duration) -> Option<End> {
+async fn end_within(life: &Life, turn: TurnId, time: Duration) -> Option<TurnEnd> {
     tokio::time::timeout(time, life.runtime.outcome(turn)).await.ok().map(Result::unwrap)
 }
 
-fn answered(text: &str) -> End {
-    End::Answered { text: text.to_owned() }
+fn answered(text: &str) -> TurnEnd {
+    TurnEnd::Answered { text: text.to_owned() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +140,7 @@ async fn turn_fails_when_its_patience_is_over() {
     let turn = life.send("go").await;
     assert_eq!(end_within(&life, turn, 19 * MINUTE).await, None);
     let end = end_within(&life, turn, 2 * MINUTE).await;
-    let Some(End::Failed { failure }) = end else { panic!("it did not fail: {end:?}") };
+    let Some(TurnEnd::Failed { failure }) = end else { panic!("it did not fail: {end:?}") };
     assert_eq!(failure.code, Kind::ModelUnavailable);
     assert_eq!(failure.detail, "503; the turn has waited 1200 s for its provider");
 }
@@ -156,9 +156,9 @@ async fn patience_of_the_agent_and_of_the_input_count() {
     // The setting of the input is ignored if the agent has one.
     let of_wire = Input { provider_wait_s: Some(5), ..in_session(3) };
     let of_wire = life.runtime.submit(of_wire).await.unwrap().turn;
-    assert!(matches!(end_within(&life, of_input, 2 * MINUTE).await, Some(End::Failed { .. })));
+    assert!(matches!(end_within(&life, of_input, 2 * MINUTE).await, Some(TurnEnd::Failed { .. })));
     assert_eq!(end_within(&life, of_wire, 50 * MINUTE).await, None);
-    assert!(matches!(end_within(&life, of_agent, 12 * MINUTE).await, Some(End::Failed { .. })));
+    assert!(matches!(end_within(&life, of_agent, 12 * MINUTE).await, Some(TurnEnd::Failed { .. })));
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,9 +180,9 @@ async fn why_names_the_provider_its_failure_and_the_next_attempt() {
     let life = start(&provider, Limits::default()).await;
     let turn = life.send("go").await;
     tokio::time::sleep(10 * MINUTE).await;
-    let why = outlast_runtime::why::of_turn(life.runtime.store().as_ref(), turn).await.unwrap();
-    assert_eq!((why.standing.clone(), why.waits.len()), (Standing::Waits, 1));
-    let Mover::Provider { name, failure } = &why.waits[0].mover else { panic!("{:?}", why.waits) };
+    let why = outlast_runtime::wait_explanation::of_turn(life.runtime.store().as_ref(), turn).await.unwrap();
+    assert_eq!((why.standing.clone(), why.waits.len()), (TurnProgress::Waits, 1));
+    let Unblocker::Provider { name, failure } = &why.waits[0].unblocked_by else { panic!("{:?}", why.waits) };
     assert_eq!(name.as_deref(), Some("one"));
     assert_eq!(failure.as_ref().map(|failure| failure.code), Some(Kind::ModelUnavailable));
     assert!(why.waits[0].wait.deadline.is_some_and(|at| at > life.runtime.now()));
@@ -215,7 +215,7 @@ async fn one_probe_goes_out_for_many_turns_and_they_wake_paced() {
 
 #[tokio::test(start_paused = true)]
 async fn restart_in_an_outage_sends_one_probe_for_all_waiting_turns() {
-    let (memory, provider) = (Memory::new(), Flaky::down_for(2 * HOUR));
+    let (memory, provider) = (MemoryStore::new(), Flaky::down_for(2 * HOUR));
     let life = start_on(&memory, &provider, Limits::default(), 1).await;
     let mut turns = Vec::new();
     for number in 1..=20 {
@@ -268,8 +268,9 @@ async fn refused_key_and_empty_account_make_the_turn_stuck() {
         let life = start(&provider, Limits::default()).await;
         let turn = life.send("go").await;
         tokio::time::sleep(MINUTE).await;
-        let why = outlast_runtime::why::of_turn(life.runtime.store().as_ref(), turn).await.unwrap();
-        let Standing::Stuck(failure) = why.standing else { panic!("{:?}", why.standing) };
+        let why =
+            outlast_runtime::wait_explanation::of_turn(life.runtime.store().as_ref(), turn).await.unwrap();
+        let TurnProgress::Stuck(failure) = why.standing else { panic!("{:?}", why.standing) };
         assert_eq!(failure.code, kind);
         provider.set(0, Duration::ZERO, kind);
         life.runtime.retry(turn).await.unwrap();
@@ -277,7 +278,7 @@ async fn refused_key_and_empty_account_make_the_turn_stuck() {
     }
 }
 
-fn with_fallback(config: &mut Config) {
+fn with_fallback(config: &mut RuntimeConfig) {
     config.package.fallback_models = vec!["two/small".parse().unwrap()];
 }
 
@@ -318,9 +319,9 @@ async fn failed_with_joined_input(provider: &Flaky, after: Duration) -> (Life, T
     let wanted = Input { output: Some(serde_json::json!({"type": "integer"})), ..input("go") };
     let turn = life.runtime.submit(wanted).await.unwrap().turn;
     tokio::time::sleep(after).await;
-    life.runtime.submit(Input { delivery: Delivery::Join, ..input("and") }).await.unwrap();
+    life.runtime.submit(Input { delivery: InputDelivery::Join, ..input("and") }).await.unwrap();
     let end = end_within(&life, turn, HOUR).await;
-    assert!(matches!(&end, Some(End::Failed { .. })), "{end:?}");
+    assert!(matches!(&end, Some(TurnEnd::Failed { .. })), "{end:?}");
     assert_eq!(models(&life).await, ["two/small", "two/small"]);
     (life, turn)
 }
@@ -346,7 +347,9 @@ async fn retry_keeps_an_input_that_joined_where_the_turn_failed() {
     tokio::time::sleep(MINUTE).await;
     assert_eq!(models(&life).await[2..], ["one/big", "one/big", "one/big"]);
     let joined = life.facts().await.into_iter().filter_map(|fact| match fact {
-        Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. }) => Some(joined.inputs.len()),
+        Fact::Performed(EffectPerformed { outcome: Outcome::Checkpoint(joined), .. }) => {
+            Some(joined.inputs.len())
+        }
         _ => None,
     });
     assert_eq!(joined.collect::<Vec<_>>(), [0, 1, 1, 0, 0]);
@@ -435,14 +438,14 @@ async fn turn_waits_when_every_model_is_down() {
 #[tokio::test(start_paused = true)]
 async fn reply_of_a_fallback_model_is_replayed_after_a_crash() {
     let provider = Flaky::down_for(100 * HOUR);
-    let memory = Memory::new();
-    let both = |config: &mut Config| {
+    let memory = MemoryStore::new();
+    let both = |config: &mut RuntimeConfig| {
         provider.life(Limits::default())(config);
         with_fallback(config);
     };
     // Crash at each write until the turn gets through.
     for death in 1..20_u64 {
-        let mortal = Mortal::new(memory.clone(), Death::After(death));
+        let mortal = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(death));
         let pulse = mortal.pulse();
         let life = live_with(Arc::new(mortal), Vec::new(), Arc::default(), death.into(), both).await.unwrap();
         let input = Input { key: Some("k".into()), ..input("go") };
@@ -461,8 +464,8 @@ async fn reply_of_a_fallback_model_is_replayed_after_a_crash() {
 
 #[tokio::test(start_paused = true)]
 async fn tool_that_asks_a_model_waits_for_its_provider() {
-    let memory = Memory::new();
-    let change = |config: &mut Config| {
+    let memory = MemoryStore::new();
+    let change = |config: &mut RuntimeConfig| {
         let mut toolbox = Toolbox::new(Services::default());
         toolbox.add(Wonder).unwrap();
         config.package.tools = vec!["wonder".parse().unwrap()];
@@ -470,7 +473,7 @@ async fn tool_that_asks_a_model_waits_for_its_provider() {
     };
     let lines = vec![Line::Call(vec![("wonder", serde_json::json!({}))]), Line::Say("done")];
     let script = Outage { script: Played(Script::new(lines)), began: Instant::now() };
-    let both = |config: &mut Config| {
+    let both = |config: &mut RuntimeConfig| {
         change(config);
         config.models = vec![Arc::new(script)];
     };
@@ -487,7 +490,7 @@ struct Outage {
 }
 
 impl ModelProvider for Outage {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
         self.script.info(model)
     }
 
@@ -507,5 +510,5 @@ async fn waiting_turn_can_be_cancelled() {
     let turn = life.send("go").await;
     tokio::time::sleep(10 * MINUTE).await;
     life.runtime.cancel(turn, "enough").await.unwrap();
-    assert!(matches!(end_within(&life, turn, MINUTE).await, Some(End::Cancelled { .. })));
+    assert!(matches!(end_within(&life, turn, MINUTE).await, Some(TurnEnd::Cancelled { .. })));
 }

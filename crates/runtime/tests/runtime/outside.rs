@@ -5,16 +5,19 @@ use crate::common::*;
 use bytes::Bytes;
 use futures_util::future::{join_all, join3};
 use futures_util::{TryStreamExt, stream};
-use outlast_ports::Answer;
+use outlast_ports::ResultFuture;
+use outlast_ports::attachment_upload::{
+    AttachmentUpload, BlobLocation, DeletionRequest, ExternalContentStore,
+};
 use outlast_ports::clock::Clock;
 use outlast_ports::contents::{
-    Contents, Found, Listing, MemoryContents, Pieces, Stored, gathered, one_piece,
+    ByteStream, ContentEntry, ContentListing, ContentStorage, MemoryContents, StoredContent, collect_bytes,
+    single_chunk,
 };
-use outlast_ports::filed::{Condemn, Filed, Lies, Sweep};
-use outlast_ports::memory::Memory;
-use outlast_ports::store::{Content, Queries, Store, Target};
-use outlast_runtime::attachments::{Attachments, Swept, read_from};
-use outlast_runtime::{Config, Input};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::store::{ContentQueries, Queries, SessionTarget, Store};
+use outlast_runtime::attachments::{Attachments, SweepReport, read_from};
+use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::message::MediaType;
 use outlast_vocab::record::Fact;
 use outlast_vocab::{Error, Hash, Kind, Limits, Millis, SessionId, WorkerId};
@@ -26,7 +29,7 @@ use std::time::Duration;
 
 /// A machine with a database and a content store, both of which outlive its processes.
 struct Place {
-    memory: Memory,
+    memory: MemoryStore,
     contents: Arc<MemoryContents>,
     clock: Arc<PausedClock>,
     lives: AtomicU64,
@@ -37,13 +40,13 @@ impl Place {
     fn new() -> Self {
         let clock = PausedClock::new();
         let contents = Arc::new(MemoryContents::new(clock.clone()));
-        Self { memory: Memory::new(), contents, clock, lives: AtomicU64::new(0), viewer: Arc::default() }
+        Self { memory: MemoryStore::new(), contents, clock, lives: AtomicU64::new(0), viewer: Arc::default() }
     }
 
     /// Starts a process that reads attachments, on this store.
     async fn live_on(&self, store: Arc<dyn Store>, limits: Limits) -> Life {
         let number = u128::from(self.lives.fetch_add(1, Ordering::Relaxed) + 1);
-        let change = |config: &mut Config| {
+        let change = |config: &mut RuntimeConfig| {
             config.models = vec![Arc::new(Views(self.viewer.clone()))];
             config.contents = Some(self.contents.clone());
             config.clock = self.clock.clone();
@@ -61,7 +64,7 @@ impl Place {
     }
 
     async fn there(&self) -> Vec<Hash> {
-        let all: Vec<Found> = self.contents.list().try_collect().await.unwrap();
+        let all: Vec<ContentEntry> = self.contents.list().try_collect().await.unwrap();
         all.into_iter().map(|found| found.content).collect()
     }
 
@@ -85,7 +88,7 @@ async fn content_lies_outside_and_the_model_is_shown_it() {
     assert_eq!(life_end(&life, see(b"a picture")).await, answered("seen"));
     assert_eq!(place.shown(), [Some(9)]);
     let view = life.runtime.store().attachments(SESSION, 10).await.unwrap().remove(0);
-    assert_eq!((view.bytes, view.lies), (9, Lies::Outside));
+    assert_eq!((view.bytes, view.location), (9, BlobLocation::Outside));
     assert_eq!(place.there().await, [view.attachment.content]);
     assert_eq!(refused(life.runtime.store().blob(view.attachment.content).await), Kind::BlobNotFound);
     let attachments = life.runtime.attachments();
@@ -99,14 +102,15 @@ async fn what_comes_as_a_stream_is_attached_wherever_contents_lie() {
     let place = Place::new();
     let media_type = || MediaType::try_from("image/png".to_owned()).unwrap();
     let bytes: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_be_bytes).collect();
-    for (contents, lies) in
-        [(None, Lies::Here), (Some(place.contents.clone() as Arc<dyn Contents>), Lies::Outside)]
-    {
-        let session = SessionId::from_u128(u128::from(lies == Lies::Here));
+    for (contents, lies) in [
+        (None, BlobLocation::Database),
+        (Some(place.contents.clone() as Arc<dyn ContentStorage>), BlobLocation::Outside),
+    ] {
+        let session = SessionId::from_u128(u128::from(lies == BlobLocation::Database));
         let attachments =
             Attachments::new(Arc::new(place.memory.clone()), contents.clone(), Limits::default());
         let file = attachments.keep(media_type(), None, read_from(bytes.as_slice())).await.unwrap();
-        let change = |config: &mut Config| config.contents = contents;
+        let change = |config: &mut RuntimeConfig| config.contents = contents;
         let life = live_with(
             Arc::new(place.memory.clone()),
             vec![Line::Say("ok")],
@@ -115,12 +119,12 @@ async fn what_comes_as_a_stream_is_attached_wherever_contents_lie() {
             change,
         );
         let life = life.await.unwrap();
-        let sent = Input { files: vec![file.clone()], ..Input::text(Target::New(session), "see") };
+        let sent = Input { files: vec![file.clone()], ..Input::text(SessionTarget::New(session), "see") };
         life_end(&life, sent).await;
         let (view, pieces) = attachments.open(session, file.attachment().id).await.unwrap();
-        assert_eq!((view.lies, view.bytes), (lies, 4_000_000));
-        assert!(gathered(pieces, "test", 4_000_000).await.unwrap() == bytes);
-        life.die(&Memory::new()).await;
+        assert_eq!((view.location, view.bytes), (lies, 4_000_000));
+        assert!(collect_bytes(pieces, "test", 4_000_000).await.unwrap() == bytes);
+        life.die(&MemoryStore::new()).await;
     }
 }
 
@@ -168,7 +172,7 @@ async fn content_that_was_changed_stops_the_turn_until_it_is_put_again() {
     let limits = Limits { recent_file_bytes: 0, ..Limits::default() };
     let life = place.live_on(Arc::new(place.memory.clone()), limits).await;
     life_end(&life, see(b"a picture")).await;
-    place.contents.spoil(Hash::of(b"a picture"), "b picture");
+    place.contents.corrupt(Hash::of(b"a picture"), "b picture");
     let turn = life.send("and now?").await;
     life.until("turn.stuck").await;
     let Some(Fact::Stuck { failure }) =
@@ -177,7 +181,7 @@ async fn content_that_was_changed_stops_the_turn_until_it_is_put_again() {
         panic!("it is stuck")
     };
     assert_eq!(failure.code, Kind::AttachmentCorrupt);
-    place.contents.put(one_piece("a picture"), 100).await.unwrap();
+    place.contents.put(single_chunk("a picture"), 100).await.unwrap();
     assert_eq!(life.end(turn).await, answered("seen"));
     assert_eq!(place.shown(), [Some(9)]);
 }
@@ -194,7 +198,7 @@ async fn content_outside_has_a_limit_of_its_own() {
         let media_type = MediaType::try_from("image/png".to_owned()).unwrap();
         place
             .attachments(Limits { outside_bytes: 5, ..Limits::default() })
-            .keep(media_type, None, one_piece(bytes))
+            .keep(media_type, None, single_chunk(bytes))
             .await
     };
     let attachments = life.runtime.attachments();
@@ -211,7 +215,7 @@ async fn what_a_tool_attaches_lies_outside_and_waits_until_it_can_be_put() {
     let witness: Arc<Witness> = Arc::default();
     let tools = with_tools(&witness);
     let (contents, clock) = (place.contents.clone(), place.clock.clone());
-    let change = move |config: &mut Config| {
+    let change = move |config: &mut RuntimeConfig| {
         tools(config);
         config.contents = Some(contents);
         config.clock = clock;
@@ -225,14 +229,14 @@ async fn what_a_tool_attaches_lies_outside_and_waits_until_it_can_be_put() {
     place.contents.set_reachable(true);
     assert_eq!(life.end(turn).await, answered("done"));
     let view = life.runtime.store().attachments(SESSION, 10).await.unwrap().remove(0);
-    assert_eq!((view.lies, view.bytes), (Lies::Outside, 50_000));
+    assert_eq!((view.location, view.bytes), (BlobLocation::Outside, 50_000));
     assert_eq!(place.there().await, [view.attachment.content]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn content_of_a_process_that_died_before_it_wrote_is_reclaimed_after_a_day() {
     let place = Place::new();
-    let mortal = Mortal::new(place.memory.clone(), Death::Before(0));
+    let mortal = CrashingStore::new(place.memory.clone(), CrashPoint::Before(0));
     let pulse = mortal.pulse();
     let life = place.live_on(Arc::new(mortal), Limits::default()).await;
     tokio::select! {
@@ -242,7 +246,7 @@ async fn content_of_a_process_that_died_before_it_wrote_is_reclaimed_after_a_day
     life.die(&place.memory).await;
     assert!(place.memory.sessions(None, 10).await.unwrap().is_empty());
     let life = place.live().await;
-    assert_eq!(life.runtime.sweep().await.unwrap(), Swept { looked_at: 1, deleted: 0 });
+    assert_eq!(life.runtime.sweep().await.unwrap(), SweepReport { looked_at: 1, deleted: 0 });
     assert_eq!(place.there().await.len(), 1);
     // The worker sweeps every hour.
     tokio::time::sleep(Duration::from_hours(25)).await;
@@ -251,7 +255,13 @@ async fn content_of_a_process_that_died_before_it_wrote_is_reclaimed_after_a_day
 
 #[tokio::test(start_paused = true)]
 async fn content_goes_after_its_last_session_whoever_dies_while_it_is_deleted() {
-    for death in [Death::Never, Death::Before(0), Death::After(0), Death::Before(1), Death::After(1)] {
+    for death in [
+        CrashPoint::Never,
+        CrashPoint::Before(0),
+        CrashPoint::AfterWrite(0),
+        CrashPoint::Before(1),
+        CrashPoint::AfterWrite(1),
+    ] {
         let place = Place::new();
         let life = place.live().await;
         life_end(&life, see(b"a picture")).await;
@@ -259,26 +269,26 @@ async fn content_goes_after_its_last_session_whoever_dies_while_it_is_deleted() 
         life.die(&place.memory).await;
         tokio::time::sleep(Duration::from_hours(24)).await;
 
-        let mortal = Mortal::new(place.memory.clone(), death);
+        let mortal = CrashingStore::new(place.memory.clone(), death);
         let pulse = mortal.pulse();
         let life = place.live_on(Arc::new(mortal), Limits::default()).await;
         tokio::select! {
             biased;
             () = pulse.stopped() => {}
-            swept = life.runtime.sweep() => assert_eq!(swept.unwrap(), Swept { looked_at: 1, deleted: 1 }),
+            swept = life.runtime.sweep() => assert_eq!(swept.unwrap(), SweepReport { looked_at: 1, deleted: 1 }),
         }
         life.die(&place.memory).await;
 
         // An operation of the dead process may still be running for a moment. Then it is completed or rolled back.
         tokio::time::sleep(Limits::default().deletion_lasts).await;
         let life = place.live().await;
-        if matches!(death, Death::After(0)) {
+        if matches!(death, CrashPoint::AfterWrite(0)) {
             assert_eq!(life_end(&life, see(b"a picture")).await, answered("seen"));
             assert_eq!((place.shown(), place.there().await.len()), (vec![Some(9)], 1), "{death:?}");
         } else {
             life.runtime.sweep().await.unwrap();
             assert_eq!(
-                (place.there().await, place.memory.left(10).await.unwrap()),
+                (place.there().await, place.memory.unreferenced(10).await.unwrap()),
                 (vec![], vec![]),
                 "{death:?}"
             );
@@ -304,12 +314,12 @@ impl Slow {
     }
 }
 
-impl Contents for Slow {
+impl ContentStorage for Slow {
     fn place(&self) -> String {
         self.inner.place()
     }
 
-    fn put<'a>(&'a self, pieces: Pieces<'a>, most: usize) -> Answer<'a, Stored> {
+    fn put<'a>(&'a self, pieces: ByteStream<'a>, most: usize) -> ResultFuture<'a, StoredContent> {
         Box::pin(async move {
             self.dawdle().await;
             let stored = self.inner.put(pieces, most).await;
@@ -318,11 +328,11 @@ impl Contents for Slow {
         })
     }
 
-    fn get(&self, content: Hash, range: Range<u64>) -> Answer<'_, Pieces<'_>> {
+    fn get(&self, content: Hash, range: Range<u64>) -> ResultFuture<'_, ByteStream<'_>> {
         self.inner.get(content, range)
     }
 
-    fn info(&self, content: Hash) -> Answer<'_, Option<Found>> {
+    fn info(&self, content: Hash) -> ResultFuture<'_, Option<ContentEntry>> {
         Box::pin(async move {
             let found = self.inner.info(content).await;
             self.dawdle().await;
@@ -330,7 +340,7 @@ impl Contents for Slow {
         })
     }
 
-    fn delete(&self, content: Hash) -> Answer<'_, ()> {
+    fn delete(&self, content: Hash) -> ResultFuture<'_, ()> {
         Box::pin(async move {
             self.dawdle().await;
             let deleted = self.inner.delete(content).await;
@@ -339,7 +349,7 @@ impl Contents for Slow {
         })
     }
 
-    fn list(&self) -> Listing<'_> {
+    fn list(&self) -> ContentListing<'_> {
         let all = stream::once(async {
             self.dawdle().await;
             self.inner.list()
@@ -347,8 +357,8 @@ impl Contents for Slow {
         Box::pin(futures_util::StreamExt::flatten(all))
     }
 
-    fn tidy(&self, before: Millis) -> Answer<'_, ()> {
-        self.inner.tidy(before)
+    fn remove_partial_uploads(&self, before: Millis) -> ResultFuture<'_, ()> {
+        self.inner.remove_partial_uploads(before)
     }
 }
 
@@ -358,7 +368,8 @@ async fn attaches(runtime: &outlast_runtime::Runtime, who: u128) -> u32 {
     for round in 0..8 {
         let session = SessionId::from_u128(who * 100 + round);
         let bytes = [b"one".as_slice(), b"two"][usize::try_from((who + round) % 2).unwrap()];
-        let sent = Input { files: vec![picture(bytes).into()], ..Input::text(Target::New(session), "see") };
+        let sent =
+            Input { files: vec![picture(bytes).into()], ..Input::text(SessionTarget::New(session), "see") };
         let turn = match runtime.submit(sent).await {
             Ok(accepted) => accepted.turn,
             Err(error) => {
@@ -388,7 +399,7 @@ async fn no_order_of_puts_and_sweeps_loses_content_that_is_referred_to() {
             sweep_every: Duration::from_hours(99),
             ..Limits::default()
         };
-        let change = |config: &mut Config| {
+        let change = |config: &mut RuntimeConfig| {
             config.models = vec![Arc::new(Views(place.viewer.clone()))];
             config.contents = Some(slow.clone());
             config.clock = place.clock.clone();
@@ -427,7 +438,7 @@ async fn no_order_of_puts_and_sweeps_loses_content_that_is_referred_to() {
         }
         sweeper.sweep(WorkerId::from_u128(90), place.clock.now()).await.unwrap();
         sweeper.sweep(WorkerId::from_u128(91), place.clock.now()).await.unwrap();
-        assert_eq!(place.memory.left(10).await.unwrap(), [], "seed {seed}");
+        assert_eq!(place.memory.unreferenced(10).await.unwrap(), [], "seed {seed}");
     }
     assert!(swept > 100, "the sweeps found only {swept}");
     assert!(refusals < 240, "{refusals} inputs were refused");
@@ -449,22 +460,22 @@ async fn a_stream_is_attached_although_other_contents_were_deleted_since_and_ref
                 .unwrap()
         }
     };
-    let send = |file: Filed| life.runtime.submit(Input { files: vec![file], ..input("see") });
+    let send = |file: AttachmentUpload| life.runtime.submit(Input { files: vec![file], ..input("see") });
 
     let file = keep(b"swept").await;
     assert_eq!(sweep().await.unwrap().deleted, 1);
     assert_eq!(refused(send(file).await), Kind::AttachmentSwept);
     assert!(life.runtime.store().sessions(None, 10).await.unwrap().is_empty());
 
-    place.contents.put(one_piece("other"), 100).await.unwrap();
+    place.contents.put(single_chunk("other"), 100).await.unwrap();
     let orphan = Hash::of(b"other");
     let file = keep(b"kept").await;
-    let condemn = Condemn {
+    let condemn = DeletionRequest {
         contents: vec![orphan],
         worker: WorkerId::from_u128(90),
         now: place.clock.now(),
         lasts: Duration::ZERO,
     };
-    assert_eq!(place.memory.condemn(condemn).await.unwrap(), [orphan]);
+    assert_eq!(place.memory.mark_for_deletion(condemn).await.unwrap(), [orphan]);
     assert!(send(file).await.is_ok());
 }

@@ -1,38 +1,38 @@
 //! Payments: reserved before the action, settled after it, released if it fails, and never made twice.
 use crate::common::*;
-use outlast_ports::Answer;
-use outlast_ports::memory::Memory;
-use outlast_ports::payment::{Cashbox, PaymentAuthority, PaymentDesk, Payments};
+use outlast_ports::ResultFuture;
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::payment::{InMemoryPaymentAuthority, PaymentAuthority, Payments, PaymentsEnabled};
 use outlast_ports::service::{Cancellation, Services, Tools};
-use outlast_ports::tool::{About, Call, Probe, Ran, Tool, Toolbox, done, failed};
-use outlast_runtime::Config;
+use outlast_ports::tool::{Call, ProbeResult, Tool, ToolRunOutcome, ToolSpec, Toolbox, done, failed};
+use outlast_runtime::RuntimeConfig;
 use outlast_vocab::event::Event;
 use outlast_vocab::id::PaymentId;
 use outlast_vocab::message::ToolResult;
-use outlast_vocab::payment::{Order, PaymentState, Standing};
-use outlast_vocab::record::{End, Fact, Seq, Verdict};
+use outlast_vocab::payment::{AuthorityPaymentState, PaymentOrder, PaymentState};
+use outlast_vocab::record::{Fact, OutcomeVerdict, Seq, TurnEnd};
 use outlast_vocab::{CallId, Error, Kind};
 use serde_json::json;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-fn order(text: &str) -> Order {
+fn order(text: &str) -> PaymentOrder {
     let amount = "3.10 EUR".parse().unwrap();
-    Order { payee: "baker".to_owned(), amount, purpose: text.to_owned() }
+    PaymentOrder { payee: "baker".to_owned(), amount, purpose: text.to_owned() }
 }
 
-fn purse() -> Arc<Cashbox> {
-    Arc::new(Cashbox::with(["10 EUR".parse().unwrap()]))
+fn purse() -> Arc<InMemoryPaymentAuthority> {
+    Arc::new(InMemoryPaymentAuthority::with_money(["10 EUR".parse().unwrap()]))
 }
 
 /// Returns the remaining money and the states of the payments.
-fn look(purse: &Cashbox) -> (String, Vec<&'static str>) {
-    let left = purse.left("EUR".parse().unwrap()).unwrap().to_string();
-    let standing = |(_, standing): &(Order, Standing)| match standing {
-        Standing::Reserved => "reserved",
-        Standing::Settled { .. } => "settled",
-        Standing::Released => "released",
+fn look(purse: &InMemoryPaymentAuthority) -> (String, Vec<&'static str>) {
+    let left = purse.available("EUR".parse().unwrap()).unwrap().to_string();
+    let standing = |(_, standing): &(PaymentOrder, AuthorityPaymentState)| match standing {
+        AuthorityPaymentState::Reserved => "reserved",
+        AuthorityPaymentState::Settled { .. } => "settled",
+        AuthorityPaymentState::Released => "released",
     };
     (left, purse.payments().iter().map(standing).collect())
 }
@@ -58,17 +58,22 @@ impl Tool for Buy {
     type Args = Note;
     type Needs = (Payments, Cancellation);
 
-    fn about(&self) -> About {
-        let about = About::new("buy", "Buys.").durable();
+    fn spec(&self) -> ToolSpec {
+        let about = ToolSpec::new("buy", "Buys.").durable();
         if self.1 == EffectClassOf::Idempotent { about.idempotent() } else { about }
     }
 
-    async fn run(&self, (payments, cancellation): Self::Needs, _: Call, args: Note) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        (payments, cancellation): Self::Needs,
+        _: Call,
+        args: Note,
+    ) -> Result<ToolRunOutcome, Error> {
         let hold = payments.reserve("cake", order(&args.text)).await?;
         match args.text.as_str() {
             "broken" => return Err(failed("the oven is broken")),
             "forgotten" => return done("nothing"),
-            "later" => return Ok(Ran::Pending),
+            "later" => return Ok(ToolRunOutcome::Pending),
             "slow" => {
                 cancellation.requested().await;
                 return Err(failed("stopped when asked"));
@@ -83,14 +88,14 @@ impl Tool for Buy {
         done(format!("bought {}", args.text))
     }
 
-    async fn probe(&self, _: CallId, args: Note) -> Result<Probe, Error> {
+    async fn probe(&self, _: CallId, args: Note) -> Result<ProbeResult, Error> {
         if self.1 == EffectClassOf::Lost {
-            return Ok(Probe::CannotTell);
+            return Ok(ProbeResult::CannotTell);
         }
         Ok(if self.0.bought.load(Ordering::SeqCst) > 0 {
-            Probe::Happened(ToolResult::Ok(json!(format!("bought {}", args.text))))
+            ProbeResult::Happened(ToolResult::Ok(json!(format!("bought {}", args.text))))
         } else {
-            Probe::DidNotHappen
+            ProbeResult::DidNotHappen
         })
     }
 }
@@ -102,11 +107,11 @@ impl Tool for Send {
     type Args = Note;
     type Needs = (Tools,);
 
-    fn about(&self) -> About {
-        About::new("send", "Sends somebody to buy.").idempotent().durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("send", "Sends somebody to buy.").idempotent().durable()
     }
 
-    async fn run(&self, (tools,): Self::Needs, _: Call, args: Note) -> Result<Ran, Error> {
+    async fn run(&self, (tools,): Self::Needs, _: Call, args: Note) -> Result<ToolRunOutcome, Error> {
         done(tools.call("buy", json!({ "text": args.text })).await?)
     }
 }
@@ -115,9 +120,9 @@ fn paying(
     authority: Arc<dyn PaymentAuthority>,
     shop: Arc<Shop>,
     class: EffectClassOf,
-) -> impl FnOnce(&mut Config) {
+) -> impl FnOnce(&mut RuntimeConfig) {
     move |config| {
-        let mut toolbox = Toolbox::new(Services::default().grant(PaymentDesk));
+        let mut toolbox = Toolbox::new(Services::default().grant(PaymentsEnabled));
         toolbox.add(Buy(shop, class)).unwrap();
         toolbox.add(Send).unwrap();
         config.package = package(&toolbox);
@@ -128,7 +133,7 @@ fn paying(
 
 async fn with(authority: Arc<dyn PaymentAuthority>, lines: Vec<Line>) -> Life {
     let change = paying(authority, Arc::default(), EffectClassOf::Idempotent);
-    live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap()
+    live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap()
 }
 
 fn buy(text: &str) -> Vec<Line> {
@@ -148,7 +153,7 @@ async fn a_payment_is_reserved_before_the_act_and_settled_after_it_and_every_ste
     let purse = purse();
     let life = with(purse.clone(), buy("a cake")).await;
     let turn = life.send("go").await;
-    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() });
     assert_eq!(look(&purse), ("6.9 EUR".to_owned(), vec!["settled"]));
     let [PaymentState::Asked, PaymentState::Reserved, PaymentState::Settled { receipt }] =
         &states(&life).await[..]
@@ -204,7 +209,7 @@ async fn a_tool_that_another_tool_runs_pays_once_too() {
 
 #[tokio::test(start_paused = true)]
 async fn what_the_authority_refuses_is_told_to_the_tool_and_recorded() {
-    let poor = Arc::new(Cashbox::with(["1 EUR".parse().unwrap()]));
+    let poor = Arc::new(InMemoryPaymentAuthority::with_money(["1 EUR".parse().unwrap()]));
     let life = with(poor.clone(), buy("a cake")).await;
     let turn = life.send("go").await;
     life.end(turn).await;
@@ -217,19 +222,19 @@ async fn what_the_authority_refuses_is_told_to_the_tool_and_recorded() {
 struct Silent;
 
 impl PaymentAuthority for Silent {
-    fn reserve<'a>(&'a self, _: PaymentId, _: &'a Order) -> Answer<'a, Standing> {
+    fn reserve<'a>(&'a self, _: PaymentId, _: &'a PaymentOrder) -> ResultFuture<'a, AuthorityPaymentState> {
         Box::pin(std::future::pending())
     }
 
-    fn settle(&self, _: PaymentId) -> Answer<'_, Standing> {
+    fn settle(&self, _: PaymentId) -> ResultFuture<'_, AuthorityPaymentState> {
         Box::pin(std::future::pending())
     }
 
-    fn release(&self, _: PaymentId) -> Answer<'_, Standing> {
+    fn release(&self, _: PaymentId) -> ResultFuture<'_, AuthorityPaymentState> {
         Box::pin(std::future::pending())
     }
 
-    fn find(&self, _: PaymentId) -> Answer<'_, Option<Standing>> {
+    fn find(&self, _: PaymentId) -> ResultFuture<'_, Option<AuthorityPaymentState>> {
         Box::pin(std::future::pending())
     }
 }
@@ -238,7 +243,7 @@ impl PaymentAuthority for Silent {
 async fn an_authority_that_does_not_answer_does_not_hold_the_turn_up() {
     let life = with(Arc::new(Silent), buy("a cake")).await;
     let turn = life.send("go").await;
-    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() });
     let told = life.last_shown().pop().unwrap();
     assert_eq!(told, "error payment.unavailable: the payment authority did not answer within 30000 ms");
     let releasing = PaymentState::Releasing { reason: "the call failed".to_owned() };
@@ -265,19 +270,19 @@ async fn a_worker_that_shuts_down_does_not_wait_for_an_authority_that_hangs() {
 struct Strict;
 
 impl PaymentAuthority for Strict {
-    fn reserve<'a>(&'a self, _: PaymentId, _: &'a Order) -> Answer<'a, Standing> {
+    fn reserve<'a>(&'a self, _: PaymentId, _: &'a PaymentOrder) -> ResultFuture<'a, AuthorityPaymentState> {
         Box::pin(std::future::ready(Err(Error::new(Kind::PaymentUnavailable, "the bank is closed"))))
     }
 
-    fn settle(&self, _: PaymentId) -> Answer<'_, Standing> {
+    fn settle(&self, _: PaymentId) -> ResultFuture<'_, AuthorityPaymentState> {
         unreachable!("nothing was reserved")
     }
 
-    fn release(&self, _: PaymentId) -> Answer<'_, Standing> {
+    fn release(&self, _: PaymentId) -> ResultFuture<'_, AuthorityPaymentState> {
         Box::pin(std::future::ready(Err(Error::new(Kind::PaymentRefused, "there is no such payment"))))
     }
 
-    fn find(&self, _: PaymentId) -> Answer<'_, Option<Standing>> {
+    fn find(&self, _: PaymentId) -> ResultFuture<'_, Option<AuthorityPaymentState>> {
         Box::pin(std::future::ready(Ok(None)))
     }
 }
@@ -302,9 +307,13 @@ async fn a_tool_that_pays_is_refused_at_start_where_nobody_can() {
 }
 
 /// Runs a purchase to its end over as many processes as needed. The first crashes at `death`.
-async fn play(class: EffectClassOf, lines: &[Line], death: Death) -> (Arc<Cashbox>, Arc<Shop>, u64) {
-    let (memory, purse, shop) = (Memory::new(), purse(), Arc::<Shop>::default());
-    let mortal = Mortal::new(memory.clone(), death);
+async fn play(
+    class: EffectClassOf,
+    lines: &[Line],
+    death: CrashPoint,
+) -> (Arc<InMemoryPaymentAuthority>, Arc<Shop>, u64) {
+    let (memory, purse, shop) = (MemoryStore::new(), purse(), Arc::<Shop>::default());
+    let mortal = CrashingStore::new(memory.clone(), death);
     let heart = mortal.pulse();
     let change = || paying(purse.clone(), shop.clone(), class);
     let first = live_with(Arc::new(mortal), lines.to_vec(), Arc::default(), 1, change()).await.unwrap();
@@ -330,19 +339,19 @@ async fn play(class: EffectClassOf, lines: &[Line], death: Death) -> (Arc<Cashbo
 #[tokio::test(start_paused = true)]
 async fn nothing_is_paid_twice_or_left_set_aside_wherever_the_process_dies() {
     for lines in [buy("a cake"), vec![call("send", "a cake"), Line::Say("done")]] {
-        let (whole, _, writes) = play(EffectClassOf::Idempotent, &lines, Death::Never).await;
+        let (whole, _, writes) = play(EffectClassOf::Idempotent, &lines, CrashPoint::Never).await;
         assert_eq!(look(&whole), ("6.9 EUR".to_owned(), vec!["settled"]));
         for at in 0..writes {
-            for death in [Death::Before(at), Death::After(at)] {
+            for death in [CrashPoint::Before(at), CrashPoint::AfterWrite(at)] {
                 let (purse, ..) = play(EffectClassOf::Idempotent, &lines, death).await;
                 assert_eq!(look(&purse), look(&whole), "{death:?}");
             }
         }
     }
     let lines = buy("broken");
-    let (_, _, writes) = play(EffectClassOf::Idempotent, &lines, Death::Never).await;
+    let (_, _, writes) = play(EffectClassOf::Idempotent, &lines, CrashPoint::Never).await;
     for at in 0..writes {
-        for death in [Death::Before(at), Death::After(at)] {
+        for death in [CrashPoint::Before(at), CrashPoint::AfterWrite(at)] {
             let (purse, ..) = play(EffectClassOf::Idempotent, &lines, death).await;
             assert_eq!(look(&purse), ("10 EUR".to_owned(), vec!["released"]), "{death:?}");
         }
@@ -352,9 +361,9 @@ async fn nothing_is_paid_twice_or_left_set_aside_wherever_the_process_dies() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_gave_money_back_comes_to_the_same_result_wherever_the_process_dies() {
     for lines in [buy("given back"), vec![call("send", "given back"), Line::Say("done")]] {
-        let (_, _, writes) = play(EffectClassOf::Idempotent, &lines, Death::Never).await;
+        let (_, _, writes) = play(EffectClassOf::Idempotent, &lines, CrashPoint::Never).await;
         for at in 0..writes {
-            for death in [Death::Before(at), Death::After(at)] {
+            for death in [CrashPoint::Before(at), CrashPoint::AfterWrite(at)] {
                 let (purse, shop, _) = play(EffectClassOf::Idempotent, &lines, death).await;
                 assert_eq!(look(&purse), ("10 EUR".to_owned(), vec!["released"]), "{death:?}");
                 let recorded = shop.recorded.lock().unwrap().clone();
@@ -367,9 +376,9 @@ async fn a_call_that_gave_money_back_comes_to_the_same_result_wherever_the_proce
 #[tokio::test(start_paused = true)]
 async fn an_act_that_must_not_repeat_is_paid_exactly_if_it_happened() {
     let lines = buy("a cake");
-    let (_, _, writes) = play(EffectClassOf::Probed, &lines, Death::Never).await;
+    let (_, _, writes) = play(EffectClassOf::Probed, &lines, CrashPoint::Never).await;
     for at in 0..writes {
-        for death in [Death::Before(at), Death::After(at)] {
+        for death in [CrashPoint::Before(at), CrashPoint::AfterWrite(at)] {
             let (purse, shop, _) = play(EffectClassOf::Probed, &lines, death).await;
             let bought = shop.bought.load(Ordering::SeqCst);
             assert!(bought <= 1, "{death:?}");
@@ -382,7 +391,7 @@ async fn an_act_that_must_not_repeat_is_paid_exactly_if_it_happened() {
 
 /// An authority that rejects the end of a payment this many times.
 struct Deaf {
-    purse: Arc<Cashbox>,
+    purse: Arc<InMemoryPaymentAuthority>,
     times: AtomicU32,
     /// The requests that it got, and whether it accepted them.
     heard: Mutex<Vec<(&'static str, PaymentId, bool)>>,
@@ -409,25 +418,29 @@ impl Deaf {
 }
 
 impl PaymentAuthority for Deaf {
-    fn reserve<'a>(&'a self, id: PaymentId, order: &'a Order) -> Answer<'a, Standing> {
+    fn reserve<'a>(
+        &'a self,
+        id: PaymentId,
+        order: &'a PaymentOrder,
+    ) -> ResultFuture<'a, AuthorityPaymentState> {
         self.purse.reserve(id, order)
     }
 
-    fn settle(&self, id: PaymentId) -> Answer<'_, Standing> {
+    fn settle(&self, id: PaymentId) -> ResultFuture<'_, AuthorityPaymentState> {
         match self.hears("settle", id) {
             Ok(()) => self.purse.settle(id),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
 
-    fn release(&self, id: PaymentId) -> Answer<'_, Standing> {
+    fn release(&self, id: PaymentId) -> ResultFuture<'_, AuthorityPaymentState> {
         match self.hears("release", id) {
             Ok(()) => self.purse.release(id),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
 
-    fn find(&self, id: PaymentId) -> Answer<'_, Option<Standing>> {
+    fn find(&self, id: PaymentId) -> ResultFuture<'_, Option<AuthorityPaymentState>> {
         self.purse.find(id)
     }
 }
@@ -439,7 +452,7 @@ async fn concluded(life: &Life) -> PaymentState {
         if let Event::Durable(record) = events.next().await.unwrap()
             && let Fact::Payment(payment) = record.fact
             && !payment.state.is_open()
-            && !payment.state.is_owed()
+            && !payment.state.is_in_outbox()
         {
             return payment.state;
         }
@@ -455,7 +468,7 @@ async fn what_the_authority_does_not_take_is_kept_and_told_again_until_it_does()
     let deaf = Deaf::new(3);
     let life = with(deaf.clone(), buy("broken")).await;
     let turn = life.send("go").await;
-    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() }, "nothing waits for it");
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() }, "nothing waits for it");
     assert_eq!(concluded(&life).await, released("the call failed"));
     assert_eq!(look(&deaf.purse), ("10 EUR".to_owned(), vec!["released"]));
     let told = [("release", false), ("release", false), ("release", false), ("release", true)];
@@ -491,7 +504,7 @@ async fn what_is_owed_is_listed_with_the_last_failure_and_pauses_grow_to_their_b
 }
 
 /// Buys something with a tool that hangs, then cancels the turn and settles the call with this verdict.
-async fn lose(life: &Life, verdict: &Verdict) {
+async fn lose(life: &Life, verdict: &OutcomeVerdict) {
     let input = outlast_runtime::Input { key: Some("first".to_owned()), ..input("go") };
     let turn = life.runtime.submit(input).await.unwrap().turn;
     // A call that crashed before it requested money ends without a payment.
@@ -505,8 +518,8 @@ async fn lose(life: &Life, verdict: &Verdict) {
     }
 }
 
-fn verdicts() -> [Verdict; 2] {
-    [Verdict::Happened(ToolResult::Ok(json!("it did"))), Verdict::DidNotHappen]
+fn verdicts() -> [OutcomeVerdict; 2] {
+    [OutcomeVerdict::Happened(ToolResult::Ok(json!("it did"))), OutcomeVerdict::DidNotHappen]
 }
 
 #[tokio::test(start_paused = true)]
@@ -516,7 +529,7 @@ async fn a_word_on_a_call_of_unknown_outcome_pays_or_frees_what_it_had_set_aside
         for times in [0, 2] {
             let deaf = Deaf::new(times);
             let change = paying(deaf.clone(), Arc::default(), EffectClassOf::Lost);
-            let memory = Arc::new(Memory::new());
+            let memory = Arc::new(MemoryStore::new());
             let life = live_with(memory, buy("rude"), Arc::default(), 1, change).await.unwrap();
             lose(&life, &verdict).await;
             concluded(&life).await;
@@ -531,9 +544,9 @@ async fn a_word_on_a_call_of_unknown_outcome_pays_or_frees_what_it_had_set_aside
 #[tokio::test(start_paused = true)]
 async fn a_word_on_a_call_decides_its_payment_wherever_the_process_dies() {
     for verdict in verdicts() {
-        let (writes, whole) = word_over_a_death(&verdict, Death::Never).await;
+        let (writes, whole) = word_over_a_death(&verdict, CrashPoint::Never).await;
         for at in 0..writes {
-            for death in [Death::Before(at), Death::After(at)] {
+            for death in [CrashPoint::Before(at), CrashPoint::AfterWrite(at)] {
                 let (_, end) = word_over_a_death(&verdict, death).await;
                 // If the payment was only requested, nothing may be reserved. Then there is nothing to settle.
                 assert!(end == whole || end == ("10 EUR".to_owned(), vec![]), "{death:?}: {end:?}");
@@ -542,9 +555,12 @@ async fn a_word_on_a_call_decides_its_payment_wherever_the_process_dies() {
     }
 }
 
-async fn word_over_a_death(verdict: &Verdict, death: Death) -> (u64, (String, Vec<&'static str>)) {
-    let (memory, deaf) = (Memory::new(), Deaf::new(2));
-    let mortal = Mortal::new(memory.clone(), death);
+async fn word_over_a_death(
+    verdict: &OutcomeVerdict,
+    death: CrashPoint,
+) -> (u64, (String, Vec<&'static str>)) {
+    let (memory, deaf) = (MemoryStore::new(), Deaf::new(2));
+    let mortal = CrashingStore::new(memory.clone(), death);
     let heart = mortal.pulse();
     let change = || paying(deaf.clone(), Arc::default(), EffectClassOf::Lost);
     let act = async |life: &Life| {

@@ -1,14 +1,17 @@
 //! A turn keeps what it started with: the package and the contracts of its tools.
 use crate::common::*;
-use outlast_ports::memory::Memory;
-use outlast_ports::store::{Accept, Commit, Content, Inbox, MAIN, Taker, Target, Then, Turns};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::store::{
+    AcceptRequest, Commit, ContentQueries, Inbox, LeaseRequest, MAIN_HEAD, SessionTarget, TurnTransition,
+    Turns,
+};
 use outlast_vocab::message::Part;
-use outlast_vocab::package::{Package, Pinned};
-use outlast_vocab::record::{Delivery, End, Fact, Started};
-use outlast_vocab::{Hash, Millis, TurnId, WorkerId, canon};
+use outlast_vocab::package::{Package, PinnedPackage};
+use outlast_vocab::record::{Fact, InputDelivery, TurnEnd, TurnStarted};
+use outlast_vocab::{Hash, Millis, TurnId, WorkerId, canonical_json};
 use std::sync::Arc;
 
-fn with_reworded(config: &mut outlast_runtime::Config) {
+fn with_reworded(config: &mut outlast_runtime::RuntimeConfig) {
     let mut tools = toolbox(Arc::default(), false).unwrap();
     tools.add(Reworded(Arc::default())).unwrap();
     config.tools = vec![Arc::new(tools)];
@@ -26,26 +29,26 @@ async fn a_turn_in_flight_goes_on_with_the_contracts_it_began_with() {
     first.until("turn.parked").await;
     let witness = first.die(&memory).await;
     let second = live_with(Arc::new(memory), lines(), witness, 2, with_reworded).await.unwrap();
-    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+    assert_eq!(second.end(turn).await, TurnEnd::Answered { text: "done".into() });
     assert_eq!(told_of_stepped(&second), "Works in steps.");
     // The next turn starts with the current contracts.
     let next = second.send("more").await;
-    assert_eq!(second.end(next).await, End::Answered { text: "again".into() });
+    assert_eq!(second.end(next).await, TurnEnd::Answered { text: "again".into() });
     assert_eq!(told_of_stepped(&second), "Works in steps, and says so.");
 }
 
 /// Creates a turn that was accepted, and perhaps started, by a version that stored no contracts.
-async fn left_by_an_older_program(memory: &Memory, package: Vec<u8>, begun: bool) -> TurnId {
+async fn left_by_an_older_program(memory: &MemoryStore, package: Vec<u8>, begun: bool) -> TurnId {
     let (turn, now) = (TurnId::from_u128(5), Millis(1_000));
-    let taker = Taker { worker: WorkerId::from_u128(9), until: Millis(2_000) };
+    let taker = LeaseRequest { worker: WorkerId::from_u128(9), until: Millis(2_000) };
     let pinned = Hash::of(&package);
-    let accept = Accept {
-        target: Target::New(SESSION),
+    let accept = AcceptRequest {
+        target: SessionTarget::New(SESSION),
         turn,
         parts: vec![Part::text("go")],
         key: None,
-        delivery: Delivery::Next,
-        head: MAIN.to_owned(),
+        delivery: InputDelivery::Next,
+        head: MAIN_HEAD.to_owned(),
         output: None,
         plugins: std::collections::BTreeMap::new(),
         traceparent: None,
@@ -63,44 +66,49 @@ async fn left_by_an_older_program(memory: &Memory, package: Vec<u8>, begun: bool
     };
     let lease = memory.accept(accept).await.unwrap().work.unwrap().lease;
     if begun {
-        let started =
-            Started { kernel: 1, package: pinned, head: MAIN.to_owned(), parent: None, labels: None };
+        let started = TurnStarted {
+            kernel: 1,
+            package: pinned,
+            head: MAIN_HEAD.to_owned(),
+            parent: None,
+            labels: None,
+        };
         let facts = vec![Fact::Started(started)];
-        memory.commit(Commit::new(lease.clone(), now, facts, Then::GoOn)).await.unwrap();
+        memory.commit(Commit::new(lease.clone(), now, facts, TurnTransition::Continue)).await.unwrap();
     }
-    memory.hand_back(lease, now).await.unwrap();
+    memory.release_lease(lease, now).await.unwrap();
     turn
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_of_a_database_without_contracts_goes_on_with_those_of_now() {
     let package = package(&toolbox(Arc::default(), true).unwrap());
-    let package = canon::to_string(&package).into_bytes();
+    let package = canonical_json::to_string(&package).into_bytes();
     for begun in [false, true] {
-        let memory = Memory::new();
+        let memory = MemoryStore::new();
         let turn = left_by_an_older_program(&memory, package.clone(), begun).await;
         let life = live(Arc::new(memory.clone()), vec![Line::Say("done")], Arc::default(), 1).await;
-        assert_eq!(life.end(turn).await, End::Answered { text: "done".into() });
+        assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".into() });
         // A turn that had not started is pinned to contracts when it starts.
         let started = life.facts().await.into_iter().find_map(|fact| match fact {
             Fact::Started(started) => Some(started.package),
             _ => None,
         });
         let pinned = memory.blob(started.unwrap()).await.unwrap();
-        let pinned: Pinned = serde_json::from_slice(&pinned).unwrap();
+        let pinned: PinnedPackage = serde_json::from_slice(&pinned).unwrap();
         assert_eq!(pinned.contracts.is_some(), !begun);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_whose_package_is_not_here_begins_under_no_other_one() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     // Accepted with a package that only the second worker can run.
     let package = Package { agent: "clerk".to_owned(), ..package(&toolbox(Arc::default(), true).unwrap()) };
     let contracts = None;
-    let blob = canon::to_string(&Pinned { package, contracts }).into_bytes();
+    let blob = canonical_json::to_string(&PinnedPackage { package, contracts }).into_bytes();
     let turn = left_by_an_older_program(&memory, blob.clone(), false).await;
-    let lacks = |config: &mut outlast_runtime::Config| {
+    let lacks = |config: &mut outlast_runtime::RuntimeConfig| {
         config.package.tools.retain(|tool| tool.as_str() != "stepped");
         config.tools = vec![Arc::new(toolbox(Arc::default(), false).unwrap())];
     };
@@ -109,10 +117,10 @@ async fn a_turn_whose_package_is_not_here_begins_under_no_other_one() {
     let begun = |facts: Vec<Fact>| facts.into_iter().filter(|fact| matches!(fact, Fact::Started(_))).count();
     assert_eq!(begun(first.facts().await), 0);
     first.die(&memory).await;
-    let clerk = |config: &mut outlast_runtime::Config| config.package.agent = "clerk".to_owned();
+    let clerk = |config: &mut outlast_runtime::RuntimeConfig| config.package.agent = "clerk".to_owned();
     let lines = vec![Line::Say("done")];
     let second = live_with(Arc::new(memory), lines, Arc::default(), 2, clerk).await.unwrap();
     second.runtime.retry(turn).await.unwrap();
-    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+    assert_eq!(second.end(turn).await, TurnEnd::Answered { text: "done".into() });
     assert_eq!(begun(second.facts().await), 1);
 }

@@ -1,47 +1,47 @@
 //! Policy decisions other than those about tool calls: turns, model calls, requests, secrets, programs, payments and
 //! answers.
 use crate::common::*;
-use outlast_ports::memory::Memory;
-use outlast_ports::payment::{Cashbox, PaymentDesk, Payments};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::payment::{InMemoryPaymentAuthority, Payments, PaymentsEnabled};
 use outlast_ports::service::{Agent, Models, Services, Tools};
-use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
-use outlast_runtime::approvals::Question;
-use outlast_runtime::{Config, Input};
-use outlast_vocab::label::{Guard, Labels, Source};
-use outlast_vocab::payment::Order;
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
+use outlast_runtime::approvals::ApprovalQuestion;
+use outlast_runtime::{Input, RuntimeConfig};
+use outlast_vocab::label::{Labels, TrustGuard, UntrustedSource};
+use outlast_vocab::payment::PaymentOrder;
 use outlast_vocab::policy::{
-    Approval, Ask, Comparison, Day, Decision, Deed, Point, Policy, Redaction, Resume, Rule, Ruling, Test,
-    Times, Verdict,
+    AfterDeferral, Approval, ApprovalRequirement, ApprovalVerdict, Comparison, Day, Policy, PolicyAction,
+    PolicyDecision, PolicyPoint, RecordedDecision, Redaction, Rule, RuleTest, RuleTimes,
 };
-use outlast_vocab::record::{End, Fact, Ruled};
+use outlast_vocab::record::{Fact, PolicyDecided, TurnEnd};
 use outlast_vocab::{Error, Kind};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) fn rule(at: Point, then: Decision) -> Rule {
+pub(crate) fn rule(at: PolicyPoint, then: PolicyDecision) -> Rule {
     Rule { at, ..Rule::new("r".parse().unwrap(), then) }
 }
 
-pub(crate) fn deny() -> Decision {
-    Decision::Deny { reason: "not now".to_owned() }
+pub(crate) fn deny() -> PolicyDecision {
+    PolicyDecision::Deny { reason: "not now".to_owned() }
 }
 
-fn interrupt() -> Decision {
-    Decision::Interrupt { reason: "something is wrong".to_owned() }
+fn interrupt() -> PolicyDecision {
+    PolicyDecision::Interrupt { reason: "something is wrong".to_owned() }
 }
 
-fn asks() -> Decision {
+fn asks() -> PolicyDecision {
     let (who, expires) = (vec!["ann".to_owned()], Some(Duration::from_hours(1)));
-    Decision::Ask(Ask { who, expires, ..Ask::default() })
+    PolicyDecision::Ask(ApprovalRequirement { who, expires, ..ApprovalRequirement::default() })
 }
 
-fn defer() -> Decision {
-    Decision::Defer { pause: Duration::from_hours(2), resume: Resume::Go }
+fn defer() -> PolicyDecision {
+    PolicyDecision::Defer { pause: Duration::from_hours(2), resume: AfterDeferral::Go }
 }
 
-fn set(path: &str, value: Value) -> Decision {
-    Decision::Modify { set: [(path.to_owned(), value)].into(), redact: Vec::new() }
+fn set(path: &str, value: Value) -> PolicyDecision {
+    PolicyDecision::Modify { set: [(path.to_owned(), value)].into(), redact: Vec::new() }
 }
 
 /// A tool that tries the action that its text names, and reports if it was allowed.
@@ -51,8 +51,8 @@ impl Tool for Doer {
     type Args = Note;
     type Needs = (Agent, Payments, Models);
 
-    fn about(&self) -> About {
-        About::new("do", "Does.").idempotent().durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("do", "Does.").idempotent().durable()
     }
 
     async fn run(
@@ -60,11 +60,11 @@ impl Tool for Doer {
         (agent, payments, models): Self::Needs,
         call: Call,
         args: Note,
-    ) -> Result<Ran, Error> {
+    ) -> Result<ToolRunOutcome, Error> {
         match args.text.trim_end_matches(" anyway") {
             "payment" => {
                 let amount = "3.10 EUR".parse().unwrap();
-                let order = Order { payee: "baker".to_owned(), amount, purpose: "cake".to_owned() };
+                let order = PaymentOrder { payee: "baker".to_owned(), amount, purpose: "cake".to_owned() };
                 payments.reserve("cake", order).await?.settle().await?;
             }
             "model" => drop(models.ask("how?").await?),
@@ -81,17 +81,21 @@ impl Tool for Doer {
     }
 }
 
-fn deed_of(name: &str) -> Deed {
+fn deed_of(name: &str) -> PolicyAction {
     match name {
-        "egress" => Deed::Egress {
+        "egress" => PolicyAction::Egress {
             scheme: "https".to_owned(),
             host: "api.example.com".to_owned(),
             port: 443,
             method: "GET".to_owned(),
             path: "/v1".to_owned(),
         },
-        "secret" => Deed::Secret { name: "TOKEN".to_owned() },
-        _ => Deed::Process { program: "git".to_owned(), args: vec!["push".to_owned()], sandboxed: false },
+        "secret" => PolicyAction::Secret { name: "TOKEN".to_owned() },
+        _ => PolicyAction::Process {
+            program: "git".to_owned(),
+            args: vec!["push".to_owned()],
+            sandboxed: false,
+        },
     }
 }
 
@@ -102,48 +106,50 @@ impl Tool for Lets {
     type Args = Note;
     type Needs = (Tools,);
 
-    fn about(&self) -> About {
-        About::new("let", "Lets another do.").idempotent().durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("let", "Lets another do.").idempotent().durable()
     }
 
-    async fn run(&self, (tools,): (Tools,), _: Call, args: Note) -> Result<Ran, Error> {
+    async fn run(&self, (tools,): (Tools,), _: Call, args: Note) -> Result<ToolRunOutcome, Error> {
         let tried = tools.call("do", json!({ "text": args.text })).await;
         done(tried.unwrap_or_else(|error| json!(error.to_string())))
     }
 }
 
-pub(crate) fn doing(witness: &Arc<Witness>, rules: Vec<Rule>) -> impl FnOnce(&mut Config) + use<> {
+pub(crate) fn doing(witness: &Arc<Witness>, rules: Vec<Rule>) -> impl FnOnce(&mut RuntimeConfig) + use<> {
     let witness = witness.clone();
     move |config| {
-        let mut toolbox = Toolbox::new(Services::default().grant(PaymentDesk));
+        let mut toolbox = Toolbox::new(Services::default().grant(PaymentsEnabled));
         toolbox.add(Doer(witness)).unwrap();
         toolbox.add(Lets).unwrap();
         config.package = package(&toolbox);
         config.tools = vec![Arc::new(toolbox)];
-        config.payments = Some(Arc::new(Cashbox::with(["10 EUR".parse().unwrap()])));
+        config.payments = Some(Arc::new(InMemoryPaymentAuthority::with_money(["10 EUR".parse().unwrap()])));
         config.package.policy = Policy { rules };
     }
 }
 
 pub(crate) async fn under(rules: Vec<Rule>, lines: Vec<Line>) -> Life {
     let witness: Arc<Witness> = Arc::default();
-    live_with(Arc::new(Memory::new()), lines, witness.clone(), 1, doing(&witness, rules)).await.unwrap()
+    live_with(Arc::new(MemoryStore::new()), lines, witness.clone(), 1, doing(&witness, rules)).await.unwrap()
 }
 
 /// Returns the lines of a turn in which a policy decides at this point.
-pub(crate) fn lines(at: Point) -> Vec<Line> {
+pub(crate) fn lines(at: PolicyPoint) -> Vec<Line> {
     match at {
-        Point::Turn | Point::Model | Point::Output => vec![Line::Say("done"), Line::Say("fine")],
-        Point::Tool => vec![call("do", "egress"), Line::Say("done")],
+        PolicyPoint::Turn | PolicyPoint::Model | PolicyPoint::Output => {
+            vec![Line::Say("done"), Line::Say("fine")]
+        }
+        PolicyPoint::Tool => vec![call("do", "egress"), Line::Say("done")],
         _ => vec![Line::Call(vec![("do", json!({ "text": at.name() }))]), Line::Say("done")],
     }
 }
 
-fn answered(text: &str) -> End {
-    End::Answered { text: text.to_owned() }
+fn answered(text: &str) -> TurnEnd {
+    TurnEnd::Answered { text: text.to_owned() }
 }
 
-pub(crate) async fn rulings(life: &Life) -> Vec<Ruled> {
+pub(crate) async fn rulings(life: &Life) -> Vec<PolicyDecided> {
     let ruled = |fact| match fact {
         Fact::Ruled(ruled) => Some(ruled),
         _ => None,
@@ -151,43 +157,44 @@ pub(crate) async fn rulings(life: &Life) -> Vec<Ruled> {
     life.facts().await.into_iter().filter_map(ruled).collect()
 }
 
-async fn question(life: &Life) -> Question {
+async fn question(life: &Life) -> ApprovalQuestion {
     life.until("turn.parked").await;
     life.runtime.approvals().pending(10, life.runtime.now()).await.unwrap().pop().expect("somebody is asked")
 }
 
-async fn say(life: &Life, question: &Question, verdict: Verdict) {
+async fn say(life: &Life, question: &ApprovalQuestion, verdict: ApprovalVerdict) {
     let approval = Approval::new("ann", verdict);
     life.runtime.approve(question.id, approval).await.unwrap();
 }
 
-fn code(end: &End) -> Option<Kind> {
+fn code(end: &TurnEnd) -> Option<Kind> {
     match end {
-        End::Failed { failure } => Some(failure.code),
+        TurnEnd::Failed { failure } => Some(failure.code),
         _ => None,
     }
 }
 
-const OF_CALLS: [Point; 4] = [Point::Egress, Point::Secret, Point::Process, Point::Payment];
+const OF_CALLS: [PolicyPoint; 4] =
+    [PolicyPoint::Egress, PolicyPoint::Secret, PolicyPoint::Process, PolicyPoint::Payment];
 
 #[tokio::test(start_paused = true)]
 async fn what_a_rule_allows_happens_at_every_point_and_the_rule_is_in_the_record() {
-    for at in Point::ALL.into_iter().filter(|at| *at != Point::Tool) {
-        let life = under(vec![rule(at, Decision::Allow)], lines(at)).await;
+    for at in PolicyPoint::ALL.into_iter().filter(|at| *at != PolicyPoint::Tool) {
+        let life = under(vec![rule(at, PolicyDecision::Allow)], lines(at)).await;
         let turn = life.send("go").await;
         assert_eq!(life.end(turn).await, answered("done"), "{at}");
         let ruled = rulings(&life).await.remove(0);
         assert_eq!((ruled.at, ruled.ruling.rule.as_str(), ruled.facts), (at, "r", None));
-        assert_eq!(life.witness.count("did"), usize::from(at.is_of_a_call()), "{at}");
+        assert_eq!(life.witness.count("did"), usize::from(at.is_call_point()), "{at}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_or_a_model_call_that_a_rule_denies_ends_the_turn_and_no_model_is_asked() {
-    for at in [Point::Turn, Point::Model] {
+    for at in [PolicyPoint::Turn, PolicyPoint::Model] {
         let life = under(vec![rule(at, deny())], lines(at)).await;
         let turn = life.send("go").await;
-        let End::Failed { failure } = life.end(turn).await else { panic!("it failed") };
+        let TurnEnd::Failed { failure } = life.end(turn).await else { panic!("it failed") };
         assert_eq!(failure.to_string(), "policy.denied: the rule `r` forbids it: not now", "{at}");
         assert_eq!(life.script.shown.lock().unwrap().len(), 0, "{at}");
         assert_eq!(rulings(&life).await.len(), 1, "{at}");
@@ -226,29 +233,34 @@ async fn what_a_call_wants_to_do_can_end_the_turn_and_no_tool_goes_on_in_spite_o
 #[tokio::test(start_paused = true)]
 async fn a_turn_a_model_call_a_payment_and_an_answer_wait_until_somebody_approves_exactly_them() {
     for (at, facts) in [
-        (Point::Turn, json!({ "input": "go", "attachments": 0 })),
-        (Point::Model, json!({ "model": "test/script", "call": 0, "options": {} })),
-        (Point::Payment, json!({ "amount": 3.1, "currency": "EUR", "payee": "baker" })),
-        (Point::Output, json!({ "text": "done" })),
+        (PolicyPoint::Turn, json!({ "input": "go", "attachments": 0 })),
+        (PolicyPoint::Model, json!({ "model": "test/script", "call": 0, "options": {} })),
+        (PolicyPoint::Payment, json!({ "amount": 3.1, "currency": "EUR", "payee": "baker" })),
+        (PolicyPoint::Output, json!({ "text": "done" })),
     ] {
         let life = under(vec![rule(at, asks())], lines(at)).await;
         let turn = life.send("go").await;
         let question = question(&life).await;
         assert_eq!((question.call.tool.as_str(), &question.call.arguments), (at.name(), &facts));
         assert_eq!(life.witness.count("did"), 0);
-        say(&life, &question, Verdict::Approve).await;
+        say(&life, &question, ApprovalVerdict::Approve).await;
         // A payment or an answer is asked about once. Each model call is a separate question.
         assert_eq!(life.end(turn).await, answered("done"), "{at}");
-        assert_eq!(life.witness.count("did"), usize::from(at == Point::Payment));
-        let asked: Vec<Point> = rulings(&life).await.into_iter().map(|ruled| ruled.at).collect();
+        assert_eq!(life.witness.count("did"), usize::from(at == PolicyPoint::Payment));
+        let asked: Vec<PolicyPoint> = rulings(&life).await.into_iter().map(|ruled| ruled.at).collect();
         assert_eq!(asked, [at]);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_approves_does_not_happen() {
-    let no = || Some(Verdict::Deny { reason: "too much".to_owned() });
-    for (at, word) in [(Point::Turn, no()), (Point::Turn, None), (Point::Model, no()), (Point::Model, None)] {
+    let no = || Some(ApprovalVerdict::Deny { reason: "too much".to_owned() });
+    for (at, word) in [
+        (PolicyPoint::Turn, no()),
+        (PolicyPoint::Turn, None),
+        (PolicyPoint::Model, no()),
+        (PolicyPoint::Model, None),
+    ] {
         let life = under(vec![rule(at, asks())], lines(at)).await;
         let turn = life.send("go").await;
         let question = question(&life).await;
@@ -258,14 +270,14 @@ async fn what_nobody_approves_does_not_happen() {
         assert_eq!(code(&life.end(turn).await), Some(Kind::ApprovalDenied), "{at}");
         assert_eq!(life.script.shown.lock().unwrap().len(), 0, "{at}");
     }
-    let life = under(vec![rule(Point::Payment, asks())], lines(Point::Payment)).await;
+    let life = under(vec![rule(PolicyPoint::Payment, asks())], lines(PolicyPoint::Payment)).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("done"));
     assert_eq!(life.witness.count("did"), 0);
     // An answer without an approval goes back to the model, with the reason.
-    let done = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("done")]) };
-    let rules = vec![Rule { tests: vec![done], ..rule(Point::Output, asks()) }];
-    let life = under(rules, lines(Point::Output)).await;
+    let done = RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("done")]) };
+    let rules = vec![Rule { tests: vec![done], ..rule(PolicyPoint::Output, asks()) }];
+    let life = under(rules, lines(PolicyPoint::Output)).await;
     let turn = life.send("go").await;
     say(&life, &question(&life).await, no().unwrap()).await;
     assert_eq!(life.end(turn).await, answered("fine"));
@@ -275,7 +287,7 @@ async fn what_nobody_approves_does_not_happen() {
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_and_a_model_call_that_are_deferred_go_on_after_their_pause() {
-    for at in [Point::Turn, Point::Model] {
+    for at in [PolicyPoint::Turn, PolicyPoint::Model] {
         let life = under(vec![rule(at, defer())], lines(at)).await;
         let begun = life.runtime.now();
         let turn = life.send("go").await;
@@ -287,16 +299,16 @@ async fn a_turn_and_a_model_call_that_are_deferred_go_on_after_their_pause() {
 }
 
 /// Defers by a minute until 00:18, then decides again. The test clock starts shortly before 00:17.
-fn not_early(at: Point) -> Rule {
+fn not_early(at: PolicyPoint) -> Rule {
     let hours = Some("00:00-00:18".parse().unwrap());
-    let times = Times { zone: "UTC".to_owned(), days: Vec::new(), hours };
-    let then = Decision::Defer { pause: Duration::from_mins(1), resume: Resume::Judge };
+    let times = RuleTimes { zone: "UTC".to_owned(), days: Vec::new(), hours };
+    let then = PolicyDecision::Defer { pause: Duration::from_mins(1), resume: AfterDeferral::Judge };
     Rule { times: Some(times), ..rule(at, then) }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_judged_again_after_its_pause_waits_until_nothing_stands_against_it() {
-    for at in [Point::Turn, Point::Model] {
+    for at in [PolicyPoint::Turn, PolicyPoint::Model] {
         let life = under(vec![not_early(at)], lines(at)).await;
         let begun = life.runtime.now();
         let turn = life.send("go").await;
@@ -307,7 +319,7 @@ async fn what_is_judged_again_after_its_pause_waits_until_nothing_stands_against
         let rulings = rulings(&life).await;
         let decided: Vec<_> =
             rulings.iter().map(|ruled| (ruled.key.as_str(), ruled.ruling.decision.name())).collect();
-        let place = if at == Point::Turn { "turn/0" } else { "turn/0/model/0" };
+        let place = if at == PolicyPoint::Turn { "turn/0" } else { "turn/0/model/0" };
         let again = |number: u32| format!("{place}/again:{number}");
         let (first, second) = (again(1), again(2));
         assert_eq!(decided, [(place, "defer"), (&first, "defer"), (&second, "allow")]);
@@ -316,15 +328,15 @@ async fn what_is_judged_again_after_its_pause_waits_until_nothing_stands_against
 
 #[tokio::test(start_paused = true)]
 async fn what_is_judged_again_may_be_changed_or_asked_about_then() {
-    let put_off = not_early(Point::Model);
-    let otherwise = |then| Rule { id: "else".parse().unwrap(), ..rule(Point::Model, then) };
+    let put_off = not_early(PolicyPoint::Model);
+    let otherwise = |then| Rule { id: "else".parse().unwrap(), ..rule(PolicyPoint::Model, then) };
     let rules = vec![put_off.clone(), otherwise(set("/options/tokens_most", json!(64)))];
-    let life = under(rules, lines(Point::Model)).await;
+    let life = under(rules, lines(PolicyPoint::Model)).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("done"));
     let asked = life.script.asked.lock().unwrap().clone();
     assert_eq!(asked.iter().map(|(_, options)| options.tokens_most).collect::<Vec<_>>(), [Some(64)]);
-    let life = under(vec![put_off, otherwise(asks())], lines(Point::Model)).await;
+    let life = under(vec![put_off, otherwise(asks())], lines(PolicyPoint::Model)).await;
     let turn = life.send("go").await;
     let end = tokio::select! {
         end = life.end(turn) => end,
@@ -335,15 +347,16 @@ async fn what_is_judged_again_may_be_changed_or_asked_about_then() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_put_off_too_often_is_denied() {
-    for at in [Point::Turn, Point::Model] {
+    for at in [PolicyPoint::Turn, PolicyPoint::Model] {
         let witness: Arc<Witness> = Arc::default();
-        let put_off = Decision::Defer { pause: Duration::from_mins(1), resume: Resume::Judge };
+        let put_off = PolicyDecision::Defer { pause: Duration::from_mins(1), resume: AfterDeferral::Judge };
         let policy = doing(&witness, vec![rule(at, put_off)]);
-        let change = |config: &mut Config| {
+        let change = |config: &mut RuntimeConfig| {
             policy(config);
             config.limits.judged_again = 2;
         };
-        let life = live_with(Arc::new(Memory::new()), lines(at), witness.clone(), 1, change).await.unwrap();
+        let life =
+            live_with(Arc::new(MemoryStore::new()), lines(at), witness.clone(), 1, change).await.unwrap();
         let turn = life.send("go").await;
         let error = life.end(turn).await.answer().unwrap_err();
         assert_eq!(error.kind(), Kind::PolicyDenied, "{at}");
@@ -357,7 +370,7 @@ async fn what_is_put_off_too_often_is_denied() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rule_can_change_how_a_model_generates_that_of_a_tools_own_question_too() {
-    let rules = vec![rule(Point::Model, set("/options/tokens_most", json!(64)))];
+    let rules = vec![rule(PolicyPoint::Model, set("/options/tokens_most", json!(64)))];
     let life = under(rules, vec![call("do", "model"), Line::Say("done")]).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("done"));
@@ -368,9 +381,9 @@ async fn a_rule_can_change_how_a_model_generates_that_of_a_tools_own_question_to
 
 #[tokio::test(start_paused = true)]
 async fn a_tools_own_question_to_a_model_cannot_wait_and_can_be_denied() {
-    let second = Test { path: "/call".to_owned(), is: Comparison::Over(0.into()) };
+    let second = RuleTest { path: "/call".to_owned(), is: Comparison::Over(0.into()) };
     for then in [deny(), asks(), defer()] {
-        let rules = vec![Rule { tests: vec![second.clone()], ..rule(Point::Model, then) }];
+        let rules = vec![Rule { tests: vec![second.clone()], ..rule(PolicyPoint::Model, then) }];
         let life = under(rules, vec![call("do", "model")]).await;
         let turn = life.send("go").await;
         // The rule also matches the next model call of the turn.
@@ -384,9 +397,9 @@ async fn a_tools_own_question_to_a_model_cannot_wait_and_can_be_denied() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_a_rule_denies_goes_back_to_the_model_up_to_a_limit() {
-    let done = Test { path: "/text".to_owned(), is: Comparison::Like("do*".to_owned()) };
-    let rules = || vec![Rule { tests: vec![done.clone()], ..rule(Point::Output, deny()) }];
-    let life = under(rules(), lines(Point::Output)).await;
+    let done = RuleTest { path: "/text".to_owned(), is: Comparison::Like("do*".to_owned()) };
+    let rules = || vec![Rule { tests: vec![done.clone()], ..rule(PolicyPoint::Output, deny()) }];
+    let life = under(rules(), lines(PolicyPoint::Output)).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("fine"));
     let told = life.last_shown().pop().unwrap();
@@ -398,7 +411,7 @@ async fn an_answer_that_a_rule_denies_goes_back_to_the_model_up_to_a_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_can_end_the_turn() {
-    let life = under(vec![rule(Point::Output, interrupt())], lines(Point::Output)).await;
+    let life = under(vec![rule(PolicyPoint::Output, interrupt())], lines(PolicyPoint::Output)).await;
     let turn = life.send("go").await;
     assert_eq!(code(&life.end(turn).await), Some(Kind::PolicyInterrupted));
 }
@@ -406,9 +419,9 @@ async fn an_answer_can_end_the_turn() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_a_rule_changes_stands_changed_in_every_record() {
     let redact = vec![Redaction { pattern: r"\d{3,}".to_owned(), with: "$0".to_owned() }];
-    let masked = Decision::Modify { set: [].into(), redact };
+    let masked = PolicyDecision::Modify { set: [].into(), redact };
     for (then, text) in [(masked, "call $0, or $0"), (set("/text", json!("no")), "no")] {
-        let life = under(vec![rule(Point::Output, then)], vec![Line::Say("call 5551, or 555")]).await;
+        let life = under(vec![rule(PolicyPoint::Output, then)], vec![Line::Say("call 5551, or 555")]).await;
         let turn = life.send("go").await;
         assert_eq!(life.end(turn).await, answered(text));
         let told =
@@ -423,19 +436,19 @@ async fn an_answer_that_a_rule_changes_stands_changed_in_every_record() {
 #[tokio::test(start_paused = true)]
 async fn rules_see_the_facts_of_their_point() {
     for (at, path, value) in [
-        (Point::Turn, "/input", json!("go")),
-        (Point::Model, "/model", json!("test/script")),
-        (Point::Egress, "/host", json!("api.example.com")),
-        (Point::Egress, "/port", json!(443)),
-        (Point::Secret, "/name", json!("TOKEN")),
-        (Point::Process, "/args/0", json!("push")),
-        (Point::Process, "/sandboxed", json!(false)),
-        (Point::Payment, "/payee", json!("baker")),
-        (Point::Output, "/text", json!("done")),
+        (PolicyPoint::Turn, "/input", json!("go")),
+        (PolicyPoint::Model, "/model", json!("test/script")),
+        (PolicyPoint::Egress, "/host", json!("api.example.com")),
+        (PolicyPoint::Egress, "/port", json!(443)),
+        (PolicyPoint::Secret, "/name", json!("TOKEN")),
+        (PolicyPoint::Process, "/args/0", json!("push")),
+        (PolicyPoint::Process, "/sandboxed", json!(false)),
+        (PolicyPoint::Payment, "/payee", json!("baker")),
+        (PolicyPoint::Output, "/text", json!("done")),
     ] {
         for (value, is_for) in [(value, true), (json!("another"), false)] {
-            let tests = vec![Test { path: path.to_owned(), is: Comparison::OneOf(vec![value]) }];
-            let life = under(vec![Rule { tests, ..rule(at, Decision::Allow) }], lines(at)).await;
+            let tests = vec![RuleTest { path: path.to_owned(), is: Comparison::OneOf(vec![value]) }];
+            let life = under(vec![Rule { tests, ..rule(at, PolicyDecision::Allow) }], lines(at)).await;
             let turn = life.send("go").await;
             assert_eq!(life.end(turn).await, answered("done"));
             assert_eq!(rulings(&life).await.iter().any(|ruled| ruled.at == at), is_for, "{at} {path}");
@@ -447,13 +460,13 @@ async fn rules_see_the_facts_of_their_point() {
 async fn rules_are_for_agents_tools_and_times() {
     // The test clock shows Thursday, 1 January 1970, a quarter past midnight UTC. London was one hour ahead then.
     let times = |days: &[Day], hours: &str| {
-        Some(Times {
+        Some(RuleTimes {
             zone: "Europe/London".to_owned(),
             days: days.to_vec(),
             hours: Some(hours.parse().unwrap()),
         })
     };
-    let base = || rule(Point::Egress, deny());
+    let base = || rule(PolicyPoint::Egress, deny());
     for (rule, is_for) in [
         (Rule { times: times(&[Day::Thu], "01:00-02:00"), ..base() }, true),
         (Rule { times: times(&[Day::Thu], "00:00-01:00"), ..base() }, false),
@@ -465,7 +478,7 @@ async fn rules_are_for_agents_tools_and_times() {
         // The price of the model is unknown, so the cost may exceed the limit.
         (Rule { cost_over: Some("5".parse().unwrap()), ..base() }, true),
     ] {
-        let life = under(vec![rule.clone()], lines(Point::Egress)).await;
+        let life = under(vec![rule.clone()], lines(PolicyPoint::Egress)).await;
         let turn = life.send("go").await;
         life.end(turn).await;
         assert_eq!(life.witness.count("did") == 0, is_for, "{rule:?}");
@@ -475,21 +488,21 @@ async fn rules_are_for_agents_tools_and_times() {
 #[tokio::test(start_paused = true)]
 async fn a_rule_that_makes_no_sense_is_refused_at_the_start() {
     let witness: Arc<Witness> = Arc::default();
-    let times = Times { zone: "Europe/Atlantis".to_owned(), days: vec![Day::Mon], hours: None };
+    let times = RuleTimes { zone: "Europe/Atlantis".to_owned(), days: vec![Day::Mon], hours: None };
     let redact = vec![Redaction { pattern: "(".to_owned(), with: String::new() }];
     for (rule, told) in [
-        (rule(Point::Process, asks()), "rule `r`: `ask` cannot be decided at `process`"),
+        (rule(PolicyPoint::Process, asks()), "rule `r`: `ask` cannot be decided at `process`"),
         (
-            Rule { times: Some(times), ..rule(Point::Turn, deny()) },
+            Rule { times: Some(times), ..rule(PolicyPoint::Turn, deny()) },
             "expected a time zone like `Europe/Berlin`",
         ),
         (
-            rule(Point::Output, Decision::Modify { set: [].into(), redact }),
+            rule(PolicyPoint::Output, PolicyDecision::Modify { set: [].into(), redact }),
             "expected a regular expression, got `(`",
         ),
     ] {
         let change = doing(&witness, vec![rule]);
-        let refused = live_with(Arc::new(Memory::new()), Vec::new(), witness.clone(), 1, change).await;
+        let refused = live_with(Arc::new(MemoryStore::new()), Vec::new(), witness.clone(), 1, change).await;
         let error = refused.err().expect("it is refused");
         assert_eq!(error.kind(), Kind::ConfigInvalid);
         assert!(error.detail().contains(told), "{error}");
@@ -499,7 +512,7 @@ async fn a_rule_that_makes_no_sense_is_refused_at_the_start() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_a_tool_makes_cannot_wait_and_is_denied_where_a_rule_would_hold_it_up() {
     for then in [asks(), defer()] {
-        let rules = vec![Rule { tool: "do".to_owned(), ..rule(Point::Tool, then) }];
+        let rules = vec![Rule { tool: "do".to_owned(), ..rule(PolicyPoint::Tool, then) }];
         let life = under(rules, vec![call("let", "egress"), Line::Say("done")]).await;
         let turn = life.send("go").await;
         assert_eq!(life.end(turn).await, answered("done"));
@@ -512,7 +525,7 @@ async fn a_call_that_a_tool_makes_cannot_wait_and_is_denied_where_a_rule_would_h
 #[tokio::test(start_paused = true)]
 async fn what_is_decided_of_a_call_that_a_tool_makes_is_in_the_record_with_what_it_runs_with() {
     for (then, text, times) in [
-        (Decision::Allow, "egress", 1),
+        (PolicyDecision::Allow, "egress", 1),
         (set("/text", json!("secret")), "secret", 1),
         (deny(), "egress", 0),
         (interrupt(), "egress", 0),
@@ -520,17 +533,18 @@ async fn what_is_decided_of_a_call_that_a_tool_makes_is_in_the_record_with_what_
     ] {
         let witness: Arc<Witness> = Arc::default();
         let tainted =
-            Rule { tool: "do".to_owned(), untrusted: Some(true), ..rule(Point::Tool, then.clone()) };
-        let rules = vec![tainted, Rule { tool: "let".to_owned(), ..rule(Point::Tool, Decision::Allow) }];
+            Rule { tool: "do".to_owned(), untrusted: Some(true), ..rule(PolicyPoint::Tool, then.clone()) };
+        let rules =
+            vec![tainted, Rule { tool: "let".to_owned(), ..rule(PolicyPoint::Tool, PolicyDecision::Allow) }];
         let change = doing(&witness, rules.clone());
-        let change = |config: &mut Config| {
+        let change = |config: &mut RuntimeConfig| {
             change(config);
-            config.package.guard = Guard::Guarded;
+            config.package.guard = TrustGuard::Guarded;
             config.package.policy.rules[1].untrusted = Some(true);
         };
         // The result of the first call is untrusted, so the second call is labelled.
         let lines = vec![call("do", "process"), call("let", "egress"), Line::Say("done")];
-        let life = live_with(Arc::new(Memory::new()), lines, witness, 1, change).await.unwrap();
+        let life = live_with(Arc::new(MemoryStore::new()), lines, witness, 1, change).await.unwrap();
         let turn = life.send("go").await;
         let end = life.end(turn).await;
         assert_eq!(code(&end), (then.name() == "interrupt").then_some(Kind::PolicyInterrupted));
@@ -541,13 +555,19 @@ async fn what_is_decided_of_a_call_that_a_tool_makes_is_in_the_record_with_what_
             Policy { rules }.version()
         };
         let (labels, tool) =
-            (Labels::from_iter([Source::Tool("do".parse().unwrap())]), "do".parse().unwrap());
-        let ruling = Ruling::new("r".parse().unwrap(), version, then.clone());
+            (Labels::from_iter([UntrustedSource::Tool("do".parse().unwrap())]), "do".parse().unwrap());
+        let ruling = RecordedDecision::new("r".parse().unwrap(), version, then.clone());
         let mut noted = rulings(&life).await;
         let key = noted[0].key.clone();
         let preview = noted[0].ruling.preview.take();
         assert_eq!(preview, None);
-        let want = Ruled::of_call(key.clone(), tool, ruling.clone(), json!({ "text": text }), labels.clone());
+        let want = PolicyDecided::of_call(
+            key.clone(),
+            tool,
+            ruling.clone(),
+            json!({ "text": text }),
+            labels.clone(),
+        );
         assert_eq!(noted, [want]);
         let records = life.runtime.store().turn_records(turn).await.unwrap();
         let mut effects = outlast_runtime::timeline::of_turn(&records).effects.into_iter();
@@ -564,7 +584,7 @@ async fn what_is_decided_of_a_call_that_a_tool_makes_is_in_the_record_with_what_
 
 #[tokio::test(start_paused = true)]
 async fn the_error_of_a_turn_that_a_rule_denies_names_the_rule_and_the_version_of_its_policy() {
-    for at in [Point::Turn, Point::Model] {
+    for at in [PolicyPoint::Turn, PolicyPoint::Model] {
         let rules = vec![rule(at, deny())];
         let life = under(rules.clone(), lines(at)).await;
         let turn = life.send("go").await;
@@ -576,29 +596,29 @@ async fn the_error_of_a_turn_that_a_rule_denies_names_the_rule_and_the_version_o
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_waits_to_begin_or_to_end_can_be_cancelled() {
-    for at in [Point::Turn, Point::Model, Point::Output] {
+    for at in [PolicyPoint::Turn, PolicyPoint::Model, PolicyPoint::Output] {
         let life = under(vec![rule(at, asks())], lines(at)).await;
         let turn = life.send("go").await;
         life.until("turn.parked").await;
         life.runtime.cancel(turn, "enough").await.unwrap();
-        assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() }, "{at}");
+        assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".to_owned() }, "{at}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_at_a_point_survives_a_death_at_every_write_and_happens_once() {
-    let defer = || Decision::Defer { pause: Duration::from_secs(5), resume: Resume::Go };
+    let defer = || PolicyDecision::Defer { pause: Duration::from_secs(5), resume: AfterDeferral::Go };
     let cases = [
-        (Point::Turn, asks()),
-        (Point::Turn, defer()),
-        (Point::Model, asks()),
-        (Point::Model, defer()),
-        (Point::Output, asks()),
-        (Point::Payment, asks()),
-        (Point::Output, deny()),
+        (PolicyPoint::Turn, asks()),
+        (PolicyPoint::Turn, defer()),
+        (PolicyPoint::Model, asks()),
+        (PolicyPoint::Model, defer()),
+        (PolicyPoint::Output, asks()),
+        (PolicyPoint::Payment, asks()),
+        (PolicyPoint::Output, deny()),
     ];
     for (at, then) in cases {
-        let done = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("done")]) };
+        let done = RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("done")]) };
         // A denied answer goes back to the model once.
         let tests = if then.name() == "deny" { vec![done] } else { Vec::new() };
         let deaths = killed_at_every_write(&Rule { tests, ..rule(at, then.clone()) }).await;
@@ -608,7 +628,7 @@ async fn what_waits_at_a_point_survives_a_death_at_every_write_and_happens_once(
 
 #[tokio::test(start_paused = true)]
 async fn what_is_judged_again_survives_a_death_at_every_write_and_happens_once() {
-    for at in [Point::Turn, Point::Model] {
+    for at in [PolicyPoint::Turn, PolicyPoint::Model] {
         let deaths = killed_at_every_write(&not_early(at)).await;
         assert!(deaths > 8, "{at}: died {deaths} times");
     }
@@ -620,9 +640,9 @@ async fn killed_at_every_write(decides: &Rule) -> u32 {
     let rules = || vec![decides.clone()];
     let want = answered(if then.name() == "deny" { "fine" } else { "done" });
     let mut deaths = 0;
-    for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {
-        let memory = Memory::new();
-        let mortal = Mortal::new(memory.clone(), death);
+    for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
+        let memory = MemoryStore::new();
+        let mortal = CrashingStore::new(memory.clone(), death);
         let pulse = mortal.pulse();
         let witness: Arc<Witness> = Arc::default();
         let change = doing(&witness, rules());
@@ -659,11 +679,11 @@ async fn killed_at_every_write(decides: &Rule) -> u32 {
 }
 
 /// Approves every question.
-async fn approves(life: &Life) -> End {
+async fn approves(life: &Life) -> TurnEnd {
     loop {
         // A crashed store no longer answers.
         for question in life.runtime.approvals().pending(10, life.runtime.now()).await.unwrap_or_default() {
-            let approval = Approval::new("ann", Verdict::Approve);
+            let approval = Approval::new("ann", ApprovalVerdict::Approve);
             let _answered = life.runtime.approve(question.id, approval).await;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

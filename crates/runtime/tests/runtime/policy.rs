@@ -1,20 +1,21 @@
 //! Policy decisions about tool calls, and the approvals of people.
 use crate::common::*;
-use outlast_ports::memory::Memory;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::{Services, Timer};
-use outlast_ports::store::Resolved;
-use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox};
-use outlast_ports::votes::Voted;
-use outlast_runtime::approvals::{Approvals, Question};
-use outlast_runtime::{Config, Input, timeline};
+use outlast_ports::store::ResolveResult;
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox};
+use outlast_ports::votes::VoteOutcome;
+use outlast_runtime::approvals::{ApprovalQuestion, Approvals};
+use outlast_runtime::{Input, RuntimeConfig, timeline};
 use outlast_vocab::effect::{BatchCall, Command, Outcome, RefusedCall, StepOutcome, ToolOutcome};
-use outlast_vocab::label::{Guard, Labels, Source};
+use outlast_vocab::label::{Labels, TrustGuard, UntrustedSource};
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::policy::{
-    Approval, Ask, Comparison, Decision, Policy, Resume, Rule, Ruling, Test, Verdict,
+    AfterDeferral, Approval, ApprovalRequirement, ApprovalVerdict, Comparison, Policy, PolicyDecision,
+    RecordedDecision, Rule, RuleTest,
 };
-use outlast_vocab::record::{Answered, Asked, End, Fact, Performed};
+use outlast_vocab::record::{EffectAnswered, EffectPerformed, EffectRequested, Fact, TurnEnd};
 use outlast_vocab::tool::PreparedCall;
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Error, Kind, SessionId};
@@ -25,21 +26,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-pub(crate) fn rule(id: &str, tool: &str, then: Decision) -> Rule {
+pub(crate) fn rule(id: &str, tool: &str, then: PolicyDecision) -> Rule {
     Rule { tool: tool.to_owned(), ..Rule::new(id.parse().unwrap(), then) }
 }
 
-fn asks() -> Decision {
+fn asks() -> PolicyDecision {
     let (who, expires) = (vec!["ann".to_owned()], Some(Duration::from_hours(1)));
-    Decision::Ask(Ask { who, expires, ..Ask::default() })
+    PolicyDecision::Ask(ApprovalRequirement { who, expires, ..ApprovalRequirement::default() })
 }
 
-pub(crate) fn ruled(rules: Vec<Rule>) -> impl FnOnce(&mut Config) {
+pub(crate) fn ruled(rules: Vec<Rule>) -> impl FnOnce(&mut RuntimeConfig) {
     move |config| config.package.policy = Policy { rules }
 }
 
-pub(crate) async fn under(rules: Vec<Rule>, lines: Vec<Line>) -> (Memory, Life) {
-    let memory = Memory::new();
+pub(crate) async fn under(rules: Vec<Rule>, lines: Vec<Line>) -> (MemoryStore, Life) {
+    let memory = MemoryStore::new();
     let life = live_with(Arc::new(memory.clone()), lines, Arc::default(), 1, ruled(rules)).await.unwrap();
     (memory, life)
 }
@@ -48,23 +49,28 @@ pub(crate) fn approvals(life: &Life) -> Approvals {
     life.runtime.approvals()
 }
 
-pub(crate) async fn question(life: &Life) -> Question {
+pub(crate) async fn question(life: &Life) -> ApprovalQuestion {
     life.until("turn.parked").await;
     approvals(life).pending(10, life.runtime.now()).await.unwrap().pop().expect("somebody is asked")
 }
 
-pub(crate) async fn say(life: &Life, question: &Question, by: &str, verdict: Verdict) -> Result<bool, Error> {
+pub(crate) async fn say(
+    life: &Life,
+    question: &ApprovalQuestion,
+    by: &str,
+    verdict: ApprovalVerdict,
+) -> Result<bool, Error> {
     let approval = Approval::new(by, verdict);
     let voted = life.runtime.approve(question.id, approval).await?;
-    Ok(matches!(voted, Voted::Decided(Resolved { yours: true, .. })))
+    Ok(matches!(voted, VoteOutcome::Decided(ResolveResult { is_yours: true, .. })))
 }
 
 pub(crate) fn paid() -> Vec<Line> {
     vec![call("pay", "7"), Line::Say("done")]
 }
 
-pub(crate) fn done() -> End {
-    End::Answered { text: "done".to_owned() }
+pub(crate) fn done() -> TurnEnd {
+    TurnEnd::Answered { text: "done".to_owned() }
 }
 
 pub(crate) async fn claimed(life: &Life) -> Vec<PreparedCall> {
@@ -89,11 +95,11 @@ impl Tool for Asking {
     type Args = Note;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("pay", "Pays, if somebody says so.").approval()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("pay", "Pays, if somebody says so.").approval()
     }
 
-    async fn run(&self, (): (), call: Call, args: Note) -> Result<Ran, Error> {
+    async fn run(&self, (): (), call: Call, args: Note) -> Result<ToolRunOutcome, Error> {
         Pay(self.0.clone()).run((), call, args).await
     }
 }
@@ -102,23 +108,23 @@ impl Tool for Asking {
 async fn asked_about(rules: Vec<Rule>) -> Life {
     let witness: Arc<Witness> = Arc::default();
     let asking = witness.clone();
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         let mut tools = Toolbox::new(Services::default());
         tools.add(Asking(asking)).unwrap();
         config.package = package(&tools);
         config.package.policy = Policy { rules };
         config.tools = vec![Arc::new(tools)];
     };
-    live_with(Arc::new(Memory::new()), paid(), witness, 1, change).await.unwrap()
+    live_with(Arc::new(MemoryStore::new()), paid(), witness, 1, change).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_of_a_tool_that_wants_an_approval_waits_for_one_where_nobody_else_decides() {
-    let other = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("another")]) };
+    let other = RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("another")]) };
     for (rules, asks) in [
         (vec![], true),
-        (vec![rule("small", "pay", Decision::Allow)], false),
-        (vec![Rule { tests: vec![other], ..rule("small", "pay", Decision::Allow) }], true),
+        (vec![rule("small", "pay", PolicyDecision::Allow)], false),
+        (vec![Rule { tests: vec![other], ..rule("small", "pay", PolicyDecision::Allow) }], true),
     ] {
         let life = asked_about(rules).await;
         let turn = life.send("go").await;
@@ -126,7 +132,7 @@ async fn a_call_of_a_tool_that_wants_an_approval_waits_for_one_where_nobody_else
             let question = question(&life).await;
             let ruling = question.call.ruling.as_ref().unwrap();
             assert_eq!((ruling.rule.as_str(), life.witness.count("pay")), ("tool.approval", 0));
-            assert!(say(&life, &question, "ann", Verdict::Approve).await.unwrap());
+            assert!(say(&life, &question, "ann", ApprovalVerdict::Approve).await.unwrap());
         }
         assert_eq!(life.end(turn).await, done());
         assert_eq!(life.witness.count("pay"), 1);
@@ -144,7 +150,7 @@ async fn no_rule_of_a_session_or_a_turn_answers_for_a_tool_that_wants_an_approva
         let question = question(&life).await;
         let ruling = question.call.ruling.as_ref().unwrap();
         assert_eq!((ruling.rule.as_str(), life.witness.count("pay")), ("tool.approval", 0));
-        assert!(say(&life, &question, "ann", Verdict::Approve).await.unwrap());
+        assert!(say(&life, &question, "ann", ApprovalVerdict::Approve).await.unwrap());
         assert_eq!((life.end(turn).await, life.witness.count("pay")), (done(), 1));
     }
     let life = asked_about(Vec::new()).await;
@@ -156,7 +162,7 @@ async fn no_rule_of_a_session_or_a_turn_answers_for_a_tool_that_wants_an_approva
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_a_rule_denies_never_runs_and_the_model_is_told_the_rule() {
-    let deny = Decision::Deny { reason: "money is tight".to_owned() };
+    let deny = PolicyDecision::Deny { reason: "money is tight".to_owned() };
     let (_, life) = under(vec![rule("no-money", "pa*", deny)], paid()).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, done());
@@ -167,19 +173,22 @@ async fn a_call_that_a_rule_denies_never_runs_and_the_model_is_told_the_rule() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rule_that_allows_is_in_the_record_and_so_is_what_a_rule_changed() {
-    let rules = || vec![rule("fine", "*", Decision::Allow)];
+    let rules = || vec![rule("fine", "*", PolicyDecision::Allow)];
     let (_, life) = under(rules(), paid()).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, done());
     let call = claimed(&life).await.pop().unwrap();
     assert_eq!(call.arguments, json!({ "text": "7" }));
     let version = Policy { rules: rules() }.version();
-    assert_eq!(call.ruling, Some(Ruling::new("fine".parse().unwrap(), version, Decision::Allow)));
-    let cap = Test { path: "/text".to_owned(), is: Comparison::NoneOf(vec![json!("1")]) };
+    assert_eq!(
+        call.ruling,
+        Some(RecordedDecision::new("fine".parse().unwrap(), version, PolicyDecision::Allow))
+    );
+    let cap = RuleTest { path: "/text".to_owned(), is: Comparison::NoneOf(vec![json!("1")]) };
     let set = [("/text".to_owned(), json!("1"))].into();
     let modify =
-        Rule { tests: vec![cap], ..rule("cap", "pay", Decision::Modify { set, redact: Vec::new() }) };
-    let (_, life) = under(vec![modify, rule("fine", "*", Decision::Allow)], paid()).await;
+        Rule { tests: vec![cap], ..rule("cap", "pay", PolicyDecision::Modify { set, redact: Vec::new() }) };
+    let (_, life) = under(vec![modify, rule("fine", "*", PolicyDecision::Allow)], paid()).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, done());
     assert_eq!(life.last_shown().pop().unwrap(), "\"paid 1\"".trim_matches('"'));
@@ -187,15 +196,19 @@ async fn a_rule_that_allows_is_in_the_record_and_so_is_what_a_rule_changed() {
     assert_eq!(call.arguments, json!({ "text": "1" }));
     let ruling = call.ruling.unwrap();
     assert_eq!(ruling.rule.as_str(), "cap");
-    assert!(matches!(ruling.decision, Decision::Modify { .. }));
+    assert!(matches!(ruling.decision, PolicyDecision::Modify { .. }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rule_that_changes_a_call_leads_it_past_no_earlier_rule() {
-    let is = |text: &str| vec![Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!(text)]) }];
-    let to =
-        |text: &str| Decision::Modify { set: [("/text".to_owned(), json!(text))].into(), redact: Vec::new() };
-    let gold = || Rule { tests: is("gold"), ..rule("gold", "pay", Decision::Deny { reason: "no".into() }) };
+    let is =
+        |text: &str| vec![RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!(text)]) }];
+    let to = |text: &str| PolicyDecision::Modify {
+        set: [("/text".to_owned(), json!(text))].into(),
+        redact: Vec::new(),
+    };
+    let gold =
+        || Rule { tests: is("gold"), ..rule("gold", "pay", PolicyDecision::Deny { reason: "no".into() }) };
     let (_, life) = under(vec![gold(), rule("turn", "pay", to("gold"))], paid()).await;
     let turn = life.send("go").await;
     assert_eq!((life.end(turn).await, life.witness.count("pay")), (done(), 0));
@@ -205,7 +218,7 @@ async fn a_rule_that_changes_a_call_leads_it_past_no_earlier_rule() {
     let asked = question(&life).await;
     assert_eq!(asked.call.arguments, json!({ "text": "100" }));
     assert_eq!(life.witness.count("pay"), 0);
-    say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
+    say(&life, &asked, "ann", ApprovalVerdict::Approve).await.unwrap();
     assert_eq!((life.end(turn).await, life.witness.count("pay")), (done(), 1));
     let ruling = claimed(&life).await.pop().unwrap().ruling.unwrap();
     assert_eq!(
@@ -216,18 +229,18 @@ async fn a_rule_that_changes_a_call_leads_it_past_no_earlier_rule() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rule_that_interrupts_ends_the_turn_and_no_call_of_the_reply_runs() {
-    let interrupt = Decision::Interrupt { reason: "something is wrong".to_owned() };
+    let interrupt = PolicyDecision::Interrupt { reason: "something is wrong".to_owned() };
     let lines = vec![Line::Call(vec![("put", json!({})), ("pay", json!({}))])];
     let (_, life) = under(vec![rule("alarm", "pay", interrupt)], lines).await;
     let turn = life.send("go").await;
-    let End::Failed { failure } = life.end(turn).await else { panic!("the turn failed") };
+    let TurnEnd::Failed { failure } = life.end(turn).await else { panic!("the turn failed") };
     assert_eq!(failure.code, Kind::PolicyInterrupted);
     assert_eq!((life.witness.count("pay"), life.witness.count("put")), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_deferred_runs_after_its_pause() {
-    let defer = Decision::Defer { pause: Duration::from_hours(2), resume: Resume::Go };
+    let defer = PolicyDecision::Defer { pause: Duration::from_hours(2), resume: AfterDeferral::Go };
     let (_, life) = under(vec![rule("later", "pay", defer)], paid()).await;
     let begun = life.runtime.now();
     let turn = life.send("go").await;
@@ -246,19 +259,22 @@ async fn a_call_waits_until_somebody_who_may_approves_exactly_it() {
     assert_eq!(question.call.tool.as_str(), "pay");
     assert_eq!(question.call.arguments, json!({ "text": "7" }));
     assert_eq!(life.witness.count("pay"), 0);
-    let refused = say(&life, &question, "eve", Verdict::Approve).await.unwrap_err();
+    let refused = say(&life, &question, "eve", ApprovalVerdict::Approve).await.unwrap_err();
     assert_eq!(refused.kind(), Kind::ApprovalForbidden);
-    assert!(say(&life, &question, "ann", Verdict::Approve).await.unwrap());
+    assert!(say(&life, &question, "ann", ApprovalVerdict::Approve).await.unwrap());
     assert_eq!(life.end(turn).await, done());
     assert_eq!(life.witness.count("pay"), 1);
-    let gone = say(&life, &question, "ann", Verdict::Approve).await.unwrap_err();
+    let gone = say(&life, &question, "ann", ApprovalVerdict::Approve).await.unwrap_err();
     assert_eq!(gone.kind(), Kind::ApprovalNotFound);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_not_approved_does_not_run_and_the_model_is_told_who_said_no() {
     for (word, told) in [
-        (Some(Verdict::Deny { reason: "too much".to_owned() }), "approval.denied: ann said no: too much"),
+        (
+            Some(ApprovalVerdict::Deny { reason: "too much".to_owned() }),
+            "approval.denied: ann said no: too much",
+        ),
         (None, "approval.denied: nobody approved it in time"),
     ] {
         let (_, life) = under(vec![rule("money", "pay", asks())], paid()).await;
@@ -276,8 +292,8 @@ async fn a_call_that_is_not_approved_does_not_run_and_the_model_is_told_who_said
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_may_change_the_arguments_and_the_change_is_recorded_and_held_to_the_rules() {
-    let never = Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("all")]) };
-    let deny = Decision::Deny { reason: "not everything".to_owned() };
+    let never = RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("all")]) };
+    let deny = PolicyDecision::Deny { reason: "not everything".to_owned() };
     let rules = || {
         vec![
             Rule { tests: vec![never.clone()], ..rule("never", "*", deny.clone()) },
@@ -290,9 +306,10 @@ async fn an_approval_may_change_the_arguments_and_the_change_is_recorded_and_hel
         let (_, life) = under(rules(), paid()).await;
         let turn = life.send("go").await;
         let question = question(&life).await;
-        let bad = say(&life, &question, "ann", Verdict::Edit { arguments: json!({ "text": 3 }) }).await;
+        let bad =
+            say(&life, &question, "ann", ApprovalVerdict::Edit { arguments: json!({ "text": 3 }) }).await;
         assert_eq!(bad.unwrap_err().kind(), Kind::ToolArgsInvalid);
-        say(&life, &question, "ann", Verdict::Edit { arguments }).await.unwrap();
+        say(&life, &question, "ann", ApprovalVerdict::Edit { arguments }).await.unwrap();
         assert_eq!(life.end(turn).await, done());
         assert_eq!(life.witness.count("pay"), times);
         let shown = life.last_shown().pop().unwrap();
@@ -311,15 +328,15 @@ impl Tool for Quoted {
     type Args = Note;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("quoted", "Pays a quoted price.").idempotent()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("quoted", "Pays a quoted price.").idempotent()
     }
 
     async fn prepare(&self, _: SessionId, args: &Note) -> Result<Option<Value>, Error> {
         Ok(Some(json!(format!("quote for {}", args.text))))
     }
 
-    async fn run(&self, (): (), call: Call, _: Note) -> Result<Ran, Error> {
+    async fn run(&self, (): (), call: Call, _: Note) -> Result<ToolRunOutcome, Error> {
         self.0.did.lock().unwrap().push(("quoted".to_owned(), call.id, call.attempt));
         outlast_ports::tool::done(call.payload)
     }
@@ -328,7 +345,7 @@ impl Tool for Quoted {
 #[tokio::test(start_paused = true)]
 async fn what_was_worked_out_for_a_call_is_worked_out_anew_when_it_is_edited() {
     let witness: Arc<Witness> = Arc::default();
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         let mut toolbox = Toolbox::new(Services::default());
         toolbox.add(Quoted(witness.clone())).unwrap();
         config.package = package(&toolbox);
@@ -336,19 +353,19 @@ async fn what_was_worked_out_for_a_call_is_worked_out_anew_when_it_is_edited() {
         ruled(vec![rule("money", "quoted", asks())])(config);
     };
     let lines = vec![call("quoted", "7"), Line::Say("done")];
-    let life = live_with(Arc::new(Memory::new()), lines, witness.clone(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), lines, witness.clone(), 1, change).await.unwrap();
     let turn = life.send("go").await;
     let question = question(&life).await;
-    say(&life, &question, "ann", Verdict::Edit { arguments: json!({ "text": "3" }) }).await.unwrap();
+    say(&life, &question, "ann", ApprovalVerdict::Edit { arguments: json!({ "text": "3" }) }).await.unwrap();
     assert_eq!(life.end(turn).await, done());
     assert_eq!(life.last_shown().pop().unwrap(), "quote for 3");
 }
 
 /// Returns a rule for payments with exactly this text, which asks one person.
 fn asks_about(id: &str, text: &str, who: &str) -> Rule {
-    let tests = vec![Test { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!(text)]) }];
-    let ask = Ask { who: vec![who.to_owned()], ..Ask::default() };
-    Rule { tests, ..rule(id, "pay", Decision::Ask(ask)) }
+    let tests = vec![RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!(text)]) }];
+    let ask = ApprovalRequirement { who: vec![who.to_owned()], ..ApprovalRequirement::default() };
+    Rule { tests, ..rule(id, "pay", PolicyDecision::Ask(ask)) }
 }
 
 #[tokio::test(start_paused = true)]
@@ -357,7 +374,9 @@ async fn who_may_approve_one_call_cannot_change_it_into_one_that_others_are_aske
     let (_, life) = under(rules, paid()).await;
     let turn = life.send("go").await;
     let question = question(&life).await;
-    say(&life, &question, "ann", Verdict::Edit { arguments: json!({ "text": "7000" }) }).await.unwrap();
+    say(&life, &question, "ann", ApprovalVerdict::Edit { arguments: json!({ "text": "7000" }) })
+        .await
+        .unwrap();
     assert_eq!(life.end(turn).await, done());
     assert_eq!(life.witness.count("pay"), 0);
     let told = life.last_shown().pop().unwrap();
@@ -375,8 +394,8 @@ async fn a_yes_after_the_deadline_counts_no_more_though_no_worker_has_seen_that_
         (Approvals::new(Arc::new(memory.clone())), asked.since.after(Duration::from_hours(2)));
     assert_eq!(inbox.pending(10, asked.since).await.unwrap().len(), 1);
     assert_eq!(inbox.pending(10, late).await.unwrap().len(), 0);
-    let voted = inbox.decide(asked.id, Approval::new("ann", Verdict::Approve), late).await.unwrap();
-    assert_eq!(voted, Voted::Decided(Resolved { first: Resolution::Timeout, yours: false }));
+    let voted = inbox.decide(asked.id, Approval::new("ann", ApprovalVerdict::Approve), late).await.unwrap();
+    assert_eq!(voted, VoteOutcome::Decided(ResolveResult { first: Resolution::Timeout, is_yours: false }));
     let rules = ruled(vec![rule("money", "pay", asks())]);
     let second = live_with(Arc::new(memory), paid(), Arc::default(), 2, rules).await.unwrap();
     assert_eq!(second.end(turn).await, done());
@@ -387,7 +406,7 @@ async fn a_yes_after_the_deadline_counts_no_more_though_no_worker_has_seen_that_
 /// Returns every call that was rejected before it could run.
 async fn refused(life: &Life) -> Vec<RefusedCall> {
     let batches = life.facts().await.into_iter().filter_map(|fact| match fact {
-        Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => Some(batch.calls),
+        Fact::Asked(EffectRequested { command: Command::ToolBatch(batch), .. }) => Some(batch.calls),
         _ => None,
     });
     let refused = |call| match call {
@@ -400,19 +419,19 @@ async fn refused(life: &Life) -> Vec<RefusedCall> {
 #[tokio::test(start_paused = true)]
 async fn the_record_of_a_call_that_a_rule_refuses_has_the_rule_its_version_and_the_labels() {
     let reason = || "no".to_owned();
-    for then in [Decision::Deny { reason: reason() }, Decision::Interrupt { reason: reason() }] {
+    for then in [PolicyDecision::Deny { reason: reason() }, PolicyDecision::Interrupt { reason: reason() }] {
         let rules = vec![Rule { untrusted: Some(true), ..rule("tainted", "pay", then.clone()) }];
-        let change = |config: &mut Config| {
-            config.package.guard = Guard::Guarded;
+        let change = |config: &mut RuntimeConfig| {
+            config.package.guard = TrustGuard::Guarded;
             ruled(rules.clone())(config);
         };
         let lines = vec![call("look", "around"), call("pay", "7"), Line::Say("done")];
-        let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+        let life = live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap();
         let turn = life.send("go").await;
         life.end(turn).await;
         let version = Policy { rules: rules.clone() }.version();
-        let ruling = Ruling::new("tainted".parse().unwrap(), version, then);
-        let labels = Labels::from_iter([Source::Tool("look".parse().unwrap())]);
+        let ruling = RecordedDecision::new("tainted".parse().unwrap(), version, then);
+        let labels = Labels::from_iter([UntrustedSource::Tool("look".parse().unwrap())]);
         let call = refused(&life).await.pop().unwrap();
         assert_eq!((call.ruling.as_deref(), &call.labels), (Some(&ruling), &labels));
         assert_eq!(call.failure.policy.as_deref(), Some(format!("tainted@{version}").as_str()));
@@ -433,8 +452,8 @@ impl Tool for Counted {
     type Args = Note;
     type Needs = (Timer,);
 
-    fn about(&self) -> About {
-        About::new("counted", "Pays what it quoted.").idempotent().durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("counted", "Pays what it quoted.").idempotent().durable()
     }
 
     async fn prepare(&self, _: SessionId, args: &Note) -> Result<Option<Value>, Error> {
@@ -442,14 +461,14 @@ impl Tool for Counted {
         Ok(Some(json!(format!("quote {number} for {}", args.text))))
     }
 
-    async fn run(&self, (timer,): (Timer,), call: Call, _: Note) -> Result<Ran, Error> {
+    async fn run(&self, (timer,): (Timer,), call: Call, _: Note) -> Result<ToolRunOutcome, Error> {
         timer.sleep(Duration::from_mins(1)).await?;
         self.witness.did.lock().unwrap().push(("counted".to_owned(), call.id, call.attempt));
         outlast_ports::tool::done(call.payload)
     }
 }
 
-fn counting(prepared: &Arc<AtomicUsize>, witness: &Arc<Witness>) -> impl FnOnce(&mut Config) + use<> {
+fn counting(prepared: &Arc<AtomicUsize>, witness: &Arc<Witness>) -> impl FnOnce(&mut RuntimeConfig) + use<> {
     let counted = Counted { prepared: prepared.clone(), witness: witness.clone() };
     move |config| {
         let mut toolbox = Toolbox::new(Services::default());
@@ -465,10 +484,10 @@ async fn an_edited_call_that_holds_still_is_worked_out_once_for_its_new_argument
     let (prepared, witness) = (Arc::default(), Arc::default());
     let change = counting(&prepared, &witness);
     let lines = vec![call("counted", "7"), Line::Say("done")];
-    let life = live_with(Arc::new(Memory::new()), lines, witness, 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), lines, witness, 1, change).await.unwrap();
     let turn = life.send("go").await;
     let question = question(&life).await;
-    say(&life, &question, "ann", Verdict::Edit { arguments: json!({ "text": "3" }) }).await.unwrap();
+    say(&life, &question, "ann", ApprovalVerdict::Edit { arguments: json!({ "text": "3" }) }).await.unwrap();
     assert_eq!(life.end(turn).await, done());
     assert_eq!(life.last_shown().pop().unwrap(), "quote 1 for 3");
     assert_eq!(prepared.load(Ordering::SeqCst), 2);
@@ -485,7 +504,7 @@ fn outcome_of(step: StepOutcome) -> Option<Value> {
 async fn edits(life: &Life) -> ! {
     loop {
         for asked in approvals(life).pending(10, life.runtime.now()).await.unwrap_or_default() {
-            let edit = Verdict::Edit { arguments: json!({ "text": "3" }) };
+            let edit = ApprovalVerdict::Edit { arguments: json!({ "text": "3" }) };
             // Another vote may have decided it, or the store may have crashed.
             let _ = say(life, &asked, "ann", edit).await;
         }
@@ -498,9 +517,9 @@ async fn an_edited_call_survives_a_death_at_every_write_and_runs_with_what_was_w
     let keyed = || Input { key: Some("k".into()), ..input("go") };
     let lines = || vec![call("counted", "7"), Line::Say("done")];
     let mut deaths = 0;
-    for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {
-        let memory = Memory::new();
-        let mortal = Mortal::new(memory.clone(), death);
+    for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
+        let memory = MemoryStore::new();
+        let mortal = CrashingStore::new(memory.clone(), death);
         let pulse = mortal.pulse();
         let (prepared, witness): (Arc<AtomicUsize>, Arc<Witness>) = (Arc::default(), Arc::default());
         let change = counting(&prepared, &witness);
@@ -529,8 +548,10 @@ async fn an_edited_call_survives_a_death_at_every_write_and_runs_with_what_was_w
         };
         assert_eq!(end, done(), "{death:?}");
         let recorded = second.facts().await.into_iter().filter_map(|fact| match fact {
-            Fact::Performed(Performed { outcome: Outcome::DurableStep(outcome), .. }) => outcome_of(outcome),
-            Fact::Answered(Answered {
+            Fact::Performed(EffectPerformed { outcome: Outcome::DurableStep(outcome), .. }) => {
+                outcome_of(outcome)
+            }
+            Fact::Answered(EffectAnswered {
                 outcome: Outcome::ToolCall(ToolOutcome::Done(ToolResult::Ok(value))),
                 ..
             }) => Some(value),
@@ -551,8 +572,8 @@ impl Tool for Odd {
     type Args = Note;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("odd", "Looks at its calls oddly.").idempotent().deadline(Duration::from_secs(5))
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("odd", "Looks at its calls oddly.").idempotent().deadline(Duration::from_secs(5))
     }
 
     async fn prepare(&self, _: SessionId, _: &Note) -> Result<Option<Value>, Error> {
@@ -571,13 +592,13 @@ impl Tool for Odd {
         }
     }
 
-    async fn run(&self, (): (), _: Call, _: Note) -> Result<Ran, Error> {
-        Ok(Ran::Done(json!("did it")))
+    async fn run(&self, (): (), _: Call, _: Note) -> Result<ToolRunOutcome, Error> {
+        Ok(ToolRunOutcome::Completed(json!("did it")))
     }
 }
 
 async fn odd(how: &'static str, rules: Vec<Rule>) -> Life {
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         let mut toolbox = Toolbox::new(Services::default());
         toolbox.add(Odd(how)).unwrap();
         config.package = package(&toolbox);
@@ -585,7 +606,7 @@ async fn odd(how: &'static str, rules: Vec<Rule>) -> Life {
         ruled(rules)(config);
     };
     let lines = vec![call("odd", "7"), Line::Say("done")];
-    live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap()
+    live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -608,7 +629,7 @@ async fn a_tool_that_hangs_or_panics_while_it_previews_a_call_holds_no_question_
         let turn = life.send("go").await;
         let asked = question(&life).await;
         assert_eq!(asked.call.ruling.as_ref().unwrap().preview.as_deref(), preview, "{how}");
-        say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
+        say(&life, &asked, "ann", ApprovalVerdict::Approve).await.unwrap();
         assert_eq!(life.end(turn).await, done(), "{how}");
     }
 }
@@ -619,7 +640,7 @@ async fn a_turn_whose_tool_looks_at_a_call_can_be_cancelled() {
     let (turn, begun) = (life.send("go").await, life.runtime.now());
     tokio::time::sleep(Duration::from_secs(1)).await;
     life.runtime.cancel(turn, "enough").await.unwrap();
-    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
+    assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".to_owned() });
     assert!(begun.until(life.runtime.now()) < Duration::from_secs(5));
 }
 
@@ -638,16 +659,16 @@ async fn an_answer_that_is_no_approval_is_a_no() {
 async fn a_tool_that_is_defined_otherwise_by_now_asks_again() {
     let rules = || vec![rule("money", "stepped", asks())];
     let lines = || vec![call("stepped", "7"), Line::Say("done")];
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let life = live_with(Arc::new(memory.clone()), lines(), Arc::default(), 1, ruled(rules())).await.unwrap();
     let turn = life.send("go").await;
     let first = question(&life).await;
     life.die(&memory).await;
-    let approval = Approval::new("ann", Verdict::Approve);
+    let approval = Approval::new("ann", ApprovalVerdict::Approve);
     Approvals::new(Arc::new(memory.clone())).decide(first.id, approval, first.since).await.unwrap();
     // After a deploy the tool has another description, so the approval does not match what would run.
     let witness: Arc<Witness> = Arc::default();
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         let mut tools = toolbox(Arc::default(), false).unwrap();
         tools.add(Reworded(witness.clone())).unwrap();
         config.tools = vec![Arc::new(tools)];
@@ -662,7 +683,7 @@ async fn a_tool_that_is_defined_otherwise_by_now_asks_again() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
     assert_eq!(witness.count("step one"), 0);
-    say(&second, &again, "ann", Verdict::Approve).await.unwrap();
+    say(&second, &again, "ann", ApprovalVerdict::Approve).await.unwrap();
     assert_eq!(second.end(turn).await, done());
     assert_eq!(witness.count("step one"), 1);
 }
@@ -671,9 +692,9 @@ async fn a_tool_that_is_defined_otherwise_by_now_asks_again() {
 async fn a_call_that_needs_an_approval_survives_a_death_at_every_write_and_runs_once() {
     let keyed = || Input { key: Some("k".into()), ..input("go") };
     let mut deaths = 0;
-    for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {
-        let memory = Memory::new();
-        let mortal = Mortal::new(memory.clone(), death);
+    for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
+        let memory = MemoryStore::new();
+        let mortal = CrashingStore::new(memory.clone(), death);
         let pulse = mortal.pulse();
         let witness: Arc<Witness> = Arc::default();
         let rules = || ruled(vec![rule("money", "book", asks())]);
@@ -682,7 +703,7 @@ async fn a_call_that_needs_an_approval_survives_a_death_at_every_write_and_runs_
         let all = async {
             let turn = first.runtime.submit(keyed()).await.unwrap().turn;
             let question = question(&first).await;
-            say(&first, &question, "ann", Verdict::Approve).await.unwrap();
+            say(&first, &question, "ann", ApprovalVerdict::Approve).await.unwrap();
             first.end(turn).await
         };
         let finished = tokio::select! {
@@ -700,7 +721,7 @@ async fn a_call_that_needs_an_approval_survives_a_death_at_every_write_and_runs_
         let asked = async {
             loop {
                 for question in approvals(&second).pending(10, second.runtime.now()).await.unwrap() {
-                    say(&second, &question, "ann", Verdict::Approve).await.unwrap();
+                    say(&second, &question, "ann", ApprovalVerdict::Approve).await.unwrap();
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -717,11 +738,11 @@ async fn a_call_that_needs_an_approval_survives_a_death_at_every_write_and_runs_
 
 #[tokio::test(start_paused = true)]
 async fn a_rule_with_the_name_of_the_guard_is_refused_at_start_up() {
-    let named = |config: &mut Config| {
-        let then = Decision::Deny { reason: "no".to_owned() };
+    let named = |config: &mut RuntimeConfig| {
+        let then = PolicyDecision::Deny { reason: "no".to_owned() };
         config.package.policy.rules = vec![rule("guard", "pay", then)];
     };
-    let started = live_with(Arc::new(Memory::new()), Vec::new(), Arc::default(), 1, named).await;
+    let started = live_with(Arc::new(MemoryStore::new()), Vec::new(), Arc::default(), 1, named).await;
     assert_eq!(started.err().map(|error| error.kind()), Some(Kind::ConfigInvalid));
 }
 
@@ -740,13 +761,13 @@ async fn a_sink_that_no_argument_can_be_is_refused_at_start_up() {
         (["/*"], true),
         (["/more/*/any"], true),
     ] {
-        let with = |config: &mut Config| {
+        let with = |config: &mut RuntimeConfig| {
             let mut toolbox = Toolbox::new(Services::default());
             toolbox.add(Sends(sinks.map(ToOwned::to_owned).to_vec())).unwrap();
             config.package.tools = vec!["send".parse().unwrap()];
             config.tools = vec![Arc::new(toolbox)];
         };
-        let started = live_with(Arc::new(Memory::new()), Vec::new(), Arc::default(), 1, with).await;
+        let started = live_with(Arc::new(MemoryStore::new()), Vec::new(), Arc::default(), 1, with).await;
         assert_eq!(
             started.err().map(|error| error.kind()),
             (!starts).then_some(Kind::ConfigInvalid),
@@ -779,11 +800,11 @@ impl Tool for Sends {
     type Args = Letters;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("send", "Sends.").sinks(self.0.clone())
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("send", "Sends.").sinks(self.0.clone())
     }
 
-    async fn run(&self, (): (), _: Call, _: Letters) -> Result<Ran, Error> {
-        Ok(Ran::Done(json!("sent")))
+    async fn run(&self, (): (), _: Call, _: Letters) -> Result<ToolRunOutcome, Error> {
+        Ok(ToolRunOutcome::Completed(json!("sent")))
     }
 }

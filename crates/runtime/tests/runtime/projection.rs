@@ -1,13 +1,13 @@
 //! Attachment references in tool arguments.
 use crate::common::*;
-use outlast_ports::memory::Memory;
-use outlast_ports::service::{Attached, Attachments, Services};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::service::{AttachmentRef, Attachments, Services};
 use outlast_ports::store::Upload;
-use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
-use outlast_runtime::{Config, Input};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
+use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::effect::Command;
 use outlast_vocab::message::MediaType;
-use outlast_vocab::record::{End, Fact};
+use outlast_vocab::record::{Fact, TurnEnd};
 use outlast_vocab::{Error, Limits};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -34,15 +34,20 @@ impl Tool for Take {
     type Args = Things;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("take", "Takes.").pure()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("take", "Takes.").pure()
     }
 
     async fn prepare(&self, _: outlast_vocab::SessionId, args: &Things) -> Result<Option<Value>, Error> {
         Ok(Some(json!(args.text.len())))
     }
 
-    async fn run(&self, (): (), call: Call, Things { text, numbers, deep }: Things) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        (): (),
+        call: Call,
+        Things { text, numbers, deep }: Things,
+    ) -> Result<ToolRunOutcome, Error> {
         self.0.lock().unwrap().push(format!("{text} {numbers:?} {deep} prepared {:?}", call.payload));
         done("taken")
     }
@@ -50,7 +55,7 @@ impl Tool for Take {
 
 #[derive(Deserialize, JsonSchema)]
 struct Picture {
-    picture: Attached,
+    picture: AttachmentRef,
 }
 
 /// A tool that takes the reference itself.
@@ -60,11 +65,11 @@ impl Tool for Look {
     type Args = Picture;
     type Needs = Attachments;
 
-    fn about(&self) -> About {
-        About::new("look", "Looks.").pure()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("look", "Looks.").pure()
     }
 
-    async fn run(&self, attachments: Attachments, _: Call, args: Picture) -> Result<Ran, Error> {
+    async fn run(&self, attachments: Attachments, _: Call, args: Picture) -> Result<ToolRunOutcome, Error> {
         let file = attachments.get(args.picture.0).await?;
         self.0.lock().unwrap().push(format!("{:?}", file.bytes));
         done("seen")
@@ -82,7 +87,7 @@ fn reference(file: &Upload) -> String {
 /// Returns the results that the model got, and what the tools received.
 async fn told(files: Vec<Upload>, calls: Vec<(&'static str, Value)>) -> (Vec<String>, Vec<String>, Life) {
     let seen = Seen::default();
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         let mut toolbox = Toolbox::new(Services::default());
         toolbox.add(Take(seen.clone())).unwrap();
         toolbox.add(Look(seen.clone())).unwrap();
@@ -91,14 +96,14 @@ async fn told(files: Vec<Upload>, calls: Vec<(&'static str, Value)>) -> (Vec<Str
         config.limits = Limits { projected_bytes: 30, ..Limits::default() };
     };
     let lines = vec![Line::Call(calls), Line::Say("done")];
-    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap();
     let turn = life
         .runtime
         .submit(Input { files: files.into_iter().map(Into::into).collect(), ..input("go") })
         .await
         .unwrap()
         .turn;
-    assert_eq!(life.end(turn).await, End::Answered { text: "done".to_owned() });
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() });
     let results = life.last_shown().split_off(2);
     let seen = seen.lock().unwrap().clone();
     (results, seen, life)
@@ -122,7 +127,7 @@ async fn an_argument_that_refers_to_an_attachment_is_what_is_in_it() {
         },
         _ => None,
     });
-    assert_eq!(claimed, Some(outlast_vocab::message::Arguments::Json(arguments)));
+    assert_eq!(claimed, Some(outlast_vocab::message::CallArguments::Json(arguments)));
     // Content stays text if the schema asks for text.
     let arguments = json!({ "text": reference(&numbers) });
     let (_, seen, _) = told(vec![numbers], vec![("take", arguments)]).await;

@@ -1,18 +1,20 @@
 //! Rate limits of tool calls: never exceeded, with several processes and after crashes.
 use crate::common::*;
-use outlast_ports::Answer;
+use outlast_ports::ResultFuture;
 use outlast_ports::clock::Clock;
-use outlast_ports::memory::Memory;
-use outlast_ports::orgs::{Org, Orgs};
-use outlast_ports::rate::{Limiter, LocalLimiter, RateView, Rates, Take};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::orgs::{Org, OrgStore};
+use outlast_ports::rate::{LimiterRequest, LocalRateLimiter, RateLimiter, RateStore, RateView};
 use outlast_ports::service::{Services, Tools};
-use outlast_ports::store::{Queries, Target};
-use outlast_ports::tool::{About, Call, Ran, Tool, ToolProvider, Toolbox, done};
-use outlast_runtime::{Config, Input};
+use outlast_ports::store::{Queries, SessionTarget};
+use outlast_ports::tool::{Call, Tool, ToolProvider, ToolRunOutcome, ToolSpec, Toolbox, done};
+use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::access::Access;
 use outlast_vocab::id::OrgId;
-use outlast_vocab::rate::{Pace, Paced, Rate, Span, Taken, WhenDown, WhenFull};
-use outlast_vocab::record::{End, Fact};
+use outlast_vocab::rate::{
+    RateAdmission, RateLimit, RateLimitOutcome, RateLimited, RatePeriod, WhenDown, WhenFull,
+};
+use outlast_vocab::record::{Fact, TurnEnd};
 use outlast_vocab::{Error, Kind, Millis, SessionId};
 use serde_json::json;
 use std::num::NonZeroU32;
@@ -45,7 +47,7 @@ impl Outside {
     }
 
     /// Configures tools that make outgoing calls, under these rate limits.
-    fn under(&self, rates: Vec<Rate>) -> impl Fn(&mut Config) + use<> {
+    fn under(&self, rates: Vec<RateLimit>) -> impl Fn(&mut RuntimeConfig) + use<> {
         let outside = self.clone();
         move |config| {
             let mut toolbox = Toolbox::new(Services::default());
@@ -62,16 +64,16 @@ impl Outside {
 }
 
 macro_rules! outbound {
-    ($($name:ident = $about:expr;)*) => {$(
+    ($($name:ident = $spec:expr;)*) => {$(
         struct $name(Outside);
 
         impl Tool for $name {
             type Args = Note;
             type Needs = ();
 
-            fn about(&self) -> About { $about }
+            fn spec(&self) -> ToolSpec { $spec }
 
-            async fn run(&self, (): (), _: Call, _: Note) -> Result<Ran, Error> {
+            async fn run(&self, (): (), _: Call, _: Note) -> Result<ToolRunOutcome, Error> {
                 self.0.goes();
                 done("gone")
             }
@@ -80,8 +82,8 @@ macro_rules! outbound {
 }
 
 outbound! {
-    Post = About::new("post", "Posts, as often as it takes.").idempotent();
-    Mail = About::new("mail", "Mails, at most once.");
+    Post = ToolSpec::new("post", "Posts, as often as it takes.").idempotent();
+    Mail = ToolSpec::new("mail", "Mails, at most once.");
 }
 
 /// A tool that makes an outgoing call through another tool.
@@ -91,11 +93,11 @@ impl Tool for Forward {
     type Args = Note;
     type Needs = (Tools,);
 
-    fn about(&self) -> About {
-        About::new("forward", "Posts by another tool, twice.").idempotent().durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("forward", "Posts by another tool, twice.").idempotent().durable()
     }
 
-    async fn run(&self, (tools,): (Tools,), _: Call, _: Note) -> Result<Ran, Error> {
+    async fn run(&self, (tools,): (Tools,), _: Call, _: Note) -> Result<ToolRunOutcome, Error> {
         for _ in 0..2 {
             tools.call("post", json!({ "text": "" })).await?;
         }
@@ -110,11 +112,11 @@ impl Tool for Shaky {
     type Args = Note;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("shaky", "Fails at first.").idempotent().attempts(3, Duration::from_millis(10))
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("shaky", "Fails at first.").idempotent().attempts(3, Duration::from_millis(10))
     }
 
-    async fn run(&self, (): (), call: Call, _: Note) -> Result<Ran, Error> {
+    async fn run(&self, (): (), call: Call, _: Note) -> Result<ToolRunOutcome, Error> {
         self.0.goes();
         if call.attempt < 3 {
             return Err(Error::new(Kind::ToolUnavailable, "not yet"));
@@ -127,8 +129,8 @@ fn count(number: u32) -> NonZeroU32 {
     NonZeroU32::new(number).unwrap()
 }
 
-fn rate(tool: &str, calls: u32, per: Span) -> Rate {
-    Rate::new("out".parse().unwrap(), tool, count(calls), per)
+fn rate(tool: &str, calls: u32, per: RatePeriod) -> RateLimit {
+    RateLimit::new("out".parse().unwrap(), tool, count(calls), per)
 }
 
 fn calls(tool: &'static str, number: usize) -> Line {
@@ -136,10 +138,10 @@ fn calls(tool: &'static str, number: usize) -> Line {
 }
 
 async fn live_in(
-    memory: &Memory,
+    memory: &MemoryStore,
     outside: &Outside,
     lines: Vec<Line>,
-    rates: Vec<Rate>,
+    rates: Vec<RateLimit>,
     number: u128,
 ) -> Life {
     let store = Arc::new(memory.clone());
@@ -148,23 +150,23 @@ async fn live_in(
 
 fn paces(facts: &[Fact]) -> Vec<&'static str> {
     let name = |fact: &Fact| match fact {
-        Fact::Paced(Paced { pace, .. }) => Some(match pace {
-            Pace::Waits { .. } => "waits",
-            Pace::Goes => "goes",
-            Pace::Refused { .. } => "refused",
+        Fact::Paced(RateLimited { pace, .. }) => Some(match pace {
+            RateLimitOutcome::Waits { .. } => "waits",
+            RateLimitOutcome::Goes => "goes",
+            RateLimitOutcome::Refused { .. } => "refused",
         }),
         _ => None,
     };
     facts.iter().filter_map(name).collect()
 }
 
-fn answered() -> End {
-    End::Answered { text: "done".to_owned() }
+fn answered() -> TurnEnd {
+    TurnEnd::Answered { text: "done".to_owned() }
 }
 
 /// Asserts that no span of time has more calls than the rate plus one burst.
 #[track_caller]
-fn assert_kept(went: &[u64], rate: &Rate) {
+fn assert_kept(went: &[u64], rate: &RateLimit) {
     let mut went = went.to_vec();
     went.sort_unstable();
     for (first, from) in went.iter().enumerate() {
@@ -178,8 +180,8 @@ fn assert_kept(went: &[u64], rate: &Rate) {
 
 #[tokio::test(start_paused = true)]
 async fn calls_beyond_a_rate_wait_for_their_turn_and_the_record_says_so() {
-    let (memory, outside) = (Memory::new(), Outside::new());
-    let rate = Rate { burst: count(2), ..rate("post", 60, Span::Minute) };
+    let (memory, outside) = (MemoryStore::new(), Outside::new());
+    let rate = RateLimit { burst: count(2), ..rate("post", 60, RatePeriod::Minute) };
     let life = live_in(&memory, &outside, vec![calls("post", 4), Line::Say("done")], vec![rate], 1).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered());
@@ -195,9 +197,9 @@ async fn calls_beyond_a_rate_wait_for_their_turn_and_the_record_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_waits_for_long_parks_its_turn_and_another_process_goes_on_with_it() {
-    let (memory, outside) = (Memory::new(), Outside::new());
+    let (memory, outside) = (MemoryStore::new(), Outside::new());
     let lines = || vec![calls("mail", 2), Line::Say("done")];
-    let rates = || vec![rate("mail", 1, Span::Minute)];
+    let rates = || vec![rate("mail", 1, RatePeriod::Minute)];
     let life = live_in(&memory, &outside, lines(), rates(), 1).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -211,8 +213,8 @@ async fn a_call_that_waits_for_long_parks_its_turn_and_another_process_goes_on_w
 
 #[tokio::test(start_paused = true)]
 async fn a_rate_that_denies_tells_the_model_and_nothing_goes_out() {
-    let (memory, outside) = (Memory::new(), Outside::new());
-    let deny = Rate { when_full: WhenFull::Deny, ..rate("po*", 2, Span::Minute) };
+    let (memory, outside) = (MemoryStore::new(), Outside::new());
+    let deny = RateLimit { when_full: WhenFull::Deny, ..rate("po*", 2, RatePeriod::Minute) };
     let lines = vec![calls("post", 1), calls("post", 1), Line::Say("done")];
     let life = live_in(&memory, &outside, lines, vec![deny], 1).await;
     let turn = life.send("go").await;
@@ -223,8 +225,8 @@ async fn a_rate_that_denies_tells_the_model_and_nothing_goes_out() {
     assert_eq!(paces(&life.facts().await), ["refused"]);
     // A queue that is too long also rejects the call.
     let short = WhenFull::Wait { most: Some(Duration::from_secs(10)) };
-    let patient = Rate { when_full: short, ..rate("post", 10, Span::Minute) };
-    let (memory, outside) = (Memory::new(), Outside::new());
+    let patient = RateLimit { when_full: short, ..rate("post", 10, RatePeriod::Minute) };
+    let (memory, outside) = (MemoryStore::new(), Outside::new());
     let life = live_in(&memory, &outside, vec![calls("post", 4), Line::Say("done")], vec![patient], 1).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered());
@@ -234,9 +236,9 @@ async fn a_rate_that_denies_tells_the_model_and_nothing_goes_out() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_a_rate_lets_go_at_once_costs_no_write_of_its_own() {
     let mut writes = Vec::new();
-    for rates in [vec![], vec![rate("*", 60, Span::Second)]] {
-        let (memory, outside) = (Memory::new(), Outside::new());
-        let mortal = Mortal::new(memory, Death::Never);
+    for rates in [vec![], vec![rate("*", 60, RatePeriod::Second)]] {
+        let (memory, outside) = (MemoryStore::new(), Outside::new());
+        let mortal = CrashingStore::new(memory, CrashPoint::Never);
         let pulse = mortal.pulse();
         let lines = vec![calls("post", 1), Line::Say("done")];
         let life = live_with(Arc::new(mortal), lines, Arc::default(), 1, outside.under(rates)).await.unwrap();
@@ -251,10 +253,10 @@ async fn a_call_that_a_rate_lets_go_at_once_costs_no_write_of_its_own() {
 #[tokio::test(start_paused = true)]
 async fn every_attempt_of_a_call_and_every_call_of_a_tool_by_a_tool_counts() {
     for (tool, gaps) in [("shaky", vec![60, 60]), ("forward", vec![60])] {
-        let (memory, outside) = (Memory::new(), Outside::new());
+        let (memory, outside) = (MemoryStore::new(), Outside::new());
         let rates = vec![
-            rate("*y", 1, Span::Minute),
-            Rate { name: "post".parse().unwrap(), ..rate("post", 1, Span::Minute) },
+            rate("*y", 1, RatePeriod::Minute),
+            RateLimit { name: "post".parse().unwrap(), ..rate("post", 1, RatePeriod::Minute) },
         ];
         let life = live_in(&memory, &outside, vec![calls(tool, 1), Line::Say("done")], rates, 1).await;
         let turn = life.send("go").await;
@@ -268,12 +270,12 @@ async fn every_attempt_of_a_call_and_every_call_of_a_tool_by_a_tool_counts() {
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_dies_anywhere_in_line_neither_loses_a_call_nor_exceeds_the_rate() {
     for tool in ["mail", "post"] {
-        let rate = rate("*", 20, Span::Minute);
+        let rate = rate("*", 20, RatePeriod::Minute);
         for at in 0.. {
-            let (memory, outside) = (Memory::new(), Outside::new());
+            let (memory, outside) = (MemoryStore::new(), Outside::new());
             let mut died = false;
-            for (number, death) in [(1, Death::After(at)), (2, Death::Never)] {
-                let mortal = Mortal::new(memory.clone(), death);
+            for (number, death) in [(1, CrashPoint::AfterWrite(at)), (2, CrashPoint::Never)] {
+                let mortal = CrashingStore::new(memory.clone(), death);
                 let pulse = mortal.pulse();
                 let lines = vec![calls(tool, 3), Line::Say("done")];
                 let change = outside.under(vec![rate.clone()]);
@@ -310,12 +312,14 @@ async fn a_turn_that_dies_anywhere_in_line_neither_loses_a_call_nor_exceeds_the_
 #[tokio::test(start_paused = true)]
 async fn sixty_four_turns_of_several_processes_under_one_rate_never_exceed_it_whoever_dies() {
     for seed in 0..6_u64 {
-        let (memory, outside) = (Memory::new(), Outside::new());
-        let rate = Rate { burst: count(5), ..rate("*", 120, Span::Minute) };
-        let target =
-            |n: u64| Target::Key { key: n.to_string(), fresh: SessionId::from_u128(u128::from(n) + 1) };
-        let life = async |number: u64, death: Death| {
-            let mortal = Mortal::new(memory.clone(), death);
+        let (memory, outside) = (MemoryStore::new(), Outside::new());
+        let rate = RateLimit { burst: count(5), ..rate("*", 120, RatePeriod::Minute) };
+        let target = |n: u64| SessionTarget::Key {
+            key: n.to_string(),
+            fresh: SessionId::from_u128(u128::from(n) + 1),
+        };
+        let life = async |number: u64, death: CrashPoint| {
+            let mortal = CrashingStore::new(memory.clone(), death);
             let pulse = mortal.pulse();
             let lines = vec![calls("post", 2), Line::Say("done")];
             let change = outside.under(vec![rate.clone()]);
@@ -339,11 +343,11 @@ async fn sixty_four_turns_of_several_processes_under_one_rate_never_exceed_it_wh
             worker.die(&memory).await;
         };
         for round in 0..3 {
-            let death = |n: u64| Death::Before(40 + (seed * 31 + round * 17 + n * 13) % 120);
+            let death = |n: u64| CrashPoint::Before(40 + (seed * 31 + round * 17 + n * 13) % 120);
             let number = round * 2 + 1;
             tokio::join!(life(number, death(0)), life(number + 1, death(1)));
         }
-        life(99, Death::Never).await;
+        life(99, CrashPoint::Never).await;
         let went = outside.went();
         assert_kept(&went, &rate);
         let RateView { taken, .. } = memory.rates(1).await.unwrap()[0];
@@ -354,16 +358,16 @@ async fn sixty_four_turns_of_several_processes_under_one_rate_never_exceed_it_wh
 
 #[tokio::test(start_paused = true)]
 async fn organisations_do_not_share_a_rate() {
-    let (memory, outside) = (Memory::new(), Outside::new());
+    let (memory, outside) = (MemoryStore::new(), Outside::new());
     let lines = vec![calls("post", 1), Line::Say("done")];
-    let life = live_in(&memory, &outside, lines, vec![rate("*", 1, Span::Hour)], 1).await;
+    let life = live_in(&memory, &outside, lines, vec![rate("*", 1, RatePeriod::Hour)], 1).await;
     let org = Org { id: OrgId::from_u128(9), name: "other".parse().unwrap(), created: Millis(0) };
     memory.create_org(org.clone()).await.unwrap();
     for access in [Access::to(OrgId::DEFAULT), Access::to(org.id)] {
         let turn = life
             .runtime
             .serving(access)
-            .submit(Input::text(Target::New(life.runtime.fresh_session()), "go"))
+            .submit(Input::text(SessionTarget::New(life.runtime.fresh_session()), "go"))
             .await
             .unwrap()
             .turn;
@@ -376,27 +380,27 @@ async fn organisations_do_not_share_a_rate() {
 /// An external limiter, which may be down.
 #[derive(Default)]
 struct Elsewhere {
-    local: LocalLimiter,
+    local: LocalRateLimiter,
     down: bool,
     hangs: bool,
 }
 
-impl Limiter for Elsewhere {
-    fn take(&self, take: Take) -> Answer<'_, Taken> {
+impl RateLimiter for Elsewhere {
+    fn admit(&self, take: LimiterRequest) -> ResultFuture<'_, RateAdmission> {
         match (self.hangs, self.down) {
             (true, _) => Box::pin(std::future::pending()),
             (_, true) => Box::pin(async { Err(Error::new(Kind::IoFailed, "connection refused")) }),
-            (false, false) => self.local.take(take),
+            (false, false) => self.local.admit(take),
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_limiter_of_ones_own_is_asked_and_its_waits_survive_the_process() {
-    let (memory, outside) = (Memory::new(), Outside::new());
-    let limiter: Arc<dyn Limiter> = Arc::new(Elsewhere::default());
-    let change = |config: &mut Config| {
-        outside.under(vec![rate("mail", 1, Span::Minute)])(config);
+    let (memory, outside) = (MemoryStore::new(), Outside::new());
+    let limiter: Arc<dyn RateLimiter> = Arc::new(Elsewhere::default());
+    let change = |config: &mut RuntimeConfig| {
+        outside.under(vec![rate("mail", 1, RatePeriod::Minute)])(config);
         config.limiter = Some(limiter.clone());
     };
     let lines = || vec![calls("mail", 2), Line::Say("done")];
@@ -414,9 +418,9 @@ async fn a_limiter_of_ones_own_is_asked_and_its_waits_survive_the_process() {
 async fn while_the_limiter_is_down_calls_are_denied_unless_their_rate_is_open() {
     for (down, hangs) in [(true, false), (false, true)] {
         for (when_down, went) in [(WhenDown::Closed, 0), (WhenDown::Open, 1)] {
-            let (memory, outside) = (Memory::new(), Outside::new());
-            let rate = Rate { when_down, ..rate("post", 1, Span::Minute) };
-            let change = |config: &mut Config| {
+            let (memory, outside) = (MemoryStore::new(), Outside::new());
+            let rate = RateLimit { when_down, ..rate("post", 1, RatePeriod::Minute) };
+            let change = |config: &mut RuntimeConfig| {
                 outside.under(vec![rate])(config);
                 config.limiter = Some(Arc::new(Elsewhere { down, hangs, ..Elsewhere::default() }));
             };
@@ -433,13 +437,13 @@ async fn while_the_limiter_is_down_calls_are_denied_unless_their_rate_is_open() 
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_is_cancelled_in_line_ends_without_the_call() {
-    let (memory, outside) = (Memory::new(), Outside::new());
-    let rate = rate("mail", 60, Span::Minute);
+    let (memory, outside) = (MemoryStore::new(), Outside::new());
+    let rate = rate("mail", 60, RatePeriod::Minute);
     let life = live_in(&memory, &outside, vec![calls("mail", 2), Line::Say("done")], vec![rate], 1).await;
     let turn = life.send("go").await;
     life.until("effect.paced").await;
     life.runtime.cancel(turn, "enough").await.unwrap();
-    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
+    assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".to_owned() });
     assert_eq!(outside.went().len(), 1);
     // It never began, so its outcome is not unknown.
     assert_eq!(memory.unknown(10).await.unwrap().len(), 0);

@@ -1,28 +1,28 @@
 //! A turn that ended is retried as a new turn. Answers are reused, and nothing happens twice.
 use crate::archive::{exported, taken_in, tampered, unsigned};
 use crate::common::*;
-use outlast_ports::memory::Memory;
-use outlast_ports::store::{Cancelled, Fork, ForkTo, SessionState, Store};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::store::{CancelOutcome, ForkRequest, ForkTo, SessionState, Store};
 use outlast_runtime::costs;
-use outlast_runtime::{Config, Input, Retried, RetryPlace};
-use outlast_vocab::budget::{Budget, Budgets, Purse};
+use outlast_runtime::{Input, RetryOutcome, RetryPlace, RuntimeConfig};
+use outlast_vocab::budget::{Budget, BudgetAccount, Budgets};
 use outlast_vocab::effect::{Outcome, ToolOutcome};
 use outlast_vocab::message::ToolResult;
-use outlast_vocab::record::{Delivery, End, EndKind, Fact, Performed, Verdict};
+use outlast_vocab::record::{EffectPerformed, Fact, InputDelivery, OutcomeVerdict, TurnEnd, TurnEndKind};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{CallId, Error, Kind, SessionId, TurnId};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-fn answered(text: &str) -> End {
-    End::Answered { text: text.into() }
+fn answered(text: &str) -> TurnEnd {
+    TurnEnd::Answered { text: text.into() }
 }
 
 async fn retry_at(life: &Life, turn: TurnId, place: RetryPlace) -> (SessionId, TurnId, bool) {
     match life.runtime.retry_turn(turn, place).await.unwrap() {
-        Retried::NewTurn { session, turn, duplicate } => (session, turn, duplicate),
-        Retried::Woken => panic!("{turn} was woken"),
+        RetryOutcome::NewTurn { session, turn, duplicate } => (session, turn, duplicate),
+        RetryOutcome::Woken => panic!("{turn} was woken"),
     }
 }
 
@@ -37,7 +37,7 @@ async fn refused(life: &Life, turn: TurnId) -> Error {
 }
 
 /// Lets a first worker run these turns, and returns a second worker with other lines.
-async fn after(first: Vec<Line>, second: Vec<Line>, texts: &[&str]) -> (Memory, Life, Vec<TurnId>) {
+async fn after(first: Vec<Line>, second: Vec<Line>, texts: &[&str]) -> (MemoryStore, Life, Vec<TurnId>) {
     let (memory, life) = fresh(first).await;
     let mut turns = Vec::new();
     for text in texts {
@@ -58,7 +58,7 @@ async fn transcript(life: &Life, session: SessionId) -> Vec<String> {
     let messages = turns
         .iter()
         .rev()
-        .flat_map(|turn| outlast_kernel::transcript::of_turn(&turn.records, turn.cut).messages);
+        .flat_map(|turn| outlast_kernel::transcript::of_turn(&turn.records, turn.last_in_branch).messages);
     messages.map(|message| message.text().into_owned()).collect()
 }
 
@@ -80,7 +80,7 @@ async fn retry_takes_over_replies_and_results() {
     let reused = store.turn_records(again).await.unwrap().into_iter().filter(|record| {
         matches!(
             &record.fact,
-            Fact::Performed(Performed { reused: true, outcome: Outcome::ModelCall(_), .. })
+            Fact::Performed(EffectPerformed { reused: true, outcome: Outcome::ModelCall(_), .. })
         )
     });
     assert_eq!(reused.count(), 2);
@@ -96,7 +96,7 @@ async fn retry_asks_again_for_answers_that_did_not_fit() {
     let (memory, life) = fresh(vec![Line::Say("a"), Line::Say("b"), Line::Say("c"), Line::Say("d")]).await;
     let wanted = Input { output: Some(json!({"type": "integer"})), ..input("go") };
     let turn = life.runtime.submit(wanted).await.unwrap().turn;
-    assert!(matches!(life.end(turn).await, End::Failed { .. }));
+    assert!(matches!(life.end(turn).await, TurnEnd::Failed { .. }));
     let witness = life.die(&memory).await;
     let life = live(Arc::new(memory.clone()), vec![Line::Say("7")], witness, 2).await;
     let again = retry(&life, turn).await;
@@ -114,7 +114,7 @@ async fn retry_never_repeats_a_call_of_unknown_outcome() {
         tokio::task::yield_now().await;
     }
     life.runtime.cancel(turn, "enough").await.unwrap();
-    assert_eq!(life.end(turn).await.kind(), EndKind::Cancelled);
+    assert_eq!(life.end(turn).await.kind(), TurnEndKind::Cancelled);
     let again = retry(&life, turn).await;
     assert_eq!(life.end(again).await, answered("done"));
     assert_eq!(life.witness.count("hangs"), 1);
@@ -124,7 +124,7 @@ async fn retry_never_repeats_a_call_of_unknown_outcome() {
     let unknown = store.unknown(10).await.unwrap();
     assert_eq!(unknown.len(), 2);
     assert_eq!(unknown[0].call, unknown[1].call);
-    let verdict = Verdict::Happened(ToolResult::Ok(json!("it did")));
+    let verdict = OutcomeVerdict::Happened(ToolResult::Ok(json!("it did")));
     life.runtime.settle(unknown[0].call, verdict).await.unwrap();
     assert_eq!(store.unknown(10).await.unwrap().len(), 0);
     for turn in [turn, again] {
@@ -142,7 +142,7 @@ async fn retry_never_repeats_a_call_that_stopped_when_cancelled() {
             tokio::task::yield_now().await;
         }
         life.runtime.cancel(turn, "enough").await.unwrap();
-        assert_eq!(life.end(turn).await.kind(), EndKind::Cancelled);
+        assert_eq!(life.end(turn).await.kind(), TurnEndKind::Cancelled);
         let again = retry(&life, turn).await;
         assert_eq!(life.end(again).await, answered("done"));
         assert_eq!(life.witness.count("hangs"), 1, "{text}");
@@ -153,7 +153,7 @@ async fn retry_never_repeats_a_call_that_stopped_when_cancelled() {
 async fn imported_turn_is_retried_only_with_proof() {
     let (memory, life) = fresh(vec![Line::Fail(Kind::ModelRejected)]).await;
     let turn = life.send("go").await;
-    assert_eq!(life.end(turn).await.kind(), EndKind::Failed);
+    assert_eq!(life.end(turn).await.kind(), TurnEndKind::Failed);
     let store: Arc<dyn Store> = Arc::new(memory);
     let file = exported(&store, SESSION).await;
     for text in [unsigned(&file), tampered(&file)] {
@@ -170,12 +170,12 @@ async fn imported_turn_is_retried_only_with_proof() {
 async fn retry_makes_a_call_that_a_budget_stopped() {
     let calls = |calls| Budget { calls: Some(calls), ..Budget::default() };
     let budgets = Budgets { session: Some(calls(1)), ..Budgets::default() };
-    let change = |config: &mut Config| config.package.budgets = budgets;
+    let change = |config: &mut RuntimeConfig| config.package.budgets = budgets;
     let lines = vec![call("pay", "x"), Line::Say("done")];
-    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap();
     let turn = life.send("go").await;
-    assert_eq!(life.end(turn).await.kind(), EndKind::OutOfBudget);
-    life.runtime.set_budget(Purse::Session(SESSION), Some(calls(20))).await.unwrap();
+    assert_eq!(life.end(turn).await.kind(), TurnEndKind::OutOfBudget);
+    life.runtime.set_budget(BudgetAccount::Session(SESSION), Some(calls(20))).await.unwrap();
     let again = retry(&life, turn).await;
     assert_eq!(life.end(again).await, answered("done"));
     assert_eq!(life.witness.count("pay"), 1);
@@ -191,7 +191,7 @@ async fn settled_call_is_taken_over_as_settled() {
     life.runtime.cancel(turn, "enough").await.unwrap();
     life.end(turn).await;
     let call = life.runtime.store().unknown(1).await.unwrap()[0].call;
-    life.runtime.settle(call, Verdict::Happened(ToolResult::Ok(json!("it did")))).await.unwrap();
+    life.runtime.settle(call, OutcomeVerdict::Happened(ToolResult::Ok(json!("it did")))).await.unwrap();
     let again = retry(&life, turn).await;
     assert_eq!(life.end(again).await, answered("done"));
     assert_eq!((life.witness.count("hangs"), life.last_shown()[2].as_str()), (1, "it did"));
@@ -225,7 +225,7 @@ async fn retry_again_gives_the_same_turn() {
     let first = retry(&life, turn).await;
     let same = (SESSION, first, true);
     assert_eq!(retry_at(&life, turn, RetryPlace::SameHead).await, same);
-    assert!(matches!(life.runtime.cancel(first, "enough").await.unwrap(), Cancelled::Requested));
+    assert!(matches!(life.runtime.cancel(first, "enough").await.unwrap(), CancelOutcome::Requested));
     life.end(first).await;
     // The retry ended without an answer too, so it is retried itself.
     let second = retry(&life, turn).await;
@@ -284,7 +284,7 @@ async fn only_turns_without_an_answer_are_retried() {
     let first = life.send("hi").await;
     life.end(first).await;
     let second = life.send("do it").await;
-    assert_eq!(life.end(second).await.kind(), EndKind::Refused);
+    assert_eq!(life.end(second).await.kind(), TurnEndKind::Refused);
     for turn in [first, second] {
         assert_eq!(refused(&life, turn).await.kind(), Kind::TurnNotRetryable);
     }
@@ -292,7 +292,7 @@ async fn only_turns_without_an_answer_are_retried() {
     life.until("turn.parked").await;
     assert_eq!(refused(&life, third).await.kind(), Kind::WaitNotFound);
     life.runtime.abort(third, "enough").await.unwrap();
-    assert_eq!(life.end(third).await.kind(), EndKind::Aborted);
+    assert_eq!(life.end(third).await.kind(), TurnEndKind::Aborted);
     assert_eq!(refused(&life, third).await.kind(), Kind::TurnNotRetryable);
 }
 
@@ -301,7 +301,7 @@ async fn retry_keeps_inputs_that_had_joined() {
     let (_memory, life) = fresh(vec![call("wait", "k"), call("wait", "l"), Line::Say("done")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
-    let steer = Input { delivery: Delivery::Join, ..input("also") };
+    let steer = Input { delivery: InputDelivery::Join, ..input("also") };
     let joined = life.runtime.submit(steer).await.unwrap().turn;
     let resolve = async |name: &str, of: TurnId| loop {
         let key = life.witness.keys.lock().unwrap().get(name).cloned();
@@ -321,13 +321,13 @@ async fn retry_keeps_inputs_that_had_joined() {
     resolve("l", again).await;
     assert_eq!(life.end(again).await, answered("done"));
     assert_eq!(life.last_shown(), ["go", "", "k", "also", "", "l"]);
-    assert_eq!(life.runtime.store().turn(joined).await.unwrap().end, Some(End::Joined { into: turn }));
+    assert_eq!(life.runtime.store().turn(joined).await.unwrap().end, Some(TurnEnd::Joined { into: turn }));
     assert_eq!(refused(&life, joined).await.kind(), Kind::TurnNotRetryable);
 }
 
 #[tokio::test(start_paused = true)]
 async fn sealed_turn_is_retried() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let lines = || vec![call("pay", "5"), call("look", "a"), Line::Hang];
     let life = live(Arc::new(memory.clone()), lines(), Arc::default(), 1).await;
     let turn = life.send("go").await;
@@ -353,7 +353,7 @@ async fn sealed_turn_is_retried() {
             break;
         }
     }
-    assert_eq!(end, Some(EndKind::Sealed));
+    assert_eq!(end, Some(TurnEndKind::Sealed));
     let works = vec![call("pay", "5"), call("look", "a"), Line::Say("done")];
     let life = live(Arc::new(memory), works, witness, 30).await;
     let again = retry(&life, turn).await;
@@ -376,7 +376,7 @@ async fn retry_fails_once_its_original_is_deleted() {
     store.delete(SESSION, life.runtime.now()).await.unwrap();
     let key = life.witness.keys.lock().unwrap()["k"].clone();
     life.runtime.resolve(&key, Resolution::Ok(json!("signed"))).await.unwrap();
-    let End::Failed { failure } = life.end(again).await else { panic!("it has not failed") };
+    let TurnEnd::Failed { failure } = life.end(again).await else { panic!("it has not failed") };
     assert_eq!(failure.code, Kind::TurnNotFound);
 }
 
@@ -391,7 +391,8 @@ async fn retry_waits_for_a_turn_of_another_head() {
     life.end(second).await;
     let store = life.runtime.store();
     let at = store.turn(first).await.unwrap().span.1;
-    let fork = Fork { from: SESSION, at: Some(at), to: ForkTo::Head("side".into()), now: life.runtime.now() };
+    let fork =
+        ForkRequest { from: SESSION, at: Some(at), to: ForkTo::Head("side".into()), now: life.runtime.now() };
     store.fork(fork).await.unwrap();
     let side = life.runtime.submit(Input { head: "side".into(), ..input("aside") }).await.unwrap().turn;
     while store.session(SESSION).await.unwrap().state != SessionState::Parked {

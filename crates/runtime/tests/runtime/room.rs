@@ -1,17 +1,17 @@
 //! Compaction of conversations that are too long for their model.
 use crate::common::*;
 use futures_util::stream;
-use outlast_ports::memory::Memory;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
 use outlast_ports::service::Services;
-use outlast_ports::store::{Fork, ForkTo, Store, Target};
-use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done};
-use outlast_runtime::{Config, Input};
+use outlast_ports::store::{ForkRequest, ForkTo, SessionTarget, Store};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
+use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::effect::StopReason;
-use outlast_vocab::label::Guard;
-use outlast_vocab::message::{Arguments, Message, ModelName, ToolUse};
-use outlast_vocab::policy::{Decision, Point, Policy, Rule};
-use outlast_vocab::record::{Compacted, End, Fact, Shorter};
+use outlast_vocab::label::TrustGuard;
+use outlast_vocab::message::{CallArguments, Message, ModelName, ToolUse};
+use outlast_vocab::policy::{Policy, PolicyDecision, PolicyPoint, Rule};
+use outlast_vocab::record::{CompactionMethod, CompactionRecord, Fact, TurnEnd};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind, Millis, SessionId};
 use serde_json::json;
@@ -29,8 +29,8 @@ struct Small {
 }
 
 impl ModelProvider for Small {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == "test/script").then_some(ModelInfo::of_window(WINDOW))
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        (model.as_str() == "test/script").then_some(ModelCapabilities::of_window(WINDOW))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -45,7 +45,7 @@ impl ModelProvider for Small {
             match last.split_once(' ') {
                 _ if size > self.takes => vec![Err(Error::new(Kind::ModelContextExceeded, "too long"))],
                 Some(("look", what)) => {
-                    let arguments = Arguments::Json(json!({ "text": what }));
+                    let arguments = CallArguments::Json(json!({ "text": what }));
                     let id = format!("c{}", request.messages().count()).parse().unwrap();
                     vec![
                         Ok(ModelEvent::Call(ToolUse::new(id, "often".parse().unwrap(), arguments))),
@@ -80,18 +80,18 @@ impl Tool for Often {
     type Args = What;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("often", "Says a text often.").pure()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("often", "Says a text often.").pure()
     }
 
-    async fn run(&self, (): (), _: Call, args: What) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, args: What) -> Result<ToolRunOutcome, Error> {
         done(args.text.repeat(500))
     }
 }
 
 type Shown = Arc<Mutex<Vec<(usize, Vec<String>)>>>;
 
-fn small(shown: &Shown, takes: usize) -> impl FnOnce(&mut Config) + use<> {
+fn small(shown: &Shown, takes: usize) -> impl FnOnce(&mut RuntimeConfig) + use<> {
     let shown = shown.clone();
     move |config| {
         config.models = vec![Arc::new(Small { shown, takes })];
@@ -106,13 +106,13 @@ async fn life(store: Arc<dyn Store>, shown: &Shown, takes: usize, number: u128) 
     live_with(store, vec![], Arc::default(), number, small(shown, takes)).await.unwrap()
 }
 
-async fn say(life: &Life, number: usize, text: &str) -> End {
+async fn say(life: &Life, number: usize, text: &str) -> TurnEnd {
     let keyed = Input { key: Some(number.to_string()), ..input(text) };
     let turn = life.runtime.submit(keyed).await.unwrap().turn;
     life.end(turn).await
 }
 
-async fn compactions(life: &Life) -> Vec<Compacted> {
+async fn compactions(life: &Life) -> Vec<CompactionRecord> {
     let facts = life.facts().await.into_iter();
     facts
         .filter_map(|fact| if let Fact::Compacted(compacted) = fact { Some(compacted) } else { None })
@@ -122,21 +122,20 @@ async fn compactions(life: &Life) -> Vec<Compacted> {
 #[tokio::test(start_paused = true)]
 async fn a_conversation_near_the_window_is_made_shorter_and_the_journal_stays_whole() {
     let shown: Shown = Arc::default();
-    let life = life(Arc::new(Memory::new()), &shown, WINDOW, 1).await;
+    let life = life(Arc::new(MemoryStore::new()), &shown, WINDOW, 1).await;
     for number in 0..12 {
         assert_eq!(
             say(&life, number, &format!("long {number}")).await,
-            End::Answered { text: "y".repeat(1_500) }
+            TurnEnd::Answered { text: "y".repeat(1_500) }
         );
     }
     let sizes: Vec<usize> = shown.lock().unwrap().iter().map(|(size, _)| *size).collect();
     assert!(sizes.iter().all(|size| *size <= WINDOW), "{sizes:?}");
     let made = compactions(&life).await;
     assert!((2..6).contains(&made.len()), "{made:?}");
-    assert!(
-        made.iter()
-            .all(|made| matches!(&made.shorter, Shorter::Summary { text, .. } if text.ends_with("lines")))
-    );
+    assert!(made.iter().all(
+        |made| matches!(&made.shorter, CompactionMethod::Summary { text, .. } if text.ends_with("lines"))
+    ));
     let (_, last) = shown.lock().unwrap().last().cloned().unwrap();
     assert!(last[0].starts_with("[What was said before, in shor"), "{last:?}");
     assert_eq!(last.last().unwrap(), "long 11");
@@ -152,12 +151,15 @@ async fn a_conversation_near_the_window_is_made_shorter_and_the_journal_stays_wh
 #[tokio::test(start_paused = true)]
 async fn results_of_tools_are_left_out_before_anything_is_summarised() {
     let shown: Shown = Arc::default();
-    let life = life(Arc::new(Memory::new()), &shown, WINDOW, 1).await;
+    let life = life(Arc::new(MemoryStore::new()), &shown, WINDOW, 1).await;
     for number in 0..6 {
         say(&life, number, "look abcd").await;
     }
     let made = compactions(&life).await;
-    assert!(!made.is_empty() && made.iter().all(|made| made.shorter == Shorter::Results), "{made:?}");
+    assert!(
+        !made.is_empty() && made.iter().all(|made| made.shorter == CompactionMethod::Results),
+        "{made:?}"
+    );
     let (size, last) = shown.lock().unwrap().last().cloned().unwrap();
     assert!(size <= WINDOW);
     let left_out = last.iter().filter(|text| *text == "[a result of about 2002 bytes ").count();
@@ -167,39 +169,43 @@ async fn results_of_tools_are_left_out_before_anything_is_summarised() {
 #[tokio::test(start_paused = true)]
 async fn a_model_that_takes_less_than_it_says_is_shown_less() {
     let shown: Shown = Arc::default();
-    let life = life(Arc::new(Memory::new()), &shown, 3_500, 1).await;
+    let life = life(Arc::new(MemoryStore::new()), &shown, 3_500, 1).await;
     for number in 0..4 {
         assert_eq!(
             say(&life, number, &format!("long {number}")).await,
-            End::Answered { text: "y".repeat(1_500) }
+            TurnEnd::Answered { text: "y".repeat(1_500) }
         );
     }
     assert!(!compactions(&life).await.is_empty());
     // A single message that is too long cannot be compacted.
-    let End::Failed { failure } = say(&life, 9, &"x".repeat(5_000)).await else { panic!("it must fail") };
+    let TurnEnd::Failed { failure } = say(&life, 9, &"x".repeat(5_000)).await else { panic!("it must fail") };
     assert_eq!(failure.code, Kind::ModelContextExceeded);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_summary_is_a_model_call_that_a_policy_decides_about() {
-    let tokens = |then| Rule { at: Point::Model, ..Rule::new("short".parse().unwrap(), then) };
-    let set =
-        Decision::Modify { set: [("/options/tokens_most".to_owned(), json!(64))].into(), redact: vec![] };
+    let tokens = |then| Rule { at: PolicyPoint::Model, ..Rule::new("short".parse().unwrap(), then) };
+    let set = PolicyDecision::Modify {
+        set: [("/options/tokens_most".to_owned(), json!(64))].into(),
+        redact: vec![],
+    };
     let shown: Shown = Arc::default();
     let small = small(&shown, WINDOW);
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         small(config);
         config.package.policy = Policy { rules: vec![tokens(set)] };
-        config.package.guard = Guard::Strict;
+        config.package.guard = TrustGuard::Strict;
     };
-    let life = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     say(&life, 0, "look x").await;
     for number in 1..7 {
         say(&life, number, &format!("long {number}")).await;
     }
     let made: Vec<String> = compactions(&life).await.into_iter().map(|made| made.key.to_string()).collect();
-    let summaries =
-        compactions(&life).await.into_iter().filter(|made| matches!(made.shorter, Shorter::Summary { .. }));
+    let summaries = compactions(&life)
+        .await
+        .into_iter()
+        .filter(|made| matches!(made.shorter, CompactionMethod::Summary { .. }));
     let ruled: Vec<String> = life
         .facts()
         .await
@@ -222,7 +228,7 @@ async fn a_summary_is_a_model_call_that_a_policy_decides_about() {
 #[tokio::test(start_paused = true)]
 async fn a_fork_before_a_compaction_is_shown_the_conversation_as_it_was() {
     let shown: Shown = Arc::default();
-    let life = life(Arc::new(Memory::new()), &shown, WINDOW, 1).await;
+    let life = life(Arc::new(MemoryStore::new()), &shown, WINDOW, 1).await;
     for number in 0..5 {
         say(&life, number, &format!("long {number}")).await;
     }
@@ -232,8 +238,8 @@ async fn a_fork_before_a_compaction_is_shown_the_conversation_as_it_was() {
     let fresh = SessionId::from_u128(5);
     let at = Some(turns[2].span.1);
     let to = ForkTo::Session { fresh, key: None };
-    store.fork(Fork { from: SESSION, at, to, now: Millis(1) }).await.unwrap();
-    let turn = life.runtime.submit(Input::text(Target::Id(fresh), "and now?")).await.unwrap().turn;
+    store.fork(ForkRequest { from: SESSION, at, to, now: Millis(1) }).await.unwrap();
+    let turn = life.runtime.submit(Input::text(SessionTarget::Id(fresh), "and now?")).await.unwrap().turn;
     life.end(turn).await;
     let (_, last) = shown.lock().unwrap().last().cloned().unwrap();
     let said: Vec<&String> = last.iter().filter(|text| !text.starts_with('y')).collect();
@@ -243,8 +249,8 @@ async fn a_fork_before_a_compaction_is_shown_the_conversation_as_it_was() {
 #[tokio::test(start_paused = true)]
 async fn a_compaction_survives_a_death_anywhere_and_is_paid_for_once() {
     let whole = {
-        let memory = Memory::new();
-        let mortal = Mortal::new(memory.clone(), Death::Never);
+        let memory = MemoryStore::new();
+        let mortal = CrashingStore::new(memory.clone(), CrashPoint::Never);
         let pulse = mortal.pulse();
         let shown: Shown = Arc::default();
         let life = life(Arc::new(mortal), &shown, WINDOW, 1).await;
@@ -253,9 +259,9 @@ async fn a_compaction_survives_a_death_anywhere_and_is_paid_for_once() {
     };
     assert!(whole.1.iter().any(|text| text.starts_with("compacted")), "{:?}", whole.1);
     for write in 0..whole.0 {
-        for death in [Death::Before(write), Death::After(write)] {
-            let memory = Memory::new();
-            let mortal = Mortal::new(memory.clone(), death);
+        for death in [CrashPoint::Before(write), CrashPoint::AfterWrite(write)] {
+            let memory = MemoryStore::new();
+            let mortal = CrashingStore::new(memory.clone(), death);
             let pulse = mortal.pulse();
             let shown: Shown = Arc::default();
             let first = life(Arc::new(mortal), &shown, WINDOW, 1).await;
@@ -284,7 +290,9 @@ async fn play(life: &Life) {
 async fn texts(life: &Life) -> Vec<String> {
     let told = life.facts().await.into_iter().filter_map(|fact| match fact {
         Fact::Accepted(accepted) => Some(outlast_vocab::message::text_of(&accepted.parts).into_owned()),
-        Fact::Compacted(Compacted { here, shorter, .. }) => Some(format!("compacted {here} {shorter:?}")),
+        Fact::Compacted(CompactionRecord { here, shorter, .. }) => {
+            Some(format!("compacted {here} {shorter:?}"))
+        }
         Fact::Ended { end } => Some(format!("{end:?}").chars().take(20).collect()),
         _ => None,
     });

@@ -1,16 +1,16 @@
 //! The prompt of a recorded model call can be reconstructed from the journal.
 use crate::common::*;
 use crate::hooks::{all, hooked};
-use outlast_ports::memory::Memory;
-use outlast_runtime::Config;
-use outlast_runtime::{shown, timeline};
+use outlast_ports::memory::MemoryStore;
+use outlast_runtime::RuntimeConfig;
+use outlast_runtime::{prompt_snapshot, timeline};
 use outlast_vocab::Kind;
 use outlast_vocab::effect::EffectKind;
 use std::sync::Arc;
 
 /// Returns the system prompt and messages of each call, as the model got them and as reconstructed.
-async fn both(lines: Vec<Line>, change: impl FnOnce(&mut Config)) -> [Vec<(String, Vec<String>)>; 2] {
-    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+async fn both(lines: Vec<Line>, change: impl FnOnce(&mut RuntimeConfig)) -> [Vec<(String, Vec<String>)>; 2] {
+    let life = live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap();
     let store = life.runtime.store();
     let mut again = Vec::new();
     for text in ["go", "on"] {
@@ -18,12 +18,13 @@ async fn both(lines: Vec<Line>, change: impl FnOnce(&mut Config)) -> [Vec<(Strin
         life.end(turn).await;
         for effect in timeline::of_turn(&store.turn_records(turn).await.unwrap()).effects {
             if effect.kind == EffectKind::ModelCall {
-                let shown = shown::to_model(store.as_ref(), turn, effect.key.as_str()).await.unwrap();
+                let shown =
+                    prompt_snapshot::to_model(store.as_ref(), turn, effect.key.as_str()).await.unwrap();
                 let texts = shown.messages.iter().map(|message| message.text().into_owned()).collect();
                 again.push((shown.system, texts));
             }
         }
-        let missing = shown::to_model(store.as_ref(), turn, "turn/9/model/9").await.unwrap_err();
+        let missing = prompt_snapshot::to_model(store.as_ref(), turn, "turn/9/model/9").await.unwrap_err();
         assert_eq!(missing.kind(), Kind::NodeNotFound);
     }
     let told = life.script.asked.lock().unwrap().iter().map(|(system, _)| system.clone()).collect::<Vec<_>>();

@@ -1,12 +1,12 @@
 //! Delivery of outputs to sinks: every output arrives, and its id makes duplicates detectable, even after crashes.
 use crate::common::*;
-use outlast_ports::memory::Memory;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::outbox::SinkView;
 use outlast_ports::rows::{ReadRows, Rows};
-use outlast_ports::sink::{About, Outlet, Output, Sink};
-use outlast_ports::store::{Backend, Status, Store};
-use outlast_ports::{Answer, BoxFuture};
-use outlast_runtime::{Config, Input};
+use outlast_ports::sink::{OutputEvent, Sink, SinkOutput, SubscribedSink};
+use outlast_ports::store::{Backend, Store, StoreStatus};
+use outlast_ports::{BoxFuture, ResultFuture};
+use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::id::DeliveryId;
 use outlast_vocab::{Error, Kind, Limits, Millis};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ enum Habit {
 #[derive(Default)]
 struct Seen {
     attempts: Mutex<Vec<(DeliveryId, u32, Millis)>>,
-    took: Mutex<BTreeMap<DeliveryId, Vec<About>>>,
+    took: Mutex<BTreeMap<DeliveryId, Vec<OutputEvent>>>,
 }
 
 impl Seen {
@@ -56,7 +56,7 @@ impl Sink for Other {
         "the test".to_owned()
     }
 
-    fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
+    fn deliver<'a>(&'a self, output: &'a SinkOutput) -> ResultFuture<'a, ()> {
         Box::pin(async move {
             self.seen.attempts.lock().unwrap().push((output.id, output.attempt, output.sent));
             match self.habit {
@@ -70,25 +70,27 @@ impl Sink for Other {
                 Habit::Panics => panic!("a sink that panics"),
                 Habit::Takes | Habit::Fails(..) | Habit::AsksFor(_) => {}
             }
-            self.seen.took.lock().unwrap().entry(output.id).or_default().push(output.about.clone());
+            self.seen.took.lock().unwrap().entry(output.id).or_default().push(output.event.clone());
             Ok(())
         })
     }
 }
 
-fn outlet(name: &str, seen: &Arc<Seen>, habit: Habit) -> Outlet {
-    Outlet::new(name, Other { seen: seen.clone(), habit }).unwrap()
+fn outlet(name: &str, seen: &Arc<Seen>, habit: Habit) -> SubscribedSink {
+    SubscribedSink::new(name, Other { seen: seen.clone(), habit }).unwrap()
 }
 
-async fn with_sinks(store: Arc<dyn Store>, number: u128, sinks: Vec<Outlet>) -> Life {
+async fn with_sinks(store: Arc<dyn Store>, number: u128, sinks: Vec<SubscribedSink>) -> Life {
     let lines = vec![Line::Say("hello"), Line::Say("again")];
-    live_with(store, lines, Arc::default(), number, |config: &mut Config| config.sinks = sinks).await.unwrap()
+    live_with(store, lines, Arc::default(), number, |config: &mut RuntimeConfig| config.sinks = sinks)
+        .await
+        .unwrap()
 }
 
 /// Starts a worker with one sink and runs one turn.
 async fn one_turn(habit: Habit) -> (Life, Arc<Seen>) {
     let seen: Arc<Seen> = Arc::default();
-    let life = with_sinks(Arc::new(Memory::new()), 1, vec![outlet("a", &seen, habit)]).await;
+    let life = with_sinks(Arc::new(MemoryStore::new()), 1, vec![outlet("a", &seen, habit)]).await;
     let turn = life.send("hi").await;
     life.end(turn).await;
     (life, seen)
@@ -111,12 +113,12 @@ async fn settled(life: &Life) -> SinkView {
 }
 
 /// Runs two turns over as many processes as needed. The first crashes at `death`. Returns the number of its writes.
-async fn play(death: Death) -> u64 {
-    let memory = Memory::new();
+async fn play(death: CrashPoint) -> u64 {
+    let memory = MemoryStore::new();
     let seen: Arc<Seen> = Arc::default();
     let sinks = || vec![outlet("a", &seen, Habit::Fails(Kind::DeliveryFailed, 1))];
     // If a worker crashes before it can register the sink, the next one delivers its turns.
-    let sinks = || sinks().into_iter().map(Outlet::from_the_beginning).collect::<Vec<_>>();
+    let sinks = || sinks().into_iter().map(SubscribedSink::from_the_beginning).collect::<Vec<_>>();
     let act = async |life: &Life| {
         for key in ["one", "two"] {
             let turn =
@@ -125,7 +127,7 @@ async fn play(death: Death) -> u64 {
         }
         settled(life).await;
     };
-    let mortal = Mortal::new(memory.clone(), death);
+    let mortal = CrashingStore::new(memory.clone(), death);
     let pulse = mortal.pulse();
     let first = async {
         let life = with_sinks(Arc::new(mortal), 1, sinks()).await;
@@ -144,7 +146,7 @@ async fn play(death: Death) -> u64 {
     assert_eq!((turns.len(), seen.ids()), (2, ids), "{death:?}");
     for ends in seen.took.lock().unwrap().values() {
         assert!(ends.iter().all(|end| *end == ends[0]), "one id says one thing: {ends:?}");
-        assert!(ends.len() == 1 || death != Death::Never, "only a death repeats an id: {ends:?}");
+        assert!(ends.len() == 1 || death != CrashPoint::Never, "only a death repeats an id: {ends:?}");
     }
     assert_eq!(view(&second).await.dead, 0);
     second.die(&memory).await;
@@ -153,11 +155,11 @@ async fn play(death: Death) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn every_output_is_delivered_under_one_id_wherever_the_process_dies() {
-    let writes = play(Death::Never).await;
+    let writes = play(CrashPoint::Never).await;
     assert!(writes > 8, "{writes}");
     for at in 0..writes {
-        play(Death::Before(at)).await;
-        play(Death::After(at)).await;
+        play(CrashPoint::Before(at)).await;
+        play(CrashPoint::AfterWrite(at)).await;
     }
 }
 
@@ -210,7 +212,7 @@ async fn a_sink_that_hangs_or_panics_has_failed_and_holds_up_no_other() {
         outlet("panics", &panics, Habit::Panics),
         outlet("takes", &takes, Habit::Takes),
     ];
-    let life = with_sinks(Arc::new(Memory::new()), 1, sinks).await;
+    let life = with_sinks(Arc::new(MemoryStore::new()), 1, sinks).await;
     let begun = tokio::time::Instant::now();
     for _ in 0..20 {
         let turn = life.send("hi").await;
@@ -231,7 +233,7 @@ async fn a_sink_that_hangs_or_panics_has_failed_and_holds_up_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn two_workers_deliver_each_output_once() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let seen: Arc<Seen> = Arc::default();
     let sinks = || vec![outlet("a", &seen, Habit::Takes)];
     let one = with_sinks(Arc::new(memory.clone()), 1, sinks()).await;
@@ -247,7 +249,7 @@ async fn two_workers_deliver_each_output_once() {
 
 /// A store that counts requests.
 struct Counting {
-    memory: Memory,
+    memory: MemoryStore,
     asked: Arc<AtomicU64>,
 }
 
@@ -274,15 +276,15 @@ impl Backend for Counting {
         Backend::changes(&self.memory)
     }
 
-    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+    fn status(&self) -> BoxFuture<'_, Result<StoreStatus, Error>> {
         Backend::status(&self.memory)
     }
 }
 
 /// Returns how often a store is queried in fifteen idle minutes.
-async fn asked_at_rest(sinks: Vec<Outlet>) -> u64 {
+async fn asked_at_rest(sinks: Vec<SubscribedSink>) -> u64 {
     let asked: Arc<AtomicU64> = Arc::default();
-    let store = Counting { memory: Memory::new(), asked: asked.clone() };
+    let store = Counting { memory: MemoryStore::new(), asked: asked.clone() };
     let life = with_sinks(Arc::new(store), 1, sinks).await;
     let turn = life.send("hi").await;
     life.end(turn).await;
@@ -304,10 +306,10 @@ async fn a_worker_at_rest_does_not_ask_its_store_more_often_because_of_sinks() {
 async fn two_sinks_of_one_name_are_refused_at_start_up() {
     let seen: Arc<Seen> = Arc::default();
     let sinks = vec![outlet("a", &seen, Habit::Takes), outlet("a", &seen, Habit::Takes)];
-    let memory = Arc::new(Memory::new());
+    let memory = Arc::new(MemoryStore::new());
     let started =
-        live_with(memory, vec![], Arc::default(), 1, |config: &mut Config| config.sinks = sinks).await;
+        live_with(memory, vec![], Arc::default(), 1, |config: &mut RuntimeConfig| config.sinks = sinks).await;
     assert_eq!(started.err().map(|error| error.kind()), Some(Kind::ConfigInvalid));
-    assert!(Outlet::new("a b", Other { seen: seen.clone(), habit: Habit::Takes }).is_err());
-    assert!(outlet("a", &seen, Habit::Takes).ends(["joined"]).is_err());
+    assert!(SubscribedSink::new("a b", Other { seen: seen.clone(), habit: Habit::Takes }).is_err());
+    assert!(outlet("a", &seen, Habit::Takes).with_ends(["joined"]).is_err());
 }

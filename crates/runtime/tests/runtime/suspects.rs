@@ -3,16 +3,16 @@ use crate::common::*;
 use futures_util::stream;
 use outlast_ports::BoxFuture;
 use outlast_ports::clock::Clock;
-use outlast_ports::memory::Memory;
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
-use outlast_ports::store::{Queries, SessionState, Target};
-use outlast_runtime::system::OwnThreads;
-use outlast_runtime::why::Standing;
-use outlast_runtime::{Config, Input};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
+use outlast_ports::store::{Queries, SessionState, SessionTarget};
+use outlast_runtime::system::WorkerThreads;
+use outlast_runtime::wait_explanation::TurnProgress;
+use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::effect::StopReason;
 use outlast_vocab::limits::{SEALED_DEATHS, SUSPECT_DEATHS};
 use outlast_vocab::message::{Message, ModelName};
-use outlast_vocab::record::End;
+use outlast_vocab::record::TurnEnd;
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Limits, Millis, SessionId, TurnId};
 use std::num::NonZeroUsize;
@@ -50,8 +50,8 @@ impl Drop for Counted {
 }
 
 impl ModelProvider for Face {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        (model.as_str() == "test/script").then_some(ModelCapabilities::of_window(1 << 20))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -85,7 +85,7 @@ impl ModelProvider for Face {
                     let put = outlast_vocab::message::ToolUse::new(
                         format!("c{calls}").parse().unwrap(),
                         "put".parse().unwrap(),
-                        outlast_vocab::message::Arguments::Json(serde_json::json!({ "text": "a" })),
+                        outlast_vocab::message::CallArguments::Json(serde_json::json!({ "text": "a" })),
                     );
                     vec![Ok(ModelEvent::Call(put)), Ok(ModelEvent::End(StopReason::ToolUse))]
                 } else {
@@ -100,8 +100,8 @@ impl ModelProvider for Face {
 use futures_util::StreamExt;
 
 /// Starts a worker with that model.
-async fn life(memory: &Memory, deadly: &Arc<Deadly>, number: u128) -> Life {
-    let change = |config: &mut Config| {
+async fn life(memory: &MemoryStore, deadly: &Arc<Deadly>, number: u128) -> Life {
+    let change = |config: &mut RuntimeConfig| {
         config.models = vec![Arc::new(Face(deadly.clone()))];
         config.clock = deadly.clock.clone();
         config.package.model_calls = 100;
@@ -116,10 +116,10 @@ fn session(number: usize) -> SessionId {
 }
 
 async fn submit(life: &Life, number: usize, text: &str) -> TurnId {
-    life.runtime.submit(Input::text(Target::New(session(number)), text)).await.unwrap().turn
+    life.runtime.submit(Input::text(SessionTarget::New(session(number)), text)).await.unwrap().turn
 }
 
-async fn ends(memory: &Memory, turns: &[TurnId]) -> Vec<Option<End>> {
+async fn ends(memory: &MemoryStore, turns: &[TurnId]) -> Vec<Option<TurnEnd>> {
     let mut ends = Vec::new();
     for turn in turns {
         ends.push(memory.turn(*turn).await.unwrap().end);
@@ -127,14 +127,14 @@ async fn ends(memory: &Memory, turns: &[TurnId]) -> Vec<Option<End>> {
     ends
 }
 
-async fn all_ended(memory: &Memory, turns: &[TurnId]) {
+async fn all_ended(memory: &MemoryStore, turns: &[TurnId]) {
     while ends(memory, turns).await.iter().any(Option::is_none) {
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
-fn answered() -> End {
-    End::Answered { text: "done".into() }
+fn answered() -> TurnEnd {
+    TurnEnd::Answered { text: "done".into() }
 }
 
 /// Pseudo-random numbers from a seed.
@@ -149,7 +149,7 @@ impl Dice {
 
 #[tokio::test(start_paused = true)]
 async fn only_the_fatal_turn_of_many_is_sealed() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let deadly = Deadly::new(&PausedClock::new());
     let first = life(&memory, &deadly, 1).await;
     let mut turns = Vec::new();
@@ -174,12 +174,12 @@ async fn only_the_fatal_turn_of_many_is_sealed() {
     let claims = SUSPECT_DEATHS + SEALED_DEATHS;
     assert_eq!(deaths, u128::from(claims));
     for (number, end) in ends(&memory, &turns).await.into_iter().enumerate() {
-        let sealed = End::Sealed { claims, alone: SEALED_DEATHS, hung: false };
+        let sealed = TurnEnd::Sealed { claims, alone: SEALED_DEATHS, hung: false };
         assert_eq!(end, Some(if number == 20 { sealed } else { answered() }), "turn {number}");
     }
     // The session of the sealed turn accepts further inputs.
     let last = life(&memory, &deadly, 99).await;
-    let input = Input::text(Target::Id(session(20)), "harmless");
+    let input = Input::text(SessionTarget::Id(session(20)), "harmless");
     let next = last.runtime.submit(input).await.unwrap().turn;
     assert!(last.runtime.store().turn(next).await.unwrap().end.is_none());
 }
@@ -188,7 +188,7 @@ async fn only_the_fatal_turn_of_many_is_sealed() {
 async fn random_kills_seal_no_turn() {
     for seed in 0..2 {
         let mut dice = Dice(seed);
-        let memory = Memory::new();
+        let memory = MemoryStore::new();
         let deadly = Deadly::new(&PausedClock::new());
         let mut turns = Vec::new();
         for number in 1..=118 {
@@ -210,7 +210,7 @@ async fn random_kills_seal_no_turn() {
 #[tokio::test(start_paused = true)]
 async fn deployment_that_always_crashes_seals_no_turn() {
     for lifetime in [1, 9, 15, 50, 300] {
-        let memory = Memory::new();
+        let memory = MemoryStore::new();
         let deadly = Deadly::new(&PausedClock::new());
         let first = life(&memory, &deadly, 1).await;
         // No worker lives long enough for their first step.
@@ -231,7 +231,7 @@ async fn deployment_that_always_crashes_seals_no_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn clean_stops_count_nothing() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let deadly = Deadly::new(&PausedClock::new());
     let first = life(&memory, &deadly, 1).await;
     let turn = submit(&first, 0, "takes 20000").await;
@@ -250,7 +250,7 @@ async fn clean_stops_count_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn held_turn_says_why_and_when() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let deadly = Deadly::new(&PausedClock::new());
     let first = life(&memory, &deadly, 1).await;
     let turn = submit(&first, 0, "takes 5000").await;
@@ -265,10 +265,10 @@ async fn held_turn_says_why_and_when() {
     let why = last.runtime.why_turn(turn).await.unwrap();
     let until = memory.session(session(0)).await.unwrap().wake_at;
     assert!(until.is_some_and(|until| until > last.runtime.now()));
-    assert_eq!(why.standing, Standing::Held { deaths: SUSPECT_DEATHS, until });
+    assert_eq!(why.standing, TurnProgress::Held { deaths: SUSPECT_DEATHS, until });
     let metrics = last.runtime.metrics().await.unwrap();
     let held = metrics.families.iter().find(|family| family.name == "outlast.sessions.held").unwrap();
-    assert!(format!("{:?}", held.readings).contains("value: 1.0"), "{:?}", held.readings);
+    assert!(format!("{:?}", held.values).contains("value: 1.0"), "{:?}", held.values);
     all_ended(&memory, &[turn]).await;
     assert_eq!(ends(&memory, &[turn]).await, [Some(answered())]);
     assert_eq!(memory.session(session(0)).await.unwrap().deaths, 0);
@@ -276,7 +276,7 @@ async fn held_turn_says_why_and_when() {
 
 #[tokio::test(start_paused = true)]
 async fn busy_worker_pauses_its_turns_for_a_suspect() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let deadly = Deadly::new(&PausedClock::new());
     let first = life(&memory, &deadly, 1).await;
     let suspect = submit(&first, 0, "lonely takes 3000").await;
@@ -325,8 +325,8 @@ impl Clock for SkewedClock {
 struct Blocking(Arc<Mutex<()>>);
 
 impl ModelProvider for Blocking {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == "test/script").then_some(ModelInfo::of_window(1 << 20))
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        (model.as_str() == "test/script").then_some(ModelCapabilities::of_window(1 << 20))
     }
 
     fn stream<'a>(&'a self, _: ModelRequest<'a>) -> EventStream<'a> {
@@ -347,13 +347,13 @@ async fn until(what: impl AsyncFn() -> bool) {
 #[test]
 fn turn_that_blocks_its_thread_is_sealed_after_restart() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let threads = Arc::new(OwnThreads::new(NonZeroUsize::new(4).unwrap()).unwrap());
+    let threads = Arc::new(WorkerThreads::new(NonZeroUsize::new(4).unwrap()).unwrap());
     let blocked = Arc::new(Mutex::new(()));
     let held = blocked.lock().unwrap();
     tokio.block_on(async {
-        let memory = Memory::new();
+        let memory = MemoryStore::new();
         let clock = Arc::new(SkewedClock { skew: AtomicU64::new(0), began: std::time::Instant::now() });
-        let change = |config: &mut Config| {
+        let change = |config: &mut RuntimeConfig| {
             config.models = vec![Arc::new(Blocking(blocked.clone()))];
             config.clock = clock.clone();
             config.tasks = threads.clone();
@@ -375,7 +375,7 @@ fn turn_that_blocks_its_thread_is_sealed_after_restart() {
         clock.skew.fetch_add(20_000, Ordering::SeqCst);
         until(async || memory.turn(turn).await.unwrap().end.is_some()).await;
         let end = memory.turn(turn).await.unwrap().end;
-        assert_eq!(end, Some(End::Sealed { claims: SUSPECT_DEATHS, alone: 0, hung: true }));
+        assert_eq!(end, Some(TurnEnd::Sealed { claims: SUSPECT_DEATHS, alone: 0, hung: true }));
         let metrics = format!("{:?}", second.runtime.metrics().await.unwrap().families);
         assert!(metrics.contains("outlast.turns.hung"));
         // The worker drives other turns again.

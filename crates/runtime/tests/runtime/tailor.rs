@@ -3,22 +3,22 @@
 use crate::common::*;
 use crate::hooks::hook;
 use crate::policy::{done, paid, question, rule, say};
-use outlast_ports::Answer;
-use outlast_ports::configs::{ConfigKind, Configs, StoredConfig};
+use outlast_ports::ResultFuture;
+use outlast_ports::configs::{ConfigKind, ConfigStore, StoredConfig};
 use outlast_ports::hook::{BeforeTool, HookAt};
-use outlast_ports::memory::Memory;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::{CallScope, Services};
-use outlast_ports::store::{Accept, MAIN, Store, Target};
-use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, Toolbox};
-use outlast_runtime::tailor::{Counts, LeftOut, Plan, Tailor, Tailored};
-use outlast_runtime::{Agent, Config, Input, Runtime};
+use outlast_ports::store::{AcceptRequest, MAIN_HEAD, SessionTarget, Store};
+use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome, Toolbox};
+use outlast_runtime::agent_factory::{AgentFactory, AgentPlan, ConfigEffect, FailedAgent, OrgAgentFactory};
+use outlast_runtime::{AgentBundle, Input, Runtime, RuntimeConfig};
 use outlast_vocab::access::Access;
 use outlast_vocab::message::{Part, ToolName};
 use outlast_vocab::package::Package;
-use outlast_vocab::policy::{Ask, Decision, Policy, Verdict};
-use outlast_vocab::record::{Delivery, End, Fact};
-use outlast_vocab::tool::{Contract, Manifest, PreparedCall, Undo};
-use outlast_vocab::{Error, Failure, Hash, Kind, Millis, OrgId, SessionId, TurnId, canon};
+use outlast_vocab::policy::{ApprovalRequirement, ApprovalVerdict, Policy, PolicyDecision};
+use outlast_vocab::record::{Fact, InputDelivery, TurnEnd};
+use outlast_vocab::tool::{PreparedCall, ToolContract, ToolManifest, UndoCall};
+use outlast_vocab::{Error, Failure, Hash, Kind, Millis, OrgId, SessionId, TurnId, canonical_json};
 use serde_json::{Value, json};
 use std::future::ready;
 use std::sync::Arc;
@@ -27,18 +27,18 @@ use std::time::Duration;
 /// Builds an agent from its own `system`, that of its harness, and the tools that it `uses`. The only tool is `pay`.
 struct Sewn(Arc<Witness>);
 
-impl Tailor for Sewn {
-    fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<Plan>, Error> {
+impl AgentFactory for Sewn {
+    fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<AgentPlan>, Error> {
         let plan = |config: &StoredConfig| {
             let parent = config.body["parent"].as_str();
             let under = kept.iter().find(|one| one.kind == ConfigKind::Harness && Some(&*one.name) == parent);
             let said: Vec<Value> = under.into_iter().chain([config]).map(|one| one.body.clone()).collect();
             let (name, witness) = (config.name.clone(), self.0.clone());
-            let layers = canon::fingerprint(&said);
+            let layers = canonical_json::fingerprint(&said);
             let lacks = parent
                 .filter(|_| under.is_none())
                 .map(|parent| Error::new(Kind::HarnessNotFound, format!("there is no harness `{parent}`")));
-            Plan {
+            AgentPlan {
                 name: name.clone(),
                 is_kept: true,
                 layers,
@@ -54,7 +54,7 @@ impl Tailor for Sewn {
     }
 }
 
-fn sewn(name: &str, said: &[Value], witness: Arc<Witness>) -> Result<Agent, Error> {
+fn sewn(name: &str, said: &[Value], witness: Arc<Witness>) -> Result<AgentBundle, Error> {
     let text = |key: &str| said.iter().filter_map(|one| one[key].as_str()).collect::<Vec<_>>();
     let uses = said.iter().filter_map(|one| one["uses"].as_array()).flatten().filter_map(Value::as_str);
     let tools: Arc<dyn ToolProvider> = if let Some(program) = text("program").last() {
@@ -66,58 +66,63 @@ fn sewn(name: &str, said: &[Value], witness: Arc<Witness>) -> Result<Agent, Erro
     };
     let hooks: Vec<HookAt> = text("hook").into_iter().map(watches).collect();
     let model = text("model").last().copied().unwrap_or("test/script").parse()?;
-    let ask = rule("ask", "pay", Decision::Ask(Ask::default()));
+    let ask = rule("ask", "pay", PolicyDecision::Ask(ApprovalRequirement::default()));
     let package = Package {
         tools: uses.map(str::parse).collect::<Result<_, Error>>()?,
         policy: Policy { rules: vec![ask] },
         hooks: hooks.iter().map(|hook| hook.usage.clone()).collect(),
         ..Package::new(name, model, text("system").join(" "))
     };
-    Ok(Agent { package, tools: vec![tools], hooks })
+    Ok(AgentBundle { package, tools: vec![tools], hooks })
 }
 
 /// The tool `pay` as a program. The witness records it under the name of the program.
 struct Runs {
     program: String,
-    contract: Contract,
+    contract: ToolContract,
     witness: Arc<Witness>,
 }
 
 impl Runs {
     fn new(program: &str, witness: Arc<Witness>) -> Self {
-        let contract = Contract::new("pay".parse().unwrap(), "Pays.", json!({}));
-        let contract = Contract { made_of: Some(Hash::of(program.as_bytes())), ..contract };
+        let contract = ToolContract::new("pay".parse().unwrap(), "Pays.", json!({}));
+        let contract = ToolContract { made_of: Some(Hash::of(program.as_bytes())), ..contract };
         Self { program: program.to_owned(), contract, witness }
     }
 }
 
 impl ToolProvider for Runs {
-    fn manifests(&self) -> Vec<Manifest> {
+    fn manifests(&self) -> Vec<ToolManifest> {
         vec![self.contract.manifest()]
     }
 
-    fn contract(&self, tool: &ToolName) -> Option<&Contract> {
+    fn contract(&self, tool: &ToolName) -> Option<&ToolContract> {
         (*tool == self.contract.name).then_some(&self.contract)
     }
 
-    fn prepare<'a>(&'a self, _: SessionId, _: &'a ToolName, _: &'a Value) -> Answer<'a, Option<Value>> {
+    fn prepare<'a>(&'a self, _: SessionId, _: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<Value>> {
         Box::pin(ready(Ok(None)))
     }
 
-    fn execute<'a>(&'a self, _: &'a PreparedCall, call: Call, _: Arc<dyn CallScope>) -> Answer<'a, Ran> {
+    fn execute<'a>(
+        &'a self,
+        _: &'a PreparedCall,
+        call: Call,
+        _: Arc<dyn CallScope>,
+    ) -> ResultFuture<'a, ToolRunOutcome> {
         self.witness.saw(&self.program, &call);
-        Box::pin(ready(Ok(Ran::Done(json!("paid")))))
+        Box::pin(ready(Ok(ToolRunOutcome::Completed(json!("paid")))))
     }
 
-    fn probe<'a>(&'a self, _: &'a PreparedCall) -> Answer<'a, Probe> {
-        Box::pin(ready(Ok(Probe::CannotTell)))
+    fn probe<'a>(&'a self, _: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
+        Box::pin(ready(Ok(ProbeResult::CannotTell)))
     }
 
-    fn undo(&self, _: &PreparedCall, _: &Value) -> Option<Undo> {
+    fn undo(&self, _: &PreparedCall, _: &Value) -> Option<UndoCall> {
         None
     }
 
-    fn preview<'a>(&'a self, _: &'a ToolName, _: &'a Value) -> Answer<'a, Option<String>> {
+    fn preview<'a>(&'a self, _: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<String>> {
         Box::pin(ready(Ok(None)))
     }
 }
@@ -129,24 +134,24 @@ fn watches(program: &str) -> HookAt {
     hook
 }
 
-fn tailored(witness: Arc<Witness>) -> impl FnOnce(&mut Config) {
+fn tailored(witness: Arc<Witness>) -> impl FnOnce(&mut RuntimeConfig) {
     let by = Arc::new(Sewn(witness));
-    |config| config.tailored = Some(Tailored { org: OrgId::DEFAULT, by })
+    |config| config.agent_factory = Some(OrgAgentFactory { org: OrgId::DEFAULT, by })
 }
 
-async fn life_on(memory: &Memory, lines: Vec<Line>, witness: Arc<Witness>, number: u128) -> Life {
+async fn life_on(memory: &MemoryStore, lines: Vec<Line>, witness: Arc<Witness>, number: u128) -> Life {
     let change = tailored(witness.clone());
     live_with(Arc::new(memory.clone()), lines, witness, number, change).await.unwrap()
 }
 
-async fn life(lines: Vec<Line>) -> (Memory, Life) {
-    let memory = Memory::new();
+async fn life(lines: Vec<Line>) -> (MemoryStore, Life) {
+    let memory = MemoryStore::new();
     let life = life_on(&memory, lines, Arc::default(), 1).await;
     (memory, life)
 }
 
 /// Stores configuration as another process does, without a notification here.
-async fn keep(memory: &Memory, kind: ConfigKind, name: &str, body: Value) {
+async fn keep(memory: &MemoryStore, kind: ConfigKind, name: &str, body: Value) {
     memory.put_config(kind, name.to_owned(), body, Millis(1)).await.unwrap();
 }
 
@@ -155,7 +160,7 @@ fn to(agent: &str, text: &str) -> Input {
 }
 
 impl Life {
-    async fn put(&self, kind: ConfigKind, name: &str, body: Value) -> Result<Counts, Error> {
+    async fn put(&self, kind: ConfigKind, name: &str, body: Value) -> Result<ConfigEffect, Error> {
         Ok(self.runtime.put_config(kind, name.to_owned(), body).await?.counts)
     }
 
@@ -163,7 +168,7 @@ impl Life {
         self.runtime.delete_config(kind, name.to_owned(), None).await
     }
 
-    async fn put_agent(&self, name: &str, body: Value) -> Result<Counts, Error> {
+    async fn put_agent(&self, name: &str, body: Value) -> Result<ConfigEffect, Error> {
         self.put(ConfigKind::Agent, name, body).await
     }
 
@@ -183,7 +188,7 @@ impl Life {
 async fn an_agent_that_is_kept_answers_from_the_next_input_on() {
     let (_, life) = life(vec![]).await;
     assert_eq!(life.runtime.submit(to("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
-    assert_eq!(life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap(), Counts::Here);
+    assert_eq!(life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap(), ConfigEffect::Here);
     assert_eq!(life.told_by("clerk").await, "Sell.");
     life.put_agent("clerk", json!({ "system": "Sell more." })).await.unwrap();
     assert_eq!(life.told_by("clerk").await, "Sell more.");
@@ -240,7 +245,7 @@ async fn a_call_that_waits_for_an_approval_runs_though_the_agent_has_lost_the_to
     life.put_agent("clerk", json!({ "system": "Sell nothing." })).await.unwrap();
     // The worker releases a parked turn, so it resolves the turn's package again.
     tokio::time::sleep(Duration::from_hours(1)).await;
-    say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
+    say(&life, &asked, "ann", ApprovalVerdict::Approve).await.unwrap();
     assert_eq!((life.end(waiting).await, life.witness.count("pay")), (done(), 1));
     life.end(queued).await;
     let asked: Vec<String> = life.script.asked.lock().unwrap().iter().map(|(told, _)| told.clone()).collect();
@@ -259,7 +264,7 @@ async fn a_call_that_is_approved_runs_the_program_that_it_was_approved_with_and_
     let asked = question(&life).await;
     life.put_agent("clerk", with("other.sh")).await.unwrap();
     tokio::time::sleep(Duration::from_hours(1)).await;
-    say(&life, &asked, "ann", Verdict::ApproveForSession).await.unwrap();
+    say(&life, &asked, "ann", ApprovalVerdict::ApproveForSession).await.unwrap();
     assert_eq!(life.end(waiting).await, done());
     let ran = || (life.witness.count("pay.sh"), life.witness.count("other.sh"));
     assert_eq!(ran(), (1, 0));
@@ -273,7 +278,7 @@ async fn a_call_that_is_approved_runs_the_program_that_it_was_approved_with_and_
         }
     };
     assert_eq!(ran(), (1, 0));
-    say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
+    say(&life, &asked, "ann", ApprovalVerdict::Approve).await.unwrap();
     assert_eq!((life.end(next).await, ran()), (done(), (1, 1)));
 }
 
@@ -297,7 +302,7 @@ async fn a_process_that_knows_only_another_program_leaves_the_turn_stuck_until_t
         now[part] = json!(program);
         keep(&memory, ConfigKind::Agent, "clerk", now).await;
         let second = life_on(&memory, paid(), witness, 2).await;
-        say(&second, &asked, "ann", Verdict::Approve).await.unwrap();
+        say(&second, &asked, "ann", ApprovalVerdict::Approve).await.unwrap();
         second.until("turn.stuck").await;
         let stuck = second.facts().await.into_iter().find_map(|fact| match fact {
             Fact::Stuck { failure } => Some(failure),
@@ -330,7 +335,7 @@ async fn an_input_that_says_something_over_its_agent_is_answered_by_the_agent_of
 
 #[tokio::test(start_paused = true)]
 async fn what_another_process_keeps_is_noticed_and_what_cannot_be_made_of_it_leaves_the_last_one_in_place() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     keep(&memory, ConfigKind::Agent, "clerk", json!({ "system": "Sell." })).await;
     let life = life_on(&memory, vec![], Arc::default(), 1).await;
     keep(&memory, ConfigKind::Agent, "clerk", json!({ "uses": ["lathe"] })).await;
@@ -339,7 +344,7 @@ async fn what_another_process_keeps_is_noticed_and_what_cannot_be_made_of_it_lea
     assert_eq!(life.told_by("judge").await, "Judge.");
     assert_eq!(life.told_by("clerk").await, "Sell.");
     let why = "the agent `clerk` uses the tool `lathe`, which is not here";
-    let left_out = |answers| LeftOut {
+    let left_out = |answers| FailedAgent {
         name: "clerk".to_owned(),
         failure: Failure::new(Kind::ToolUnknown, why),
         answers,
@@ -365,8 +370,8 @@ async fn a_turn_of_an_agent_that_another_process_kept_a_moment_ago_is_not_stuck(
     let turn = first.runtime.submit(to("clerk", "go")).await.unwrap().turn;
     let asked = question(&first).await;
     first.die(&memory).await;
-    say(&second, &asked, "ann", Verdict::Deny { reason: "no".to_owned() }).await.unwrap();
-    assert!(matches!(second.end(turn).await, End::Answered { .. }));
+    say(&second, &asked, "ann", ApprovalVerdict::Deny { reason: "no".to_owned() }).await.unwrap();
+    assert!(matches!(second.end(turn).await, TurnEnd::Answered { .. }));
     assert!(!second.facts().await.iter().any(|fact| matches!(fact, Fact::Stuck { .. })));
 }
 
@@ -376,7 +381,7 @@ async fn what_another_organisation_keeps_is_no_agent_here_and_who_may_not_operat
     let acme = life.runtime.create_org("acme".parse().unwrap()).await.unwrap().id;
     let theirs = life.runtime.serving(Access::to(acme));
     let kept = theirs.put_config(ConfigKind::Agent, "clerk".to_owned(), json!({ "uses": ["lathe"] })).await;
-    assert_eq!(kept.unwrap().counts, Counts::Elsewhere);
+    assert_eq!(kept.unwrap().counts, ConfigEffect::Elsewhere);
     assert_eq!(life.runtime.submit(to("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
     let reader = Access { scopes: "read".parse().unwrap(), ..Access::to(OrgId::DEFAULT) };
     let reader = life.runtime.serving(reader);
@@ -397,7 +402,7 @@ async fn an_agent_that_one_organisation_keeps_is_none_to_another() {
         (names(&life.runtime), names(&theirs)),
         (vec!["clerk".into(), "tester".into()], vec!["tester".into()])
     );
-    let target = || Target::New(SessionId::from_u128(7));
+    let target = || SessionTarget::New(SessionId::from_u128(7));
     let refused = async |agent: &str| {
         let input = Input { target: target(), ..to(agent, "hi") };
         theirs.submit(input).await.unwrap_err().to_string()
@@ -425,14 +430,14 @@ async fn an_agent_that_one_organisation_keeps_is_none_to_another() {
 }
 
 /// Returns an input that names a package by its fingerprint.
-fn accept(target: Target, package: Hash, now: Millis) -> Accept {
-    Accept {
+fn accept(target: SessionTarget, package: Hash, now: Millis) -> AcceptRequest {
+    AcceptRequest {
         target,
         turn: TurnId::from_u128(70),
         parts: vec![Part::text("hi")],
         key: None,
-        delivery: Delivery::Next,
-        head: MAIN.to_owned(),
+        delivery: InputDelivery::Next,
+        head: MAIN_HEAD.to_owned(),
         output: None,
         plugins: std::collections::BTreeMap::new(),
         traceparent: None,
@@ -457,12 +462,12 @@ async fn an_agent_that_is_deleted_answers_no_more_and_its_turns_go_on_with_what_
     let waiting = life.runtime.submit(to("clerk", "go")).await.unwrap().turn;
     let asked = question(&life).await;
     let gone = life.delete(ConfigKind::Agent, "clerk").await.unwrap();
-    assert_eq!((gone.version, gone.is_gone()), (2, true));
+    assert_eq!((gone.version, gone.is_deleted()), (2, true));
     assert_eq!(life.runtime.submit(to("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
     let names: Vec<String> = life.runtime.agents().into_iter().map(|agent| agent.name).collect();
     assert_eq!(names, ["tester"]);
     tokio::time::sleep(Duration::from_hours(1)).await;
-    say(&life, &asked, "ann", Verdict::Approve).await.unwrap();
+    say(&life, &asked, "ann", ApprovalVerdict::Approve).await.unwrap();
     assert_eq!((life.end(waiting).await, life.witness.count("pay")), (done(), 1));
     // The agent can be created again.
     life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap();

@@ -4,16 +4,16 @@
 //! The model is obedient. After every untrusted text it makes the calls that the text asks for, and then continues its
 //! task. This test computes the numbers of the table in `docs/guide/labels.md`.
 use crate::common::*;
-use outlast_kernel::provenance::{SinksOf, TrustedText, provenance, sinks};
-use outlast_ports::Answer;
-use outlast_ports::memory::Memory;
+use outlast_kernel::provenance::{ToolSinks, TrustedText, provenance, sinks};
+use outlast_ports::ResultFuture;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::CallScope;
-use outlast_ports::tool::{Call, Probe, Ran, ToolProvider, done};
+use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome, done};
 use outlast_vocab::SessionId;
-use outlast_vocab::label::Guard;
+use outlast_vocab::label::TrustGuard;
 use outlast_vocab::message::ToolName;
 use outlast_vocab::package::Package;
-use outlast_vocab::tool::{Contract, Manifest, PreparedCall, Undo};
+use outlast_vocab::tool::{PreparedCall, ToolContract, ToolManifest, UndoCall};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ const TASKS: &str = include_str!("../tasks/tasks.json");
 #[derive(Deserialize)]
 struct TaskSet {
     version: u32,
-    domains: BTreeMap<String, Vec<Contract>>,
+    domains: BTreeMap<String, Vec<ToolContract>>,
     tasks: Vec<Task>,
     injections: BTreeMap<String, Vec<Injection>>,
 }
@@ -61,7 +61,7 @@ struct InjectedCall {
 
 /// The tools of a domain. They answer as a task says, and record the calls that ran.
 struct Tools {
-    contracts: BTreeMap<ToolName, Contract>,
+    contracts: BTreeMap<ToolName, ToolContract>,
     answers: Vec<(String, Value, Value)>,
     /// The text that every untrusted result also contains.
     injected: String,
@@ -69,19 +69,24 @@ struct Tools {
 }
 
 impl ToolProvider for Tools {
-    fn manifests(&self) -> Vec<Manifest> {
-        self.contracts.values().map(Contract::manifest).collect()
+    fn manifests(&self) -> Vec<ToolManifest> {
+        self.contracts.values().map(ToolContract::manifest).collect()
     }
 
-    fn contract(&self, tool: &ToolName) -> Option<&Contract> {
+    fn contract(&self, tool: &ToolName) -> Option<&ToolContract> {
         self.contracts.get(tool)
     }
 
-    fn prepare<'a>(&'a self, _: SessionId, _: &'a ToolName, _: &'a Value) -> Answer<'a, Option<Value>> {
+    fn prepare<'a>(&'a self, _: SessionId, _: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<Value>> {
         Box::pin(ready(Ok(None)))
     }
 
-    fn execute<'a>(&'a self, call: &'a PreparedCall, _: Call, _: Arc<dyn CallScope>) -> Answer<'a, Ran> {
+    fn execute<'a>(
+        &'a self,
+        call: &'a PreparedCall,
+        _: Call,
+        _: Arc<dyn CallScope>,
+    ) -> ResultFuture<'a, ToolRunOutcome> {
         let (tool, arguments) = (call.tool.to_string(), call.arguments.clone());
         let answer = self.answers.iter().find(|(name, args, _)| (name, args) == (&tool, &arguments));
         // A tool without a scripted answer repeats its arguments, which is the worst that a trusted tool can do.
@@ -93,27 +98,27 @@ impl ToolProvider for Tools {
         Box::pin(ready(done(text)))
     }
 
-    fn probe<'a>(&'a self, _: &'a PreparedCall) -> Answer<'a, Probe> {
-        Box::pin(ready(Ok(Probe::CannotTell)))
+    fn probe<'a>(&'a self, _: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
+        Box::pin(ready(Ok(ProbeResult::CannotTell)))
     }
 
-    fn undo(&self, _: &PreparedCall, _: &Value) -> Option<Undo> {
+    fn undo(&self, _: &PreparedCall, _: &Value) -> Option<UndoCall> {
         None
     }
 
-    fn preview<'a>(&'a self, _: &'a ToolName, _: &'a Value) -> Answer<'a, Option<String>> {
+    fn preview<'a>(&'a self, _: &'a ToolName, _: &'a Value) -> ResultFuture<'a, Option<String>> {
         Box::pin(ready(Ok(None)))
     }
 }
 
 impl TaskSet {
-    fn contract(&self, task: &Task, tool: &str) -> &Contract {
+    fn contract(&self, task: &Task, tool: &str) -> &ToolContract {
         self.domains[&task.domain].iter().find(|contract| contract.name.as_str() == tool).expect(tool)
     }
 
     /// Returns whether a tool has sinks.
     fn matters(&self, task: &Task, tool: &str) -> bool {
-        sinks(self.contract(task, tool)) != SinksOf::Nothing
+        sinks(self.contract(task, tool)) != ToolSinks::Nothing
     }
 
     /// Runs the task with a model that obeys every injection that it reads. Returns the calls that ran.
@@ -138,16 +143,16 @@ impl TaskSet {
             injected: words.collect::<Vec<_>>().join(" and "),
             ran: Mutex::default(),
         });
-        let change = |config: &mut outlast_runtime::Config| {
+        let change = |config: &mut outlast_runtime::RuntimeConfig| {
             config.package = Package {
-                guard: Guard::Strict,
+                guard: TrustGuard::Strict,
                 tools: tools.contracts.keys().cloned().collect(),
                 model_calls: 100,
                 ..Package::new("tester", "test/script".parse().unwrap(), "You help the user.")
             };
             config.tools = vec![tools.clone()];
         };
-        let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+        let life = live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap();
         let turn = life.send(&task.prompt).await;
         life.end(turn).await;
         life.runtime.shut_down(Duration::ZERO).await;

@@ -1,16 +1,18 @@
 //! The incidents of an effect are kept with it.
 use crate::common::*;
 use crate::points::{deny, lines, rule, under};
-use outlast_ports::memory::Memory;
+use outlast_ports::memory::MemoryStore;
 use outlast_runtime::timeline::{
-    Befell, Decided, EffectState, EffectView, Incident, Resume, Timeline, of_turn,
+    DecisionView, EffectIncident, EffectState, EffectView, IncidentKind, Timeline, TurnResume, of_turn,
 };
 use outlast_vocab::effect::{BatchCall, Command, Outcome, ToolBatch, ToolOutcome};
 use outlast_vocab::label::{Labels, Provenance};
-use outlast_vocab::limits::ATTEMPTS_TOLD;
+use outlast_vocab::limits::ATTEMPTS_RECORDED;
 use outlast_vocab::message::ToolResult;
-use outlast_vocab::policy::{self, Decision, Point};
-use outlast_vocab::record::{Answered, Asked, ClaimRef, End, Fact, Reclaimed, Record, Resumed, Seq};
+use outlast_vocab::policy::{self, PolicyDecision, PolicyPoint};
+use outlast_vocab::record::{
+    CallReclaimed, ClaimRef, EffectAnswered, EffectRequested, Fact, Record, Seq, TurnEnd, TurnResumed,
+};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::{CallId, Failure, Hash, Kind, Limits, Millis, ReplayKey, TurnId, WorkerId};
 use serde_json::json;
@@ -43,18 +45,21 @@ fn batch() -> Fact {
         provenance: Provenance::default(),
     };
     let command = Command::ToolBatch(ToolBatch { calls: vec![BatchCall::Run(call)] });
-    Fact::Asked(Asked { key: ReplayKey::turn(0).tools(0), command })
+    Fact::Asked(EffectRequested { key: ReplayKey::turn(0).tools(0), command })
 }
 
 #[test]
 fn every_further_attempt_of_a_call_is_kept_with_its_time() {
-    let again = |attempt| Fact::Reclaimed(Reclaimed { claim: CLAIM, attempt });
+    let again = |attempt| Fact::Reclaimed(CallReclaimed { claim: CLAIM, attempt });
     let renewed = again(1);
     let done = Outcome::ToolCall(ToolOutcome::Done(ToolResult::Ok(json!("put a"))));
-    let answered = Fact::Answered(Answered { claim: CLAIM, outcome: done, cost: None });
+    let answered = Fact::Answered(EffectAnswered { claim: CLAIM, outcome: done, cost: None });
     let [effect] = &effects(vec![batch(), renewed, again(2), again(3), answered])[..] else { panic!() };
-    let tried =
-        |seq, attempt| Incident { seq: Seq(seq), at: Millis(seq * 100), what: Befell::Again { attempt } };
+    let tried = |seq, attempt| EffectIncident {
+        seq: Seq(seq),
+        at: Millis(seq * 100),
+        what: IncidentKind::Again { attempt },
+    };
     assert_eq!(effect.incidents, [tried(5, 2), tried(6, 3)]);
     assert_eq!((effect.attempts, effect.state), (3, EffectState::Done));
 }
@@ -64,8 +69,11 @@ fn what_held_an_effect_up_is_kept_with_it() {
     let failure = Failure::new(Kind::JournalDiverged, "the tool is gone");
     let stuck = Fact::Stuck { failure: failure.clone() };
     let [effect] = &effects(vec![stuck.clone(), batch()])[..] else { panic!() };
-    let incident =
-        |seq| Incident { seq: Seq(seq), at: Millis(seq * 100), what: Befell::Stuck(failure.clone()) };
+    let incident = |seq| EffectIncident {
+        seq: Seq(seq),
+        at: Millis(seq * 100),
+        what: IncidentKind::Stuck(failure.clone()),
+    };
     assert_eq!(effect.incidents, [incident(3)]);
     let [effect] = &effects(vec![batch(), stuck])[..] else { panic!() };
     assert_eq!(effect.incidents, [incident(4)]);
@@ -78,7 +86,7 @@ async fn timeline(life: &Life, turn: TurnId) -> Timeline {
 /// Returns the failed attempts: number, duration and error.
 fn failed(effect: &EffectView) -> Vec<(u32, Duration, Kind)> {
     let failed = effect.incidents.iter().filter_map(|incident| match &incident.what {
-        Befell::Failed(failed) => Some(failed),
+        IncidentKind::Failed(failed) => Some(failed),
         _ => None,
     });
     failed.map(|failed| (failed.attempt, failed.from.until(failed.until), failed.failure.code)).collect()
@@ -86,11 +94,11 @@ fn failed(effect: &EffectView) -> Vec<(u32, Duration, Kind)> {
 
 #[tokio::test(start_paused = true)]
 async fn attempts_of_a_model_call_that_failed_stand_in_its_record_and_cost_no_commit() {
-    let store = Mortal::new(Memory::new(), Death::Never);
+    let store = CrashingStore::new(MemoryStore::new(), CrashPoint::Never);
     let pulse = store.pulse();
     let life = live(Arc::new(store), vec![Line::Cut], Arc::default(), 1).await;
     let turn = life.send("go").await;
-    assert_eq!(life.end(turn).await, End::Answered { text: "whole".into() });
+    assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "whole".into() });
     let Timeline { effects, .. } = timeline(&life, turn).await;
     let [call] = &effects[..] else { panic!("{effects:?}") };
     assert_eq!(failed(call), [(1, Duration::ZERO, Kind::ModelCut)]);
@@ -105,7 +113,7 @@ async fn attempts_of_a_model_call_count_from_one_in_every_turn_of_a_session() {
     let first = life.send("go").await;
     life.end(first).await;
     let second = life.send("go on").await;
-    assert_eq!(life.end(second).await, End::Answered { text: "whole".into() });
+    assert_eq!(life.end(second).await, TurnEnd::Answered { text: "whole".into() });
     let mut seen = Vec::new();
     for turn in [first, second] {
         let Timeline { effects, .. } = timeline(&life, turn).await;
@@ -118,7 +126,7 @@ async fn attempts_of_a_model_call_count_from_one_in_every_turn_of_a_session() {
 async fn attempts_that_stalled_are_kept_where_the_call_fails_in_the_end_and_span_their_silence() {
     let life = impatient(vec![Line::Hang], Duration::ZERO).await;
     let turn = life.send("go").await;
-    assert!(matches!(life.end(turn).await, End::Failed { .. }));
+    assert!(matches!(life.end(turn).await, TurnEnd::Failed { .. }));
     let Timeline { effects, .. } = timeline(&life, turn).await;
     let [call] = &effects[..] else { panic!("{effects:?}") };
     let Limits { model_attempts, model_stall, .. } = Limits::default();
@@ -155,7 +163,7 @@ async fn attempts_of_a_call_that_was_cancelled_meanwhile_are_not_lost() {
     let turn = life.send("go").await;
     tokio::time::sleep(Limits::default().model_stall + Duration::from_secs(5)).await;
     life.runtime.cancel(turn, "enough").await.unwrap();
-    assert!(matches!(life.end(turn).await, End::Cancelled { .. }));
+    assert!(matches!(life.end(turn).await, TurnEnd::Cancelled { .. }));
     let Timeline { effects, .. } = timeline(&life, turn).await;
     let [call] = &effects[..] else { panic!("{effects:?}") };
     assert_eq!(failed(call), [(1, Limits::default().model_stall, Kind::ModelStalled)]);
@@ -168,10 +176,10 @@ async fn attempts_of_a_call_that_was_cancelled_meanwhile_are_not_lost() {
 async fn never_there(limits: Limits) -> (Life, TurnId) {
     let limits = Limits { provider_wait: Duration::ZERO, ..limits };
     let lines = vec![Line::Fail(Kind::ModelUnavailable)];
-    let change = |config: &mut outlast_runtime::Config| config.limits = limits;
-    let life = live_with(Arc::new(Memory::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let change = |config: &mut outlast_runtime::RuntimeConfig| config.limits = limits;
+    let life = live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap();
     let turn = life.send("go").await;
-    assert!(matches!(life.end(turn).await, End::Failed { .. }));
+    assert!(matches!(life.end(turn).await, TurnEnd::Failed { .. }));
     (life, turn)
 }
 
@@ -184,7 +192,7 @@ async fn a_call_of_which_more_attempts_failed_than_a_record_tells_keeps_the_last
         Fact::Performed(performed) => Some(performed.tried.iter().map(|tried| tried.attempt)),
         _ => None,
     });
-    let first = 40 - u32::try_from(ATTEMPTS_TOLD).unwrap();
+    let first = 40 - u32::try_from(ATTEMPTS_RECORDED).unwrap();
     // The last attempt is the outcome.
     assert_eq!(told.unwrap().collect::<Vec<_>>(), (first + 1..40).collect::<Vec<_>>());
 }
@@ -202,23 +210,25 @@ async fn quick_attempts_are_all_recorded() {
 #[tokio::test(start_paused = true)]
 async fn what_a_policy_decides_of_a_turn_a_model_call_and_its_answer_stands_with_each() {
     for (at, then) in [
-        (Point::Turn, Decision::Allow),
-        (Point::Turn, deny()),
-        (Point::Model, Decision::Allow),
-        (Point::Model, deny()),
-        (Point::Output, Decision::Allow),
+        (PolicyPoint::Turn, PolicyDecision::Allow),
+        (PolicyPoint::Turn, deny()),
+        (PolicyPoint::Model, PolicyDecision::Allow),
+        (PolicyPoint::Model, deny()),
+        (PolicyPoint::Output, PolicyDecision::Allow),
     ] {
         let life = under(vec![rule(at, then.clone())], lines(at)).await;
         let turn = life.send("go").await;
         life.end(turn).await;
         let Timeline { effects, decisions, .. } = timeline(&life, turn).await;
-        let of_calls: Vec<Decided> = effects.iter().flat_map(|effect| effect.decisions.clone()).collect();
-        let (with, others) = if at == Point::Turn { (decisions, of_calls) } else { (of_calls, decisions) };
+        let of_calls: Vec<DecisionView> =
+            effects.iter().flat_map(|effect| effect.decisions.clone()).collect();
+        let (with, others) =
+            if at == PolicyPoint::Turn { (decisions, of_calls) } else { (of_calls, decisions) };
         assert_eq!(others, [], "{at}");
         let [decided] = &with[..] else { panic!("{at}: {with:?}") };
         let ruled = &crate::points::rulings(&life).await[0];
         assert_eq!((decided.point, &decided.key, &decided.ruling), (at, &ruled.key, &ruled.ruling));
-        if at == Point::Model {
+        if at == PolicyPoint::Model {
             let [call] = &effects[..] else { panic!("{effects:?}") };
             let refused = then == deny();
             let state = if refused { EffectState::Refused } else { EffectState::Done };
@@ -230,8 +240,8 @@ async fn what_a_policy_decides_of_a_turn_a_model_call_and_its_answer_stands_with
 
 #[tokio::test(start_paused = true)]
 async fn a_model_call_that_a_rule_holds_up_is_there_while_it_waits_and_is_the_same_when_it_was_asked() {
-    let defer = Decision::Defer { pause: Duration::from_hours(2), resume: policy::Resume::Go };
-    let life = under(vec![rule(Point::Model, defer)], lines(Point::Model)).await;
+    let defer = PolicyDecision::Defer { pause: Duration::from_hours(2), resume: policy::AfterDeferral::Go };
+    let life = under(vec![rule(PolicyPoint::Model, defer)], lines(PolicyPoint::Model)).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
     let waits = timeline(&life, turn).await.effects;
@@ -256,16 +266,16 @@ async fn a_model_call_began_when_the_write_before_that_of_its_reply_was_made() {
 }
 
 /// Runs a turn with a tool call whose first worker crashes at `death`. Returns the result of the second worker.
-async fn resumed_after(death: Death) -> (Life, Timeline, Vec<Record>) {
-    let memory = Memory::new();
+async fn resumed_after(death: CrashPoint) -> (Life, Timeline, Vec<Record>) {
+    let memory = MemoryStore::new();
     let lines = || vec![call("put", "a"), Line::Say("done")];
-    let dies = Mortal::new(memory.clone(), death);
+    let dies = CrashingStore::new(memory.clone(), death);
     let first = live(Arc::new(dies), lines(), Arc::default(), 1).await;
     let turn = first.send("go").await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     let witness = first.die(&memory).await;
     let second = live(Arc::new(memory), lines(), witness, 2).await;
-    assert_eq!(second.end(turn).await, End::Answered { text: "done".into() });
+    assert_eq!(second.end(turn).await, TurnEnd::Answered { text: "done".into() });
     let records = second.runtime.store().turn_records(turn).await.unwrap();
     (second, of_turn(&records), records)
 }
@@ -273,13 +283,13 @@ async fn resumed_after(death: Death) -> (Life, Timeline, Vec<Record>) {
 #[tokio::test(start_paused = true)]
 async fn a_turn_that_another_worker_went_on_with_says_who_did_when_and_what_was_answered_before() {
     let deaths = [
-        (Death::Before(1), vec![0, 0, 0]),
-        (Death::After(1), vec![1, 0, 0]),
-        (Death::After(2), vec![1, 1, 0]),
+        (CrashPoint::Before(1), vec![0, 0, 0]),
+        (CrashPoint::AfterWrite(1), vec![1, 0, 0]),
+        (CrashPoint::AfterWrite(2), vec![1, 1, 0]),
     ];
     for (death, replayed) in deaths {
         let (life, timeline, records) = resumed_after(death).await;
-        let [Resume { seq, by, replayed: count }] = &timeline.resumes[..] else { panic!("{timeline:?}") };
+        let [TurnResume { seq, by, replayed: count }] = &timeline.resumes[..] else { panic!("{timeline:?}") };
         assert_eq!((by.worker, by.lease), (WorkerId::from_u128(2), 2));
         assert!(by.since <= life.runtime.now());
         assert_eq!(timeline.effects.iter().map(|effect| effect.replays).collect::<Vec<_>>(), replayed);
@@ -295,14 +305,14 @@ async fn a_turn_that_another_worker_went_on_with_says_who_did_when_and_what_was_
 
 #[tokio::test(start_paused = true)]
 async fn going_on_in_the_middle_of_a_turn_costs_no_commit_of_its_own() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let lines = || vec![call("put", "a"), Line::Say("done")];
-    let dies = Mortal::new(memory.clone(), Death::After(2));
+    let dies = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(2));
     let first = live(Arc::new(dies), lines(), Arc::default(), 1).await;
     let turn = first.send("go").await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     let witness = first.die(&memory).await;
-    let store = Mortal::new(memory, Death::Never);
+    let store = CrashingStore::new(memory, CrashPoint::Never);
     let pulse = store.pulse();
     let second = live(Arc::new(store), lines(), witness, 2).await;
     second.end(turn).await;
@@ -324,7 +334,7 @@ async fn a_turn_that_was_handed_back_is_resumed_and_one_that_wakes_from_a_wait_i
     let second = live(Arc::new(memory), lines, first.witness, 2).await;
     second.end(turn).await;
     let resumes = timeline(&second, turn).await.resumes;
-    let by: Vec<&Resumed> = resumes.iter().map(|resume| &resume.by).collect();
+    let by: Vec<&TurnResumed> = resumes.iter().map(|resume| &resume.by).collect();
     assert_eq!(by.iter().map(|by| (by.worker, by.lease)).collect::<Vec<_>>(), [(WorkerId::from_u128(2), 2)]);
 
     let life = impatient(vec![Line::Busy], Duration::from_secs(10)).await;

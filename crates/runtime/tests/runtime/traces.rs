@@ -2,12 +2,12 @@
 use crate::common::*;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span;
-use outlast_ports::Answer;
-use outlast_ports::memory::Memory;
-use outlast_ports::sink::{Outlet, Output, Sink};
+use outlast_ports::ResultFuture;
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::sink::{Sink, SinkOutput, SubscribedSink};
 use outlast_ports::store::Store;
 use outlast_runtime::Input;
-use outlast_telemetry::{NAME, Settings, Traces};
+use outlast_telemetry::{OtlpTraces, TRACE_SINK_NAME, TelemetrySettings};
 use outlast_vocab::wait::Resolution;
 use prost::Message;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ struct Collector(Arc<Mutex<Vec<Span>>>);
 
 /// Exports like the real exporter, without a network.
 struct Sent {
-    traces: Traces,
+    traces: OtlpTraces,
     to: Collector,
 }
 
@@ -30,7 +30,7 @@ impl Sink for Sent {
         self.traces.place()
     }
 
-    fn deliver<'a>(&'a self, output: &'a Output) -> Answer<'a, ()> {
+    fn deliver<'a>(&'a self, output: &'a SinkOutput) -> ResultFuture<'a, ()> {
         Box::pin(async move {
             for request in self.traces.requests(output).await? {
                 let request = ExportTraceServiceRequest::decode(request.as_slice()).unwrap();
@@ -42,13 +42,13 @@ impl Sink for Sent {
     }
 }
 
-fn settings() -> Settings {
-    Settings::to("http://localhost:4318").unwrap()
+fn settings() -> TelemetrySettings {
+    TelemetrySettings::to("http://localhost:4318").unwrap()
 }
 
-fn outlet(settings: &Settings, store: Arc<dyn Store>, to: &Collector) -> Outlet {
-    let traces = Traces::new(settings, store).unwrap().unwrap();
-    Outlet::new(NAME, Sent { traces, to: to.clone() }).unwrap().from_the_beginning()
+fn outlet(settings: &TelemetrySettings, store: Arc<dyn Store>, to: &Collector) -> SubscribedSink {
+    let traces = OtlpTraces::new(settings, store).unwrap().unwrap();
+    SubscribedSink::new(TRACE_SINK_NAME, Sent { traces, to: to.clone() }).unwrap().from_the_beginning()
 }
 
 fn script() -> Vec<Line> {
@@ -58,10 +58,10 @@ fn script() -> Vec<Line> {
 }
 
 /// Runs a turn to its end over as many processes as needed. The first crashes at `death`. Returns the exported spans.
-async fn play(death: Death, settings: Settings, input: &Input) -> (Vec<Span>, u64) {
-    let (memory, collector) = (Memory::new(), Collector::default());
+async fn play(death: CrashPoint, settings: TelemetrySettings, input: &Input) -> (Vec<Span>, u64) {
+    let (memory, collector) = (MemoryStore::new(), Collector::default());
     let witness: Arc<Witness> = Arc::default();
-    let mortal = Mortal::new(memory.clone(), death);
+    let mortal = CrashingStore::new(memory.clone(), death);
     let pulse = mortal.pulse();
     let life = async |store: Arc<dyn Store>, number| {
         let sink = outlet(&settings, Arc::new(memory.clone()), &collector);
@@ -124,7 +124,7 @@ fn paths(spans: &[Span]) -> BTreeSet<String> {
 }
 
 /// Asserts the invariants of all spans of one turn.
-fn check(spans: &[Span], death: Death) {
+fn check(spans: &[Span], death: CrashPoint) {
     let traces: BTreeSet<&[u8]> = spans.iter().map(|span| span.trace_id.as_slice()).collect();
     assert_eq!(traces.len(), 1, "one trace: {death:?}");
     let mut by_id: BTreeMap<&[u8], &Span> = BTreeMap::new();
@@ -151,7 +151,7 @@ fn check(spans: &[Span], death: Death) {
     ];
     let mut expected: BTreeSet<String> = expected.iter().map(|rest| format!("{root}{rest}")).collect();
     let mut paths = paths(&all);
-    if death != Death::Never {
+    if death != CrashPoint::Never {
         // It may be resolved before the second process waits for it.
         let waits = |path: &String| path.ends_with("wait outside completion");
         paths.retain(|path| !waits(path));
@@ -164,11 +164,11 @@ fn check(spans: &[Span], death: Death) {
 #[tokio::test(start_paused = true)]
 async fn a_turn_has_one_trace_with_the_same_spans_wherever_its_process_dies() {
     let input = Input { key: Some("one".to_owned()), ..input("go, canary-c") };
-    let (spans, writes) = play(Death::Never, settings(), &input).await;
-    check(&spans, Death::Never);
+    let (spans, writes) = play(CrashPoint::Never, settings(), &input).await;
+    check(&spans, CrashPoint::Never);
     assert!(writes > 8, "{writes}");
     for at in 0..writes {
-        for death in [Death::Before(at), Death::After(at)] {
+        for death in [CrashPoint::Before(at), CrashPoint::AfterWrite(at)] {
             let (spans, _) = play(death, settings(), &input).await;
             check(&spans, death);
         }
@@ -179,9 +179,9 @@ async fn a_turn_has_one_trace_with_the_same_spans_wherever_its_process_dies() {
 async fn what_was_said_stays_here_unless_it_is_switched_on() {
     let text = |spans: &[Span]| format!("{spans:?}");
     let input = Input { key: Some("one".to_owned()), ..input("go, canary-c") };
-    let (silent, _) = play(Death::Never, settings(), &input).await;
+    let (silent, _) = play(CrashPoint::Never, settings(), &input).await;
     assert!(!text(&silent).contains("canary"));
-    let (told, _) = play(Death::Never, settings().with_content(), &input).await;
+    let (told, _) = play(CrashPoint::Never, settings().with_content(), &input).await;
     for canary in ["canary-a", "canary-b", "canary-c"] {
         assert!(text(&told).contains(canary), "{canary}");
     }
@@ -197,13 +197,13 @@ async fn a_turn_goes_on_below_the_span_that_caused_it_and_what_that_says_of_samp
         let parent = format!("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-{flags}");
         Input { key: Some("one".to_owned()), traceparent: Some(parent.parse().unwrap()), ..input("go") }
     };
-    let (spans, _) = play(Death::Never, settings().share(0.0).unwrap(), &of("01")).await;
+    let (spans, _) = play(CrashPoint::Never, settings().share(0.0).unwrap(), &of("01")).await;
     let root = spans.iter().find(|span| span.name.starts_with("invoke_agent")).unwrap();
     assert_eq!(root.parent_span_id, [0xb7, 0xad, 0x6b, 0x71, 0x69, 0x20, 0x33, 0x31]);
     assert!(spans.iter().all(|span| span.trace_id[..4] == [0x0a, 0xf7, 0x65, 0x19]));
-    let (spans, _) = play(Death::Never, settings(), &of("00")).await;
+    let (spans, _) = play(CrashPoint::Never, settings(), &of("00")).await;
     assert_eq!(spans, []);
     let alone = Input { key: Some("one".to_owned()), ..input("go") };
-    let (spans, _) = play(Death::Never, settings().share(0.0).unwrap(), &alone).await;
+    let (spans, _) = play(CrashPoint::Never, settings().share(0.0).unwrap(), &alone).await;
     assert_eq!(spans, []);
 }

@@ -1,9 +1,9 @@
 //! An external event starts exactly one turn, even after crashes.
 use crate::common::*;
-use outlast_ports::Answer;
-use outlast_ports::memory::Memory;
-use outlast_ports::plugin::{Brings, Installed, Plugin};
-use outlast_ports::trigger::{Occurrence, Source};
+use outlast_ports::ResultFuture;
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::plugin::{InstalledPlugin, Plugin, PluginParts};
+use outlast_ports::trigger::{ExternalEvent, TriggerSource};
 use outlast_runtime::plugins::Plugins;
 use outlast_vocab::id::TurnId;
 use outlast_vocab::record::Fact;
@@ -46,20 +46,20 @@ impl Outside {
 
 struct Wire(Arc<Outside>);
 
-impl Source for Wire {
-    fn next(&self) -> Answer<'_, Occurrence> {
+impl TriggerSource for Wire {
+    fn next(&self) -> ResultFuture<'_, ExternalEvent> {
         Box::pin(async {
             self.0.fault()?;
             let next = self.0.queue.lock().unwrap().front().copied();
             match next {
-                Some("long") => Ok(Occurrence::new("long", "ann", "x".repeat(10_000_000))),
-                Some(id) => Ok(Occurrence::new(id, "ann", format!("{id} happened"))),
+                Some("long") => Ok(ExternalEvent::new("long", "ann", "x".repeat(10_000_000))),
+                Some(id) => Ok(ExternalEvent::new(id, "ann", format!("{id} happened"))),
                 None => std::future::pending().await,
             }
         })
     }
 
-    fn settled<'a>(&'a self, id: &'a str, came: Result<TurnId, &'a Error>) -> Answer<'a, ()> {
+    fn settled<'a>(&'a self, id: &'a str, came: Result<TurnId, &'a Error>) -> ResultFuture<'a, ()> {
         Box::pin(async move {
             self.0.fault()?;
             let mut queue = self.0.queue.lock().unwrap();
@@ -80,19 +80,19 @@ impl Plugin for Listening {
     type Input = ();
     type State = ();
 
-    fn start(self, (): ()) -> Result<Brings<Self>, Error> {
-        Brings::new().trigger("line", Wire(self.0))
+    fn start(self, (): ()) -> Result<PluginParts<Self>, Error> {
+        PluginParts::new().trigger("line", Wire(self.0))
     }
 }
 
 fn plugins(outside: &Arc<Outside>) -> Plugins {
-    let installed = Installed::new(Listening(outside.clone()), ()).unwrap();
+    let installed = InstalledPlugin::new(Listening(outside.clone()), ()).unwrap();
     Plugins::new("agent", [&installed]).unwrap()
 }
 
 async fn life(store: Arc<dyn outlast_ports::store::Store>, outside: &Arc<Outside>, worker: u128) -> Life {
     let lines = vec![Line::Say("one"), Line::Say("two"), Line::Say("three")];
-    let change = |config: &mut outlast_runtime::Config| {
+    let change = |config: &mut outlast_runtime::RuntimeConfig| {
         "agent".clone_into(&mut config.package.agent);
         config.plugins = plugins(outside);
     };
@@ -114,9 +114,9 @@ async fn keys(store: &dyn outlast_ports::store::Store) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn an_occurrence_begins_one_turn_wherever_the_process_dies() {
-    let play = async |death: Death| {
-        let (memory, outside) = (Memory::new(), Outside::with(&["a", "b"]));
-        let mortal = Mortal::new(memory.clone(), death);
+    let play = async |death: CrashPoint| {
+        let (memory, outside) = (MemoryStore::new(), Outside::with(&["a", "b"]));
+        let mortal = CrashingStore::new(memory.clone(), death);
         let heart = mortal.pulse();
         let first = life(Arc::new(mortal), &outside, 1).await;
         let done = async {
@@ -134,15 +134,15 @@ async fn an_occurrence_begins_one_turn_wherever_the_process_dies() {
         assert_eq!(keys(&memory).await, ["trigger/line/a", "trigger/line/b"], "{death:?}");
         heart.writes()
     };
-    for at in 0..play(Death::Never).await {
-        play(Death::Before(at)).await;
-        play(Death::After(at)).await;
+    for at in 0..play(CrashPoint::Never).await {
+        play(CrashPoint::Before(at)).await;
+        play(CrashPoint::AfterWrite(at)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_source_that_fails_or_panics_is_asked_again() {
-    let (memory, outside) = (Memory::new(), Outside::with(&["a"]));
+    let (memory, outside) = (MemoryStore::new(), Outside::with(&["a"]));
     outside.faults.store(7, Ordering::SeqCst);
     let life = life(Arc::new(memory.clone()), &outside, 1).await;
     outside.until_settled(1).await;
@@ -152,7 +152,7 @@ async fn a_source_that_fails_or_panics_is_asked_again() {
 
 #[tokio::test(start_paused = true)]
 async fn an_occurrence_that_can_begin_no_turn_is_told_to_its_source_and_the_next_one_comes() {
-    let (memory, outside) = (Memory::new(), Outside::with(&["long", "b"]));
+    let (memory, outside) = (MemoryStore::new(), Outside::with(&["long", "b"]));
     let life = life(Arc::new(memory.clone()), &outside, 1).await;
     outside.until_settled(2).await;
     life.runtime.idle().await.unwrap();

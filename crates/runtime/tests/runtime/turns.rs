@@ -1,24 +1,24 @@
 //! The behaviour of turns, on the memory store and in virtual time.
 use crate::common::*;
 use expect_test::expect;
-use outlast_ports::store::{Cancelled, Store};
+use outlast_ports::store::{CancelOutcome, Store};
 use outlast_runtime::Input;
 use outlast_vocab::message::ToolResult;
-use outlast_vocab::record::{Delivery, End, Fact, Seq};
+use outlast_vocab::record::{Fact, InputDelivery, Seq, TurnEnd};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Kind, Limits};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn answered(text: &str) -> End {
-    End::Answered { text: text.into() }
+fn answered(text: &str) -> TurnEnd {
+    TurnEnd::Answered { text: text.into() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_of_model_tool_model_commits_four_times_and_a_plain_one_twice() {
-    let memory = outlast_ports::memory::Memory::new();
-    let store = Mortal::new(memory, Death::Never);
+    let memory = outlast_ports::memory::MemoryStore::new();
+    let store = CrashingStore::new(memory, CrashPoint::Never);
     let pulse = store.pulse();
     let lines = vec![Line::Say("hello"), call("pay", "5"), Line::Say("done")];
     let life = live(Arc::new(store), lines, Arc::default(), 1).await;
@@ -106,14 +106,14 @@ async fn a_pending_call_parks_the_turn_until_somebody_completes_it_once() {
     life.until("turn.parked").await;
     let key = life.witness.keys.lock().unwrap()["k"].clone();
     let first = life.runtime.resolve(&key, Resolution::Ok(json!("signed"))).await.unwrap();
-    assert!(first.yours);
+    assert!(first.is_yours);
     let second = life.runtime.resolve(&key, Resolution::Timeout).await.unwrap();
-    assert_eq!((second.first, second.yours), (Resolution::Ok(json!("signed")), false));
+    assert_eq!((second.first, second.is_yours), (Resolution::Ok(json!("signed")), false));
     assert_eq!(life.end(turn).await, answered("thanks"));
     assert_eq!(life.last_shown()[2], "signed");
     assert_eq!(life.witness.count("wait"), 1);
     let late = life.runtime.resolve(&key, Resolution::Timeout).await.unwrap();
-    assert_eq!((late.first, late.yours), (Resolution::Ok(json!("signed")), false));
+    assert_eq!((late.first, late.is_yours), (Resolution::Ok(json!("signed")), false));
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +136,7 @@ async fn a_wait_for_an_event_ends_at_its_deadline() {
     assert_eq!(life.last_shown()[2], "Timeout");
     let key = life.witness.keys.lock().unwrap()["e"].clone();
     let late = life.runtime.resolve(&key, Resolution::Ok(json!(1))).await.unwrap();
-    assert_eq!((late.first, late.yours), (Resolution::Timeout, false));
+    assert_eq!((late.first, late.is_yours), (Resolution::Timeout, false));
 }
 
 #[tokio::test(start_paused = true)]
@@ -154,7 +154,7 @@ async fn input_that_steers_joins_at_the_next_checkpoint_and_is_read_once() {
     let (_memory, life) = fresh(vec![call("ask", "e"), Line::Say("both done")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
-    let steer = Input { delivery: Delivery::Join, ..input("and this") };
+    let steer = Input { delivery: InputDelivery::Join, ..input("and this") };
     let joined = life.runtime.submit(steer).await.unwrap().turn;
     let key = life.witness.keys.lock().unwrap()["e"].clone();
     life.runtime.resolve(&key, Resolution::Ok(json!(1))).await.unwrap();
@@ -184,10 +184,10 @@ async fn cancel_reaches_the_model_stream() {
     let (_memory, life) = fresh(vec![Line::Hang, Line::Say("next")]).await;
     let turn = life.send("go").await;
     tokio::time::sleep(Duration::from_millis(10)).await;
-    assert_eq!(life.runtime.cancel(turn, "enough").await.unwrap(), Cancelled::Requested);
-    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".into() });
+    assert_eq!(life.runtime.cancel(turn, "enough").await.unwrap(), CancelOutcome::Requested);
+    assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".into() });
     let late = life.runtime.cancel(turn, "again").await.unwrap();
-    assert_eq!(late, Cancelled::TooLate(End::Cancelled { reason: "enough".into() }));
+    assert_eq!(late, CancelOutcome::AlreadyEnded(TurnEnd::Cancelled { reason: "enough".into() }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,7 +201,7 @@ async fn cancel_reaches_running_tools_and_leaves_no_call_without_an_outcome() {
     let turn = life.send("go").await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     life.runtime.cancel(turn, "enough").await.unwrap();
-    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".into() });
+    assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".into() });
     let unknown = life.runtime.store().unknown(10).await.unwrap();
     assert_eq!(unknown.len(), 1);
     assert_eq!(unknown[0].arguments, json!({"text": "rude"}));
@@ -219,10 +219,10 @@ async fn cancel_reaches_a_parked_turn() {
     let turn = life.send("go").await;
     life.until("turn.parked").await;
     life.runtime.cancel(turn, "never mind").await.unwrap();
-    assert_eq!(life.end(turn).await, End::Cancelled { reason: "never mind".into() });
+    assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "never mind".into() });
     let key = life.witness.keys.lock().unwrap()["k"].clone();
     let late = life.runtime.resolve(&key, Resolution::Ok(json!(1))).await.unwrap();
-    assert_eq!((late.first, late.yours), (Resolution::Cancelled, false));
+    assert_eq!((late.first, late.is_yours), (Resolution::Cancelled, false));
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,7 +237,7 @@ async fn an_error_that_may_pass_is_tried_again_and_cut_text_is_retracted() {
 async fn an_error_that_repeating_cannot_help_ends_the_turn_and_the_session_goes_on() {
     let (_memory, life) = fresh(vec![Line::Fail(Kind::ModelRejected)]).await;
     let turn = life.send("go").await;
-    let End::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };
+    let TurnEnd::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };
     assert_eq!(failure.code, Kind::ModelRejected);
     assert_eq!(life.script.calls.load(std::sync::atomic::Ordering::SeqCst), 1);
 }
@@ -246,7 +246,7 @@ async fn an_error_that_repeating_cannot_help_ends_the_turn_and_the_session_goes_
 async fn a_silent_stream_is_cut_and_tried_again_up_to_a_limit() {
     let life = impatient(vec![Line::Hang], Duration::ZERO).await;
     let turn = life.send("go").await;
-    let End::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };
+    let TurnEnd::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };
     assert_eq!(failure.code, Kind::ModelStalled);
     assert_eq!(
         life.script.calls.load(std::sync::atomic::Ordering::SeqCst),
@@ -258,7 +258,7 @@ async fn a_silent_stream_is_cut_and_tried_again_up_to_a_limit() {
 async fn a_turn_out_of_model_calls_says_so() {
     let (_memory, life) = fresh((0..20).map(|_| call("look", "a")).collect()).await;
     let turn = life.send("go").await;
-    assert_eq!(life.end(turn).await, End::OutOfModelCalls { limit: 10 });
+    assert_eq!(life.end(turn).await, TurnEnd::OutOfModelCalls { limit: 10 });
 }
 
 #[tokio::test(start_paused = true)]
@@ -286,8 +286,8 @@ async fn an_input_at_the_limit_is_taken_and_one_over_it_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn a_port_that_is_missing_is_found_at_start_up() {
-    let start = |change: fn(&mut outlast_runtime::Config)| async move {
-        let store = Arc::new(outlast_ports::memory::Memory::new());
+    let start = |change: fn(&mut outlast_runtime::RuntimeConfig)| async move {
+        let store = Arc::new(outlast_ports::memory::MemoryStore::new());
         live_with(store, vec![], Arc::default(), 1, change).await.err().map(|error| error.kind())
     };
     assert_eq!(start(|config| config.models.clear()).await, Some(Kind::PortMissing));
@@ -325,7 +325,7 @@ async fn an_operator_settles_an_unknown_call_and_the_model_reads_it_from_then_on
     life.end(turn).await;
     let store: &Arc<dyn Store> = life.runtime.store();
     let unknown = store.unknown(10).await.unwrap().remove(0);
-    let verdict = outlast_vocab::record::Verdict::Happened(ToolResult::Ok(json!("it did")));
+    let verdict = outlast_vocab::record::OutcomeVerdict::Happened(ToolResult::Ok(json!("it did")));
     store.settle(unknown.call, verdict.clone(), life.runtime.now()).await.unwrap();
     let again = store.settle(unknown.call, verdict, life.runtime.now()).await;
     assert_eq!(again.unwrap_err().kind(), Kind::ClaimNotFound);
@@ -338,7 +338,7 @@ async fn an_operator_settles_an_unknown_call_and_the_model_reads_it_from_then_on
 async fn a_long_wait_for_the_model_parks_the_turn_and_attempts_go_on_counting_over_it() {
     let life = impatient(vec![Line::Busy], Duration::from_secs(10)).await;
     let turn = life.send("go").await;
-    let End::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };
+    let TurnEnd::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };
     assert_eq!(failure.code, Kind::ModelUnavailable);
     let attempts = life.script.calls.load(std::sync::atomic::Ordering::SeqCst);
     let parked = life.names().await.into_iter().filter(|name| *name == "turn.parked").count();

@@ -1,12 +1,12 @@
 //! Aborted turns and the calls that undo their work.
 use crate::common::*;
-use outlast_ports::memory::Memory;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::{Completion, Services, Tools};
-use outlast_ports::store::Cancelled;
-use outlast_ports::tool::{About, Call, Ran, Tool, Toolbox, done, failed};
-use outlast_runtime::{Config, Input};
-use outlast_vocab::record::{End, Fact};
-use outlast_vocab::tool::Undo;
+use outlast_ports::store::CancelOutcome;
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done, failed};
+use outlast_runtime::{Input, RuntimeConfig};
+use outlast_vocab::record::{Fact, TurnEnd};
+use outlast_vocab::tool::UndoCall;
 use outlast_vocab::{Error, Kind};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -42,11 +42,11 @@ impl Tool for Book {
     type Args = What;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("book", "Books.").idempotent()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("book", "Books.").idempotent()
     }
 
-    async fn run(&self, (): (), _: Call, args: What) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, args: What) -> Result<ToolRunOutcome, Error> {
         let number = format!("N-{}", args.what);
         let mut booked = self.0.booked.lock().unwrap();
         if !booked.contains(&number) {
@@ -56,11 +56,11 @@ impl Tool for Book {
         done(json!({ "number": number }))
     }
 
-    fn undo(&self, args: What, result: &Value) -> Option<Undo> {
+    fn undo(&self, args: What, result: &Value) -> Option<UndoCall> {
         if args.what == "gift" {
             return None;
         }
-        Some(Undo { tool: "unbook".parse().unwrap(), arguments: result.clone() })
+        Some(UndoCall { tool: "unbook".parse().unwrap(), arguments: result.clone() })
     }
 }
 
@@ -76,11 +76,11 @@ impl Tool for Unbook {
     type Args = Number;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("unbook", "Takes a booking back.").idempotent()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("unbook", "Takes a booking back.").idempotent()
     }
 
-    async fn run(&self, (): (), _: Call, args: Number) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, args: Number) -> Result<ToolRunOutcome, Error> {
         if args.number == "N-final" {
             return Err(failed("a final booking stays"));
         }
@@ -100,13 +100,13 @@ impl Tool for Order {
     type Args = What;
     type Needs = Completion;
 
-    fn about(&self) -> About {
-        About::new("order", "Orders.").idempotent().durable().undone_by("unbook")
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("order", "Orders.").idempotent().durable().undone_by("unbook")
     }
 
-    async fn run(&self, completion: Completion, _: Call, args: What) -> Result<Ran, Error> {
+    async fn run(&self, completion: Completion, _: Call, args: What) -> Result<ToolRunOutcome, Error> {
         self.0.keys.lock().unwrap().insert(args.what, completion.key()?);
-        Ok(Ran::Pending)
+        Ok(ToolRunOutcome::Pending)
     }
 }
 
@@ -117,11 +117,11 @@ impl Tool for Trip {
     type Args = What;
     type Needs = Tools;
 
-    fn about(&self) -> About {
-        About::new("trip", "Books a trip.").idempotent().durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("trip", "Books a trip.").idempotent().durable()
     }
 
-    async fn run(&self, tools: Tools, _: Call, args: What) -> Result<Ran, Error> {
+    async fn run(&self, tools: Tools, _: Call, args: What) -> Result<ToolRunOutcome, Error> {
         tools.call("book", json!({ "what": "flight" })).await?;
         tools.call("book", json!({ "what": self.0 })).await?;
         if args.what == "too dear" {
@@ -132,7 +132,7 @@ impl Tool for Trip {
     }
 }
 
-fn desk(desk: &Arc<Desk>, witness: &Arc<Witness>) -> impl FnOnce(&mut Config) + use<> {
+fn desk(desk: &Arc<Desk>, witness: &Arc<Witness>) -> impl FnOnce(&mut RuntimeConfig) + use<> {
     let (desk, witness) = (desk.clone(), witness.clone());
     move |config| {
         let mut toolbox = Toolbox::new(Services::default());
@@ -162,12 +162,12 @@ fn story() -> Vec<Line> {
 async fn begin(lines: Vec<Line>) -> (Arc<Desk>, Life) {
     let (counter, witness): (Arc<Desk>, Arc<Witness>) = Default::default();
     let change = desk(&counter, &witness);
-    let life = live_with(Arc::new(Memory::new()), lines, witness, 1, change).await.unwrap();
+    let life = live_with(Arc::new(MemoryStore::new()), lines, witness, 1, change).await.unwrap();
     (counter, life)
 }
 
-fn aborted(undone: u32, left: u32) -> End {
-    End::Aborted { reason: "enough".to_owned(), undone, left }
+fn aborted(undone: u32, left: u32) -> TurnEnd {
+    TurnEnd::Aborted { reason: "enough".to_owned(), undone, left }
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,7 +175,7 @@ async fn aborting_a_turn_takes_its_calls_back_newest_first() {
     let (desk, life) = begin(story()).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
-    assert_eq!(life.runtime.abort(turn, "enough").await.unwrap(), Cancelled::Requested);
+    assert_eq!(life.runtime.abort(turn, "enough").await.unwrap(), CancelOutcome::Requested);
     assert_eq!(life.end(turn).await, aborted(2, 0));
     assert_eq!(desk.log(), ["book flight", "book hotel", "book gift", "unbook N-hotel", "unbook N-flight"]);
     // The model sees that they are gone.
@@ -190,10 +190,10 @@ async fn a_turn_that_is_only_cancelled_takes_nothing_back() {
     let turn = life.send("go").await;
     life.until("turn.parked").await;
     life.runtime.cancel(turn, "enough").await.unwrap();
-    assert_eq!(life.end(turn).await, End::Cancelled { reason: "enough".to_owned() });
+    assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".to_owned() });
     assert_eq!(desk.booked(), ["N-flight", "N-hotel", "N-gift"]);
     // The first request wins, and a turn that has ended is not undone.
-    assert!(matches!(life.runtime.abort(turn, "late").await.unwrap(), Cancelled::TooLate(_)));
+    assert!(matches!(life.runtime.abort(turn, "late").await.unwrap(), CancelOutcome::AlreadyEnded(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,9 +252,9 @@ async fn an_aborted_turn_is_taken_back_wherever_the_process_dies() {
     let keyed = || Input { key: Some("k".into()), ..input("go") };
     let lines = || vec![book(&["car"]), ask("trip", "too dear"), book(&["boat", "gift"]), call("wait", "x")];
     let mut deaths = 0;
-    for death in (0..).flat_map(|write| [Death::Before(write), Death::After(write)]) {
-        let memory = Memory::new();
-        let mortal = Mortal::new(memory.clone(), death);
+    for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
+        let memory = MemoryStore::new();
+        let mortal = CrashingStore::new(memory.clone(), death);
         let pulse = mortal.pulse();
         let (counter, witness): (Arc<Desk>, Arc<Witness>) = Default::default();
         let first =
@@ -293,13 +293,14 @@ async fn an_aborted_turn_is_taken_back_wherever_the_process_dies() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_takes_back_is_missed_at_start_up() {
-    let change = |config: &mut Config| {
+    let change = |config: &mut RuntimeConfig| {
         let mut toolbox = Toolbox::new(Services::default());
         toolbox.add(Order(Arc::default())).unwrap();
         config.package = package(&toolbox);
         config.tools = vec![Arc::new(toolbox)];
     };
-    let error = live_with(Arc::new(Memory::new()), vec![], Arc::default(), 1, change).await.err().unwrap();
+    let error =
+        live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.err().unwrap();
     assert_eq!(error.kind(), Kind::ToolUnknown);
     assert!(error.detail().contains("`order` is taken back by `unbook`"), "{error}");
 }

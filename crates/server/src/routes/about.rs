@@ -1,9 +1,9 @@
 //! Routes about the server: health, metrics, the caller's identity, running turns, and pages of error codes.
 use crate::caller::{Caller, Operates, Reads};
-use crate::extract::{At, Word};
-use crate::metrics::Gauges;
-use crate::problem::{Answer, Problem, Problems};
-use crate::shared::Shared;
+use crate::extract::{PathParam, TextParam};
+use crate::metrics::ServerGauges;
+use crate::problem::{ApiResult, Problem, ProblemResponses};
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -16,19 +16,19 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new()
         .routes(routes!(live))
         .routes(routes!(ready))
         .routes(routes!(metrics))
         .routes(routes!(whoami))
         .routes(routes!(running))
-        .routes(routes!(page))
+        .routes(routes!(error_page))
 }
 
 /// The health of the server.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Health {
+pub(crate) struct ServerHealth {
     /// `live`, `ready` or `stopping`.
     state: &'static str,
     /// What an acknowledged write survives. Only present if the server is ready.
@@ -44,27 +44,28 @@ pub(crate) struct Health {
 }
 
 /// Returns whether the process responds.
-#[utoipa::path(get, path = "/health/live", tag = "about", responses((status = 200, body = Health)))]
-async fn live() -> Json<Health> {
-    Json(Health { state: "live", durability: None, schema: None, agents_left_out: None })
+#[utoipa::path(get, path = "/health/live", tag = "about", responses((status = 200, body = ServerHealth)))]
+async fn live() -> Json<ServerHealth> {
+    Json(ServerHealth { state: "live", durability: None, schema: None, agents_left_out: None })
 }
 
 /// Returns whether the server accepts requests.
 ///
 /// The server is ready if its database responds and it is not shutting down.
 #[utoipa::path(get, path = "/health/ready", tag = "about",
-    responses((status = 200, body = Health), Problems, (status = 503, description = "The server does not accept requests.",
-        content((Health = "application/json"), (Problem = "application/problem+json")))))]
-async fn ready(State(shared): State<Shared>) -> Answer<(StatusCode, Json<Health>)> {
+    responses((status = 200, body = ServerHealth), ProblemResponses, (status = 503, description = "The server does not accept requests.",
+        content((ServerHealth = "application/json"), (Problem = "application/problem+json")))))]
+async fn ready(State(shared): State<ServerState>) -> ApiResult<(StatusCode, Json<ServerHealth>)> {
     if *shared.stopping.borrow() {
-        let stopping = Health { state: "stopping", durability: None, schema: None, agents_left_out: None };
+        let stopping =
+            ServerHealth { state: "stopping", durability: None, schema: None, agents_left_out: None };
         return Ok((StatusCode::SERVICE_UNAVAILABLE, Json(stopping)));
     }
     let status = shared.runtime.store().status().await?;
     let (durability, schema) = (Some(status.durability.name()), Some(status.schema));
     let left_out = shared.runtime.serving(Access::to(shared.home)).left_out().len();
     let agents_left_out = (left_out > 0).then_some(left_out);
-    Ok((StatusCode::OK, Json(Health { state: "ready", durability, schema, agents_left_out })))
+    Ok((StatusCode::OK, Json(ServerHealth { state: "ready", durability, schema, agents_left_out })))
 }
 
 /// Returns metrics in the Prometheus text format.
@@ -72,13 +73,16 @@ async fn ready(State(shared): State<Shared>) -> Answer<(StatusCode, Json<Health>
 /// The metrics include request and stream counts and the load of the worker. Requires a key of the default
 /// organisation.
 #[utoipa::path(get, path = "/metrics", tag = "about",
-    responses((status = 200, body = String, content_type = "text/plain"), Problems), security(("key" = ["operate"])))]
-async fn metrics(caller: Caller<Operates>, State(shared): State<Shared>) -> Answer<impl IntoResponse> {
+    responses((status = 200, body = String, content_type = "text/plain"), ProblemResponses), security(("key" = ["operate"])))]
+async fn metrics(
+    caller: Caller<Operates>,
+    State(shared): State<ServerState>,
+) -> ApiResult<impl IntoResponse> {
     let runtime = caller.operator(&shared, "measurements name agents and tools of every organisation")?;
     let store_bytes = runtime.store().status().await?.bytes;
-    let gauges = Gauges { load: runtime.load(), streams: shared.streams.count(), store_bytes };
+    let gauges = ServerGauges { load: runtime.load(), streams: shared.streams.count(), store_bytes };
     let mut text = shared.metrics.text(gauges);
-    if let Some(write) = shared.exposition {
+    if let Some(write) = shared.worker_metrics {
         text += &write(&runtime.metrics().await?);
     }
     Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text))
@@ -86,7 +90,7 @@ async fn metrics(caller: Caller<Operates>, State(shared): State<Shared>) -> Answ
 
 /// The identity of the caller.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Whoami {
+pub(crate) struct CallerIdentity {
     /// The id of the caller's organisation.
     #[schema(value_type = String)]
     org: OrgId,
@@ -99,18 +103,18 @@ pub(crate) struct Whoami {
 }
 
 /// Returns the owner and the scopes of the caller's API key.
-#[utoipa::path(get, path = "/v1/whoami", tag = "about", responses((status = 200, body = Whoami), Problems),
+#[utoipa::path(get, path = "/v1/whoami", tag = "about", responses((status = 200, body = CallerIdentity), ProblemResponses),
     security(("key" = ["read"])))]
-async fn whoami(caller: Caller<Reads>) -> Answer<Json<Whoami>> {
+async fn whoami(caller: Caller<Reads>) -> ApiResult<Json<CallerIdentity>> {
     let access = caller.runtime.access();
     let org = caller.runtime.store().org(access.reach.home()).await?;
     let (by, scopes) = (access.by.to_string(), access.scopes.to_string());
-    Ok(Json(Whoami { org: org.id, name: org.name.to_string(), by, scopes }))
+    Ok(Json(CallerIdentity { org: org.id, name: org.name.to_string(), by, scopes }))
 }
 
 /// A turn that this process is running.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Running {
+pub(crate) struct RunningTurnResource {
     /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
@@ -128,12 +132,12 @@ pub(crate) struct Running {
 /// Returns the turns that this process is running.
 ///
 /// The list does not include turns that are waiting, or turns that another process runs.
-#[utoipa::path(get, path = "/v1/running", tag = "about", responses((status = 200, body = Vec<Running>), Problems),
+#[utoipa::path(get, path = "/v1/running", tag = "about", responses((status = 200, body = Vec<RunningTurnResource>), ProblemResponses),
     security(("key" = ["read"])))]
-async fn running(caller: Caller<Reads>) -> Answer<Json<Vec<Running>>> {
-    let shown = |turn: outlast_runtime::Running| {
-        let outlast_runtime::Running { session, turn, agent, since } = turn;
-        Running { session, turn, agent, since }
+async fn running(caller: Caller<Reads>) -> ApiResult<Json<Vec<RunningTurnResource>>> {
+    let shown = |turn: outlast_runtime::RunningTurn| {
+        let outlast_runtime::RunningTurn { session, turn, agent, since } = turn;
+        RunningTurnResource { session, turn, agent, since }
     };
     Ok(Json(caller.runtime.running().into_iter().map(shown).collect()))
 }
@@ -142,8 +146,8 @@ async fn running(caller: Caller<Reads>) -> Answer<Json<Vec<Running>>> {
 ///
 /// The page explains what happened, why, and how to fix it.
 #[utoipa::path(get, path = "/errors/{code}", tag = "about", params(("code" = String, Path)),
-    responses((status = 200, body = String, content_type = "text/markdown"), Problems))]
-async fn page(At(Word(code)): At<Word>) -> Answer<impl IntoResponse> {
+    responses((status = 200, body = String, content_type = "text/markdown"), ProblemResponses))]
+async fn error_page(PathParam(TextParam(code)): PathParam<TextParam>) -> ApiResult<impl IntoResponse> {
     let kind: Kind = code
         .parse()
         .map_err(|_| Error::new(Kind::RouteNotFound, format!("no error has the code `{code}`")))?;

@@ -1,16 +1,16 @@
 //! API keys of the caller's organisation, and its audit.
 use crate::caller::{Administers, Caller};
-use crate::cursor::Cursors;
-use crate::extract::{Asked, At, Said};
-use crate::page::{self, Most, Page};
-use crate::problem::{Answer, Problems};
-use crate::shared::Shared;
+use crate::cursor::CursorSigner;
+use crate::extract::{JsonBody, PathParam, QueryParams};
+use crate::list_page::{self, ListPage, PageParams};
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use outlast_ports::orgs::{AuditRange, KeyView};
 use outlast_ports::rows::AuditRow;
-use outlast_runtime::keys::Grant;
+use outlast_runtime::keys::ApiKeyGrant;
 use outlast_vocab::access::{Principal, Scopes};
 use outlast_vocab::id::KeyId;
 use outlast_vocab::{Millis, OrgId};
@@ -21,13 +21,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(keys, create)).routes(routes!(revoke)).routes(routes!(audit))
 }
 
 /// An API key, without its secret.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Key {
+pub(crate) struct ApiKeyResource {
     /// The id of the key.
     #[schema(value_type = String)]
     id: KeyId,
@@ -51,29 +51,29 @@ pub(crate) struct Key {
     revoked: Option<Millis>,
 }
 
-impl From<KeyView> for Key {
+impl From<KeyView> for ApiKeyResource {
     fn from(KeyView { id, org, by, scopes, created, expires, revoked }: KeyView) -> Self {
         Self { id, org, by: by.to_string(), scopes: scopes.to_string(), created, expires, revoked }
     }
 }
 
 /// Returns the API keys of the organisation, oldest first.
-#[utoipa::path(get, path = "/v1/keys", tag = "access", params(Most),
-    responses((status = 200, body = Page<Key>), Problems), security(("key" = ["admin"])))]
+#[utoipa::path(get, path = "/v1/keys", tag = "access", params(PageParams),
+    responses((status = 200, body = ListPage<ApiKeyResource>), ProblemResponses), security(("key" = ["admin"])))]
 async fn keys(
     caller: Caller<Administers>,
-    State(shared): State<Shared>,
-    Asked(most): Asked<Most>,
-) -> Answer<Json<Page<Key>>> {
-    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "keys");
-    let (after, limit) = most.or_all(&shared.limits).read(&cursors, &shared.limits)?;
-    Ok(Json(Page::of(caller.runtime.store().keys_after(after, limit).await?, &cursors)))
+    State(shared): State<ServerState>,
+    QueryParams(most): QueryParams<PageParams>,
+) -> ApiResult<Json<ListPage<ApiKeyResource>>> {
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "keys");
+    let (after, limit) = most.or_max_limit(&shared.limits).read(&cursors, &shared.limits)?;
+    Ok(Json(ListPage::of(caller.runtime.store().keys_after(after, limit).await?, &cursors)))
 }
 
 /// An API key to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewKey {
+pub(crate) struct NewApiKey {
     /// The person or service that the key acts for, such as `service:ci` or `person:ann`.
     #[schema(value_type = String, example = "service:ci")]
     by: Principal,
@@ -90,7 +90,7 @@ pub(crate) struct NewKey {
 
 /// A new API key.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Made {
+pub(crate) struct IssuedApiKey {
     /// The id of the key.
     #[schema(value_type = String)]
     id: KeyId,
@@ -101,13 +101,13 @@ pub(crate) struct Made {
 /// Create an API key.
 ///
 /// The key cannot have scopes that the caller does not have.
-#[utoipa::path(post, path = "/v1/keys", tag = "access", request_body = NewKey,
-    responses((status = 201, body = Made), Problems), security(("key" = ["admin"])))]
+#[utoipa::path(post, path = "/v1/keys", tag = "access", request_body = NewApiKey,
+    responses((status = 201, body = IssuedApiKey), ProblemResponses), security(("key" = ["admin"])))]
 async fn create(
     caller: Caller<Administers>,
-    State(shared): State<Shared>,
-    Said(NewKey { by, scopes, expires_in_s, org }): Said<NewKey>,
-) -> Answer<(StatusCode, Json<Made>)> {
+    State(shared): State<ServerState>,
+    JsonBody(NewApiKey { by, scopes, expires_in_s, org }): JsonBody<NewApiKey>,
+) -> ApiResult<(StatusCode, Json<IssuedApiKey>)> {
     let expires = expires_in_s.map(|seconds| caller.runtime.now().after(Duration::from_secs(seconds)));
     let (runtime, org) = match org {
         Some(named) => {
@@ -117,14 +117,17 @@ async fn create(
         }
         None => (caller.runtime.clone(), caller.runtime.access().reach.home()),
     };
-    let key = runtime.issue_key(Grant { org, by, scopes, expires }).await?;
-    Ok((StatusCode::CREATED, Json(Made { id: key.id, key: key.reveal() })))
+    let key = runtime.issue_key(ApiKeyGrant { org, by, scopes, expires }).await?;
+    Ok((StatusCode::CREATED, Json(IssuedApiKey { id: key.id, key: key.reveal() })))
 }
 
 /// Revoke an API key, effective immediately.
 #[utoipa::path(delete, path = "/v1/keys/{key}", tag = "access", params(("key" = String, Path)),
-    responses((status = 200, body = Key), Problems), security(("key" = ["admin"])))]
-async fn revoke(caller: Caller<Administers>, At(key): At<KeyId>) -> Answer<Json<Key>> {
+    responses((status = 200, body = ApiKeyResource), ProblemResponses), security(("key" = ["admin"])))]
+async fn revoke(
+    caller: Caller<Administers>,
+    PathParam(key): PathParam<KeyId>,
+) -> ApiResult<Json<ApiKeyResource>> {
     Ok(Json(caller.runtime.store().revoke_key(key, caller.runtime.now()).await?.into()))
 }
 
@@ -132,7 +135,7 @@ async fn revoke(caller: Caller<Administers>, At(key): At<KeyId>) -> Answer<Json<
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Range {
+pub(crate) struct AuditParams {
     /// Return entries after the entry with this number.
     after: Option<u64>,
     /// Return entries from this time, as a Unix timestamp in milliseconds.
@@ -146,7 +149,7 @@ pub(crate) struct Range {
 
 /// An entry of the audit log.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Deed {
+pub(crate) struct AuditEntryResource {
     /// The number of the entry, for `after`.
     no: u64,
     /// When the action happened, as a Unix timestamp in milliseconds.
@@ -165,27 +168,27 @@ pub(crate) struct Deed {
     detail: String,
 }
 
-impl From<AuditRow> for Deed {
+impl From<AuditRow> for AuditEntryResource {
     fn from(AuditRow { no, at, org, by, act, subject, detail }: AuditRow) -> Self {
         Self { no, at, org, by: by.to_string(), act, subject, detail }
     }
 }
 
 /// Returns the audit log, oldest entry first.
-#[utoipa::path(get, path = "/v1/audit", tag = "access", params(Range),
-    responses((status = 200, body = Page<Deed>), Problems), security(("key" = ["admin"])))]
+#[utoipa::path(get, path = "/v1/audit", tag = "access", params(AuditParams),
+    responses((status = 200, body = ListPage<AuditEntryResource>), ProblemResponses), security(("key" = ["admin"])))]
 async fn audit(
     caller: Caller<Administers>,
-    State(shared): State<Shared>,
-    Asked(Range { after, since, limit, cursor }): Asked<Range>,
-) -> Answer<Json<Page<Deed>>> {
-    let limit = page::size(limit, &shared.limits)?;
-    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "audit");
-    let after = page::behind(cursor.as_deref(), &cursors)?.or(after).unwrap_or(0);
+    State(shared): State<ServerState>,
+    QueryParams(AuditParams { after, since, limit, cursor }): QueryParams<AuditParams>,
+) -> ApiResult<Json<ListPage<AuditEntryResource>>> {
+    let limit = list_page::page_limit(limit, &shared.limits)?;
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "audit");
+    let after = list_page::decode_cursor(cursor.as_deref(), &cursors)?.or(after).unwrap_or(0);
     let range = AuditRange { after, since: Millis(since.unwrap_or(0)), limit: limit + 1 };
     let mut rows = caller.runtime.store().audit(range).await?;
     let there_is_more = rows.len() > limit;
     rows.truncate(limit);
-    let next = rows.last().filter(|_| there_is_more).map(|last| page::goes_on(&last.no, &cursors));
-    Ok(Json(Page { items: rows.into_iter().map(Deed::from).collect(), next }))
+    let next = rows.last().filter(|_| there_is_more).map(|last| list_page::encode_cursor(&last.no, &cursors));
+    Ok(Json(ListPage { items: rows.into_iter().map(AuditEntryResource::from).collect(), next }))
 }

@@ -1,19 +1,19 @@
 //! Agents of this server, and versioned configurations in the database.
 use crate::caller::{Caller, Operates, Reads};
-use crate::cursor::Cursors;
-use crate::extract::{Asked, At, Both, Said, Word};
-use crate::page::{Most, Page};
-use crate::problem::{Answer, Problem, Problems};
-use crate::shared::Shared;
+use crate::cursor::CursorSigner;
+use crate::extract::{JsonBody, PathParam, PathParams, QueryParams, TextParam};
+use crate::list_page::{ListPage, PageParams};
+use crate::problem::{ApiResult, Problem, ProblemResponses};
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use outlast_ports::configs::{ConfigKind, StoredConfig};
 use outlast_ports::store::Store;
+use outlast_runtime::agent_factory::{ConfigEffect, FailedAgent, SavedConfig};
+use outlast_runtime::agent_registry::{self, AgentView};
 use outlast_runtime::difference;
-use outlast_runtime::outfits::{self, AgentView};
-use outlast_runtime::tailor::{Counts, Kept, LeftOut};
-use outlast_vocab::package::Pinned;
+use outlast_vocab::package::PinnedPackage;
 use outlast_vocab::{Error, Hash, Kind, Millis, OrgId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,23 +23,23 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// The number of recent turns in which to look for a package.
-const TURNS: usize = 500;
+const SEARCHED_TURNS: usize = 500;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new()
         .routes(routes!(agents))
         .routes(routes!(agent))
-        .routes(routes!(by_fingerprint))
+        .routes(routes!(package_by_fingerprint))
         .routes(routes!(configs))
         .routes(routes!(config, put, delete))
         .routes(routes!(versions))
-        .routes(routes!(differ))
+        .routes(routes!(compare_versions))
 }
 
 /// An agent of this server.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Agent {
+pub(crate) struct AgentResource {
     /// The name of the agent.
     name: String,
     /// Whether this is the default agent, which answers inputs that name no agent.
@@ -57,8 +57,8 @@ pub(crate) struct Agent {
     package: Option<Value>,
 }
 
-impl Agent {
-    fn short(view: &AgentView) -> Self {
+impl AgentResource {
+    fn summary(view: &AgentView) -> Self {
         let package = &view.pinned.package;
         Self {
             name: view.name.clone(),
@@ -72,23 +72,26 @@ impl Agent {
 }
 
 /// Returns the agents of this server.
-#[utoipa::path(get, path = "/v1/agents", tag = "agents", responses((status = 200, body = Page<Agent>), Problems),
+#[utoipa::path(get, path = "/v1/agents", tag = "agents", responses((status = 200, body = ListPage<AgentResource>), ProblemResponses),
     security(("key" = ["read"])))]
-async fn agents(caller: Caller<Reads>) -> Json<Page<Agent>> {
+async fn agents(caller: Caller<Reads>) -> Json<ListPage<AgentResource>> {
     // Not paginated: only agents that are loaded in this process.
-    Json(Page::whole(caller.runtime.agents().iter().map(Agent::short).collect()))
+    Json(ListPage::single(caller.runtime.agents().iter().map(AgentResource::summary).collect()))
 }
 
 /// Returns an agent with its package.
 #[utoipa::path(get, path = "/v1/agents/{name}", tag = "agents", params(("name" = String, Path)),
-    responses((status = 200, body = Agent), Problems), security(("key" = ["read"])))]
-async fn agent(caller: Caller<Reads>, At(Word(name)): At<Word>) -> Answer<Json<Agent>> {
+    responses((status = 200, body = AgentResource), ProblemResponses), security(("key" = ["read"])))]
+async fn agent(
+    caller: Caller<Reads>,
+    PathParam(TextParam(name)): PathParam<TextParam>,
+) -> ApiResult<Json<AgentResource>> {
     let views = caller.runtime.agents();
     let view = views.iter().find(|view| view.name == name).ok_or_else(|| {
         Error::new(Kind::AgentNotFound, format!("no agent is called `{name}` here; /v1/agents lists them"))
     })?;
     let package = serde_json::to_value(&view.pinned).ok();
-    Ok(Json(Agent { package, ..Agent::short(view) }))
+    Ok(Json(AgentResource { package, ..AgentResource::summary(view) }))
 }
 
 /// Returns a package by its fingerprint, with the contracts of its tools.
@@ -96,19 +99,22 @@ async fn agent(caller: Caller<Reads>, At(Word(name)): At<Word>) -> Answer<Json<A
 /// Finds the packages of the agents on this server and of the newest turns of the organisation. For the
 /// package of an older turn, use `GET /v1/turns/{turn}/package`.
 #[utoipa::path(get, path = "/v1/packages/{fingerprint}", tag = "agents", params(("fingerprint" = String, Path)),
-    responses((status = 200, body = Object), Problems), security(("key" = ["read"])))]
-async fn by_fingerprint(caller: Caller<Reads>, At(fingerprint): At<Hash>) -> Answer<Json<Pinned>> {
+    responses((status = 200, body = Object), ProblemResponses), security(("key" = ["read"])))]
+async fn package_by_fingerprint(
+    caller: Caller<Reads>,
+    PathParam(fingerprint): PathParam<Hash>,
+) -> ApiResult<Json<PinnedPackage>> {
     if let Some(view) = caller.runtime.agents().into_iter().find(|view| view.fingerprint == fingerprint) {
         return Ok(Json(view.pinned));
     }
     let store = caller.runtime.store().as_ref();
-    let found = match outfits::turn_under(store, fingerprint, TURNS).await? {
-        Some(turn) => outfits::of_turn(store, turn).await?,
+    let found = match agent_registry::turn_under(store, fingerprint, SEARCHED_TURNS).await? {
+        Some(turn) => agent_registry::of_turn(store, turn).await?,
         None => None,
     };
     let gone = || {
         let detail = format!(
-            "no agent here and none of the newest {TURNS} turns has the package {fingerprint}; name a turn that ran under it"
+            "no agent here and none of the newest {SEARCHED_TURNS} turns has the package {fingerprint}; name a turn that ran under it"
         );
         Error::new(Kind::BlobNotFound, detail)
     };
@@ -117,7 +123,7 @@ async fn by_fingerprint(caller: Caller<Reads>, At(fingerprint): At<Hash>) -> Ans
 
 /// A version of an agent, a harness or a capability in the database.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Stored {
+pub(crate) struct ConfigVersionResource {
     /// `agent`, `harness` or `capability`.
     kind: &'static str,
     /// The name of the configuration.
@@ -140,7 +146,7 @@ pub(crate) struct Stored {
     note: Option<String>,
 }
 
-impl From<StoredConfig> for Stored {
+impl From<StoredConfig> for ConfigVersionResource {
     fn from(config: StoredConfig) -> Self {
         let StoredConfig { kind, name, version, fingerprint, body, at } = config;
         let body = (!body.is_null()).then_some(body);
@@ -148,36 +154,36 @@ impl From<StoredConfig> for Stored {
     }
 }
 
-type Tagged = ([(HeaderName, String); 1], Json<Stored>);
+type ConfigResponse = ([(HeaderName, String); 1], Json<ConfigVersionResource>);
 
 /// Adds the version as the `etag`, which `if-match` accepts.
-fn tagged(config: StoredConfig, note: Option<String>) -> Tagged {
+fn config_response(config: StoredConfig, note: Option<String>) -> ConfigResponse {
     let tag = format!("\"{}\"", config.version);
-    ([(header::ETAG, tag)], Json(Stored { note, ..config.into() }))
+    ([(header::ETAG, tag)], Json(ConfigVersionResource { note, ..config.into() }))
 }
 
 /// Returns the agents, harnesses or capabilities in the database, by name.
 ///
 /// Agents are built from these configurations. The list has the latest version of each.
-#[utoipa::path(get, path = "/v1/configs/{kind}", tag = "agents", params(("kind" = String, Path), Most),
-    responses((status = 200, body = Page<Stored>), Problems), security(("key" = ["read"])))]
+#[utoipa::path(get, path = "/v1/configs/{kind}", tag = "agents", params(("kind" = String, Path), PageParams),
+    responses((status = 200, body = ListPage<ConfigVersionResource>), ProblemResponses), security(("key" = ["read"])))]
 async fn configs(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    At(kind): At<ConfigKind>,
-    Asked(most): Asked<Most>,
-) -> Answer<Json<Page<Stored>>> {
-    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "configs");
+    State(shared): State<ServerState>,
+    PathParam(kind): PathParam<ConfigKind>,
+    QueryParams(most): QueryParams<PageParams>,
+) -> ApiResult<Json<ListPage<ConfigVersionResource>>> {
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "configs");
     let (after, limit) = most.read(&cursors, &shared.limits)?;
     let outlast_ports::page::Page { items, next } =
         caller.runtime.store().configs_after(kind, after, limit).await?;
     let left_out = caller.runtime.left_out();
     let noted = |config: StoredConfig| {
-        let note = left_out.iter().find(|left| is_it(left, &config)).map(said_of);
-        Stored { note, ..config.into() }
+        let note = left_out.iter().find(|left| is_about(left, &config)).map(left_out_note);
+        ConfigVersionResource { note, ..config.into() }
     };
-    let items: Vec<Stored> = items.into_iter().map(noted).collect();
-    Ok(Json(Page::of(outlast_ports::page::Page { items, next }, &cursors)))
+    let items: Vec<ConfigVersionResource> = items.into_iter().map(noted).collect();
+    Ok(Json(ListPage::of(outlast_ports::page::Page { items, next }, &cursors)))
 }
 
 /// Returns the latest version of a configuration.
@@ -185,29 +191,32 @@ async fn configs(
 /// Pass the `etag` response header in `if-match` to update or delete this version.
 #[utoipa::path(get, path = "/v1/configs/{kind}/{name}", tag = "agents",
     params(("kind" = String, Path), ("name" = String, Path)),
-    responses((status = 200, body = Stored, headers(("etag" = String, description = "The version of the configuration."))), Problems), security(("key" = ["read"])))]
-async fn config(caller: Caller<Reads>, Both(kind, Word(name)): Both<ConfigKind, Word>) -> Answer<Tagged> {
+    responses((status = 200, body = ConfigVersionResource, headers(("etag" = String, description = "The version of the configuration."))), ProblemResponses), security(("key" = ["read"])))]
+async fn config(
+    caller: Caller<Reads>,
+    PathParams(kind, TextParam(name)): PathParams<ConfigKind, TextParam>,
+) -> ApiResult<ConfigResponse> {
     let found = caller.runtime.store().config(kind, name.clone()).await?;
-    let found = found.ok_or_else(|| missing(kind, &name))?;
+    let found = found.ok_or_else(|| no_config(kind, &name))?;
     let left_out = caller.runtime.left_out();
-    let note = left_out.iter().find(|left| is_it(left, &found)).map(said_of);
-    Ok(tagged(found, note))
+    let note = left_out.iter().find(|left| is_about(left, &found)).map(left_out_note);
+    Ok(config_response(found, note))
 }
 
-fn is_it(left: &LeftOut, config: &StoredConfig) -> bool {
+fn is_about(left: &FailedAgent, config: &StoredConfig) -> bool {
     config.kind == ConfigKind::Agent && config.name == left.name
 }
 
 /// Returns the note about an agent that cannot be created.
-fn said_of(left: &LeftOut) -> String {
-    let LeftOut { failure, answers, .. } = left;
+fn left_out_note(left: &FailedAgent) -> String {
+    let FailedAgent { failure, answers, .. } = left;
     let instead = if *answers { "the version before answers" } else { "it does not answer" };
     // Internal errors go only to the log.
     let why = if failure.code.status() < 500 { failure.to_string() } else { "the log says why".to_owned() };
     format!("it cannot be made here, and {instead}: {why}")
 }
 
-fn missing(kind: ConfigKind, name: &str) -> Error {
+fn no_config(kind: ConfigKind, name: &str) -> Error {
     Error::new(Kind::AgentNotFound, format!("no {kind} in the database is called `{name}`"))
 }
 
@@ -221,23 +230,23 @@ fn missing(kind: ConfigKind, name: &str) -> Error {
         ("if-match" = Option<String>, Header, description = "The `etag` of the version to replace, or `*` for any existing version. If absent, the configuration may also be new."),
         ("if-none-match" = Option<String>, Header, description = "`*` saves the configuration only if it does not exist yet.")),
     request_body = Object,
-    responses((status = 200, body = Stored, headers(("etag" = String, description = "The version of the configuration."))),
+    responses((status = 200, body = ConfigVersionResource, headers(("etag" = String, description = "The version of the configuration."))),
         (status = 412, description = "The latest version does not match the condition.", body = Problem, content_type = "application/problem+json"),
-        Problems), security(("key" = ["operate"])))]
+        ProblemResponses), security(("key" = ["operate"])))]
 async fn put(
     caller: Caller<Operates>,
-    State(shared): State<Shared>,
-    Both(kind, Word(name)): Both<ConfigKind, Word>,
+    State(shared): State<ServerState>,
+    PathParams(kind, TextParam(name)): PathParams<ConfigKind, TextParam>,
     headers: HeaderMap,
-    Said(body): Said<Value>,
-) -> Answer<Tagged> {
+    JsonBody(body): JsonBody<Value>,
+) -> ApiResult<ConfigResponse> {
     let runtime = &caller.runtime;
-    let kept = match last(&caller, &headers, kind, &name).await? {
+    let kept = match expected_version(&caller, &headers, kind, &name).await? {
         Some(last) => runtime.replace_config(kind, name, body, last).await?,
         None => runtime.put_config(kind, name, body).await?,
     };
-    let note = note(&kept, runtime.access().reach.home(), shared.home);
-    Ok(tagged(kept.config, note))
+    let note = effect_note(&kept, runtime.access().reach.home(), shared.home);
+    Ok(config_response(kept.config, note))
 }
 
 /// Delete a configuration.
@@ -250,29 +259,29 @@ async fn put(
         ("if-match" = Option<String>, Header, description = "The `etag` of the version to delete, or `*` for any version.")),
     responses((status = 204),
         (status = 412, description = "The latest version does not match the condition.", body = Problem, content_type = "application/problem+json"),
-        Problems), security(("key" = ["operate"])))]
+        ProblemResponses), security(("key" = ["operate"])))]
 async fn delete(
     caller: Caller<Operates>,
-    Both(kind, Word(name)): Both<ConfigKind, Word>,
+    PathParams(kind, TextParam(name)): PathParams<ConfigKind, TextParam>,
     headers: HeaderMap,
-) -> Answer<StatusCode> {
-    let last = last(&caller, &headers, kind, &name).await?;
+) -> ApiResult<StatusCode> {
+    let last = expected_version(&caller, &headers, kind, &name).await?;
     caller.runtime.delete_config(kind, name, last).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Returns the version that the request expects as the current one, if it expects one. 0 means that no
 /// version may exist.
-async fn last(
+async fn expected_version(
     caller: &Caller<Operates>,
     headers: &HeaderMap,
     kind: ConfigKind,
     name: &str,
 ) -> Result<Option<u32>, Error> {
-    match expected(headers)? {
-        Expected::Anything => Ok(None),
-        Expected::Version(version) => Ok(Some(version)),
-        Expected::Some => {
+    match version_condition(headers)? {
+        VersionCondition::Anything => Ok(None),
+        VersionCondition::Version(version) => Ok(Some(version)),
+        VersionCondition::Existing => {
             let there = caller.runtime.store().config(kind, name.to_owned()).await?;
             let none = || {
                 let detail = format!("expected a version of the {kind} `{name}`, but there is none");
@@ -284,40 +293,40 @@ async fn last(
 }
 
 /// Returns a note for the caller if the saved configuration has no effect on this server.
-fn note(kept: &Kept, org: OrgId, home: OrgId) -> Option<String> {
+fn effect_note(kept: &SavedConfig, org: OrgId, home: OrgId) -> Option<String> {
     let name = &kept.config.name;
     match kept.counts {
-        Counts::Here => None,
-        Counts::Hidden => Some(format!(
+        ConfigEffect::Here => None,
+        ConfigEffect::Hidden => Some(format!(
             "it is kept, and does not answer here: this server is started with an agent `{name}` of its own"
         )),
-        Counts::Elsewhere if org != home => Some(format!(
+        ConfigEffect::Elsewhere if org != home => Some(format!(
             "it is kept, and answers where a server is started for {org}; this one is started for {home}"
         )),
-        Counts::Elsewhere => Some(
+        ConfigEffect::Elsewhere => Some(
             "it is kept, and this server makes no agents of what is kept; `outlast serve` does".to_owned(),
         ),
     }
 }
 
 /// The condition for saving a new version.
-enum Expected {
+enum VersionCondition {
     Anything,
     /// Any version must exist.
-    Some,
+    Existing,
     /// This version must be the current one. 0 means that no version may exist.
     Version(u32),
 }
 
-fn expected(headers: &HeaderMap) -> Result<Expected, Error> {
+fn version_condition(headers: &HeaderMap) -> Result<VersionCondition, Error> {
     let said = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default().trim());
     let wrong = |detail: &str| Err(Error::new(Kind::InputInvalid, detail));
     match (said(header::IF_MATCH), said(header::IF_NONE_MATCH)) {
-        (None, None) => Ok(Expected::Anything),
-        (None, Some("*")) => Ok(Expected::Version(0)),
-        (Some("*"), None) => Ok(Expected::Some),
+        (None, None) => Ok(VersionCondition::Anything),
+        (None, Some("*")) => Ok(VersionCondition::Version(0)),
+        (Some("*"), None) => Ok(VersionCondition::Existing),
         (Some(tag), None) => match tag.trim_matches('"').parse() {
-            Ok(version) => Ok(Expected::Version(version)),
+            Ok(version) => Ok(VersionCondition::Version(version)),
             Err(_) => wrong("expected an `if-match` with the `etag` of a version, like `\"3\"`"),
         },
         _ => wrong("expected `if-match`, or `if-none-match: *`"),
@@ -326,28 +335,28 @@ fn expected(headers: &HeaderMap) -> Result<Expected, Error> {
 
 /// Returns all versions of a configuration, newest first.
 #[utoipa::path(get, path = "/v1/configs/{kind}/{name}/versions", tag = "agents",
-    params(("kind" = String, Path), ("name" = String, Path), Most),
-    responses((status = 200, body = Page<Stored>), Problems), security(("key" = ["read"])))]
+    params(("kind" = String, Path), ("name" = String, Path), PageParams),
+    responses((status = 200, body = ListPage<ConfigVersionResource>), ProblemResponses), security(("key" = ["read"])))]
 async fn versions(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    Both(kind, Word(name)): Both<ConfigKind, Word>,
-    Asked(most): Asked<Most>,
-) -> Answer<Json<Page<Stored>>> {
-    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "versions");
+    State(shared): State<ServerState>,
+    PathParams(kind, TextParam(name)): PathParams<ConfigKind, TextParam>,
+    QueryParams(most): QueryParams<PageParams>,
+) -> ApiResult<Json<ListPage<ConfigVersionResource>>> {
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "versions");
     let (before, limit) = most.read(&cursors, &shared.limits)?;
     let page = caller.runtime.store().config_versions_before(kind, name.clone(), before, limit).await?;
     if before.is_none() && page.items.is_empty() {
-        return Err(missing(kind, &name).into());
+        return Err(no_config(kind, &name).into());
     }
-    Ok(Json(Page::of(page, &cursors)))
+    Ok(Json(ListPage::of(page, &cursors)))
 }
 
 /// The versions to compare.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Between {
+pub(crate) struct DiffParams {
     /// The number of the older version.
     from: u32,
     /// The number of the newer version.
@@ -356,31 +365,37 @@ pub(crate) struct Between {
 
 /// The difference between two versions.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Difference {
+pub(crate) struct ConfigDiff {
     /// The changed lines. Removed lines start with `-`, added lines with `+`.
     lines: Vec<String>,
 }
 
 /// Returns the difference between two versions of a configuration.
 #[utoipa::path(get, path = "/v1/configs/{kind}/{name}/diff", tag = "agents",
-    params(("kind" = String, Path), ("name" = String, Path), Between),
-    responses((status = 200, body = Difference), Problems), security(("key" = ["read"])))]
-async fn differ(
+    params(("kind" = String, Path), ("name" = String, Path), DiffParams),
+    responses((status = 200, body = ConfigDiff), ProblemResponses), security(("key" = ["read"])))]
+async fn compare_versions(
     caller: Caller<Reads>,
-    Both(kind, Word(name)): Both<ConfigKind, Word>,
-    Asked(Between { from, to }): Asked<Between>,
-) -> Answer<Json<Difference>> {
+    PathParams(kind, TextParam(name)): PathParams<ConfigKind, TextParam>,
+    QueryParams(DiffParams { from, to }): QueryParams<DiffParams>,
+) -> ApiResult<Json<ConfigDiff>> {
     let store = caller.runtime.store();
-    let (one, other) = (version(store, kind, &name, from).await?, version(store, kind, &name, to).await?);
-    Ok(Json(Difference { lines: difference::between(&one, &other) }))
+    let (one, other) =
+        (version_body(store, kind, &name, from).await?, version_body(store, kind, &name, to).await?);
+    Ok(Json(ConfigDiff { lines: difference::between(&one, &other) }))
 }
 
 /// Returns the content of one version.
-async fn version(store: &Arc<dyn Store>, kind: ConfigKind, name: &str, version: u32) -> Result<Value, Error> {
+async fn version_body(
+    store: &Arc<dyn Store>,
+    kind: ConfigKind,
+    name: &str,
+    version: u32,
+) -> Result<Value, Error> {
     let below = version.saturating_add(1);
     let found = store.config_versions_before(kind, name.to_owned(), Some(below), 1).await?.items.pop();
     if let Some(config) = found.filter(|config| config.version == version) {
-        if config.is_gone() {
+        if config.is_deleted() {
             let detail = format!("the {kind} `{name}` was deleted with version {version}");
             return Err(Error::new(Kind::AgentNotFound, detail));
         }

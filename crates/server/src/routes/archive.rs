@@ -1,16 +1,16 @@
 //! Sessions as files: streaming export, atomic import, and reruns.
 use crate::caller::{Caller, Operates, Reads, Runs};
-use crate::extract::{Asked, At, Said};
-use crate::problem::{Answer, Problem, Problems};
-use crate::rerun::Again;
-use crate::shared::Shared;
+use crate::extract::{JsonBody, PathParam, QueryParams};
+use crate::problem::{ApiResult, Problem, ProblemResponses};
+use crate::rerun::RerunRequest;
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
-use outlast_ports::archive::{Imported, NotedRerun};
+use outlast_ports::archive::{ImportResult, RerunAudit};
 use outlast_runtime::archive::{Export, import};
 use outlast_vocab::limits::{self, ARCHIVE_BYTES};
 use outlast_vocab::{Error, Kind, SessionId};
@@ -27,11 +27,11 @@ use utoipa_axum::routes;
 const RECORDS: &str = "outlast-records";
 
 /// The number of bytes that are written to disk at once.
-const PIECE: usize = 1 << 20;
+const WRITE_BYTES: usize = 1 << 20;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(export)).routes(routes!(take_in)).routes(routes!(rerun))
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
+    OpenApiRouter::new().routes(routes!(export)).routes(routes!(import_session)).routes(routes!(rerun))
 }
 
 /// Export a session as a file.
@@ -40,9 +40,9 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 /// was forked from. The last line marks the file as complete.
 #[utoipa::path(get, path = "/v1/sessions/{session}/export", tag = "sessions", params(("session" = String, Path)),
     responses((status = 200, body = Vec<u8>, content_type = "application/x-ndjson",
-        headers(("outlast-records" = u64, description = "The number of records in the file."))), Problems),
+        headers(("outlast-records" = u64, description = "The number of records in the file."))), ProblemResponses),
     security(("key" = ["read"])))]
-async fn export(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Response> {
+async fn export(caller: Caller<Reads>, PathParam(session): PathParam<SessionId>) -> ApiResult<Response> {
     let runtime = &caller.runtime;
     let export =
         Export::begin(runtime.store().clone(), runtime.attachments(), session, runtime.now()).await?;
@@ -69,14 +69,14 @@ async fn export(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Res
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Under {
+pub(crate) struct ImportParams {
     /// The key of the imported session. Defaults to the key in the file.
     key: Option<String>,
 }
 
 /// An imported session.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct TakenIn {
+pub(crate) struct ImportedSession {
     /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
@@ -91,29 +91,32 @@ pub(crate) struct TakenIn {
 /// Import a session from a file.
 ///
 /// The session keeps its id. The whole file is verified before anything is written.
-#[utoipa::path(post, path = "/v1/import", tag = "sessions", params(Under),
+#[utoipa::path(post, path = "/v1/import", tag = "sessions", params(ImportParams),
     request_body(content((Vec<u8> = "application/x-ndjson"), (Vec<u8> = "application/octet-stream"), (Vec<u8> = "application/json"))),
-    responses((status = 201, body = TakenIn), Problems), security(("key" = ["operate"])))]
-async fn take_in(
+    responses((status = 201, body = ImportedSession), ProblemResponses), security(("key" = ["operate"])))]
+async fn import_session(
     caller: Caller<Operates>,
-    Asked(Under { key }): Asked<Under>,
+    QueryParams(ImportParams { key }): QueryParams<ImportParams>,
     request: Request,
-) -> Answer<(StatusCode, Json<TakenIn>)> {
+) -> ApiResult<(StatusCode, Json<ImportedSession>)> {
     let runtime = &caller.runtime;
-    let file = kept(request.into_body()).await?;
+    let file = spool(request.into_body()).await?;
     let (store, attachments, now) = (runtime.store().clone(), runtime.attachments(), runtime.now());
     // The import uses blocking file I/O, so it runs on a blocking thread.
     let here = tokio::runtime::Handle::current();
     let task = move || here.block_on(import(store.as_ref(), &attachments, file, key, now));
     let taken = tokio::task::spawn_blocking(task).await;
     let taken = taken.map_err(|cause| Error::new(Kind::Internal, "an import panicked").because(cause))??;
-    let Imported { session, closed, totals } = taken;
-    Ok((StatusCode::CREATED, Json(TakenIn { session, closed, turns: totals.turns, records: totals.records })))
+    let ImportResult { session, closed, totals } = taken;
+    Ok((
+        StatusCode::CREATED,
+        Json(ImportedSession { session, closed, turns: totals.turns, records: totals.records }),
+    ))
 }
 
 /// Writes the body to an unnamed temporary file, which disappears with its handle. The import reads it twice,
 /// so it must not be held in memory.
-async fn kept(body: Body) -> Result<File, Error> {
+async fn spool(body: Body) -> Result<File, Error> {
     let failed = |cause: std::io::Error| {
         Error::new(Kind::IoFailed, format!("a temporary file cannot be written: {cause}")).because(cause)
     };
@@ -129,9 +132,9 @@ async fn kept(body: Body) -> Result<File, Error> {
             limits::check("archive_bytes", bytes, usize::try_from(ARCHIVE_BYTES).unwrap_or(usize::MAX))?;
             waiting.extend_from_slice(&piece);
         }
-        if is_over || waiting.len() >= PIECE {
+        if is_over || waiting.len() >= WRITE_BYTES {
             let (to, from) = (file, std::mem::take(&mut waiting));
-            let written = tokio::task::spawn_blocking(move || written(to, &from)).await;
+            let written = tokio::task::spawn_blocking(move || append(to, &from)).await;
             file = written.map_err(|cause| failed(std::io::Error::other(cause)))?.map_err(failed)?;
         }
         if is_over {
@@ -140,7 +143,7 @@ async fn kept(body: Body) -> Result<File, Error> {
     }
 }
 
-fn written(mut file: File, bytes: &[u8]) -> std::io::Result<File> {
+fn append(mut file: File, bytes: &[u8]) -> std::io::Result<File> {
     file.write_all(bytes)?;
     Ok(file)
 }
@@ -148,7 +151,7 @@ fn written(mut file: File, bytes: &[u8]) -> std::io::Result<File> {
 /// The changes for a rerun of a session.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Differently {
+pub(crate) struct RerunChanges {
     /// Where to start: the index of a turn, counted from 0, the id of a turn, or the path of an effect.
     /// Defaults to the beginning of the session.
     from: Option<String>,
@@ -168,16 +171,16 @@ pub(crate) struct Differently {
 }
 
 /// The time limit of a rerun.
-const RERUN: Duration = Duration::from_mins(10);
+const RERUN_TIMEOUT: Duration = Duration::from_mins(10);
 
-impl Differently {
+impl RerunChanges {
     /// Returns whether the rerun makes calls with external effects.
     fn is_live(&self) -> bool {
         self.live || self.run_at_most_once
     }
 
     /// Summarises the changes for the audit. Leaves out the prompt, which may be long and private.
-    fn in_short(&self) -> String {
+    fn audit_summary(&self) -> String {
         let said =
             |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name} `{value}`"));
         let flag = |is: bool, name: &str| is.then(|| name.to_owned());
@@ -201,21 +204,21 @@ impl Differently {
 /// `live` and `run_at_most_once` make real calls and require the scope `operate`. A rerun times out after ten
 /// minutes.
 #[utoipa::path(post, path = "/v1/sessions/{session}/rerun", tag = "sessions", params(("session" = String, Path)),
-    request_body = Differently,
+    request_body = RerunChanges,
     responses((status = 200, body = Value, description = "The comparison: `turns` with `recorded` and `rerun` for each turn, `changed`, the costs, and the calls that were reused, made and not made."),
         (status = 408, description = "The rerun timed out and was stopped.", body = Problem, content_type = "application/problem+json"),
-        Problems),
+        ProblemResponses),
     security(("key" = ["run"])))]
 async fn rerun(
     caller: Caller<Runs>,
-    State(shared): State<Shared>,
-    At(session): At<SessionId>,
-    Said(wish): Said<Differently>,
-) -> Answer<Json<Value>> {
+    State(shared): State<ServerState>,
+    PathParam(session): PathParam<SessionId>,
+    JsonBody(wish): JsonBody<RerunChanges>,
+) -> ApiResult<Json<Value>> {
     let runtime = &caller.runtime;
-    let slot = shared.reruns.slot()?;
-    let (is_live, detail, now) = (wish.is_live(), wish.in_short(), runtime.now());
-    runtime.store().note_rerun(NotedRerun { session, is_live, detail, now }).await?;
+    let slot = shared.reruns.acquire()?;
+    let (is_live, detail, now) = (wish.is_live(), wish.audit_summary(), runtime.now());
+    runtime.store().note_rerun(RerunAudit { session, is_live, detail, now }).await?;
     let org = runtime.store().org(runtime.access().reach.home()).await?;
     let mut export =
         Export::begin(runtime.store().clone(), runtime.attachments(), session, runtime.now()).await?;
@@ -224,7 +227,17 @@ async fn rerun(
         archive.extend_from_slice(piece.as_bytes());
         limits::check("rerun_bytes", archive.len(), shared.limits.rerun_bytes)?;
     }
-    let Differently { from, agent, model, prompt, live, run_at_most_once } = wish;
-    let again = Again { org, within: RERUN, archive, from, agent, model, prompt, live, run_at_most_once };
+    let RerunChanges { from, agent, model, prompt, live, run_at_most_once } = wish;
+    let again = RerunRequest {
+        org,
+        within: RERUN_TIMEOUT,
+        archive,
+        from,
+        agent,
+        model,
+        prompt,
+        live,
+        run_at_most_once,
+    };
     Ok(Json(slot.run(again).await?))
 }

@@ -1,17 +1,17 @@
 //! Attachments of a session: lists and downloads.
 use crate::caller::{Caller, Reads};
-use crate::cursor::Cursors;
-use crate::extract::{Asked, At, Both};
-use crate::page::{Most, Page};
-use crate::problem::{Answer, Problems};
-use crate::shared::Shared;
+use crate::cursor::CursorSigner;
+use crate::extract::{PathParam, PathParams, QueryParams};
+use crate::list_page::{ListPage, PageParams};
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
-use outlast_ports::filed::Lies;
+use outlast_ports::attachment_upload::BlobLocation;
 use outlast_ports::store::AttachmentView;
 use outlast_vocab::id::AttachmentId;
 use outlast_vocab::{Error, Hash, Kind, SessionId};
@@ -22,13 +22,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(read))
 }
 
 /// An attachment of a session.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Attached {
+pub(crate) struct AttachmentResource {
     /// The id of the attachment.
     #[schema(value_type = String)]
     id: AttachmentId,
@@ -47,10 +47,17 @@ pub(crate) struct Attached {
     outside: bool,
 }
 
-impl From<AttachmentView> for Attached {
-    fn from(AttachmentView { attachment, bytes, lies }: AttachmentView) -> Self {
+impl From<AttachmentView> for AttachmentResource {
+    fn from(AttachmentView { attachment, bytes, location: lies }: AttachmentView) -> Self {
         let outlast_vocab::message::Attachment { id, content, media_type, name } = attachment;
-        Self { id, content, media_type: media_type.into(), name, bytes, outside: lies == Lies::Outside }
+        Self {
+            id,
+            content,
+            media_type: media_type.into(),
+            name,
+            bytes,
+            outside: lies == BlobLocation::Outside,
+        }
     }
 }
 
@@ -58,17 +65,17 @@ impl From<AttachmentView> for Attached {
 ///
 /// The list does not include attachments of sessions that it was forked from.
 #[utoipa::path(get, path = "/v1/sessions/{session}/attachments", tag = "sessions",
-    params(("session" = String, Path), Most),
-    responses((status = 200, body = Page<Attached>), Problems), security(("key" = ["read"])))]
+    params(("session" = String, Path), PageParams),
+    responses((status = 200, body = ListPage<AttachmentResource>), ProblemResponses), security(("key" = ["read"])))]
 async fn list(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    At(session): At<SessionId>,
-    Asked(most): Asked<Most>,
-) -> Answer<Json<Page<Attached>>> {
-    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "attachments");
-    let (after, limit) = most.or_all(&shared.limits).read(&cursors, &shared.limits)?;
-    Ok(Json(Page::of(caller.runtime.store().attachments_after(session, after, limit).await?, &cursors)))
+    State(shared): State<ServerState>,
+    PathParam(session): PathParam<SessionId>,
+    QueryParams(most): QueryParams<PageParams>,
+) -> ApiResult<Json<ListPage<AttachmentResource>>> {
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "attachments");
+    let (after, limit) = most.or_max_limit(&shared.limits).read(&cursors, &shared.limits)?;
+    Ok(Json(ListPage::of(caller.runtime.store().attachments_after(session, after, limit).await?, &cursors)))
 }
 
 /// Returns the content of an attachment.
@@ -77,9 +84,12 @@ async fn list(
 /// and never display it.
 #[utoipa::path(get, path = "/v1/sessions/{session}/attachments/{attachment}", tag = "sessions",
     params(("session" = String, Path), ("attachment" = String, Path)),
-    responses((status = 200, description = "The content, with the media type that it was attached with.", body = Vec<u8>, content_type = "*/*"), Problems),
+    responses((status = 200, description = "The content, with the media type that it was attached with.", body = Vec<u8>, content_type = "*/*"), ProblemResponses),
     security(("key" = ["read"])))]
-async fn read(caller: Caller<Reads>, Both(session, id): Both<SessionId, AttachmentId>) -> Answer<Response> {
+async fn read(
+    caller: Caller<Reads>,
+    PathParams(session, id): PathParams<SessionId, AttachmentId>,
+) -> ApiResult<Response> {
     let attachments = caller.runtime.attachments();
     let view = attachments.info(session, id).await?;
     // The stream borrows from `attachments`, so the task that reads it owns both.
@@ -108,7 +118,9 @@ async fn read(caller: Caller<Reads>, Both(session, id): Both<SessionId, Attachme
     headers.insert(header::CONTENT_LENGTH, view.bytes.into());
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox; default-src 'none'"));
     let name = view.attachment.name.as_deref().unwrap_or("attachment");
-    if let Ok(named) = HeaderValue::from_str(&format!("attachment; filename*=UTF-8''{}", encoded(name))) {
+    if let Ok(named) =
+        HeaderValue::from_str(&format!("attachment; filename*=UTF-8''{}", encode_file_name(name)))
+    {
         headers.insert(header::CONTENT_DISPOSITION, named);
     }
     Ok(response)
@@ -116,7 +128,7 @@ async fn read(caller: Caller<Reads>, Both(session, id): Both<SessionId, Attachme
 
 /// Encodes a file name for a header. Escapes everything except letters, digits, `.`, `-` and `_`, so it
 /// cannot be a path.
-fn encoded(name: &str) -> String {
+fn encode_file_name(name: &str) -> String {
     name.bytes().fold(String::new(), |mut out, byte| {
         match byte {
             b'.' | b'-' | b'_' => out.push(char::from(byte)),

@@ -1,11 +1,11 @@
 //! `/v1/sessions/{session}/context`: the messages that a model would get now, and their size in tokens.
 use crate::caller::{Caller, Reads};
-use crate::extract::{Asked, At};
-use crate::problem::{Answer, Problems};
-use crate::shared::Shared;
+use crate::extract::{PathParam, QueryParams};
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::server_state::ServerState;
 use axum::Json;
-use outlast_ports::store::MAIN;
-use outlast_runtime::context::{Ledger, tokens, who};
+use outlast_ports::store::MAIN_HEAD;
+use outlast_runtime::context_usage::{ContextUsage, tokens, who};
 use outlast_vocab::SessionId;
 use outlast_vocab::effect::Usage;
 use serde::{Deserialize, Serialize};
@@ -14,22 +14,22 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// The number of characters that are shown of a message by default.
-const LETTERS: usize = 200;
+const EXCERPT_CHARS: usize = 200;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(show))
 }
 
 /// The messages that a model would get now, and their size.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Context {
+pub(crate) struct ContextResource {
     /// The approximate number of tokens in total. One token is counted per four bytes.
     tokens: usize,
     /// The tokens of each part, largest first.
-    parts: Vec<Share>,
+    parts: Vec<ContextPart>,
     /// The messages, in order.
-    messages: Vec<Shown>,
+    messages: Vec<ContextMessage>,
     /// The number of files in the messages. Files are not included in `tokens`.
     files: usize,
     /// How often older messages were compacted.
@@ -42,7 +42,7 @@ pub(crate) struct Context {
 
 /// The tokens of one part of the context.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Share {
+pub(crate) struct ContextPart {
     /// `user`, `assistant`, or the name of the tool that returned the results.
     who: String,
     /// The approximate number of tokens.
@@ -51,7 +51,7 @@ pub(crate) struct Share {
 
 /// A message of the context.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Shown {
+pub(crate) struct ContextMessage {
     /// `user`, `assistant`, or the name of the tool that returned the result.
     who: String,
     /// The approximate number of tokens.
@@ -60,20 +60,23 @@ pub(crate) struct Shown {
     text: String,
 }
 
-impl Context {
+impl ContextResource {
     /// Converts a ledger, with at most `letters` characters of each message.
-    fn of(ledger: &Ledger, letters: usize) -> Self {
-        let mut parts: Vec<Share> =
-            ledger.by_part().into_iter().map(|(who, tokens)| Share { who: who.to_owned(), tokens }).collect();
+    fn of(ledger: &ContextUsage, letters: usize) -> Self {
+        let mut parts: Vec<ContextPart> = ledger
+            .by_part()
+            .into_iter()
+            .map(|(who, tokens)| ContextPart { who: who.to_owned(), tokens })
+            .collect();
         parts.sort_by(|a, b| b.tokens.cmp(&a.tokens).then_with(|| a.who.cmp(&b.who)));
-        let shown = ledger.messages.iter().map(|message| Shown {
+        let shown = ledger.messages.iter().map(|message| ContextMessage {
             who: who(message).to_owned(),
             tokens: tokens(message),
             text: message.text().chars().take(letters).collect(),
         });
         let messages = shown.collect();
         let (tokens, files) = (ledger.tokens(), ledger.files());
-        let Ledger { compactions, last_usage, .. } = *ledger;
+        let ContextUsage { compactions, last_usage, .. } = *ledger;
         Self { tokens, parts, messages, files, compactions, last_usage }
     }
 }
@@ -82,7 +85,7 @@ impl Context {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Of {
+pub(crate) struct ContextParams {
     /// The head to read. Defaults to the main head.
     head: Option<String>,
     /// Whether to return the whole text of each message instead of its start. Defaults to `false`.
@@ -92,15 +95,15 @@ pub(crate) struct Of {
 
 /// Returns the context that a model would get now, and the tokens of each part.
 #[utoipa::path(get, path = "/v1/sessions/{session}/context", tag = "sessions",
-    params(("session" = String, Path), Of),
-    responses((status = 200, body = Context), Problems), security(("key" = ["read"])))]
+    params(("session" = String, Path), ContextParams),
+    responses((status = 200, body = ContextResource), ProblemResponses), security(("key" = ["read"])))]
 async fn show(
     caller: Caller<Reads>,
-    At(session): At<SessionId>,
-    Asked(Of { head, whole }): Asked<Of>,
-) -> Answer<Json<Context>> {
+    PathParam(session): PathParam<SessionId>,
+    QueryParams(ContextParams { head, whole }): QueryParams<ContextParams>,
+) -> ApiResult<Json<ContextResource>> {
     let store = caller.runtime.store().as_ref();
     let session = store.session(session).await?;
-    let ledger = Ledger::of(store, &session, head.as_deref().unwrap_or(MAIN)).await?;
-    Ok(Json(Context::of(&ledger, if whole { usize::MAX } else { LETTERS })))
+    let ledger = ContextUsage::of(store, &session, head.as_deref().unwrap_or(MAIN_HEAD)).await?;
+    Ok(Json(ContextResource::of(&ledger, if whole { usize::MAX } else { EXCERPT_CHARS })))
 }

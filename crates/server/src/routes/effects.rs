@@ -1,22 +1,22 @@
 //! The effects of turns as a timeline, and the requests of model calls.
 use crate::caller::{Caller, Reads};
-use crate::cursor::Cursors;
-use crate::extract::{Asked, At};
-use crate::page::{self, Page};
-use crate::problem::{Answer, Problems};
-use crate::routes::sessions::Waiting;
-use crate::shared::Shared;
+use crate::cursor::CursorSigner;
+use crate::extract::{PathParam, QueryParams};
+use crate::list_page::{self, ListPage};
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::routes::sessions::WaitResource;
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
-use outlast_runtime::shown::{self, Shown};
-use outlast_runtime::timeline::{self, Befell, CallView, Decided, EffectView, Incident};
+use outlast_runtime::prompt_snapshot::{self, PromptSnapshot};
+use outlast_runtime::timeline::{self, CallView, DecisionView, EffectIncident, EffectView, IncidentKind};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::ModelCall;
 use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::message::{Message, Part};
-use outlast_vocab::policy::Ruling;
+use outlast_vocab::policy::RecordedDecision;
 use outlast_vocab::record::{FailedAttempt, Seq};
-use outlast_vocab::tool::Contract;
+use outlast_vocab::tool::ToolContract;
 use outlast_vocab::{CallId, Millis, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,13 +25,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(of_turn)).routes(routes!(request)).routes(routes!(of_session))
 }
 
 /// An effect of a turn: a model call, a tool call or another request to the outside.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Effect {
+pub(crate) struct EffectResource {
     /// The id of the turn.
     #[schema(value_type = String)]
     turn: TurnId,
@@ -71,11 +71,11 @@ pub(crate) struct Effect {
     outcome: Option<Value>,
     /// Details of a tool call. Absent for other effects.
     #[serde(skip_serializing_if = "Option::is_none")]
-    call: Option<Call>,
+    call: Option<ToolCallResource>,
     /// Policy decisions about the effect at points other than the tool call: before a model call, about its
     /// answer, or about what a call does. Absent if there are no such decisions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    decisions: Vec<PointDecision>,
+    decisions: Vec<PolicyDecisionResource>,
     /// The tokens that a model call used. Absent for other effects.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
@@ -89,24 +89,24 @@ pub(crate) struct Effect {
     hooks: Vec<String>,
     /// What the effect waits for. Absent if it does not wait.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    waits: Vec<Waiting>,
+    waits: Vec<WaitResource>,
     /// Incidents before the outcome, in order. Absent if there were no incidents.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    incidents: Vec<Befallen>,
+    incidents: Vec<EffectIncidentResource>,
     /// How often the effect was answered from the journal after another lease resumed the turn. Absent if
     /// never.
-    #[serde(skip_serializing_if = "is_never")]
+    #[serde(skip_serializing_if = "is_zero_count")]
     replays: usize,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
-fn is_never(times: &usize) -> bool {
+fn is_zero_count(times: &usize) -> bool {
     *times == 0
 }
 
 /// An incident of an effect before its outcome.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Befallen {
+pub(crate) struct EffectIncidentResource {
     /// The sequence number of the record of the incident.
     #[schema(value_type = u64)]
     seq: Seq,
@@ -134,17 +134,17 @@ pub(crate) struct Befallen {
     detail: Option<Value>,
 }
 
-impl From<Incident> for Befallen {
-    fn from(Incident { seq, at, what }: Incident) -> Self {
+impl From<EffectIncident> for EffectIncidentResource {
+    fn from(EffectIncident { seq, at, what }: EffectIncident) -> Self {
         let name = what.name();
         let (attempt, from, detail) = match what {
-            Befell::Again { attempt } => (Some(attempt), None, None),
-            Befell::Failed(FailedAttempt { attempt, from, failure, .. }) => {
+            IncidentKind::Again { attempt } => (Some(attempt), None, None),
+            IncidentKind::Failed(FailedAttempt { attempt, from, failure, .. }) => {
                 (Some(attempt), Some(from), Some(serde_json::to_value(failure)))
             }
-            Befell::Paced(paced) => (None, None, Some(serde_json::to_value(paced))),
-            Befell::Payment(payment) => (None, None, Some(serde_json::to_value(payment))),
-            Befell::Stuck(failure) => (None, None, Some(serde_json::to_value(failure))),
+            IncidentKind::Paced(paced) => (None, None, Some(serde_json::to_value(paced))),
+            IncidentKind::Payment(payment) => (None, None, Some(serde_json::to_value(payment))),
+            IncidentKind::Stuck(failure) => (None, None, Some(serde_json::to_value(failure))),
         };
         Self { seq, at, what: name, attempt, from, detail: detail.and_then(Result::ok) }
     }
@@ -152,7 +152,7 @@ impl From<Incident> for Befallen {
 
 /// A policy decision at a point of a turn.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct PointDecision {
+pub(crate) struct PolicyDecisionResource {
     /// The path of the subject of the decision: the turn, a model call, its answer, or what a call does.
     key: String,
     /// The sequence number of the record of the decision.
@@ -170,15 +170,15 @@ pub(crate) struct PointDecision {
     reason: Option<String>,
     /// The whole decision, with its rule and the version of the policy.
     #[schema(value_type = Object)]
-    ruling: Ruling,
+    ruling: RecordedDecision,
     /// The untrusted sources that may have caused it. Absent if there are no such sources.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = Vec<String>)]
     labels: Labels,
 }
 
-impl From<Decided> for PointDecision {
-    fn from(Decided { key, seq, at, point, ruling, labels }: Decided) -> Self {
+impl From<DecisionView> for PolicyDecisionResource {
+    fn from(DecisionView { key, seq, at, point, ruling, labels }: DecisionView) -> Self {
         let (decision, reason) = (ruling.decision.name(), ruling.decision.reason().map(ToOwned::to_owned));
         Self { key: key.as_str().to_owned(), seq, at, point: point.name(), decision, reason, ruling, labels }
     }
@@ -186,7 +186,7 @@ impl From<Decided> for PointDecision {
 
 /// Details of a tool call.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Call {
+pub(crate) struct ToolCallResource {
     /// Outlast's id of the call, which is also its idempotency key for external services.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -199,7 +199,7 @@ pub(crate) struct Call {
     /// The policy decision about the call, with its rule and the version of the policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
-    ruling: Option<Ruling>,
+    ruling: Option<RecordedDecision>,
     /// The untrusted sources that may have caused the call.
     #[serde(skip_serializing_if = "Labels::is_empty")]
     #[schema(value_type = Vec<String>)]
@@ -211,7 +211,7 @@ pub(crate) struct Call {
     provenance: Provenance,
 }
 
-impl Effect {
+impl EffectResource {
     fn new(turn: TurnId, effect: EffectView) -> Self {
         let EffectView { key, kind, seq, answered, from, until, state, .. } = effect;
         let EffectView { attempts, request, outcome, call, decisions, usage, cost, .. } = effect;
@@ -228,19 +228,19 @@ impl Effect {
             attempts,
             request,
             outcome,
-            call: call.map(Call::from),
-            decisions: decisions.into_iter().map(PointDecision::from).collect(),
+            call: call.map(ToolCallResource::from),
+            decisions: decisions.into_iter().map(PolicyDecisionResource::from).collect(),
             usage,
             cost,
             hooks: hooks.iter().map(ToString::to_string).collect(),
-            waits: waits.iter().map(Waiting::from).collect(),
-            incidents: incidents.into_iter().map(Befallen::from).collect(),
+            waits: waits.iter().map(WaitResource::from).collect(),
+            incidents: incidents.into_iter().map(EffectIncidentResource::from).collect(),
             replays,
         }
     }
 }
 
-impl From<CallView> for Call {
+impl From<CallView> for ToolCallResource {
     fn from(CallView { id, tool, class, ruling, labels, provenance }: CallView) -> Self {
         let class = class.map(outlast_vocab::tool::EffectClass::name);
         Self { id, tool, class, ruling, labels, provenance }
@@ -249,27 +249,30 @@ impl From<CallView> for Call {
 
 /// Returns the effects of a turn, in the order in which they were requested.
 #[utoipa::path(get, path = "/v1/turns/{turn}/effects", tag = "turns", params(("turn" = String, Path)),
-    responses((status = 200, body = Page<Effect>), Problems), security(("key" = ["read"])))]
-async fn of_turn(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Page<Effect>>> {
+    responses((status = 200, body = ListPage<EffectResource>), ProblemResponses), security(("key" = ["read"])))]
+async fn of_turn(
+    caller: Caller<Reads>,
+    PathParam(turn): PathParam<TurnId>,
+) -> ApiResult<Json<ListPage<EffectResource>>> {
     let records = caller.runtime.store().turn_records(turn).await?;
     let effects = timeline::of_turn(&records).effects.into_iter();
     // `model_calls`, `tools_per_reply` and the limits of a call (`nested_per_call`, `steps_per_call`) bound
     // the length.
-    Ok(Json(Page::whole(effects.map(|effect| Effect::new(turn, effect)).collect())))
+    Ok(Json(ListPage::single(effects.map(|effect| EffectResource::new(turn, effect)).collect())))
 }
 
 /// Parameters that select a model call.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Which {
+pub(crate) struct ModelCallParams {
     /// The path of the model call in the turn: the `key` of the effect.
     key: String,
 }
 
 /// The request of a model call.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct ModelRequest {
+pub(crate) struct ModelRequestResource {
     /// The name of the model.
     model: String,
     /// The system prompt.
@@ -277,7 +280,7 @@ pub(crate) struct ModelRequest {
     /// The contracts of the tools. Absent for turns that ran before contracts were stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Object>>)]
-    tools: Option<Vec<Contract>>,
+    tools: Option<Vec<ToolContract>>,
     /// The settings of the call: whether the model may, must or must not call tools, its generation options,
     /// and the schema of its answer.
     #[schema(value_type = Object)]
@@ -287,8 +290,8 @@ pub(crate) struct ModelRequest {
     messages: Vec<Message>,
 }
 
-impl From<Shown> for ModelRequest {
-    fn from(Shown { call, system, tools, mut messages }: Shown) -> Self {
+impl From<PromptSnapshot> for ModelRequestResource {
+    fn from(PromptSnapshot { call, system, tools, mut messages }: PromptSnapshot) -> Self {
         for message in &mut messages {
             if let Message::User { parts } | Message::Assistant { parts, .. } = message {
                 // Sealed parts are readable only for their provider.
@@ -304,21 +307,21 @@ impl From<Shown> for ModelRequest {
 /// The request is reconstructed from the record of the call, the package of the turn and the changes that
 /// hooks made. Older messages that no longer fitted into the model's context window appear in their compacted
 /// form.
-#[utoipa::path(get, path = "/v1/turns/{turn}/effects/request", tag = "turns", params(("turn" = String, Path), Which),
-    responses((status = 200, body = ModelRequest), Problems), security(("key" = ["read"])))]
+#[utoipa::path(get, path = "/v1/turns/{turn}/effects/request", tag = "turns", params(("turn" = String, Path), ModelCallParams),
+    responses((status = 200, body = ModelRequestResource), ProblemResponses), security(("key" = ["read"])))]
 async fn request(
     caller: Caller<Reads>,
-    At(turn): At<TurnId>,
-    Asked(Which { key }): Asked<Which>,
-) -> Answer<Json<ModelRequest>> {
-    Ok(Json(shown::to_model(caller.runtime.store().as_ref(), turn, &key).await?.into()))
+    PathParam(turn): PathParam<TurnId>,
+    QueryParams(ModelCallParams { key }): QueryParams<ModelCallParams>,
+) -> ApiResult<Json<ModelRequestResource>> {
+    Ok(Json(prompt_snapshot::to_model(caller.runtime.store().as_ref(), turn, &key).await?.into()))
 }
 
 /// Parameters that select the turns.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Find {
+pub(crate) struct EffectListParams {
     /// The index of the first turn, counted from 0. Defaults to 0.
     from: Option<u32>,
     /// The maximum number of turns whose effects are returned. Defaults to 50.
@@ -330,25 +333,25 @@ pub(crate) struct Find {
 
 /// Returns the effects of a session's turns, in the order in which the turns were accepted.
 #[utoipa::path(get, path = "/v1/sessions/{session}/effects", tag = "sessions",
-    params(("session" = String, Path), Find),
-    responses((status = 200, body = Page<Effect>), Problems), security(("key" = ["read"])))]
+    params(("session" = String, Path), EffectListParams),
+    responses((status = 200, body = ListPage<EffectResource>), ProblemResponses), security(("key" = ["read"])))]
 async fn of_session(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    At(session): At<SessionId>,
-    Asked(Find { from, limit, cursor }): Asked<Find>,
-) -> Answer<Json<Page<Effect>>> {
+    State(shared): State<ServerState>,
+    PathParam(session): PathParam<SessionId>,
+    QueryParams(EffectListParams { from, limit, cursor }): QueryParams<EffectListParams>,
+) -> ApiResult<Json<ListPage<EffectResource>>> {
     let store = caller.runtime.store();
-    let limit = page::size(limit, &shared.limits)?;
-    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "effects");
-    let from = page::behind(cursor.as_deref(), &cursors)?.or(from).unwrap_or(0);
+    let limit = list_page::page_limit(limit, &shared.limits)?;
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "effects");
+    let from = list_page::decode_cursor(cursor.as_deref(), &cursors)?.or(from).unwrap_or(0);
     let mut turns = store.turns(session, from, limit + 1).await?;
-    let next = turns.get(limit).map(|next| page::goes_on(&next.index, &cursors));
+    let next = turns.get(limit).map(|next| list_page::encode_cursor(&next.index, &cursors));
     turns.truncate(limit);
     let mut items = Vec::new();
     for turn in turns {
         let effects = timeline::of_turn(&store.turn_records(turn.id).await?).effects;
-        items.extend(effects.into_iter().map(|effect| Effect::new(turn.id, effect)));
+        items.extend(effects.into_iter().map(|effect| EffectResource::new(turn.id, effect)));
     }
-    Ok(Json(Page { items, next }))
+    Ok(Json(ListPage { items, next }))
 }

@@ -4,12 +4,12 @@
 //! new events. The sequence number of a durable event is its SSE `id:`, so a client that reconnects with
 //! `Last-Event-ID` gets every event exactly once.
 use crate::caller::{Caller, Reads};
-use crate::extract::{Asked, At};
-use crate::follow::{Filter, Frame, Joined, Paged, Streamed};
-use crate::page;
-use crate::problem::{Answer, Problems};
-use crate::shared::Shared;
-use crate::sse::{self, Stream};
+use crate::event_reader::{EventFilter, EventResource, PageSource, SessionReader, StreamSource};
+use crate::extract::{PathParam, QueryParams};
+use crate::list_page;
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::server_state::ServerState;
+use crate::sse::{self, EventStreamParts};
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, header};
@@ -28,7 +28,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(of_session)).routes(routes!(of_all))
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Find {
+pub(crate) struct EventParams {
     /// Return events after the event with this number. Defaults to the beginning of a session. For all
     /// sessions, defaults to the newest event.
     after: Option<u64>,
@@ -68,7 +68,7 @@ pub(crate) struct Find {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct EventPage {
     /// The events, in order.
-    items: Vec<Frame>,
+    items: Vec<EventResource>,
     /// The `after` value of the next page. It also advances past events that the filter left out.
     next: u64,
 }
@@ -77,29 +77,29 @@ pub(crate) struct EventPage {
 ///
 /// The response is a stream if the request accepts `text/event-stream`, and a page otherwise.
 #[utoipa::path(get, path = "/v1/sessions/{session}/events", tag = "events",
-    params(("session" = String, Path), Find,
+    params(("session" = String, Path), EventParams,
         ("last-event-id" = Option<u64>, Header, description = "The `id` of the last event that the client received. Takes precedence over `after`.")),
     responses((status = 200, description = "A page of events, or a stream of events.",
-        content((EventPage = "application/json"), (Frame = "text/event-stream"))), Problems),
+        content((EventPage = "application/json"), (EventResource = "text/event-stream"))), ProblemResponses),
     security(("key" = ["read"])))]
 async fn of_session(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    At(session): At<SessionId>,
-    Asked(find): Asked<Find>,
+    State(shared): State<ServerState>,
+    PathParam(session): PathParam<SessionId>,
+    QueryParams(find): QueryParams<EventParams>,
     headers: HeaderMap,
-) -> Answer<Response> {
+) -> ApiResult<Response> {
     // Check that the session exists first. An open stream could not report that.
     let view = caller.runtime.store().session(session).await?;
-    let after = cursor(&find, &headers)?.unwrap_or(0);
+    let after = resume_position(&find, &headers)?.unwrap_or(0);
     if !wants_stream(&headers) {
-        let paged = Paged::Session(session, Box::new(caller.runtime.events(session, Seq(after))));
+        let paged = PageSource::Session(session, Box::new(caller.runtime.events(session, Seq(after))));
         return page(&caller.runtime, &shared, paged, (find, after)).await;
     }
     let whose = (view.org, session);
-    let join = || shared.relays.join(&shared.runtime, &shared.limits, (whose, view.last.seq));
-    let joined = Joined::new(&caller.runtime, (session, Seq(after)), join);
-    stream(caller.runtime, &shared, Streamed::Session(Box::new(joined)), find)
+    let join = || shared.broadcasts.join(&shared.runtime, &shared.limits, (whose, view.last.seq));
+    let joined = SessionReader::new(&caller.runtime, (session, Seq(after)), join);
+    stream(caller.runtime, &shared, StreamSource::Session(Box::new(joined)), find)
 }
 
 /// Returns the events of all sessions, in the order in which they became durable.
@@ -107,30 +107,30 @@ async fn of_session(
 /// The response is a stream if the request accepts `text/event-stream`, and a page otherwise. Events are
 /// numbered across all sessions, with gaps.
 #[utoipa::path(get, path = "/v1/events", tag = "events",
-    params(Find,
+    params(EventParams,
         ("last-event-id" = Option<u64>, Header, description = "The `id` of the last event that the client received. Takes precedence over `after`.")),
     responses((status = 200, description = "A page of events, or a stream of events.",
-        content((EventPage = "application/json"), (Frame = "text/event-stream"))), Problems),
+        content((EventPage = "application/json"), (EventResource = "text/event-stream"))), ProblemResponses),
     security(("key" = ["read"])))]
 async fn of_all(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    Asked(find): Asked<Find>,
+    State(shared): State<ServerState>,
+    QueryParams(find): QueryParams<EventParams>,
     headers: HeaderMap,
-) -> Answer<Response> {
-    let after = match cursor(&find, &headers)? {
+) -> ApiResult<Response> {
+    let after = match resume_position(&find, &headers)? {
         Some(after) => after,
         None => feed::newest(caller.runtime.store().as_ref()).await?.0,
     };
     let feed = Box::new(caller.runtime.feed(FeedCursor(after)));
     if !wants_stream(&headers) {
-        return page(&caller.runtime, &shared, Paged::All(feed), (find, after)).await;
+        return page(&caller.runtime, &shared, PageSource::All(feed), (find, after)).await;
     }
-    stream(caller.runtime, &shared, Streamed::All(feed), find)
+    stream(caller.runtime, &shared, StreamSource::All(feed), find)
 }
 
 /// Returns the position to resume after: that of `last-event-id`, or else that of the query.
-fn cursor(find: &Find, headers: &HeaderMap) -> Result<Option<u64>, Error> {
+fn resume_position(find: &EventParams, headers: &HeaderMap) -> Result<Option<u64>, Error> {
     let Some(value) = headers.get("last-event-id") else { return Ok(find.after) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
     let wrong = || Error::new(Kind::InputInvalid, "expected the number of an event in `last-event-id`");
@@ -142,58 +142,66 @@ fn wants_stream(headers: &HeaderMap) -> bool {
     accepts.contains("text/event-stream")
 }
 
-impl Find {
-    fn filter(self) -> Filter {
+impl EventParams {
+    fn filter(self) -> EventFilter {
         let Self { session, turn, agent, types, live, .. } = self;
         let types = types.as_deref().unwrap_or_default().split(',').map(str::trim);
         let types: Vec<String> = types.filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
-        Filter { session, turn, agent, types, live: live.unwrap_or(true), agents: BTreeMap::new() }
+        EventFilter { session, turn, agent, types, live: live.unwrap_or(true), agents: BTreeMap::new() }
     }
 }
 
-fn stream(runtime: Runtime, shared: &Shared, streamed: Streamed, find: Find) -> Answer<Response> {
+fn stream(
+    runtime: Runtime,
+    shared: &ServerState,
+    streamed: StreamSource,
+    find: EventParams,
+) -> ApiResult<Response> {
     let open = shared.streams.open(runtime.access(), &shared.limits)?;
-    Ok(sse::response(shared, Stream { runtime, streamed, filter: find.filter(), _open: open }))
+    Ok(sse::response(
+        shared,
+        EventStreamParts { runtime, source: streamed, filter: find.filter(), _slot: open },
+    ))
 }
 
 async fn page(
     runtime: &Runtime,
-    shared: &Shared,
-    paged: Paged,
-    (find, after): (Find, u64),
-) -> Answer<Response> {
-    let patience = page::patience(find.wait, &shared.limits)?;
-    let limit = page::size(find.limit, &shared.limits)?;
-    let wish = Wish { after, limit, looked_at: shared.limits.searched, patience };
-    let page = events(runtime, paged, find.filter(), wish).await?;
+    shared: &ServerState,
+    paged: PageSource,
+    (find, after): (EventParams, u64),
+) -> ApiResult<Response> {
+    let patience = list_page::wait_limit(find.wait, &shared.limits)?;
+    let limit = list_page::page_limit(find.limit, &shared.limits)?;
+    let wish = EventPageLimits { after, limit, examined_max: shared.limits.searched, wait_time: patience };
+    let page = read_page(runtime, paged, find.filter(), wish).await?;
     Ok(Json(page).into_response())
 }
 
 /// The limits of a page.
-struct Wish {
+struct EventPageLimits {
     after: u64,
     limit: usize,
     /// The maximum number of events to examine, whether they match or not.
-    looked_at: usize,
-    patience: Duration,
+    examined_max: usize,
+    wait_time: Duration,
 }
 
 /// Returns existing events, or waits for new ones until the timeout. If many events were examined, the page
 /// ends early with the position to continue from.
-async fn events(
+async fn read_page(
     runtime: &Runtime,
-    mut paged: Paged,
-    filter: Filter,
-    Wish { after, limit, looked_at, patience }: Wish,
+    mut paged: PageSource,
+    filter: EventFilter,
+    EventPageLimits { after, limit, examined_max: looked_at, wait_time: patience }: EventPageLimits,
 ) -> Result<EventPage, Error> {
-    let mut filter = Filter { live: false, ..filter };
+    let mut filter = EventFilter { live: false, ..filter };
     let until = Instant::now() + patience;
     let mut page = EventPage { items: Vec::new(), next: after };
     for _ in 0..looked_at {
         if page.items.len() == limit {
             break;
         }
-        let seen = match paged.past().await? {
+        let seen = match paged.next_stored().await? {
             Some(seen) => seen,
             None if !page.items.is_empty() || patience.is_zero() => break,
             None => match tokio::time::timeout_at(until, paged.next()).await {
@@ -202,7 +210,7 @@ async fn events(
             },
         };
         page.next = seen.cursor.unwrap_or(page.next);
-        if filter.wants(runtime, seen.sight()).await? {
+        if filter.matches(runtime, seen.properties()).await? {
             page.items.push(seen.frame());
         }
     }

@@ -1,10 +1,10 @@
 //! `/v1/grants`: approvals that apply to the rest of a session.
 use crate::caller::{Approves, Caller, Reads};
-use crate::cursor::Cursors;
-use crate::extract::{Asked, At};
-use crate::page::{Most, Page};
-use crate::problem::{Answer, Problems};
-use crate::shared::Shared;
+use crate::cursor::CursorSigner;
+use crate::extract::{PathParam, QueryParams};
+use crate::list_page::{ListPage, PageParams};
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use outlast_ports::votes;
@@ -17,13 +17,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(revoke))
 }
 
 /// An approval that applies to the rest of a session.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Grant {
+pub(crate) struct GrantResource {
     /// The id of the grant.
     #[schema(value_type = String)]
     id: GrantId,
@@ -45,30 +45,35 @@ pub(crate) struct Grant {
     at: Millis,
 }
 
-impl From<votes::Grant> for Grant {
-    fn from(votes::Grant { id, session, tool, rule, labels, by, at, .. }: votes::Grant) -> Self {
+impl From<votes::SessionGrant> for GrantResource {
+    fn from(
+        votes::SessionGrant { id, session, tool, rule, labels, by, at, .. }: votes::SessionGrant,
+    ) -> Self {
         Self { id, session, tool: tool.to_string(), rule: rule.to_string(), labels, by, at }
     }
 }
 
 /// Returns the approvals that apply to the rest of a session, newest first.
-#[utoipa::path(get, path = "/v1/grants", tag = "waits", params(Most),
-    responses((status = 200, body = Page<Grant>), Problems), security(("key" = ["read"])))]
+#[utoipa::path(get, path = "/v1/grants", tag = "waits", params(PageParams),
+    responses((status = 200, body = ListPage<GrantResource>), ProblemResponses), security(("key" = ["read"])))]
 async fn list(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    Asked(most): Asked<Most>,
-) -> Answer<Json<Page<Grant>>> {
-    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "grants");
+    State(shared): State<ServerState>,
+    QueryParams(most): QueryParams<PageParams>,
+) -> ApiResult<Json<ListPage<GrantResource>>> {
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "grants");
     let (after, limit) = most.read(&cursors, &shared.limits)?;
-    Ok(Json(Page::of(caller.runtime.store().grants_after(after, limit).await?, &cursors)))
+    Ok(Json(ListPage::of(caller.runtime.store().grants_after(after, limit).await?, &cursors)))
 }
 
 /// Revoke an approval for the rest of a session.
 ///
 /// The next call requires approval again.
 #[utoipa::path(delete, path = "/v1/grants/{grant}", tag = "waits", params(("grant" = String, Path)),
-    responses((status = 200, body = Grant), Problems), security(("key" = ["approve"])))]
-async fn revoke(caller: Caller<Approves>, At(grant): At<GrantId>) -> Answer<Json<Grant>> {
+    responses((status = 200, body = GrantResource), ProblemResponses), security(("key" = ["approve"])))]
+async fn revoke(
+    caller: Caller<Approves>,
+    PathParam(grant): PathParam<GrantId>,
+) -> ApiResult<Json<GrantResource>> {
     Ok(Json(caller.runtime.approvals().revoke(grant, caller.runtime.now()).await?.into()))
 }

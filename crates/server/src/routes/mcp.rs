@@ -3,23 +3,23 @@
 //! Clients authenticate as for the API. Reading needs the scope `read`, calling an agent `run`, and approving
 //! `approve`.
 use crate::caller::{Caller, Reads};
-use crate::extract::whole;
-use crate::problem::{Answer, Problem, Problems};
-use crate::shared::Shared;
-use crate::strict;
+use crate::extract::read_body;
+use crate::problem::{ApiResult, Problem, ProblemResponses};
+use crate::server_state::ServerState;
+use crate::strict_json;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use futures_util::StreamExt;
-use outlast_mcp_server::Guest;
+use outlast_mcp_server::McpCaller;
 use tracing::Span;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(say, listen, leave))
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
+    OpenApiRouter::new().routes(routes!(post_message, open_stream, end_session))
 }
 
 /// Send an MCP message.
@@ -30,7 +30,7 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
     params(("mcp-session-id" = Option<String>, Header, description = "The id of the session that `initialize` opened.")),
     responses((status = 200, description = "The response of the protocol.",
         content((Object = "application/json"), (Object = "text/event-stream"))),
-        (status = 202, description = "The message was accepted."), Problems,
+        (status = 202, description = "The message was accepted."), ProblemResponses,
         (status = 400, description = "The message is not a valid MCP message.",
             content((Problem = "application/problem+json"), (Object = "application/json"), (String = "text/plain"))),
         (status = 404, description = "The session or method does not exist.",
@@ -38,30 +38,38 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
         (status = 406, description = "The client does not accept the media types of the protocol.", body = String, content_type = "text/plain"),
         (status = 415, description = "The message is not JSON.", body = String, content_type = "text/plain")),
     security(("key" = ["read"])))]
-async fn say(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
+async fn post_message(
+    caller: Caller<Reads>,
+    State(shared): State<ServerState>,
+    request: Request,
+) -> ApiResult<Response> {
     let (parts, body) = request.into_parts();
-    let bytes = whole(&parts, body, &shared.limits).await?;
+    let bytes = read_body(&parts, body, &shared.limits).await?;
     // The protocol library accepts duplicate members.
-    let message = strict::value(&bytes)?;
+    let message = strict_json::value(&bytes)?;
     if message["method"] == "initialize" {
-        shared.mcp.make_room(caller.runtime.access()).await?;
+        shared.mcp.check_limits(caller.runtime.access()).await?;
     }
-    counted(caller, &shared, Request::from_parts(parts, Body::from(bytes))).await
+    answer_counted(caller, &shared, Request::from_parts(parts, Body::from(bytes))).await
 }
 
 /// Open a stream of messages from the server to an MCP client.
 #[utoipa::path(get, path = "/mcp", tag = "mcp",
     params(("mcp-session-id" = Option<String>, Header, description = "The id of the session that `initialize` opened.")),
     responses((status = 200, description = "A stream of messages.", content((Object = "text/event-stream"))),
-        Problems,
+        ProblemResponses,
         (status = 400, description = "The session id is missing or invalid.",
             content((Problem = "application/problem+json"), (Object = "application/json"), (String = "text/plain"))),
         (status = 404, description = "The session does not exist.",
             content((Problem = "application/problem+json"), (String = "text/plain"))),
         (status = 406, description = "The client does not accept event streams.", body = String, content_type = "text/plain")),
     security(("key" = ["read"])))]
-async fn listen(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
-    counted(caller, &shared, request).await
+async fn open_stream(
+    caller: Caller<Reads>,
+    State(shared): State<ServerState>,
+    request: Request,
+) -> ApiResult<Response> {
+    answer_counted(caller, &shared, request).await
 }
 
 /// End the session of an MCP client.
@@ -70,20 +78,28 @@ async fn listen(caller: Caller<Reads>, State(shared): State<Shared>, request: Re
 #[utoipa::path(delete, path = "/mcp", tag = "mcp",
     params(("mcp-session-id" = Option<String>, Header, description = "The id of the session that `initialize` opened.")),
     responses((status = 202, description = "The session has ended."), (status = 204, description = "The session has ended."),
-        Problems,
+        ProblemResponses,
         (status = 400, description = "The session id is missing or invalid.",
             content((Problem = "application/problem+json"), (Object = "application/json"), (String = "text/plain"))),
         (status = 404, description = "The session does not exist.",
             content((Problem = "application/problem+json"), (String = "text/plain")))),
     security(("key" = ["read"])))]
-async fn leave(caller: Caller<Reads>, State(shared): State<Shared>, request: Request) -> Answer<Response> {
-    answered(caller, &shared, request).await
+async fn end_session(
+    caller: Caller<Reads>,
+    State(shared): State<ServerState>,
+    request: Request,
+) -> ApiResult<Response> {
+    pass_to_endpoint(caller, &shared, request).await
 }
 
 /// Answers a request, possibly with a stream, which counts as open until the client stops reading.
-async fn counted(caller: Caller<Reads>, shared: &Shared, request: Request) -> Answer<Response> {
+async fn answer_counted(
+    caller: Caller<Reads>,
+    shared: &ServerState,
+    request: Request,
+) -> ApiResult<Response> {
     let open = shared.streams.open(caller.runtime.access(), &shared.limits)?;
-    let response = answered(caller, shared, request).await?;
+    let response = pass_to_endpoint(caller, shared, request).await?;
     Ok(response.map(|body| {
         Body::from_stream(body.into_data_stream().map(move |piece| {
             let _open = &open;
@@ -92,9 +108,13 @@ async fn counted(caller: Caller<Reads>, shared: &Shared, request: Request) -> An
     }))
 }
 
-async fn answered(caller: Caller<Reads>, shared: &Shared, request: Request) -> Answer<Response> {
+async fn pass_to_endpoint(
+    caller: Caller<Reads>,
+    shared: &ServerState,
+    request: Request,
+) -> ApiResult<Response> {
     let mut response =
-        shared.mcp.answer(Guest { runtime: caller.runtime, span: Span::current() }, request).await?;
+        shared.mcp.answer(McpCaller { runtime: caller.runtime, span: Span::current() }, request).await?;
     // Error responses of the protocol library are plain text without a content type.
     if response.status().is_client_error() {
         let words = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -1,14 +1,14 @@
 //! `/v1/sessions/{session}/messages`: the messages of a session, page by page.
 use crate::caller::{Caller, Reads};
-use crate::cursor::Cursors;
-use crate::extract::{Asked, At};
-use crate::page::{self, Page};
-use crate::problem::{Answer, Problems};
-use crate::shared::Shared;
+use crate::cursor::CursorSigner;
+use crate::extract::{PathParam, QueryParams};
+use crate::list_page::{self, ListPage};
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
-use outlast_ports::store::{MAIN, TurnState, TurnView};
-use outlast_runtime::messages::{self, Count, Said, Until};
+use outlast_ports::store::{MAIN_HEAD, TurnState, TurnView};
+use outlast_runtime::messages::{self, MessageCount, MessagePageEnd, SessionMessage};
 use outlast_vocab::message::{Message as Words, shown};
 use outlast_vocab::record::{NodeRef, Seq};
 use outlast_vocab::{Error, Kind, Millis, SessionId, TurnId};
@@ -19,16 +19,16 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// The maximum number of pages that one search reads.
-const SEARCHED: usize = 20;
+const SEARCHED_PAGES: usize = 20;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(count))
 }
 
 /// A message of a session.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Message {
+pub(crate) struct MessageResource {
     /// The id of the session that contains the message. For a fork, this may be the session that it was
     /// forked from.
     #[schema(value_type = String)]
@@ -52,8 +52,8 @@ pub(crate) struct Message {
     content: Value,
 }
 
-impl From<Said> for Message {
-    fn from(Said { session, turn, seq, at, message }: Said) -> Self {
+impl From<SessionMessage> for MessageResource {
+    fn from(SessionMessage { session, turn, seq, at, message }: SessionMessage) -> Self {
         let text = message.text().into_owned();
         let mut content = serde_json::to_value(&message).unwrap_or_default();
         let role = content.as_object_mut().and_then(|members| members.remove("role"));
@@ -75,7 +75,7 @@ const ROLES: [&str; 3] = ["user", "assistant", "tool"];
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Find {
+pub(crate) struct MessageParams {
     /// The head to read. Defaults to the main head.
     head: Option<String>,
     /// Only return messages that contain this text, ignoring case.
@@ -91,7 +91,7 @@ pub(crate) struct Find {
 
 /// The position at which a page continues.
 #[derive(Serialize, Deserialize)]
-struct Place {
+struct MessagePosition {
     /// The session of the cursor.
     of: SessionId,
     /// The last message of the part of the session to read. Without it, the newest message of the head.
@@ -105,35 +105,41 @@ struct Place {
 /// Within a page, the oldest message comes first. Without `limit`, a page contains whole turns. The first
 /// page includes the messages of turns that have not ended.
 #[utoipa::path(get, path = "/v1/sessions/{session}/messages", tag = "sessions",
-    params(("session" = String, Path), Find),
-    responses((status = 200, body = Page<Message>), Problems), security(("key" = ["read"])))]
+    params(("session" = String, Path), MessageParams),
+    responses((status = 200, body = ListPage<MessageResource>), ProblemResponses), security(("key" = ["read"])))]
 async fn list(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    At(id): At<SessionId>,
-    Asked(find): Asked<Find>,
-) -> Answer<Json<Page<Message>>> {
-    let most = find.limit.map(|limit| page::size(Some(limit), &shared.limits)).transpose()?;
+    State(shared): State<ServerState>,
+    PathParam(id): PathParam<SessionId>,
+    QueryParams(find): QueryParams<MessageParams>,
+) -> ApiResult<Json<ListPage<MessageResource>>> {
+    let most = find.limit.map(|limit| list_page::page_limit(Some(limit), &shared.limits)).transpose()?;
     if let Some(role) = find.role.as_deref().filter(|role| !ROLES.contains(role)) {
         let detail = format!("expected a `role` of {}, got `{}`", ROLES.join(", "), shown(role));
         return Err(Error::new(Kind::InputInvalid, detail).into());
     }
     let store = caller.runtime.store().as_ref();
     let session = store.session(id).await?;
-    let head = find.head.as_deref().unwrap_or(MAIN);
+    let head = find.head.as_deref().unwrap_or(MAIN_HEAD);
     let stands_at = session.heads.iter().find_map(|(name, at)| (name == head).then_some(*at)).flatten();
-    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "messages");
-    let Place { mut until, mut before, .. } = place(find.cursor.as_deref(), id, &cursors)?;
-    let goes_on = |until, before| Some(page::goes_on(&Place { of: id, until, before }, &cursors));
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "messages");
+    let MessagePosition { mut until, mut before, .. } = start_position(find.cursor.as_deref(), id, &cursors)?;
+    let goes_on =
+        |until, before| Some(list_page::encode_cursor(&MessagePosition { of: id, until, before }, &cursors));
     let search = find.search.as_ref().map(|text| text.to_lowercase());
-    let fits = |message: &Message| {
+    let fits = |message: &MessageResource| {
         search.as_ref().is_none_or(|text| message.text.to_lowercase().contains(text))
             && find.role.as_ref().is_none_or(|role| message.role == *role)
     };
-    for _ in 0..SEARCHED {
-        let found =
-            messages::page(store, &session, head, until.map_or(Until::Newest, Until::Message)).await?;
-        let mut said = placed(found.turns);
+    for _ in 0..SEARCHED_PAGES {
+        let found = messages::page(
+            store,
+            &session,
+            head,
+            until.map_or(MessagePageEnd::Newest, MessagePageEnd::Message),
+        )
+        .await?;
+        let mut said = with_positions(found.turns);
         if let Some(given) = before {
             // If the message is not on this page, it is older than all of it: the session has grown since.
             let at = said.iter().position(|said| said.place == given);
@@ -154,42 +160,46 @@ async fn list(
         };
         if !said.is_empty() || next.is_none() {
             let items = said.into_iter().map(|said| said.message).collect();
-            return Ok(Json(Page { items, next }));
+            return Ok(Json(ListPage { items, next }));
         }
         until = found.before;
     }
-    Ok(Json(Page { items: Vec::new(), next: goes_on(until, before) }))
+    Ok(Json(ListPage { items: Vec::new(), next: goes_on(until, before) }))
 }
 
 /// A message with its position.
-struct Placed {
-    message: Message,
+struct PositionedMessage {
+    message: MessageResource,
     /// Its record, and its index in that record.
     place: (NodeRef, usize),
     /// Whether its turn has ended.
     ended: bool,
 }
 
-fn placed(turns: Vec<(TurnView, Vec<Said>)>) -> Vec<Placed> {
-    let mut all: Vec<Placed> = Vec::new();
+fn with_positions(turns: Vec<(TurnView, Vec<SessionMessage>)>) -> Vec<PositionedMessage> {
+    let mut all: Vec<PositionedMessage> = Vec::new();
     for (turn, said) in turns {
         for said in said {
             let node = NodeRef { session: said.session, seq: said.seq };
             let number = match all.last() {
-                Some(Placed { place: (last, number), .. }) if *last == node => number + 1,
+                Some(PositionedMessage { place: (last, number), .. }) if *last == node => number + 1,
                 _ => 0,
             };
             let ended = turn.state == TurnState::Ended;
-            all.push(Placed { message: said.into(), place: (node, number), ended });
+            all.push(PositionedMessage { message: said.into(), place: (node, number), ended });
         }
     }
     all
 }
 
 /// Returns the position of a cursor, or the newest message without one.
-fn place(cursor: Option<&str>, id: SessionId, cursors: &Cursors<'_>) -> Result<Place, Error> {
-    let place: Option<Place> = page::behind(cursor, cursors)?;
-    let place = place.unwrap_or(Place { of: id, until: None, before: None });
+fn start_position(
+    cursor: Option<&str>,
+    id: SessionId,
+    cursors: &CursorSigner<'_>,
+) -> Result<MessagePosition, Error> {
+    let place: Option<MessagePosition> = list_page::decode_cursor(cursor, cursors)?;
+    let place = place.unwrap_or(MessagePosition { of: id, until: None, before: None });
     if place.of != id {
         let detail = "the cursor is not one of this session; begin without one";
         return Err(Error::new(Kind::InputInvalid, detail));
@@ -201,14 +211,14 @@ fn place(cursor: Option<&str>, id: SessionId, cursors: &Cursors<'_>) -> Result<P
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Of {
+pub(crate) struct MessageCountParams {
     /// The head to read. Defaults to the main head.
     head: Option<String>,
 }
 
 /// The number of messages of a head.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Counted {
+pub(crate) struct MessageCounts {
     /// The number of all messages.
     all: u64,
     /// The number of user messages.
@@ -221,16 +231,16 @@ pub(crate) struct Counted {
 
 /// Returns the number of messages of a head, including turns that have not ended.
 #[utoipa::path(get, path = "/v1/sessions/{session}/messages/count", tag = "sessions",
-    params(("session" = String, Path), Of),
-    responses((status = 200, body = Counted), Problems), security(("key" = ["read"])))]
+    params(("session" = String, Path), MessageCountParams),
+    responses((status = 200, body = MessageCounts), ProblemResponses), security(("key" = ["read"])))]
 async fn count(
     caller: Caller<Reads>,
-    At(id): At<SessionId>,
-    Asked(Of { head }): Asked<Of>,
-) -> Answer<Json<Counted>> {
+    PathParam(id): PathParam<SessionId>,
+    QueryParams(MessageCountParams { head }): QueryParams<MessageCountParams>,
+) -> ApiResult<Json<MessageCounts>> {
     let store = caller.runtime.store().as_ref();
     let session = store.session(id).await?;
-    let Count { user, assistant, tool } =
-        messages::count(store, &session, head.as_deref().unwrap_or(MAIN)).await?;
-    Ok(Json(Counted { all: user + assistant + tool, user, assistant, tool }))
+    let MessageCount { user, assistant, tool } =
+        messages::count(store, &session, head.as_deref().unwrap_or(MAIN_HEAD)).await?;
+    Ok(Json(MessageCounts { all: user + assistant + tool, user, assistant, tool }))
 }

@@ -1,11 +1,11 @@
 //! `/v1/orgs`: the organisations in the database. Only for the default organisation, which operates the
 //! server.
 use crate::caller::{Administers, Caller};
-use crate::cursor::Cursors;
-use crate::extract::{Asked, Said};
-use crate::page::{Most, Page};
-use crate::problem::{Answer, Problems};
-use crate::shared::Shared;
+use crate::cursor::CursorSigner;
+use crate::extract::{JsonBody, QueryParams};
+use crate::list_page::{ListPage, PageParams};
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -17,16 +17,16 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// The start of the error message for other organisations.
-const WHOSE: &str = "organisations are the operator's";
+const OPERATOR_ONLY: &str = "organisations are the operator's";
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(orgs, create))
 }
 
 /// An organisation.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Org {
+pub(crate) struct OrgResource {
     /// The id of the organisation.
     #[schema(value_type = String)]
     id: OrgId,
@@ -38,7 +38,7 @@ pub(crate) struct Org {
     created: Millis,
 }
 
-impl From<outlast_ports::orgs::Org> for Org {
+impl From<outlast_ports::orgs::Org> for OrgResource {
     fn from(outlast_ports::orgs::Org { id, name, created }: outlast_ports::orgs::Org) -> Self {
         Self { id, name: name.to_string(), created }
     }
@@ -47,23 +47,23 @@ impl From<outlast_ports::orgs::Org> for Org {
 /// Returns all organisations, by name.
 ///
 /// Requires a key of the default organisation.
-#[utoipa::path(get, path = "/v1/orgs", tag = "access", params(Most),
-    responses((status = 200, body = Page<Org>), Problems), security(("key" = ["admin"])))]
+#[utoipa::path(get, path = "/v1/orgs", tag = "access", params(PageParams),
+    responses((status = 200, body = ListPage<OrgResource>), ProblemResponses), security(("key" = ["admin"])))]
 async fn orgs(
     caller: Caller<Administers>,
-    State(shared): State<Shared>,
-    Asked(most): Asked<Most>,
-) -> Answer<Json<Page<Org>>> {
-    let runtime = caller.operator(&shared, WHOSE)?;
-    let cursors = Cursors::of(&shared.secret, runtime.access().reach, "orgs");
-    let (after, limit) = most.or_all(&shared.limits).read(&cursors, &shared.limits)?;
-    Ok(Json(Page::of(runtime.store().orgs_after(after, limit).await?, &cursors)))
+    State(shared): State<ServerState>,
+    QueryParams(most): QueryParams<PageParams>,
+) -> ApiResult<Json<ListPage<OrgResource>>> {
+    let runtime = caller.operator(&shared, OPERATOR_ONLY)?;
+    let cursors = CursorSigner::of(&shared.secret, runtime.access().reach, "orgs");
+    let (after, limit) = most.or_max_limit(&shared.limits).read(&cursors, &shared.limits)?;
+    Ok(Json(ListPage::of(runtime.store().orgs_after(after, limit).await?, &cursors)))
 }
 
 /// An organisation to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewOrg {
+pub(crate) struct NewOrgRequest {
     /// The name of the organisation. Names are unique.
     #[schema(value_type = String, example = "acme")]
     name: Name,
@@ -72,13 +72,13 @@ pub(crate) struct NewOrg {
 /// Create an organisation.
 ///
 /// Requires a key of the default organisation.
-#[utoipa::path(post, path = "/v1/orgs", tag = "access", request_body = NewOrg,
-    responses((status = 201, body = Org), Problems), security(("key" = ["admin"])))]
+#[utoipa::path(post, path = "/v1/orgs", tag = "access", request_body = NewOrgRequest,
+    responses((status = 201, body = OrgResource), ProblemResponses), security(("key" = ["admin"])))]
 async fn create(
     caller: Caller<Administers>,
-    State(shared): State<Shared>,
-    Said(NewOrg { name }): Said<NewOrg>,
-) -> Answer<(StatusCode, Json<Org>)> {
-    let org = caller.operator(&shared, WHOSE)?.create_org(name).await?;
+    State(shared): State<ServerState>,
+    JsonBody(NewOrgRequest { name }): JsonBody<NewOrgRequest>,
+) -> ApiResult<(StatusCode, Json<OrgResource>)> {
+    let org = caller.operator(&shared, OPERATOR_ONLY)?.create_org(name).await?;
     Ok((StatusCode::CREATED, Json(org.into())))
 }

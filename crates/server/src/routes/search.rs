@@ -1,16 +1,16 @@
 //! `/v1/search`: full-text search of messages, in one session or in all that the caller may see.
 use crate::caller::{Caller, Reads};
-use crate::cursor::Cursors;
-use crate::extract::Asked;
-use crate::page::{self, Page};
-use crate::problem::{Answer, Problems};
-use crate::shared::Shared;
+use crate::cursor::CursorSigner;
+use crate::extract::QueryParams;
+use crate::list_page::{self, ListPage};
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
-use outlast_ports::search::{Find, Found};
+use outlast_ports::search::{MessageMatch, SearchQuery};
 use outlast_ports::store::FeedCursor;
 use outlast_vocab::record::Seq;
-use outlast_vocab::words::{EXCERPT, Wanted};
+use outlast_vocab::search_terms::{EXCERPT, SearchTerms};
 use outlast_vocab::{Error, Kind, Millis, SessionId, TurnId};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -18,7 +18,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(search))
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Query {
+pub(crate) struct SearchParams {
     /// The words to find, ignoring case. A message must contain all of them. The last word may be a prefix.
     q: String,
     /// Only search this session.
@@ -40,7 +40,7 @@ pub(crate) struct Query {
 
 /// A message that matches the query.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Hit {
+pub(crate) struct SearchHit {
     /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
@@ -59,9 +59,9 @@ pub(crate) struct Hit {
     excerpt: String,
 }
 
-impl Hit {
-    fn of(found: &Found, wanted: &Wanted) -> Self {
-        let Found { session, turn, seq, at, is_input, text, .. } = found;
+impl SearchHit {
+    fn of(found: &MessageMatch, wanted: &SearchTerms) -> Self {
+        let MessageMatch { session, turn, seq, at, is_input, text, .. } = found;
         let role = if *is_input { "user" } else { "assistant" };
         Self {
             session: *session,
@@ -77,23 +77,25 @@ impl Hit {
 /// Search messages for words, newest first.
 ///
 /// Searches inputs and replies of all sessions, or of one session.
-#[utoipa::path(get, path = "/v1/search", tag = "sessions", params(Query),
-    responses((status = 200, body = Page<Hit>), Problems), security(("key" = ["read"])))]
+#[utoipa::path(get, path = "/v1/search", tag = "sessions", params(SearchParams),
+    responses((status = 200, body = ListPage<SearchHit>), ProblemResponses), security(("key" = ["read"])))]
 async fn search(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    Asked(query): Asked<Query>,
-) -> Answer<Json<Page<Hit>>> {
-    let limit = page::size(query.limit, &shared.limits)?;
-    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "search");
-    let before = page::place(query.cursor.as_deref(), &cursors)?.map(|place| position(&place)).transpose()?;
-    let wanted = Wanted::parse(&query.q)?;
+    State(shared): State<ServerState>,
+    QueryParams(query): QueryParams<SearchParams>,
+) -> ApiResult<Json<ListPage<SearchHit>>> {
+    let limit = list_page::page_limit(query.limit, &shared.limits)?;
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "search");
+    let before = list_page::cursor_position(query.cursor.as_deref(), &cursors)?
+        .map(|place| position(&place))
+        .transpose()?;
+    let wanted = SearchTerms::parse(&query.q)?;
     let session = query.session.as_deref().map(str::parse).transpose()?;
-    let find = Find { wanted: wanted.clone(), session, before, limit };
+    let find = SearchQuery { terms: wanted.clone(), session, before, limit };
     let found = caller.runtime.store().find(find).await?;
     let next = found.last().filter(|_| found.len() == limit);
     let next = next.map(|last| cursors.sign(&last.position.0.to_string()));
-    Ok(Json(Page { items: found.iter().map(|found| Hit::of(found, &wanted)).collect(), next }))
+    Ok(Json(ListPage { items: found.iter().map(|found| SearchHit::of(found, &wanted)).collect(), next }))
 }
 
 fn position(place: &str) -> Result<FeedCursor, Error> {

@@ -1,15 +1,15 @@
 //! `/v1/sessions`: list, open, show, fork, rewind and delete sessions.
 use crate::caller::{Caller, Operates, Reads, Runs};
-use crate::cursor::Cursors;
-use crate::extract::{Asked, At, Said};
-use crate::page::{self, Page};
-use crate::problem::{Answer, Problems};
-use crate::shared::Shared;
+use crate::cursor::CursorSigner;
+use crate::extract::{JsonBody, PathParam, QueryParams};
+use crate::list_page::{self, ListPage};
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use outlast_ports::store::{Fork, ForkTo, MAIN, SessionState, SessionView};
-use outlast_runtime::listing::{self, Filter, Listed};
+use outlast_ports::store::{ForkRequest, ForkTo, MAIN_HEAD, SessionState, SessionView};
+use outlast_runtime::session_list::{self, SessionFilter, TitledSession};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::record::{NodeRef, Seq};
 use outlast_vocab::wait::Wait;
@@ -20,7 +20,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new()
         .routes(routes!(list, open))
         .routes(routes!(show, delete))
@@ -30,7 +30,7 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 
 /// A session.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Session {
+pub(crate) struct SessionResource {
     /// The id of the session.
     #[schema(value_type = String, example = "ses_019a8b6e5c7d7f3a9b1c2d3e4f506172")]
     id: SessionId,
@@ -65,10 +65,10 @@ pub(crate) struct Session {
     #[schema(value_type = String)]
     hash: Hash,
     /// The heads of the session.
-    heads: Vec<Head>,
+    heads: Vec<SessionHeadResource>,
     /// The message that the session was forked from. Absent if it is not a fork.
     #[serde(skip_serializing_if = "Option::is_none")]
-    forked_from: Option<Node>,
+    forked_from: Option<MessageRef>,
     /// The id of the turn that is running or parked. Absent if there is no such turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -78,7 +78,7 @@ pub(crate) struct Session {
     #[schema(value_type = Option<String>)]
     worker: Option<WorkerId>,
     /// What the turn waits for.
-    waits: Vec<Waiting>,
+    waits: Vec<WaitResource>,
     /// When a worker resumes the turn if nothing else resumes it first, as a Unix timestamp in milliseconds.
     /// Absent if no time is set.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -109,17 +109,17 @@ pub(crate) struct Session {
 
 /// A head of a session: the end of one branch of its messages.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Head {
+pub(crate) struct SessionHeadResource {
     /// The name of the head.
     name: String,
     /// The message that the head points to. Absent before the first message.
     #[serde(skip_serializing_if = "Option::is_none")]
-    at: Option<Node>,
+    at: Option<MessageRef>,
 }
 
 /// The position of a message.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Node {
+pub(crate) struct MessageRef {
     /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
@@ -128,7 +128,7 @@ pub(crate) struct Node {
     seq: Seq,
 }
 
-impl From<NodeRef> for Node {
+impl From<NodeRef> for MessageRef {
     fn from(NodeRef { session, seq }: NodeRef) -> Self {
         Self { session, seq }
     }
@@ -136,7 +136,7 @@ impl From<NodeRef> for Node {
 
 /// Something that a turn waits for.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitResource {
     /// The path in the turn.
     key: String,
     /// The kind of wait: `approval`, `completion`, `event`, `sleep`, `budget`, …
@@ -149,7 +149,7 @@ pub(crate) struct Waiting {
     deadline: Option<Millis>,
 }
 
-impl From<&Wait> for Waiting {
+impl From<&Wait> for WaitResource {
     fn from(wait: &Wait) -> Self {
         Self { key: wait.key.as_str().to_owned(), kind: wait.kind, deadline: wait.deadline }
     }
@@ -160,12 +160,15 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-impl From<Listed> for Session {
-    fn from(Listed { session, title }: Listed) -> Self {
+impl From<TitledSession> for SessionResource {
+    fn from(TitledSession { session, title }: TitledSession) -> Self {
         let SessionView { id, org, key, state, created, updated, turns, last, .. } = session;
         let SessionView { heads, forked_from, active, worker, waits, wake_at, .. } = session;
         let SessionView { deaths, cost, last_turn, .. } = session;
-        let head = |(name, at): (String, Option<NodeRef>)| Head { name, at: at.map(Node::from) };
+        let head = |(name, at): (String, Option<NodeRef>)| SessionHeadResource {
+            name,
+            at: at.map(MessageRef::from),
+        };
         Self {
             id,
             org,
@@ -178,10 +181,10 @@ impl From<Listed> for Session {
             last: last.seq,
             hash: last.hash,
             heads: heads.into_iter().map(head).collect(),
-            forked_from: forked_from.map(Node::from),
+            forked_from: forked_from.map(MessageRef::from),
             active,
             worker,
-            waits: waits.iter().map(Waiting::from).collect(),
+            waits: waits.iter().map(WaitResource::from).collect(),
             wake_at,
             deaths,
             forks: Vec::new(),
@@ -196,7 +199,7 @@ impl From<Listed> for Session {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Find {
+pub(crate) struct SessionParams {
     /// Only return the session with this key.
     key: Option<String>,
     /// Only return sessions in this state: `idle`, `ready`, `running`, `parked` or `held`.
@@ -217,35 +220,37 @@ pub(crate) struct Find {
 ///
 /// One request examines a limited number of sessions. With a filter, a page can therefore have few items and
 /// still have a `next`.
-#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(Find),
-    responses((status = 200, body = Page<Session>), Problems), security(("key" = ["read"])))]
+#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", params(SessionParams),
+    responses((status = 200, body = ListPage<SessionResource>), ProblemResponses), security(("key" = ["read"])))]
 async fn list(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    Asked(find): Asked<Find>,
-) -> Answer<Json<Page<Session>>> {
+    State(shared): State<ServerState>,
+    QueryParams(find): QueryParams<SessionParams>,
+) -> ApiResult<Json<ListPage<SessionResource>>> {
     let store = caller.runtime.store().as_ref();
-    let limit = page::size(find.limit, &shared.limits)?;
-    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "sessions");
-    let before = page::place(find.cursor.as_deref(), &cursors)?;
+    let limit = list_page::page_limit(find.limit, &shared.limits)?;
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "sessions");
+    let before = list_page::cursor_position(find.cursor.as_deref(), &cursors)?;
     let before = before.map(|place| place.parse::<SessionId>()).transpose()?;
-    let state = find.state.as_deref().map(state).transpose()?;
+    let state = find.state.as_deref().map(parse_state).transpose()?;
     if let Some(key) = find.key {
         let session = match store.session_by_key(key).await {
-            Err(error) if error.kind() == Kind::SessionNotFound => return Ok(Json(Page::whole(Vec::new()))),
+            Err(error) if error.kind() == Kind::SessionNotFound => {
+                return Ok(Json(ListPage::single(Vec::new())));
+            }
             found => found?,
         };
-        let title = listing::title(store, &session).await?;
-        return Ok(Json(Page::whole(vec![Listed { session, title }.into()])));
+        let title = session_list::title(store, &session).await?;
+        return Ok(Json(ListPage::single(vec![TitledSession { session, title }.into()])));
     }
     let last_end = find.last_end.as_deref().map(str::parse).transpose()?;
-    let filter = Filter { state, last_end, text: find.search.filter(|text| !text.is_empty()) };
-    let found = listing::page(store, &filter, before, (limit, shared.limits.searched)).await?;
+    let filter = SessionFilter { state, last_end, text: find.search.filter(|text| !text.is_empty()) };
+    let found = session_list::page(store, &filter, before, (limit, shared.limits.searched)).await?;
     let next = found.before.map(|before| cursors.sign(&before.to_string()));
-    Ok(Json(Page { items: found.sessions.into_iter().map(Session::from).collect(), next }))
+    Ok(Json(ListPage { items: found.sessions.into_iter().map(SessionResource::from).collect(), next }))
 }
 
-fn state(text: &str) -> Result<SessionState, Error> {
+fn parse_state(text: &str) -> Result<SessionState, Error> {
     let all = SessionState::ALL;
     all.into_iter().find(|state| state.name() == text).ok_or_else(|| {
         let names = all.map(SessionState::name).join(", ");
@@ -256,41 +261,44 @@ fn state(text: &str) -> Result<SessionState, Error> {
 /// A session to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewSession {
+pub(crate) struct NewSessionRequest {
     /// A key for the session. If a session with this key exists, it is returned.
     key: Option<String>,
 }
 
 /// Create a session without input.
-#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = NewSession,
-    responses((status = 201, body = Session), Problems), security(("key" = ["run"])))]
+#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = NewSessionRequest,
+    responses((status = 201, body = SessionResource), ProblemResponses), security(("key" = ["run"])))]
 async fn open(
     caller: Caller<Runs>,
-    Said(NewSession { key }): Said<NewSession>,
-) -> Answer<(StatusCode, Json<Session>)> {
+    JsonBody(NewSessionRequest { key }): JsonBody<NewSessionRequest>,
+) -> ApiResult<(StatusCode, Json<SessionResource>)> {
     let id = caller.runtime.open_session(key).await?;
-    Ok((StatusCode::CREATED, Json(found(&caller, id).await?)))
+    Ok((StatusCode::CREATED, Json(read_session(&caller, id).await?)))
 }
 
-async fn found<S>(caller: &Caller<S>, id: SessionId) -> Result<Session, Error> {
+async fn read_session<S>(caller: &Caller<S>, id: SessionId) -> Result<SessionResource, Error> {
     let store = caller.runtime.store().as_ref();
     let session = store.session(id).await?;
-    let title = listing::title(store, &session).await?;
+    let title = session_list::title(store, &session).await?;
     let forks = store.forks(id).await?;
-    Ok(Session { forks, ..Listed { session, title }.into() })
+    Ok(SessionResource { forks, ..TitledSession { session, title }.into() })
 }
 
 /// Returns a session with its state, its heads and what it waits for.
 #[utoipa::path(get, path = "/v1/sessions/{session}", tag = "sessions", params(("session" = String, Path)),
-    responses((status = 200, body = Session), Problems), security(("key" = ["read"])))]
-async fn show(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Json<Session>> {
-    Ok(Json(found(&caller, session).await?))
+    responses((status = 200, body = SessionResource), ProblemResponses), security(("key" = ["read"])))]
+async fn show(
+    caller: Caller<Reads>,
+    PathParam(session): PathParam<SessionId>,
+) -> ApiResult<Json<SessionResource>> {
+    Ok(Json(read_session(&caller, session).await?))
 }
 
 /// Delete a session and everything that only it uses.
 #[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions", params(("session" = String, Path)),
-    responses((status = 204, description = "The session was deleted."), Problems), security(("key" = ["operate"])))]
-async fn delete(caller: Caller<Operates>, At(session): At<SessionId>) -> Answer<StatusCode> {
+    responses((status = 204, description = "The session was deleted."), ProblemResponses), security(("key" = ["operate"])))]
+async fn delete(caller: Caller<Operates>, PathParam(session): PathParam<SessionId>) -> ApiResult<StatusCode> {
     caller.runtime.store().delete(session, caller.runtime.now()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -298,7 +306,7 @@ async fn delete(caller: Caller<Operates>, At(session): At<SessionId>) -> Answer<
 /// A fork to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewFork {
+pub(crate) struct NewForkRequest {
     /// The sequence number of the message to branch after. Defaults to the end of the main head.
     at: Option<u64>,
     /// The key of the new session. Not allowed together with `head`.
@@ -312,27 +320,27 @@ pub(crate) struct NewFork {
 ///
 /// The fork shares the earlier messages; nothing is copied.
 #[utoipa::path(post, path = "/v1/sessions/{session}/fork", tag = "sessions", params(("session" = String, Path)),
-    request_body = NewFork, responses((status = 201, body = Session), Problems), security(("key" = ["run"])))]
+    request_body = NewForkRequest, responses((status = 201, body = SessionResource), ProblemResponses), security(("key" = ["run"])))]
 async fn fork(
     caller: Caller<Runs>,
-    At(from): At<SessionId>,
-    Said(NewFork { at, key, head }): Said<NewFork>,
-) -> Answer<(StatusCode, Json<Session>)> {
+    PathParam(from): PathParam<SessionId>,
+    JsonBody(NewForkRequest { at, key, head }): JsonBody<NewForkRequest>,
+) -> ApiResult<(StatusCode, Json<SessionResource>)> {
     if let (Some(key), Some(head)) = (&key, &head) {
         let detail = format!("a new head has no key; expected `key` or `head`, got `{key}` and `{head}`");
         return Err(Error::new(Kind::InputInvalid, detail).into());
     }
     let fresh = caller.runtime.fresh_session();
     let to = head.map_or(ForkTo::Session { fresh, key }, ForkTo::Head);
-    let fork = Fork { from, at: at.map(Seq), to, now: caller.runtime.now() };
+    let fork = ForkRequest { from, at: at.map(Seq), to, now: caller.runtime.now() };
     let id = caller.runtime.store().fork(fork).await?;
-    Ok((StatusCode::CREATED, Json(found(&caller, id).await?)))
+    Ok((StatusCode::CREATED, Json(read_session(&caller, id).await?)))
 }
 
 /// The new position of a head.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Rewind {
+pub(crate) struct RewindRequest {
     /// The sequence number of the message to move to. 0 is the position before the first message.
     to: u64,
     /// The head to move. Defaults to the main head.
@@ -343,13 +351,13 @@ pub(crate) struct Rewind {
 ///
 /// The later messages are kept.
 #[utoipa::path(post, path = "/v1/sessions/{session}/rewind", tag = "sessions", params(("session" = String, Path)),
-    request_body = Rewind, responses((status = 200, body = Session), Problems), security(("key" = ["run"])))]
+    request_body = RewindRequest, responses((status = 200, body = SessionResource), ProblemResponses), security(("key" = ["run"])))]
 async fn rewind(
     caller: Caller<Runs>,
-    At(session): At<SessionId>,
-    Said(Rewind { to, head }): Said<Rewind>,
-) -> Answer<Json<Session>> {
-    let (head, to) = (head.unwrap_or_else(|| MAIN.to_owned()), (to > 0).then_some(Seq(to)));
+    PathParam(session): PathParam<SessionId>,
+    JsonBody(RewindRequest { to, head }): JsonBody<RewindRequest>,
+) -> ApiResult<Json<SessionResource>> {
+    let (head, to) = (head.unwrap_or_else(|| MAIN_HEAD.to_owned()), (to > 0).then_some(Seq(to)));
     caller.runtime.store().rewind(session, head, to, caller.runtime.now()).await?;
-    Ok(Json(found(&caller, session).await?))
+    Ok(Json(read_session(&caller, session).await?))
 }

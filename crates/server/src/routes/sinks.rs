@@ -1,10 +1,10 @@
 //! `/v1/sinks`: where outputs are delivered, and pending and failed deliveries, which can be retried.
 use crate::caller::{Caller, Operates};
-use crate::cursor::Cursors;
-use crate::extract::{Asked, At, Word};
-use crate::page::{Most, Page};
-use crate::problem::{Answer, Problems};
-use crate::shared::Shared;
+use crate::cursor::CursorSigner;
+use crate::extract::{PathParam, QueryParams, TextParam};
+use crate::list_page::{ListPage, PageParams};
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use outlast_ports::outbox::{DeliveryView, SinkView};
@@ -16,10 +16,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// The start of the error message for other organisations.
-const WHOSE: &str = "outputs of every organisation go to the sinks";
+const OPERATOR_ONLY: &str = "outputs of every organisation go to the sinks";
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new()
         .routes(routes!(sinks))
         .routes(routes!(deliveries))
@@ -29,7 +29,7 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 
 /// A sink and its state.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Sink {
+pub(crate) struct SinkResource {
     /// The name of the sink.
     name: String,
     /// The destination of the outputs. Absent if the sink is not configured on this server.
@@ -51,22 +51,25 @@ pub(crate) struct Sink {
 /// Returns all sinks, by name.
 ///
 /// Requires a key of the default organisation.
-#[utoipa::path(get, path = "/v1/sinks", tag = "sinks", responses((status = 200, body = Page<Sink>), Problems),
+#[utoipa::path(get, path = "/v1/sinks", tag = "sinks", responses((status = 200, body = ListPage<SinkResource>), ProblemResponses),
     security(("key" = ["operate"])))]
-async fn sinks(caller: Caller<Operates>, State(shared): State<Shared>) -> Answer<Json<Page<Sink>>> {
-    let runtime = caller.operator(&shared, WHOSE)?;
+async fn sinks(
+    caller: Caller<Operates>,
+    State(shared): State<ServerState>,
+) -> ApiResult<Json<ListPage<SinkResource>>> {
+    let runtime = caller.operator(&shared, OPERATOR_ONLY)?;
     let sink = |SinkView { name, since, behind, due, dead, delivered }: SinkView| {
         let outlet = runtime.outlets().iter().find(|outlet| outlet.subscription.name == name);
         let place = outlet.map(|outlet| outlet.sink.place());
-        Sink { name, place, since, behind, due, dead, delivered }
+        SinkResource { name, place, since, behind, due, dead, delivered }
     };
     // Not paginated: there are only as many as configurations have ever named.
-    Ok(Json(Page::whole(runtime.store().sinks().await?.into_iter().map(sink).collect())))
+    Ok(Json(ListPage::single(runtime.store().sinks().await?.into_iter().map(sink).collect())))
 }
 
 /// An output that has not been delivered yet.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Delivery {
+pub(crate) struct DeliveryResource {
     /// The id of the delivery.
     #[schema(value_type = String)]
     id: DeliveryId,
@@ -91,7 +94,7 @@ pub(crate) struct Delivery {
     failure: Option<Failure>,
 }
 
-impl From<DeliveryView> for Delivery {
+impl From<DeliveryView> for DeliveryResource {
     fn from(view: DeliveryView) -> Self {
         let DeliveryView { id, session, turn, topic, attempts, due_at, failure } = view;
         Self { id, session, turn, topic: topic.name(), attempts, due: due_at, failure }
@@ -101,25 +104,25 @@ impl From<DeliveryView> for Delivery {
 /// Returns the outputs that a sink has not received yet, oldest first.
 ///
 /// The list includes deliveries that were given up. Requires a key of the default organisation.
-#[utoipa::path(get, path = "/v1/sinks/{name}", tag = "sinks", params(("name" = String, Path), Most),
-    responses((status = 200, body = Page<Delivery>), Problems), security(("key" = ["operate"])))]
+#[utoipa::path(get, path = "/v1/sinks/{name}", tag = "sinks", params(("name" = String, Path), PageParams),
+    responses((status = 200, body = ListPage<DeliveryResource>), ProblemResponses), security(("key" = ["operate"])))]
 async fn deliveries(
     caller: Caller<Operates>,
-    State(shared): State<Shared>,
-    At(Word(name)): At<Word>,
-    Asked(most): Asked<Most>,
-) -> Answer<Json<Page<Delivery>>> {
-    let runtime = caller.operator(&shared, WHOSE)?;
-    let cursors = Cursors::of(&shared.secret, runtime.access().reach, "deliveries");
+    State(shared): State<ServerState>,
+    PathParam(TextParam(name)): PathParam<TextParam>,
+    QueryParams(most): QueryParams<PageParams>,
+) -> ApiResult<Json<ListPage<DeliveryResource>>> {
+    let runtime = caller.operator(&shared, OPERATOR_ONLY)?;
+    let cursors = CursorSigner::of(&shared.secret, runtime.access().reach, "deliveries");
     let (after, limit) = most.read(&cursors, &shared.limits)?;
-    Ok(Json(Page::of(runtime.store().deliveries_after(name, after, limit).await?, &cursors)))
+    Ok(Json(ListPage::of(runtime.store().deliveries_after(name, after, limit).await?, &cursors)))
 }
 
 /// Parameters that select deliveries.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Which {
+pub(crate) struct RetryDeliveryParams {
     /// The id of the delivery to retry, which may also be waiting for its next attempt. Defaults to all
     /// deliveries that were given up.
     #[param(value_type = Option<String>)]
@@ -128,7 +131,7 @@ pub(crate) struct Which {
 
 /// The result of a retry.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Revived {
+pub(crate) struct RetryDeliveryResult {
     /// The number of outputs that will be delivered again.
     revived: u64,
 }
@@ -136,21 +139,21 @@ pub(crate) struct Revived {
 /// Retry deliveries that were given up.
 ///
 /// Requires a key of the default organisation.
-#[utoipa::path(post, path = "/v1/sinks/{name}/retry", tag = "sinks", params(("name" = String, Path), Which),
-    responses((status = 200, body = Revived), Problems), security(("key" = ["operate"])))]
+#[utoipa::path(post, path = "/v1/sinks/{name}/retry", tag = "sinks", params(("name" = String, Path), RetryDeliveryParams),
+    responses((status = 200, body = RetryDeliveryResult), ProblemResponses), security(("key" = ["operate"])))]
 async fn retry(
     caller: Caller<Operates>,
-    State(shared): State<Shared>,
-    At(Word(name)): At<Word>,
-    Asked(Which { delivery }): Asked<Which>,
-) -> Answer<Json<Revived>> {
-    let revived = caller.operator(&shared, WHOSE)?.redeliver(&name, delivery).await?;
-    Ok(Json(Revived { revived }))
+    State(shared): State<ServerState>,
+    PathParam(TextParam(name)): PathParam<TextParam>,
+    QueryParams(RetryDeliveryParams { delivery }): QueryParams<RetryDeliveryParams>,
+) -> ApiResult<Json<RetryDeliveryResult>> {
+    let revived = caller.operator(&shared, OPERATOR_ONLY)?.redeliver(&name, delivery).await?;
+    Ok(Json(RetryDeliveryResult { revived }))
 }
 
 /// The result of a test.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Tested {
+pub(crate) struct SinkTestResult {
     /// Whether the receiver would have accepted an output.
     taken: bool,
     /// The status and the start of the receiver's response, or why it did not respond.
@@ -163,13 +166,13 @@ pub(crate) struct Tested {
 /// of the receiver. The webhook must be configured on this server. Requires a key of the default
 /// organisation.
 #[utoipa::path(post, path = "/v1/sinks/{name}/test", tag = "sinks", params(("name" = String, Path)),
-    responses((status = 200, body = Tested), Problems), security(("key" = ["operate"])))]
+    responses((status = 200, body = SinkTestResult), ProblemResponses), security(("key" = ["operate"])))]
 async fn test(
     caller: Caller<Operates>,
-    State(shared): State<Shared>,
-    At(Word(name)): At<Word>,
-) -> Answer<Json<Tested>> {
-    let tried = caller.operator(&shared, WHOSE)?.try_sink(&name).await;
+    State(shared): State<ServerState>,
+    PathParam(TextParam(name)): PathParam<TextParam>,
+) -> ApiResult<Json<SinkTestResult>> {
+    let tried = caller.operator(&shared, OPERATOR_ONLY)?.try_sink(&name).await;
     let (taken, answered) = match tried {
         Ok(answered) => (true, answered),
         // The reaction of the receiver is the result of the test, not a failure of this server.
@@ -180,5 +183,5 @@ async fn test(
         }
         Err(error) => return Err(error.into()),
     };
-    Ok(Json(Tested { taken, answered }))
+    Ok(Json(SinkTestResult { taken, answered }))
 }

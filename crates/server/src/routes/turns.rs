@@ -1,25 +1,25 @@
 //! Turns: list and show them, send inputs, cancel and retry.
 use crate::caller::{Caller, Operates, Reads, Runs};
-use crate::cursor::Cursors;
-use crate::extract::{Asked, At, MaySay};
-use crate::inputs::{self, Incoming, Marks};
-use crate::page::{self, Page};
-use crate::problem::{Answer, Problems};
-use crate::routes::effects::PointDecision;
-use crate::routes::sessions::Node;
-use crate::shared::Shared;
+use crate::cursor::CursorSigner;
+use crate::extract::{OptionalJsonBody, PathParam, QueryParams};
+use crate::inputs::{self, RequestHeaders, TurnInputRequest};
+use crate::list_page::{self, ListPage};
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::routes::effects::PolicyDecisionResource;
+use crate::routes::sessions::MessageRef;
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use outlast_ports::store::{Accepted, Cancelled, Target, TurnState, TurnView};
+use outlast_ports::store::{AcceptReceipt, CancelOutcome, SessionTarget, TurnState, TurnView};
 use outlast_runtime::Runtime;
+use outlast_runtime::agent_registry;
 use outlast_runtime::durability::Durability;
-use outlast_runtime::outfits;
-use outlast_runtime::timeline::{self, Resume};
-use outlast_runtime::worker::{Retried, RetryPlace};
+use outlast_runtime::timeline::{self, TurnResume};
+use outlast_runtime::worker::{RetryOutcome, RetryPlace};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
-use outlast_vocab::record::{End, Resumed, Seq};
+use outlast_vocab::record::{Seq, TurnEnd, TurnResumed};
 use outlast_vocab::{Error, Hash, Millis, SessionId, TurnId, WorkerId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -29,10 +29,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new()
         .routes(routes!(list, send))
-        .routes(routes!(send_anywhere))
+        .routes(routes!(send_to_key))
         .routes(routes!(show))
         .routes(routes!(package))
         .routes(routes!(cancel))
@@ -41,7 +41,7 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 
 /// A turn: one input, and everything done to answer it.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Turn {
+pub(crate) struct TurnResource {
     /// The id of the turn.
     #[schema(value_type = String, example = "trn_019a8b6e5c7d7f3a9b1c2d3e4f506172")]
     id: TurnId,
@@ -54,7 +54,7 @@ pub(crate) struct Turn {
     state: &'static str,
     /// The message that the turn follows. Absent if the turn starts the conversation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    parent: Option<Node>,
+    parent: Option<MessageRef>,
     /// The sequence number of its first message.
     #[schema(value_type = u64)]
     first: Seq,
@@ -73,9 +73,9 @@ pub(crate) struct Turn {
 
 /// A turn with its usage and costs.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct WholeTurn {
+pub(crate) struct TurnDetails {
     #[serde(flatten)]
-    turn: Turn,
+    turn: TurnResource,
     /// The name of the agent that answers. Absent until it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<String>,
@@ -95,20 +95,20 @@ pub(crate) struct WholeTurn {
     #[schema(value_type = String)]
     cost: Cost,
     /// The cost of durability.
-    durability: Kept,
+    durability: DurabilityCost,
     /// Policy decisions about the turn itself. Decisions about an effect are part of the effect. Absent if
     /// there are no decisions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    decisions: Vec<PointDecision>,
+    decisions: Vec<PolicyDecisionResource>,
     /// Where another lease resumed the turn, in order. Absent if that never happened.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    resumes: Vec<Resumption>,
+    resumes: Vec<ResumeResource>,
 }
 
 /// A resume of a turn by another lease, after the previous worker died, lost the lease or handed the turn
 /// back.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Resumption {
+pub(crate) struct ResumeResource {
     /// The sequence number of the record of the resume, in the first write of the lease.
     #[schema(value_type = u64)]
     seq: Seq,
@@ -124,15 +124,15 @@ pub(crate) struct Resumption {
     replayed: usize,
 }
 
-impl From<Resume> for Resumption {
-    fn from(Resume { seq, by: Resumed { worker, lease, since }, replayed }: Resume) -> Self {
+impl From<TurnResume> for ResumeResource {
+    fn from(TurnResume { seq, by: TurnResumed { worker, lease, since }, replayed }: TurnResume) -> Self {
         Self { seq, at: since, lease, worker, replayed }
     }
 }
 
 /// The cost of durability for a turn.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Kept {
+pub(crate) struct DurabilityCost {
     /// The number of records written.
     records: usize,
     /// The size of the records in bytes.
@@ -147,7 +147,7 @@ pub(crate) struct Kept {
     waited_ms: Option<f64>,
 }
 
-impl From<Durability> for Kept {
+impl From<Durability> for DurabilityCost {
     fn from(Durability { records, bytes, writes }: Durability) -> Self {
         let (commits, waited) = writes.map(|writes| (writes.commits, writes.waited)).unzip();
         // Rounded to microseconds, the precision of the measurement.
@@ -156,7 +156,7 @@ impl From<Durability> for Kept {
     }
 }
 
-impl From<TurnView> for Turn {
+impl From<TurnView> for TurnResource {
     fn from(turn: TurnView) -> Self {
         let TurnView { id, session, index, state, parent, span: (first, last), end, retry_of, .. } = turn;
         let state = match state {
@@ -169,7 +169,7 @@ impl From<TurnView> for Turn {
             session,
             index,
             state,
-            parent: parent.map(Node::from),
+            parent: parent.map(MessageRef::from),
             first,
             last,
             end: end.map(|end| said(&end)),
@@ -179,7 +179,7 @@ impl From<TurnView> for Turn {
 }
 
 /// Returns how a turn ended, as a flat JSON object.
-pub(crate) fn said(end: &End) -> Value {
+pub(crate) fn said(end: &TurnEnd) -> Value {
     let mut said = json!({ "how": end.name() });
     let tagged = serde_json::to_value(end).unwrap_or_default();
     let content = tagged.as_object().and_then(|tagged| tagged.values().next()?.as_object().cloned());
@@ -193,7 +193,7 @@ pub(crate) fn said(end: &End) -> Value {
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Find {
+pub(crate) struct TurnListParams {
     /// The index of the first turn, counted from 0. Defaults to 0.
     from: Option<u32>,
     /// The maximum number of items to return. Defaults to 50.
@@ -204,72 +204,72 @@ pub(crate) struct Find {
 }
 
 /// Returns the turns of a session, in the order in which they were accepted.
-#[utoipa::path(get, path = "/v1/sessions/{session}/turns", tag = "turns", params(("session" = String, Path), Find),
-    responses((status = 200, body = Page<Turn>), Problems), security(("key" = ["read"])))]
+#[utoipa::path(get, path = "/v1/sessions/{session}/turns", tag = "turns", params(("session" = String, Path), TurnListParams),
+    responses((status = 200, body = ListPage<TurnResource>), ProblemResponses), security(("key" = ["read"])))]
 async fn list(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    At(session): At<SessionId>,
-    Asked(Find { from, limit, cursor }): Asked<Find>,
-) -> Answer<Json<Page<Turn>>> {
-    let limit = page::size(limit, &shared.limits)?;
-    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "turns");
-    let from = page::behind(cursor.as_deref(), &cursors)?.or(from).unwrap_or(0);
+    State(shared): State<ServerState>,
+    PathParam(session): PathParam<SessionId>,
+    QueryParams(TurnListParams { from, limit, cursor }): QueryParams<TurnListParams>,
+) -> ApiResult<Json<ListPage<TurnResource>>> {
+    let limit = list_page::page_limit(limit, &shared.limits)?;
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "turns");
+    let from = list_page::decode_cursor(cursor.as_deref(), &cursors)?.or(from).unwrap_or(0);
     let mut turns = caller.runtime.store().turns(session, from, limit + 1).await?;
-    let next = turns.get(limit).map(|next| page::goes_on(&next.index, &cursors));
+    let next = turns.get(limit).map(|next| list_page::encode_cursor(&next.index, &cursors));
     turns.truncate(limit);
-    Ok(Json(Page { items: turns.into_iter().map(Turn::from).collect(), next }))
+    Ok(Json(ListPage { items: turns.into_iter().map(TurnResource::from).collect(), next }))
 }
 
 /// Parameters for waiting.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Patience {
+pub(crate) struct TurnWaitParams {
     /// The time to wait for the end of the turn, in seconds, at most 60. Defaults to 0.
     #[param(maximum = 60)]
     wait: Option<u64>,
 }
 
-impl Patience {
-    fn time(&self, shared: &Shared) -> Result<Duration, Error> {
-        page::patience(self.wait, &shared.limits)
+impl TurnWaitParams {
+    fn duration(&self, shared: &ServerState) -> Result<Duration, Error> {
+        list_page::wait_limit(self.wait, &shared.limits)
     }
 }
 
 /// Returns a turn with its state, its result and its costs.
-#[utoipa::path(get, path = "/v1/turns/{turn}", tag = "turns", params(("turn" = String, Path), Patience),
-    responses((status = 200, body = WholeTurn), Problems), security(("key" = ["read"])))]
+#[utoipa::path(get, path = "/v1/turns/{turn}", tag = "turns", params(("turn" = String, Path), TurnWaitParams),
+    responses((status = 200, body = TurnDetails), ProblemResponses), security(("key" = ["read"])))]
 async fn show(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    At(turn): At<TurnId>,
-    Asked(patience): Asked<Patience>,
-) -> Answer<Json<WholeTurn>> {
+    State(shared): State<ServerState>,
+    PathParam(turn): PathParam<TurnId>,
+    QueryParams(patience): QueryParams<TurnWaitParams>,
+) -> ApiResult<Json<TurnDetails>> {
     // Check that the turn exists before waiting for it.
     caller.runtime.store().turn(turn).await?;
-    wait_for(&caller.runtime, turn, patience.time(&shared)?).await?;
-    Ok(Json(whole(&caller.runtime, turn).await?))
+    wait_for(&caller.runtime, turn, patience.duration(&shared)?).await?;
+    Ok(Json(turn_details(&caller.runtime, turn).await?))
 }
 
 /// Waits for the end of a turn, up to a timeout.
-async fn wait_for(runtime: &Runtime, turn: TurnId, patience: Duration) -> Result<Option<End>, Error> {
+async fn wait_for(runtime: &Runtime, turn: TurnId, patience: Duration) -> Result<Option<TurnEnd>, Error> {
     if patience.is_zero() {
         return Ok(None);
     }
     tokio::time::timeout(patience, runtime.outcome(turn)).await.ok().transpose()
 }
 
-async fn whole(runtime: &Runtime, id: TurnId) -> Result<WholeTurn, Error> {
+async fn turn_details(runtime: &Runtime, id: TurnId) -> Result<TurnDetails, Error> {
     let store = runtime.store().as_ref();
     let turn = store.turn(id).await?;
     let records = store.turn_records(id).await?;
-    let pinned = outfits::of_turn(store, id).await?;
+    let pinned = agent_registry::of_turn(store, id).await?;
     let at = |record: Option<&outlast_vocab::record::Record>| record.map_or(Millis(0), |record| record.at);
     let (usage, cost) = outlast_runtime::costs::of_turn(&records);
     let timeline = timeline::of_turn(&records);
     let durability = runtime.durability(&turn, &records).into();
-    Ok(WholeTurn {
+    Ok(TurnDetails {
         turn: turn.into(),
         agent: pinned.as_ref().map(|pinned| pinned.package.agent.clone()),
         model: pinned.as_ref().map(|pinned| pinned.package.model.to_string()),
@@ -278,15 +278,15 @@ async fn whole(runtime: &Runtime, id: TurnId) -> Result<WholeTurn, Error> {
         usage,
         cost,
         durability,
-        decisions: timeline.decisions.into_iter().map(PointDecision::from).collect(),
-        resumes: timeline.resumes.into_iter().map(Resumption::from).collect(),
+        decisions: timeline.decisions.into_iter().map(PolicyDecisionResource::from).collect(),
+        resumes: timeline.resumes.into_iter().map(ResumeResource::from).collect(),
     })
 }
 
 /// Returns the package of a turn: the configuration it runs under, with the contracts of its tools.
 #[utoipa::path(get, path = "/v1/turns/{turn}/package", tag = "turns", params(("turn" = String, Path)),
-    responses((status = 200, body = Object), Problems), security(("key" = ["read"])))]
-async fn package(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Value>> {
+    responses((status = 200, body = Object), ProblemResponses), security(("key" = ["read"])))]
+async fn package(caller: Caller<Reads>, PathParam(turn): PathParam<TurnId>) -> ApiResult<Json<Value>> {
     let package = caller.runtime.store().package(turn).await?;
     let package = serde_json::from_slice(&package).map_err(|cause| {
         Error::new(outlast_vocab::Kind::RecordCorrupt, format!("the package of {turn} is no JSON: {cause}"))
@@ -296,7 +296,7 @@ async fn package(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Val
 
 /// The receipt of an input. The input is durable and will be answered even if the server restarts.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Receipt {
+pub(crate) struct InputReceipt {
     /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
@@ -320,78 +320,78 @@ pub(crate) struct Receipt {
 /// Send an input to a session.
 ///
 /// The input is durable when the response arrives. The status is 202 with a receipt, or 200 if the turn ended
-/// within `wait` seconds. To send files, use `multipart/form-data` with this JSON in the field `input` and
+/// within `wait` seconds. To send files, use `multipart/form-data` with this JSON in the field `into_input` and
 /// any number of files.
 #[utoipa::path(post, path = "/v1/sessions/{session}/turns", tag = "turns",
-    params(("session" = String, Path), Patience,
+    params(("session" = String, Path), TurnWaitParams,
         ("idempotency-key" = Option<String>, Header, description = "Requests with the same key in the same session return the same turn.")),
-    request_body(content((Incoming = "application/json"), (Incoming = "multipart/form-data"))),
-    responses((status = 200, description = "The turn has ended.", body = Receipt),
-        (status = 202, description = "The input is durable.", body = Receipt), Problems),
+    request_body(content((TurnInputRequest = "application/json"), (TurnInputRequest = "multipart/form-data"))),
+    responses((status = 200, description = "The turn has ended.", body = InputReceipt),
+        (status = 202, description = "The input is durable.", body = InputReceipt), ProblemResponses),
     security(("key" = ["run"])))]
 async fn send(
     caller: Caller<Runs>,
-    State(shared): State<Shared>,
-    At(session): At<SessionId>,
-    Asked(patience): Asked<Patience>,
+    State(shared): State<ServerState>,
+    PathParam(session): PathParam<SessionId>,
+    QueryParams(patience): QueryParams<TurnWaitParams>,
     headers: HeaderMap,
-    incoming: inputs::Body,
-) -> Answer<(StatusCode, Json<Receipt>)> {
-    let incoming = incoming.read(&caller.runtime, &shared.limits).await?;
-    let marks = Marks::of(&headers)?;
-    let input = incoming.input(&caller.runtime, Target::Id(session), marks).await?;
-    taken(&caller.runtime, input, patience.time(&shared)?).await
+    incoming: inputs::InputBody,
+) -> ApiResult<(StatusCode, Json<InputReceipt>)> {
+    let incoming = incoming.into_request(&caller.runtime, &shared.limits).await?;
+    let marks = RequestHeaders::of(&headers)?;
+    let input = incoming.into_input(&caller.runtime, SessionTarget::Id(session), marks).await?;
+    submit_and_wait(&caller.runtime, input, patience.duration(&shared)?).await
 }
 
 /// The prefix of the session key for a session that an input with an idempotency key opened.
-const OPENED: &str = "idempotency/";
+const IDEMPOTENT_SESSION_PREFIX: &str = "idempotency/";
 
 /// Send an input to the session with a `session_key`, or to a new session.
 ///
 /// See `POST /v1/sessions/{session}/turns`.
 #[utoipa::path(post, path = "/v1/turns", tag = "turns",
-    params(Patience,
+    params(TurnWaitParams,
         ("idempotency-key" = Option<String>, Header, description = "Requests with the same key return the same turn: in the session with the `session_key`, or in the session that the first request opened.")),
-    request_body(content((Incoming = "application/json"), (Incoming = "multipart/form-data"))),
-    responses((status = 200, description = "The turn has ended.", body = Receipt),
-        (status = 202, description = "The input is durable.", body = Receipt), Problems),
+    request_body(content((TurnInputRequest = "application/json"), (TurnInputRequest = "multipart/form-data"))),
+    responses((status = 200, description = "The turn has ended.", body = InputReceipt),
+        (status = 202, description = "The input is durable.", body = InputReceipt), ProblemResponses),
     security(("key" = ["run"])))]
-async fn send_anywhere(
+async fn send_to_key(
     caller: Caller<Runs>,
-    State(shared): State<Shared>,
-    Asked(patience): Asked<Patience>,
+    State(shared): State<ServerState>,
+    QueryParams(patience): QueryParams<TurnWaitParams>,
     headers: HeaderMap,
-    incoming: inputs::Body,
-) -> Answer<(StatusCode, Json<Receipt>)> {
-    let incoming = incoming.read(&caller.runtime, &shared.limits).await?;
-    let marks = Marks::of(&headers)?;
+    incoming: inputs::InputBody,
+) -> ApiResult<(StatusCode, Json<InputReceipt>)> {
+    let incoming = incoming.into_request(&caller.runtime, &shared.limits).await?;
+    let marks = RequestHeaders::of(&headers)?;
     let fresh = caller.runtime.fresh_session();
     let target = match (incoming.session_key(), marks.key.as_deref()) {
-        (Some(key), _) => Target::Key { key: key.to_owned(), fresh },
+        (Some(key), _) => SessionTarget::Key { key: key.to_owned(), fresh },
         // A repeated request goes to the session that the first one opened, and finds its turn there.
-        (None, Some(key)) => Target::Key { key: format!("{OPENED}{key}"), fresh },
-        (None, None) => Target::New(fresh),
+        (None, Some(key)) => SessionTarget::Key { key: format!("{IDEMPOTENT_SESSION_PREFIX}{key}"), fresh },
+        (None, None) => SessionTarget::New(fresh),
     };
-    let input = incoming.input(&caller.runtime, target, marks).await?;
-    taken(&caller.runtime, input, patience.time(&shared)?).await
+    let input = incoming.into_input(&caller.runtime, target, marks).await?;
+    submit_and_wait(&caller.runtime, input, patience.duration(&shared)?).await
 }
 
-async fn taken(
+async fn submit_and_wait(
     runtime: &Runtime,
     input: outlast_runtime::Input,
     patience: Duration,
-) -> Answer<(StatusCode, Json<Receipt>)> {
-    let Accepted { session, turn, duplicate, place, .. } = runtime.submit(input).await?;
+) -> ApiResult<(StatusCode, Json<InputReceipt>)> {
+    let AcceptReceipt { session, turn, duplicate, place, .. } = runtime.submit(input).await?;
     let end = wait_for(runtime, turn, patience).await?;
     let status = if end.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
     let end = end.map(|end| said(&end));
-    Ok((status, Json(Receipt { session, turn, duplicate, seq: place.seq, hash: place.hash, end })))
+    Ok((status, Json(InputReceipt { session, turn, duplicate, seq: place.seq, hash: place.hash, end })))
 }
 
 /// Options for cancelling a turn.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Cancel {
+pub(crate) struct CancelRequest {
     /// The reason. Defaults to `cancelled by an operator`.
     reason: Option<String>,
     /// Whether to undo the calls of the turn. Only calls of tools that define an undo are undone. Defaults to
@@ -401,7 +401,7 @@ pub(crate) struct Cancel {
 
 /// The result of a cancel request.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Stopped {
+pub(crate) struct CancelResult {
     /// The result.
     ///
     /// - `requested`: the turn will stop.
@@ -418,28 +418,28 @@ pub(crate) struct Stopped {
 ///
 /// The request is durable when the response arrives.
 #[utoipa::path(post, path = "/v1/turns/{turn}/cancel", tag = "turns", params(("turn" = String, Path)),
-    request_body = Option<Cancel>, responses((status = 200, body = Stopped), Problems), security(("key" = ["run"])))]
+    request_body = Option<CancelRequest>, responses((status = 200, body = CancelResult), ProblemResponses), security(("key" = ["run"])))]
 async fn cancel(
     caller: Caller<Runs>,
-    At(turn): At<TurnId>,
-    MaySay(Cancel { reason, undo }): MaySay<Cancel>,
-) -> Answer<Json<Stopped>> {
+    PathParam(turn): PathParam<TurnId>,
+    OptionalJsonBody(CancelRequest { reason, undo }): OptionalJsonBody<CancelRequest>,
+) -> ApiResult<Json<CancelResult>> {
     let runtime = &caller.runtime;
     let reason = reason.unwrap_or_else(|| "cancelled by an operator".to_owned());
     let cancelled =
         if undo { runtime.abort(turn, &reason).await } else { runtime.cancel(turn, &reason).await };
     let (outcome, end) = match cancelled? {
-        Cancelled::Requested => ("requested", None),
-        Cancelled::NeverBegan => ("never_began", None),
-        Cancelled::TooLate(end) => ("too_late", Some(said(&end))),
+        CancelOutcome::Requested => ("requested", None),
+        CancelOutcome::EndedBeforeStart => ("never_began", None),
+        CancelOutcome::AlreadyEnded(end) => ("too_late", Some(said(&end))),
     };
-    Ok(Json(Stopped { outcome, end }))
+    Ok(Json(CancelResult { outcome, end }))
 }
 
 /// Options for retrying a turn.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct NewRetry {
+pub(crate) struct TurnRetryRequest {
     /// Whether the retry runs in a new session that forks off before the turn. Only for turns that have
     /// ended. Without it, a turn that later turns follow cannot be retried. Defaults to `false`.
     fork: bool,
@@ -447,7 +447,7 @@ pub(crate) struct NewRetry {
 
 /// The result of a retry.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct RetryAnswer {
+pub(crate) struct TurnRetryResult {
     /// `woken` if the same turn continues, `new_turn` if a new turn retries it.
     outcome: &'static str,
     /// The id of the session of `turn`.
@@ -466,21 +466,21 @@ pub(crate) struct RetryAnswer {
 /// that failed, was cancelled, was sealed or ran out of budget is retried as a new turn with the same input.
 /// The new turn reuses the results of the original. Calls with an unknown outcome stay unknown.
 #[utoipa::path(post, path = "/v1/turns/{turn}/retry", tag = "turns", params(("turn" = String, Path)),
-    request_body = Option<NewRetry>, responses((status = 202, body = RetryAnswer), Problems),
+    request_body = Option<TurnRetryRequest>, responses((status = 202, body = TurnRetryResult), ProblemResponses),
     security(("key" = ["operate"])))]
 async fn retry(
     caller: Caller<Operates>,
-    At(turn): At<TurnId>,
-    MaySay(NewRetry { fork }): MaySay<NewRetry>,
-) -> Answer<(StatusCode, Json<RetryAnswer>)> {
+    PathParam(turn): PathParam<TurnId>,
+    OptionalJsonBody(TurnRetryRequest { fork }): OptionalJsonBody<TurnRetryRequest>,
+) -> ApiResult<(StatusCode, Json<TurnRetryResult>)> {
     let place = if fork { RetryPlace::Fork } else { RetryPlace::SameHead };
     let answer = match caller.runtime.retry_turn(turn, place).await? {
-        Retried::Woken => {
+        RetryOutcome::Woken => {
             let session = caller.runtime.store().turn(turn).await?.session;
-            RetryAnswer { outcome: "woken", session, turn, duplicate: false }
+            TurnRetryResult { outcome: "woken", session, turn, duplicate: false }
         }
-        Retried::NewTurn { session, turn, duplicate } => {
-            RetryAnswer { outcome: "new_turn", session, turn, duplicate }
+        RetryOutcome::NewTurn { session, turn, duplicate } => {
+            TurnRetryResult { outcome: "new_turn", session, turn, duplicate }
         }
     };
     Ok((StatusCode::ACCEPTED, Json(answer)))

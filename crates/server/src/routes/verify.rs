@@ -1,8 +1,8 @@
 //! `/v1/sessions/{session}/verify`: recomputes the hash chain of a session.
 use crate::caller::{Caller, Reads};
-use crate::extract::At;
-use crate::problem::{Answer, Problems};
-use crate::shared::Shared;
+use crate::extract::PathParam;
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use outlast_vocab::{Error, Kind, SessionId};
@@ -12,13 +12,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(verify))
 }
 
 /// The result of a verification.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Verified {
+pub(crate) struct VerificationResult {
     /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
@@ -27,12 +27,12 @@ pub(crate) struct Verified {
     records: Option<u64>,
     /// The damage that was found. Absent if the session is intact.
     #[serde(skip_serializing_if = "Option::is_none")]
-    damage: Option<Damage>,
+    damage: Option<ChainDamage>,
 }
 
 /// The first record that does not match the hash chain.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Damage {
+pub(crate) struct ChainDamage {
     /// The error code.
     #[schema(example = "record.corrupt")]
     code: &'static str,
@@ -45,21 +45,21 @@ pub(crate) struct Damage {
 /// Recomputes the chain and detects records that were changed, removed or reordered. If the session is
 /// damaged, the status is 200 and the response contains `damage`.
 #[utoipa::path(get, path = "/v1/sessions/{session}/verify", tag = "sessions", params(("session" = String, Path)),
-    responses((status = 200, body = Verified), Problems), security(("key" = ["read"])))]
+    responses((status = 200, body = VerificationResult), ProblemResponses), security(("key" = ["read"])))]
 async fn verify(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    At(session): At<SessionId>,
-) -> Answer<Json<Verified>> {
+    State(shared): State<ServerState>,
+    PathParam(session): PathParam<SessionId>,
+) -> ApiResult<Json<VerificationResult>> {
     let _room = shared.verifications.try_acquire().map_err(|_| {
         let detail = "as many sessions are verified as this server may (`verifications`); try again later";
         Error::new(Kind::ServerBusy, detail)
     })?;
     match caller.runtime.store().verify(session).await {
-        Ok(records) => Ok(Json(Verified { session, records: Some(records), damage: None })),
+        Ok(records) => Ok(Json(VerificationResult { session, records: Some(records), damage: None })),
         Err(error) if error.kind() == Kind::RecordCorrupt => {
-            let damage = Damage { code: error.kind().code(), detail: error.detail().to_owned() };
-            Ok(Json(Verified { session, records: None, damage: Some(damage) }))
+            let damage = ChainDamage { code: error.kind().code(), detail: error.detail().to_owned() };
+            Ok(Json(VerificationResult { session, records: None, damage: Some(damage) }))
         }
         Err(error) => Err(error.into()),
     }

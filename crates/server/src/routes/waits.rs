@@ -1,20 +1,20 @@
 //! What turns wait for from outside: completions, approvals, and calls with an unknown outcome.
 use crate::caller::{Approves, Caller, Operates, Reads, Runs};
-use crate::cursor::Cursors;
-use crate::extract::{Asked, At, Said};
-use crate::page::{self, Most, Page};
-use crate::problem::{Answer, Problems};
-use crate::shared::Shared;
+use crate::cursor::CursorSigner;
+use crate::extract::{JsonBody, PathParam, QueryParams};
+use crate::list_page::{self, ListPage, PageParams};
+use crate::problem::{ApiResult, ProblemResponses};
+use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
-use outlast_ports::store::{Resolved, UnknownCall};
-use outlast_ports::votes::{Vote, Voted};
-use outlast_runtime::approvals::{Place, Question};
+use outlast_ports::store::{ResolveResult, UnknownCall};
+use outlast_ports::votes::{Vote, VoteOutcome};
+use outlast_runtime::approvals::{ApprovalCursor, ApprovalQuestion};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::label::{Labels, Provenance};
 use outlast_vocab::message::ToolResult;
-use outlast_vocab::policy::{Approval, Ask, Verdict};
+use outlast_vocab::policy::{Approval, ApprovalRequirement, ApprovalVerdict};
 use outlast_vocab::record;
 use outlast_vocab::wait::{CompletionKey, Resolution};
 use outlast_vocab::{CallId, Error, Failure, Hash, Kind, Millis, SessionId, TurnId};
@@ -25,7 +25,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new()
         .routes(routes!(resolve))
         .routes(routes!(approvals))
@@ -37,7 +37,7 @@ pub(crate) fn routes() -> OpenApiRouter<Shared> {
 /// The result of something that a turn waits for.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Ending {
+pub(crate) enum CompletionRequest {
     /// It succeeded with this value.
     #[schema(value_type = Object)]
     Ok(Value),
@@ -49,20 +49,20 @@ pub(crate) enum Ending {
     Cancelled,
 }
 
-impl From<Ending> for Resolution {
-    fn from(ending: Ending) -> Self {
+impl From<CompletionRequest> for Resolution {
+    fn from(ending: CompletionRequest) -> Self {
         match ending {
-            Ending::Ok(value) => Self::Ok(value),
-            Ending::Error(message) => Self::Err(Failure::new(Kind::ToolFailed, message)),
-            Ending::Timeout => Self::Timeout,
-            Ending::Cancelled => Self::Cancelled,
+            CompletionRequest::Ok(value) => Self::Ok(value),
+            CompletionRequest::Error(message) => Self::Err(Failure::new(Kind::ToolFailed, message)),
+            CompletionRequest::Timeout => Self::Timeout,
+            CompletionRequest::Cancelled => Self::Cancelled,
         }
     }
 }
 
 /// The result that is in effect.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct First {
+pub(crate) struct CompletionResult {
     /// Whether it is the result from this request.
     yours: bool,
     /// The first result, which is the one in effect.
@@ -70,8 +70,8 @@ pub(crate) struct First {
     first: Resolution,
 }
 
-impl From<Resolved> for First {
-    fn from(Resolved { first, yours }: Resolved) -> Self {
+impl From<ResolveResult> for CompletionResult {
+    fn from(ResolveResult { first, is_yours: yours }: ResolveResult) -> Self {
         Self { yours, first }
     }
 }
@@ -80,18 +80,18 @@ impl From<Resolved> for First {
 ///
 /// You can also complete it before the turn starts to wait. The first result wins; later requests return it.
 #[utoipa::path(post, path = "/v1/completions/{key}", tag = "waits", params(("key" = String, Path)),
-    request_body = Ending, responses((status = 200, body = First), Problems), security(("key" = ["run"])))]
+    request_body = CompletionRequest, responses((status = 200, body = CompletionResult), ProblemResponses), security(("key" = ["run"])))]
 async fn resolve(
     caller: Caller<Runs>,
-    At(key): At<CompletionKey>,
-    Said(ending): Said<Ending>,
-) -> Answer<Json<First>> {
+    PathParam(key): PathParam<CompletionKey>,
+    JsonBody(ending): JsonBody<CompletionRequest>,
+) -> ApiResult<Json<CompletionResult>> {
     Ok(Json(caller.runtime.resolve(&key, ending.into()).await?.into()))
 }
 
 /// A tool call that waits for approval.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Pending {
+pub(crate) struct ApprovalResource {
     /// The id of the approval.
     #[schema(value_type = String)]
     id: ApprovalId,
@@ -141,10 +141,10 @@ pub(crate) struct Pending {
     /// Who has approved so far.
     votes: Vec<String>,
     /// The approvals so far, with their verdicts.
-    ballots: Vec<Ballot>,
+    ballots: Vec<VoteResource>,
     /// The approval settings of the rule: the number of approvals, reminders and escalation.
     #[schema(value_type = Object)]
-    ask: Ask,
+    ask: ApprovalRequirement,
     /// The number of reminders sent.
     reminded: u32,
     /// Whether the approval was escalated to additional approvers.
@@ -168,7 +168,7 @@ pub(crate) struct Pending {
 
 /// A vote on an approval.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Ballot {
+pub(crate) struct VoteResource {
     /// The voter.
     by: String,
     /// When the vote was cast, as a Unix timestamp in milliseconds.
@@ -176,18 +176,19 @@ pub(crate) struct Ballot {
     at: Millis,
     /// The verdict.
     #[schema(value_type = Object)]
-    verdict: Verdict,
+    verdict: ApprovalVerdict,
 }
 
-impl From<Question> for Pending {
-    fn from(question: Question) -> Self {
+impl From<ApprovalQuestion> for ApprovalResource {
+    fn from(question: ApprovalQuestion) -> Self {
         let who = question.heard().into_iter().map(ToOwned::to_owned).collect();
-        let Question { id, session, turn, call, original, ask, votes, given, since, wait, cost, .. } =
-            question;
-        let ballot = |Vote { by, at, verdict }: Vote| Ballot { by, at, verdict };
+        let ApprovalQuestion {
+            id, session, turn, call, original, ask, votes, given, since, wait, cost, ..
+        } = question;
+        let ballot = |Vote { by, at, verdict }: Vote| VoteResource { by, at, verdict };
         let policy = call.ruling.as_ref().map(|ruling| ruling.policy);
         let (rule, preview) = call.ruling.map(|ruling| (ruling.rule, ruling.preview)).unzip();
-        let (needed, for_session) = (ask.needed(), !ask.each_time);
+        let (needed, for_session) = (ask.approvals_needed(), !ask.each_time);
         Self {
             id,
             session,
@@ -218,33 +219,36 @@ impl From<Question> for Pending {
 }
 
 /// Returns the calls of all sessions that wait for approval, oldest first.
-#[utoipa::path(get, path = "/v1/approvals", tag = "waits", params(Most),
-    responses((status = 200, body = Page<Pending>), Problems), security(("key" = ["read"])))]
+#[utoipa::path(get, path = "/v1/approvals", tag = "waits", params(PageParams),
+    responses((status = 200, body = ListPage<ApprovalResource>), ProblemResponses), security(("key" = ["read"])))]
 async fn approvals(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    Asked(Most { limit, cursor }): Asked<Most>,
-) -> Answer<Json<Page<Pending>>> {
-    let limit = page::size(limit, &shared.limits)?;
-    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "approvals");
-    let after: Option<Place> = page::behind(cursor.as_deref(), &cursors)?;
+    State(shared): State<ServerState>,
+    QueryParams(PageParams { limit, cursor }): QueryParams<PageParams>,
+) -> ApiResult<Json<ListPage<ApprovalResource>>> {
+    let limit = list_page::page_limit(limit, &shared.limits)?;
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "approvals");
+    let after: Option<ApprovalCursor> = list_page::decode_cursor(cursor.as_deref(), &cursors)?;
     let (pending, next) =
         caller.runtime.approvals().pending_after(after, limit, caller.runtime.now()).await?;
-    let next = next.map(|next| page::goes_on(&next, &cursors));
-    Ok(Json(Page { items: pending.into_iter().map(Pending::from).collect(), next }))
+    let next = next.map(|next| list_page::encode_cursor(&next, &cursors));
+    Ok(Json(ListPage { items: pending.into_iter().map(ApprovalResource::from).collect(), next }))
 }
 
 /// Returns a call that waits for approval.
 #[utoipa::path(get, path = "/v1/approvals/{approval}", tag = "waits", params(("approval" = String, Path)),
-    responses((status = 200, body = Pending), Problems), security(("key" = ["read"])))]
-async fn approval(caller: Caller<Reads>, At(id): At<ApprovalId>) -> Answer<Json<Pending>> {
+    responses((status = 200, body = ApprovalResource), ProblemResponses), security(("key" = ["read"])))]
+async fn approval(
+    caller: Caller<Reads>,
+    PathParam(id): PathParam<ApprovalId>,
+) -> ApiResult<Json<ApprovalResource>> {
     Ok(Json(caller.runtime.approvals().find(id).await?.into()))
 }
 
 /// A decision about a call.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Decision {
+pub(crate) struct DecisionRequest {
     /// The verdict.
     ///
     /// - `approve`: the call runs exactly as shown.
@@ -252,7 +256,7 @@ pub(crate) struct Decision {
     ///   rule requires approval.
     /// - `edit`: the call runs with other `arguments`.
     /// - `deny`: the call does not run, and the model gets the `reason`.
-    verdict: Word,
+    verdict: VerdictName,
     /// Why the call is denied. Required for `deny`, and not allowed otherwise.
     reason: Option<String>,
     /// The new arguments of the call. Required for `edit`, and not allowed otherwise.
@@ -266,7 +270,7 @@ pub(crate) struct Decision {
 /// A verdict on a call.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Word {
+pub(crate) enum VerdictName {
     /// Run the call.
     Approve,
     /// Run the call, and later ones in the session.
@@ -277,26 +281,26 @@ pub(crate) enum Word {
     Deny,
 }
 
-impl Decision {
-    fn verdict(self) -> Result<Verdict, Error> {
+impl DecisionRequest {
+    fn verdict(self) -> Result<ApprovalVerdict, Error> {
         let wrong = |detail: &str| Err(Error::new(Kind::InputInvalid, detail));
         match (self.verdict, self.reason, self.arguments) {
-            (Word::Approve, None, None) => Ok(Verdict::Approve),
-            (Word::ApproveForSession, None, None) => Ok(Verdict::ApproveForSession),
-            (Word::Deny, Some(reason), None) => Ok(Verdict::Deny { reason }),
-            (Word::Edit, None, Some(arguments)) => Ok(Verdict::Edit { arguments }),
-            (Word::Approve | Word::ApproveForSession, ..) => {
+            (VerdictName::Approve, None, None) => Ok(ApprovalVerdict::Approve),
+            (VerdictName::ApproveForSession, None, None) => Ok(ApprovalVerdict::ApproveForSession),
+            (VerdictName::Deny, Some(reason), None) => Ok(ApprovalVerdict::Deny { reason }),
+            (VerdictName::Edit, None, Some(arguments)) => Ok(ApprovalVerdict::Edit { arguments }),
+            (VerdictName::Approve | VerdictName::ApproveForSession, ..) => {
                 wrong("a yes takes neither `reason` nor `arguments`; `edit` takes those")
             }
-            (Word::Deny, ..) => wrong("`deny` takes a `reason` and no `arguments`"),
-            (Word::Edit, ..) => wrong("`edit` takes `arguments` and no `reason`"),
+            (VerdictName::Deny, ..) => wrong("`deny` takes a `reason` and no `arguments`"),
+            (VerdictName::Edit, ..) => wrong("`edit` takes `arguments` and no `reason`"),
         }
     }
 }
 
 /// The result of a vote.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct WordCounted {
+pub(crate) struct VoteResult {
     /// Whether the approval is decided.
     decided: bool,
     /// Whether this vote decided it.
@@ -313,13 +317,13 @@ pub(crate) struct WordCounted {
     first: Option<Resolution>,
 }
 
-impl From<Voted> for WordCounted {
-    fn from(voted: Voted) -> Self {
+impl From<VoteOutcome> for VoteResult {
+    fn from(voted: VoteOutcome) -> Self {
         match voted {
-            Voted::Counted { votes, of } => {
+            VoteOutcome::MoreNeeded { votes, of } => {
                 Self { decided: false, yours: false, votes: Some(votes), of: Some(of), first: None }
             }
-            Voted::Decided(Resolved { first, yours }) => {
+            VoteOutcome::Decided(ResolveResult { first, is_yours: yours }) => {
                 Self { decided: true, yours, votes: None, of: None, first: Some(first) }
             }
         }
@@ -331,13 +335,13 @@ impl From<Voted> for WordCounted {
 /// A denial decides immediately, and so does the last approval that is required. Later votes return the
 /// decision.
 #[utoipa::path(post, path = "/v1/approvals/{approval}", tag = "waits", params(("approval" = String, Path)),
-    request_body = Decision, responses((status = 200, body = WordCounted), Problems), security(("key" = ["approve"])))]
+    request_body = DecisionRequest, responses((status = 200, body = VoteResult), ProblemResponses), security(("key" = ["approve"])))]
 async fn decide(
     caller: Caller<Approves>,
-    At(id): At<ApprovalId>,
-    Said(decision): Said<Decision>,
-) -> Answer<Json<WordCounted>> {
-    let caller = caller.named(decision.by.as_deref())?;
+    PathParam(id): PathParam<ApprovalId>,
+    JsonBody(decision): JsonBody<DecisionRequest>,
+) -> ApiResult<Json<VoteResult>> {
+    let caller = caller.acting_as(decision.by.as_deref())?;
     let by = caller.runtime.access().by.name();
     let approval = Approval::new(by, decision.verdict()?);
     Ok(Json(caller.runtime.approve(id, approval).await?.into()))
@@ -345,7 +349,7 @@ async fn decide(
 
 /// A call with an unknown outcome.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Unknown {
+pub(crate) struct UnknownCallResource {
     /// Outlast's id of the call, which is also its idempotency key for external services.
     #[schema(value_type = String)]
     call: CallId,
@@ -365,7 +369,7 @@ pub(crate) struct Unknown {
     since: Millis,
 }
 
-impl From<UnknownCall> for Unknown {
+impl From<UnknownCall> for UnknownCallResource {
     fn from(call: UnknownCall) -> Self {
         let UnknownCall { call, tool, arguments, session, turn, since, .. } = call;
         Self { call, tool: tool.to_string(), arguments, session, turn, since }
@@ -375,22 +379,22 @@ impl From<UnknownCall> for Unknown {
 /// Returns the calls with an unknown outcome, oldest first.
 ///
 /// The outcome of a call is unknown if the process died while the call ran.
-#[utoipa::path(get, path = "/v1/unknown", tag = "waits", params(Most),
-    responses((status = 200, body = Page<Unknown>), Problems), security(("key" = ["read"])))]
+#[utoipa::path(get, path = "/v1/unknown", tag = "waits", params(PageParams),
+    responses((status = 200, body = ListPage<UnknownCallResource>), ProblemResponses), security(("key" = ["read"])))]
 async fn unknown(
     caller: Caller<Reads>,
-    State(shared): State<Shared>,
-    Asked(most): Asked<Most>,
-) -> Answer<Json<Page<Unknown>>> {
-    let cursors = Cursors::of(&shared.secret, caller.runtime.access().reach, "unknown");
+    State(shared): State<ServerState>,
+    QueryParams(most): QueryParams<PageParams>,
+) -> ApiResult<Json<ListPage<UnknownCallResource>>> {
+    let cursors = CursorSigner::of(&shared.secret, caller.runtime.access().reach, "unknown");
     let (after, limit) = most.read(&cursors, &shared.limits)?;
-    Ok(Json(Page::of(caller.runtime.store().unknown_after(after, limit).await?, &cursors)))
+    Ok(Json(ListPage::of(caller.runtime.store().unknown_after(after, limit).await?, &cursors)))
 }
 
 /// The actual outcome of a call.
 #[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Finding {
+pub(crate) enum OutcomeRequest {
     /// The call happened, with this result.
     #[schema(value_type = Object)]
     Happened(Value),
@@ -400,7 +404,7 @@ pub(crate) enum Finding {
 
 /// The location of a settled call.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct SettledIn {
+pub(crate) struct SettledCallResource {
     /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
@@ -410,16 +414,16 @@ pub(crate) struct SettledIn {
 ///
 /// The session then shows this outcome.
 #[utoipa::path(post, path = "/v1/unknown/{call}", tag = "waits", params(("call" = String, Path)),
-    request_body = Finding, responses((status = 200, body = SettledIn), Problems), security(("key" = ["operate"])))]
+    request_body = OutcomeRequest, responses((status = 200, body = SettledCallResource), ProblemResponses), security(("key" = ["operate"])))]
 async fn settle(
     caller: Caller<Operates>,
-    At(call): At<CallId>,
-    Said(finding): Said<Finding>,
-) -> Answer<Json<SettledIn>> {
+    PathParam(call): PathParam<CallId>,
+    JsonBody(finding): JsonBody<OutcomeRequest>,
+) -> ApiResult<Json<SettledCallResource>> {
     let verdict = match finding {
-        Finding::Happened(result) => record::Verdict::Happened(ToolResult::Ok(result)),
-        Finding::DidNotHappen => record::Verdict::DidNotHappen,
+        OutcomeRequest::Happened(result) => record::OutcomeVerdict::Happened(ToolResult::Ok(result)),
+        OutcomeRequest::DidNotHappen => record::OutcomeVerdict::DidNotHappen,
     };
     let session = caller.runtime.settle(call, verdict).await?;
-    Ok(Json(SettledIn { session }))
+    Ok(Json(SettledCallResource { session }))
 }

@@ -1,12 +1,12 @@
 //! Explains why a session or turn makes no progress.
 use crate::caller::{Caller, Reads};
-use crate::extract::At;
-use crate::problem::{Answer, Problems};
+use crate::extract::PathParam;
+use crate::problem::{ApiResult, ProblemResponses};
 use crate::routes::turns::said;
-use crate::shared::Shared;
+use crate::server_state::ServerState;
 use axum::Json;
-use outlast_runtime::why::{self, Blocked, Mover, Standing};
-use outlast_vocab::budget::Purse;
+use outlast_runtime::wait_explanation::{self, BlockingWait, TurnProgress, Unblocker};
+use outlast_vocab::budget::BudgetAccount;
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::{Failure, Millis, SessionId, TurnId, WorkerId};
 use serde::Serialize;
@@ -16,13 +16,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 /// Returns the routes of this module.
-pub(crate) fn routes() -> OpenApiRouter<Shared> {
+pub(crate) fn routes() -> OpenApiRouter<ServerState> {
     OpenApiRouter::new().routes(routes!(of_session)).routes(routes!(of_turn))
 }
 
 /// Why a session or turn makes no progress.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Why {
+pub(crate) struct WhyResource {
     /// The id of the session.
     #[schema(value_type = String)]
     session: SessionId,
@@ -73,7 +73,7 @@ pub(crate) struct Why {
     #[schema(value_type = Option<Object>)]
     end: Option<Value>,
     /// What the turn waits for.
-    waits: Vec<Wait>,
+    waits: Vec<BlockingWaitResource>,
     /// The number of inputs that are queued behind it.
     queued: usize,
     /// The id of the last turn. Only present if the session is idle.
@@ -88,7 +88,7 @@ pub(crate) struct Why {
 
 /// Something that a turn waits for, and what unblocks it.
 #[derive(Serialize, ToSchema)]
-pub(crate) struct Wait {
+pub(crate) struct BlockingWaitResource {
     /// The path in the turn.
     key: String,
     /// The kind of wait: `approval`, `completion`, `event`, `sleep`, `budget`, …
@@ -121,7 +121,7 @@ pub(crate) struct Wait {
     /// The budget to raise: `agent:NAME`, or the id of a turn, session or organisation.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
-    budget: Option<Purse>,
+    budget: Option<BudgetAccount>,
     /// The name of the model provider that is down. Outlast calls it again at `deadline`.
     #[serde(skip_serializing_if = "Option::is_none")]
     provider: Option<String>,
@@ -134,21 +134,21 @@ pub(crate) struct Wait {
     completion: Option<String>,
 }
 
-impl From<why::Why> for Why {
-    fn from(why: why::Why) -> Self {
-        let why::Why { session, turn, standing, since, waits, queued, last } = why;
+impl From<wait_explanation::WaitExplanation> for WhyResource {
+    fn from(why: wait_explanation::WaitExplanation) -> Self {
+        let wait_explanation::WaitExplanation { session, turn, standing, since, waits, queued, last } = why;
         let name = standing.name();
         let (mut behind, mut worker, mut doing, mut failure, mut end) = (None, None, None, None, None);
         let (mut deaths, mut held_until) = (None, None);
         match standing {
-            Standing::Behind(turn) => behind = Some(turn),
-            Standing::Driven { worker: by, doing: what } => (worker, doing) = (by, Some(what)),
-            Standing::Held { deaths: died, until } => (deaths, held_until) = (Some(died), until),
-            Standing::Stuck(why) => failure = Some(why),
-            Standing::Ended(how) => end = Some(said(&how)),
-            Standing::Rests | Standing::Ready | Standing::Waits => {}
+            TurnProgress::Behind(turn) => behind = Some(turn),
+            TurnProgress::Driven { worker: by, doing: what } => (worker, doing) = (by, Some(what)),
+            TurnProgress::Held { deaths: died, until } => (deaths, held_until) = (Some(died), until),
+            TurnProgress::Stuck(why) => failure = Some(why),
+            TurnProgress::Ended(how) => end = Some(said(&how)),
+            TurnProgress::Rests | TurnProgress::Ready | TurnProgress::Waits => {}
         }
-        let waits = waits.into_iter().map(Wait::from).collect();
+        let waits = waits.into_iter().map(BlockingWaitResource::from).collect();
         let (last_turn, last_end) = last.map(|(turn, end)| (turn, said(&end))).unzip();
         Self {
             session,
@@ -170,18 +170,18 @@ impl From<why::Why> for Why {
     }
 }
 
-impl From<Blocked> for Wait {
-    fn from(Blocked { wait, since, call, mover }: Blocked) -> Self {
+impl From<BlockingWait> for BlockingWaitResource {
+    fn from(BlockingWait { wait, since, call, unblocked_by: mover }: BlockingWait) -> Self {
         let (tool, arguments) = call.unzip();
         let moved_by = mover.name();
         let (mut approval, mut who, mut budget, mut completion) = (None, Vec::new(), None, None);
         let (mut provider, mut failure) = (None, None);
         match mover {
-            Mover::Approval { id, who: may } => (approval, who) = (Some(id), may),
-            Mover::Budget(purse) => budget = purse,
-            Mover::Provider { name, failure: last } => (provider, failure) = (name, last),
-            Mover::Completion(key) => completion = key.map(|key| key.to_string()),
-            Mover::Time | Mover::Retry => {}
+            Unblocker::Approval { id, who: may } => (approval, who) = (Some(id), may),
+            Unblocker::Budget(purse) => budget = purse,
+            Unblocker::Provider { name, failure: last } => (provider, failure) = (name, last),
+            Unblocker::Completion(key) => completion = key.map(|key| key.to_string()),
+            Unblocker::Time | Unblocker::Retry => {}
         }
         let (key, kind, deadline) = (wait.key.as_str().to_owned(), wait.kind, wait.deadline);
         Self {
@@ -206,14 +206,17 @@ impl From<Blocked> for Wait {
 ///
 /// The response says what the turn waits for, since when, and who or what can unblock it.
 #[utoipa::path(get, path = "/v1/sessions/{session}/why", tag = "sessions", params(("session" = String, Path)),
-    responses((status = 200, body = Why), Problems), security(("key" = ["read"])))]
-async fn of_session(caller: Caller<Reads>, At(session): At<SessionId>) -> Answer<Json<Why>> {
+    responses((status = 200, body = WhyResource), ProblemResponses), security(("key" = ["read"])))]
+async fn of_session(
+    caller: Caller<Reads>,
+    PathParam(session): PathParam<SessionId>,
+) -> ApiResult<Json<WhyResource>> {
     Ok(Json(caller.runtime.why(session).await?.into()))
 }
 
 /// Returns why a turn makes no progress.
 #[utoipa::path(get, path = "/v1/turns/{turn}/why", tag = "turns", params(("turn" = String, Path)),
-    responses((status = 200, body = Why), Problems), security(("key" = ["read"])))]
-async fn of_turn(caller: Caller<Reads>, At(turn): At<TurnId>) -> Answer<Json<Why>> {
+    responses((status = 200, body = WhyResource), ProblemResponses), security(("key" = ["read"])))]
+async fn of_turn(caller: Caller<Reads>, PathParam(turn): PathParam<TurnId>) -> ApiResult<Json<WhyResource>> {
     Ok(Json(caller.runtime.why_turn(turn).await?.into()))
 }

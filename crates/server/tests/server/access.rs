@@ -2,7 +2,7 @@
 use crate::client::{Answer, Request};
 use crate::stage::Stage;
 use outlast::vocab::access::{Scope, Scopes};
-use outlast::vocab::package::Pinned;
+use outlast::vocab::package::PinnedPackage;
 use serde_json::{Value, json};
 
 /// A route of the OpenAPI document.
@@ -173,7 +173,7 @@ async fn acme(stage: &Stage, key: &str) -> Ids {
     let over = json!({ "text": "hello", "overlay": { "system": SECRET } });
     let over = send("/v1/turns?wait=20", over).await;
     let package = get(format!("/v1/turns/{}/package", text(&over["turn"]))).await;
-    let package = serde_json::from_value::<Pinned>(package).unwrap().fingerprint().to_string();
+    let package = serde_json::from_value::<PinnedPackage>(package).unwrap().fingerprint().to_string();
     let found = get(format!("/v1/packages/{package}")).await;
     assert!(text(&found["system"]).ends_with(SECRET), "{found}");
     loop {

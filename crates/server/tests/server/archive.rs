@@ -1,6 +1,6 @@
 //! Export, import and rerun of sessions over HTTP.
 use crate::stage::{Stage, agent};
-use outlast_server::rerun::{Again, Rerunner};
+use outlast_server::rerun::{RerunRequest, Rerunner};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ async fn a_server_that_knows_no_agents_to_run_sessions_again_says_so() {
 /// A server whose rerun function reports what it would run, and for which organisation.
 async fn rerunning() -> (Stage, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let by: Rerunner = Arc::new(|again: Again| {
+    let by: Rerunner = Arc::new(|again: RerunRequest| {
         Box::pin(async move { Ok(json!({ "org": again.org.name.as_str(), "live": again.live })) })
     });
     let builder = agent(&dir.path().join("outlast.db"));

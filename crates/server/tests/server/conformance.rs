@@ -7,7 +7,7 @@
 use outlast::prelude::*;
 use outlast::vocab::access::Access;
 use outlast_server::Server;
-use outlast_server::mcp::{More, rmcp};
+use outlast_server::mcp::{McpExtension, rmcp};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, ElicitRequestParams,
     GetPromptRequestParams, GetPromptResponse, InputRequiredResult, InputResponses, ListPromptsResult,
@@ -496,7 +496,7 @@ async fn check(wanted: Wanted, suite: &str, scenarios: &[&str], says: &str) {
     let ann = Access::to(outlast::OrgId::DEFAULT).by("person:ann".parse().unwrap());
     let server = Server::bind(outlast.runtime(), "127.0.0.1:0".parse().unwrap(), ann).await.unwrap();
     let (url, (stop, stopped)) = (format!("http://{}/mcp", server.address()), oneshot::channel::<()>());
-    let task = tokio::spawn(server.mcp(More::new(wanted)).serve(async { drop(stopped.await) }));
+    let task = tokio::spawn(server.mcp(McpExtension::new(wanted)).serve(async { drop(stopped.await) }));
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server");
     let run = Command::new("node")
         .arg("--import")

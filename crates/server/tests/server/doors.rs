@@ -33,9 +33,9 @@ async fn a_request_by_another_name_or_from_another_site_does_nothing() {
 #[tokio::test]
 async fn a_request_by_a_name_that_a_proxy_passes_on_needs_a_key() {
     let name = "agents.example.com";
-    let door = |door: outlast_server::Door| {
+    let door = |door: outlast_server::OriginPolicy| {
         let hosts = [door.hosts.clone(), vec![name.to_owned()]].concat();
-        outlast_server::Door { hosts, ..door }
+        outlast_server::OriginPolicy { hosts, ..door }
     };
     let stage = Stage::with(door, ServerLimits::default()).await;
     let body = json!({ "text": "hello" });
@@ -82,7 +82,7 @@ async fn a_request_by_a_name_that_a_proxy_passes_on_needs_a_key() {
 async fn a_site_that_is_let_in_is_answered_with_its_name() {
     let site = "https://console.example";
     let stage = Stage::with(
-        |door| outlast_server::Door { origins: vec![site.to_owned()], ..door },
+        |door| outlast_server::OriginPolicy { origins: vec![site.to_owned()], ..door },
         ServerLimits::default(),
     )
     .await;
@@ -96,7 +96,7 @@ async fn a_site_that_is_let_in_is_answered_with_its_name() {
 #[tokio::test]
 async fn a_site_that_is_let_in_may_send_what_clients_of_every_api_send() {
     let site = "https://console.example";
-    let door = |door| outlast_server::Door { origins: vec![site.to_owned()], ..door };
+    let door = |door| outlast_server::OriginPolicy { origins: vec![site.to_owned()], ..door };
     let stage = Stage::with(door, ServerLimits::default()).await;
     let rows = [
         ("/v1/turns", "authorization, content-type, idempotency-key, traceparent"),
@@ -294,7 +294,7 @@ async fn an_address_that_others_reach_is_not_served_without_keys() {
         "config.invalid: 0.0.0.0:0 can be reached from other machines, and there is no API key that lets anybody in; make \
          one with `outlast keys create NAME --scope SCOPE`, or listen on 127.0.0.1"
     );
-    let grant = outlast::runtime::keys::Grant {
+    let grant = outlast::runtime::keys::ApiKeyGrant {
         org: outlast::OrgId::DEFAULT,
         by: "service:ci".parse().unwrap(),
         scopes: "run".parse().unwrap(),

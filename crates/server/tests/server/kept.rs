@@ -1,10 +1,10 @@
 //! Configurations in the database: saved changes apply from the next input.
 use crate::stage::{Stage, agent, pay};
 use outlast::Outlast;
-use outlast::configs::{ConfigKind, Configs, StoredConfig};
-use outlast::runtime::tailor::{Plan, Tailor};
-use outlast::vocab::canon;
-use outlast::vocab::policy::{Ask, Decision, Policy, Rule};
+use outlast::configs::{ConfigKind, ConfigStore, StoredConfig};
+use outlast::runtime::agent_factory::{AgentFactory, AgentPlan};
+use outlast::vocab::canonical_json;
+use outlast::vocab::policy::{ApprovalRequirement, Policy, PolicyDecision, Rule};
 use outlast_vocab::limits::ServerLimits;
 use outlast_vocab::{Error, Millis};
 use serde_json::{Value, json};
@@ -14,18 +14,18 @@ use tempfile::TempDir;
 /// agent has the tool `pay` and asks before it pays.
 struct Sewn;
 
-impl Tailor for Sewn {
-    fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<Plan>, Error> {
+impl AgentFactory for Sewn {
+    fn plans(&self, kept: &[StoredConfig]) -> Result<Vec<AgentPlan>, Error> {
         let plan = |config: &StoredConfig| {
             let parent = config.body["parent"].as_str();
             let under = kept.iter().find(|one| one.kind == ConfigKind::Harness && Some(&*one.name) == parent);
             let said: Vec<Value> = under.into_iter().chain([config]).map(|one| one.body.clone()).collect();
-            let (name, layers) = (config.name.clone(), canon::fingerprint(&said));
-            Plan {
+            let (name, layers) = (config.name.clone(), canonical_json::fingerprint(&said));
+            AgentPlan {
                 name: name.clone(),
                 is_kept: true,
                 layers,
-                make: Box::new(move || sewn(&name, &said)?.into_one()),
+                make: Box::new(move || sewn(&name, &said)?.into_single_agent()),
             }
         };
         Ok(kept.iter().filter(|config| config.kind == ConfigKind::Agent).map(plan).collect())
@@ -43,8 +43,10 @@ fn sewn(name: &str, said: &[Value]) -> Result<outlast::Builder, Error> {
         builder = builder.model(*model);
     }
     if said.iter().any(|one| one["pays"] == true) {
-        let rule =
-            Rule { tool: "pay".to_owned(), ..Rule::new("ask".parse()?, Decision::Ask(Ask::default())) };
+        let rule = Rule {
+            tool: "pay".to_owned(),
+            ..Rule::new("ask".parse()?, PolicyDecision::Ask(ApprovalRequirement::default()))
+        };
         builder = builder.policy(Policy { rules: vec![rule] }).tool(pay);
     }
     Ok(builder)
@@ -52,7 +54,7 @@ fn sewn(name: &str, said: &[Value]) -> Result<outlast::Builder, Error> {
 
 async fn stage() -> (Stage, TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let builder = agent(&dir.path().join("outlast.db")).tailor(Sewn);
+    let builder = agent(&dir.path().join("outlast.db")).agent_factory(Sewn);
     (Stage::built(builder, |door| door, ServerLimits::default()).await, dir)
 }
 
@@ -163,7 +165,7 @@ async fn a_turn_that_waits_for_an_approval_ends_as_it_began_though_its_agent_is_
 async fn what_another_process_put_is_noticed_and_said_of_if_it_cannot_be_made() {
     let (stage, dir) = stage().await;
     stage.put("agent/clerk", json!({ "system": "Sell." })).await.ok();
-    let beside = outlast::sqlite::Sqlite::open(&dir.path().join("outlast.db")).unwrap();
+    let beside = outlast::sqlite::SqliteStore::open(&dir.path().join("outlast.db")).unwrap();
     let keep = async |name: &str, body: Value| {
         beside.put_config(ConfigKind::Agent, name.to_owned(), body, Millis(7)).await.unwrap();
     };

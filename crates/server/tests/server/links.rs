@@ -2,12 +2,12 @@
 use crate::client::Answer;
 use crate::stage::{Stage, agent};
 use outlast::OrgId;
-use outlast::sink::{About, Links, Outlet, Output, Sink, Topic};
+use outlast::sink::{ApproverLinks, OutputEvent, Sink, SinkOutput, SinkTopic, SubscribedSink};
 use outlast::vocab::Millis;
+use outlast::vocab::approval_link::{ApprovalLink, LINKS_PATH, LinkAnswer};
 use outlast::vocab::id::{ApprovalId, TurnId};
-use outlast::vocab::link::{ApprovalLink, PATH, Says};
-use outlast::vocab::policy::{Ask, Decision, Policy, Rule};
-use outlast_server::Door;
+use outlast::vocab::policy::{ApprovalRequirement, Policy, PolicyDecision, Rule};
+use outlast_server::OriginPolicy;
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
 use std::num::NonZeroU32;
@@ -16,14 +16,14 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 /// A sink that passes on its outputs.
-struct Ear(mpsc::UnboundedSender<Output>);
+struct Ear(mpsc::UnboundedSender<SinkOutput>);
 
 impl Sink for Ear {
     fn place(&self) -> String {
         "the test".to_owned()
     }
 
-    fn deliver<'a>(&'a self, output: &'a Output) -> outlast_ports::Answer<'a, ()> {
+    fn deliver<'a>(&'a self, output: &'a SinkOutput) -> outlast_ports::ResultFuture<'a, ()> {
         Box::pin(async move {
             self.0.send(output.clone()).unwrap();
             Ok(())
@@ -34,36 +34,39 @@ impl Sink for Ear {
 /// A server that requires a key and whose agent asks before it pays, with the outputs of its sink.
 struct Asked {
     stage: Stage,
-    told: mpsc::UnboundedReceiver<Output>,
+    told: mpsc::UnboundedReceiver<SinkOutput>,
     _dir: TempDir,
 }
 
-fn two() -> Ask {
+fn two() -> ApprovalRequirement {
     let who = vec!["ann".to_owned(), "bob".to_owned()];
-    Ask { who, approvals: NonZeroU32::new(2), ..Ask::default() }
+    ApprovalRequirement { who, approvals: NonZeroU32::new(2), ..ApprovalRequirement::default() }
 }
 
 impl Asked {
-    async fn new(ask: Ask) -> Self {
+    async fn new(ask: ApprovalRequirement) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (ear, told) = mpsc::unbounded_channel();
-        let outlet = Outlet::new("chat", Ear(ear)).unwrap().on([Topic::ApprovalRequested.name()]).unwrap();
+        let outlet = SubscribedSink::new("chat", Ear(ear))
+            .unwrap()
+            .with_topics([SinkTopic::ApprovalRequested.name()])
+            .unwrap();
         let outlet = outlet.with_links_at("https://agents.example".parse().unwrap());
-        let rule = Rule::new("ask".parse().unwrap(), Decision::Ask(ask));
+        let rule = Rule::new("ask".parse().unwrap(), PolicyDecision::Ask(ask));
         let rule = Rule { tool: "pay".to_owned(), ..rule };
         let builder = agent(&dir.path().join("outlast.db")).policy(Policy { rules: vec![rule] }).sink(outlet);
-        let door = |door: Door| Door { without_key: None, ..door };
+        let door = |door: OriginPolicy| OriginPolicy { without_key: None, ..door };
         let stage = Stage::built(builder, door, ServerLimits::default()).await;
         Self { stage, told, _dir: dir }
     }
 
     /// Makes the agent ask, and returns the links for the approvers.
-    async fn asked(&mut self) -> Vec<Links> {
+    async fn asked(&mut self) -> Vec<ApproverLinks> {
         let key = self.stage.key("default", "run").await;
         let body = json!({ "session_key": "s", "text": "pay" });
         self.stage.request("POST", "/v1/turns").key(&key).json(&body).send().await.ok();
         let output = self.told.recv().await.unwrap();
-        let About::Approval(_, asking) = output.about else { panic!("{output:?}") };
+        let OutputEvent::Approval(_, asking) = output.event else { panic!("{output:?}") };
         asking.links
     }
 
@@ -113,7 +116,11 @@ fn refused(answer: &Answer, status: u16, code: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_shows_exactly_what_is_asked_and_only_its_button_decides() {
-    let mut asked = Asked::new(Ask { reason: Some("it is <money>".into()), ..Ask::default() }).await;
+    let mut asked = Asked::new(ApprovalRequirement {
+        reason: Some("it is <money>".into()),
+        ..ApprovalRequirement::default()
+    })
+    .await;
     let links = asked.asked().await.remove(0);
     for _ in 0..3 {
         let page = asked.send("GET", &links.approve).await;
@@ -141,7 +148,7 @@ async fn a_link_shows_exactly_what_is_asked_and_only_its_button_decides() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_decides_once_and_whoever_comes_later_is_told_what_was_decided() {
-    let mut asked = Asked::new(Ask::default()).await;
+    let mut asked = Asked::new(ApprovalRequirement::default()).await;
     let links = asked.asked().await.remove(0);
     let denied = asked.form("POST", &links.deny, "reason=not+this+month%21").await;
     assert_eq!(denied.status, 200, "{denied:?}");
@@ -177,7 +184,7 @@ async fn a_link_is_void_once_somebody_has_changed_the_arguments() {
     let runtime = asked.stage.outlast.operator();
     let runtime = runtime.runtime();
     let question = runtime.approvals().pending(1, runtime.now()).await.unwrap().remove(0);
-    let edit = outlast::vocab::policy::Verdict::Edit { arguments: json!({ "euros": 4 }) };
+    let edit = outlast::vocab::policy::ApprovalVerdict::Edit { arguments: json!({ "euros": 4 }) };
     let word = outlast::vocab::policy::Approval::new("bob", edit);
     runtime.approve(question.id, word).await.unwrap();
     for method in ["GET", "POST"] {
@@ -196,7 +203,7 @@ async fn what_is_altered_expired_or_an_agents_opens_nothing() {
     let secret = store.secret().await.unwrap();
     let text = links[0].approve.rsplit('/').next().unwrap().to_owned();
     let mine = ApprovalLink::open(&text, &secret).unwrap();
-    let signed = |link: &ApprovalLink| format!("https://agents.example{PATH}{}", link.sign(&secret));
+    let signed = |link: &ApprovalLink| format!("https://agents.example{LINKS_PATH}{}", link.sign(&secret));
     let agent = outlast::vocab::access::Principal::Agent(outlast::SessionId::from_u128(1));
     for (link, status, code) in [
         (links[0].approve.replace("lnk_", "lnk_0"), 404, "link.invalid"),
@@ -215,7 +222,7 @@ async fn what_is_altered_expired_or_an_agents_opens_nothing() {
         }
     }
     // A person who is not an approver cannot decide, even with a validly signed link.
-    let eve = ApprovalLink { by: "person:eve".parse().unwrap(), says: Says::Deny, ..mine };
+    let eve = ApprovalLink { by: "person:eve".parse().unwrap(), answer: LinkAnswer::Deny, ..mine };
     refused(&asked.send("POST", &signed(&eve)).await, 403, "approval.forbidden");
     assert_eq!(asked.audit().await, []);
     let home = store.session(store.sessions(None, 1).await.unwrap().remove(0).id).await.unwrap().org;
@@ -224,7 +231,7 @@ async fn what_is_altered_expired_or_an_agents_opens_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pages_of_other_sites_cannot_press_the_button() {
-    let mut asked = Asked::new(Ask::default()).await;
+    let mut asked = Asked::new(ApprovalRequirement::default()).await;
     let links = asked.asked().await.remove(0);
     let path = links.approve.strip_prefix("https://agents.example").unwrap();
     let request = asked.stage.request("POST", path).header("origin", "https://evil.example");

@@ -1,7 +1,7 @@
 //! Pagination: reads every list of the OpenAPI document to its end.
 use crate::stage::{self, Stage};
-use outlast::sink::{Outlet, Output, Sink};
-use outlast::vocab::rate::{Rate, Span};
+use outlast::sink::{Sink, SinkOutput, SubscribedSink};
+use outlast::vocab::rate::{RateLimit, RatePeriod};
 use outlast::vocab::{Error, Kind};
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ impl Sink for Wall {
         "a wall".to_owned()
     }
 
-    fn deliver<'a>(&'a self, _: &'a Output) -> outlast_ports::Answer<'a, ()> {
+    fn deliver<'a>(&'a self, _: &'a SinkOutput) -> outlast_ports::ResultFuture<'a, ()> {
         Box::pin(async { Err(Error::new(Kind::DeliveryRefused, "it is a wall")) })
     }
 }
@@ -99,9 +99,11 @@ async fn walked(stage: &Stage, path: &str) -> Vec<Value> {
 #[tokio::test]
 async fn every_list_of_the_document_is_walked_to_its_end_one_entry_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
-    let rate = |name: &str| Rate::new(name.parse().unwrap(), "pay", 1_000.try_into().unwrap(), Span::Second);
+    let rate = |name: &str| {
+        RateLimit::new(name.parse().unwrap(), "pay", 1_000.try_into().unwrap(), RatePeriod::Second)
+    };
     let builder = stage::with_hang(&dir.path().join("outlast.db")).rates(["a", "b", "c"].map(rate));
-    let builder = builder.sink(Outlet::new("clerk", Wall).unwrap());
+    let builder = builder.sink(SubscribedSink::new("clerk", Wall).unwrap());
     let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
     let session = furnished(&stage).await;
     given_up(&stage).await;

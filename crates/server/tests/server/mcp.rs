@@ -6,7 +6,7 @@ use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::SystemClock;
 use outlast::vocab::approval::Escalation;
-use outlast::vocab::policy::{Ask, Decision, Policy, Rule};
+use outlast::vocab::policy::{ApprovalRequirement, Policy, PolicyDecision, Rule};
 use outlast::vocab::record::Fact;
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
@@ -160,14 +160,15 @@ async fn a_turn_that_was_stuck_and_went_on_is_told_as_it_ended() {
 #[tokio::test]
 async fn the_person_behind_a_client_is_asked_once_they_may_answer_and_told_why() {
     let escalate = Escalation { after: Duration::from_millis(1), to: vec!["ann".to_owned()] };
-    let ask = |escalate| Ask {
+    let ask = |escalate| ApprovalRequirement {
         who: vec!["bob".to_owned()],
         reason: Some("It is money.".into()),
         escalate,
-        ..Ask::default()
+        ..ApprovalRequirement::default()
     };
     let with = |ask| {
-        let rule = Rule { tool: "pay".to_owned(), ..Rule::new("large".parse().unwrap(), Decision::Ask(ask)) };
+        let rule =
+            Rule { tool: "pay".to_owned(), ..Rule::new("large".parse().unwrap(), PolicyDecision::Ask(ask)) };
         let dir = tempfile::tempdir().unwrap();
         (agent(&dir.path().join("outlast.db")).policy(Policy { rules: vec![rule] }), dir)
     };

@@ -1,7 +1,7 @@
 //! Overload: the server rejects excess requests, keeps what it accepted, and does not grow.
 use crate::stage::{Stage, agent};
 use outlast::vocab::Limits;
-use outlast::vocab::record::End;
+use outlast::vocab::record::TurnEnd;
 use outlast_vocab::TurnId;
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
@@ -114,7 +114,7 @@ async fn at_ten_times_the_load_what_is_too_much_is_refused_and_nothing_that_was_
     assert!([(202, ""), (503, "server.busy")].iter().all(|told| codes.contains(told)), "{statuses:?}");
     for turn in &receipts {
         let end = stage.outlast.runtime().outcome(*turn).await.unwrap();
-        assert!(matches!(end, End::Answered { .. }), "{turn}: {end:?}");
+        assert!(matches!(end, TurnEnd::Answered { .. }), "{turn}: {end:?}");
     }
     // A quarter of this limit is for the bodies of the clients, which run in this process.
     let grown = most.load(Ordering::SeqCst).saturating_sub(before) >> 20;

@@ -47,7 +47,7 @@ async fn wrong_keys(stage: &Stage) -> [String; 4] {
 async fn an_address_that_tries_many_keys_is_told_to_wait_and_good_ones_come_in_all_the_same() {
     let limits =
         ServerLimits { wrong_keys_per_minute: NonZeroU32::new(8).unwrap(), ..ServerLimits::default() };
-    let stage = Stage::with(|door| outlast_server::Door { without_key: None, ..door }, limits).await;
+    let stage = Stage::with(|door| outlast_server::OriginPolicy { without_key: None, ..door }, limits).await;
     let (good, wrong) = (stage.key("acme", "read").await, wrong_keys(&stage).await);
     let ask = |key: &str| stage.request("GET", "/v1/sessions").key(key).send();
     let mut bodies = Vec::new();

@@ -1,7 +1,7 @@
 //! Tests of single routes.
 use crate::stage::{Stage, agent};
 use expect_test::expect_file;
-use outlast::vocab::policy::{Ask, Decision, Point, Policy, Rule};
+use outlast::vocab::policy::{ApprovalRequirement, Policy, PolicyDecision, PolicyPoint, Rule};
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -301,8 +301,8 @@ async fn a_call_is_approved_for_the_rest_of_its_session_until_that_is_taken_back
 #[tokio::test]
 async fn a_turn_that_a_rule_denies_says_which_rule_of_which_version() {
     let dir = tempfile::tempdir().unwrap();
-    let deny = Decision::Deny { reason: "not now".to_owned() };
-    let rules = vec![Rule { at: Point::Turn, ..Rule::new("closed".parse().unwrap(), deny) }];
+    let deny = PolicyDecision::Deny { reason: "not now".to_owned() };
+    let rules = vec![Rule { at: PolicyPoint::Turn, ..Rule::new("closed".parse().unwrap(), deny) }];
     let policy = Policy { rules };
     let builder = agent(&dir.path().join("outlast.db")).policy(policy.clone());
     let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
@@ -319,8 +319,9 @@ async fn a_turn_that_a_rule_denies_says_which_rule_of_which_version() {
 #[tokio::test]
 async fn failed_attempts_and_decisions_stand_with_the_model_call_and_those_of_a_turn_with_the_turn() {
     let dir = tempfile::tempdir().unwrap();
-    let at = |name: &str, at| Rule { at, ..Rule::new(name.parse().unwrap(), Decision::Allow) };
-    let rules = vec![at("open", Point::Turn), at("asks", Point::Model), at("says", Point::Output)];
+    let at = |name: &str, at| Rule { at, ..Rule::new(name.parse().unwrap(), PolicyDecision::Allow) };
+    let rules =
+        vec![at("open", PolicyPoint::Turn), at("asks", PolicyPoint::Model), at("says", PolicyPoint::Output)];
     let policy = Policy { rules };
     let builder = agent(&dir.path().join("outlast.db")).policy(policy.clone());
     let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
@@ -351,8 +352,8 @@ async fn failed_attempts_and_decisions_stand_with_the_model_call_and_those_of_a_
 #[tokio::test]
 async fn who_is_asked_is_told_why() {
     let dir = tempfile::tempdir().unwrap();
-    let ask = Ask { reason: Some("it is money".into()), ..Ask::default() };
-    let rule = Rule { tool: "pay".to_owned(), ..Rule::new("ask".parse().unwrap(), Decision::Ask(ask)) };
+    let ask = ApprovalRequirement { reason: Some("it is money".into()), ..ApprovalRequirement::default() };
+    let rule = Rule { tool: "pay".to_owned(), ..Rule::new("ask".parse().unwrap(), PolicyDecision::Ask(ask)) };
     let builder = agent(&dir.path().join("outlast.db")).policy(Policy { rules: vec![rule] });
     let stage = Stage::built(builder, |door| door, ServerLimits::default()).await;
     stage.park("ann", "pay").await;

@@ -2,11 +2,11 @@
 use crate::client::{Answer, Request};
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::keys::Grant;
+use outlast::runtime::keys::ApiKeyGrant;
 use outlast::runtime::system::SystemClock;
 use outlast::vocab::access::{Access, Scopes};
-use outlast::vocab::policy::{Ask, Decision, Policy, Rule};
-use outlast_server::{Door, Server};
+use outlast::vocab::policy::{ApprovalRequirement, Policy, PolicyDecision, Rule};
+use outlast_server::{OriginPolicy, Server};
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -35,9 +35,9 @@ pub(crate) async fn pay(euros: u32) -> Result<String, Error> {
 
 /// A call that somebody outside finishes.
 #[tool(idempotent)]
-async fn later(completion: Completion) -> Result<Ran, Error> {
+async fn later(completion: Completion) -> Result<ToolRunOutcome, Error> {
     completion.key()?;
-    Ok(Ran::Pending)
+    Ok(ToolRunOutcome::Pending)
 }
 
 /// A call that comes to no end by itself; who stops it does not know whether it happened.
@@ -71,7 +71,7 @@ impl Stage {
         let limits = ServerLimits { wrong_keys_per_minute: NonZeroU32::MAX, ..limits };
         let dir = tempfile::tempdir().unwrap();
         let builder = with_hang(&dir.path().join("outlast.db"));
-        let door = |door| Door { without_key: None, ..door };
+        let door = |door| OriginPolicy { without_key: None, ..door };
         Self { dir: Some(dir), ..Self::built(builder, door, limits).await }
     }
 
@@ -92,24 +92,28 @@ impl Stage {
         request("GET", &format!("{turn}?wait=20")).send().await.ok();
     }
 
-    pub(crate) async fn with(door: impl FnOnce(Door) -> Door, limits: ServerLimits) -> Self {
+    pub(crate) async fn with(door: impl FnOnce(OriginPolicy) -> OriginPolicy, limits: ServerLimits) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("outlast.db");
         Self { dir: Some(dir), ..Self::on(&path, door, limits).await }
     }
 
     /// Starts on a file that may exist.
-    pub(crate) async fn on(path: &Path, door: impl FnOnce(Door) -> Door, limits: ServerLimits) -> Self {
+    pub(crate) async fn on(
+        path: &Path,
+        door: impl FnOnce(OriginPolicy) -> OriginPolicy,
+        limits: ServerLimits,
+    ) -> Self {
         Self::built(agent(path), door, limits).await
     }
 
     /// Starts with this runtime.
     pub(crate) async fn built(
         builder: outlast::Builder,
-        door: impl FnOnce(Door) -> Door,
+        door: impl FnOnce(OriginPolicy) -> OriginPolicy,
         limits: ServerLimits,
     ) -> Self {
-        Self::serving(builder, |server| server.door(door).limits(limits)).await
+        Self::serving(builder, |server| server.origin_policy(door).limits(limits)).await
     }
 
     /// Starts with a server that `set_up` configures.
@@ -175,7 +179,7 @@ impl Stage {
             Err(_) => runtime.create_org(org.parse().unwrap()).await.unwrap().id,
         };
         let (by, scopes) = ("service:test".parse().unwrap(), scopes.parse::<Scopes>().unwrap());
-        runtime.issue_key(Grant { org, by, scopes, expires: None }).await.unwrap().reveal()
+        runtime.issue_key(ApiKeyGrant { org, by, scopes, expires: None }).await.unwrap().reveal()
     }
 }
 
@@ -187,7 +191,7 @@ pub(crate) fn with_hang(path: &Path) -> outlast::Builder {
 /// Returns the agent of the tests, on a file.
 pub(crate) fn agent(path: &Path) -> outlast::Builder {
     let script: Script = SCRIPT.parse().unwrap();
-    let ask = Decision::Ask(Ask::default());
+    let ask = PolicyDecision::Ask(ApprovalRequirement::default());
     let rule = Rule { tool: "pay".to_owned(), ..Rule::new("ask".parse().unwrap(), ask) };
     Outlast::at(path)
         .provider(Rehearsal::scripted(script, Arc::new(SystemClock)))

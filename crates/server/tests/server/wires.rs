@@ -1,6 +1,6 @@
 //! Behaviour that all compatible APIs share. `cli/tests` runs the official clients.
 use crate::stage::{Stage, agent};
-use outlast_ports::hook::{AfterModel, HookAt, Point};
+use outlast_ports::hook::{AfterModel, HookAt, HookStage};
 use outlast_vocab::hook::{HookCall, ReplyPatch};
 use outlast_vocab::limits::{Limits, ServerLimits};
 use serde_json::{Value, json};
@@ -149,7 +149,7 @@ fn chat(text: &str) -> Value {
 #[tokio::test]
 async fn a_whole_answer_is_what_became_durable_and_not_what_was_said_meanwhile() {
     let dir = tempfile::tempdir().unwrap();
-    let mask = |_: HookCall, _: <AfterModel as Point>::Seen| {
+    let mask = |_: HookCall, _: <AfterModel as HookStage>::Seen| {
         std::future::ready(Ok(Some(ReplyPatch { text: "It is a secret.".to_owned() })))
     };
     let hook = HookAt::new::<AfterModel>("mask", mask).unwrap();

@@ -1,23 +1,24 @@
 //! Converts values to columns and back. A column that cannot be converted back means that the database is
 //! corrupt.
-use outlast_ports::filed::Lies;
+use outlast_ports::attachment_upload::BlobLocation;
 use outlast_ports::orgs::Org;
 use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, Body, ClaimRow, Condemned, ConfigRow, CrashGuard, DeliveryRow, GrantRow,
-    HoldRow, KeyRow, LastEnded, Node, NoticeRow, OutsideRow, OwedRow, PartialRow, PurseRow, RecordRow,
-    SessionNo, SessionRow, SinkRow, Trial, TurnNo, TurnRow, VoteRow,
+    AttachmentRow, AuditRow, BudgetAccountRow, ClaimRow, ConfigRow, CrashGuard, DeletionMark, DeliveryRow,
+    ExternalContentRow, GrantRow, KeyRow, LastEnded, NoticeRow, PartialRow, PendingPaymentRow, RecordAddress,
+    RecordBody, RecordRow, ReservationRow, SessionNo, SessionRow, SinkRow, TrialState, TurnNo, TurnRow,
+    VoteRow,
 };
-use outlast_ports::sink::Moment;
-use outlast_ports::store::{Fence, SessionState, TurnState, Writes};
+use outlast_ports::sink::OutputPosition;
+use outlast_ports::store::{Fence, SessionState, TurnState, WriteCount};
 use outlast_ports::votes::Vote;
-use outlast_vocab::approval::Given;
+use outlast_vocab::approval::SentNotices;
 use outlast_vocab::budget::Budget;
 use outlast_vocab::cost::Cost;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::message::Attachment;
-use outlast_vocab::rate::Standing;
-use outlast_vocab::record::{ClaimRef, Delivery, EndKind, Seq};
+use outlast_vocab::rate::RateState;
+use outlast_vocab::record::{ClaimRef, InputDelivery, Seq, TurnEndKind};
 use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Error, Hash, Millis};
 use rusqlite::types::{Type, ValueRef};
@@ -33,7 +34,7 @@ pub(super) fn id(raw: u128) -> [u8; 16] {
 
 /// Encodes a count or a time. Columns end at 2⁶³ − 1, which is larger than any real count or time. Larger
 /// numbers mean "no limit" or "never".
-pub(super) fn whole(count: u64) -> i64 {
+pub(super) fn count(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -48,8 +49,8 @@ pub(super) fn limit(rows: usize) -> i64 {
 }
 
 /// Encodes the position of a record, as two columns.
-pub(super) fn node(node: Option<Node>) -> (Option<i64>, Option<i64>) {
-    (node.map(|node| node.session.0), node.map(|node| whole(node.seq.0)))
+pub(super) fn node(node: Option<RecordAddress>) -> (Option<i64>, Option<i64>) {
+    (node.map(|node| node.session.0), node.map(|node| count(node.seq.0)))
 }
 
 /// Encodes the state of a session. The schema's indexes and the statements contain these numbers.
@@ -64,12 +65,12 @@ pub(super) fn session_state(state: SessionState) -> i64 {
 }
 
 /// Encodes the trial state of a session. The schema's index and the statements contain these numbers.
-pub(super) fn trial(trial: Trial) -> i64 {
+pub(super) fn trial(trial: TrialState) -> i64 {
     match trial {
-        Trial::No => 0,
-        Trial::Waits => 1,
-        Trial::Runs => 2,
-        Trial::Hung => 3,
+        TrialState::NotOnTrial => 0,
+        TrialState::Waits => 1,
+        TrialState::Runs => 2,
+        TrialState::Hung => 3,
     }
 }
 
@@ -88,10 +89,10 @@ pub(super) fn place(session: &SessionRow) -> String {
 }
 
 /// Encodes how an input is delivered.
-pub(super) fn delivery(delivery: Delivery) -> i64 {
+pub(super) fn delivery(delivery: InputDelivery) -> i64 {
     match delivery {
-        Delivery::Next => 0,
-        Delivery::Join => 1,
+        InputDelivery::Next => 0,
+        InputDelivery::Join => 1,
     }
 }
 
@@ -154,7 +155,7 @@ macro_rules! config {
     };
 }
 
-/// The columns of a delivery of an output, in the order that [`read_outgoing`] takes them.
+/// The columns of a delivery of an output, in the order that [`read_delivery_row`] takes them.
 macro_rules! outgoing {
     ($rest:literal) => {
         concat!(
@@ -178,7 +179,7 @@ macro_rules! key {
     };
 }
 
-/// The columns of an audit entry, in the order that [`read_act`] takes them.
+/// The columns of an audit entry, in the order that [`read_audit`] takes them.
 macro_rules! act {
     ($rest:literal) => {
         concat!("SELECT no, at, org, principal, act, subject, detail FROM audit ", $rest)
@@ -192,14 +193,14 @@ pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow> {
         no: SessionNo(row.get(0)?),
         id: SessionId::from_u128(read_id(row, 1)?),
         key: row.get(2)?,
-        created: Millis(read_whole(row, 3)?),
-        updated: Millis(read_whole(row, 4)?),
+        created: Millis(read_count(row, 3)?),
+        updated: Millis(read_count(row, 4)?),
         state: read_session_state(row, 5)?,
-        fence: Fence(read_whole(row, 6)?),
+        fence: Fence(read_count(row, 6)?),
         worker: row.get::<_, Option<[u8; 16]>>(7)?.map(|raw| WorkerId::from_u128(u128::from_be_bytes(raw))),
-        lease_until: Millis(read_whole(row, 8)?),
-        wake_at: read_perhaps(row, 9)?.map(Millis),
-        last_seq: Seq(read_whole(row, 10)?),
+        lease_until: Millis(read_count(row, 8)?),
+        wake_at: read_optional_count(row, 9)?.map(Millis),
+        last_seq: Seq(read_count(row, 10)?),
         last_hash: read_hash(row, 11)?,
         turns: row.get(12)?,
         active: row.get::<_, Option<i64>>(13)?.map(TurnNo),
@@ -207,10 +208,10 @@ pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow> {
         guard: CrashGuard { deaths: row.get(15)?, alone: row.get(21)?, trial: read_trial(row, 22)? },
         forked_from: read_node(row, 16)?,
         org: OrgId::from_u128(read_id(row, 18)?),
-        imported: Seq(read_whole(row, 19)?),
-        cost: read_perhaps(row, 20)?.map(Cost::of_picodollars),
+        imported: Seq(read_count(row, 19)?),
+        cost: read_optional_count(row, 20)?.map(Cost::of_picodollars),
         last_ended: read_last_ended(row, 23)?,
-        foreign: Seq(read_whole(row, 25)?),
+        foreign: Seq(read_count(row, 25)?),
     })
 }
 
@@ -218,7 +219,7 @@ pub(super) fn read_session(row: &Row<'_>) -> Result<SessionRow> {
 /// program knows.
 fn read_last_ended(row: &Row<'_>, at: usize) -> Result<Option<LastEnded>> {
     let (turn, end) = (row.get::<_, Option<i64>>(at)?, row.get::<_, Option<String>>(at + 1)?);
-    let end = end.as_deref().and_then(EndKind::from_name);
+    let end = end.as_deref().and_then(TurnEndKind::from_name);
     Ok(turn.zip(end).map(|(turn, end)| LastEnded { turn: TurnNo(turn), end }))
 }
 
@@ -233,47 +234,49 @@ pub(super) fn read_turn(row: &Row<'_>) -> Result<TurnRow> {
         delivery: read_delivery(row, 6)?,
         head: row.get(7)?,
         state: read_turn_state(row, 8)?,
-        accepted: Seq(read_whole(row, 9)?),
-        last_node: Seq(read_whole(row, 10)?),
+        accepted: Seq(read_count(row, 9)?),
+        last_node: Seq(read_count(row, 10)?),
         parent: read_node(row, 11)?,
-        ended: read_perhaps(row, 13)?.map(Seq),
+        ended: read_optional_count(row, 13)?.map(Seq),
         cancelled: row.get(14)?,
         writes: read_writes(row, 15)?,
         retry_of: row.get::<_, Option<i64>>(17)?.map(TurnNo),
     })
 }
 
-fn read_writes(row: &Row<'_>, at: usize) -> Result<Option<Writes>> {
-    let (commits, waited) = (read_perhaps(row, at)?, read_perhaps(row, at + 1)?);
-    Ok(commits.zip(waited).map(|(commits, waited)| Writes { commits, waited: Duration::from_micros(waited) }))
+fn read_writes(row: &Row<'_>, at: usize) -> Result<Option<WriteCount>> {
+    let (commits, waited) = (read_optional_count(row, at)?, read_optional_count(row, at + 1)?);
+    Ok(commits
+        .zip(waited)
+        .map(|(commits, waited)| WriteCount { commits, waited: Duration::from_micros(waited) }))
 }
 
 pub(super) fn read_record(row: &Row<'_>) -> Result<(u64, RecordRow)> {
     let body = match row.get::<_, Option<Vec<u8>>>(7)? {
-        Some(body) => Body::Inline(body),
-        None => Body::Blob(read_hash(row, 8)?),
+        Some(body) => RecordBody::Inline(body),
+        None => RecordBody::Blob(read_hash(row, 8)?),
     };
     let record = RecordRow {
         session: SessionNo(row.get(1)?),
-        seq: Seq(read_whole(row, 2)?),
+        seq: Seq(read_count(row, 2)?),
         turn: row.get::<_, Option<i64>>(3)?.map(TurnNo),
-        at: Millis(read_whole(row, 4)?),
+        at: Millis(read_count(row, 4)?),
         node: row.get(5)?,
         hash: read_hash(row, 6)?,
         body,
     };
-    Ok((read_whole(row, 0)?, record))
+    Ok((read_count(row, 0)?, record))
 }
 
 pub(super) fn read_claim(row: &Row<'_>) -> Result<ClaimRow> {
     Ok(ClaimRow {
         session: SessionNo(row.get(0)?),
-        claim: ClaimRef { asked: Seq(read_whole(row, 1)?), child: row.get(2)? },
+        claim: ClaimRef { asked: Seq(read_count(row, 1)?), child: row.get(2)? },
         turn: TurnNo(row.get(3)?),
         call: CallId::from_u128(read_id(row, 4)?),
-        fence: Fence(read_whole(row, 5)?),
+        fence: Fence(read_count(row, 5)?),
         unknown: row.get(6)?,
-        since: Millis(read_whole(row, 7)?),
+        since: Millis(read_count(row, 7)?),
     })
 }
 
@@ -287,27 +290,32 @@ pub(super) fn read_attachment(row: &Row<'_>) -> Result<AttachmentRow> {
             .map_err(|cause: Error| rusqlite::Error::FromSqlConversionFailure(3, Type::Text, cause.into()))?,
         name: row.get(4)?,
     };
-    let lies = if row.get(6)? { Lies::Outside } else { Lies::Here };
-    Ok(AttachmentRow { session: SessionNo(row.get(0)?), attachment, bytes: read_whole(row, 5)?, lies })
+    let lies = if row.get(6)? { BlobLocation::Outside } else { BlobLocation::Database };
+    Ok(AttachmentRow {
+        session: SessionNo(row.get(0)?),
+        attachment,
+        bytes: read_count(row, 5)?,
+        location: lies,
+    })
 }
 
-pub(super) fn read_outside(row: &Row<'_>) -> Result<OutsideRow> {
+pub(super) fn read_external_content(row: &Row<'_>) -> Result<ExternalContentRow> {
     let condemned = match row.get::<_, Option<i64>>(3)? {
-        Some(_) => Some(Condemned {
+        Some(_) => Some(DeletionMark {
             worker: WorkerId::from_u128(read_id(row, 2)?),
-            since: Millis(read_whole(row, 3)?),
+            since: Millis(read_count(row, 3)?),
         }),
         None => None,
     };
-    Ok(OutsideRow { content: read_hash(row, 0)?, uses: read_whole(row, 1)?, condemned })
+    Ok(ExternalContentRow { content: read_hash(row, 0)?, uses: read_count(row, 1)?, deletion: condemned })
 }
 
 pub(super) fn read_sink(row: &Row<'_>) -> Result<SinkRow> {
     Ok(SinkRow {
         name: row.get(0)?,
-        since: Millis(read_whole(row, 1)?),
-        cursor: read_whole(row, 2)?,
-        delivered: read_whole(row, 3)?,
+        since: Millis(read_count(row, 1)?),
+        cursor: read_count(row, 2)?,
+        delivered: read_count(row, 3)?,
     })
 }
 
@@ -322,11 +330,11 @@ pub(super) fn read_config(row: &Row<'_>) -> Result<ConfigRow> {
         version: row.get(3)?,
         fingerprint: read_hash(row, 4)?,
         body: row.get(5)?,
-        at: Millis(read_whole(row, 6)?),
+        at: Millis(read_count(row, 6)?),
     })
 }
 
-pub(super) fn read_outgoing(row: &Row<'_>) -> Result<DeliveryRow> {
+pub(super) fn read_delivery_row(row: &Row<'_>) -> Result<DeliveryRow> {
     let failure = match row.get_ref(6)? {
         ValueRef::Null => None,
         _ => Some(read_json(row, 6)?),
@@ -334,10 +342,10 @@ pub(super) fn read_outgoing(row: &Row<'_>) -> Result<DeliveryRow> {
     Ok(DeliveryRow {
         sink: row.get(0)?,
         turn: TurnNo(row.get(1)?),
-        moment: Moment { seq: Seq(read_whole(row, 7)?), nth: row.get(8)? },
+        position: OutputPosition { seq: Seq(read_count(row, 7)?), nth: row.get(8)? },
         attempts: row.get(2)?,
-        forgiven: row.get(3)?,
-        due_at: read_perhaps(row, 4)?.map(Millis),
+        attempts_forgiven: row.get(3)?,
+        due_at: read_optional_count(row, 4)?.map(Millis),
         worker: row.get::<_, Option<[u8; 16]>>(5)?.map(|raw| WorkerId::from_u128(u128::from_be_bytes(raw))),
         failure,
     })
@@ -358,16 +366,16 @@ fn read_budget(row: &Row<'_>, at: usize) -> Result<Option<Budget>> {
     }
 }
 
-pub(super) fn read_purse(row: &Row<'_>) -> Result<PurseRow> {
-    Ok(PurseRow {
+pub(super) fn read_budget_account(row: &Row<'_>) -> Result<BudgetAccountRow> {
+    Ok(BudgetAccountRow {
         org: OrgId::from_u128(read_id(row, 6)?),
         name: row.get(0)?,
-        set: read_budget(row, 1)?,
-        brought: read_budget(row, 7)?,
+        operator_budget: read_budget(row, 1)?,
+        agent_budget: read_budget(row, 7)?,
         spent: read_json(row, 2)?,
-        held: read_json(row, 3)?,
+        reserved: read_json(row, 3)?,
         lost: read_json(row, 4)?,
-        standing: read_json(row, 5)?,
+        conversation_cost: read_json(row, 5)?,
     })
 }
 
@@ -386,26 +394,26 @@ pub(super) fn read_rate(row: &Row<'_>) -> Result<RateView> {
     Ok(RateView {
         org: OrgId::from_u128(read_id(row, 0)?),
         name: row.get(1)?,
-        every: read_whole(row, 2)?,
+        every: read_count(row, 2)?,
         burst: row.get(3)?,
-        standing: Standing { next: read_whole(row, 4)?, line: read_whole(row, 5)? },
-        taken: read_whole(row, 6)?,
-        refused: read_whole(row, 7)?,
-        asked: Millis(read_whole(row, 8)?),
+        state: RateState { next: read_count(row, 4)?, queue_end: read_count(row, 5)? },
+        taken: read_count(row, 6)?,
+        refused: read_count(row, 7)?,
+        asked: Millis(read_count(row, 8)?),
     })
 }
 
-pub(super) fn read_hold(row: &Row<'_>) -> Result<HoldRow> {
-    Ok(HoldRow {
+pub(super) fn read_reservation(row: &Row<'_>) -> Result<ReservationRow> {
+    Ok(ReservationRow {
         turn: TurnNo(row.get(0)?),
         key: read_json(row, 1)?,
-        most: read_json(row, 2)?,
-        purses: read_json(row, 3)?,
+        amount_max: read_json(row, 2)?,
+        accounts: read_json(row, 3)?,
     })
 }
 
 pub(super) fn read_vote(row: &Row<'_>) -> Result<VoteRow> {
-    let vote = Vote { by: row.get(2)?, at: Millis(read_whole(row, 3)?), verdict: read_json(row, 4)? };
+    let vote = Vote { by: row.get(2)?, at: Millis(read_count(row, 3)?), verdict: read_json(row, 4)? };
     Ok(VoteRow { turn: TurnNo(row.get(0)?), key: read_json(row, 1)?, vote })
 }
 
@@ -421,10 +429,10 @@ pub(super) fn read_notice(row: &Row<'_>) -> Result<NoticeRow> {
     Ok(NoticeRow {
         turn: TurnNo(row.get(0)?),
         key: read_json(row, 1)?,
-        since: Millis(read_whole(row, 2)?),
+        since: Millis(read_count(row, 2)?),
         ask: read_json(row, 3)?,
-        given: Given { reminded: row.get(4)?, escalated: row.get(5)? },
-        due_at: read_perhaps(row, 6)?.map(Millis),
+        given: SentNotices { reminded: row.get(4)?, escalated: row.get(5)? },
+        due_at: read_optional_count(row, 6)?.map(Millis),
     })
 }
 
@@ -436,13 +444,13 @@ macro_rules! owed {
 }
 pub(super) use owed;
 
-pub(super) fn read_owed(row: &Row<'_>) -> Result<OwedRow> {
-    Ok(OwedRow {
+pub(super) fn read_pending_payment(row: &Row<'_>) -> Result<PendingPaymentRow> {
+    Ok(PendingPaymentRow {
         turn: TurnNo(row.get(0)?),
         payment: read_json(row, 1)?,
-        since: Millis(read_whole(row, 2)?),
+        since: Millis(read_count(row, 2)?),
         attempts: row.get(3)?,
-        due_at: Millis(read_whole(row, 4)?),
+        due_at: Millis(read_count(row, 4)?),
         failure: read_json(row, 5)?,
     })
 }
@@ -460,11 +468,11 @@ pub(super) fn read_grant(row: &Row<'_>) -> Result<GrantRow> {
         id: GrantId::from_u128(read_id(row, 0)?),
         session: SessionNo(row.get(1)?),
         form: read_hash(row, 2)?,
-        tool: read_word(row, 3)?,
-        rule: read_word(row, 4)?,
+        tool: read_parsed(row, 3)?,
+        rule: read_parsed(row, 4)?,
         labels: read_json(row, 5)?,
         by: read_json(row, 6)?,
-        at: Millis(read_whole(row, 7)?),
+        at: Millis(read_count(row, 7)?),
     })
 }
 
@@ -477,29 +485,29 @@ pub(super) fn wait_kind(kind: WaitKind) -> String {
 }
 
 pub(super) fn read_org(row: &Row<'_>) -> Result<Org> {
-    let created = Millis(read_whole(row, 2)?);
-    Ok(Org { id: OrgId::from_u128(read_id(row, 0)?), name: read_word(row, 1)?, created })
+    let created = Millis(read_count(row, 2)?);
+    Ok(Org { id: OrgId::from_u128(read_id(row, 0)?), name: read_parsed(row, 1)?, created })
 }
 
 pub(super) fn read_key(row: &Row<'_>) -> Result<KeyRow> {
     Ok(KeyRow {
         id: KeyId::from_u128(read_id(row, 0)?),
         org: OrgId::from_u128(read_id(row, 1)?),
-        by: read_word(row, 2)?,
-        scopes: read_word(row, 3)?,
+        by: read_parsed(row, 2)?,
+        scopes: read_parsed(row, 3)?,
         seal: read_hash(row, 4)?,
-        created: Millis(read_whole(row, 5)?),
-        expires: read_perhaps(row, 6)?.map(Millis),
-        revoked: read_perhaps(row, 7)?.map(Millis),
+        created: Millis(read_count(row, 5)?),
+        expires: read_optional_count(row, 6)?.map(Millis),
+        revoked: read_optional_count(row, 7)?.map(Millis),
     })
 }
 
-pub(super) fn read_act(row: &Row<'_>) -> Result<AuditRow> {
+pub(super) fn read_audit(row: &Row<'_>) -> Result<AuditRow> {
     Ok(AuditRow {
-        no: read_whole(row, 0)?,
-        at: Millis(read_whole(row, 1)?),
+        no: read_count(row, 0)?,
+        at: Millis(read_count(row, 1)?),
         org: OrgId::from_u128(read_id(row, 2)?),
-        by: read_word(row, 3)?,
+        by: read_parsed(row, 3)?,
         act: row.get(4)?,
         subject: row.get(5)?,
         detail: row.get(6)?,
@@ -507,7 +515,7 @@ pub(super) fn read_act(row: &Row<'_>) -> Result<AuditRow> {
 }
 
 /// Reads a value that is stored in its text form.
-fn read_word<T: FromStr<Err = Error>>(row: &Row<'_>, column: usize) -> Result<T> {
+fn read_parsed<T: FromStr<Err = Error>>(row: &Row<'_>, column: usize) -> Result<T> {
     let text = row.get_ref(column)?.as_str()?;
     text.parse()
         .map_err(|cause: Error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, cause.into()))
@@ -516,7 +524,7 @@ fn read_word<T: FromStr<Err = Error>>(row: &Row<'_>, column: usize) -> Result<T>
 pub(super) fn read_partial(row: &Row<'_>) -> Result<PartialRow> {
     Ok(PartialRow {
         turn: TurnNo(row.get(0)?),
-        start: usize::try_from(read_whole(row, 1)?).unwrap_or(usize::MAX),
+        start: usize::try_from(read_count(row, 1)?).unwrap_or(usize::MAX),
         key: read_json(row, 2)?,
         attempt: row.get(3)?,
         text: row.get(4)?,
@@ -527,13 +535,13 @@ pub(super) fn read_id(row: &Row<'_>, column: usize) -> Result<u128> {
     row.get(column).map(u128::from_be_bytes)
 }
 
-pub(super) fn read_whole(row: &Row<'_>, column: usize) -> Result<u64> {
-    read_perhaps(row, column)?.ok_or_else(|| odd(column, 0))
+pub(super) fn read_count(row: &Row<'_>, column: usize) -> Result<u64> {
+    read_optional_count(row, column)?.ok_or_else(|| unknown_number(column, 0))
 }
 
-pub(super) fn read_perhaps(row: &Row<'_>, column: usize) -> Result<Option<u64>> {
+pub(super) fn read_optional_count(row: &Row<'_>, column: usize) -> Result<Option<u64>> {
     let found: Option<i64> = row.get(column)?;
-    found.map(|number| u64::try_from(number).map_err(|_| odd(column, number))).transpose()
+    found.map(|number| u64::try_from(number).map_err(|_| unknown_number(column, number))).transpose()
 }
 
 pub(super) fn read_hash(row: &Row<'_>, column: usize) -> Result<Hash> {
@@ -541,10 +549,10 @@ pub(super) fn read_hash(row: &Row<'_>, column: usize) -> Result<Hash> {
 }
 
 /// Reads the position of a record from this column and the next.
-pub(super) fn read_node(row: &Row<'_>, column: usize) -> Result<Option<Node>> {
+pub(super) fn read_node(row: &Row<'_>, column: usize) -> Result<Option<RecordAddress>> {
     let session: Option<i64> = row.get(column)?;
-    let seq = read_perhaps(row, column + 1)?;
-    Ok(session.zip(seq).map(|(session, seq)| Node { session: SessionNo(session), seq: Seq(seq) }))
+    let seq = read_optional_count(row, column + 1)?;
+    Ok(session.zip(seq).map(|(session, seq)| RecordAddress { session: SessionNo(session), seq: Seq(seq) }))
 }
 
 /// Reads a value that is stored as JSON.
@@ -561,17 +569,17 @@ fn read_session_state(row: &Row<'_>, column: usize) -> Result<SessionState> {
         2 => Ok(SessionState::Leased),
         3 => Ok(SessionState::Parked),
         4 => Ok(SessionState::Held),
-        other => Err(odd(column, other)),
+        other => Err(unknown_number(column, other)),
     }
 }
 
-fn read_trial(row: &Row<'_>, column: usize) -> Result<Trial> {
+fn read_trial(row: &Row<'_>, column: usize) -> Result<TrialState> {
     match row.get(column)? {
-        0 => Ok(Trial::No),
-        1 => Ok(Trial::Waits),
-        2 => Ok(Trial::Runs),
-        3 => Ok(Trial::Hung),
-        other => Err(odd(column, other)),
+        0 => Ok(TrialState::NotOnTrial),
+        1 => Ok(TrialState::Waits),
+        2 => Ok(TrialState::Runs),
+        3 => Ok(TrialState::Hung),
+        other => Err(unknown_number(column, other)),
     }
 }
 
@@ -580,18 +588,18 @@ fn read_turn_state(row: &Row<'_>, column: usize) -> Result<TurnState> {
         0 => Ok(TurnState::Queued),
         1 => Ok(TurnState::Active),
         2 => Ok(TurnState::Ended),
-        other => Err(odd(column, other)),
+        other => Err(unknown_number(column, other)),
     }
 }
 
-fn read_delivery(row: &Row<'_>, column: usize) -> Result<Delivery> {
+fn read_delivery(row: &Row<'_>, column: usize) -> Result<InputDelivery> {
     match row.get(column)? {
-        0 => Ok(Delivery::Next),
-        1 => Ok(Delivery::Join),
-        other => Err(odd(column, other)),
+        0 => Ok(InputDelivery::Next),
+        1 => Ok(InputDelivery::Join),
+        other => Err(unknown_number(column, other)),
     }
 }
 
-fn odd(column: usize, number: i64) -> rusqlite::Error {
+fn unknown_number(column: usize, number: i64) -> rusqlite::Error {
     rusqlite::Error::IntegralValueOutOfRange(column, number)
 }

@@ -1,25 +1,25 @@
 //! Reads rows: the implementation of `ReadRows`.
-use super::column::{self, id, limit, whole};
-use super::{Held, Tables};
-use crate::error::failure;
+use super::column::{self, count, id, limit};
+use super::{RowCache, Tables};
+use crate::error::from_sqlite;
+use outlast_ports::attachment_upload::SweepCounter;
 use outlast_ports::configs::ConfigKind;
-use outlast_ports::filed::Sweeps;
 use outlast_ports::orgs::{AuditRange, Org};
-use outlast_ports::outbox::DeliveryPlace;
+use outlast_ports::outbox::DeliveryPosition;
 use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, LATEST, Node,
-    NoticeRow, OutsideRow, OwedRow, PartialRow, PurseRow, ReadRows, RecordRange, RecordRow, SessionNo,
-    SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
+    AttachmentRow, AuditRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow,
+    GrantRow, KeyRow, LATEST, NoticeRow, PartialRow, PendingPaymentRow, ReadRows, RecordAddress, RecordRange,
+    RecordRow, ReservationRow, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
 };
-use outlast_ports::sink::Moment;
+use outlast_ports::sink::OutputPosition;
 use outlast_ports::store::SessionState;
-use outlast_vocab::access::Reach;
+use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::id::{AttachmentId, CallId, GrantId, KeyId, OrgId, SessionId, TurnId, WorkerId};
 use outlast_vocab::key::ReplayKey;
-use outlast_vocab::record::{ClaimRef, EndKind};
+use outlast_vocab::record::{ClaimRef, TurnEndKind};
+use outlast_vocab::search_terms::SearchTerms;
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
-use outlast_vocab::words::Wanted;
 use outlast_vocab::{Error, Hash, Millis};
 use rusqlite::{MAIN_DB, Row, params};
 use std::ops::Range;
@@ -92,22 +92,22 @@ pub(super) const KEYS: &str = column::key!("WHERE id > ?1 ORDER BY id LIMIT ?2")
 pub(super) const KEYS_OF: &str = column::key!("WHERE org = ?3 AND id > ?1 ORDER BY id LIMIT ?2");
 
 /// Returns the bytes of the id after which a list starts.
-fn behind(after: Option<u128>) -> Vec<u8> {
+fn id_lower_bound(after: Option<u128>) -> Vec<u8> {
     after.map(|after| id(after).to_vec()).unwrap_or_default()
 }
 
 /// Returns the owners whose messages are searched, as in the index.
-fn whose(of: Reach, session: Option<SessionNo>) -> impl Iterator<Item = String> {
+fn owner_terms(of: OrgVisibility, session: Option<SessionNo>) -> impl Iterator<Item = String> {
     let org = match of {
-        Reach::Org(org) => Some(format!("o{:032x}", org.to_u128())),
-        Reach::Everything => None,
+        OrgVisibility::Org(org) => Some(format!("o{:032x}", org.to_u128())),
+        OrgVisibility::Everything => None,
     };
     org.into_iter().chain(session.map(|SessionNo(no)| format!("s{no}")))
 }
 
 /// Returns the search query in the syntax of the index. Words contain no character with a special meaning.
-fn matching(of: Reach, session: Option<SessionNo>, wanted: &Wanted) -> String {
-    let whose = whose(of, session).map(|whose| format!("place : \"{whose}\""));
+fn match_expression(of: OrgVisibility, session: Option<SessionNo>, wanted: &SearchTerms) -> String {
+    let whose = owner_terms(of, session).map(|whose| format!("place : \"{whose}\""));
     let words: Vec<String> = wanted.words().iter().map(|word| format!("\"{word}\"")).collect();
     let words = format!("words : ({} *)", words.join(" AND "));
     whose.chain([words]).collect::<Vec<_>>().join(" AND ")
@@ -116,27 +116,32 @@ fn matching(of: Reach, session: Option<SessionNo>, wanted: &Wanted) -> String {
 impl ReadRows for Tables<'_> {
     fn session(&self, no: SessionNo) -> Result<Option<SessionRow>, Error> {
         let find = || self.one(column::session!("WHERE no = ?1"), [no.0], column::read_session);
-        self.held_or(|held| held.session(no), find, Held::put_session)
+        self.cached_or(|held| held.session(no), find, RowCache::put_session)
     }
 
     fn session_by_id(&self, session: SessionId) -> Result<Option<SessionRow>, Error> {
         let sql = column::session!("WHERE id = ?1");
         let find = || self.one(sql, [id(session.to_u128())], column::read_session);
-        self.held_or(|held| held.session_by_id(session), find, Held::put_session)
+        self.cached_or(|held| held.session_by_id(session), find, RowCache::put_session)
     }
 
     fn session_by_key(&self, org: OrgId, key: &str) -> Result<Option<SessionRow>, Error> {
         self.one(BY_KEY, params![id(org.to_u128()), key], column::read_session)
     }
 
-    fn sessions(&self, of: Reach, before: Option<SessionNo>, most: usize) -> Result<Vec<SessionRow>, Error> {
+    fn sessions(
+        &self,
+        of: OrgVisibility,
+        before: Option<SessionNo>,
+        most: usize,
+    ) -> Result<Vec<SessionRow>, Error> {
         let (before, most) = (before.map_or(i64::MAX, |no| no.0), limit(most));
         match of {
-            Reach::Everything => {
+            OrgVisibility::Everything => {
                 let sql = column::session!("WHERE no < ?1 ORDER BY no DESC LIMIT ?2");
                 self.all(sql, params![before, most], column::read_session)
             }
-            Reach::Org(org) => {
+            OrgVisibility::Org(org) => {
                 self.all(SESSIONS_OF, params![id(org.to_u128()), before, most], column::read_session)
             }
         }
@@ -158,17 +163,17 @@ impl ReadRows for Tables<'_> {
         self.all(sql, params![after.0, limit(most)], column::read_session)
     }
 
-    fn count_last_ended(&self, end: EndKind, most: usize) -> Result<usize, Error> {
+    fn count_last_ended(&self, end: TurnEndKind, most: usize) -> Result<usize, Error> {
         let count = self.one(LAST_ENDED, params![end.name(), limit(most)], |row| row.get::<_, i64>(0))?;
         Ok(count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0))
     }
 
     fn sessions_due(&self, now: Millis, most: usize) -> Result<Vec<SessionRow>, Error> {
-        self.all(DUE, params![whole(now.0), limit(most)], column::read_session)
+        self.all(DUE, params![count(now.0), limit(most)], column::read_session)
     }
 
     fn suspect_due(&self, now: Millis, most_deaths: u32) -> Result<Option<SessionRow>, Error> {
-        self.one(SUSPECT_DUE, params![whole(now.0), most_deaths], column::read_session)
+        self.one(SUSPECT_DUE, params![count(now.0), most_deaths], column::read_session)
     }
 
     fn trials(&self) -> Result<Vec<(SessionNo, WorkerId)>, Error> {
@@ -178,7 +183,7 @@ impl ReadRows for Tables<'_> {
     }
 
     fn next_wake(&self) -> Result<Option<Millis>, Error> {
-        Ok(self.one(NEXT_WAKE, [], |row| column::read_whole(row, 0))?.map(Millis))
+        Ok(self.one(NEXT_WAKE, [], |row| column::read_count(row, 0))?.map(Millis))
     }
 
     fn forks(&self, of: SessionNo) -> Result<Vec<SessionId>, Error> {
@@ -186,19 +191,19 @@ impl ReadRows for Tables<'_> {
         self.all(sql, [of.0], |row| column::read_id(row, 0).map(SessionId::from_u128))
     }
 
-    fn heads(&self, session: SessionNo) -> Result<Vec<(String, Option<Node>)>, Error> {
+    fn heads(&self, session: SessionNo) -> Result<Vec<(String, Option<RecordAddress>)>, Error> {
         let sql = "SELECT name, node_session, node_seq FROM heads WHERE session = ?1 ORDER BY name";
         self.all(sql, [session.0], |row| Ok((row.get(0)?, column::read_node(row, 1)?)))
     }
 
-    fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<Node>>, Error> {
+    fn head(&self, session: SessionNo, name: &str) -> Result<Option<Option<RecordAddress>>, Error> {
         let sql = "SELECT node_session, node_seq FROM heads WHERE session = ?1 AND name = ?2";
         self.one(sql, params![session.0, name], |row| column::read_node(row, 0))
     }
 
     fn turn(&self, no: TurnNo) -> Result<Option<TurnRow>, Error> {
         let find = || self.one(column::turn!("WHERE no = ?1"), [no.0], column::read_turn);
-        self.held_or(|held| held.turn(no), find, Held::put_turn)
+        self.cached_or(|held| held.turn(no), find, RowCache::put_turn)
     }
 
     fn turn_by_id(&self, turn: TurnId) -> Result<Option<TurnRow>, Error> {
@@ -230,18 +235,18 @@ impl ReadRows for Tables<'_> {
              ORDER BY seq LIMIT ?6"
         );
         let turn = turn.map(|turn| turn.0);
-        let params = params![session.0, whole(from.0), whole(to.0), turn, i64::from(nodes_only), limit(most)];
+        let params = params![session.0, count(from.0), count(to.0), turn, i64::from(nodes_only), limit(most)];
         self.all(sql, params, |row| column::read_record(row).map(|(_, record)| record))
     }
 
-    fn feed(&self, of: Reach, after: u64, most: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
-        let (after, most) = (whole(after), limit(most));
+    fn feed(&self, of: OrgVisibility, after: u64, most: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
+        let (after, most) = (count(after), limit(most));
         match of {
-            Reach::Everything => {
+            OrgVisibility::Everything => {
                 let sql = column::record!("WHERE pos > ?1 ORDER BY pos LIMIT ?2");
                 self.all(sql, params![after, most], column::read_record)
             }
-            Reach::Org(org) => {
+            OrgVisibility::Org(org) => {
                 let sql = column::record!(
                     "WHERE pos > ?1 AND (SELECT org FROM sessions WHERE no = records.session) = ?3
                      ORDER BY pos LIMIT ?2"
@@ -251,21 +256,22 @@ impl ReadRows for Tables<'_> {
         }
     }
 
-    fn with_words(
+    fn search(
         &self,
-        of: Reach,
+        of: OrgVisibility,
         session: Option<SessionNo>,
-        wanted: &Wanted,
+        wanted: &SearchTerms,
         before: u64,
         most: usize,
     ) -> Result<Vec<(u64, RecordRow)>, Error> {
-        let before = whole(before.min(LATEST.0));
+        let before = count(before.min(LATEST.0));
         let mut found = Vec::new();
         // Messages that are not indexed yet are newer than all indexed ones.
         let heard = "SELECT pos, place, words FROM heard WHERE pos < ?1 ORDER BY pos DESC";
         let heard = self.all(heard, [before], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         let heard = heard.into_iter().filter(|(_, place, words): &(i64, String, String)| {
-            whose(of, session).all(|whose| place.split(' ').any(|part| part == whose)) && wanted.fits(words)
+            owner_terms(of, session).all(|whose| place.split(' ').any(|part| part == whose))
+                && wanted.fits(words)
         });
         for (position, ..) in heard.take(most) {
             found.extend(self.one(column::record!("WHERE pos = ?1"), [position], column::read_record)?);
@@ -274,7 +280,7 @@ impl ReadRows for Tables<'_> {
             "WHERE pos IN (SELECT rowid FROM said WHERE said MATCH ?1 AND rowid < ?2 ORDER BY rowid DESC LIMIT ?3)
              ORDER BY pos DESC"
         );
-        let query = matching(of, session, wanted);
+        let query = match_expression(of, session, wanted);
         found.extend(self.all(
             sql,
             params![query, before, limit(most - found.len())],
@@ -284,18 +290,18 @@ impl ReadRows for Tables<'_> {
     }
 
     fn feed_end(&self) -> Result<u64, Error> {
-        let end = self.one("SELECT max(pos) FROM records", [], |row| column::read_perhaps(row, 0))?;
+        let end = self.one("SELECT max(pos) FROM records", [], |row| column::read_optional_count(row, 0))?;
         Ok(end.flatten().unwrap_or(0))
     }
 
     fn feed_length(&self, after: u64) -> Result<u64, Error> {
         let sql = "SELECT count(*) FROM records WHERE pos > ?1";
-        Ok(self.one(sql, [whole(after)], |row| column::read_whole(row, 0))?.unwrap_or(0))
+        Ok(self.one(sql, [count(after)], |row| column::read_count(row, 0))?.unwrap_or(0))
     }
 
     fn claim(&self, session: SessionNo, claim: ClaimRef) -> Result<Option<ClaimRow>, Error> {
         let sql = column::claim!("WHERE session = ?1 AND asked = ?2 AND child = ?3");
-        self.one(sql, params![session.0, whole(claim.asked.0), claim.child], column::read_claim)
+        self.one(sql, params![session.0, count(claim.asked.0), claim.child], column::read_claim)
     }
 
     fn claims(&self, session: SessionNo, turn: TurnNo) -> Result<Vec<ClaimRow>, Error> {
@@ -305,15 +311,15 @@ impl ReadRows for Tables<'_> {
 
     fn unknown(
         &self,
-        of: Reach,
+        of: OrgVisibility,
         after: Option<(Millis, CallId)>,
         most: usize,
     ) -> Result<Vec<ClaimRow>, Error> {
-        let since = after.map_or(-1, |(since, _)| whole(since.0));
-        let (call, most) = (behind(after.map(|(_, call)| call.to_u128())), limit(most));
+        let since = after.map_or(-1, |(since, _)| count(since.0));
+        let (call, most) = (id_lower_bound(after.map(|(_, call)| call.to_u128())), limit(most));
         match of {
-            Reach::Everything => self.all(UNKNOWN, params![since, call, most], column::read_claim),
-            Reach::Org(org) => {
+            OrgVisibility::Everything => self.all(UNKNOWN, params![since, call, most], column::read_claim),
+            OrgVisibility::Org(org) => {
                 self.all(UNKNOWN_OF, params![since, call, most, id(org.to_u128())], column::read_claim)
             }
         }
@@ -324,16 +330,16 @@ impl ReadRows for Tables<'_> {
         self.all(sql, [turn.0], |row| column::read_json(row, 0))
     }
 
-    fn waiting(&self, of: Reach, kind: WaitKind, most: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
+    fn waiting(&self, of: OrgVisibility, kind: WaitKind, most: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
         let (kind, most) = (column::wait_kind(kind), limit(most));
         let read = |row: &Row<'_>| Ok((TurnNo(row.get(0)?), column::read_json(row, 1)?));
         match of {
-            Reach::Everything => {
+            OrgVisibility::Everything => {
                 let sql = "SELECT turn, wait FROM waits WHERE kind = ?1
                            ORDER BY turn, no LIMIT ?2";
                 self.all(sql, params![kind, most], read)
             }
-            Reach::Org(org) => {
+            OrgVisibility::Org(org) => {
                 let sql = "SELECT turn, wait FROM waits WHERE kind = ?1
                            AND (SELECT org FROM turns JOIN sessions ON sessions.no = turns.session
                                 WHERE turns.no = waits.turn) = ?3
@@ -357,10 +363,10 @@ impl ReadRows for Tables<'_> {
         let sql = "SELECT name FROM session_values WHERE session = ?1 AND name >= ?2 ORDER BY name LIMIT ?3";
         let mut statement = self.prepared(sql)?;
         let params = params![session.0, prefix, limit(most)];
-        let names = statement.query_map(params, |row| row.get::<_, String>(0)).map_err(failure)?;
+        let names = statement.query_map(params, |row| row.get::<_, String>(0)).map_err(from_sqlite)?;
         let begins =
             |name: &rusqlite::Result<String>| name.as_ref().map_or(true, |name| name.starts_with(prefix));
-        names.take_while(begins).collect::<rusqlite::Result<_>>().map_err(failure)
+        names.take_while(begins).collect::<rusqlite::Result<_>>().map_err(from_sqlite)
     }
 
     fn attachment(
@@ -378,27 +384,36 @@ impl ReadRows for Tables<'_> {
         after: Option<AttachmentId>,
         most: usize,
     ) -> Result<Vec<AttachmentRow>, Error> {
-        let after = behind(after.map(AttachmentId::to_u128));
+        let after = id_lower_bound(after.map(AttachmentId::to_u128));
         self.all(ATTACHMENTS, params![session.0, after, limit(most)], column::read_attachment)
     }
 
-    fn purse(&self, org: OrgId, name: &str) -> Result<Option<PurseRow>, Error> {
+    fn purse(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error> {
         let sql = column::purse!("WHERE org = ?1 AND name = ?2");
-        self.one(sql, params![id(org.to_u128()), name], column::read_purse)
+        self.one(sql, params![id(org.to_u128()), name], column::read_budget_account)
     }
 
-    fn purses(&self, of: Reach, after: Option<(OrgId, &str)>, most: usize) -> Result<Vec<PurseRow>, Error> {
+    fn budget_accounts(
+        &self,
+        of: OrgVisibility,
+        after: Option<(OrgId, &str)>,
+        most: usize,
+    ) -> Result<Vec<BudgetAccountRow>, Error> {
         let (from, name) = after.map_or((None, ""), |(org, name)| (Some(org), name));
         match (of, from) {
-            (Reach::Everything, _) => {
-                let org = behind(from.map(OrgId::to_u128));
-                self.all(PURSES, params![org, name, limit(most)], column::read_purse)
+            (OrgVisibility::Everything, _) => {
+                let org = id_lower_bound(from.map(OrgId::to_u128));
+                self.all(PURSES, params![org, name, limit(most)], column::read_budget_account)
             }
             // All names of an organisation come before those of the next.
-            (Reach::Org(org), Some(from)) if from > org => Ok(Vec::new()),
-            (Reach::Org(org), from) => {
+            (OrgVisibility::Org(org), Some(from)) if from > org => Ok(Vec::new()),
+            (OrgVisibility::Org(org), from) => {
                 let name = if from == Some(org) { name } else { "" };
-                self.all(PURSES_OF, params![id(org.to_u128()), name, limit(most)], column::read_purse)
+                self.all(
+                    PURSES_OF,
+                    params![id(org.to_u128()), name, limit(most)],
+                    column::read_budget_account,
+                )
             }
         }
     }
@@ -408,16 +423,21 @@ impl ReadRows for Tables<'_> {
         self.one(sql, params![id(org.to_u128()), name], column::read_rate)
     }
 
-    fn rates(&self, of: Reach, after: Option<(OrgId, &str)>, most: usize) -> Result<Vec<RateView>, Error> {
+    fn rates(
+        &self,
+        of: OrgVisibility,
+        after: Option<(OrgId, &str)>,
+        most: usize,
+    ) -> Result<Vec<RateView>, Error> {
         let (from, name) = after.map_or((None, ""), |(org, name)| (Some(org), name));
         match (of, from) {
-            (Reach::Everything, _) => {
-                let org = behind(from.map(OrgId::to_u128));
+            (OrgVisibility::Everything, _) => {
+                let org = id_lower_bound(from.map(OrgId::to_u128));
                 self.all(RATES, params![org, name, limit(most)], column::read_rate)
             }
             // All names of an organisation come before those of the next.
-            (Reach::Org(org), Some(from)) if from > org => Ok(Vec::new()),
-            (Reach::Org(org), from) => {
+            (OrgVisibility::Org(org), Some(from)) if from > org => Ok(Vec::new()),
+            (OrgVisibility::Org(org), from) => {
                 let name = if from == Some(org) { name } else { "" };
                 self.all(RATES_OF, params![id(org.to_u128()), name, limit(most)], column::read_rate)
             }
@@ -429,9 +449,9 @@ impl ReadRows for Tables<'_> {
         Ok(self.one(sql, [], |_| Ok(()))?.is_some())
     }
 
-    fn holds(&self, turn: TurnNo) -> Result<Vec<HoldRow>, Error> {
+    fn reservations(&self, turn: TurnNo) -> Result<Vec<ReservationRow>, Error> {
         let sql = "SELECT turn, key, most, purses FROM holds WHERE turn = ?1 ORDER BY key";
-        self.all(sql, [turn.0], column::read_hold)
+        self.all(sql, [turn.0], column::read_reservation)
     }
 
     fn votes(&self, turn: TurnNo) -> Result<Vec<VoteRow>, Error> {
@@ -446,43 +466,43 @@ impl ReadRows for Tables<'_> {
 
     fn notices_due(&self, now: Millis, most: usize) -> Result<Vec<NoticeRow>, Error> {
         let sql = column::notice!("WHERE due_at <= ?1 ORDER BY due_at, turn, key LIMIT ?2");
-        self.all(sql, params![whole(now.0), limit(most)], column::read_notice)
+        self.all(sql, params![count(now.0), limit(most)], column::read_notice)
     }
 
     fn next_notice(&self) -> Result<Option<Millis>, Error> {
         let sql = "SELECT due_at FROM notices WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1";
-        self.one(sql, [], |row| column::read_whole(row, 0).map(Millis))
+        self.one(sql, [], |row| column::read_count(row, 0).map(Millis))
     }
 
-    fn owed_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<OwedRow>, Error> {
+    fn pending_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<PendingPaymentRow>, Error> {
         let sql = column::owed!("WHERE turn = ?1 AND key = ?2");
-        self.one(sql, params![turn.0, key.as_str()], column::read_owed)
+        self.one(sql, params![turn.0, key.as_str()], column::read_pending_payment)
     }
 
-    fn owed(&self, of: Reach, most: usize) -> Result<Vec<OwedRow>, Error> {
+    fn owed(&self, of: OrgVisibility, most: usize) -> Result<Vec<PendingPaymentRow>, Error> {
         match of {
-            Reach::Everything => {
+            OrgVisibility::Everything => {
                 let sql = column::owed!("ORDER BY since, turn, key LIMIT ?1");
-                self.all(sql, [limit(most)], column::read_owed)
+                self.all(sql, [limit(most)], column::read_pending_payment)
             }
-            Reach::Org(org) => {
+            OrgVisibility::Org(org) => {
                 let sql = column::owed!(
                     "WHERE (SELECT org FROM sessions WHERE no = (SELECT session FROM turns WHERE no = owed.turn)) = ?1
                      ORDER BY since, turn, key LIMIT ?2"
                 );
-                self.all(sql, params![id(org.to_u128()), limit(most)], column::read_owed)
+                self.all(sql, params![id(org.to_u128()), limit(most)], column::read_pending_payment)
             }
         }
     }
 
-    fn owed_due(&self, now: Millis, most: usize) -> Result<Vec<OwedRow>, Error> {
+    fn payments_due(&self, now: Millis, most: usize) -> Result<Vec<PendingPaymentRow>, Error> {
         let sql = column::owed!("WHERE due_at <= ?1 ORDER BY due_at, turn, key LIMIT ?2");
-        self.all(sql, params![whole(now.0), limit(most)], column::read_owed)
+        self.all(sql, params![count(now.0), limit(most)], column::read_pending_payment)
     }
 
-    fn next_owed(&self) -> Result<Option<Millis>, Error> {
+    fn next_payment_due(&self) -> Result<Option<Millis>, Error> {
         let sql = "SELECT due_at FROM owed ORDER BY due_at LIMIT 1";
-        self.one(sql, [], |row| column::read_whole(row, 0).map(Millis))
+        self.one(sql, [], |row| column::read_count(row, 0).map(Millis))
     }
 
     fn grant(&self, grant: GrantId) -> Result<Option<GrantRow>, Error> {
@@ -497,15 +517,15 @@ impl ReadRows for Tables<'_> {
 
     fn grants(
         &self,
-        of: Reach,
+        of: OrgVisibility,
         after: Option<(Millis, GrantId)>,
         most: usize,
     ) -> Result<Vec<GrantRow>, Error> {
-        let at = after.map_or(i64::MAX, |(at, _)| whole(at.0));
-        let (grant, most) = (behind(after.map(|(_, grant)| grant.to_u128())), limit(most));
+        let at = after.map_or(i64::MAX, |(at, _)| count(at.0));
+        let (grant, most) = (id_lower_bound(after.map(|(_, grant)| grant.to_u128())), limit(most));
         match of {
-            Reach::Everything => self.all(GRANTS, params![at, grant, most], column::read_grant),
-            Reach::Org(org) => {
+            OrgVisibility::Everything => self.all(GRANTS, params![at, grant, most], column::read_grant),
+            OrgVisibility::Org(org) => {
                 self.all(GRANTS_OF, params![at, grant, most, id(org.to_u128())], column::read_grant)
             }
         }
@@ -524,27 +544,27 @@ impl ReadRows for Tables<'_> {
         let sql = "SELECT rowid FROM blobs WHERE hash = ?1";
         let Some(row) = self.one(sql, [hash.as_bytes()], |row| row.get(0))? else { return Ok(None) };
         // `substr` would read the whole value first.
-        let blob = self.conn.blob_open(MAIN_DB, "blobs", "bytes", row, true).map_err(failure)?;
+        let blob = self.conn.blob_open(MAIN_DB, "blobs", "bytes", row, true).map_err(from_sqlite)?;
         let inside = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(blob.len());
         let (start, end) = (inside(range.start), inside(range.end));
         let mut bytes = vec![0; end.saturating_sub(start)];
-        blob.read_at_exact(&mut bytes, start).map_err(failure)?;
+        blob.read_at_exact(&mut bytes, start).map_err(from_sqlite)?;
         Ok(Some(bytes))
     }
 
-    fn outside(&self, content: Hash) -> Result<Option<OutsideRow>, Error> {
+    fn outside(&self, content: Hash) -> Result<Option<ExternalContentRow>, Error> {
         let sql = "SELECT content, uses, worker, since FROM outside WHERE content = ?1";
-        self.one(sql, [content.as_bytes()], column::read_outside)
+        self.one(sql, [content.as_bytes()], column::read_external_content)
     }
 
-    fn left(&self, most: usize) -> Result<Vec<Hash>, Error> {
+    fn unreferenced_content(&self, most: usize) -> Result<Vec<Hash>, Error> {
         let sql = "SELECT content FROM outside WHERE uses = 0 ORDER BY content LIMIT ?1";
         self.all(sql, [limit(most)], |row| column::read_hash(row, 0))
     }
 
-    fn sweeps(&self) -> Result<Sweeps, Error> {
+    fn sweeps(&self) -> Result<SweepCounter, Error> {
         let number = self.one("SELECT value FROM meta WHERE name = 'sweeps'", [], |row| row.get(0))?;
-        Ok(Sweeps(number.map_or(0, u64::from_be_bytes)))
+        Ok(SweepCounter(number.map_or(0, u64::from_be_bytes)))
     }
 
     fn sink(&self, name: &str) -> Result<Option<SinkRow>, Error> {
@@ -590,41 +610,47 @@ impl ReadRows for Tables<'_> {
         self.all(column::sink!("ORDER BY name"), [], column::read_sink)
     }
 
-    fn delivery(&self, sink: &str, turn: TurnNo, moment: Moment) -> Result<Option<DeliveryRow>, Error> {
+    fn delivery(
+        &self,
+        sink: &str,
+        turn: TurnNo,
+        moment: OutputPosition,
+    ) -> Result<Option<DeliveryRow>, Error> {
         let sql = column::outgoing!("WHERE sink = ?1 AND turn = ?2 AND seq = ?3 AND nth = ?4");
-        let Moment { seq, nth } = moment;
-        self.one(sql, params![sink, turn.0, whole(seq.0), nth], column::read_outgoing)
+        let OutputPosition { seq, nth } = moment;
+        self.one(sql, params![sink, turn.0, count(seq.0), nth], column::read_delivery_row)
     }
 
     fn deliveries(
         &self,
         sink: &str,
-        after: Option<DeliveryPlace>,
+        after: Option<DeliveryPosition>,
         most: usize,
     ) -> Result<Vec<DeliveryRow>, Error> {
-        let place = after.map_or((-1, -1, -1), |DeliveryPlace { turn, moment: Moment { seq, nth } }| {
-            (turn.0, whole(seq.0), i64::from(nth))
-        });
+        let place =
+            after.map_or((-1, -1, -1), |DeliveryPosition { turn, moment: OutputPosition { seq, nth } }| {
+                (turn.0, count(seq.0), i64::from(nth))
+            });
         let params = params![sink, place.0, place.1, place.2, limit(most)];
-        self.all(DELIVERIES, params, column::read_outgoing)
+        self.all(DELIVERIES, params, column::read_delivery_row)
     }
 
     fn deliveries_due(&self, sink: &str, now: Millis, most: usize) -> Result<Vec<DeliveryRow>, Error> {
-        self.all(DELIVERIES_DUE, params![sink, whole(now.0), limit(most)], column::read_outgoing)
+        self.all(DELIVERIES_DUE, params![sink, count(now.0), limit(most)], column::read_delivery_row)
     }
 
     fn deliveries_taken(&self, sink: &str, most: usize) -> Result<Vec<DeliveryRow>, Error> {
-        self.all(DELIVERIES_TAKEN, params![sink, limit(most)], column::read_outgoing)
+        self.all(DELIVERIES_TAKEN, params![sink, limit(most)], column::read_delivery_row)
     }
 
     fn next_delivery(&self, sink: &str) -> Result<Option<Millis>, Error> {
-        Ok(self.one(NEXT_DELIVERY, [sink], |row| column::read_whole(row, 0))?.map(Millis))
+        Ok(self.one(NEXT_DELIVERY, [sink], |row| column::read_count(row, 0))?.map(Millis))
     }
 
     fn count_deliveries(&self, sink: &str) -> Result<(u64, u64), Error> {
         let sql = "SELECT count(due_at), count(*) - count(due_at) FROM deliveries WHERE sink = ?1";
         let counts =
-            self.one(sql, [sink], |row| Ok((column::read_whole(row, 0)?, column::read_whole(row, 1)?)))?;
+            self.one(sql, [sink], |row| Ok((column::read_count(row, 0)?, column::read_count(row, 1)?)))?;
         Ok(counts.unwrap_or((0, 0)))
     }
 
@@ -644,20 +670,22 @@ impl ReadRows for Tables<'_> {
         self.one(column::key!("WHERE id = ?1"), [id(key.to_u128())], column::read_key)
     }
 
-    fn keys(&self, of: Reach, after: Option<KeyId>, most: usize) -> Result<Vec<KeyRow>, Error> {
-        let (after, most) = (behind(after.map(KeyId::to_u128)), limit(most));
+    fn keys(&self, of: OrgVisibility, after: Option<KeyId>, most: usize) -> Result<Vec<KeyRow>, Error> {
+        let (after, most) = (id_lower_bound(after.map(KeyId::to_u128)), limit(most));
         match of {
-            Reach::Everything => self.all(KEYS, params![after, most], column::read_key),
-            Reach::Org(org) => self.all(KEYS_OF, params![after, most, id(org.to_u128())], column::read_key),
+            OrgVisibility::Everything => self.all(KEYS, params![after, most], column::read_key),
+            OrgVisibility::Org(org) => {
+                self.all(KEYS_OF, params![after, most, id(org.to_u128())], column::read_key)
+            }
         }
     }
 
-    fn audit(&self, of: Reach, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
-        let (after, since, most) = (whole(range.after), whole(range.since.0), limit(range.limit));
+    fn audit(&self, of: OrgVisibility, range: AuditRange) -> Result<Vec<AuditRow>, Error> {
+        let (after, since, most) = (count(range.after), count(range.since.0), limit(range.limit));
         match of {
-            Reach::Everything => self.all(AUDIT, params![after, since, most], column::read_act),
-            Reach::Org(org) => {
-                self.all(AUDIT_OF, params![after, since, most, id(org.to_u128())], column::read_act)
+            OrgVisibility::Everything => self.all(AUDIT, params![after, since, most], column::read_audit),
+            OrgVisibility::Org(org) => {
+                self.all(AUDIT_OF, params![after, since, most, id(org.to_u128())], column::read_audit)
             }
         }
     }

@@ -1,15 +1,15 @@
 //! Tests of the tables themselves: rows that stay, rows that are refused, and query plans.
 use super::{Tables, read};
-use crate::Sqlite;
-use crate::error::failure;
+use crate::SqliteStore;
+use crate::error::from_sqlite;
 use outlast_ports::rows::{ClaimRow, ReadRows, Rows};
 use outlast_ports::store::{
-    Accept, Accepted, Commit, FeedCursor, Inbox, Journal, MAIN, Queries, SessionState, Taker, Target, Then,
-    Trees, Turns, ValueWrite,
+    AcceptReceipt, AcceptRequest, BranchStore, Commit, FeedCursor, Inbox, Journal, LeaseRequest, MAIN_HEAD,
+    Queries, SessionState, SessionTarget, TurnTransition, Turns, ValueWrite,
 };
-use outlast_vocab::access::Reach;
+use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::message::Part;
-use outlast_vocab::record::{ClaimRef, Delivery, End, Seq};
+use outlast_vocab::record::{ClaimRef, InputDelivery, Seq, TurnEnd};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{CallId, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,20 +22,20 @@ fn fresh() -> u128 {
     u128::from(LAST.fetch_add(1, Ordering::Relaxed) + 1)
 }
 
-fn store() -> (TempDir, Sqlite) {
+fn store() -> (TempDir, SqliteStore) {
     let folder = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(&folder.path().join("outlast.db")).unwrap();
+    let store = SqliteStore::open(&folder.path().join("outlast.db")).unwrap();
     (folder, store)
 }
 
-fn input(text: &str) -> Accept {
-    Accept {
-        target: Target::New(SessionId::from_u128(fresh())),
+fn input(text: &str) -> AcceptRequest {
+    AcceptRequest {
+        target: SessionTarget::New(SessionId::from_u128(fresh())),
         turn: TurnId::from_u128(fresh()),
         parts: vec![Part::text(text)],
         key: Some("key".to_owned()),
-        delivery: Delivery::Next,
-        head: MAIN.to_owned(),
+        delivery: InputDelivery::Next,
+        head: MAIN_HEAD.to_owned(),
         output: None,
         plugins: std::collections::BTreeMap::new(),
         traceparent: None,
@@ -45,7 +45,7 @@ fn input(text: &str) -> Accept {
         blobs: Vec::new(),
         files: Vec::new(),
         now: NOW,
-        taker: Some(Taker { worker: WorkerId::from_u128(1), until: Millis(9_000) }),
+        taker: Some(LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(9_000) }),
         first: None,
         queued_most: 100,
         request: None,
@@ -53,24 +53,24 @@ fn input(text: &str) -> Accept {
     }
 }
 
-async fn ended(store: &Sqlite, text: &str) -> Accepted {
+async fn ended(store: &SqliteStore, text: &str) -> AcceptReceipt {
     let accepted = store.accept(input(text)).await.unwrap();
     let lease = accepted.work.as_ref().unwrap().lease.clone();
-    let then = Then::End(End::Cancelled { reason: "enough".to_owned() });
+    let then = TurnTransition::End(TurnEnd::Cancelled { reason: "enough".to_owned() });
     store.commit(Commit::new(lease, NOW, vec![], then)).await.unwrap();
     accepted
 }
 
-async fn count(store: &Sqlite, table: &'static str) -> i64 {
+async fn count(store: &SqliteStore, table: &'static str) -> i64 {
     let sql = format!("SELECT count(*) FROM {table}");
     store.submit(move |tables| Ok(tables.one(&sql, [], |row| row.get(0))?.unwrap())).await.unwrap()
 }
 
-async fn limit_pages(store: &Sqlite, more: i64) {
+async fn limit_pages(store: &SqliteStore, more: i64) {
     let set = move |tables: &mut Tables<'_>| {
         let conn = tables.conn;
-        let pages: i64 = conn.query_one("PRAGMA page_count", [], |row| row.get(0)).map_err(failure)?;
-        conn.pragma_update_and_check(None, "max_page_count", pages + more, |_| Ok(())).map_err(failure)
+        let pages: i64 = conn.query_one("PRAGMA page_count", [], |row| row.get(0)).map_err(from_sqlite)?;
+        conn.pragma_update_and_check(None, "max_page_count", pages + more, |_| Ok(())).map_err(from_sqlite)
     };
     store.submit(set).await.unwrap();
 }
@@ -127,12 +127,12 @@ async fn a_deleted_session_leaves_no_row() {
     let key = ReplayKey::turn(0).completion();
     let wait = Wait { key: key.clone(), kind: WaitKind::Completion, deadline: None };
     let values = vec![ValueWrite { name: "a".to_owned(), value: Some(1.into()) }];
-    let then = Then::Park(vec![wait]);
+    let then = TurnTransition::Park(vec![wait]);
     store.commit(Commit { values, ..Commit::new(lease, NOW, vec![], then) }).await.unwrap();
     let call = CallId::from_u128(1);
     store
         .submit(move |tables| {
-            let session = tables.sessions(Reach::Everything, None, 1)?.pop().unwrap();
+            let session = tables.sessions(OrgVisibility::Everything, None, 1)?.pop().unwrap();
             let turn = session.active.unwrap();
             let claim = ClaimRef { asked: Seq(1), child: 0 };
             let (session, fence) = (session.no, session.fence);
@@ -143,7 +143,7 @@ async fn a_deleted_session_leaves_no_row() {
     store.resolve(gone.turn, key, Resolution::Timeout, NOW).await.unwrap();
     store
         .submit(|tables| {
-            let session = tables.sessions(Reach::Everything, None, 1)?.pop().unwrap();
+            let session = tables.sessions(OrgVisibility::Everything, None, 1)?.pop().unwrap();
             assert_eq!(tables.waits(session.active.unwrap())?.len(), 1);
             tables.delete_session(session.no)
         })
@@ -209,7 +209,7 @@ async fn sessions_at_rest_cost_nothing_to_look_past() {
 }
 
 /// Returns SQLite's query plan of a statement, step by step.
-async fn plan(store: &Sqlite, sql: &'static str) -> Vec<String> {
+async fn plan(store: &SqliteStore, sql: &'static str) -> Vec<String> {
     let explained = store.submit(move |tables| {
         let parameters = (1..=9).rev().find(|no| sql.contains(&format!("?{no}"))).unwrap_or(0);
         let values = rusqlite::params_from_iter([0_i64; 9].iter().take(parameters));
@@ -267,13 +267,13 @@ async fn a_number_out_of_range_is_damage() {
 #[tokio::test]
 async fn the_end_of_time_stays_in_the_future() {
     let (_folder, store) = store();
-    let taker = Taker { worker: WorkerId::from_u128(1), until: Millis(u64::MAX) };
-    let leased = store.accept(Accept { taker: Some(taker), ..input("hi") }).await.unwrap();
+    let taker = LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(u64::MAX) };
+    let leased = store.accept(AcceptRequest { taker: Some(taker), ..input("hi") }).await.unwrap();
     let parked = store.accept(input("hi")).await.unwrap();
     let lease = parked.work.unwrap().lease;
     let deadline = Some(Millis(u64::MAX));
     let wait = Wait { key: ReplayKey::turn(0).sleep(0), kind: WaitKind::Sleep, deadline };
-    let then = Then::Park(vec![wait.clone()]);
+    let then = TurnTransition::Park(vec![wait.clone()]);
     store.commit(Commit::new(lease, NOW, vec![], then)).await.unwrap();
     let view = store.session(parked.session).await.unwrap();
     assert_eq!((view.state, view.waits, view.wake_at), (SessionState::Parked, vec![wait], None));

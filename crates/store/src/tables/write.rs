@@ -1,21 +1,21 @@
 //! Writes rows: the implementation of `Rows`. Columns that never change are written once, by the insert.
-use super::column::{self, id, whole};
-use super::{Held, Tables};
-use outlast_ports::filed::{Lies, Sweeps};
+use super::column::{self, count, id};
+use super::{RowCache, Tables};
+use outlast_ports::attachment_upload::{BlobLocation, SweepCounter};
 use outlast_ports::orgs::Org;
 use outlast_ports::rate::RateView;
 use outlast_ports::rows::{
-    AttachmentRow, AuditRow, Body, ClaimRow, ConfigRow, DeliveryRow, GrantRow, HoldRow, KeyRow, Node,
-    NoticeRow, OutsideRow, OwedRow, PINNED, PartialRow, PurseRow, RecordRow, ResolutionRow, Rows, SessionNo,
-    SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
+    AttachmentRow, AuditRow, BudgetAccountRow, ClaimRow, ConfigRow, DeliveryRow, ExternalContentRow,
+    GrantRow, KeyRow, NoticeRow, PINNED_USES, PartialRow, PendingPaymentRow, RecordAddress, RecordBody,
+    RecordRow, ReservationRow, ResolutionRow, Rows, SessionNo, SessionRow, SinkRow, TurnNo, TurnRow, VoteRow,
 };
-use outlast_ports::sink::Moment;
+use outlast_ports::sink::OutputPosition;
 use outlast_ports::store::Fence;
 use outlast_ports::votes::Vote;
-use outlast_vocab::approval::Given;
+use outlast_vocab::approval::SentNotices;
 use outlast_vocab::id::{GrantId, OrgId, SessionId, WorkerId};
 use outlast_vocab::message::Attachment;
-use outlast_vocab::rate::Standing;
+use outlast_vocab::rate::RateState;
 use outlast_vocab::record::{ClaimRef, Seq};
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Hash, Kind, Millis, ReplayKey};
@@ -24,7 +24,7 @@ use serde::Serialize;
 
 /// The number of records after which the words of messages are indexed. Indexing one message at a time costs
 /// ten times as much.
-const WORDS_WAIT: u64 = 512;
+const INDEX_BATCH_RECORDS: u64 = 512;
 
 impl Rows for Tables<'_> {
     fn insert_session(&mut self, row: &SessionRow) -> Result<SessionNo, Error> {
@@ -39,14 +39,14 @@ impl Rows for Tables<'_> {
             params![
                 id(row.id.to_u128()),
                 row.key,
-                whole(row.created.0),
-                whole(row.updated.0),
+                count(row.created.0),
+                count(row.updated.0),
                 column::session_state(row.state),
-                whole(row.fence.0),
+                count(row.fence.0),
                 row.worker.map(|worker| id(worker.to_u128())),
-                whole(row.lease_until.0),
-                row.wake_at.map(|at| whole(at.0)),
-                whole(row.last_seq.0),
+                count(row.lease_until.0),
+                row.wake_at.map(|at| count(at.0)),
+                count(row.last_seq.0),
                 row.last_hash.as_bytes(),
                 row.turns,
                 row.active.map(|turn| turn.0),
@@ -55,13 +55,13 @@ impl Rows for Tables<'_> {
                 forked_session,
                 forked_seq,
                 id(row.org.to_u128()),
-                whole(row.imported.0),
-                row.cost.map(|cost| whole(cost.picodollars())),
+                count(row.imported.0),
+                row.cost.map(|cost| count(cost.picodollars())),
                 row.guard.alone,
                 column::trial(row.guard.trial),
                 row.last_ended.map(|last| last.turn.0),
                 row.last_ended.map(|last| last.end.name()),
-                whole(row.foreign.0),
+                count(row.foreign.0),
             ],
         )?;
         Ok(SessionNo(no))
@@ -74,27 +74,27 @@ impl Rows for Tables<'_> {
              deaths_alone = ?15, trial = ?16, last_turn = ?17, last_end = ?18, foreign_seq = ?19 WHERE no = ?1",
             params![
                 row.no.0,
-                whole(row.updated.0),
+                count(row.updated.0),
                 column::session_state(row.state),
-                whole(row.fence.0),
+                count(row.fence.0),
                 row.worker.map(|worker| id(worker.to_u128())),
-                whole(row.lease_until.0),
-                row.wake_at.map(|at| whole(at.0)),
-                whole(row.last_seq.0),
+                count(row.lease_until.0),
+                row.wake_at.map(|at| count(at.0)),
+                count(row.last_seq.0),
                 row.last_hash.as_bytes(),
                 row.turns,
                 row.active.map(|turn| turn.0),
                 row.queued,
                 row.guard.deaths,
-                row.cost.map(|cost| whole(cost.picodollars())),
+                row.cost.map(|cost| count(cost.picodollars())),
                 row.guard.alone,
                 column::trial(row.guard.trial),
                 row.last_ended.map(|last| last.turn.0),
                 row.last_ended.map(|last| last.end.name()),
-                whole(row.foreign.0),
+                count(row.foreign.0),
             ],
         )?;
-        self.hold(|held| held.put_session(row));
+        self.update_cache(|held| held.put_session(row));
         Ok(())
     }
 
@@ -130,20 +130,20 @@ impl Rows for Tables<'_> {
         ] {
             self.run(sql, [no.0])?;
         }
-        self.hold(Held::clear);
+        self.update_cache(RowCache::clear);
         Ok(())
     }
 
     fn extend_leases(&mut self, worker: WorkerId, until: Millis) -> Result<Vec<(SessionId, Fence)>, Error> {
-        self.hold(Held::clear);
+        self.update_cache(RowCache::clear);
         self.all(
             "UPDATE sessions SET lease_until = ?2 WHERE state = 2 AND worker = ?1 RETURNING id, fence",
-            params![id(worker.to_u128()), whole(until.0)],
-            |row| Ok((SessionId::from_u128(column::read_id(row, 0)?), Fence(column::read_whole(row, 1)?))),
+            params![id(worker.to_u128()), count(until.0)],
+            |row| Ok((SessionId::from_u128(column::read_id(row, 0)?), Fence(column::read_count(row, 1)?))),
         )
     }
 
-    fn put_head(&mut self, session: SessionNo, name: &str, node: Option<Node>) -> Result<(), Error> {
+    fn put_head(&mut self, session: SessionNo, name: &str, node: Option<RecordAddress>) -> Result<(), Error> {
         let (node_session, node_seq) = column::node(node);
         self.run(
             "INSERT INTO heads (session, name, node_session, node_seq) VALUES (?1, ?2, ?3, ?4)
@@ -169,18 +169,18 @@ impl Rows for Tables<'_> {
                 column::delivery(row.delivery),
                 row.head,
                 column::turn_state(row.state),
-                whole(row.accepted.0),
-                whole(row.last_node.0),
+                count(row.accepted.0),
+                count(row.last_node.0),
                 parent_session,
                 parent_seq,
-                row.ended.map(|seq| whole(seq.0)),
+                row.ended.map(|seq| count(seq.0)),
                 row.cancelled,
-                row.writes.map(|writes| whole(writes.commits)),
+                row.writes.map(|writes| count(writes.commits)),
                 row.writes.map(|writes| column::micros(writes.waited)),
                 row.retry_of.map(|turn| turn.0),
             ],
         )?;
-        self.hold(|held| held.put_turn(&TurnRow { no: TurnNo(no), ..row.clone() }));
+        self.update_cache(|held| held.put_turn(&TurnRow { no: TurnNo(no), ..row.clone() }));
         Ok(TurnNo(no))
     }
 
@@ -192,33 +192,33 @@ impl Rows for Tables<'_> {
             params![
                 row.no.0,
                 column::turn_state(row.state),
-                whole(row.last_node.0),
+                count(row.last_node.0),
                 parent_session,
                 parent_seq,
-                row.ended.map(|seq| whole(seq.0)),
+                row.ended.map(|seq| count(seq.0)),
                 row.cancelled,
-                row.writes.map(|writes| whole(writes.commits)),
+                row.writes.map(|writes| count(writes.commits)),
                 row.writes.map(|writes| column::micros(writes.waited)),
                 row.retry_of.map(|turn| turn.0),
             ],
         )?;
-        self.hold(|held| held.put_turn(row));
+        self.update_cache(|held| held.put_turn(row));
         Ok(())
     }
 
     fn append(&mut self, row: &RecordRow) -> Result<(), Error> {
         let (body, blob) = match &row.body {
-            Body::Inline(body) => (Some(body.as_slice()), None),
-            Body::Blob(hash) => (None, Some(hash.as_bytes())),
+            RecordBody::Inline(body) => (Some(body.as_slice()), None),
+            RecordBody::Blob(hash) => (None, Some(hash.as_bytes())),
         };
         self.run(
             "INSERT INTO records (session, seq, turn, at, node, hash, body, blob)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             params![
                 row.session.0,
-                whole(row.seq.0),
+                count(row.seq.0),
                 row.turn.map(|turn| turn.0),
-                whole(row.at.0),
+                count(row.at.0),
                 row.node,
                 row.hash.as_bytes(),
                 body,
@@ -228,24 +228,24 @@ impl Rows for Tables<'_> {
         Ok(())
     }
 
-    fn put_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
+    fn index_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
         self.run(
             "INSERT INTO heard (pos, place, words)
              VALUES ((SELECT pos FROM records WHERE session = ?1 AND seq = ?2), ?3, ?4)",
-            params![session.no.0, whole(seq.0), column::place(session), words],
+            params![session.no.0, count(seq.0), column::place(session), words],
         )?;
         let span = "SELECT max(pos) - (SELECT min(pos) FROM heard) FROM heard";
-        let waiting = self.one(span, [], |row| column::read_whole(row, 0))?.unwrap_or(0);
-        if waiting >= WORDS_WAIT {
+        let waiting = self.one(span, [], |row| column::read_count(row, 0))?.unwrap_or(0);
+        if waiting >= INDEX_BATCH_RECORDS {
             self.run("INSERT INTO said (rowid, place, words) SELECT pos, place, words FROM heard", [])?;
             self.run("DELETE FROM heard", [])?;
         }
         Ok(())
     }
 
-    fn delete_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
+    fn unindex_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error> {
         let position = "SELECT pos FROM records WHERE session = ?1 AND seq = ?2";
-        let position = self.one(position, params![session.no.0, whole(seq.0)], |row| row.get::<_, i64>(0))?;
+        let position = self.one(position, params![session.no.0, count(seq.0)], |row| row.get::<_, i64>(0))?;
         if self.run("DELETE FROM heard WHERE pos = ?1", [position])? == 0 {
             // The index stores no text, so a deletion must contain the words.
             self.run(
@@ -264,13 +264,13 @@ impl Rows for Tables<'_> {
              DO UPDATE SET turn = ?4, call = ?5, fence = ?6, unknown = ?7, since = ?8, org = excluded.org",
             params![
                 row.session.0,
-                whole(row.claim.asked.0),
+                count(row.claim.asked.0),
                 row.claim.child,
                 row.turn.0,
                 id(row.call.to_u128()),
-                whole(row.fence.0),
+                count(row.fence.0),
                 row.unknown,
-                whole(row.since.0),
+                count(row.since.0),
             ],
         )?;
         Ok(())
@@ -279,7 +279,7 @@ impl Rows for Tables<'_> {
     fn delete_claim(&mut self, session: SessionNo, claim: ClaimRef) -> Result<(), Error> {
         self.run(
             "DELETE FROM claims WHERE session = ?1 AND asked = ?2 AND child = ?3",
-            params![session.0, whole(claim.asked.0), claim.child],
+            params![session.0, count(claim.asked.0), claim.child],
         )?;
         Ok(())
     }
@@ -332,7 +332,7 @@ impl Rows for Tables<'_> {
         self.run(
             "INSERT INTO blobs (hash, bytes, uses) VALUES (?1, ?2, ?3)
              ON CONFLICT (hash) DO UPDATE SET uses = blobs.uses + ?3 WHERE blobs.uses < ?3",
-            params![hash.as_bytes(), bytes, whole(PINNED)],
+            params![hash.as_bytes(), bytes, count(PINNED_USES)],
         )?;
         Ok(())
     }
@@ -348,39 +348,48 @@ impl Rows for Tables<'_> {
                 content.as_bytes(),
                 media_type.as_str(),
                 name,
-                whole(row.bytes),
-                row.lies == Lies::Outside,
+                count(row.bytes),
+                row.location == BlobLocation::Outside,
             ],
         )?;
         Ok(())
     }
 
-    fn put_outside(&mut self, row: &OutsideRow) -> Result<(), Error> {
+    fn put_external_content(&mut self, row: &ExternalContentRow) -> Result<(), Error> {
         self.run(
             "INSERT INTO outside (content, uses, worker, since) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (content) DO UPDATE SET uses = ?2, worker = ?3, since = ?4",
             params![
                 row.content.as_bytes(),
-                whole(row.uses),
-                row.condemned.map(|condemned| id(condemned.worker.to_u128())),
-                row.condemned.map(|condemned| whole(condemned.since.0)),
+                count(row.uses),
+                row.deletion.map(|condemned| id(condemned.worker.to_u128())),
+                row.deletion.map(|condemned| count(condemned.since.0)),
             ],
         )?;
         Ok(())
     }
 
-    fn delete_outside(&mut self, content: Hash) -> Result<(), Error> {
+    fn delete_external_content(&mut self, content: Hash) -> Result<(), Error> {
         self.run("DELETE FROM outside WHERE content = ?1", [content.as_bytes()])?;
         Ok(())
     }
 
-    fn put_sweeps(&mut self, sweeps: Sweeps) -> Result<(), Error> {
+    fn put_sweep_counter(&mut self, sweeps: SweepCounter) -> Result<(), Error> {
         self.run("UPDATE meta SET value = ?1 WHERE name = 'sweeps'", [sweeps.0.to_be_bytes()])?;
         Ok(())
     }
 
-    fn put_purse(&mut self, row: &PurseRow) -> Result<(), Error> {
-        let PurseRow { org, name, set, brought, spent, held, lost, standing } = row;
+    fn put_budget_account(&mut self, row: &BudgetAccountRow) -> Result<(), Error> {
+        let BudgetAccountRow {
+            org,
+            name,
+            operator_budget: set,
+            agent_budget: brought,
+            spent,
+            reserved: held,
+            lost,
+            conversation_cost: standing,
+        } = row;
         self.run(
             "INSERT INTO purses (name, budget, spent, held, lost, standing, org, brought)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
@@ -400,14 +409,22 @@ impl Rows for Tables<'_> {
         Ok(())
     }
 
-    fn delete_purse(&mut self, org: OrgId, name: &str) -> Result<(), Error> {
+    fn delete_budget_account(&mut self, org: OrgId, name: &str) -> Result<(), Error> {
         self.run("DELETE FROM purses WHERE org = ?1 AND name = ?2", params![id(org.to_u128()), name])?;
         Ok(())
     }
 
     fn put_rate(&mut self, row: &RateView) -> Result<(), Error> {
-        let RateView { org, name, every, burst, standing: Standing { next, line }, taken, refused, asked } =
-            row;
+        let RateView {
+            org,
+            name,
+            every,
+            burst,
+            state: RateState { next, queue_end: line },
+            taken,
+            refused,
+            asked,
+        } = row;
         self.run(
             "INSERT INTO rates (org, name, every_us, burst, next_us, line_us, taken, refused, asked)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
@@ -416,20 +433,20 @@ impl Rows for Tables<'_> {
             params![
                 id(org.to_u128()),
                 name,
-                whole(*every),
+                count(*every),
                 burst,
-                whole(*next),
-                whole(*line),
-                whole(*taken),
-                whole(*refused),
-                whole(asked.0),
+                count(*next),
+                count(*line),
+                count(*taken),
+                count(*refused),
+                count(asked.0),
             ],
         )?;
         Ok(())
     }
 
-    fn put_hold(&mut self, row: &HoldRow) -> Result<(), Error> {
-        let HoldRow { turn, key, most, purses } = row;
+    fn put_reservation(&mut self, row: &ReservationRow) -> Result<(), Error> {
+        let ReservationRow { turn, key, amount_max: most, accounts: purses } = row;
         self.run(
             "INSERT INTO holds (turn, key, most, purses) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (turn, key) DO UPDATE SET most = ?3, purses = ?4",
@@ -443,7 +460,7 @@ impl Rows for Tables<'_> {
         self.run(
             "INSERT INTO votes (turn, key, voter, at, verdict) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (turn, key, voter) DO UPDATE SET at = ?4, verdict = ?5",
-            params![turn.0, json(key)?, by, whole(at.0), json(verdict)?],
+            params![turn.0, json(key)?, by, count(at.0), json(verdict)?],
         )?;
         Ok(())
     }
@@ -458,18 +475,18 @@ impl Rows for Tables<'_> {
     }
 
     fn put_notice(&mut self, row: &NoticeRow) -> Result<(), Error> {
-        let NoticeRow { turn, key, since, ask, given: Given { reminded, escalated }, due_at } = row;
+        let NoticeRow { turn, key, since, ask, given: SentNotices { reminded, escalated }, due_at } = row;
         self.run(
             "INSERT INTO notices (turn, key, since, ask, reminded, escalated, due_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
              ON CONFLICT (turn, key) DO UPDATE SET since = ?3, ask = ?4, reminded = ?5, escalated = ?6, due_at = ?7",
             params![
                 turn.0,
                 json(key)?,
-                whole(since.0),
+                count(since.0),
                 json(ask)?,
                 reminded,
                 escalated,
-                due_at.map(|at| whole(at.0)),
+                due_at.map(|at| count(at.0)),
             ],
         )?;
         Ok(())
@@ -480,8 +497,8 @@ impl Rows for Tables<'_> {
         Ok(())
     }
 
-    fn put_owed(&mut self, row: &OwedRow) -> Result<(), Error> {
-        let OwedRow { turn, payment, since, attempts, due_at, failure } = row;
+    fn put_pending_payment(&mut self, row: &PendingPaymentRow) -> Result<(), Error> {
+        let PendingPaymentRow { turn, payment, since, attempts, due_at, failure } = row;
         self.run(
             "INSERT INTO owed (turn, key, payment, since, attempts, due_at, failure) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
              ON CONFLICT (turn, key) DO UPDATE SET payment = ?3, since = ?4, attempts = ?5, due_at = ?6, failure = ?7",
@@ -489,16 +506,16 @@ impl Rows for Tables<'_> {
                 turn.0,
                 payment.key.as_str(),
                 json(payment)?,
-                whole(since.0),
+                count(since.0),
                 attempts,
-                whole(due_at.0),
+                count(due_at.0),
                 json(failure)?,
             ],
         )?;
         Ok(())
     }
 
-    fn delete_owed(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+    fn delete_pending_payment(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
         self.run("DELETE FROM owed WHERE turn = ?1 AND key = ?2", params![turn.0, key.as_str()])?;
         Ok(())
     }
@@ -516,7 +533,7 @@ impl Rows for Tables<'_> {
                 row.rule.as_str(),
                 json(&row.labels)?,
                 json(&row.by)?,
-                whole(row.at.0),
+                count(row.at.0),
             ],
         )?;
         Ok(())
@@ -527,7 +544,7 @@ impl Rows for Tables<'_> {
         Ok(())
     }
 
-    fn delete_hold(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
+    fn delete_reservation(&mut self, turn: TurnNo, key: &ReplayKey) -> Result<(), Error> {
         self.run("DELETE FROM holds WHERE turn = ?1 AND key = ?2", params![turn.0, json(key)?])?;
         Ok(())
     }
@@ -536,7 +553,7 @@ impl Rows for Tables<'_> {
         let ConfigRow { org, kind, name, version, fingerprint, body, at } = row;
         self.run(
             "INSERT INTO configs (org, kind, name, version, fingerprint, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            params![id(org.to_u128()), kind.name(), name, version, fingerprint.as_bytes(), body, whole(at.0)],
+            params![id(org.to_u128()), kind.name(), name, version, fingerprint.as_bytes(), body, count(at.0)],
         )?;
         Ok(())
     }
@@ -546,13 +563,22 @@ impl Rows for Tables<'_> {
         self.run(
             "INSERT INTO sinks (name, since, cursor, delivered) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (name) DO UPDATE SET since = ?2, cursor = ?3, delivered = ?4",
-            params![name, whole(since.0), whole(*cursor), whole(*delivered)],
+            params![name, count(since.0), count(*cursor), count(*delivered)],
         )?;
         Ok(())
     }
 
     fn put_delivery(&mut self, row: &DeliveryRow) -> Result<(), Error> {
-        let DeliveryRow { sink, turn, moment, attempts, forgiven, due_at, worker, failure } = row;
+        let DeliveryRow {
+            sink,
+            turn,
+            position: moment,
+            attempts,
+            attempts_forgiven: forgiven,
+            due_at,
+            worker,
+            failure,
+        } = row;
         self.run(
             "INSERT INTO deliveries (sink, turn, attempts, forgiven, due_at, worker, failure, seq, nth)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
@@ -563,20 +589,20 @@ impl Rows for Tables<'_> {
                 turn.0,
                 attempts,
                 forgiven,
-                due_at.map(|at| whole(at.0)),
+                due_at.map(|at| count(at.0)),
                 worker.map(|worker| id(worker.to_u128())),
                 failure.as_ref().map(json).transpose()?,
-                whole(moment.seq.0),
+                count(moment.seq.0),
                 moment.nth,
             ],
         )?;
         Ok(())
     }
 
-    fn delete_delivery(&mut self, sink: &str, turn: TurnNo, moment: Moment) -> Result<(), Error> {
+    fn delete_delivery(&mut self, sink: &str, turn: TurnNo, moment: OutputPosition) -> Result<(), Error> {
         self.run(
             "DELETE FROM deliveries WHERE sink = ?1 AND turn = ?2 AND seq = ?3 AND nth = ?4",
-            params![sink, turn.0, whole(moment.seq.0), moment.nth],
+            params![sink, turn.0, count(moment.seq.0), moment.nth],
         )?;
         Ok(())
     }
@@ -584,7 +610,7 @@ impl Rows for Tables<'_> {
     fn insert_org(&mut self, org: &Org) -> Result<(), Error> {
         self.run(
             "INSERT INTO orgs (id, name, created) VALUES (?1, ?2, ?3)",
-            params![id(org.id.to_u128()), org.name.as_str(), whole(org.created.0)],
+            params![id(org.id.to_u128()), org.name.as_str(), count(org.created.0)],
         )?;
         Ok(())
     }
@@ -601,20 +627,20 @@ impl Rows for Tables<'_> {
                 row.by.to_string(),
                 row.scopes.to_string(),
                 row.seal.as_bytes(),
-                whole(row.created.0),
-                row.expires.map(|at| whole(at.0)),
-                row.revoked.map(|at| whole(at.0)),
+                count(row.created.0),
+                row.expires.map(|at| count(at.0)),
+                row.revoked.map(|at| count(at.0)),
             ],
         )?;
         Ok(())
     }
 
-    fn note(&mut self, row: &AuditRow) -> Result<(), Error> {
+    fn append_audit(&mut self, row: &AuditRow) -> Result<(), Error> {
         let AuditRow { no: _, at, org, by, act, subject, detail } = row;
         self.run(
             "INSERT INTO audit (at, org, principal, act, subject, detail, reached) VALUES (?1, ?2, ?3, ?4, ?5, ?6,
              max(?1, coalesce((SELECT reached FROM audit ORDER BY no DESC LIMIT 1), 0)))",
-            params![whole(at.0), id(org.to_u128()), by.to_string(), act, subject, detail],
+            params![count(at.0), id(org.to_u128()), by.to_string(), act, subject, detail],
         )?;
         Ok(())
     }
@@ -624,7 +650,7 @@ impl Rows for Tables<'_> {
         self.run(
             "INSERT INTO partials (turn, start, key, attempt, text) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (turn, start) DO UPDATE SET key = ?3, attempt = ?4, text = ?5",
-            params![turn.0, whole(*start as u64), json(key)?, attempt, text],
+            params![turn.0, count(*start as u64), json(key)?, attempt, text],
         )?;
         Ok(())
     }

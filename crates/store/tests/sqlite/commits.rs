@@ -2,9 +2,9 @@
 use crate::place::{NOW, Place, fresh, open_session, opened, sessions};
 use outlast_ports::ledger;
 use outlast_ports::rows::Rows;
-use outlast_ports::store::{Backend, Queries, Target};
-use outlast_store::Sqlite;
-use outlast_vocab::access::Reach;
+use outlast_ports::store::{Backend, Queries, SessionTarget};
+use outlast_store::SqliteStore;
+use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::{Error, Kind, SessionId};
 use std::sync::mpsc;
 use std::task::Poll;
@@ -12,13 +12,13 @@ use std::task::Poll;
 type Unit = Box<dyn FnOnce(&mut dyn Rows) -> Result<(), Error> + Send>;
 
 /// Returns the commits and units so far.
-fn written(store: &Sqlite) -> (u64, u64) {
+fn written(store: &SqliteStore) -> (u64, u64) {
     let stats = store.stats();
     (stats.commits, stats.units)
 }
 
 /// Blocks the writer, queues these units, unblocks it, and returns the result of each unit.
-async fn together(store: &Sqlite, units: Vec<Unit>) -> Vec<Result<(), Error>> {
+async fn together(store: &SqliteStore, units: Vec<Unit>) -> Vec<Result<(), Error>> {
     let (go, gate) = mpsc::channel::<()>();
     let (says, begun) = mpsc::channel();
     let mut held = store.write(move |_| {
@@ -177,7 +177,7 @@ async fn a_unit_sees_what_the_units_before_it_did() {
     let store = place.open();
     let key = "the one".to_owned();
     let open = |key: String| -> Unit {
-        let target = Target::Key { key, fresh: SessionId::from_u128(fresh()) };
+        let target = SessionTarget::Key { key, fresh: SessionId::from_u128(fresh()) };
         Box::new(move |rows| ledger::open(rows, target, NOW).map(|_| ()))
     };
     for got in together(&store, vec![open(key.clone()), open(key)]).await {
@@ -212,10 +212,10 @@ async fn a_reader_sees_one_state_while_others_write() {
     let reading = std::thread::scope(|scope| {
         let reading = scope.spawn(|| {
             let read = store.read(move |rows| {
-                let before = rows.sessions(Reach::Everything, None, usize::MAX)?.len();
+                let before = rows.sessions(OrgVisibility::Everything, None, usize::MAX)?.len();
                 looked.send(()).expect("the test waits");
                 gate.recv().expect("the test lets it go");
-                Ok((before, rows.sessions(Reach::Everything, None, usize::MAX)?.len()))
+                Ok((before, rows.sessions(OrgVisibility::Everything, None, usize::MAX)?.len()))
             });
             outlast_conformance::block_on(read)
         });

@@ -2,13 +2,13 @@
 use crate::place::Place;
 use outlast_conformance::{Fixture, SharedFixture};
 use outlast_ports::store::Store;
-use outlast_store::Sqlite;
+use outlast_store::SqliteStore;
 use outlast_vocab::WorkerId;
 use std::sync::Arc;
 
 struct Fresh {
     place: Place,
-    store: Sqlite,
+    store: SqliteStore,
 }
 
 fn fresh() -> Fresh {

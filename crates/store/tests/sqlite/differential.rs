@@ -4,9 +4,9 @@
 //! default ones.
 use crate::place::Place;
 use outlast_conformance::{Fixture, differential};
-use outlast_ports::memory::Memory;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::store::Store;
-use outlast_store::{Options, Sqlite};
+use outlast_store::{SqliteOptions, SqliteStore};
 use outlast_vocab::WorkerId;
 use std::env;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const OPERATIONS: usize = 150;
 
 #[derive(Default)]
-struct InMemory(Memory);
+struct InMemory(MemoryStore);
 
 impl Fixture for InMemory {
     fn store(&self) -> &dyn Store {
@@ -30,7 +30,7 @@ impl Fixture for InMemory {
 /// One file that is open several times, as by several processes. Each operation uses the next handle.
 struct OnDisk {
     // Before the place, so that the file is closed before it is removed.
-    handles: Vec<Sqlite>,
+    handles: Vec<SqliteStore>,
     place: Place,
     asked: AtomicUsize,
 }
@@ -39,8 +39,8 @@ impl OnDisk {
     fn open(times: usize) -> Self {
         let place = Place::new();
         // The comparison does not depend on when the disk syncs.
-        let options = Options { unsafe_durability: true, ..Options::default() };
-        let open = || Sqlite::open_with(&place.path(), options).expect("the database opens");
+        let options = SqliteOptions { unsafe_durability: true, ..SqliteOptions::default() };
+        let open = || SqliteStore::open_with(&place.path(), options).expect("the database opens");
         let handles = (0..times).map(|_| open()).collect();
         Self { handles, place, asked: AtomicUsize::new(0) }
     }

@@ -1,7 +1,7 @@
 //! Tests a failing disk: the store stops, and a fresh start finds every acknowledged write.
 use crate::place::{NOW, Place, accept, open_session, sessions};
-use outlast_ports::store::{Inbox, Journal, Queries, Target};
-use outlast_store::Sqlite;
+use outlast_ports::store::{Inbox, Journal, Queries, SessionTarget};
+use outlast_store::SqliteStore;
 use outlast_vocab::{Kind, SessionId};
 use std::fs;
 use std::process::Command;
@@ -10,7 +10,7 @@ const CHILD: &str = "OUTLAST_TEST_DISK";
 
 /// Runs in the child process: writes until the disk fails, then checks what is left.
 async fn write_until_it_fails() {
-    let store = Sqlite::open("outlast.db".as_ref()).unwrap();
+    let store = SqliteStore::open("outlast.db".as_ref()).unwrap();
     let mut acknowledged = Vec::new();
     let error = loop {
         match accept(&store, &"long ".repeat(200), None).await {
@@ -20,7 +20,7 @@ async fn write_until_it_fails() {
     };
     assert_eq!(error.kind(), Kind::StoreFailed);
     // The next write would fit, but the state of the disk is unknown.
-    let later = store.open(Target::New(SessionId::from_u128(1)), NOW).await;
+    let later = store.open(SessionTarget::New(SessionId::from_u128(1)), NOW).await;
     let later = later.unwrap_err();
     assert_eq!(later.kind(), Kind::StoreFailed);
     assert!(later.detail().starts_with("the store stopped after the disk failed: "), "{later}");

@@ -1,7 +1,7 @@
 //! Tests of opening a file: it is created, migrated, or refused without a change.
 use crate::place::{Place, accept, open_session, sessions};
-use outlast_ports::store::{Content, Durability, Journal, Queries};
-use outlast_store::{Options, Sqlite};
+use outlast_ports::store::{ContentQueries, Durability, Journal, Queries};
+use outlast_store::{SqliteOptions, SqliteStore};
 use outlast_vocab::{Error, Kind};
 use rusqlite::Connection;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 fn refused(path: &Path) -> Error {
-    Sqlite::open(path).err().expect("the file is refused")
+    SqliteStore::open(path).err().expect("the file is refused")
 }
 
 /// Asserts that a file is refused with this kind and message, and does not change.
@@ -49,8 +49,8 @@ async fn a_database_says_what_it_is() {
 #[tokio::test]
 async fn weaker_durability_needs_the_unsafe_flag_and_is_shown() {
     let place = Place::new();
-    let options = Options { unsafe_durability: true, ..Options::default() };
-    let store = Sqlite::open_with(&place.path(), options).unwrap();
+    let options = SqliteOptions { unsafe_durability: true, ..SqliteOptions::default() };
+    let store = SqliteStore::open_with(&place.path(), options).unwrap();
     open_session(&store).await;
     assert_eq!(store.status().await.unwrap().durability, Durability::ProcessDeath);
     drop(store);
@@ -159,7 +159,7 @@ async fn damage_inside_the_file_is_an_error_and_not_an_answer() {
     assert!(pages > 30);
     bytes[4_096 * 2..].fill(0xa5);
     fs::write(place.path(), bytes).unwrap();
-    let error = match Sqlite::open(&place.path()) {
+    let error = match SqliteStore::open(&place.path()) {
         Ok(store) => store.sessions(None, usize::MAX).await.unwrap_err(),
         Err(error) => error,
     };
@@ -195,7 +195,7 @@ async fn a_file_that_the_system_does_not_open_for_a_while_is_busy_and_nothing_is
 fn an_odd_name_is_only_a_name() {
     let place = Place::new();
     for name in ["file:a?mode=memory", ":memory:", "ü b#c%20.db"] {
-        drop(Sqlite::open(&place.folder().join(name)).unwrap());
+        drop(SqliteStore::open(&place.folder().join(name)).unwrap());
         assert!(place.folder().join(name).is_file(), "{name}");
     }
 }
@@ -204,7 +204,7 @@ fn an_odd_name_is_only_a_name() {
 fn processes_that_open_a_new_file_at_once_all_succeed() {
     const CHILD: &str = "OUTLAST_TEST_OPEN";
     if let Ok(path) = std::env::var(CHILD) {
-        drop(Sqlite::open(Path::new(&path)).unwrap());
+        drop(SqliteStore::open(Path::new(&path)).unwrap());
         return;
     }
     for _ in 0..3 {
@@ -218,7 +218,7 @@ fn processes_that_open_a_new_file_at_once_all_succeed() {
         let threads: Vec<_> = (0..4)
             .map(|_| {
                 let path = place.path();
-                std::thread::spawn(move || Sqlite::open(&path).map(drop))
+                std::thread::spawn(move || SqliteStore::open(&path).map(drop))
             })
             .collect();
         for thread in threads {
@@ -250,7 +250,7 @@ fn a_file_or_directory_without_the_right_to_write_is_refused_as_read_only() {
     for name in ["file", "folder"] {
         let folder = place.folder().join(name);
         fs::create_dir(&folder).unwrap();
-        drop(Sqlite::open(&folder.join("outlast.db")).unwrap());
+        drop(SqliteStore::open(&folder.join("outlast.db")).unwrap());
     }
     allow(&place.folder().join("file/outlast.db"), 0o444);
     allow(&place.folder().join("file"), 0o777);

@@ -2,19 +2,20 @@
 use crate::place::{Place, fresh, opened, sessions};
 use outlast_ports::BoxFuture;
 use outlast_ports::store::Backend;
-use outlast_store::{HandWriter, Machine, Options, Sqlite};
+use outlast_store::{ManualWriter, SimulatedMachine, SqliteOptions, SqliteStore};
 use outlast_vocab::{Error, SessionId};
 use std::sync::Arc;
 use std::task::Poll;
 
 /// Opens a store on the default VFS of the system.
-fn open(place: &Place) -> (Sqlite, HandWriter) {
-    let (disk, path, options) = ("unix".to_owned(), place.path(), Options::default());
-    Sqlite::open_on(Machine { disk, path, options, is_dead: Arc::new(|_| false) }).unwrap()
+fn open(place: &Place) -> (SqliteStore, ManualWriter) {
+    let (disk, path, options) = ("unix".to_owned(), place.path(), SqliteOptions::default());
+    SqliteStore::open_simulated(SimulatedMachine { vfs: disk, path, options, is_dead: Arc::new(|_| false) })
+        .unwrap()
 }
 
 /// Returns a write that was submitted and waits.
-async fn asked(store: &Sqlite) -> BoxFuture<'_, Result<(), Error>> {
+async fn asked(store: &SqliteStore) -> BoxFuture<'_, Result<(), Error>> {
     let mut write = store.write(opened(SessionId::from_u128(fresh())));
     std::future::poll_fn(|cx| {
         assert!(write.as_mut().poll(cx).is_pending());

@@ -1,16 +1,18 @@
 //! Tests that databases of older schemas open and their open turns can be finished.
 use crate::place::Place;
-use outlast_ports::orgs::Orgs;
-use outlast_ports::outbox::{Attempt, Begins, Collect, Outbox, Subscription};
-use outlast_ports::sink::{About, Output};
+use outlast_ports::orgs::OrgStore;
+use outlast_ports::outbox::{CollectRequest, DeliveryAttempt, FeedStart, SinkOutbox, SinkSubscription};
+use outlast_ports::sink::{OutputEvent, SinkOutput};
 use outlast_ports::store::{
-    After, Commit, Content, Inbox, Journal, LastEnd, LastTurn, Queries, SessionState, Store, Taker, Then,
-    TurnState, Turns,
+    Commit, ContentQueries, Inbox, Journal, LastEnd, LastTurn, LeaseRequest, Queries, SessionState, Store,
+    TurnAfterCommit, TurnState, TurnTransition, Turns,
 };
-use outlast_store::Sqlite;
+use outlast_store::SqliteStore;
 use outlast_vocab::access::Access;
 use outlast_vocab::effect::ToolOutcome;
-use outlast_vocab::record::{Answered, ClaimRef, End, EndKind, Fact, Reclaimed, Record, Seq};
+use outlast_vocab::record::{
+    CallReclaimed, ClaimRef, EffectAnswered, Fact, Record, Seq, TurnEnd, TurnEndKind,
+};
 use outlast_vocab::wait::{Resolution, WaitKind};
 use outlast_vocab::{Hash, Millis, OrgId, ReplayKey, WorkerId};
 use serde_json::json;
@@ -47,11 +49,14 @@ async fn finish(fixture: &Path, schema: u32) {
     let ended = store.session_by_key("ended".to_owned()).await.unwrap();
     assert_eq!((ended.state, store.verify(ended.id).await.unwrap()), (SessionState::Idle, 5));
     let turn = store.turns(ended.id, 0, 1).await.unwrap().remove(0);
-    assert_eq!((turn.state, turn.end), (TurnState::Ended, Some(End::Answered { text: "hello".to_owned() })));
+    assert_eq!(
+        (turn.state, turn.end),
+        (TurnState::Ended, Some(TurnEnd::Answered { text: "hello".to_owned() }))
+    );
     let counts = schema >= COUNTS;
     assert_eq!(turn.writes.map(|writes| writes.commits), counts.then_some(2));
     // The migration fills in how the last turn ended.
-    let last = LastTurn { id: turn.id, end: LastEnd::Ended(EndKind::Answered) };
+    let last = LastTurn { id: turn.id, end: LastEnd::Ended(TurnEndKind::Answered) };
     assert_eq!(ended.last_turn, Some(last), "schema {schema}");
     assert_eq!(store.value(ended.id, "note".to_owned()).await.unwrap(), Some(json!({ "kept": true })));
     let kept = b"kept beside the records";
@@ -63,14 +68,14 @@ async fn finish(fixture: &Path, schema: u32) {
     let key = ReplayKey::turn(0).completion();
     assert_eq!((parked.waits[0].kind, &parked.waits[0].key), (WaitKind::Completion, &key));
     let turn = parked.active.unwrap();
-    assert!(store.resolve(turn, key, Resolution::Ok(json!(1)), Millis(WRITTEN + 1)).await.unwrap().yours);
+    assert!(store.resolve(turn, key, Resolution::Ok(json!(1)), Millis(WRITTEN + 1)).await.unwrap().is_yours);
 
     deliver(&store).await;
     let store = Arc::new(store);
     visit(&store).await;
 
     // The lease of the in-flight turn has expired. Both turns are claimed and ended.
-    let taker = Taker { worker: WorkerId::from_u128(2), until: Millis(WRITTEN + 90_000) };
+    let taker = LeaseRequest { worker: WorkerId::from_u128(2), until: Millis(WRITTEN + 90_000) };
     let now = Millis(WRITTEN + 20_000);
     let works = store.claim(taker, now, 10).await.unwrap();
     let mut keys = Vec::new();
@@ -78,11 +83,11 @@ async fn finish(fixture: &Path, schema: u32) {
         let session = work.lease.session;
         keys.push(store.session(session).await.unwrap().key.unwrap());
         assert_eq!(work.records[0].seq, Seq(2));
-        let then = Then::End(End::Cancelled { reason: "enough".to_owned() });
+        let then = TurnTransition::End(TurnEnd::Cancelled { reason: "enough".to_owned() });
         let facts = work.records.iter().flat_map(lost).collect();
         let commit = Commit::new(work.lease, now, facts, then);
         let turn = commit.lease.turn;
-        assert!(matches!(store.commit(commit).await.unwrap().after, After::Ended));
+        assert!(matches!(store.commit(commit).await.unwrap().after, TurnAfterCommit::Ended));
         // A turn that started before writes were counted has no count.
         let writes = store.turn(turn).await.unwrap().writes;
         assert_eq!(writes.map(|writes| writes.commits > 2), counts.then_some(true));
@@ -90,7 +95,7 @@ async fn finish(fixture: &Path, schema: u32) {
     }
     keys.sort_unstable();
     assert_eq!(keys, ["in flight", "parked"]);
-    let cancelled = (LastEnd::Ended(EndKind::Cancelled), 2);
+    let cancelled = (LastEnd::Ended(TurnEndKind::Cancelled), 2);
     assert!(store.load().await.unwrap().last_ends.contains(&cancelled));
     let unknown = store.unknown(10).await.unwrap();
     assert_eq!(unknown.iter().map(|call| call.tool.as_str()).collect::<Vec<_>>(), ["send"]);
@@ -98,7 +103,7 @@ async fn finish(fixture: &Path, schema: u32) {
 
 /// Checks that existing data belongs to the default organisation, and that other organisations see only their
 /// own.
-async fn visit(store: &Arc<Sqlite>) {
+async fn visit(store: &Arc<SqliteStore>) {
     for org in store.orgs().await.unwrap() {
         let handle = store.clone().serving(Access::to(org.id));
         let session = handle.session_by_key("ended".to_owned()).await.unwrap();
@@ -109,17 +114,17 @@ async fn visit(store: &Arc<Sqlite>) {
 }
 
 /// Delivers waiting outputs, in databases that have sinks.
-async fn deliver(store: &Sqlite) {
+async fn deliver(store: &SqliteStore) {
     for sink in store.sinks().await.unwrap() {
         assert_eq!((sink.name.as_str(), sink.due, sink.dead), ("audit", 1, 0));
-        let subscription = Subscription::to_ends(&sink.name, Begins::Now);
+        let subscription = SinkSubscription::to_ends(&sink.name, FeedStart::Now);
         let (worker, now) = (WorkerId::from_u128(2), Millis(WRITTEN + 5_000));
         let until = Millis(now.0 + 1_000);
-        let due = store.collect(Collect { subscription, worker, now, until, limit: 9, attempts: 3 });
+        let due = store.collect(CollectRequest { subscription, worker, now, until, limit: 9, attempts: 3 });
         let output = due.await.unwrap().remove(0).output;
-        let Output { turn, moment, attempt, about, .. } = output;
-        assert_eq!((about, attempt), (About::Ended(End::Answered { text: "hello".to_owned() }), 2));
-        store.delivered(Attempt { sink: sink.name, turn, moment, attempt }).await.unwrap();
+        let SinkOutput { turn, position: moment, attempt, event: about, .. } = output;
+        assert_eq!((about, attempt), (OutputEvent::Ended(TurnEnd::Answered { text: "hello".to_owned() }), 2));
+        store.delivered(DeliveryAttempt { sink: sink.name, turn, position: moment, attempt }).await.unwrap();
         assert_eq!(store.sinks().await.unwrap().remove(0).delivered, 1);
     }
 }
@@ -130,7 +135,7 @@ fn lost(record: &Record) -> Vec<Fact> {
     let claim = ClaimRef { asked: record.seq, child: 0 };
     let outcome = ToolOutcome::Unknown.into();
     vec![
-        Fact::Reclaimed(Reclaimed { claim, attempt: 2 }),
-        Fact::Answered(Answered { claim, outcome, cost: None }),
+        Fact::Reclaimed(CallReclaimed { claim, attempt: 2 }),
+        Fact::Answered(EffectAnswered { claim, outcome, cost: None }),
     ]
 }

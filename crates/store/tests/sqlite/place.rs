@@ -1,10 +1,12 @@
 //! Shared helpers for tests: a database in a temporary directory, and the smallest units of work.
 use outlast_ports::ledger;
 use outlast_ports::rows::{ReadRows, Rows};
-use outlast_ports::store::{Accept, Accepted, Backend, Inbox, MAIN, Queries, Taker, Target};
-use outlast_store::{Options, Sqlite};
+use outlast_ports::store::{
+    AcceptReceipt, AcceptRequest, Backend, Inbox, LeaseRequest, MAIN_HEAD, Queries, SessionTarget,
+};
+use outlast_store::{SqliteOptions, SqliteStore};
 use outlast_vocab::message::Part;
-use outlast_vocab::record::Delivery;
+use outlast_vocab::record::InputDelivery;
 use outlast_vocab::{Error, Millis, SessionId, TurnId, WorkerId};
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,13 +34,13 @@ impl Place {
         self.folder().join("outlast.db")
     }
 
-    pub(crate) fn open(&self) -> Sqlite {
-        Sqlite::open(&self.path()).expect("the database opens")
+    pub(crate) fn open(&self) -> SqliteStore {
+        SqliteStore::open(&self.path()).expect("the database opens")
     }
 
-    pub(crate) fn open_as(&self, worker: WorkerId) -> Sqlite {
-        let options = Options { worker: Some(worker), ..Options::default() };
-        Sqlite::open_with(&self.path(), options).expect("the database opens")
+    pub(crate) fn open_as(&self, worker: WorkerId) -> SqliteStore {
+        let options = SqliteOptions { worker: Some(worker), ..SqliteOptions::default() };
+        SqliteStore::open_with(&self.path(), options).expect("the database opens")
     }
 
     /// Marks a worker as dead by creating its lock file without a lock.
@@ -68,31 +70,35 @@ pub(crate) fn fresh() -> u128 {
 
 /// Returns a unit that adds one session.
 pub(crate) fn opened(id: SessionId) -> impl FnOnce(&mut dyn Rows) -> Result<(), Error> + Send + 'static {
-    move |rows| ledger::open(rows, Target::New(id), NOW).map(|_| ())
+    move |rows| ledger::open(rows, SessionTarget::New(id), NOW).map(|_| ())
 }
 
 /// Adds a session.
-pub(crate) async fn open_session(store: &Sqlite) -> SessionId {
+pub(crate) async fn open_session(store: &SqliteStore) -> SessionId {
     let id = SessionId::from_u128(fresh());
-    store.open(Target::New(id), NOW).await.expect("a session opens");
+    store.open(SessionTarget::New(id), NOW).await.expect("a session opens");
     id
 }
 
 /// Returns the number of sessions in a store.
-pub(crate) async fn sessions(store: &Sqlite) -> usize {
+pub(crate) async fn sessions(store: &SqliteStore) -> usize {
     store.sessions(None, usize::MAX).await.expect("sessions can be listed").len()
 }
 
 /// Accepts an input in a new session. If a worker is given, it takes the turn at once.
-pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>) -> Result<Accepted, Error> {
+pub(crate) async fn accept(
+    store: &SqliteStore,
+    text: &str,
+    worker: Option<WorkerId>,
+) -> Result<AcceptReceipt, Error> {
     store
-        .accept(Accept {
-            target: Target::New(SessionId::from_u128(fresh())),
+        .accept(AcceptRequest {
+            target: SessionTarget::New(SessionId::from_u128(fresh())),
             turn: TurnId::from_u128(fresh()),
             parts: vec![Part::text(text)],
             key: None,
-            delivery: Delivery::Next,
-            head: MAIN.to_owned(),
+            delivery: InputDelivery::Next,
+            head: MAIN_HEAD.to_owned(),
             output: None,
             plugins: BTreeMap::new(),
             traceparent: None,
@@ -102,7 +108,7 @@ pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>)
             blobs: Vec::new(),
             files: Vec::new(),
             now: NOW,
-            taker: worker.map(|worker| Taker { worker, until: Millis(100_000) }),
+            taker: worker.map(|worker| LeaseRequest { worker, until: Millis(100_000) }),
             first: None,
             queued_most: 100,
             request: None,
@@ -112,6 +118,6 @@ pub(crate) async fn accept(store: &Sqlite, text: &str, worker: Option<WorkerId>)
 }
 
 /// Returns whether the store has evidence that a worker is dead.
-pub(crate) async fn is_dead(store: &Sqlite, worker: WorkerId) -> bool {
+pub(crate) async fn is_dead(store: &SqliteStore, worker: WorkerId) -> bool {
     store.read(move |rows: &dyn ReadRows| Ok(rows.is_dead(worker))).await.expect("a reader answers")
 }

@@ -1,7 +1,7 @@
 //! Tests of two stores on one file: they see each other's writes, and each detects that the other wrote.
 use crate::place::{Place, open_session, sessions};
 use outlast_ports::store::Queries;
-use outlast_store::{Options, Sqlite};
+use outlast_store::{SqliteOptions, SqliteStore};
 use outlast_vocab::Kind;
 use rusqlite::Connection;
 use std::sync::Arc;
@@ -61,8 +61,8 @@ async fn the_change_number_moves_only_when_another_holder_wrote() {
 #[tokio::test]
 async fn a_write_that_another_process_keeps_out_for_too_long_is_told_so_and_changes_nothing() {
     let place = Place::new();
-    let options = Options { busy_timeout: Duration::from_millis(20), ..Options::default() };
-    let store = Sqlite::open_with(&place.path(), options).unwrap();
+    let options = SqliteOptions { busy_timeout: Duration::from_millis(20), ..SqliteOptions::default() };
+    let store = SqliteStore::open_with(&place.path(), options).unwrap();
     let other = Connection::open(place.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = outlast_ports::store::Backend::write(&store, |_| Ok(())).await.unwrap_err();

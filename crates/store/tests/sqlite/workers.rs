@@ -1,6 +1,6 @@
 //! Tests of the detection of dead workers.
 use crate::place::{Place, accept, fresh, is_dead};
-use outlast_ports::store::{Taker, Turns};
+use outlast_ports::store::{LeaseRequest, Turns};
 use outlast_vocab::{Kind, Millis, WorkerId};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -24,8 +24,9 @@ impl Other {
     /// Runs in the child process instead of the test.
     async fn be(worker: &str) -> ! {
         let worker = worker.parse().unwrap();
-        let options = outlast_store::Options { worker: Some(worker), ..outlast_store::Options::default() };
-        let store = outlast_store::Sqlite::open_with("outlast.db".as_ref(), options).unwrap();
+        let options =
+            outlast_store::SqliteOptions { worker: Some(worker), ..outlast_store::SqliteOptions::default() };
+        let store = outlast_store::SqliteStore::open_with("outlast.db".as_ref(), options).unwrap();
         accept(&store, "hi", Some(worker)).await.unwrap();
         println!("at work");
         loop {
@@ -58,7 +59,7 @@ async fn a_killed_worker_is_found_dead_at_once_and_its_session_is_taken() {
     let place = Place::new();
     let [worker, heir] = [(); 2].map(|()| WorkerId::from_u128(fresh()));
     let store = place.open_as(heir);
-    let taker = Taker { worker: heir, until: Millis(90_000) };
+    let taker = LeaseRequest { worker: heir, until: Millis(90_000) };
     let name = "workers::a_killed_worker_is_found_dead_at_once_and_its_session_is_taken";
     let mut other = Other::begin(name, &place, worker);
     assert!(!is_dead(&store, worker).await);
@@ -135,7 +136,7 @@ async fn a_worker_that_ends_with_a_lease_is_dead_and_one_without_leaves_nothing(
     let heir = WorkerId::from_u128(fresh());
     let store = place.open_as(heir);
     assert!(lock(left).exists());
-    let taker = Taker { worker: heir, until: Millis(90_000) };
+    let taker = LeaseRequest { worker: heir, until: Millis(90_000) };
     assert_eq!(store.claim(taker, Millis(2_000), 10).await.unwrap().len(), 1);
     let last = place.open_as(WorkerId::from_u128(fresh()));
     assert!(!lock(left).exists());
@@ -147,7 +148,8 @@ fn two_holders_cannot_be_the_same_worker() {
     let place = Place::new();
     let worker = WorkerId::from_u128(fresh());
     let _first = place.open_as(worker);
-    let options = outlast_store::Options { worker: Some(worker), ..outlast_store::Options::default() };
-    let error = outlast_store::Sqlite::open_with(&place.path(), options).err().unwrap();
+    let options =
+        outlast_store::SqliteOptions { worker: Some(worker), ..outlast_store::SqliteOptions::default() };
+    let error = outlast_store::SqliteStore::open_with(&place.path(), options).err().unwrap();
     assert_eq!(error.kind(), Kind::InputInvalid);
 }

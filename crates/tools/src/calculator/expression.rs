@@ -8,7 +8,7 @@
 //! atom    = digits ("." digits)? | "." digits | "(" sum ")"
 //! ```
 //! For example, `-2 ^ 2` is -4 and `2 ^ 3 ^ 2` is 512, as in mathematics.
-use super::number::{Number, Trouble};
+use super::number::{ArithmeticFailure, ExactNumber};
 use outlast_ports::tool::failed;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind, limits};
@@ -20,9 +20,9 @@ const EXPRESSION_BYTES: usize = 1_000;
 const DEPTH_MOST: usize = 64;
 
 /// Evaluates an expression.
-pub(super) fn evaluate(text: &str) -> Result<Number, Error> {
+pub(super) fn evaluate(text: &str) -> Result<ExactNumber, Error> {
     limits::check("expression_bytes", text.len(), EXPRESSION_BYTES)?;
-    let mut reader = Reader { text, at: 0, depth: 0 };
+    let mut reader = ExpressionParser { text, at: 0, depth: 0 };
     let value = reader.sum()?;
     match reader.peek() {
         None => Ok(value),
@@ -30,46 +30,46 @@ pub(super) fn evaluate(text: &str) -> Result<Number, Error> {
     }
 }
 
-struct Reader<'a> {
+struct ExpressionParser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
 }
 
-type Operation = fn(Number, Number) -> Result<Number, Trouble>;
+type Operation = fn(ExactNumber, ExactNumber) -> Result<ExactNumber, ArithmeticFailure>;
 
-impl Reader<'_> {
-    fn sum(&mut self) -> Result<Number, Error> {
+impl ExpressionParser<'_> {
+    fn sum(&mut self) -> Result<ExactNumber, Error> {
         let mut value = self.product()?;
         loop {
             let operation: Operation = match self.peek() {
-                Some('+') => Number::add,
-                Some('-') => Number::subtract,
+                Some('+') => ExactNumber::add,
+                Some('-') => ExactNumber::subtract,
                 _ => return Ok(value),
             };
             value = self.apply(value, operation, Self::product)?;
         }
     }
 
-    fn product(&mut self) -> Result<Number, Error> {
+    fn product(&mut self) -> Result<ExactNumber, Error> {
         let mut value = self.signed()?;
         loop {
             let operation: Operation = match self.peek() {
-                Some('*' | '×') => Number::multiply,
-                Some('/' | '÷') => Number::divide,
-                Some('%') => Number::remainder,
+                Some('*' | '×') => ExactNumber::multiply,
+                Some('/' | '÷') => ExactNumber::divide,
+                Some('%') => ExactNumber::remainder,
                 _ => return Ok(value),
             };
             value = self.apply(value, operation, Self::signed)?;
         }
     }
 
-    fn signed(&mut self) -> Result<Number, Error> {
+    fn signed(&mut self) -> Result<ExactNumber, Error> {
         match self.peek() {
             Some('-') => {
                 let at = self.at;
                 self.skip('-');
-                self.nested(Self::signed)?.negate().map_err(|trouble| self.trouble(trouble, at))
+                self.nested(Self::signed)?.negate().map_err(|trouble| self.arithmetic_error(trouble, at))
             }
             Some('+') => {
                 self.skip('+');
@@ -79,15 +79,15 @@ impl Reader<'_> {
         }
     }
 
-    fn power(&mut self) -> Result<Number, Error> {
-        let base = self.atom()?;
+    fn power(&mut self) -> Result<ExactNumber, Error> {
+        let base = self.operand()?;
         match self.peek() {
-            Some('^') => self.apply(base, Number::power, |reader| reader.nested(Self::signed)),
+            Some('^') => self.apply(base, ExactNumber::power, |reader| reader.nested(Self::signed)),
             _ => Ok(base),
         }
     }
 
-    fn atom(&mut self) -> Result<Number, Error> {
+    fn operand(&mut self) -> Result<ExactNumber, Error> {
         match self.peek() {
             Some('(') => {
                 self.skip('(');
@@ -102,7 +102,7 @@ impl Reader<'_> {
         }
     }
 
-    fn number(&mut self) -> Result<Number, Error> {
+    fn number(&mut self) -> Result<ExactNumber, Error> {
         let rest = &self.text[self.at..];
         let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
         let whole = digits(rest);
@@ -114,23 +114,26 @@ impl Reader<'_> {
         let at = self.at;
         self.at += length;
         let spelled = rest[..length].replace('.', "");
-        Number::from_digits(&spelled, decimals).map_err(|trouble| self.trouble(trouble, at))
+        ExactNumber::from_digits(&spelled, decimals).map_err(|trouble| self.arithmetic_error(trouble, at))
     }
 
     /// Parses an operator and its right operand, and applies the operator.
     fn apply(
         &mut self,
-        left: Number,
+        left: ExactNumber,
         operation: Operation,
-        right: impl FnOnce(&mut Self) -> Result<Number, Error>,
-    ) -> Result<Number, Error> {
+        right: impl FnOnce(&mut Self) -> Result<ExactNumber, Error>,
+    ) -> Result<ExactNumber, Error> {
         let at = self.at;
         self.at += self.text[at..].chars().next().map_or(0, char::len_utf8);
         let right = right(self)?;
-        operation(left, right).map_err(|trouble| self.trouble(trouble, at))
+        operation(left, right).map_err(|trouble| self.arithmetic_error(trouble, at))
     }
 
-    fn nested(&mut self, read: impl FnOnce(&mut Self) -> Result<Number, Error>) -> Result<Number, Error> {
+    fn nested(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<ExactNumber, Error>,
+    ) -> Result<ExactNumber, Error> {
         self.depth += 1;
         limits::check("expression_depth", self.depth, DEPTH_MOST)?;
         let value = read(self)?;
@@ -157,11 +160,11 @@ impl Reader<'_> {
         Error::new(Kind::ToolArgsInvalid, format!("expected {what}, found {found}"))
     }
 
-    fn trouble(&self, trouble: Trouble, at: usize) -> Error {
+    fn arithmetic_error(&self, trouble: ArithmeticFailure, at: usize) -> Error {
         let what = match trouble {
-            Trouble::TooLarge => "the exact result does not fit into 128 bits",
-            Trouble::DivisionByZero => "nothing can be divided by zero",
-            Trouble::FractionalExponent => "an exponent must be a whole number",
+            ArithmeticFailure::TooLarge => "the exact result does not fit into 128 bits",
+            ArithmeticFailure::DivisionByZero => "nothing can be divided by zero",
+            ArithmeticFailure::FractionalExponent => "an exponent must be a whole number",
         };
         failed(format!("{what} (at `{}`)", shown(self.text[at..self.at].trim())))
     }

@@ -9,14 +9,14 @@ const EXPONENT_MOST: i128 = 10_000;
 
 /// A fraction in lowest terms; the denominator is positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Number {
+pub(super) struct ExactNumber {
     numerator: i128,
     denominator: i128,
 }
 
 /// Why an operation has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum ArithmeticFailure {
     /// The result needs more than 128 bits.
     TooLarge,
     /// The right side is zero.
@@ -25,13 +25,13 @@ pub(super) enum Trouble {
     FractionalExponent,
 }
 
-type Result<T> = std::result::Result<T, Trouble>;
+type Result<T> = std::result::Result<T, ArithmeticFailure>;
 
 fn fits<T>(value: Option<T>) -> Result<T> {
-    value.ok_or(Trouble::TooLarge)
+    value.ok_or(ArithmeticFailure::TooLarge)
 }
 
-impl Number {
+impl ExactNumber {
     const ZERO: Self = Self { numerator: 0, denominator: 1 };
     const ONE: Self = Self { numerator: 1, denominator: 1 };
 
@@ -77,7 +77,7 @@ impl Number {
 
     pub(super) fn divide(self, other: Self) -> Result<Self> {
         if other == Self::ZERO {
-            return Err(Trouble::DivisionByZero);
+            return Err(ArithmeticFailure::DivisionByZero);
         }
         self.multiply(Self::new(other.denominator, other.numerator)?)
     }
@@ -91,11 +91,11 @@ impl Number {
 
     pub(super) fn power(self, exponent: Self) -> Result<Self> {
         if exponent.denominator != 1 {
-            return Err(Trouble::FractionalExponent);
+            return Err(ArithmeticFailure::FractionalExponent);
         }
         let times = exponent.numerator;
         if !(-EXPONENT_MOST..=EXPONENT_MOST).contains(&times) {
-            return Err(Trouble::TooLarge);
+            return Err(ArithmeticFailure::TooLarge);
         }
         let base = if times < 0 { Self::ONE.divide(self)? } else { self };
         let times = u32::try_from(times.unsigned_abs()).expect("the bound of exponents fits");
@@ -109,7 +109,7 @@ fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }
 
-impl fmt::Display for Number {
+impl fmt::Display for ExactNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (numerator, denominator) = (self.numerator.unsigned_abs(), self.denominator.unsigned_abs());
         if self.numerator < 0 {
@@ -154,17 +154,17 @@ mod tests {
     #[test]
     fn the_digits_of_the_largest_fractions_are_right() {
         let largest = i128::MAX;
-        let shown = Number { numerator: largest - 1, denominator: largest }.to_string();
+        let shown = ExactNumber { numerator: largest - 1, denominator: largest }.to_string();
         assert_eq!(shown, "0.99999999999999999999…");
-        let shown = Number { numerator: 1, denominator: largest }.to_string();
+        let shown = ExactNumber { numerator: 1, denominator: largest }.to_string();
         assert_eq!(shown, "0.0000000000000000000000000000000000000058774717541114375398…");
     }
 
     #[test]
     fn the_smallest_integer_has_no_opposite() {
-        let smallest = Number { numerator: i128::MIN, denominator: 1 };
-        assert_eq!(smallest.negate(), Err(Trouble::TooLarge));
-        assert_eq!(Number::ONE.divide(smallest), Err(Trouble::TooLarge));
+        let smallest = ExactNumber { numerator: i128::MIN, denominator: 1 };
+        assert_eq!(smallest.negate(), Err(ArithmeticFailure::TooLarge));
+        assert_eq!(ExactNumber::ONE.divide(smallest), Err(ArithmeticFailure::TooLarge));
         assert_eq!(smallest.to_string(), "-170141183460469231731687303715884105728");
     }
 }

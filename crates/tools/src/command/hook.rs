@@ -1,10 +1,10 @@
 //! Programs as hooks. They read the event as JSON on standard input and print a change as JSON on standard output.
-use super::{Finished, Program, SESSION, TURN};
-use outlast_ports::Answer;
-use outlast_ports::environment::without_variables;
+use super::{Program, ProgramOutput, SESSION, TURN};
+use outlast_ports::ResultFuture;
+use outlast_ports::environment::redact_variables;
 use outlast_ports::hook::{
     AfterEnd, AfterModel, AfterTool, AtCheckpoint, BeforeCompletion, BeforeContext, BeforeModel, BeforeTool,
-    Hook, HookAt, OnError, Point,
+    Hook, HookAt, HookStage, OnError,
 };
 use outlast_vocab::hook::{HookCall, HookPoint};
 use outlast_vocab::message::shown;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// Creates a hook of this point that runs a program.
 pub fn hook(name: &str, point: HookPoint, program: Program) -> Result<HookAt, Error> {
-    let program = Hooked(program);
+    let program = ProgramHook(program);
     match point {
         HookPoint::BeforeContext => HookAt::new::<BeforeContext>(name, program),
         HookPoint::BeforeModel => HookAt::new::<BeforeModel>(name, program),
@@ -29,32 +29,35 @@ pub fn hook(name: &str, point: HookPoint, program: Program) -> Result<HookAt, Er
 }
 
 /// A program that runs as a hook.
-struct Hooked(Program);
+struct ProgramHook(Program);
 
 /// The JSON that the program reads.
 #[derive(Serialize)]
-struct Told<'a, S> {
+struct HookInputJson<'a, S> {
     #[serde(flatten)]
     call: &'a HookCall,
     seen: &'a S,
 }
 
-impl<P: Point> Hook<P> for Hooked {
-    fn run(&self, call: HookCall, seen: P::Seen) -> Answer<'_, Option<P::Patch>> {
+impl<P: HookStage> Hook<P> for ProgramHook {
+    fn run(&self, call: HookCall, seen: P::Seen) -> ResultFuture<'_, Option<P::Patch>> {
         Box::pin(async move {
-            let told = serde_json::to_vec(&Told { call: &call, seen: &seen }).map_err(|cause| {
+            let told = serde_json::to_vec(&HookInputJson { call: &call, seen: &seen }).map_err(|cause| {
                 Error::new(Kind::HookFailed, format!("what it sees does not fit JSON: {cause}"))
             })?;
             let variables = [(SESSION, call.session.to_string()), (TURN, call.turn.to_string())];
-            patch::<P>(&self.0.run(told, &variables).await?, &self.0.passed_on)
+            parse_patch::<P>(&self.0.run(told, &variables).await?, &self.0.passed_env)
         })
     }
 }
 
 /// Parses the change that a program prints; `None` if it prints nothing, `null` or `{}`. Error texts redact the values
 /// of the variables that it was passed.
-fn patch<P: Point>(finished: &Finished, passed_on: &[String]) -> Result<Option<P::Patch>, Error> {
-    let Finished { status, printed, complained } = finished;
+fn parse_patch<P: HookStage>(
+    finished: &ProgramOutput,
+    passed_on: &[String],
+) -> Result<Option<P::Patch>, Error> {
+    let ProgramOutput { status, stdout: printed, stderr_tail: complained } = finished;
     let failed = |detail| Error::new(Kind::HookFailed, detail);
     if !status.success() {
         let why = if complained.is_empty() { "it says nothing on standard error" } else { complained };
@@ -66,9 +69,9 @@ fn patch<P: Point>(finished: &Finished, passed_on: &[String]) -> Result<Option<P
     let text = String::from_utf8_lossy(printed);
     let expected = |cause: serde_json::Error| {
         let point = P::POINT;
-        let text = without_variables(text.trim(), passed_on);
+        let text = redact_variables(text.trim(), passed_on);
         // The parser's message quotes the output too.
-        let cause = without_variables(&cause.to_string(), passed_on);
+        let cause = redact_variables(&cause.to_string(), passed_on);
         let text = shown(&text);
         failed(format!("expected a change of {point} as JSON on standard output, got `{text}`: {cause}"))
     };
@@ -83,15 +86,20 @@ fn patch<P: Point>(finished: &Finished, passed_on: &[String]) -> Result<Option<P
 mod tests {
     use super::*;
     use expect_test::{Expect, expect};
-    use outlast_vocab::hook::CallSeen;
+    use outlast_vocab::hook::CallHookInput;
     use outlast_vocab::{ReplayKey, SessionId, TurnId};
     use serde_json::json;
     use std::time::{Duration, Instant};
     use tempfile::TempDir;
 
-    fn script(script: &str, dir: &TempDir) -> Hooked {
+    fn script(script: &str, dir: &TempDir) -> ProgramHook {
         let args = ["-c", script].map(Into::into).to_vec();
-        Hooked(Program { program: "sh".into(), args, dir: dir.path().to_owned(), passed_on: Vec::new() })
+        ProgramHook(Program {
+            program: "sh".into(),
+            args,
+            dir: dir.path().to_owned(),
+            passed_env: Vec::new(),
+        })
     }
 
     fn call() -> HookCall {
@@ -106,9 +114,9 @@ mod tests {
         }
     }
 
-    fn seen() -> CallSeen {
+    fn seen() -> CallHookInput {
         let arguments = json!({ "to": "ann" });
-        CallSeen { call: "c".parse().unwrap(), tool: "pay".parse().unwrap(), arguments }
+        CallHookInput { call: "c".parse().unwrap(), tool: "pay".parse().unwrap(), arguments }
     }
 
     async fn check(text: &str, want: &Expect) {
@@ -153,8 +161,8 @@ mod tests {
         let dir = TempDir::new().unwrap();
         // Cargo sets this variable for every test; here it plays the role of a secret.
         let printed = script("echo \"{\\\"$CARGO_PKG_NAME\\\": 1}\"", &dir);
-        let program = Program { passed_on: vec!["CARGO_PKG_NAME".to_owned()], ..printed.0 };
-        let error = Hook::<BeforeTool>::run(&Hooked(program), call(), seen()).await.unwrap_err();
+        let program = Program { passed_env: vec!["CARGO_PKG_NAME".to_owned()], ..printed.0 };
+        let error = Hook::<BeforeTool>::run(&ProgramHook(program), call(), seen()).await.unwrap_err();
         expect!["hook.failed: expected a change of before_tool as JSON on standard output, got `{\"[redacted]\": 1}`: unknown variant `[redacted]`, expected `arguments` or `refuse`"]
             .assert_eq(&error.to_string());
     }

@@ -1,6 +1,6 @@
 //! Runs real programs as tool calls.
 use super::*;
-use crate::trial::Scope;
+use crate::tool_tester::MemoryCallScope;
 use expect_test::{Expect, expect};
 use outlast_conformance::ToolFixture;
 use outlast_vocab::label::Labels;
@@ -12,22 +12,22 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Returns a tool that runs this shell script.
-fn tool(name: &str, script: &str, dir: &Path) -> (Contract, Program) {
+fn tool(name: &str, script: &str, dir: &Path) -> (ToolContract, Program) {
     let contract =
-        Contract::new(name.parse().unwrap(), "Does what its script says.", json!({"type": "object"}));
+        ToolContract::new(name.parse().unwrap(), "Does what its script says.", json!({"type": "object"}));
     let args = ["-c", script].map(Into::into).to_vec();
-    let program = Program { program: "sh".into(), args, dir: dir.to_owned(), passed_on: Vec::new() };
+    let program = Program { program: "sh".into(), args, dir: dir.to_owned(), passed_env: Vec::new() };
     (contract, program)
 }
 
-fn commands((contract, program): (Contract, Program)) -> Commands {
-    let mut commands = Commands::default();
+fn commands((contract, program): (ToolContract, Program)) -> ProgramTools {
+    let mut commands = ProgramTools::default();
     commands.add(contract, program).unwrap();
     commands
 }
 
 /// Calls the only tool.
-async fn call(commands: &Commands, arguments: Value) -> Result<Value, Error> {
+async fn call(commands: &ProgramTools, arguments: Value) -> Result<Value, Error> {
     let (id, session, turn) = (CallId::from_u128(1), SessionId::from_u128(2), TurnId::from_u128(3));
     let tool = commands.manifests()[0].name.clone();
     let model_id = "call_0".parse().unwrap();
@@ -43,8 +43,8 @@ async fn call(commands: &Commands, arguments: Value) -> Result<Value, Error> {
         provenance: outlast_vocab::label::Provenance::default(),
     };
     let call = Call { id, session, turn, attempt: 2, attempts: 3, payload: None };
-    let ran = commands.execute(&prepared, call, Arc::new(Scope::default())).await?;
-    let Ran::Done(value) = ran else { panic!("a program does not answer later") };
+    let ran = commands.execute(&prepared, call, Arc::new(MemoryCallScope::default())).await?;
+    let ToolRunOutcome::Completed(value) = ran else { panic!("a program does not answer later") };
     Ok(value)
 }
 
@@ -96,7 +96,7 @@ async fn secrets_in_complaints_are_redacted() {
     // Cargo sets this variable for every test; here it plays the role of a secret.
     let script = "echo \"wrong key $CARGO_PKG_NAME in $PWD\" >&2; exit 1";
     let (contract, program) = tool("echoes", script, dir.path());
-    let given = Program { passed_on: vec!["CARGO_PKG_NAME".to_owned()], ..program };
+    let given = Program { passed_env: vec!["CARGO_PKG_NAME".to_owned()], ..program };
     let error = call(&commands((contract, given)), json!({})).await.unwrap_err();
     let place = dir.path().canonicalize().unwrap();
     assert_eq!(error.detail(), format!("exit code 1: wrong key [redacted] in {}", place.display()));
@@ -107,7 +107,7 @@ async fn secrets_in_printed_text_are_redacted() {
     let dir = TempDir::new().unwrap();
     // Cargo sets this variable for every test; here it plays the role of a secret.
     let (contract, program) = tool("prints", "echo \"wrong key $CARGO_PKG_NAME\"", dir.path());
-    let given = Program { passed_on: vec!["CARGO_PKG_NAME".to_owned()], ..program };
+    let given = Program { passed_env: vec!["CARGO_PKG_NAME".to_owned()], ..program };
     let error = call(&commands((contract, given)), json!({})).await.unwrap_err();
     assert_eq!(
         error.detail(),
@@ -140,7 +140,7 @@ async fn a_program_sees_its_key_and_only_what_it_was_given_of_our_environment() 
     assert!([KEY, ATTEMPT, SESSION, TURN, "PATH"].iter().all(|name| bare.contains(name)), "{bare}");
     // Cargo sets this variable for every test. A program only gets it if it is passed on.
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
-    let given = Program { passed_on: vec!["CARGO_MANIFEST_DIR".to_owned()], ..program };
+    let given = Program { passed_env: vec!["CARGO_MANIFEST_DIR".to_owned()], ..program };
     let given = call(&commands((contract, given)), json!({})).await.unwrap();
     assert!(given.as_str().unwrap().contains("CARGO_MANIFEST_DIR"), "{given}");
     check(&format!("echo \"\\\"${KEY} ${ATTEMPT} ${SESSION} ${TURN}\\\"\""), &expect![[r#""cal_00000000000000000000000000000001 2 ses_00000000000000000000000000000002 trn_00000000000000000000000000000003""#]]).await;
@@ -208,7 +208,7 @@ fn two_commands_of_one_name_are_refused() {
     assert_eq!(error.to_string(), "tool.duplicate: two tools are called `pay`; names must be unique");
 }
 
-struct OneCommand(Commands);
+struct OneCommand(ProgramTools);
 
 impl ToolFixture for OneCommand {
     fn tools(&self) -> &dyn ToolProvider {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A part of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum AddressScope {
     /// Publicly reachable.
     Public,
     /// This machine.
@@ -29,7 +29,7 @@ pub enum Scope {
     Reserved,
 }
 
-impl Scope {
+impl AddressScope {
     /// Classifies an address.
     pub fn of(address: IpAddr) -> Self {
         match address {
@@ -55,44 +55,44 @@ impl Scope {
     }
 
     /// Returns whether a host that is listed as private may have such an address. The remaining parts belong to no one.
-    pub(super) const fn is_somebodys(self) -> bool {
+    pub(super) const fn can_be_private_host(self) -> bool {
         matches!(self, Self::Public | Self::Loopback | Self::Private | Self::Shared | Self::UniqueLocal)
     }
 }
 
-fn of_v4(address: Ipv4Addr) -> Scope {
+fn of_v4(address: Ipv4Addr) -> AddressScope {
     match address.octets() {
-        [0, ..] => Scope::Unspecified,
-        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Scope::Private,
-        [100, 64..=127, ..] => Scope::Shared,
-        [127, ..] => Scope::Loopback,
+        [0, ..] => AddressScope::Unspecified,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => AddressScope::Private,
+        [100, 64..=127, ..] => AddressScope::Shared,
+        [127, ..] => AddressScope::Loopback,
         // The second is the metadata service of one cloud provider (Azure).
-        [169, 254, ..] | [168, 63, 129, 16] => Scope::LinkLocal,
-        [192, 88, 99, _] => Scope::Tunnel,
-        [224..=239, ..] | [255, 255, 255, 255] => Scope::Multicast,
+        [169, 254, ..] | [168, 63, 129, 16] => AddressScope::LinkLocal,
+        [192, 88, 99, _] => AddressScope::Tunnel,
+        [224..=239, ..] | [255, 255, 255, 255] => AddressScope::Multicast,
         [192, 0, 0 | 2, _] | [198, 18 | 19, ..] | [198, 51, 100, _] | [203, 0, 113, _] | [240..=255, ..] => {
-            Scope::Reserved
+            AddressScope::Reserved
         }
-        _ => Scope::Public,
+        _ => AddressScope::Public,
     }
 }
 
-fn of_v6(address: Ipv6Addr) -> Scope {
+fn of_v6(address: Ipv6Addr) -> AddressScope {
     match address.segments() {
-        [0, 0, 0, 0, 0, 0, 0, 0] => Scope::Unspecified,
-        [0, 0, 0, 0, 0, 0, 0, 1] => Scope::Loopback,
+        [0, 0, 0, 0, 0, 0, 0, 0] => AddressScope::Unspecified,
+        [0, 0, 0, 0, 0, 0, 0, 1] => AddressScope::Loopback,
         // Mapped, translated and NAT64: connections go to the embedded address.
         [0, 0, 0, 0, 0, 0xffff, high, low]
         | [0, 0, 0, 0, 0xffff, 0, high, low]
         | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => of_v4(v4(high, low)),
-        [0xfc00..=0xfdff, ..] => Scope::UniqueLocal,
+        [0xfc00..=0xfdff, ..] => AddressScope::UniqueLocal,
         // Site-local is deprecated but still routed in places.
-        [0xfe80..=0xfeff, ..] => Scope::LinkLocal,
-        [0xff00..=0xffff, ..] => Scope::Multicast,
-        [0x2002, ..] | [0x2001, 0, ..] | [_, _, _, _, 0 | 0x200, 0x5efe, _, _] => Scope::Tunnel,
-        [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Scope::Reserved,
-        [0x2000..=0x3fff, ..] => Scope::Public,
-        _ => Scope::Reserved,
+        [0xfe80..=0xfeff, ..] => AddressScope::LinkLocal,
+        [0xff00..=0xffff, ..] => AddressScope::Multicast,
+        [0x2002, ..] | [0x2001, 0, ..] | [_, _, _, _, 0 | 0x200, 0x5efe, _, _] => AddressScope::Tunnel,
+        [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => AddressScope::Reserved,
+        [0x2000..=0x3fff, ..] => AddressScope::Public,
+        _ => AddressScope::Reserved,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Decodes and bounds a response body. The limit applies to decoded bytes, so a decompression bomb is cut while it
 //! grows.
-use super::Caps;
+use super::EgressLimits;
 use flate2::write::{MultiGzDecoder, ZlibDecoder};
 use outlast_ports::tool::failed;
 use outlast_vocab::message::shown;
@@ -8,33 +8,33 @@ use outlast_vocab::{Error, Kind};
 use std::io::{self, Write};
 
 /// Bodies up to this size are exempt from the ratio. A short page of blanks is not a bomb.
-const SMALL: usize = 1 << 10;
+const RATIO_EXEMPT_BYTES: usize = 1 << 10;
 
 /// A body while it is received.
-pub(super) struct Body {
+pub(super) struct DecodedBody {
     decoder: Decoder,
     received: usize,
-    caps: Caps,
+    caps: EgressLimits,
 }
 
 enum Decoder {
-    Plain(Kept),
-    Gzip(MultiGzDecoder<Kept>),
-    Zlib(ZlibDecoder<Kept>),
+    Plain(BoundedBuffer),
+    Gzip(MultiGzDecoder<BoundedBuffer>),
+    Zlib(ZlibDecoder<BoundedBuffer>),
 }
 
 /// Whether to read more.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Taken {
-    GoOn,
+pub(super) enum BodyProgress {
+    More,
     /// The limit is reached; the rest is not read.
     Full,
 }
 
-impl Body {
+impl DecodedBody {
     /// Creates a body with this content encoding.
-    pub(super) fn new(encoding: Option<&str>, caps: Caps) -> Result<Self, Error> {
-        let kept = Kept { bytes: Vec::new(), most: caps.bytes };
+    pub(super) fn new(encoding: Option<&str>, caps: EgressLimits) -> Result<Self, Error> {
+        let kept = BoundedBuffer { bytes: Vec::new(), most: caps.bytes };
         let decoder = match encoding.map(str::trim).map(str::to_ascii_lowercase).as_deref() {
             None | Some("" | "identity") => Decoder::Plain(kept),
             Some("gzip" | "x-gzip") => Decoder::Gzip(MultiGzDecoder::new(kept)),
@@ -50,15 +50,15 @@ impl Body {
     }
 
     /// Decodes a chunk.
-    pub(super) fn take(&mut self, piece: &[u8]) -> Result<Taken, Error> {
+    pub(super) fn take(&mut self, piece: &[u8]) -> Result<BodyProgress, Error> {
         self.received += piece.len();
         let written = match &mut self.decoder {
             Decoder::Plain(kept) => kept.write_all(piece),
             Decoder::Gzip(decoder) => decoder.write_all(piece),
             Decoder::Zlib(decoder) => decoder.write_all(piece),
         };
-        let kept = self.kept();
-        if self.is_encoded() && kept.bytes.len() / self.caps.ratio > self.received + SMALL {
+        let kept = self.buffer();
+        if self.is_encoded() && kept.bytes.len() / self.caps.ratio > self.received + RATIO_EXEMPT_BYTES {
             let detail = format!(
                 "decoded_ratio is limited to {}, but {} bytes became {} already",
                 self.caps.ratio,
@@ -68,8 +68,8 @@ impl Body {
             return Err(Error::new(Kind::LimitExceeded, detail));
         }
         match written {
-            Ok(()) => Ok(Taken::GoOn),
-            Err(_) if kept.is_full() => Ok(Taken::Full),
+            Ok(()) => Ok(BodyProgress::More),
+            Err(_) if kept.is_full() => Ok(BodyProgress::Full),
             Err(cause) => Err(undecodable(cause)),
         }
     }
@@ -85,7 +85,7 @@ impl Body {
     }
 
     /// Returns what was decoded so far, if the rest is not needed.
-    pub(super) fn cut(mut self) -> Vec<u8> {
+    pub(super) fn into_partial(mut self) -> Vec<u8> {
         std::mem::take(match &mut self.decoder {
             Decoder::Plain(kept) => &mut kept.bytes,
             Decoder::Gzip(decoder) => &mut decoder.get_mut().bytes,
@@ -93,7 +93,7 @@ impl Body {
         })
     }
 
-    fn kept(&self) -> &Kept {
+    fn buffer(&self) -> &BoundedBuffer {
         match &self.decoder {
             Decoder::Plain(kept) => kept,
             Decoder::Gzip(decoder) => decoder.get_ref(),
@@ -111,18 +111,18 @@ fn undecodable(cause: io::Error) -> Error {
 }
 
 /// A buffer with a maximum size.
-struct Kept {
+struct BoundedBuffer {
     bytes: Vec<u8>,
     most: usize,
 }
 
-impl Kept {
+impl BoundedBuffer {
     fn is_full(&self) -> bool {
         self.bytes.len() >= self.most
     }
 }
 
-impl Write for Kept {
+impl Write for BoundedBuffer {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         let room = self.most - self.bytes.len();
         let fits = piece.len().min(room);

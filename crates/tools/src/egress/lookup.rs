@@ -1,6 +1,6 @@
 //! Resolves names once per connection, so that the connection goes to the checked addresses.
-use super::rules::Rules;
-use outlast_ports::Answer;
+use super::rules::EgressRules;
+use outlast_ports::ResultFuture;
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Kind};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -8,16 +8,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Resolves names to addresses.
-pub trait Lookup: Send + Sync + 'static {
+pub trait NameResolver: Send + Sync + 'static {
     /// Returns all addresses of a name, in the order in which to try them.
-    fn addresses<'a>(&'a self, name: &'a str) -> Answer<'a, Vec<IpAddr>>;
+    fn addresses<'a>(&'a self, name: &'a str) -> ResultFuture<'a, Vec<IpAddr>>;
 }
 
 /// Uses the resolver of the operating system.
-pub struct SystemLookup;
+pub struct SystemNameResolver;
 
-impl Lookup for SystemLookup {
-    fn addresses<'a>(&'a self, name: &'a str) -> Answer<'a, Vec<IpAddr>> {
+impl NameResolver for SystemNameResolver {
+    fn addresses<'a>(&'a self, name: &'a str) -> ResultFuture<'a, Vec<IpAddr>> {
         Box::pin(async move {
             let found = tokio::net::lookup_host((name, 0)).await.map_err(|cause| {
                 Error::new(Kind::EgressUnreachable, format!("`{}` cannot be looked up: {cause}", shown(name)))
@@ -29,12 +29,12 @@ impl Lookup for SystemLookup {
 }
 
 /// The only resolver of the client. It returns checked addresses only.
-pub(super) struct Checked {
-    pub(super) rules: Arc<Rules>,
-    pub(super) lookup: Arc<dyn Lookup>,
+pub(super) struct CheckedResolver {
+    pub(super) rules: Arc<EgressRules>,
+    pub(super) lookup: Arc<dyn NameResolver>,
 }
 
-impl Resolve for Checked {
+impl Resolve for CheckedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (rules, lookup) = (self.rules.clone(), self.lookup.clone());
         Box::pin(async move {

@@ -3,10 +3,10 @@
 //! A URL is parsed once, in the way that browsers parse it, and the parsed value is used for the connection. No second
 //! parser can interpret it differently. `0x7f.1`, `2130706433`, `127.1`, full-width digits and a trailing dot are
 //! normalised before the rules apply.
-use super::address::Scope;
+use super::address::AddressScope;
 use outlast_ports::tool::failed;
 use outlast_vocab::message::shown;
-use outlast_vocab::overlay::Reach;
+use outlast_vocab::overlay::NetworkAllowList;
 use outlast_vocab::{Error, Kind, limits};
 use std::fmt;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub enum Network {
 
 /// The allowed targets of requests.
 #[derive(Clone, Debug, Default)]
-pub struct Rules {
+pub struct EgressRules {
     /// The allowed hosts; all public hosts if absent.
     allow: Option<Vec<HostRule>>,
     /// Hosts that are allowed although they are not public.
@@ -36,7 +36,7 @@ pub struct Rules {
     within: Vec<Vec<HostRule>>,
 }
 
-impl Rules {
+impl EgressRules {
     /// Allows every public host on the usual ports.
     pub fn public() -> Self {
         Self::default()
@@ -52,7 +52,7 @@ impl Rules {
     /// Also allows these hosts on these ports although they are not public. Each must be named exactly.
     pub fn and_private(mut self, hosts: impl IntoIterator<Item = HostRule>) -> Result<Self, Error> {
         for host in hosts {
-            if !matches!(host.who, Who::Exactly(_)) {
+            if !matches!(host.host, HostPattern::Exact(_)) {
                 let detail = format!("expected the exact name of a private host, got `{host}`");
                 return Err(Error::new(Kind::ConfigInvalid, detail));
             }
@@ -63,7 +63,7 @@ impl Rules {
 
     /// Restricts the rules to this network. A list that does not parse is an error, so that nothing is allowed by
     /// accident.
-    pub fn within(mut self, network: &Reach) -> Result<Self, Error> {
+    pub fn within(mut self, network: &NetworkAllowList) -> Result<Self, Error> {
         for list in network.lists() {
             self.within.push(list.iter().map(|host| host.parse()).collect::<Result<_, Error>>()?);
         }
@@ -110,29 +110,35 @@ impl Rules {
         url.set_fragment(None);
         let (host, port) = destination(&mut url)?;
         for list in &self.within {
-            if !list.iter().any(|rule| rule.names(&host) && rule.port.fits(&url, port)) {
+            if !list.iter().any(|rule| rule.matches_host(&host) && rule.port.matches_port(&url, port)) {
                 let hosts: Vec<String> = list.iter().map(ToString::to_string).collect();
                 let only = if hosts.is_empty() { "none".to_owned() } else { hosts.join(", ") };
                 return Err(denied(&url, &format!("the network of the agent is narrowed to: {only}")));
             }
         }
-        let listed: Vec<&HostRule> = self.private.iter().filter(|rule| rule.names(&host)).collect();
+        let listed: Vec<&HostRule> = self.private.iter().filter(|rule| rule.matches_host(&host)).collect();
         if !listed.is_empty() {
             // A private host is only allowed on its listed ports. Otherwise one allowed port would allow all others.
-            if listed.iter().any(|rule| rule.port.fits(&url, port)) {
+            if listed.iter().any(|rule| rule.port.matches_port(&url, port)) {
                 return Ok(url);
             }
             return Err(denied(&url, &format!("this private host may not be reached on port {port}")));
         }
-        if let Some(scope) = address(&host).map(Scope::of).filter(|scope| *scope != Scope::Public) {
+        if let Some(scope) =
+            address(&host).map(AddressScope::of).filter(|scope| *scope != AddressScope::Public)
+        {
             return Err(denied(&url, &format!("this address is {}", scope.name())));
         }
         match &self.allow {
-            Some(rules) if !rules.iter().any(|rule| rule.names(&host) && rule.port.fits(&url, port)) => {
+            Some(rules)
+                if !rules
+                    .iter()
+                    .any(|rule| rule.matches_host(&host) && rule.port.matches_port(&url, port)) =>
+            {
                 let rules: Vec<String> = rules.iter().map(ToString::to_string).collect();
                 Err(denied(&url, &format!("only these hosts may be reached: {}", rules.join(", "))))
             }
-            None if !Port::Usual.fits(&url, port) => {
+            None if !PortPattern::Default.matches_port(&url, port) => {
                 Err(denied(&url, &format!("port {port} is reached only on hosts that are allowed with it")))
             }
             _ => Ok(url),
@@ -143,8 +149,7 @@ impl Rules {
     pub(super) fn redirect(&self, from: &Url, location: &[u8]) -> Result<Url, Error> {
         limits::check("url_bytes", location.len(), URL_BYTES)?;
         let next = std::str::from_utf8(location).ok().and_then(|location| from.join(location).ok());
-        let next =
-            next.ok_or_else(|| failed(format!("`{}` leads to no URL", shown(&without_secrets(from)))))?;
+        let next = next.ok_or_else(|| failed(format!("`{}` leads to no URL", shown(&display_url(from)))))?;
         if from.scheme() == "https" && next.scheme() == "http" {
             return Err(denied(&next, "a redirect leads there from an encrypted connection, and it is not"));
         }
@@ -155,9 +160,10 @@ impl Rules {
     /// which one is connected to.
     pub(super) fn check_addresses(&self, name: &str, addresses: &[IpAddr]) -> Result<(), Error> {
         let host = Host::Domain(name.to_owned());
-        let is_private = self.private.iter().any(|rule| rule.names(&host));
-        let refused = addresses.iter().map(|address| Scope::of(*address)).find(|scope| {
-            let allowed = if is_private { scope.is_somebodys() } else { *scope == Scope::Public };
+        let is_private = self.private.iter().any(|rule| rule.matches_host(&host));
+        let refused = addresses.iter().map(|address| AddressScope::of(*address)).find(|scope| {
+            let allowed =
+                if is_private { scope.can_be_private_host() } else { *scope == AddressScope::Public };
             !allowed
         });
         match refused {
@@ -205,11 +211,11 @@ fn address(host: &Host) -> Option<IpAddr> {
 }
 
 fn denied(url: &Url, why: &str) -> Error {
-    Error::new(Kind::EgressDenied, format!("`{}` is not reached: {why}", shown(&without_secrets(url))))
+    Error::new(Kind::EgressDenied, format!("`{}` is not reached: {why}", shown(&display_url(url))))
 }
 
 /// Returns the URL for messages, without user name, password and query, which may contain secrets.
-pub(super) fn without_secrets(url: &Url) -> String {
+pub(super) fn display_url(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     match url.host_str() {
         Some(host) => format!("{}://{host}{port}{}", url.scheme(), url.path()),
@@ -221,44 +227,44 @@ pub(super) fn without_secrets(url: &Url) -> String {
 /// ports than the usual one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRule {
-    who: Who,
-    port: Port,
+    host: HostPattern,
+    port: PortPattern,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Who {
+enum HostPattern {
     Any,
-    Below(String),
-    Exactly(Host),
+    SubdomainsOf(String),
+    Exact(Host),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Port {
+enum PortPattern {
     /// 80 for `http:`, 443 for `https:`.
-    Usual,
-    This(u16),
+    Default,
+    Number(u16),
     Any,
 }
 
-impl Port {
-    fn fits(self, url: &Url, port: u16) -> bool {
+impl PortPattern {
+    fn matches_port(self, url: &Url, port: u16) -> bool {
         match self {
             Self::Any => true,
-            Self::This(this) => this == port,
-            Self::Usual => url.port().is_none(),
+            Self::Number(this) => this == port,
+            Self::Default => url.port().is_none(),
         }
     }
 }
 
 impl HostRule {
-    fn names(&self, host: &Host) -> bool {
-        match (&self.who, host) {
-            (Who::Any, _) => true,
-            (Who::Below(parent), Host::Domain(name)) => {
+    fn matches_host(&self, host: &Host) -> bool {
+        match (&self.host, host) {
+            (HostPattern::Any, _) => true,
+            (HostPattern::SubdomainsOf(parent), Host::Domain(name)) => {
                 name.strip_suffix(parent.as_str()).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
             }
-            (Who::Below(_), _) => false,
-            (Who::Exactly(this), host) => this == host,
+            (HostPattern::SubdomainsOf(_), _) => false,
+            (HostPattern::Exact(this), host) => this == host,
         }
     }
 }
@@ -276,41 +282,41 @@ impl FromStr for HostRule {
         };
         let (host, port) = match text.rsplit_once(':') {
             // The last group of an IPv6 address is not a port.
-            Some((host, _)) if host.starts_with('[') && !host.ends_with(']') => (text, Port::Usual),
-            Some((host, "*")) => (host, Port::Any),
-            Some((host, port)) => (host, Port::This(port.parse().map_err(|_| refused())?)),
-            None => (text, Port::Usual),
+            Some((host, _)) if host.starts_with('[') && !host.ends_with(']') => (text, PortPattern::Default),
+            Some((host, "*")) => (host, PortPattern::Any),
+            Some((host, port)) => (host, PortPattern::Number(port.parse().map_err(|_| refused())?)),
+            None => (text, PortPattern::Default),
         };
         let named = |host: &str| {
             let host = Host::parse(host.strip_suffix('.').unwrap_or(host)).ok();
             host.filter(is_host).ok_or_else(refused)
         };
         let who = match host.strip_prefix("*.") {
-            _ if host == "*" => Who::Any,
+            _ if host == "*" => HostPattern::Any,
             Some(parent) => match named(parent)? {
-                Host::Domain(parent) if !parent.contains('*') => Who::Below(parent),
+                Host::Domain(parent) if !parent.contains('*') => HostPattern::SubdomainsOf(parent),
                 _ => return Err(refused()),
             },
             None => match named(host)? {
                 Host::Domain(name) if name.contains('*') => return Err(refused()),
-                host => Who::Exactly(host),
+                host => HostPattern::Exact(host),
             },
         };
-        Ok(Self { who, port })
+        Ok(Self { host: who, port })
     }
 }
 
 impl fmt::Display for HostRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.who {
-            Who::Any => f.write_str("*")?,
-            Who::Below(parent) => write!(f, "*.{parent}")?,
-            Who::Exactly(host) => write!(f, "{host}")?,
+        match &self.host {
+            HostPattern::Any => f.write_str("*")?,
+            HostPattern::SubdomainsOf(parent) => write!(f, "*.{parent}")?,
+            HostPattern::Exact(host) => write!(f, "{host}")?,
         }
         match self.port {
-            Port::Usual => Ok(()),
-            Port::This(port) => write!(f, ":{port}"),
-            Port::Any => f.write_str(":*"),
+            PortPattern::Default => Ok(()),
+            PortPattern::Number(port) => write!(f, ":{port}"),
+            PortPattern::Any => f.write_str(":*"),
         }
     }
 }

@@ -47,38 +47,40 @@ const REFERENCE_BYTES: usize = 34;
 
 /// Returns the text of an HTML page.
 pub(super) fn text(html: &str) -> String {
-    let mut page = Page::default();
+    let mut page = TextLines::default();
     let mut rest = html;
     while let Some(at) = rest.find('<') {
-        page.say(&rest[..at]);
+        page.push_text(&rest[..at]);
         rest = &rest[at..];
-        rest = match Mark::read(rest) {
-            Some((Mark::Comment, after)) => after,
-            Some((Mark::Begin(name), after)) if HIDDEN.contains(&name.as_str()) => past(&name, after),
-            Some((Mark::Begin(name) | Mark::End(name), after)) => {
+        rest = match HtmlTag::read(rest) {
+            Some((HtmlTag::Comment, after)) => after,
+            Some((HtmlTag::Open(name), after)) if HIDDEN.contains(&name.as_str()) => {
+                after_element(&name, after)
+            }
+            Some((HtmlTag::Open(name) | HtmlTag::Close(name), after)) => {
                 if BLOCKS.contains(&name.as_str()) {
                     page.end_line();
                 }
                 after
             }
             None => {
-                page.say("<");
+                page.push_text("<");
                 &rest[1..]
             }
         };
     }
-    page.say(rest);
+    page.push_text(rest);
     page.end_line();
     page.text
 }
 
-enum Mark {
-    Begin(String),
-    End(String),
+enum HtmlTag {
+    Open(String),
+    Close(String),
     Comment,
 }
 
-impl Mark {
+impl HtmlTag {
     /// Parses the tag at the start of a text. Returns it with the rest of the text.
     fn read(text: &str) -> Option<(Self, &str)> {
         if let Some(comment) = text.strip_prefix("<!--") {
@@ -96,13 +98,13 @@ impl Mark {
         if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
             return None;
         }
-        let after = end_of_mark(&inside[letters..]);
-        Some((if ends { Self::End(name) } else { Self::Begin(name) }, after))
+        let after = after_tag(&inside[letters..]);
+        Some((if ends { Self::Close(name) } else { Self::Open(name) }, after))
     }
 }
 
 /// Returns the text after a tag. A `>` inside quotes does not end the tag.
-fn end_of_mark(inside: &str) -> &str {
+fn after_tag(inside: &str) -> &str {
     let mut quote = None;
     for (at, byte) in inside.bytes().enumerate() {
         match (quote, byte) {
@@ -116,10 +118,10 @@ fn end_of_mark(inside: &str) -> &str {
 }
 
 /// Returns the text after the closing tag of an element.
-fn past<'a>(name: &str, mut text: &'a str) -> &'a str {
+fn after_element<'a>(name: &str, mut text: &'a str) -> &'a str {
     while let Some((_, after)) = text.split_once("</") {
         match after.split_at_checked(name.len()) {
-            Some((found, after)) if found.eq_ignore_ascii_case(name) => return end_of_mark(after),
+            Some((found, after)) if found.eq_ignore_ascii_case(name) => return after_tag(after),
             _ => text = after,
         }
     }
@@ -128,16 +130,16 @@ fn past<'a>(name: &str, mut text: &'a str) -> &'a str {
 
 /// Collects text, joins whitespace and drops empty lines.
 #[derive(Default)]
-struct Page {
+struct TextLines {
     text: String,
     line: String,
 }
 
-impl Page {
-    fn say(&mut self, piece: &str) {
+impl TextLines {
+    fn push_text(&mut self, piece: &str) {
         let piece = characters(piece);
         if piece.starts_with(char::is_whitespace) {
-            self.blank();
+            self.push_space();
         }
         for word in piece.split_whitespace() {
             self.line.push_str(word);
@@ -148,7 +150,7 @@ impl Page {
         }
     }
 
-    fn blank(&mut self) {
+    fn push_space(&mut self) {
         if !self.line.is_empty() && !self.line.ends_with(' ') {
             self.line.push(' ');
         }

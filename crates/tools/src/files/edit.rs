@@ -3,10 +3,10 @@
 //! The text must occur exactly once, so that the place is unambiguous. The hashes of the old and the new content are
 //! recorded before the file is written. After an interruption, the edit is found done, is done now, or is refused
 //! because the file changed otherwise. It is never done twice.
-use super::root::FileRoot;
-use super::{in_order, not_blank};
+use super::file_root::FileRoot;
+use super::{not_blank, serial};
 use outlast_ports::service::{Service, Steps};
-use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done, failed};
 use outlast_vocab::message::shown;
 use outlast_vocab::{Error, Hash};
 use schemars::JsonSchema;
@@ -19,7 +19,7 @@ pub struct FileEdit;
 /// What the model passes.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct EditArgs {
+pub struct FileEditArgs {
     /// Where the file is.
     path: String,
     /// The text to replace, exactly as it is in the file, with enough around it to be there only once.
@@ -33,35 +33,40 @@ pub struct EditArgs {
 
 /// A prepared edit.
 #[derive(Serialize, Deserialize)]
-struct Plan {
+struct EditPlan {
     before: Hash,
     after: Hash,
     places: usize,
 }
 
 impl Tool for FileEdit {
-    type Args = EditArgs;
+    type Args = FileEditArgs;
     type Needs = (Service<FileRoot>, Steps);
 
-    fn about(&self) -> About {
+    fn spec(&self) -> ToolSpec {
         let description = "Replaces a text in a file by another. The old text must be in the file exactly once, unless \
              all places are meant.";
-        in_order(About::new("file_edit", description).idempotent().durable())
+        serial(ToolSpec::new("file_edit", description).idempotent().durable())
     }
 
-    async fn run(&self, (root, steps): Self::Needs, call: Call, args: EditArgs) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        (root, steps): Self::Needs,
+        call: Call,
+        args: FileEditArgs,
+    ) -> Result<ToolRunOutcome, Error> {
         not_blank("the old text", &args.old)?;
-        let plan: Plan = steps
+        let plan: EditPlan = steps
             .run("plan", &args.path, async {
                 let text = root.read(&args.path)?;
-                let (edited, places) = edited(&args, &text)?;
-                Ok(Plan { before: Hash::of(text.as_bytes()), after: Hash::of(edited.as_bytes()), places })
+                let (edited, places) = apply_edit(&args, &text)?;
+                Ok(EditPlan { before: Hash::of(text.as_bytes()), after: Hash::of(edited.as_bytes()), places })
             })
             .await?;
         let text = root.read(&args.path)?;
         let now = Hash::of(text.as_bytes());
         if now == plan.before {
-            root.write(&args.path, &edited(&args, &text)?.0, call.id)?;
+            root.write(&args.path, &apply_edit(&args, &text)?.0, call.id)?;
         } else if now != plan.after {
             let path = shown(&args.path);
             return Err(failed(format!("`{path}` was changed by somebody else while it was edited")));
@@ -69,15 +74,15 @@ impl Tool for FileEdit {
         done(json!({ "replaced": plan.places }))
     }
 
-    async fn preview(&self, (root, _): Self::Needs, args: EditArgs) -> Result<Option<String>, Error> {
+    async fn preview(&self, (root, _): Self::Needs, args: FileEditArgs) -> Result<Option<String>, Error> {
         not_blank("the old text", &args.old)?;
-        let (_, places) = edited(&args, &root.read(&args.path)?)?;
+        let (_, places) = apply_edit(&args, &root.read(&args.path)?)?;
         let (path, times) = (shown(&args.path), if places == 1 { "once" } else { "in every place" });
         Ok(Some(format!("in `{path}`, {times}:\n- {}\n+ {}", shown(&args.old), shown(&args.new))))
     }
 }
 
-fn edited(args: &EditArgs, text: &str) -> Result<(String, usize), Error> {
+fn apply_edit(args: &FileEditArgs, text: &str) -> Result<(String, usize), Error> {
     let path = shown(&args.path);
     match text.matches(&args.old).count() {
         0 => Err(failed(format!("the old text is not in `{path}`; read the file and copy it exactly"))),
@@ -91,7 +96,7 @@ fn edited(args: &EditArgs, text: &str) -> Result<(String, usize), Error> {
 
 #[cfg(test)]
 mod tests {
-    use crate::trial::Trial;
+    use crate::tool_tester::ToolTester;
     use expect_test::expect;
     use serde_json::json;
     use std::fs;
@@ -101,7 +106,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("a.txt");
         fs::write(&place, "one two\ntwo three\n").unwrap();
-        let trial = Trial::with_files(dir.path());
+        let trial = ToolTester::with_files(dir.path());
         let edit = |arguments| trial.show("file_edit", arguments) + &fs::read_to_string(&place).unwrap();
         let log = [
             edit(json!({"path": "a.txt", "old": "two", "new": "2"})),
@@ -143,7 +148,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("a.txt");
         fs::write(&place, "one two\n").unwrap();
-        let trial = Trial::with_files(dir.path());
+        let trial = ToolTester::with_files(dir.path());
         let log = [
             trial.preview("file_edit", &json!({"path": "a.txt", "old": "two", "new": "2"})),
             trial.preview("file_edit", &json!({"path": "a.txt", "old": "three", "new": "3"})),
@@ -170,14 +175,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("a.txt");
         let arguments = json!({"path": "a.txt", "old": "tea", "new": "green tea"});
-        let trial = Trial::with_files(dir.path());
+        let trial = ToolTester::with_files(dir.path());
         fs::write(&place, "tea").unwrap();
         let mut log = trial.show("file_edit", arguments.clone());
         // The plan is recorded, so this is the same call after a crash: before its write, after it, and after another
         // write.
         for text in ["tea", "green tea", "coffee"] {
             fs::write(&place, text).unwrap();
-            log += &trial.again("file_edit", arguments.clone());
+            log += &trial.repeat("file_edit", arguments.clone());
             log += &fs::read_to_string(&place).unwrap();
             log.push('\n');
         }

@@ -2,10 +2,10 @@
 //!
 //! Matching takes linear time. The result lines, the searched files, the size of a pattern and the work of one search
 //! are bounded.
-use super::root::FileRoot;
-use super::{in_order, not_blank};
+use super::file_root::FileRoot;
+use super::{not_blank, serial};
 use outlast_ports::service::Service;
-use outlast_ports::tool::{About, Call, Ran, Tool, done, failed};
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, done, failed};
 use outlast_validation::{compile_regex, expanded_size};
 use outlast_vocab::limits::PATTERN_SIZE;
 use outlast_vocab::message::shown;
@@ -44,7 +44,7 @@ pub struct FileGrep;
 /// What the model passes.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct GrepArgs {
+pub struct FileGrepArgs {
     /// A regular expression, like `fn \w+`.
     pattern: String,
     /// The directory or file to look in; everything when absent.
@@ -58,26 +58,31 @@ pub struct GrepArgs {
 
 /// A matching line.
 #[derive(Debug, Serialize)]
-struct Found {
+struct GrepMatch {
     path: String,
     line: usize,
     text: String,
 }
 
 impl Tool for FileGrep {
-    type Args = GrepArgs;
+    type Args = FileGrepArgs;
     type Needs = Service<FileRoot>;
 
-    fn about(&self) -> About {
+    fn spec(&self) -> ToolSpec {
         let description = "Finds lines in text files by a regular expression: path, number and text of each.";
-        in_order(About::new("file_grep", description).pure())
+        serial(ToolSpec::new("file_grep", description).pure())
     }
 
-    async fn run(&self, root: Service<FileRoot>, _: Call, args: GrepArgs) -> Result<Ran, Error> {
-        bounded("a pattern", &args.pattern)?;
-        let pattern = Pattern::new(&args.pattern, args.ignore_case)?;
-        let glob = args.glob.as_deref().map(Glob::new).transpose()?;
-        let search = Search { root, pattern, glob, stopped: Arc::default() };
+    async fn run(
+        &self,
+        root: Service<FileRoot>,
+        _: Call,
+        args: FileGrepArgs,
+    ) -> Result<ToolRunOutcome, Error> {
+        check_length("a pattern", &args.pattern)?;
+        let pattern = GrepPattern::new(&args.pattern, args.ignore_case)?;
+        let glob = args.glob.as_deref().map(PathGlob::new).transpose()?;
+        let search = GrepSearch { root, pattern, glob, stopped: Arc::default() };
         let _stop = StopOnDrop(search.stopped.clone());
         // On the async threads, reading and matching thousands of files would delay other turns.
         let searched = tokio::task::spawn_blocking(move || search.run(&args.path.unwrap_or_default()));
@@ -88,10 +93,10 @@ impl Tool for FileGrep {
 }
 
 /// A search through files, which runs on a blocking thread.
-struct Search {
+struct GrepSearch {
     root: Service<FileRoot>,
-    pattern: Pattern,
-    glob: Option<Glob>,
+    pattern: GrepPattern,
+    glob: Option<PathGlob>,
     stopped: Arc<AtomicBool>,
 }
 
@@ -100,7 +105,7 @@ struct WorkBudget(u64);
 
 impl WorkBudget {
     /// Spends the work of matching a text. Returns whether enough was left.
-    fn spend(&mut self, pattern: &Pattern, text: &str) -> bool {
+    fn spend(&mut self, pattern: &GrepPattern, text: &str) -> bool {
         // An empty line costs time too.
         let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX).saturating_add(1);
         let left = self.0.checked_sub(bytes.saturating_mul(pattern.work_per_byte));
@@ -118,9 +123,9 @@ impl Drop for StopOnDrop {
     }
 }
 
-impl Search {
+impl GrepSearch {
     /// Returns the matching lines, and whether there are more.
-    fn run(&self, below: &str) -> Result<(Vec<Found>, bool), Error> {
+    fn run(&self, below: &str) -> Result<(Vec<GrepMatch>, bool), Error> {
         let files = self.root.files_below(below, GREP_FILES)?;
         let (mut found, mut budget) = (Vec::new(), WorkBudget(GREP_WORK));
         for path in files.paths {
@@ -128,7 +133,7 @@ impl Search {
                 if !budget.spend(&glob.pattern, &path) {
                     return Ok((found, true));
                 }
-                if !glob.fits(&path) {
+                if !glob.matches_path(&path) {
                     continue;
                 }
             }
@@ -145,7 +150,7 @@ impl Search {
                     return Ok((found, true));
                 }
                 let text = line.chars().take(LINE_CHARS).collect();
-                found.push(Found { path: path.clone(), line: number + 1, text });
+                found.push(GrepMatch { path: path.clone(), line: number + 1, text });
             }
         }
         Ok((found, files.left_out))
@@ -153,7 +158,7 @@ impl Search {
 }
 
 /// Rejects an argument that is empty or too long.
-fn bounded(what: &str, text: &str) -> Result<(), Error> {
+fn check_length(what: &str, text: &str) -> Result<(), Error> {
     not_blank(what, text)?;
     if text.len() > GREP_PATTERN_BYTES {
         let detail = format!("expected {what} of at most {GREP_PATTERN_BYTES} bytes, got {}", text.len());
@@ -163,12 +168,12 @@ fn bounded(what: &str, text: &str) -> Result<(), Error> {
 }
 
 /// A regular expression and its matching cost.
-struct Pattern {
+struct GrepPattern {
     regex: Regex,
     work_per_byte: u64,
 }
 
-impl Pattern {
+impl GrepPattern {
     fn new(pattern: &str, ignore_case: bool) -> Result<Self, Error> {
         let regex = compile_regex(pattern, ignore_case).map_err(|why| {
             let detail = format!("expected a regular expression, got `{}`: {why}", shown(pattern));
@@ -181,14 +186,14 @@ impl Pattern {
 }
 
 /// A glob for paths: `*` and `?` within a name, `**` across names. Without a slash it matches the file name alone.
-struct Glob {
-    pattern: Pattern,
+struct PathGlob {
+    pattern: GrepPattern,
     for_name: bool,
 }
 
-impl Glob {
+impl PathGlob {
     fn new(glob: &str) -> Result<Self, Error> {
-        bounded("a glob", glob)?;
+        check_length("a glob", glob)?;
         let mut pattern = String::from("^");
         let mut rest = glob;
         while let Some(first) = rest.chars().next() {
@@ -203,10 +208,10 @@ impl Glob {
             rest = &rest[length..];
         }
         pattern.push('$');
-        Ok(Self { pattern: Pattern::new(&pattern, false)?, for_name: !glob.contains('/') })
+        Ok(Self { pattern: GrepPattern::new(&pattern, false)?, for_name: !glob.contains('/') })
     }
 
-    fn fits(&self, path: &str) -> bool {
+    fn matches_path(&self, path: &str) -> bool {
         let name = path.rsplit('/').next().filter(|_| self.for_name);
         self.pattern.regex.is_match(name.unwrap_or(path))
     }
@@ -214,13 +219,13 @@ impl Glob {
 
 #[cfg(test)]
 mod tests {
-    use crate::trial::Trial;
+    use crate::tool_tester::ToolTester;
     use expect_test::expect;
     use serde_json::{Value, json};
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    fn found(trial: &Trial, arguments: Value) -> String {
+    fn found(trial: &ToolTester, arguments: Value) -> String {
         trial.show("file_grep", arguments)
     }
 
@@ -240,7 +245,7 @@ mod tests {
         fs::write(outside.path().join("secret"), "fn secret").unwrap();
         symlink(outside.path(), dir.path().join("link")).unwrap();
         symlink(outside.path().join("secret"), dir.path().join("file")).unwrap();
-        let trial = Trial::with_files(dir.path());
+        let trial = ToolTester::with_files(dir.path());
         let log = [
             found(&trial, json!({"pattern": "fn"})),
             found(&trial, json!({"pattern": "fn", "ignore_case": true, "path": "src"})),
@@ -271,7 +276,7 @@ mod tests {
     fn a_pattern_that_would_take_for_ever_elsewhere_takes_a_moment() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a"), "a".repeat(100_000)).unwrap();
-        let trial = Trial::with_files(dir.path());
+        let trial = ToolTester::with_files(dir.path());
         assert_eq!(found(&trial, json!({"pattern": "(a+)+b$"})), "{\"found\":[],\"more\":false}\n");
     }
 
@@ -280,7 +285,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a"), format!("{}\n", "é".repeat(400)).repeat(super::GREP_LINES + 1))
             .unwrap();
-        let trial = Trial::with_files(dir.path());
+        let trial = ToolTester::with_files(dir.path());
         let given = trial.call("file_grep", json!({"pattern": "é"})).unwrap();
         let lines = given["found"].as_array().unwrap();
         assert_eq!((lines.len(), &given["more"]), (super::GREP_LINES, &json!(true)));
@@ -294,7 +299,7 @@ mod tests {
         for (name, text) in [("a", "needle"), ("b", large.as_str()), ("c", large.as_str()), ("d", "needle")] {
             fs::write(dir.path().join(name), text).unwrap();
         }
-        let trial = Trial::with_files(dir.path());
+        let trial = ToolTester::with_files(dir.path());
         let log = [
             found(&trial, json!({"pattern": "needle"})),
             found(&trial, json!({"pattern": "needle|x{9000}"})),
@@ -311,7 +316,7 @@ mod tests {
     #[test]
     fn long_patterns_and_globs_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let trial = Trial::with_files(dir.path());
+        let trial = ToolTester::with_files(dir.path());
         let long = "x".repeat(super::GREP_PATTERN_BYTES + 1);
         let logged =
             [found(&trial, json!({"pattern": long})), found(&trial, json!({"pattern": "x", "glob": long}))];

@@ -13,9 +13,9 @@
 //!   exit code or by the same signal.
 //!
 //! The guardian writes no output, except the reason if the program could not be started.
+use super::containment::ProcessContainment;
 use super::namespaces;
-use super::tree::Tree;
-use super::{COMPLAINT, Isolation, NOT_STARTED, Role, Spec};
+use super::{GuardianSpec, Isolation, NOT_STARTED, SANDBOX_ERROR, SandboxRole};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
@@ -33,14 +33,14 @@ use std::thread;
 use std::time::Duration;
 
 /// How often to reap ended processes without a parent.
-const COLLECT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const REAP_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// How often to check whether the program ended, if the kernel has no pidfd.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 /// The timeout for more of standard error after all its writers were ended. A process that could not be ended may still
 /// hold the pipe.
-const COPY_LAST: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const STDERR_DRAIN_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Bytes of standard error that are copied at once.
 const COPY_BYTES: usize = 16 << 10;
@@ -49,14 +49,14 @@ const COPY_BYTES: usize = 16 << 10;
 const IDLE: Duration = Duration::from_millis(50);
 
 /// The end of watching a program.
-enum Watched {
+enum WatchEnd {
     Ended(ExitStatus),
     /// The reader of standard error is gone.
     Abandoned,
 }
 
 /// Runs a program and ends in the same way. Returns only if the program could not be started, with the reason.
-pub(super) fn run(spec: &Spec, program: &OsStr, args: &[OsString]) -> Result<Infallible, String> {
+pub(super) fn run(spec: &GuardianSpec, program: &OsStr, args: &[OsString]) -> Result<Infallible, String> {
     let refused = |what: &str, cause: &dyn std::fmt::Display| format!("{what}: {cause}");
     set_child_subreaper(Some(getpid())).map_err(|cause| refused(NOT_STARTED, &cause))?;
     close_fds::set_fds_cloexec(3, &[]);
@@ -64,23 +64,23 @@ pub(super) fn run(spec: &Spec, program: &OsStr, args: &[OsString]) -> Result<Inf
     let _bounded = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let (tree, started) = match &spec.walls {
         Some(walls) if walls.isolation == Isolation::Namespaces => {
-            namespaces::enter(&walls.write).map_err(|why| refused(COMPLAINT, &why))?;
-            let mut init = Role::Init.command();
+            namespaces::enter(&walls.write).map_err(|why| refused(SANDBOX_ERROR, &why))?;
+            let mut init = SandboxRole::Init.command();
             init.env_clear().stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-            let init = init.spawn().map_err(|cause| refused(COMPLAINT, &cause))?;
+            let init = init.spawn().map_err(|cause| refused(SANDBOX_ERROR, &cause))?;
             hide();
-            (Tree::Namespace(init), walled(spec, program, args).spawn())
+            (ProcessContainment::Namespace(init), sandboxed_program(spec, program, args).spawn())
         }
         Some(_) => {
             hide();
-            let tree = Tree::new();
-            let started = tree.inside(|| walled(spec, program, args).spawn());
+            let tree = ProcessContainment::new();
+            let started = tree.inside(|| sandboxed_program(spec, program, args).spawn());
             (tree, started)
         }
         None => {
-            keep_from_tracing();
+            drop_tracing_capabilities();
             hide();
-            let tree = Tree::new();
+            let tree = ProcessContainment::new();
             let mut command = Command::new(program);
             command.args(args).process_group(0).stderr(Stdio::piped());
             let started = tree.inside(|| command.spawn());
@@ -88,23 +88,23 @@ pub(super) fn run(spec: &Spec, program: &OsStr, args: &[OsString]) -> Result<Inf
         }
     };
     let mut child = started.map_err(|cause| refused(NOT_STARTED, &cause))?;
-    let mut complaints = Complaints(child.stderr.take());
+    let mut complaints = StderrRelay(child.stderr.take());
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process has an id");
     let watched = watch(id, &mut complaints);
     tree.end();
     match watched {
-        Watched::Ended(status) => {
+        WatchEnd::Ended(status) => {
             complaints.copy_rest();
-            end_like(status)
+            exit_like(status)
         }
-        Watched::Abandoned => std::process::exit(super::REFUSED),
+        WatchEnd::Abandoned => std::process::exit(super::NOT_STARTED_EXIT_CODE),
     }
 }
 
 /// Returns a command that starts this program, which then enters the sandbox and becomes the other one.
-fn walled(spec: &Spec, program: &OsStr, args: &[OsString]) -> Command {
+fn sandboxed_program(spec: &GuardianSpec, program: &OsStr, args: &[OsString]) -> Command {
     let text = serde_json::to_string(spec).expect("it was read from text");
-    let mut command = Role::Program.command();
+    let mut command = SandboxRole::Program.command();
     command.arg(text).arg(program).args(args).process_group(0).stderr(Stdio::piped());
     command
 }
@@ -116,7 +116,7 @@ fn hide() {
 }
 
 /// Drops the capabilities with which root could inspect protected processes, such as the one that started this.
-fn keep_from_tracing() {
+fn drop_tracing_capabilities() {
     for capability in [CapabilitySet::SYS_PTRACE, CapabilitySet::PERFMON, CapabilitySet::SYS_ADMIN] {
         // A user other than root has none of them.
         let _dropped = remove_capability_from_bounding_set(capability);
@@ -125,9 +125,9 @@ fn keep_from_tracing() {
 
 /// The program's standard error until it is closed. [`watch`] copies it, because a process that created a PID namespace
 /// cannot start threads.
-struct Complaints(Option<ChildStderr>);
+struct StderrRelay(Option<ChildStderr>);
 
-impl Complaints {
+impl StderrRelay {
     /// Copies the bytes that are ready. An error means that the reader is gone.
     fn copy(&mut self) -> io::Result<()> {
         let Some(from) = &mut self.0 else { return Ok(()) };
@@ -144,7 +144,7 @@ impl Complaints {
     fn copy_rest(&mut self) {
         while let Some(from) = &self.0 {
             let mut fds = [PollFd::new(from, PollFlags::IN)];
-            let is_ready = poll(&mut fds, Some(&COPY_LAST)).is_ok_and(|ready| ready > 0);
+            let is_ready = poll(&mut fds, Some(&STDERR_DRAIN_TIMEOUT)).is_ok_and(|ready| ready > 0);
             if !is_ready || self.copy().is_err() {
                 return;
             }
@@ -153,10 +153,10 @@ impl Complaints {
 }
 
 /// Waits until the program ends or the reader of its standard error goes away.
-fn watch(program: Pid, complaints: &mut Complaints) -> Watched {
+fn watch(program: Pid, complaints: &mut StderrRelay) -> WatchEnd {
     let stderr = std::io::stderr();
     let ended: Option<OwnedFd> = pidfd_open(program, PidfdFlags::empty()).ok();
-    let timeout = if ended.is_some() { COLLECT } else { LOOK };
+    let timeout = if ended.is_some() { REAP_INTERVAL } else { POLL_INTERVAL };
     loop {
         // No events are requested, because errors are always reported, and a pipe without a reader is an error.
         let mut fds = vec![PollFd::from_borrowed_fd(stderr.as_fd(), PollFlags::empty())];
@@ -171,17 +171,17 @@ fn watch(program: Pid, complaints: &mut Complaints) -> Watched {
         }
         while let Ok(Some((id, status))) = wait(WaitOptions::NOHANG) {
             if id == program {
-                return Watched::Ended(ExitStatus::from_raw(status.as_raw()));
+                return WatchEnd::Ended(ExitStatus::from_raw(status.as_raw()));
             }
         }
         if abandoned || polled.is_err_and(|cause| cause != Errno::INTR) {
-            return Watched::Abandoned;
+            return WatchEnd::Abandoned;
         }
     }
 }
 
 /// Ends this process in the same way.
-fn end_like(status: ExitStatus) -> ! {
+fn exit_like(status: ExitStatus) -> ! {
     if let Some(signal) = status.signal() {
         if let Some(named) = Signal::from_named_raw(signal) {
             let _killed = kill_process(getpid(), named);
@@ -189,7 +189,7 @@ fn end_like(status: ExitStatus) -> ! {
         // This process ignores the signal, so use the exit code that shells use.
         std::process::exit(128 + signal);
     }
-    std::process::exit(status.code().unwrap_or(super::REFUSED))
+    std::process::exit(status.code().unwrap_or(super::NOT_STARTED_EXIT_CODE))
 }
 
 /// Runs as the first process of a PID namespace until its guardian closes its standard input or is gone.
@@ -203,7 +203,7 @@ pub(super) fn init() -> Result<Infallible, String> {
                 }
             }
         })
-        .map_err(|cause| format!("{COMPLAINT}: {cause}"))?;
+        .map_err(|cause| format!("{SANDBOX_ERROR}: {cause}"))?;
     let _closed = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     std::process::exit(0)
 }

@@ -6,7 +6,7 @@
 //! replaced with empty ones.
 //!
 //! Root creates the namespaces directly. Other users need a user namespace, which some systems forbid.
-use super::{COMPLAINT, Role};
+use super::{SANDBOX_ERROR, SandboxRole};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind_recursive, mount_change, mount_remount};
 use rustix::process::{getegid, geteuid};
@@ -54,10 +54,10 @@ pub(super) fn enter(write: &[PathBuf]) -> Result<(), String> {
 /// Tries everything in this process, which was started only for this.
 pub(super) fn probe() -> Result<Infallible, String> {
     enter(&[std::env::temp_dir()])?;
-    let mut first = Role::Init.command();
+    let mut first = SandboxRole::Init.command();
     first.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let ended = first.status().map_err(|cause| format!("{COMPLAINT}: {cause}"))?;
-    std::process::exit(if ended.success() { 0 } else { super::REFUSED })
+    let ended = first.status().map_err(|cause| format!("{SANDBOX_ERROR}: {cause}"))?;
+    std::process::exit(if ended.success() { 0 } else { super::NOT_STARTED_EXIT_CODE })
 }
 
 #[expect(deprecated, reason = "it is unsafe only for file descriptors, which are not unshared here")]

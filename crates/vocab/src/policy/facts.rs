@@ -1,33 +1,33 @@
 //! The input of a policy decision: the facts of a point, and the circumstances.
-use super::{LocalTime, Point};
+use super::{LocalTime, PolicyPoint};
 use crate::cost::Cost;
 use crate::id::OrgId;
 use crate::label::{Labels, Provenance};
 use crate::message::ToolName;
-use crate::payment::Order;
+use crate::payment::PaymentOrder;
 use serde_json::{Number, Value, json};
 use std::collections::BTreeMap;
 
 /// An action that is about to happen.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'f> {
+pub struct PolicyFacts<'f> {
     /// The point at which it would happen.
-    pub at: Point,
+    pub at: PolicyPoint,
     /// The tool, if the action belongs to a tool call.
     pub tool: Option<&'f ToolName>,
-    /// The value that rules test: the arguments of a call, or the facts of the point ([`Point::facts`]).
+    /// The value that rules test: the arguments of a call, or the facts of the point ([`PolicyPoint::facts`]).
     pub value: &'f Value,
     /// The untrusted sources that may have caused it.
     pub labels: &'f Labels,
     /// The origins of the sink arguments of a call.
     pub provenance: &'f Provenance,
     /// The state of the turn.
-    pub around: &'f Circumstances,
+    pub circumstances: &'f TurnCircumstances,
 }
 
 /// The state of a turn when an action is about to happen in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Circumstances {
+pub struct TurnCircumstances {
     /// The agent.
     pub agent: String,
     /// The organisation of the session. Unknown on a host that stores nothing.
@@ -40,7 +40,7 @@ pub struct Circumstances {
 
 /// An action of a running tool that a policy decides about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum PolicyAction {
     /// The tool sends a request.
     Egress {
         /// `https` or `http`.
@@ -69,17 +69,17 @@ pub enum Deed {
         sandboxed: bool,
     },
     /// The tool reserves money.
-    Payment(Order),
+    Payment(PaymentOrder),
 }
 
-impl Deed {
+impl PolicyAction {
     /// Returns the point at which a policy decides about it.
-    pub const fn point(&self) -> Point {
+    pub const fn point(&self) -> PolicyPoint {
         match self {
-            Self::Egress { .. } => Point::Egress,
-            Self::Secret { .. } => Point::Secret,
-            Self::Process { .. } => Point::Process,
-            Self::Payment(_) => Point::Payment,
+            Self::Egress { .. } => PolicyPoint::Egress,
+            Self::Secret { .. } => PolicyPoint::Secret,
+            Self::Process { .. } => PolicyPoint::Process,
+            Self::Payment(_) => PolicyPoint::Payment,
         }
     }
 
@@ -93,7 +93,7 @@ impl Deed {
             Self::Process { program, args, sandboxed } => {
                 json!({ "program": program, "args": args, "sandboxed": sandboxed })
             }
-            Self::Payment(Order { amount, payee, .. }) => {
+            Self::Payment(PaymentOrder { amount, payee, .. }) => {
                 let number: Option<Number> = amount.amount.to_string().parse().ok();
                 json!({ "amount": number, "currency": amount.currency.to_string(), "payee": payee })
             }

@@ -1,6 +1,6 @@
 //! The points at which a policy decides, with the possible decisions and the visible facts of each.
-use super::{Decision, Resume, Rule};
-use crate::label::Source;
+use super::{AfterDeferral, PolicyDecision, Rule};
+use crate::label::UntrustedSource;
 use crate::{Error, Kind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use std::fmt;
 /// A point of a turn at which a policy decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Point {
+pub enum PolicyPoint {
     /// Before a tool call is claimed.
     #[default]
     Tool,
@@ -37,7 +37,7 @@ const MODIFY: &str = "modify";
 const INTERRUPT: &str = "interrupt";
 const DEFER: &str = "defer";
 
-impl Point {
+impl PolicyPoint {
     /// All points.
     pub const ALL: [Self; 8] = [
         Self::Tool,
@@ -92,12 +92,12 @@ impl Point {
     }
 
     /// Returns whether the point belongs to a tool call.
-    pub const fn is_of_a_call(self) -> bool {
+    pub const fn is_call_point(self) -> bool {
         !matches!(self, Self::Turn | Self::Model | Self::Output)
     }
 
     /// Returns why a decision is not possible here, and the alternative.
-    const fn instead(self, decision: &str) -> &'static str {
+    const fn impossible_reason(self, decision: &str) -> &'static str {
         match (self, decision.as_bytes()) {
             (Self::Egress | Self::Secret | Self::Process, b"ask" | b"defer" | b"modify") => {
                 "; the tool runs already: say that of the call, at `tool`"
@@ -109,7 +109,7 @@ impl Point {
     }
 }
 
-impl fmt::Display for Point {
+impl fmt::Display for PolicyPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -124,7 +124,7 @@ pub const VARIANT: &str = "/options/variant";
 /// The text of an answer, which a rule can change.
 pub const TEXT: &str = "/text";
 
-impl Decision {
+impl PolicyDecision {
     /// Returns the name in rules.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -147,10 +147,10 @@ impl Decision {
     }
 
     /// Returns an error if the decision is not possible at a point.
-    pub fn check_at(&self, at: Point) -> Result<(), String> {
+    pub fn check_at(&self, at: PolicyPoint) -> Result<(), String> {
         let (name, possible) = (self.name(), at.decisions());
         if !possible.contains(&name) {
-            let instead = at.instead(name);
+            let instead = at.impossible_reason(name);
             return Err(format!(
                 "`{name}` cannot be decided at `{at}`, where there are: {}{instead}",
                 possible.join(", ")
@@ -158,12 +158,12 @@ impl Decision {
         }
         match self {
             Self::Modify { set, redact } => {
-                if at != Point::Output && !redact.is_empty() {
+                if at != PolicyPoint::Output && !redact.is_empty() {
                     return Err(format!("`redact` is for answers, at `output`; this rule is at `{at}`"));
                 }
-                set.iter().try_for_each(|(path, value)| settable(at, path, value))
+                set.iter().try_for_each(|(path, value)| check_settable(at, path, value))
             }
-            Self::Defer { resume: Resume::Judge, .. } if at == Point::Tool => Err(format!(
+            Self::Defer { resume: AfterDeferral::Judge, .. } if at == PolicyPoint::Tool => Err(format!(
                 "what is judged again after a pause is a turn or a model call, not a call of a tool: it is claimed as it was \
                  decided about; leave `resume` out at `{at}`"
             )),
@@ -173,18 +173,18 @@ impl Decision {
 }
 
 /// Returns an error if a rule cannot set this value at a point.
-fn settable(at: Point, path: &str, value: &Value) -> Result<(), String> {
+fn check_settable(at: PolicyPoint, path: &str, value: &Value) -> Result<(), String> {
     let (fits, expected) = match (at, path) {
-        (Point::Model, TOKENS_MOST | TEMPERATURE) => {
+        (PolicyPoint::Model, TOKENS_MOST | TEMPERATURE) => {
             (value.as_u64().is_some_and(|number| u32::try_from(number).is_ok()), "a whole number from 0 on")
         }
-        (Point::Model, VARIANT) | (Point::Output, TEXT) => (value.is_string(), "a text"),
-        (Point::Model, _) => {
+        (PolicyPoint::Model, VARIANT) | (PolicyPoint::Output, TEXT) => (value.is_string(), "a text"),
+        (PolicyPoint::Model, _) => {
             return Err(format!(
                 "`{path}` cannot be set at `model`, only {TOKENS_MOST}, {TEMPERATURE}, {VARIANT}"
             ));
         }
-        (Point::Output, _) => return Err(format!("`{path}` cannot be set at `output`, only {TEXT}")),
+        (PolicyPoint::Output, _) => return Err(format!("`{path}` cannot be set at `output`, only {TEXT}")),
         _ => return Ok(()),
     };
     if fits { Ok(()) } else { Err(format!("expected {expected} for `{path}`, got {value}")) }
@@ -193,26 +193,26 @@ fn settable(at: Point, path: &str, value: &Value) -> Result<(), String> {
 impl Rule {
     /// Returns an error if the rule is invalid at its point.
     pub fn check(&self) -> Result<(), Error> {
-        self.fault().map_or(Ok(()), |fault| {
+        self.invalid_reason().map_or(Ok(()), |fault| {
             Err(Error::new(Kind::ConfigInvalid, format!("rule `{}`: {fault}", self.id)))
         })
     }
 
-    fn fault(&self) -> Option<String> {
+    fn invalid_reason(&self) -> Option<String> {
         let Self { at, tool, tests, untrusted, labels, provenance, then, times, .. } = self;
         if let Err(fault) = then.check_at(*at) {
             return Some(fault);
         }
-        if !at.is_of_a_call() && tool != "*" {
+        if !at.is_call_point() && tool != "*" {
             return Some(format!("`tool` means nothing at `{at}`, where no tool is called"));
         }
-        if let Some(label) = labels.iter().find(|label| !Source::may_be_like(label)) {
+        if let Some(label) = labels.iter().find(|label| !UntrustedSource::may_be_like(label)) {
             return Some(format!(
                 "no text comes from `{label}`; `labels` are `tool:NAME`, `hook:NAME`, `mcp:NAME`, `attachment` and `before`, where `*` stands \
                  for anything"
             ));
         }
-        if provenance.is_some() && *at != Point::Tool {
+        if provenance.is_some() && *at != PolicyPoint::Tool {
             return Some("`provenance` is for rules at `tool`, where a call has arguments".to_owned());
         }
         if !labels.is_empty() && *untrusted == Some(false) {
@@ -237,32 +237,33 @@ fn is_within(path: &str, fact: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Ask, Comparison, Redaction, Test};
+    use crate::policy::{ApprovalRequirement, Comparison, Redaction, RuleTest};
     use expect_test::{Expect, expect};
     use serde_json::json;
     use std::collections::BTreeMap;
     use std::time::Duration;
 
-    fn decisions() -> [Decision; 6] {
+    fn decisions() -> [PolicyDecision; 6] {
         let reason = || "no".to_owned();
         [
-            Decision::Allow,
-            Decision::Deny { reason: reason() },
-            Decision::Ask(Ask::default()),
-            Decision::Modify { set: BTreeMap::new(), redact: Vec::new() },
-            Decision::Interrupt { reason: reason() },
-            Decision::Defer { pause: Duration::from_secs(1), resume: Resume::Go },
+            PolicyDecision::Allow,
+            PolicyDecision::Deny { reason: reason() },
+            PolicyDecision::Ask(ApprovalRequirement::default()),
+            PolicyDecision::Modify { set: BTreeMap::new(), redact: Vec::new() },
+            PolicyDecision::Interrupt { reason: reason() },
+            PolicyDecision::Defer { pause: Duration::from_secs(1), resume: AfterDeferral::Go },
         ]
     }
 
-    fn rule(at: Point, then: Decision) -> Rule {
+    fn rule(at: PolicyPoint, then: PolicyDecision) -> Rule {
         Rule { at, ..Rule::new("r".parse().unwrap(), then) }
     }
 
     #[test]
     fn each_point_takes_the_decisions_that_make_sense_there() {
-        let line = |at: Point| {
-            let takes = |then: &Decision| if rule(at, then.clone()).check().is_ok() { '+' } else { '-' };
+        let line = |at: PolicyPoint| {
+            let takes =
+                |then: &PolicyDecision| if rule(at, then.clone()).check().is_ok() { '+' } else { '-' };
             format!("{:8}{}\n", at.name(), decisions().iter().map(takes).collect::<String>())
         };
         expect![[r"
@@ -275,7 +276,7 @@ mod tests {
             payment +++-+-
             output  +++++-
         "]]
-        .assert_eq(&Point::ALL.map(line).concat());
+        .assert_eq(&PolicyPoint::ALL.map(line).concat());
     }
 
     #[track_caller]
@@ -286,75 +287,84 @@ mod tests {
     #[test]
     fn what_makes_no_sense_at_a_point_is_refused_with_what_does() {
         check(
-            &rule(Point::Egress, Decision::Ask(Ask::default())),
+            &rule(PolicyPoint::Egress, PolicyDecision::Ask(ApprovalRequirement::default())),
             &expect![
                 "config.invalid: rule `r`: `ask` cannot be decided at `egress`, where there are: allow, deny, interrupt; the tool runs already: say that of the call, at `tool`"
             ],
         );
         check(
-            &rule(Point::Turn, Decision::Interrupt { reason: String::new() }),
+            &rule(PolicyPoint::Turn, PolicyDecision::Interrupt { reason: String::new() }),
             &expect![
                 "config.invalid: rule `r`: `interrupt` cannot be decided at `turn`, where there are: allow, deny, ask, defer; `deny` ends the turn here"
             ],
         );
-        let test = |path: &str| Test { path: path.to_owned(), is: Comparison::Like("*".to_owned()) };
+        let test = |path: &str| RuleTest { path: path.to_owned(), is: Comparison::Like("*".to_owned()) };
         check(
-            &Rule { tests: vec![test("/hostname")], ..rule(Point::Egress, Decision::Allow) },
+            &Rule { tests: vec![test("/hostname")], ..rule(PolicyPoint::Egress, PolicyDecision::Allow) },
             &expect![
                 "config.invalid: rule `r`: there is no `/hostname` at `egress`, where there are: /scheme, /host, /port, /method, /path"
             ],
         );
         check(
-            &Rule { tool: "pay".to_owned(), ..rule(Point::Model, Decision::Allow) },
+            &Rule { tool: "pay".to_owned(), ..rule(PolicyPoint::Model, PolicyDecision::Allow) },
             &expect!["config.invalid: rule `r`: `tool` means nothing at `model`, where no tool is called"],
         );
-        let set =
-            |path: &str, value| Decision::Modify { set: [(path.to_owned(), value)].into(), redact: vec![] };
+        let set = |path: &str, value| PolicyDecision::Modify {
+            set: [(path.to_owned(), value)].into(),
+            redact: vec![],
+        };
         check(
-            &rule(Point::Model, set("/model", json!("x"))),
+            &rule(PolicyPoint::Model, set("/model", json!("x"))),
             &expect![
                 "config.invalid: rule `r`: `/model` cannot be set at `model`, only /options/tokens_most, /options/temperature_milli, /options/variant"
             ],
         );
         check(
-            &rule(Point::Model, set("/options/tokens_most", json!(-1))),
+            &rule(PolicyPoint::Model, set("/options/tokens_most", json!(-1))),
             &expect![
                 "config.invalid: rule `r`: expected a whole number from 0 on for `/options/tokens_most`, got -1"
             ],
         );
         let redact = vec![Redaction { pattern: "a".to_owned(), with: String::new() }];
         check(
-            &rule(Point::Model, Decision::Modify { set: BTreeMap::new(), redact }),
+            &rule(PolicyPoint::Model, PolicyDecision::Modify { set: BTreeMap::new(), redact }),
             &expect![
                 "config.invalid: rule `r`: `redact` is for answers, at `output`; this rule is at `model`"
             ],
         );
-        let again = Decision::Defer { pause: Duration::from_secs(1), resume: Resume::Judge };
+        let again = PolicyDecision::Defer { pause: Duration::from_secs(1), resume: AfterDeferral::Judge };
         check(
-            &rule(Point::Tool, again.clone()),
+            &rule(PolicyPoint::Tool, again.clone()),
             &expect![
                 "config.invalid: rule `r`: what is judged again after a pause is a turn or a model call, not a call of a tool: it is claimed as it was decided about; leave `resume` out at `tool`"
             ],
         );
         assert!(
-            rule(Point::Turn, again.clone()).check().is_ok() && rule(Point::Model, again).check().is_ok()
+            rule(PolicyPoint::Turn, again.clone()).check().is_ok()
+                && rule(PolicyPoint::Model, again).check().is_ok()
         );
         let labels = |label: &str| vec!["tool:fetch".to_owned(), label.to_owned()];
         check(
-            &Rule { labels: labels("web"), ..rule(Point::Tool, Decision::Allow) },
+            &Rule { labels: labels("web"), ..rule(PolicyPoint::Tool, PolicyDecision::Allow) },
             &expect![
                 "config.invalid: rule `r`: no text comes from `web`; `labels` are `tool:NAME`, `hook:NAME`, `mcp:NAME`, `attachment` and `before`, where `*` stands for anything"
             ],
         );
         check(
-            &Rule { labels: labels("hook:*"), untrusted: Some(false), ..rule(Point::Tool, Decision::Allow) },
+            &Rule {
+                labels: labels("hook:*"),
+                untrusted: Some(false),
+                ..rule(PolicyPoint::Tool, PolicyDecision::Allow)
+            },
             &expect![
                 "config.invalid: rule `r`: `labels` are of untrusted text, and `untrusted = false` is for the rest"
             ],
         );
         for path in ["/args/0", "/args"] {
             assert!(
-                Rule { tests: vec![test(path)], ..rule(Point::Process, Decision::Allow) }.check().is_ok()
+                Rule { tests: vec![test(path)], ..rule(PolicyPoint::Process, PolicyDecision::Allow) }
+                    .check()
+                    .is_ok()
             );
         }
     }

@@ -10,7 +10,7 @@ const DAY: u16 = 24 * 60;
 /// Hours of days in one time zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Times {
+pub struct RuleTimes {
     /// The time zone, like `Europe/Berlin`.
     pub zone: String,
     /// The days. Every day if empty.
@@ -21,7 +21,7 @@ pub struct Times {
     pub hours: Option<Hours>,
 }
 
-impl Times {
+impl RuleTimes {
     /// Returns whether a time is included. Hours after midnight belong to the day on which they began.
     pub fn contain(&self, now: LocalTime) -> bool {
         let (day, open) = match self.hours {
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn hours_are_from_when_to_before_when_and_go_over_midnight() {
-        let times = |hours: &str, days: &[Day]| Times {
+        let times = |hours: &str, days: &[Day]| RuleTimes {
             zone: "UTC".to_owned(),
             days: days.to_vec(),
             hours: Some(hours.parse().unwrap()),

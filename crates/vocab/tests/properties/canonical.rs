@@ -1,14 +1,14 @@
 //! Tests of canonical JSON: the examples of RFC 8785, the deliberate differences, and properties of every
 //! value.
 use crate::pieces::json_value;
-use outlast_vocab::canon;
+use outlast_vocab::canonical_json;
 use proptest::prelude::*;
 use serde_json::{Number, Value, json};
 
 #[track_caller]
 fn check(json: &str, canonical: &str) {
     let value: Value = serde_json::from_str(json).unwrap();
-    assert_eq!(canon::to_string(&value), canonical);
+    assert_eq!(canonical_json::to_string(&value), canonical);
 }
 
 /// The bits of a double and its form in appendix B of the RFC.
@@ -42,7 +42,7 @@ const DOUBLES: &[(u64, &str)] = &[
 #[test]
 fn doubles_are_spelled_as_in_the_table_of_the_rfc() {
     for (bits, spelling) in DOUBLES {
-        assert_eq!(canon::to_string(&f64::from_bits(*bits)), *spelling, "{bits:016x}");
+        assert_eq!(canonical_json::to_string(&f64::from_bits(*bits)), *spelling, "{bits:016x}");
     }
 }
 
@@ -143,7 +143,7 @@ fn same(one: &Value, other: &Value) -> bool {
 proptest! {
     #[test]
     fn canonical_json_reads_back_as_the_same_value(value in json_value()) {
-        let read: Value = serde_json::from_str(&canon::to_string(&value)).unwrap();
+        let read: Value = serde_json::from_str(&canonical_json::to_string(&value)).unwrap();
         prop_assert!(same(&read, &value), "{read} is not {value}");
     }
 
@@ -151,7 +151,7 @@ proptest! {
     fn a_double_is_spelled_without_an_exponent_from_a_millionth_up_to_1e21(bits in any::<u64>()) {
         let double = f64::from_bits(bits);
         prop_assume!(double.is_finite());
-        let spelling = canon::to_string(&double);
+        let spelling = canonical_json::to_string(&double);
         let plain = double == 0.0 || (1e-6..1e21).contains(&double.abs());
         prop_assert_eq!(!spelling.contains('e'), plain, "{}", spelling);
         prop_assert_eq!(spelling.parse(), Ok(double));
@@ -159,20 +159,20 @@ proptest! {
 
     #[test]
     fn canonical_json_is_its_own_canonical_form(value in json_value()) {
-        let once = canon::to_string(&value);
+        let once = canonical_json::to_string(&value);
         let read: Value = serde_json::from_str(&once).unwrap();
-        prop_assert_eq!(canon::to_string(&read), once);
+        prop_assert_eq!(canonical_json::to_string(&read), once);
     }
 
     #[test]
     fn canonical_json_does_not_depend_on_order_or_spaces(value in json_value()) {
         let other: Value = serde_json::from_str(&backwards(&value)).unwrap();
-        prop_assert_eq!(canon::fingerprint(&other), canon::fingerprint(&value));
+        prop_assert_eq!(canonical_json::fingerprint(&other), canonical_json::fingerprint(&value));
     }
 
     #[test]
     fn two_integers_never_share_a_canonical_form(a in any::<u64>(), b in any::<u64>(), c in any::<i64>()) {
-        prop_assert_eq!(canon::to_string(&a) == canon::to_string(&b), a == b);
-        prop_assert_eq!(canon::to_string(&a) == canon::to_string(&c), i128::from(a) == i128::from(c));
+        prop_assert_eq!(canonical_json::to_string(&a) == canonical_json::to_string(&b), a == b);
+        prop_assert_eq!(canonical_json::to_string(&a) == canonical_json::to_string(&c), i128::from(a) == i128::from(c));
     }
 }

@@ -1,7 +1,7 @@
 //! Tests of the record codec: bodies read back as written, damaged bodies are an error or another fact, and
 //! the chain detects damage.
 use crate::facts::fact;
-use outlast_vocab::record::{Fact, Seq, chain};
+use outlast_vocab::record::{Fact, Seq, chain_hash};
 use outlast_vocab::{Hash, Millis, TurnId};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -34,19 +34,19 @@ proptest! {
         let (before, seq, turn, now) =
             (Hash::from_bytes(before), Seq(seq), Some(TurnId::from_u128(turn)), Millis(now));
         let body = fact.encode();
-        let link = chain(&before, seq, turn, now, &body);
+        let link = chain_hash(&before, seq, turn, now, &body);
         let mut changed = body.clone();
         changed[at % body.len()] ^= change;
-        prop_assert_ne!(chain(&before, seq, turn, now, &changed), link);
+        prop_assert_ne!(chain_hash(&before, seq, turn, now, &changed), link);
         // A missing or additional byte is a change too.
         changed.clone_from(&body);
         changed.remove(at % body.len());
-        prop_assert_ne!(chain(&before, seq, turn, now, &changed), link);
+        prop_assert_ne!(chain_hash(&before, seq, turn, now, &changed), link);
         changed.clone_from(&body);
         changed.insert(at % body.len(), change);
-        prop_assert_ne!(chain(&before, seq, turn, now, &changed), link);
+        prop_assert_ne!(chain_hash(&before, seq, turn, now, &changed), link);
         let mut other = *before.as_bytes();
         other[at % 32] ^= change;
-        prop_assert_ne!(chain(&Hash::from_bytes(other), seq, turn, now, &body), link);
+        prop_assert_ne!(chain_hash(&Hash::from_bytes(other), seq, turn, now, &body), link);
     }
 }

@@ -3,16 +3,16 @@ use crate::pieces::{
     failure, hash, json_value, key, parts, perhaps_json, resolution, result, seq, tool_use, turn,
 };
 use outlast_vocab::effect::{
-    AwaitEvent, BatchCall, BatchOutcome, Boundary, Checkpoint, Command, DirectCall, DirectOutcome,
-    DurableStep, Environment, ExecCode, ExecOutcome, Generation, Joined, JoinedInput, ModelCall,
-    ModelFailure, ModelOutcome, Outcome, Place, ProcessOutcome, ProcessRequest, ProcessWork, RefusedCall,
-    Reply, Sleep, Slept, StepOutcome, StopReason, SyncEnvironment, Told, ToolBatch, ToolCall, ToolChoice,
-    ToolOutcome, Usage,
+    AwaitEvent, BatchCall, BatchOutcome, Boundary, Checkpoint, CheckpointOutcome, Command, DirectCall,
+    DirectOutcome, DurableStep, Environment, ExecCode, ExecOutcome, Generation, InjectedMessage, JoinedInput,
+    JournalPosition, ModelCall, ModelFailure, ModelOutcome, Outcome, ProcessOutcome, ProcessRequest,
+    ProcessWork, RefusedCall, Reply, Sleep, SleepOutcome, StepOutcome, StopReason, SyncEnvironment,
+    ToolBatch, ToolCall, ToolChoice, ToolOutcome, Usage,
 };
 use outlast_vocab::id::{AgentId, ProcessId};
-use outlast_vocab::label::{Labels, Origin, Provenance, SinkArgument, Source};
+use outlast_vocab::label::{Labels, Origin, Provenance, SinkArgument, UntrustedSource};
 use outlast_vocab::message::{Message, ToolResult, ToolUse};
-use outlast_vocab::policy::{Decision, Ruling};
+use outlast_vocab::policy::{PolicyDecision, RecordedDecision};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::{CallId, Hash, Millis, SessionId};
 use proptest::collection::vec;
@@ -43,7 +43,7 @@ pub(super) fn asked_and_answered() -> impl Strategy<Value = (Command, Outcome)> 
             };
             (DurableStep { name, input }.into(), outcome.into())
         }),
-        millis().prop_map(|until| (Sleep { until }.into(), Slept {}.into())),
+        millis().prop_map(|until| (Sleep { until }.into(), SleepOutcome {}.into())),
         (key(), option(millis()), resolution())
             .prop_map(|(key, deadline, outcome)| (AwaitEvent { key, deadline }.into(), outcome.into())),
         (any::<bool>(), vec((turn(), parts()), 0..3), option(any::<String>()), told()).prop_map(
@@ -52,16 +52,16 @@ pub(super) fn asked_and_answered() -> impl Strategy<Value = (Command, Outcome)> 
                 let inputs = inputs.into_iter().map(|(turn, parts)| JoinedInput { turn, parts }).collect();
                 (
                     Checkpoint { boundary }.into(),
-                    Joined { inputs, correction, told, ..Joined::default() }.into(),
+                    CheckpointOutcome { inputs, correction, told, ..CheckpointOutcome::default() }.into(),
                 )
             }
         ),
     ]
 }
 
-fn told() -> impl Strategy<Value = Vec<Told>> {
+fn told() -> impl Strategy<Value = Vec<InjectedMessage>> {
     let text = any::<String>;
-    vec((text(), text()).prop_map(|(by, text)| Told { by, text }), 0..2)
+    vec((text(), text()).prop_map(|(by, text)| InjectedMessage { by, text }), 0..2)
 }
 
 fn generation() -> impl Strategy<Value = Generation> {
@@ -71,7 +71,7 @@ fn generation() -> impl Strategy<Value = Generation> {
 }
 
 fn model_call() -> impl Strategy<Value = ModelCall> {
-    let place = (seq(), hash()).prop_map(|(seq, hash)| Place { seq, hash });
+    let place = (seq(), hash()).prop_map(|(seq, hash)| JournalPosition { seq, hash });
     let choice = prop_oneof![
         Just(ToolChoice::Auto),
         Just(ToolChoice::Required),
@@ -148,10 +148,10 @@ fn prepared() -> impl Strategy<Value = PreparedCall> {
 pub(super) fn batch_call() -> impl Strategy<Value = BatchCall> {
     let refused = (tool_use(), failure(), any::<bool>()).prop_map(|(asked, failure, by_a_rule)| {
         let ToolUse { id: model_id, tool, .. } = asked;
-        let decision = Decision::Deny { reason: failure.detail.clone() };
-        let ruling = || Box::new(Ruling::new("r".parse().unwrap(), Hash::ZERO, decision));
+        let decision = PolicyDecision::Deny { reason: failure.detail.clone() };
+        let ruling = || Box::new(RecordedDecision::new("r".parse().unwrap(), Hash::ZERO, decision));
         BatchCall::Refused(RefusedCall {
-            labels: Labels::from_iter(by_a_rule.then_some(Source::Attachment)),
+            labels: Labels::from_iter(by_a_rule.then_some(UntrustedSource::Attachment)),
             ruling: by_a_rule.then(ruling),
             provenance: if by_a_rule { provenance() } else { Provenance::default() },
             ..RefusedCall::new(model_id, tool, failure)

@@ -5,18 +5,21 @@ use crate::pieces::{
 };
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::{EffectKind, ToolBatch, Usage};
-use outlast_vocab::hook::{Patch, ReplyPatch};
+use outlast_vocab::hook::{HookPatch, ReplyPatch};
 use outlast_vocab::id::PaymentId;
-use outlast_vocab::label::{Labels, Source};
+use outlast_vocab::label::{Labels, UntrustedSource};
 use outlast_vocab::message::Message;
-use outlast_vocab::payment::{Order, Payment, PaymentState};
-use outlast_vocab::policy::{Ask, Change, Decision, Point, Ruling};
-use outlast_vocab::rate::{Pace, Paced};
-use outlast_vocab::record::{
-    Accepted, Answered, Asked, Compacted, Delivery, End, Fact, FailedAttempt, Hooked, Performed, Reclaimed,
-    RepairedCall, Resumed, Ruled, Settled, Shorter, Started, Tried, Undoable, Verdict,
+use outlast_vocab::payment::{Payment, PaymentOrder, PaymentState};
+use outlast_vocab::policy::{
+    ApprovalRequirement, FactChanges, PolicyDecision, PolicyPoint, RecordedDecision,
 };
-use outlast_vocab::tool::Undo;
+use outlast_vocab::rate::{RateLimitOutcome, RateLimited};
+use outlast_vocab::record::{
+    AttemptsFailed, CallReclaimed, CallSettled, CompactionMethod, CompactionRecord, EffectAnswered,
+    EffectPerformed, EffectRequested, Fact, FailedAttempt, HookApplied, InputDelivery, OutcomeVerdict,
+    PolicyDecided, RepairedCall, TurnAccepted, TurnEnd, TurnResumed, TurnStarted, UndoableCall,
+};
+use outlast_vocab::tool::UndoCall;
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Hash, Millis, WorkerId};
 use proptest::collection::vec;
@@ -27,22 +30,22 @@ use proptest::test_runner::TestRunner;
 use serde_json::json;
 use std::collections::BTreeSet;
 
-fn end() -> impl Strategy<Value = End> {
+fn end() -> impl Strategy<Value = TurnEnd> {
     let text = any::<String>;
     prop_oneof![
-        text().prop_map(|text| End::Answered { text }),
-        text().prop_map(|text| End::Refused { text }),
-        any::<u32>().prop_map(|limit| End::OutOfModelCalls { limit }),
-        (text(), option(text())).prop_map(|(budget, why)| End::OutOfBudget { budget, why }),
-        text().prop_map(|reason| End::Cancelled { reason }),
-        failure().prop_map(|failure| End::Failed { failure }),
-        any::<(u32, u32, bool)>().prop_map(|(claims, alone, hung)| End::Sealed { claims, alone, hung }),
-        (text(), any::<u32>(), any::<u32>()).prop_map(|(reason, undone, left)| End::Aborted {
+        text().prop_map(|text| TurnEnd::Answered { text }),
+        text().prop_map(|text| TurnEnd::Refused { text }),
+        any::<u32>().prop_map(|limit| TurnEnd::OutOfModelCalls { limit }),
+        (text(), option(text())).prop_map(|(budget, why)| TurnEnd::OutOfBudget { budget, why }),
+        text().prop_map(|reason| TurnEnd::Cancelled { reason }),
+        failure().prop_map(|failure| TurnEnd::Failed { failure }),
+        any::<(u32, u32, bool)>().prop_map(|(claims, alone, hung)| TurnEnd::Sealed { claims, alone, hung }),
+        (text(), any::<u32>(), any::<u32>()).prop_map(|(reason, undone, left)| TurnEnd::Aborted {
             reason,
             undone,
             left
         }),
-        turn().prop_map(|into| End::Joined { into }),
+        turn().prop_map(|into| TurnEnd::Joined { into }),
     ]
 }
 
@@ -68,68 +71,76 @@ fn cost() -> impl Strategy<Value = Cost> {
     any::<u32>().prop_map(|part| format!("0.{part}").parse().unwrap())
 }
 
-fn performed() -> impl Strategy<Value = Performed> {
+fn performed() -> impl Strategy<Value = EffectPerformed> {
     (key(), asked_and_answered(), vec(failed_attempt(), 0..3), option(cost())).prop_map(
         |(key, (command, outcome), tried, cost)| {
             let reused = cost.is_none();
-            Performed { key, command, outcome, tried, cost, reused }
+            EffectPerformed { key, command, outcome, tried, cost, reused }
         },
     )
 }
 
+fn turn_accepted() -> impl Strategy<Value = TurnAccepted> {
+    let delivery = prop_oneof![Just(InputDelivery::Next), Just(InputDelivery::Join)];
+    (parts(), option(any::<String>()), delivery, option(hash()), perhaps_json(), option(json_value()))
+        .prop_map(|(parts, key, delivery, package, output, carried)| {
+            let before = vec![Message::User { parts: parts.clone() }];
+            let (note, plugins) = (
+                carried.clone(),
+                carried.map(|value| ("guestbook".parse().unwrap(), value)).into_iter().collect(),
+            );
+            TurnAccepted {
+                parts,
+                key,
+                delivery,
+                package,
+                output,
+                plugins,
+                traceparent: None,
+                before,
+                note,
+                retry_of: None,
+            }
+        })
+}
+
 pub(crate) fn fact() -> impl Strategy<Value = Fact> {
     let text = any::<String>;
-    let delivery = prop_oneof![Just(Delivery::Next), Just(Delivery::Join)];
-    let verdict = prop_oneof![result().prop_map(Verdict::Happened), Just(Verdict::DidNotHappen)];
+    let verdict =
+        prop_oneof![result().prop_map(OutcomeVerdict::Happened), Just(OutcomeVerdict::DidNotHappen)];
     let wait = (key(), wait_kind(), option(any::<u64>().prop_map(Millis)))
         .prop_map(|(key, kind, deadline)| Wait { key, kind, deadline });
     prop_oneof![
         (option(text()), option(node())).prop_map(|(key, forked_from)| Fact::Opened { key, forked_from }),
         (text(), option(node())).prop_map(|(head, to)| Fact::HeadMoved { head, to }),
-        (parts(), option(text()), delivery, option(hash()), perhaps_json(), option(json_value())).prop_map(
-            |(parts, key, delivery, package, output, carried)| {
-                let before = vec![Message::User { parts: parts.clone() }];
-                let (note, plugins) = (
-                    carried.clone(),
-                    carried.map(|value| ("guestbook".parse().unwrap(), value)).into_iter().collect(),
-                );
-                Fact::Accepted(Accepted {
-                    parts,
-                    key,
-                    delivery,
-                    package,
-                    output,
-                    plugins,
-                    traceparent: None,
-                    before,
-                    note,
-                    retry_of: None,
-                })
-            }
-        ),
+        turn_accepted().prop_map(Fact::Accepted),
         (any::<u32>(), hash(), text(), option(node())).prop_map(|(kernel, package, head, parent)| {
-            Fact::Started(Started { kernel, package, head, parent, labels: None })
+            Fact::Started(TurnStarted { kernel, package, head, parent, labels: None })
         }),
-        (key(), vec(batch_call(), 0..4))
-            .prop_map(|(key, calls)| { Fact::Asked(Asked { key, command: ToolBatch { calls }.into() }) }),
+        (key(), vec(batch_call(), 0..4)).prop_map(|(key, calls)| {
+            Fact::Asked(EffectRequested { key, command: ToolBatch { calls }.into() })
+        }),
         (claim(), tool_outcome(), option(cost())).prop_map(|(claim, outcome, cost)| {
-            Fact::Answered(Answered { claim, outcome: outcome.into(), cost })
+            Fact::Answered(EffectAnswered { claim, outcome: outcome.into(), cost })
         }),
         performed().prop_map(Fact::Performed),
         (any::<u128>(), any::<u64>(), any::<u64>()).prop_map(|(worker, lease, since)| {
-            Fact::Resumed(Resumed { worker: WorkerId::from_u128(worker), lease, since: Millis(since) })
+            Fact::Resumed(TurnResumed { worker: WorkerId::from_u128(worker), lease, since: Millis(since) })
         }),
-        (key(), vec(failed_attempt(), 0..3)).prop_map(|(key, attempts)| Fact::Tried(Tried { key, attempts })),
-        (claim(), any::<u32>()).prop_map(|(claim, attempt)| Fact::Reclaimed(Reclaimed { claim, attempt })),
+        (key(), vec(failed_attempt(), 0..3))
+            .prop_map(|(key, attempts)| Fact::Tried(AttemptsFailed { key, attempts })),
+        (claim(), any::<u32>())
+            .prop_map(|(claim, attempt)| Fact::Reclaimed(CallReclaimed { claim, attempt })),
         vec(wait, 0..3).prop_map(|waits| Fact::Parked { waits }),
         failure().prop_map(|failure| Fact::Stuck { failure }),
         (key(), resolution()).prop_map(|(key, resolution)| Fact::Resolved { key, resolution }),
         (text(), any::<bool>()).prop_map(|(reason, undo)| Fact::CancelRequested { reason, undo }),
         (key(), tool_use(), json_value()).prop_map(|(key, ask, arguments)| {
-            Fact::Undoable(Undoable { key, undo: Undo { tool: ask.tool, arguments } })
+            Fact::Undoable(UndoableCall { key, undo: UndoCall { tool: ask.tool, arguments } })
         }),
         (key(), any::<u128>(), text(), option(text())).prop_map(|(key, id, text, receipt)| {
-            let order = Order { payee: text.clone(), amount: "1.5 EUR".parse().unwrap(), purpose: text };
+            let order =
+                PaymentOrder { payee: text.clone(), amount: "1.5 EUR".parse().unwrap(), purpose: text };
             let state = match receipt {
                 None => PaymentState::Asked,
                 Some(reason) if reason.len() % 2 == 0 => PaymentState::Releasing { reason },
@@ -138,40 +149,54 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
             Fact::Payment(Payment { key, id: PaymentId::from_u128(id), order, state })
         }),
         (key(), option(any::<u64>()), failure()).prop_map(|(key, until, failure)| {
-            let pace = until.map_or(Pace::Refused { failure }, |until| Pace::Waits { until: Millis(until) });
-            Fact::Paced(Paced { key, rate: "mail".parse().unwrap(), pace })
+            let pace = until.map_or(RateLimitOutcome::Refused { failure }, |until| RateLimitOutcome::Waits {
+                until: Millis(until),
+            });
+            Fact::Paced(RateLimited { key, rate: "mail".parse().unwrap(), pace })
         }),
         (key(), text(), option(json_value())).prop_map(|(key, text, was)| {
-            let patch = Patch::AfterModel(ReplyPatch { text });
-            Fact::Hooked(Hooked { key, hook: "audit".parse().unwrap(), patch, was })
+            let patch = HookPatch::AfterModel(ReplyPatch { text });
+            Fact::Hooked(HookApplied { key, hook: "audit".parse().unwrap(), patch, was })
         }),
         (key(), text(), any::<bool>(), any::<bool>()).prop_map(|(key, text, failed, asks)| {
             let facts = json!({ "text": text });
-            let decision = if asks { Decision::Ask(Ask::default()) } else { Decision::Deny { reason: text } };
-            let also =
-                Box::new(Change { set: [("/text".to_owned(), facts.clone())].into(), redact: Vec::new() });
-            let ruling = Ruling {
+            let decision = if asks {
+                PolicyDecision::Ask(ApprovalRequirement::default())
+            } else {
+                PolicyDecision::Deny { reason: text }
+            };
+            let also = Box::new(FactChanges {
+                set: [("/text".to_owned(), facts.clone())].into(),
+                redact: Vec::new(),
+            });
+            let ruling = RecordedDecision {
                 failed,
                 also: asks.then_some(also),
-                ..Ruling::new("r".parse().unwrap(), Hash::ZERO, decision)
+                ..RecordedDecision::new("r".parse().unwrap(), Hash::ZERO, decision)
             };
-            let labels = Labels::from_iter(failed.then_some(Source::Attachment));
+            let labels = Labels::from_iter(failed.then_some(UntrustedSource::Attachment));
             if asks && failed {
-                return Fact::Ruled(Ruled::of_call(key, "pay".parse().unwrap(), ruling, facts, labels));
+                return Fact::Ruled(PolicyDecided::of_call(
+                    key,
+                    "pay".parse().unwrap(),
+                    ruling,
+                    facts,
+                    labels,
+                ));
             }
-            Fact::Ruled(Ruled::new(key, Point::Output, ruling, &facts, labels))
+            Fact::Ruled(PolicyDecided::new(key, PolicyPoint::Output, ruling, &facts, labels))
         }),
         (key(), option(turn()), any::<u32>(), option(text())).prop_map(|(key, through, here, summary)| {
             let shorter = match summary {
-                Some(text) => Shorter::Summary { text, usage: Usage::default(), cost: None },
-                None => Shorter::Results,
+                Some(text) => CompactionMethod::Summary { text, usage: Usage::default(), cost: None },
+                None => CompactionMethod::Results,
             };
-            Fact::Compacted(Compacted { key, through, here, shorter })
+            Fact::Compacted(CompactionRecord { key, through, here, shorter })
         }),
         vec((tool_use(), any::<bool>()), 0..3).prop_map(|calls| Fact::Repaired {
             calls: calls.into_iter().map(|(ask, restored)| RepairedCall { call: ask.id, restored }).collect()
         }),
-        (claim(), verdict).prop_map(|(claim, verdict)| Fact::Settled(Settled { claim, verdict })),
+        (claim(), verdict).prop_map(|(claim, verdict)| Fact::Settled(CallSettled { claim, verdict })),
         end().prop_map(|end| Fact::Ended { end }),
     ]
 }

@@ -1,6 +1,6 @@
 //! Generators for the parts of facts.
 use outlast_vocab::id::AttachmentId;
-use outlast_vocab::message::{Arguments, Attachment, MediaType, Part, ToolResult, ToolUse};
+use outlast_vocab::message::{Attachment, CallArguments, MediaType, Part, ToolResult, ToolUse};
 use outlast_vocab::record::{ClaimRef, NodeRef, Seq};
 use outlast_vocab::wait::Resolution;
 use outlast_vocab::{Failure, Hash, Kind, ReplayKey, SessionId, TurnId};
@@ -102,8 +102,10 @@ pub(super) fn resolution() -> impl Strategy<Value = Resolution> {
 }
 
 pub(super) fn tool_use() -> impl Strategy<Value = ToolUse> {
-    let arguments =
-        prop_oneof![json_value().prop_map(Arguments::Json), any::<String>().prop_map(Arguments::Broken)];
+    let arguments = prop_oneof![
+        json_value().prop_map(CallArguments::Json),
+        any::<String>().prop_map(CallArguments::Broken)
+    ];
     ("[a-z0-9_:/. ]{1,40}", "[A-Za-z0-9_.-]{1,64}", arguments, option(any::<String>())).prop_map(
         |(id, tool, arguments, signature)| ToolUse {
             id: id.parse().unwrap(),

@@ -1,7 +1,7 @@
 //! Tests that scopes form a lattice: unions and intersections are scopes again, and no operation adds
 //! permissions.
 use outlast_vocab::OrgId;
-use outlast_vocab::access::{Access, Reach, Scope, Scopes};
+use outlast_vocab::access::{Access, OrgVisibility, Scope, Scopes};
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 
@@ -39,11 +39,11 @@ proptest! {
     #[test]
     fn an_access_is_never_wider_than_the_one_it_came_from(a in scopes(), b in scopes(), own: u128, other: u128) {
         let (own, other) = (OrgId::from_u128(own), OrgId::from_u128(other));
-        for reach in [Reach::Everything, Reach::Org(own), Reach::Org(other)] {
+        for reach in [OrgVisibility::Everything, OrgVisibility::Org(own), OrgVisibility::Org(other)] {
             let from = Access { scopes: a, ..Access::to(own) };
-            let narrowed = from.narrowed(Access { reach, scopes: b, ..Access::operator() });
+            let narrowed = from.limit_to(Access { reach, scopes: b, ..Access::operator() });
             prop_assert!(narrowed.scopes.is_within(a) && narrowed.scopes.is_within(b));
-            prop_assert!(narrowed.reach != Reach::Everything);
+            prop_assert!(narrowed.reach != OrgVisibility::Everything);
         }
     }
 }

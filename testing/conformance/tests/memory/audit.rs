@@ -1,18 +1,19 @@
 //! An action and its audit entry are one write: a crash at any point leaves both or neither.
 use futures_util::FutureExt;
-use outlast_ports::budget::Books;
-use outlast_ports::configs::{ConfigKind, Configs};
-use outlast_ports::memory::Memory;
-use outlast_ports::mortal::{Death, Mortal};
-use outlast_ports::orgs::{AuditRange, NewKey, Org, Orgs};
+use outlast_ports::budget::BudgetStore;
+use outlast_ports::configs::{ConfigKind, ConfigStore};
+use outlast_ports::crashing_store::{CrashPoint, CrashingStore};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::orgs::{AuditRange, Org, OrgStore, SealedApiKey};
 use outlast_ports::store::{
-    Accept, Commit, Fork, ForkTo, Inbox, Journal, MAIN, Queries, Store, Taker, Target, Then, Turns,
+    AcceptRequest, Commit, ForkRequest, ForkTo, Inbox, Journal, LeaseRequest, MAIN_HEAD, Queries,
+    SessionTarget, Store, TurnTransition, Turns,
 };
 use outlast_vocab::access::{Access, Principal, Scopes};
-use outlast_vocab::budget::{Budget, Purse};
+use outlast_vocab::budget::{Budget, BudgetAccount};
 use outlast_vocab::id::{KeyId, OrgId};
 use outlast_vocab::message::Part;
-use outlast_vocab::record::{Delivery, End, Seq};
+use outlast_vocab::record::{InputDelivery, Seq, TurnEnd};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Hash, Millis, ReplayKey, SessionId, TurnId, WorkerId};
 use serde_json::json;
@@ -29,17 +30,17 @@ fn now<T>(answer: impl Future<Output = Result<T, outlast_vocab::Error>>) -> Opti
 }
 
 /// Creates a session at rest, and a session whose turn waits.
-fn furnished() -> Memory {
-    let memory = Memory::new();
+fn furnished() -> MemoryStore {
+    let memory = MemoryStore::new();
     for session in [RESTS, WAITS] {
-        let taker = Some(Taker { worker: WorkerId::from_u128(1), until: Millis(2_000) });
-        let accept = Accept {
-            target: Target::New(session),
+        let taker = Some(LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(2_000) });
+        let accept = AcceptRequest {
+            target: SessionTarget::New(session),
             turn: turn_of(session),
             parts: vec![Part::text("hi")],
             key: None,
-            delivery: Delivery::Next,
-            head: MAIN.to_owned(),
+            delivery: InputDelivery::Next,
+            head: MAIN_HEAD.to_owned(),
             output: None,
             package: None,
             blobs: Vec::new(),
@@ -57,8 +58,8 @@ fn furnished() -> Memory {
         };
         let lease = now(memory.accept(accept)).unwrap().work.unwrap().lease;
         let wait = Wait { key: ReplayKey::turn(0).event("go"), kind: WaitKind::Event, deadline: None };
-        let end = Then::End(End::Answered { text: "bye".to_owned() });
-        let then = if session == WAITS { Then::Park(vec![wait]) } else { end };
+        let end = TurnTransition::End(TurnEnd::Answered { text: "bye".to_owned() });
+        let then = if session == WAITS { TurnTransition::Park(vec![wait]) } else { end };
         now(memory.commit(Commit::new(lease, NOW, Vec::new(), then))).unwrap();
     }
     now(memory.put_config(ConfigKind::Agent, "judge".to_owned(), json!({}), NOW)).unwrap();
@@ -85,7 +86,7 @@ const ACTS: &[(&str, Act)] = &[
     }),
     ("budget.set", |s| {
         let budget = Budget { calls: Some(1), ..Budget::default() };
-        now(s.set_budget(Purse::Session(RESTS), Some(budget), NOW)).is_some()
+        now(s.set_budget(BudgetAccount::Session(RESTS), Some(budget), NOW)).is_some()
     }),
     ("config.put", |s| now(s.put_config(ConfigKind::Agent, "clerk".to_owned(), json!({}), NOW)).is_some()),
     ("config.delete", |s| {
@@ -94,9 +95,9 @@ const ACTS: &[(&str, Act)] = &[
     }),
     ("session.fork", |s| {
         let to = ForkTo::Session { fresh: SessionId::from_u128(3), key: None };
-        now(s.fork(Fork { from: RESTS, at: None, to, now: NOW })).is_some()
+        now(s.fork(ForkRequest { from: RESTS, at: None, to, now: NOW })).is_some()
     }),
-    ("session.rewind", |s| now(s.rewind(RESTS, MAIN.to_owned(), None, NOW)).is_some()),
+    ("session.rewind", |s| now(s.rewind(RESTS, MAIN_HEAD.to_owned(), None, NOW)).is_some()),
     ("session.delete", |s| now(s.delete(RESTS, NOW)).is_some()),
     ("org.create", |s| {
         let org = Org { id: OrgId::from_u128(1), name: "acme".parse().unwrap(), created: NOW };
@@ -105,12 +106,12 @@ const ACTS: &[(&str, Act)] = &[
     ("key.create", |s| {
         let (id, org) = (KeyId::from_u128(1), OrgId::DEFAULT);
         let (by, scopes, seal) = (Principal::program(), Scopes::ALL, Hash::ZERO);
-        now(s.create_key(NewKey { id, org, by, scopes, seal, expires: None }, NOW)).is_some()
+        now(s.create_key(SealedApiKey { id, org, by, scopes, seal, expires: None }, NOW)).is_some()
     }),
 ];
 
 /// Returns all data that an action may have changed, as text.
-fn picture(memory: &Memory) -> String {
+fn picture(memory: &MemoryStore) -> String {
     let sessions = now(memory.sessions(None, 9)).unwrap();
     let records: Vec<_> =
         sessions.iter().map(|view| now(memory.records(view.id, Seq(0), 99)).unwrap()).collect();
@@ -120,7 +121,7 @@ fn picture(memory: &Memory) -> String {
     format!("{sessions:?}\n{records:?}\n{orgs:?}\n{keys:?}\n{budgets:?}\n{agents:?}")
 }
 
-fn noted(memory: &Memory) -> Vec<String> {
+fn noted(memory: &MemoryStore) -> Vec<String> {
     let acts = now(memory.audit(EVERYTHING)).unwrap();
     acts.into_iter().map(|row| format!("{} {}", row.by, row.act)).collect()
 }
@@ -129,12 +130,14 @@ fn noted(memory: &Memory) -> Vec<String> {
 fn a_death_at_an_act_leaves_the_act_and_its_line_in_the_audit_or_neither() {
     let ann: Principal = "person:ann".parse().unwrap();
     for (name, act) in ACTS {
-        for (dies, heard, happens) in
-            [(Death::Never, true, true), (Death::After(0), false, true), (Death::Before(0), false, false)]
-        {
+        for (dies, heard, happens) in [
+            (CrashPoint::Never, true, true),
+            (CrashPoint::AfterWrite(0), false, true),
+            (CrashPoint::Before(0), false, false),
+        ] {
             let memory = furnished();
             let (before, mut expected) = (picture(&memory), noted(&memory));
-            let mortal: Arc<dyn Store> = Arc::new(Mortal::new(memory.clone(), dies));
+            let mortal: Arc<dyn Store> = Arc::new(CrashingStore::new(memory.clone(), dies));
             assert_eq!(act(mortal.serving(Access::operator().by(ann.clone()))), heard, "{name} {dies:?}");
             assert_eq!(picture(&memory) != before, happens, "{name} {dies:?}");
             expected.extend(happens.then(|| format!("person:ann {name}")));

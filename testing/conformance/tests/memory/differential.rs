@@ -1,9 +1,9 @@
 //! The differential test works: it tells stores with an injected fault from healthy ones.
-use outlast_conformance::{Fixture, Tally, differential};
+use outlast_conformance::{AnswerCounts, Fixture, differential};
 use outlast_ports::BoxFuture;
-use outlast_ports::memory::Memory;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::rows::{ReadRows, Rows};
-use outlast_ports::store::{Backend, Status, Store};
+use outlast_ports::store::{Backend, Store, StoreStatus};
 use outlast_vocab::{Error, Kind, WorkerId};
 use std::future::ready;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,12 +24,12 @@ enum Fault {
 /// A store in memory with a fault.
 struct Faulty {
     fault: Fault,
-    memory: Memory,
+    memory: MemoryStore,
     writes: AtomicU64,
 }
 
 fn store(fault: Fault) -> Faulty {
-    Faulty { fault, memory: Memory::new(), writes: AtomicU64::new(0) }
+    Faulty { fault, memory: MemoryStore::new(), writes: AtomicU64::new(0) }
 }
 
 impl Backend for Faulty {
@@ -72,7 +72,7 @@ impl Backend for Faulty {
         Backend::changes(&self.memory)
     }
 
-    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+    fn status(&self) -> BoxFuture<'_, Result<StoreStatus, Error>> {
         Backend::status(&self.memory)
     }
 }
@@ -119,7 +119,7 @@ fn two_stores_that_are_damaged_in_the_same_way_are_not_healthy() {
 
 #[test]
 fn the_run_asks_for_everything_and_is_refused_in_every_way_that_matters() {
-    let mut all = Tally::new();
+    let mut all = AnswerCounts::new();
     for seed in 0..40 {
         let tally = differential(seed, 150, || (store(Fault::None), store(Fault::None)));
         for (case, times) in tally.unwrap_or_else(|difference| panic!("{difference}")) {

@@ -1,21 +1,21 @@
 //! The crashing store behaves like any other store until it crashes.
 use futures_util::FutureExt;
 use outlast_conformance::Fixture;
-use outlast_ports::memory::Memory;
-use outlast_ports::mortal::{Death, Mortal, Pulse};
-use outlast_ports::store::{Queries, Store, Target};
+use outlast_ports::crashing_store::{CrashPoint, CrashingStore, SimulatedProcess};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::store::{Queries, SessionTarget, Store};
 use outlast_vocab::record::Fact;
 use outlast_vocab::{Millis, SessionId, WorkerId};
 
 struct Living {
-    memory: Memory,
-    mortal: Mortal<Memory>,
+    memory: MemoryStore,
+    mortal: CrashingStore<MemoryStore>,
 }
 
 impl Living {
     fn new() -> Self {
-        let memory = Memory::new();
-        Self { mortal: Mortal::new(memory.clone(), Death::Never), memory }
+        let memory = MemoryStore::new();
+        Self { mortal: CrashingStore::new(memory.clone(), CrashPoint::Never), memory }
     }
 }
 
@@ -32,19 +32,23 @@ impl Fixture for Living {
 outlast_conformance::store_conformance!(Living::new);
 
 /// Opens sessions until the store crashes. Returns how many were acknowledged, how many exist, and how it ended.
-fn open_three(dies: Death) -> (usize, usize, String) {
-    let memory = Memory::new();
-    let mortal = Mortal::new(memory.clone(), dies);
+fn open_three(dies: CrashPoint) -> (usize, usize, String) {
+    let memory = MemoryStore::new();
+    let mortal = CrashingStore::new(memory.clone(), dies);
     let heard = (1..=3).filter(|id| open(&mortal, *id)).count();
     let there = memory.sessions(None, 10).now_or_never().unwrap().unwrap().len();
     (heard, there, told(&mortal.pulse()))
 }
 
 fn open(store: &dyn Store, id: u128) -> bool {
-    store.open(Target::New(SessionId::from_u128(id)), Millis(1)).now_or_never().map(Result::unwrap).is_some()
+    store
+        .open(SessionTarget::New(SessionId::from_u128(id)), Millis(1))
+        .now_or_never()
+        .map(Result::unwrap)
+        .is_some()
 }
 
-fn told(pulse: &Pulse) -> String {
+fn told(pulse: &SimulatedProcess) -> String {
     let written: Vec<Vec<&str>> = pulse
         .written()
         .iter()
@@ -58,17 +62,17 @@ fn told(pulse: &Pulse) -> String {
 fn a_death_before_a_write_leaves_nothing_of_it_and_a_death_after_it_leaves_all() {
     let opened = r#"["session.opened"]"#;
     let of = |writes: usize, over: bool| format!("[{}], over: {over}", vec![opened; writes].join(", "));
-    assert_eq!(open_three(Death::Never), (3, 3, of(3, false)));
-    assert_eq!(open_three(Death::Before(0)), (0, 0, of(1, true)));
-    assert_eq!(open_three(Death::After(0)), (0, 1, of(1, true)));
-    assert_eq!(open_three(Death::Before(1)), (1, 1, of(2, true)));
-    assert_eq!(open_three(Death::After(1)), (1, 2, of(2, true)));
+    assert_eq!(open_three(CrashPoint::Never), (3, 3, of(3, false)));
+    assert_eq!(open_three(CrashPoint::Before(0)), (0, 0, of(1, true)));
+    assert_eq!(open_three(CrashPoint::AfterWrite(0)), (0, 1, of(1, true)));
+    assert_eq!(open_three(CrashPoint::Before(1)), (1, 1, of(2, true)));
+    assert_eq!(open_three(CrashPoint::AfterWrite(1)), (1, 2, of(2, true)));
 }
 
 #[test]
 fn a_life_that_was_stopped_writes_nothing_more() {
-    let memory = Memory::new();
-    let mortal = Mortal::new(memory.clone(), Death::Never);
+    let memory = MemoryStore::new();
+    let mortal = CrashingStore::new(memory.clone(), CrashPoint::Never);
     assert!(open(&mortal, 1));
     mortal.pulse().stop();
     assert!(!open(&mortal, 2));
@@ -78,9 +82,9 @@ fn a_life_that_was_stopped_writes_nothing_more() {
 
 #[test]
 fn a_life_knows_only_what_it_wrote_itself() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     assert!(open(&memory, 1));
-    let mortal = Mortal::new(memory.clone(), Death::Never);
+    let mortal = CrashingStore::new(memory.clone(), CrashPoint::Never);
     assert!(open(&mortal, 2));
     assert!(open(&memory, 3));
     assert!(open(&mortal, 4));

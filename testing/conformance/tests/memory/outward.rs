@@ -2,16 +2,16 @@
 //! scripted model, a toolbox.
 use futures_util::stream;
 use outlast_conformance::{
-    ClockFixture, ContentsFixture, Errand, LimiterFixture, ModelFixture, PaymentsFixture, ToolFixture,
+    ClockFixture, ContentsFixture, LimiterFixture, ModelFixture, PaymentsFixture, ToolFixture, ToolRequest,
 };
 use outlast_ports::clock::{Clock, VirtualClock};
-use outlast_ports::contents::{Contents, MemoryContents};
-use outlast_ports::model::{EventStream, ModelInfo, ModelProvider, ModelRequest};
-use outlast_ports::payment::{Cashbox, PaymentAuthority};
-use outlast_ports::rate::{Limiter, LocalLimiter};
-use outlast_ports::tool::{About, Call, Ran, Tool, ToolProvider, Toolbox, done};
+use outlast_ports::contents::{ContentStorage, MemoryContents};
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
+use outlast_ports::payment::{InMemoryPaymentAuthority, PaymentAuthority};
+use outlast_ports::rate::{LocalRateLimiter, RateLimiter};
+use outlast_ports::tool::{Call, Tool, ToolProvider, ToolRunOutcome, ToolSpec, Toolbox, done};
 use outlast_vocab::effect::StopReason;
-use outlast_vocab::message::{Arguments, Message, ModelName, ToolUse};
+use outlast_vocab::message::{CallArguments, Message, ModelName, ToolUse};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Hash, Kind, Millis};
 use serde_json::json;
@@ -21,7 +21,7 @@ use std::time::Duration;
 struct InMemory(MemoryContents, Arc<VirtualClock>);
 
 impl ContentsFixture for InMemory {
-    fn contents(&self) -> &dyn Contents {
+    fn contents(&self) -> &dyn ContentStorage {
         &self.0
     }
 
@@ -29,8 +29,8 @@ impl ContentsFixture for InMemory {
         self.1.now()
     }
 
-    fn spoil(&self, content: Hash, bytes: &[u8]) {
-        self.0.spoil(content, bytes.to_vec());
+    fn corrupt(&self, content: Hash, bytes: &[u8]) {
+        self.0.corrupt(content, bytes.to_vec());
     }
 }
 
@@ -39,7 +39,7 @@ outlast_conformance::contents_conformance!(|| {
     InMemory(MemoryContents::new(clock.clone()), clock)
 });
 
-struct OneHundred(Cashbox);
+struct OneHundred(InMemoryPaymentAuthority);
 
 impl PaymentsFixture for OneHundred {
     fn authority(&self) -> &dyn PaymentAuthority {
@@ -47,17 +47,19 @@ impl PaymentsFixture for OneHundred {
     }
 }
 
-outlast_conformance::payments_conformance!(|| OneHundred(Cashbox::with(["100 EUR".parse().unwrap()])));
+outlast_conformance::payments_conformance!(|| OneHundred(InMemoryPaymentAuthority::with_money(["100 EUR"
+    .parse()
+    .unwrap()])));
 
-struct OneProcess(LocalLimiter);
+struct OneProcess(LocalRateLimiter);
 
 impl LimiterFixture for OneProcess {
-    fn limiter(&self) -> &dyn Limiter {
+    fn limiter(&self) -> &dyn RateLimiter {
         &self.0
     }
 }
 
-outlast_conformance::limiter_conformance!(|| OneProcess(LocalLimiter::default()));
+outlast_conformance::limiter_conformance!(|| OneProcess(LocalRateLimiter::default()));
 
 struct StandsStill(VirtualClock);
 
@@ -66,7 +68,7 @@ impl ClockFixture for StandsStill {
         &self.0
     }
 
-    fn pass(&self, time: Duration) {
+    fn advance(&self, time: Duration) {
         self.0.advance(time);
     }
 }
@@ -77,8 +79,8 @@ outlast_conformance::clock_conformance!(|| StandsStill(VirtualClock::at(Millis(1
 struct Scripted;
 
 impl ModelProvider for Scripted {
-    fn info(&self, model: &ModelName) -> Option<ModelInfo> {
-        (model.as_str() == "test/scripted").then_some(ModelInfo::of_window(1_000))
+    fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
+        (model.as_str() == "test/scripted").then_some(ModelCapabilities::of_window(1_000))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
@@ -90,7 +92,7 @@ impl ModelProvider for Scripted {
         let pieces = match request.tools.first() {
             Some(tool) => {
                 let id = "call_1".parse().expect("it fits");
-                let arguments = Arguments::Json(json!({}));
+                let arguments = CallArguments::Json(json!({}));
                 let call = ToolUse::new(id, tool.name.clone(), arguments);
                 vec![ModelEvent::Call(call), ModelEvent::End(StopReason::ToolUse)]
             }
@@ -113,10 +115,10 @@ impl ModelFixture for Scripted {
         vec![Message::user("hi")]
     }
 
-    fn errand(&self) -> Errand {
+    fn tool_request(&self) -> ToolRequest {
         let tools = watch();
         let contracts = tools.manifests().into_iter().filter_map(|tool| tools.contract(&tool.name).cloned());
-        Errand { messages: vec![Message::user("what time is it?")], tools: contracts.collect() }
+        ToolRequest { messages: vec![Message::user("what time is it?")], tools: contracts.collect() }
     }
 }
 
@@ -131,11 +133,11 @@ impl Tool for Watch {
     type Args = Nothing;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("watch", "Tells the time.\n\nIn no time zone.").pure()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("watch", "Tells the time.\n\nIn no time zone.").pure()
     }
 
-    async fn run(&self, (): (), _: Call, _: Nothing) -> Result<Ran, Error> {
+    async fn run(&self, (): (), _: Call, _: Nothing) -> Result<ToolRunOutcome, Error> {
         done("noon")
     }
 }

@@ -1,11 +1,11 @@
 //! The in-memory store passes the store conformance suite.
 use outlast_conformance::Fixture;
-use outlast_ports::memory::Memory;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::store::Store;
 use outlast_vocab::WorkerId;
 
 #[derive(Default)]
-struct Fresh(Memory);
+struct Fresh(MemoryStore);
 
 impl Fixture for Fresh {
     fn store(&self) -> &dyn Store {

@@ -3,9 +3,9 @@
 //! Processes cannot share memory. This test shows that the rules can be satisfied.
 use outlast_conformance::{Fixture, SharedFixture};
 use outlast_ports::BoxFuture;
-use outlast_ports::memory::Memory;
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::rows::{ReadRows, Rows};
-use outlast_ports::store::{Backend, Status, Store};
+use outlast_ports::store::{Backend, Store, StoreStatus};
 use outlast_vocab::{Error, WorkerId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// One of several handles on the same memory. It counts the writes of all handles.
 #[derive(Clone, Default)]
 struct Handle {
-    memory: Memory,
+    memory: MemoryStore,
     writes: Arc<AtomicU64>,
 }
 
@@ -39,7 +39,7 @@ impl Backend for Handle {
         Box::pin(std::future::ready(Ok(self.writes.load(Ordering::Relaxed))))
     }
 
-    fn status(&self) -> BoxFuture<'_, Result<Status, Error>> {
+    fn status(&self) -> BoxFuture<'_, Result<StoreStatus, Error>> {
         Backend::status(&self.memory)
     }
 }

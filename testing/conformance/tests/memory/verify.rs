@@ -2,11 +2,13 @@
 //!
 //! The tests copy the rows of a healthy session to another session, with one change.
 use outlast_conformance::block_on;
-use outlast_ports::memory::Memory;
-use outlast_ports::rows::{Body, RecordRange, RecordRow, SessionRow};
-use outlast_ports::store::{Accept, Backend, Content, Inbox, Journal, MAIN, Target};
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::rows::{RecordBody, RecordRange, RecordRow, SessionRow};
+use outlast_ports::store::{
+    AcceptRequest, Backend, ContentQueries, Inbox, Journal, MAIN_HEAD, SessionTarget,
+};
 use outlast_vocab::message::Part;
-use outlast_vocab::record::{Delivery, Fact, Seq};
+use outlast_vocab::record::{Fact, InputDelivery, Seq};
 use outlast_vocab::{Error, Hash, Kind, Millis, SessionId, TurnId};
 
 const COPY: SessionId = SessionId::from_u128(2);
@@ -15,17 +17,17 @@ const COPY: SessionId = SessionId::from_u128(2);
 /// copy.
 fn verify(change: impl FnOnce(&mut SessionRow, &mut Vec<RecordRow>) + Send + 'static) -> Result<u64, Error> {
     block_on(async {
-        let memory = Memory::new();
-        let session = memory.open(Target::New(SessionId::from_u128(1)), Millis(1)).await?;
+        let memory = MemoryStore::new();
+        let session = memory.open(SessionTarget::New(SessionId::from_u128(1)), Millis(1)).await?;
         for (turn, text) in (1..).zip(["one", "two", "three", &"four".repeat(10_000)]) {
             memory
-                .accept(Accept {
-                    target: Target::Id(session),
+                .accept(AcceptRequest {
+                    target: SessionTarget::Id(session),
                     turn: TurnId::from_u128(turn),
                     parts: vec![Part::text(text)],
                     key: None,
-                    delivery: Delivery::Next,
-                    head: MAIN.to_owned(),
+                    delivery: InputDelivery::Next,
+                    head: MAIN_HEAD.to_owned(),
                     output: None,
                     plugins: std::collections::BTreeMap::new(),
                     traceparent: None,
@@ -76,8 +78,9 @@ fn a_changed_body_is_found() {
     for (n, place) in [(0, 1), (2, 3)] {
         let expected = format!("record {place} breaks the chain: its content does not fit its hash");
         broken(&expected, move |_, records| {
-            records[n].body =
-                Body::Inline(Fact::CancelRequested { reason: "forged".to_owned(), undo: false }.encode());
+            records[n].body = RecordBody::Inline(
+                Fact::CancelRequested { reason: "forged".to_owned(), undo: false }.encode(),
+            );
         });
     }
 }
@@ -140,7 +143,7 @@ fn a_session_that_claims_another_end_is_found() {
 
 #[test]
 fn content_that_does_not_fit_its_hash_is_found() {
-    let memory = Memory::new();
+    let memory = MemoryStore::new();
     let hash = Hash::of(b"what was stored");
     block_on(memory.write(move |rows| rows.put_blob(hash, b"what is there now"))).expect("it is written");
     let error = block_on(memory.blob(hash)).expect_err("it was changed");
@@ -149,6 +152,6 @@ fn content_that_does_not_fit_its_hash_is_found() {
 
 #[test]
 fn content_that_is_missing_is_found() {
-    let error = verify(|_, records| records[4].body = Body::Blob(Hash::of(b"nowhere")));
+    let error = verify(|_, records| records[4].body = RecordBody::Blob(Hash::of(b"nowhere")));
     assert_eq!(error.expect_err("it is missing").kind(), Kind::BlobNotFound);
 }

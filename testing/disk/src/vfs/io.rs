@@ -1,9 +1,9 @@
 //! The operations of SQLite on an open file.
-use super::{number, told};
-use crate::locks::Level;
-use crate::machine::{HandleId, Machine, Shared, lock};
-use crate::ops::{Answer, Code};
-use crate::shm::{self, Hold};
+use super::{number, to_sqlite_code};
+use crate::file_locks::FileLockLevel;
+use crate::machine::{HandleId, SharedMachine, SimMachine, lock};
+use crate::vfs_ops::{SqliteCode, VfsResult};
+use crate::wal_shared_memory::{self, ShmLockMode};
 use rusqlite::ffi;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{Ordering, fence};
@@ -12,17 +12,17 @@ use std::{ptr, slice};
 /// The device characteristics of SQLite's own VFS on Unix: bytes next to a write do not change, and a part of a page
 /// can be read.
 const CHARACTERISTICS: c_int = ffi::SQLITE_IOCAP_POWERSAFE_OVERWRITE | ffi::SQLITE_IOCAP_SUBPAGE_READ;
-const SECTOR_AS_TOLD: c_int = 4096;
+const REPORTED_SECTOR_BYTES: c_int = 4096;
 
 /// An open file as SQLite sees it. SQLite knows the first field, and this module the second.
 #[repr(C)]
 pub(super) struct OpenFile {
     base: ffi::sqlite3_file,
-    handle: *mut Handle,
+    handle: *mut VfsFileHandle,
 }
 
-struct Handle {
-    machine: Shared,
+struct VfsFileHandle {
+    machine: SharedMachine,
     id: HandleId,
 }
 
@@ -33,8 +33,8 @@ impl OpenFile {
     }
 
     /// An open file. `close` frees the handle.
-    pub(super) fn of(machine: Shared, id: HandleId) -> Self {
-        let handle = Box::into_raw(Box::new(Handle { machine, id }));
+    pub(super) fn of(machine: SharedMachine, id: HandleId) -> Self {
+        let handle = Box::into_raw(Box::new(VfsFileHandle { machine, id }));
         Self { base: ffi::sqlite3_file { pMethods: &raw const METHODS }, handle }
     }
 }
@@ -61,14 +61,14 @@ static METHODS: ffi::sqlite3_io_methods = ffi::sqlite3_io_methods {
     xUnfetch: None,
 };
 
-fn level(number: c_int) -> Answer<Level> {
+fn level(number: c_int) -> VfsResult<FileLockLevel> {
     match number {
-        ffi::SQLITE_LOCK_NONE => Ok(Level::None),
-        ffi::SQLITE_LOCK_SHARED => Ok(Level::Shared),
-        ffi::SQLITE_LOCK_RESERVED => Ok(Level::Reserved),
-        ffi::SQLITE_LOCK_PENDING => Ok(Level::Pending),
-        ffi::SQLITE_LOCK_EXCLUSIVE => Ok(Level::Exclusive),
-        _ => Err(Code(ffi::SQLITE_MISUSE)),
+        ffi::SQLITE_LOCK_NONE => Ok(FileLockLevel::None),
+        ffi::SQLITE_LOCK_SHARED => Ok(FileLockLevel::Shared),
+        ffi::SQLITE_LOCK_RESERVED => Ok(FileLockLevel::Reserved),
+        ffi::SQLITE_LOCK_PENDING => Ok(FileLockLevel::Pending),
+        ffi::SQLITE_LOCK_EXCLUSIVE => Ok(FileLockLevel::Exclusive),
+        _ => Err(SqliteCode(ffi::SQLITE_MISUSE)),
     }
 }
 
@@ -76,7 +76,10 @@ fn level(number: c_int) -> Answer<Level> {
 ///
 /// # Safety
 /// `file` is an open `OpenFile`.
-unsafe fn with<T>(file: *mut ffi::sqlite3_file, ask: impl FnOnce(&mut Machine, HandleId) -> T) -> T {
+unsafe fn with_open_handle<T>(
+    file: *mut ffi::sqlite3_file,
+    ask: impl FnOnce(&mut SimMachine, HandleId) -> T,
+) -> T {
     // SAFETY: `OpenFile::of` stored a handle there that lives until `close`, and only shared references to it exist.
     let handle = unsafe { &*(*file.cast::<OpenFile>()).handle };
     ask(&mut lock(&handle.machine), handle.id)
@@ -85,7 +88,7 @@ unsafe fn with<T>(file: *mut ffi::sqlite3_file, ask: impl FnOnce(&mut Machine, H
 unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
     // SAFETY: SQLite closes only open files, and only once.
     unsafe {
-        with(file, Machine::close);
+        with_open_handle(file, SimMachine::close);
         drop(Box::from_raw((*file.cast::<OpenFile>()).handle));
     }
     ffi::SQLITE_OK
@@ -97,7 +100,7 @@ unsafe extern "C" fn read(
     amount: c_int,
     offset: i64,
 ) -> c_int {
-    told(|| {
+    to_sqlite_code(|| {
         let (amount, offset) = (number(amount)?, number(offset)?);
         // SAFETY: SQLite provides `amount` bytes that are ours until we return. They are initialised before they become
         // a slice.
@@ -106,7 +109,7 @@ unsafe extern "C" fn read(
             slice::from_raw_parts_mut(into.cast::<u8>(), amount)
         };
         // SAFETY: SQLite reads from a file that is open.
-        unsafe { with(file, |machine, id| machine.read(id, offset, into)) }
+        unsafe { with_open_handle(file, |machine, id| machine.read(id, offset, into)) }
     })
 }
 
@@ -116,32 +119,32 @@ unsafe extern "C" fn write(
     amount: c_int,
     offset: i64,
 ) -> c_int {
-    told(|| {
+    to_sqlite_code(|| {
         let (amount, offset) = (number(amount)?, number(offset)?);
         // SAFETY: SQLite provides `amount` bytes that do not change until we return.
         let from = unsafe { slice::from_raw_parts(from.cast::<u8>(), amount) };
         // SAFETY: SQLite writes to a file that is open.
-        unsafe { with(file, |machine, id| machine.write(id, offset, from)) }
+        unsafe { with_open_handle(file, |machine, id| machine.write(id, offset, from)) }
     })
 }
 
 unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int {
-    told(|| {
+    to_sqlite_code(|| {
         let to = number(size)?;
         // SAFETY: SQLite truncates a file that is open.
-        unsafe { with(file, |machine, id| machine.truncate(id, to)) }
+        unsafe { with_open_handle(file, |machine, id| machine.truncate(id, to)) }
     })
 }
 
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _flags: c_int) -> c_int {
     // SAFETY: SQLite syncs a file that is open.
-    told(|| unsafe { with(file, Machine::sync) })
+    to_sqlite_code(|| unsafe { with_open_handle(file, SimMachine::sync) })
 }
 
 unsafe extern "C" fn file_size(file: *mut ffi::sqlite3_file, size: *mut i64) -> c_int {
-    told(|| {
+    to_sqlite_code(|| {
         // SAFETY: SQLite asks for the size of a file that is open.
-        let bytes = unsafe { with(file, |machine, id| machine.size(id)) }?;
+        let bytes = unsafe { with_open_handle(file, |machine, id| machine.size(id)) }?;
         // SAFETY: SQLite provides a place for the size.
         unsafe { *size = i64::try_from(bytes).expect("a file fits into memory") };
         Ok(())
@@ -149,25 +152,25 @@ unsafe extern "C" fn file_size(file: *mut ffi::sqlite3_file, size: *mut i64) -> 
 }
 
 unsafe extern "C" fn lock_file(file: *mut ffi::sqlite3_file, want: c_int) -> c_int {
-    told(|| {
+    to_sqlite_code(|| {
         let want = level(want)?;
         // SAFETY: SQLite locks a file that is open.
-        unsafe { with(file, |machine, id| machine.lock(id, want)) }
+        unsafe { with_open_handle(file, |machine, id| machine.lock(id, want)) }
     })
 }
 
 unsafe extern "C" fn unlock_file(file: *mut ffi::sqlite3_file, to: c_int) -> c_int {
-    told(|| {
+    to_sqlite_code(|| {
         let to = level(to)?;
         // SAFETY: SQLite unlocks a file that is open.
-        unsafe { with(file, |machine, id| machine.unlock(id, to)) }
+        unsafe { with_open_handle(file, |machine, id| machine.unlock(id, to)) }
     })
 }
 
 unsafe extern "C" fn check_reserved_lock(file: *mut ffi::sqlite3_file, reserved: *mut c_int) -> c_int {
-    told(|| {
+    to_sqlite_code(|| {
         // SAFETY: SQLite asks about a file that is open.
-        let is = unsafe { with(file, |machine, id| machine.is_reserved(id)) }?;
+        let is = unsafe { with_open_handle(file, |machine, id| machine.is_reserved(id)) }?;
         // SAFETY: SQLite provides a place for the answer.
         unsafe { *reserved = c_int::from(is) };
         Ok(())
@@ -180,7 +183,7 @@ unsafe extern "C" fn file_control(_: *mut ffi::sqlite3_file, _: c_int, _: *mut c
 }
 
 unsafe extern "C" fn sector_size(_: *mut ffi::sqlite3_file) -> c_int {
-    SECTOR_AS_TOLD
+    REPORTED_SECTOR_BYTES
 }
 
 unsafe extern "C" fn device_characteristics(_: *mut ffi::sqlite3_file) -> c_int {
@@ -194,10 +197,11 @@ unsafe extern "C" fn shm_map(
     extend: c_int,
     place: *mut *mut c_void,
 ) -> c_int {
-    told(|| {
+    to_sqlite_code(|| {
         let (region, size) = (number(region)?, number(size)?);
         // SAFETY: SQLite maps the memory of a file that is open.
-        let mapped = unsafe { with(file, |machine, id| machine.map(id, region, size, extend != 0)) }?;
+        let mapped =
+            unsafe { with_open_handle(file, |machine, id| machine.map(id, region, size, extend != 0)) }?;
         // The handle keeps the memory until it is unmapped or closed. The memory consists of atomics, so writes through
         // a pointer from a shared reference are allowed.
         let address = mapped.map_or(ptr::null_mut(), |region| region.as_ptr().cast_mut().cast());
@@ -213,12 +217,14 @@ unsafe extern "C" fn shm_lock(
     count: c_int,
     flags: c_int,
 ) -> c_int {
-    told(|| {
-        let slots = shm::slots(number(first)?, number(count)?).ok_or(Code(ffi::SQLITE_MISUSE))?;
-        let hold = if flags & ffi::SQLITE_SHM_SHARED != 0 { Hold::Shared } else { Hold::Exclusive };
+    to_sqlite_code(|| {
+        let slots =
+            wal_shared_memory::slots(number(first)?, number(count)?).ok_or(SqliteCode(ffi::SQLITE_MISUSE))?;
+        let hold =
+            if flags & ffi::SQLITE_SHM_SHARED != 0 { ShmLockMode::Shared } else { ShmLockMode::Exclusive };
         // SAFETY: SQLite locks the memory of a file that is open.
         unsafe {
-            with(file, |machine, id| {
+            with_open_handle(file, |machine, id| {
                 if flags & ffi::SQLITE_SHM_UNLOCK != 0 {
                     machine.unlock_shm(id, slots)
                 } else {
@@ -235,6 +241,6 @@ unsafe extern "C" fn shm_barrier(_: *mut ffi::sqlite3_file) {
 
 unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, _delete: c_int) -> c_int {
     // SAFETY: SQLite unmaps the memory of a file that is open.
-    unsafe { with(file, Machine::unmap) };
+    unsafe { with_open_handle(file, SimMachine::unmap) };
     ffi::SQLITE_OK
 }

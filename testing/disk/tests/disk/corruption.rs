@@ -1,6 +1,6 @@
 //! Bytes that change without the knowledge of any process.
 use crate::workload::{FILE, Syncs, open, work};
-use outlast_disk::{Disk, Fate};
+use outlast_disk::{Disk, PowerLossEffect};
 
 fn worked() -> Disk {
     let disk = Disk::new();
@@ -18,7 +18,7 @@ fn corrupt_bytes_are_read_by_everybody_and_survive_a_power_loss() {
     let disk = worked();
     let good = disk.read(FILE).unwrap();
     disk.corrupt(FILE, 4_096, &[0xff; 100]);
-    disk.lose_power(&mut |_| Fate::Dropped);
+    disk.lose_power(&mut |_| PowerLossEffect::Dropped);
     let bad = disk.read(FILE).unwrap();
     assert_eq!(
         (&bad[..4_096], &bad[4_096..4_196], &bad[4_196..]),

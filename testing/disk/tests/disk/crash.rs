@@ -1,15 +1,15 @@
 //! A crash at every change: the process dies, or the power is cut.
 use crate::workload::{COMMITS, Syncs, changes, recover, work};
-use outlast_disk::{Death, Disk, Fate, Unsynced, What};
+use outlast_disk::{CrashMode, Disk, PowerLossEffect, UnsyncedChange, UnsyncedChangeKind};
 
 /// The ways to die at a change.
-const DEATHS: [Death; 3] = [Death::Before, Death::Torn { sectors: 3 }, Death::After];
+const DEATHS: [CrashMode; 3] = [CrashMode::Before, CrashMode::Torn { sectors: 3 }, CrashMode::After];
 
 /// Returns the disk after a death at a change, and the last number that was acknowledged.
-fn die(at: u64, death: Death, syncs: Syncs) -> (Disk, i64) {
+fn die(at: u64, death: CrashMode, syncs: Syncs) -> (Disk, i64) {
     let disk = Disk::new();
     let mount = disk.mount();
-    mount.die_at(at, death);
+    mount.crash_at_change(at, death);
     let (acknowledged, ended) = work(&mount, syncs);
     assert!(mount.is_dead(), "change {at} is one of the workload");
     assert!(ended.is_err() || acknowledged == COMMITS, "after its death nothing works");
@@ -31,39 +31,40 @@ fn a_kill_at_any_change_loses_no_acknowledged_commit() {
 }
 
 /// Decides the effect of a power loss on each change in turn.
-type Pattern = Box<dyn FnMut(Unsynced<'_>) -> Fate>;
+type Pattern = Box<dyn FnMut(UnsyncedChange<'_>) -> PowerLossEffect>;
 
 fn patterns() -> Vec<Pattern> {
-    let is_log = |unsynced: Unsynced<'_>| unsynced.file.ends_with("-wal");
-    let is_write = |unsynced: Unsynced<'_>| matches!(unsynced.what, What::Write { .. });
+    let is_log = |unsynced: UnsyncedChange<'_>| unsynced.file.ends_with("-wal");
+    let is_write =
+        |unsynced: UnsyncedChange<'_>| matches!(unsynced.change_kind, UnsyncedChangeKind::Write { .. });
     let mut asked = 0;
-    let every_other = move |_: Unsynced<'_>| {
+    let every_other = move |_: UnsyncedChange<'_>| {
         asked += 1;
         asked % 2 == 0
     };
     let mut patterns: Vec<Pattern> = vec![
-        Box::new(|_| Fate::Dropped),
-        Box::new(|_| Fate::Kept),
+        Box::new(|_| PowerLossEffect::Dropped),
+        Box::new(|_| PowerLossEffect::Kept),
         kept_if(every_other),
         kept_if(is_log),
         kept_if(move |unsynced| !is_log(unsynced)),
         kept_if(is_write),
-        Box::new(|_| Fate::Torn { sectors: 0b111 }),
-        Box::new(|_| Fate::Torn { sectors: !0b111 }),
+        Box::new(|_| PowerLossEffect::Torn { sectors: 0b111 }),
+        Box::new(|_| PowerLossEffect::Torn { sectors: !0b111 }),
     ];
     patterns.extend((1..=3).map(|seed| {
         let mut dice = Dice(seed);
-        Box::new(move |_: Unsynced<'_>| match dice.roll() % 3 {
-            0 => Fate::Dropped,
-            1 => Fate::Kept,
-            _ => Fate::Torn { sectors: dice.roll() },
+        Box::new(move |_: UnsyncedChange<'_>| match dice.roll() % 3 {
+            0 => PowerLossEffect::Dropped,
+            1 => PowerLossEffect::Kept,
+            _ => PowerLossEffect::Torn { sectors: dice.roll() },
         }) as Pattern
     }));
     patterns
 }
 
-fn kept_if(mut is_kept: impl FnMut(Unsynced<'_>) -> bool + 'static) -> Pattern {
-    Box::new(move |unsynced| if is_kept(unsynced) { Fate::Kept } else { Fate::Dropped })
+fn kept_if(mut is_kept: impl FnMut(UnsyncedChange<'_>) -> bool + 'static) -> Pattern {
+    Box::new(move |unsynced| if is_kept(unsynced) { PowerLossEffect::Kept } else { PowerLossEffect::Dropped })
 }
 
 /// Pseudo-random numbers that depend only on the seed.

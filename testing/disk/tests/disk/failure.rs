@@ -1,6 +1,6 @@
 //! Changes that fail while the process keeps running.
 use crate::workload::{COMMITS, Syncs, add, changes, open, prepare, recover, work};
-use outlast_disk::{Disk, Failure, Fate, Mount};
+use outlast_disk::{ChangeFailure, Disk, Mount, PowerLossEffect};
 use rusqlite::{Connection, ffi};
 
 /// Returns the extended code of an error.
@@ -22,11 +22,11 @@ fn prepared() -> (Disk, Mount, Connection) {
 fn a_full_disk_refuses_a_commit_and_keeps_the_others() {
     let (disk, _mount, conn) = prepared();
     let room = disk.used() + 1_000;
-    disk.set_room(Some(room));
+    disk.set_size_limit(Some(room));
     assert_eq!(code(add(&conn, 2)), ffi::SQLITE_FULL);
     assert_eq!(conn.query_row("SELECT count(*) FROM numbers", [], |row| row.get(0)), Ok(1));
     assert_eq!(disk.used(), room, "what had room was written");
-    disk.set_room(None);
+    disk.set_size_limit(None);
     add(&conn, 2).unwrap();
     assert_eq!(recover(&disk), 2);
 }
@@ -34,19 +34,19 @@ fn a_full_disk_refuses_a_commit_and_keeps_the_others() {
 #[test]
 fn a_failure_gives_the_code_of_its_operation() {
     for (failure, expected) in [
-        (Failure::Full, ffi::SQLITE_FULL),
-        (Failure::WriteError, ffi::SQLITE_IOERR_WRITE),
-        (Failure::ShortWrite { sectors: 2 }, ffi::SQLITE_IOERR_WRITE),
-        (Failure::SyncError, ffi::SQLITE_IOERR_FSYNC),
+        (ChangeFailure::Full, ffi::SQLITE_FULL),
+        (ChangeFailure::WriteError, ffi::SQLITE_IOERR_WRITE),
+        (ChangeFailure::ShortWrite { sectors: 2 }, ffi::SQLITE_IOERR_WRITE),
+        (ChangeFailure::SyncError, ffi::SQLITE_IOERR_FSYNC),
     ] {
         let (disk, mount, conn) = prepared();
-        mount.fail(mount.changes(), failure);
+        mount.fail_once_at(mount.changes(), failure);
         assert_eq!(code(add(&conn, 2)), expected, "{failure:?}");
         add(&conn, 2).unwrap();
         mount.fail_from(mount.changes(), failure);
         assert_eq!(code(add(&conn, 3)), expected, "{failure:?}");
         assert_eq!(code(add(&conn, 3)), expected, "{failure:?} lasts");
-        mount.heal();
+        mount.cancel_planned_faults();
         add(&conn, 3).unwrap();
         assert_eq!(recover(&disk), 3);
     }
@@ -55,17 +55,20 @@ fn a_failure_gives_the_code_of_its_operation() {
 /// A failed commit may exist after a restart, but no acknowledged commit is missing.
 #[test]
 fn a_failure_at_any_change_loses_no_acknowledged_commit() {
-    for failure in
-        [Failure::Full, Failure::WriteError, Failure::ShortWrite { sectors: 5 }, Failure::SyncError]
-    {
+    for failure in [
+        ChangeFailure::Full,
+        ChangeFailure::WriteError,
+        ChangeFailure::ShortWrite { sectors: 5 },
+        ChangeFailure::SyncError,
+    ] {
         for at in 0..changes(Syncs::Full) {
             let disk = Disk::new();
             let mount = disk.mount();
-            mount.fail(at, failure);
+            mount.fail_once_at(at, failure);
             let (acknowledged, ended) = work(&mount, Syncs::Full);
             assert!(ended.is_err() || acknowledged == COMMITS, "{failure:?} at {at}");
             // The process has closed its connections, if it could. Now the power is cut.
-            disk.lose_power(&mut |_| Fate::Dropped);
+            disk.lose_power(&mut |_| PowerLossEffect::Dropped);
             let left = recover(&disk);
             assert!(
                 left == acknowledged || left == acknowledged + 1,
@@ -81,7 +84,7 @@ fn a_failure_at_any_change_loses_no_acknowledged_commit() {
 #[test]
 fn a_sync_that_succeeds_after_one_that_failed_does_not_make_up_for_it() {
     let (disk, mount, conn) = prepared();
-    mount.fail(mount.changes(), Failure::SyncError);
+    mount.fail_once_at(mount.changes(), ChangeFailure::SyncError);
     assert_eq!(code(add(&conn, 2)), ffi::SQLITE_IOERR_FSYNC);
     mount.kill();
     drop(conn);
@@ -97,11 +100,11 @@ fn a_sync_that_succeeds_after_one_that_failed_does_not_make_up_for_it() {
 
     let before = disk.snapshot();
     disk.lose_power(&mut |unsynced| {
-        assert!(unsynced.forsaken);
-        Fate::Dropped
+        assert!(unsynced.sync_failed);
+        PowerLossEffect::Dropped
     });
     assert_eq!(recover(&disk), 1, "an acknowledged commit is lost with the one it stands on");
     let lucky = Disk::from(before);
-    lucky.lose_power(&mut |_| Fate::Kept);
+    lucky.lose_power(&mut |_| PowerLossEffect::Kept);
     assert_eq!(recover(&lucky), 3);
 }

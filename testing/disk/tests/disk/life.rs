@@ -1,6 +1,6 @@
 //! Processes and their connections: what they share, and what is left when one ends.
 use crate::workload::{self, COMMITS, FILE, Syncs, add, changes, open, prepare, recover, work};
-use outlast_disk::{Death, Disk, Fate, Mount};
+use outlast_disk::{CrashMode, Disk, Mount, PowerLossEffect};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 use std::time::{Duration, Instant};
 
@@ -81,7 +81,7 @@ fn a_process_that_died_inside_a_commit_is_in_nobodys_way() {
     let (disk, mount, writer) = prepared();
     let other_mount = disk.mount();
     let other = open(&other_mount).unwrap();
-    mount.die_at(mount.changes() + 3, Death::Before);
+    mount.crash_at_change(mount.changes() + 3, CrashMode::Before);
     assert_eq!(code(add(&writer, 1)), Some(ErrorCode::SystemIoFailure));
     add(&other, 1).unwrap();
     drop(writer);
@@ -95,7 +95,7 @@ fn a_power_loss_ends_all_processes() {
     let other_mount = disk.mount();
     let other = open(&other_mount).unwrap();
     writer.execute_batch("BEGIN IMMEDIATE; UPDATE total SET sum = 1000").unwrap();
-    disk.lose_power(&mut |_| Fate::Kept);
+    disk.lose_power(&mut |_| PowerLossEffect::Kept);
     assert!(mount.is_dead() && other_mount.is_dead());
     assert_eq!(code(add(&other, 1)), Some(ErrorCode::SystemIoFailure));
     // The connections of dead processes can be closed at any time, because they hold nothing.

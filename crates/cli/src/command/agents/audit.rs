@@ -1,20 +1,20 @@
 //! `outlast agents audit`: shows what each tool of an agent reads and changes, how untrusted text affects its
 //! calls, and which settings are missing.
 use crate::terminal;
-use outlast::vocab::label::Guard;
-use outlast::vocab::package::{Package, Pinned};
-use outlast::vocab::policy::{Point, Rule};
-use outlast::vocab::tool::{Contract, EffectClass, Sinks};
-use outlast_kernel::policy::like;
-use outlast_kernel::provenance::{SinksOf, sinks};
+use outlast::vocab::label::TrustGuard;
+use outlast::vocab::package::{Package, PinnedPackage};
+use outlast::vocab::policy::{PolicyPoint, Rule};
+use outlast::vocab::tool::{CallSinks, EffectClass, ToolContract};
+use outlast_kernel::policy::matches_wildcard;
+use outlast_kernel::provenance::{ToolSinks, sinks};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// The audit of an agent.
 #[derive(Serialize)]
-struct Audit<'a> {
+struct AgentAudit<'a> {
     agent: &'a str,
-    guard: Guard,
+    guard: TrustGuard,
     tools: Vec<ToolAudit<'a>>,
     /// Missing settings of the agent as a whole.
     lacks: Vec<String>,
@@ -31,7 +31,7 @@ struct ToolAudit<'a> {
     /// Whether its arguments leave the machine.
     egress: bool,
     /// Which parts of a call are checked for untrusted text.
-    sinks: SinksShown<'a>,
+    sinks: AuditedSinks<'a>,
     /// What happens to a call after the agent read untrusted text.
     after_untrusted: String,
     /// Rules that decide such calls before the guard does.
@@ -42,13 +42,13 @@ struct ToolAudit<'a> {
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum SinksShown<'a> {
+enum AuditedSinks<'a> {
     Word(&'static str),
     Arguments(&'a [String]),
 }
 
 /// Prints the audit of an agent.
-pub(super) fn print(pinned: &Pinned, json: bool) {
+pub(super) fn print(pinned: &PinnedPackage, json: bool) {
     let audit = audit(&pinned.package, pinned.contracts.as_deref().unwrap_or_default());
     if json {
         terminal::json(&audit);
@@ -61,8 +61,8 @@ pub(super) fn print(pinned: &Pinned, json: bool) {
         let egress = if *egress { "; its arguments leave this machine" } else { "" };
         terminal::say(&format!("  changes: {changes}{egress}"));
         let sinks = match sinks {
-            SinksShown::Word(word) => (*word).to_owned(),
-            SinksShown::Arguments(pointers) => pointers.join(", "),
+            AuditedSinks::Word(word) => (*word).to_owned(),
+            AuditedSinks::Arguments(pointers) => pointers.join(", "),
         };
         terminal::say(&format!("  sinks: {sinks}"));
         terminal::say(&format!("  after untrusted text: {after_untrusted}"));
@@ -78,7 +78,7 @@ pub(super) fn print(pinned: &Pinned, json: bool) {
     }
 }
 
-fn audit<'a>(package: &'a Package, contracts: &'a [Contract]) -> Audit<'a> {
+fn audit<'a>(package: &'a Package, contracts: &'a [ToolContract]) -> AgentAudit<'a> {
     let mut lacks = Vec::new();
     if package.guard.is_open() {
         lacks.push(
@@ -95,15 +95,15 @@ fn audit<'a>(package: &'a Package, contracts: &'a [Contract]) -> Audit<'a> {
         )
     }));
     let tools = contracts.iter().map(|contract| of_tool(contract, package)).collect();
-    Audit { agent: &package.agent, guard: package.guard, tools, lacks }
+    AgentAudit { agent: &package.agent, guard: package.guard, tools, lacks }
 }
 
-fn of_tool<'a>(contract: &'a Contract, package: &'a Package) -> ToolAudit<'a> {
+fn of_tool<'a>(contract: &'a ToolContract, package: &'a Package) -> ToolAudit<'a> {
     let found = sinks(contract);
     let shown = match found {
-        SinksOf::Nothing => SinksShown::Word("nothing"),
-        SinksOf::Call | SinksOf::OpenSchema(_) => SinksShown::Word("call"),
-        SinksOf::Arguments(pointers) => SinksShown::Arguments(pointers),
+        ToolSinks::Nothing => AuditedSinks::Word("nothing"),
+        ToolSinks::Call | ToolSinks::OpenSchema(_) => AuditedSinks::Word("call"),
+        ToolSinks::Arguments(pointers) => AuditedSinks::Arguments(pointers),
     };
     ToolAudit {
         tool: contract.name.as_str(),
@@ -122,41 +122,41 @@ fn of_tool<'a>(contract: &'a Contract, package: &'a Package) -> ToolAudit<'a> {
     }
 }
 
-fn after_untrusted(sinks: SinksOf<'_>, guard: Guard) -> String {
+fn after_untrusted(sinks: ToolSinks<'_>, guard: TrustGuard) -> String {
     let stopped = match guard {
-        Guard::Open => return "it runs".to_owned(),
-        Guard::Guarded => "somebody is asked",
-        Guard::Strict => "it is refused",
+        TrustGuard::Open => return "it runs".to_owned(),
+        TrustGuard::Guarded => "somebody is asked",
+        TrustGuard::Strict => "it is refused",
     };
     match sinks {
-        SinksOf::Nothing => "it runs".to_owned(),
-        SinksOf::Call | SinksOf::OpenSchema(_) => stopped.to_owned(),
-        SinksOf::Arguments(pointers) => {
+        ToolSinks::Nothing => "it runs".to_owned(),
+        ToolSinks::Call | ToolSinks::OpenSchema(_) => stopped.to_owned(),
+        ToolSinks::Arguments(pointers) => {
             format!("it runs if the values of {} appear in trusted text, else {stopped}", pointers.join(", "))
         }
     }
 }
 
-fn rules<'a>(contract: &Contract, package: &'a Package) -> Vec<&'a str> {
+fn rules<'a>(contract: &ToolContract, package: &'a Package) -> Vec<&'a str> {
     let decides = |rule: &&Rule| {
         let of_untrusted =
             rule.untrusted == Some(true) || !rule.labels.is_empty() || rule.provenance.is_some();
-        rule.at == Point::Tool && of_untrusted && like(&rule.tool, contract.name.as_str())
+        rule.at == PolicyPoint::Tool && of_untrusted && matches_wildcard(&rule.tool, contract.name.as_str())
     };
     package.policy.rules.iter().filter(decides).map(|rule| rule.id.as_str()).collect()
 }
 
-fn lacks(contract: &Contract, found: SinksOf<'_>) -> Vec<String> {
+fn lacks(contract: &ToolContract, found: ToolSinks<'_>) -> Vec<String> {
     let changes = matches!(contract.class, EffectClass::AtMostOnce | EffectClass::Idempotent);
     let what = match (found, &contract.sinks) {
-        (SinksOf::OpenSchema(pointer), _) => format!(
+        (ToolSinks::OpenSchema(pointer), _) => format!(
             "the sink `{pointer}` counts for the whole call, because the schema of the arguments is open; set `type = \"object\"` and \
              `additionalProperties = false` in every object on the way to it"
         ),
-        (SinksOf::Call, None) => {
+        (ToolSinks::Call, None) => {
             "`sinks`: name the arguments that matter, or write `sinks = \"call\"` if its mere execution matters".to_owned()
         }
-        (SinksOf::Nothing, Some(Sinks::Arguments(_))) if changes || contract.egress => {
+        (ToolSinks::Nothing, Some(CallSinks::Arguments(_))) if changes || contract.egress => {
             "`sinks` is empty, so untrusted text can cause any call of a tool that changes something or carries data out".to_owned()
         }
         _ => return Vec::new(),
@@ -164,10 +164,10 @@ fn lacks(contract: &Contract, found: SinksOf<'_>) -> Vec<String> {
     vec![what]
 }
 
-fn guard_name(guard: Guard) -> &'static str {
+fn guard_name(guard: TrustGuard) -> &'static str {
     match guard {
-        Guard::Open => "open",
-        Guard::Guarded => "guarded",
-        Guard::Strict => "strict",
+        TrustGuard::Open => "open",
+        TrustGuard::Guarded => "guarded",
+        TrustGuard::Strict => "strict",
     }
 }

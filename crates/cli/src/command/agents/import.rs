@@ -1,8 +1,8 @@
 //! `outlast agents import`: imports agents and skills into the database, or writes them to a file.
 use crate::agent::skills::{self, Skill};
-use crate::agent::staff::{Kept, kept_of};
-use crate::data::Data;
-use crate::desk::Desk;
+use crate::agent::sources::{ConfigDraft, config_drafts};
+use crate::backend::CommandBackend;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
 use clap::Args;
 use outlast::configs::{ConfigKind, StoredConfig};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Imports agents and capabilities into the database, or writes them into a file.
 #[derive(Args)]
-pub(super) struct Import {
+pub(super) struct AgentImportArgs {
     /// AGENTS.md or another text with instructions, a skill or a folder of Agent Skills, an agent file, or an
     /// `outlast.toml`
     from: PathBuf,
@@ -26,16 +26,16 @@ pub(super) struct Import {
 }
 
 /// The kinds of files that can be imported.
-enum Found {
+enum ImportContent {
     /// Instructions, imported as an agent with this name.
-    Instructions(String, Kept),
+    Instructions(String, ConfigDraft),
     Skills(Vec<Skill>),
     /// Tables of a configuration.
-    Tables(Vec<Kept>),
+    Tables(Vec<ConfigDraft>),
 }
 
-impl Import {
-    pub(super) async fn run(&self, data: &Data) -> Result<(), Error> {
+impl AgentImportArgs {
+    pub(super) async fn run(&self, data: &GlobalArgs) -> Result<(), Error> {
         let found = self.found()?;
         for (path, why) in found.left_out() {
             terminal::note(&format!("· {} {why} and is left out", path.display()));
@@ -43,52 +43,52 @@ impl Import {
         if let Some(file) = &self.to {
             return self.write(file, &found);
         }
-        let kept = found.kept()?;
+        let kept = found.into_drafts()?;
         let desk = match data.client()? {
-            Some(client) => Desk::Server(client),
-            None => Desk::File(data.made().await?),
+            Some(client) => CommandBackend::Server(client),
+            None => CommandBackend::File(data.open_or_create().await?),
         };
-        keep(&desk, kept, data.json).await
+        store_drafts(&desk, kept, data.json).await
     }
 
-    fn found(&self) -> Result<Found, Error> {
+    fn found(&self) -> Result<ImportContent, Error> {
         let path = &self.from;
         if let Err(cause) = std::fs::metadata(path) {
             let detail = format!("{} cannot be read: {cause}", path.display());
             return Err(Error::new(Kind::IoFailed, detail).because(cause));
         }
         if path.is_dir() {
-            return skills::read(path).map(Found::Skills);
+            return skills::read(path).map(ImportContent::Skills);
         }
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         if ending == "toml" {
-            return kept_of(path).map(Found::Tables);
+            return config_drafts(path).map(ImportContent::Tables);
         }
         let name = match &self.name {
             Some(name) => name.clone(),
             None => folder_of(path)?,
         };
         let body = json(&skills::instructions(path)?)?;
-        Ok(Found::Instructions(name.clone(), Kept { kind: ConfigKind::Agent, name, body }))
+        Ok(ImportContent::Instructions(name.clone(), ConfigDraft { kind: ConfigKind::Agent, name, body }))
     }
 
     /// Appends tables to a file. The tables refer to text files by path.
-    fn write(&self, file: &Path, found: &Found) -> Result<(), Error> {
+    fn write(&self, file: &Path, found: &ImportContent) -> Result<(), Error> {
         let failed = |cause: std::io::Error| {
             Error::new(Kind::IoFailed, format!("{} cannot be written: {cause}", file.display()))
                 .because(cause)
         };
         let mut tables = String::new();
         match found {
-            Found::Instructions(name, Kept { body, .. }) => {
+            ImportContent::Instructions(name, ConfigDraft { body, .. }) => {
                 let _ = write!(tables, "\n[agents.{}]\nsystem = {}\n", quoted(name), body["system"]);
             }
-            Found::Skills(skills) => {
+            ImportContent::Skills(skills) => {
                 for skill in skills {
                     tables += &table_of(skill);
                 }
             }
-            Found::Tables(_) => {
+            ImportContent::Tables(_) => {
                 let detail = format!(
                     "{} is TOML already; copy its tables into {}",
                     self.from.display(),
@@ -104,7 +104,7 @@ impl Import {
         };
         std::fs::write(file, format!("{before}{tables}").trim_start()).map_err(failed)?;
         let read = crate::config::document::Document::read(file, "configuration")
-            .and_then(|document| crate::agent::staff::Staff::of(Some(document)));
+            .and_then(|document| crate::agent::sources::AgentSources::of(Some(document)));
         if let Err(error) = read {
             // The old content was valid, or the file did not exist.
             let restored =
@@ -117,7 +117,7 @@ impl Import {
     }
 }
 
-impl Found {
+impl ImportContent {
     fn left_out(&self) -> Vec<&(PathBuf, String)> {
         match self {
             Self::Skills(skills) => skills.iter().flat_map(|skill| &skill.left_out).collect(),
@@ -125,10 +125,10 @@ impl Found {
         }
     }
 
-    fn kept(self) -> Result<Vec<Kept>, Error> {
+    fn into_drafts(self) -> Result<Vec<ConfigDraft>, Error> {
         let of_skill = |skill: &Skill| {
             let body = json(&skill.capability()?)?;
-            Ok(Kept { kind: ConfigKind::Capability, name: skill.name.clone(), body })
+            Ok(ConfigDraft { kind: ConfigKind::Capability, name: skill.name.clone(), body })
         };
         match self {
             Self::Instructions(_, kept) => Ok(vec![kept]),
@@ -138,8 +138,8 @@ impl Found {
     }
 }
 
-async fn keep(desk: &Desk, kept: Vec<Kept>, json: bool) -> Result<(), Error> {
-    for Kept { kind, name, body } in kept {
+async fn store_drafts(desk: &CommandBackend, kept: Vec<ConfigDraft>, json: bool) -> Result<(), Error> {
+    for ConfigDraft { kind, name, body } in kept {
         let StoredConfig { version, fingerprint, .. } = desk.put_config(kind, &name, body).await?;
         if json {
             terminal::json(&object!({
@@ -158,7 +158,7 @@ fn table_of(skill: &Skill) -> String {
         "\n[capabilities.{}]\ndescription = {}\nsystem = {}\n\n[capabilities.{}.documents]\n",
         quoted(&skill.name),
         text(&skill.description),
-        text(&skill.told()),
+        text(&skill.prompt_text()),
         quoted(&skill.name),
     );
     for (path, file) in &skill.files {

@@ -5,15 +5,15 @@
 mod editor;
 mod view;
 
-use super::said;
-use crate::desk::Desk;
-use crate::terminal::visible;
-use outlast::runtime::costs::{By, Spent};
+use super::vote_summary;
+use crate::backend::CommandBackend;
+use crate::terminal::escape_control;
+use outlast::runtime::costs::{CostDimension, CostTotals};
 use outlast::vocab::cost::Cost;
 use outlast::vocab::id::ApprovalId;
-use outlast::vocab::policy::Verdict;
+use outlast::vocab::policy::ApprovalVerdict;
 use outlast::{Error, Kind, SessionId, TurnId};
-use outlast_client::Pending;
+use outlast_client::ApprovalDetails;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::io;
@@ -23,10 +23,10 @@ use std::time::Duration;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Shows the inbox until the user leaves it.
-pub(super) async fn run(desk: Desk, by: String) -> Result<(), Error> {
-    let clerk = Clerk { desk, by };
-    let mut state = State::default();
-    clerk.look(&mut state).await?;
+pub(super) async fn run(desk: CommandBackend, by: String) -> Result<(), Error> {
+    let clerk = InboxController { desk, by };
+    let mut state = InboxState::default();
+    clerk.refresh(&mut state).await?;
     state.go(1);
     let mut terminal = ratatui::try_init().map_err(|cause| no_terminal(&cause))?;
     let left = clerk.serve(&mut terminal, &mut state).await;
@@ -39,34 +39,34 @@ fn no_terminal(cause: &io::Error) -> Error {
 }
 
 /// Records decisions in the name of a person.
-struct Clerk {
-    desk: Desk,
+struct InboxController {
+    desk: CommandBackend,
     by: String,
 }
 
 /// The state of the screen.
 #[derive(Default)]
-struct State {
-    questions: Vec<Pending>,
+struct InboxState {
+    questions: Vec<ApprovalDetails>,
     /// The question that is shown in full.
     selected: Option<ApprovalId>,
     /// The number of lines by which it is scrolled.
     scrolled: u16,
-    mode: Mode,
+    mode: InboxMode,
     /// The result of the last key.
-    told: String,
-    costs: Option<Costs>,
+    message: String,
+    costs: Option<QuestionCosts>,
 }
 
 /// The cost of a question's turn and session.
-struct Costs {
+struct QuestionCosts {
     of: (SessionId, TurnId),
     turn: Cost,
     session: Cost,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Mode {
+enum InboxMode {
     #[default]
     Looking,
     /// Typing the reason for a denial.
@@ -77,59 +77,60 @@ enum Mode {
 
 /// The action that a key requests.
 #[derive(Debug, PartialEq, Eq)]
-enum Wish {
+enum InboxAction {
     Nothing,
     Leave,
-    Say(Verdict),
+    Say(ApprovalVerdict),
     Edit,
 }
 
-impl Clerk {
-    async fn serve(&self, terminal: &mut DefaultTerminal, state: &mut State) -> Result<(), Error> {
+impl InboxController {
+    async fn serve(&self, terminal: &mut DefaultTerminal, state: &mut InboxState) -> Result<(), Error> {
         loop {
             terminal.draw(|frame| view::draw(frame, state, &self.by)).map_err(|cause| no_terminal(&cause))?;
             let wish = match next_key().await? {
                 Some(key) => state.press(key),
-                None => Wish::Nothing,
+                None => InboxAction::Nothing,
             };
             match wish {
-                Wish::Nothing => {}
-                Wish::Leave => return Ok(()),
-                Wish::Say(verdict) => state.told = self.say(state, verdict).await,
-                Wish::Edit => {
-                    state.told = self.edit(terminal, state).await?;
+                InboxAction::Nothing => {}
+                InboxAction::Leave => return Ok(()),
+                InboxAction::Say(verdict) => state.message = self.vote(state, verdict).await,
+                InboxAction::Edit => {
+                    state.message = self.edit(terminal, state).await?;
                 }
             }
-            self.look(state).await?;
+            self.refresh(state).await?;
         }
     }
 
     /// Reads the questions again.
-    async fn look(&self, state: &mut State) -> Result<(), Error> {
+    async fn refresh(&self, state: &mut InboxState) -> Result<(), Error> {
         state.take(self.desk.pending().await?);
         let Some(of) = state.shown().map(|question| (question.session, question.turn)) else {
             state.costs = None;
             return Ok(());
         };
         if state.costs.as_ref().is_none_or(|costs| costs.of != of) {
-            let spent = self.desk.spent(Some(of.0), By::Turn).await?;
-            let turn = spent.get(&of.1.to_string()).map(|spent: &Spent| spent.cost).unwrap_or_default();
-            state.costs = Some(Costs { of, turn, session: spent.values().map(|spent| spent.cost).sum() });
+            let spent = self.desk.spent(Some(of.0), CostDimension::Turn).await?;
+            let turn = spent.get(&of.1.to_string()).map(|spent: &CostTotals| spent.cost).unwrap_or_default();
+            state.costs =
+                Some(QuestionCosts { of, turn, session: spent.values().map(|spent| spent.cost).sum() });
         }
         Ok(())
     }
 
     /// Votes on the shown question, and returns a description of the result.
-    async fn say(&self, state: &State, verdict: Verdict) -> String {
+    async fn vote(&self, state: &InboxState, verdict: ApprovalVerdict) -> String {
         let Some(question) = state.shown() else { return String::new() };
         match self.desk.decide(question.id, &self.by, verdict).await {
-            Ok(voted) => format!("{}: {}", question.tool, said(&voted)),
+            Ok(voted) => format!("{}: {}", question.tool, vote_summary(&voted)),
             Err(error) => error.to_string(),
         }
     }
 
     /// Opens the arguments in the user's editor, and approves the edited version.
-    async fn edit(&self, terminal: &mut DefaultTerminal, state: &State) -> Result<String, Error> {
+    async fn edit(&self, terminal: &mut DefaultTerminal, state: &InboxState) -> Result<String, Error> {
         let Some(question) = state.shown() else { return Ok(String::new()) };
         ratatui::restore();
         let edited = editor::edit(&question.arguments);
@@ -142,7 +143,7 @@ impl Clerk {
         if let Err(error) = self.desk.takes(question.id, &arguments).await {
             return Ok(error.to_string());
         }
-        Ok(self.say(state, Verdict::Edit { arguments }).await)
+        Ok(self.vote(state, ApprovalVerdict::Edit { arguments }).await)
     }
 }
 
@@ -161,14 +162,14 @@ async fn next_key() -> Result<Option<KeyEvent>, Error> {
     read.unwrap_or_else(|cause| Err(io::Error::other(cause))).map_err(|cause| no_terminal(&cause))
 }
 
-impl State {
+impl InboxState {
     /// Replaces the questions. Clears the selection if its question is gone.
-    fn take(&mut self, questions: Vec<Pending>) {
+    fn take(&mut self, questions: Vec<ApprovalDetails>) {
         self.questions = questions;
         if self.selected.is_some() && self.shown().is_none() {
             self.selected = None;
-            if self.told.is_empty() {
-                "it was decided or changed elsewhere".clone_into(&mut self.told);
+            if self.message.is_empty() {
+                "it was decided or changed elsewhere".clone_into(&mut self.message);
             }
         }
     }
@@ -177,7 +178,7 @@ impl State {
         self.questions.iter().position(|question| Some(question.id) == self.selected)
     }
 
-    fn shown(&self) -> Option<&Pending> {
+    fn shown(&self) -> Option<&ApprovalDetails> {
         self.at().map(|at| &self.questions[at])
     }
 
@@ -190,43 +191,43 @@ impl State {
     }
 
     /// Handles a key and returns the requested action.
-    fn press(&mut self, key: KeyEvent) -> Wish {
+    fn press(&mut self, key: KeyEvent) -> InboxAction {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { Wish::Leave } else { Wish::Nothing };
+            return if key.code == KeyCode::Char('c') { InboxAction::Leave } else { InboxAction::Nothing };
         }
-        self.told.clear();
+        self.message.clear();
         match std::mem::take(&mut self.mode) {
-            Mode::Helping => Wish::Nothing,
-            Mode::Denying(reason) => self.type_reason(reason, key.code),
-            Mode::Looking => self.look_at(key.code),
+            InboxMode::Helping => InboxAction::Nothing,
+            InboxMode::Denying(reason) => self.type_reason(reason, key.code),
+            InboxMode::Looking => self.look_at(key.code),
         }
     }
 
-    fn look_at(&mut self, key: KeyCode) -> Wish {
+    fn look_at(&mut self, key: KeyCode) -> InboxAction {
         match key {
-            KeyCode::Char('q') | KeyCode::Esc => return Wish::Leave,
-            KeyCode::Char('?') => self.mode = Mode::Helping,
+            KeyCode::Char('q') | KeyCode::Esc => return InboxAction::Leave,
+            KeyCode::Char('?') => self.mode = InboxMode::Helping,
             KeyCode::Char('j') | KeyCode::Down => self.go(1),
             KeyCode::Char('k') | KeyCode::Up => self.go(-1),
             KeyCode::Char('J') | KeyCode::PageDown => self.scrolled = self.scrolled.saturating_add(5),
             KeyCode::Char('K') | KeyCode::PageUp => self.scrolled = self.scrolled.saturating_sub(5),
             KeyCode::Char('a' | 's' | 'd' | 'e') if self.shown().is_none() => {
-                "nothing is selected; j and k go to a question".clone_into(&mut self.told);
+                "nothing is selected; j and k go to a question".clone_into(&mut self.message);
             }
-            KeyCode::Char('a') => return Wish::Say(Verdict::Approve),
-            KeyCode::Char('s') => return Wish::Say(Verdict::ApproveForSession),
-            KeyCode::Char('d') => self.mode = Mode::Denying(String::new()),
-            KeyCode::Char('e') => return Wish::Edit,
+            KeyCode::Char('a') => return InboxAction::Say(ApprovalVerdict::Approve),
+            KeyCode::Char('s') => return InboxAction::Say(ApprovalVerdict::ApproveForSession),
+            KeyCode::Char('d') => self.mode = InboxMode::Denying(String::new()),
+            KeyCode::Char('e') => return InboxAction::Edit,
             _ => {}
         }
-        Wish::Nothing
+        InboxAction::Nothing
     }
 
-    fn type_reason(&mut self, mut reason: String, key: KeyCode) -> Wish {
+    fn type_reason(&mut self, mut reason: String, key: KeyCode) -> InboxAction {
         match key {
-            KeyCode::Esc => return Wish::Nothing,
+            KeyCode::Esc => return InboxAction::Nothing,
             KeyCode::Enter if !reason.trim().is_empty() => {
-                return Wish::Say(Verdict::Deny { reason: reason.trim().to_owned() });
+                return InboxAction::Say(ApprovalVerdict::Deny { reason: reason.trim().to_owned() });
             }
             KeyCode::Backspace => {
                 reason.pop();
@@ -234,21 +235,21 @@ impl State {
             KeyCode::Char(c) => reason.push(c),
             _ => {}
         }
-        self.mode = Mode::Denying(reason);
-        Wish::Nothing
+        self.mode = InboxMode::Denying(reason);
+        InboxAction::Nothing
     }
 }
 
 /// Returns the text on one line, with hidden characters made visible. Ratatui draws text as it is.
 fn plain(text: &str) -> String {
-    visible(text).replace(['\n', '\t'], " ")
+    escape_control(text).replace(['\n', '\t'], " ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn press(state: &mut State, keys: &str) -> Vec<Wish> {
+    fn press(state: &mut InboxState, keys: &str) -> Vec<InboxAction> {
         let code = |key| match key {
             '\n' => KeyCode::Enter,
             '\u{8}' => KeyCode::Backspace,
@@ -260,23 +261,23 @@ mod tests {
 
     #[test]
     fn no_key_decides_where_nothing_is_selected() {
-        let mut state = State::default();
+        let mut state = InboxState::default();
         for wish in press(&mut state, "asdejk\n") {
-            assert_eq!(wish, Wish::Nothing);
+            assert_eq!(wish, InboxAction::Nothing);
         }
-        assert_eq!(state.mode, Mode::Looking);
+        assert_eq!(state.mode, InboxMode::Looking);
     }
 
     #[test]
     fn a_denial_needs_a_reason_and_can_be_given_up() {
-        let mut state = State { mode: Mode::Denying(String::new()), ..State::default() };
-        assert_eq!(press(&mut state, "\n"), [Wish::Nothing]);
+        let mut state = InboxState { mode: InboxMode::Denying(String::new()), ..InboxState::default() };
+        assert_eq!(press(&mut state, "\n"), [InboxAction::Nothing]);
         assert_eq!(
             press(&mut state, "nox\u{8}\n").pop(),
-            Some(Wish::Say(Verdict::Deny { reason: "no".to_owned() }))
+            Some(InboxAction::Say(ApprovalVerdict::Deny { reason: "no".to_owned() }))
         );
-        let mut state = State { mode: Mode::Denying("half".to_owned()), ..State::default() };
-        assert_eq!(press(&mut state, "\u{1b}"), [Wish::Nothing]);
-        assert_eq!(state.mode, Mode::Looking);
+        let mut state = InboxState { mode: InboxMode::Denying("half".to_owned()), ..InboxState::default() };
+        assert_eq!(press(&mut state, "\u{1b}"), [InboxAction::Nothing]);
+        assert_eq!(state.mode, InboxMode::Looking);
     }
 }

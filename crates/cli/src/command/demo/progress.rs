@@ -1,12 +1,12 @@
 //! The messages between the demo and its worker, one JSON line each.
 use outlast::TurnId;
-use outlast::vocab::record::End;
+use outlast::vocab::record::TurnEnd;
 use serde::{Deserialize, Serialize};
 
 /// An event in the worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Progress {
+pub(super) enum DemoProgress {
     /// An input is durable.
     Accepted {
         /// Its idempotency key.
@@ -17,18 +17,18 @@ pub(super) enum Progress {
         duplicate: bool,
     },
     /// An effect was answered from the journal.
-    Replayed(Step),
+    Replayed(EffectLabel),
     /// A call was started by an earlier process and has no outcome.
-    Interrupted(Step),
+    Interrupted(EffectLabel),
     /// An effect starts.
     Begun {
         /// The effect.
-        step: Step,
+        step: EffectLabel,
         attempt: u32,
     },
     /// The outcome of an effect is durable.
     Answered {
-        step: Step,
+        step: EffectLabel,
         /// The outcome, as text.
         outcome: String,
     },
@@ -41,13 +41,13 @@ pub(super) enum Progress {
     Ended {
         /// The turn.
         turn: TurnId,
-        end: End,
+        end: TurnEnd,
     },
 }
 
 /// An effect of the turn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Step {
+pub(super) struct EffectLabel {
     /// Its replay key.
     pub(super) key: String,
     /// Its name for display.
@@ -56,7 +56,7 @@ pub(super) struct Step {
 
 /// An input for the worker.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(super) struct DemoInput {
     /// The key of the session.
     pub(super) session: String,
     /// The idempotency key of the input.

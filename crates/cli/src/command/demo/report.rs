@@ -1,13 +1,13 @@
 //! Compares what the witness saw with what Outlast promises.
-use super::play::{Outcome, SESSION};
-use super::tools::{ACTIONS, Action};
-use super::witness::{self, Seen};
+use super::demo_run::{DemoOutcome, SESSION};
+use super::execution_log::{self, ExecutionCounts};
+use super::tools::{ACTIONS, DemoAction};
 use super::worker::{DATABASE, WITNESS};
-use crate::terminal::{self, Ink, Line};
-use outlast::sqlite::Sqlite;
+use crate::terminal::{self, OutputLine, TextStyle};
+use outlast::sqlite::SqliteStore;
 use outlast::store::{Journal, Queries, SessionView};
 use outlast::vocab::effect::Command;
-use outlast::vocab::record::{Asked, End, Fact};
+use outlast::vocab::record::{EffectRequested, Fact, TurnEnd};
 use outlast::vocab::tool::EffectClass;
 use outlast::{Error, Kind, Limits};
 use std::collections::BTreeMap;
@@ -16,24 +16,24 @@ use std::collections::BTreeMap;
 const KILLS_LEAST: usize = 5;
 
 /// Prints the answer and the table. A broken promise is an error.
-pub(super) async fn report(outcome: &Outcome) -> Result<(), Error> {
-    let store = Sqlite::open(&outcome.dir.join(DATABASE))?;
+pub(super) async fn report(outcome: &DemoOutcome) -> Result<(), Error> {
+    let store = SqliteStore::open(&outcome.dir.join(DATABASE))?;
     let session = store.session_by_key(SESSION.to_owned()).await?;
     let mut broken = Vec::new();
     match &outcome.end {
-        End::Answered { text } => {
-            Line::new().ink(Ink::Bold, "answer").say();
+        TurnEnd::Answered { text } => {
+            OutputLine::new().ink(TextStyle::Bold, "answer").say();
             terminal::say(&format!("  {text}"));
         }
         end => broken.push(format!("the turn ended otherwise: {}", end.name())),
     }
     let title = format!("what really happened, as the tools saw it, over {} kills", outcome.kills);
-    Line::new().ink(Ink::Bold, &title).say();
-    let seen = witness::read(&outcome.dir.join(WITNESS))?;
+    OutputLine::new().ink(TextStyle::Bold, &title).say();
+    let seen = execution_log::read(&outcome.dir.join(WITNESS))?;
     let asked = calls(&store, &session).await?;
     let mut rows = Vec::new();
     for action in ACTIONS {
-        let nothing = Seen::default();
+        let nothing = ExecutionCounts::default();
         let seen = seen.get(action.name).unwrap_or(&nothing);
         let calls = asked.get(action.name).copied().unwrap_or(0);
         let kept = kept(action, seen, calls);
@@ -68,11 +68,11 @@ pub(super) async fn report(outcome: &Outcome) -> Result<(), Error> {
 }
 
 /// Counts the calls of each tool in the journal.
-async fn calls(store: &Sqlite, session: &SessionView) -> Result<BTreeMap<String, usize>, Error> {
+async fn calls(store: &SqliteStore, session: &SessionView) -> Result<BTreeMap<String, usize>, Error> {
     let mut calls = BTreeMap::new();
     for turn in store.turns(session.id, 0, session.turns as usize).await? {
         for record in store.turn_records(turn.id).await? {
-            if let Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) = record.fact {
+            if let Fact::Asked(EffectRequested { command: Command::ToolBatch(batch), .. }) = record.fact {
                 batch.calls.iter().for_each(|call| *calls.entry(call.tool().to_string()).or_default() += 1);
             }
         }
@@ -80,7 +80,7 @@ async fn calls(store: &Sqlite, session: &SessionView) -> Result<BTreeMap<String,
     Ok(calls)
 }
 
-fn kept(action: Action, seen: &Seen, calls: usize) -> bool {
+fn kept(action: DemoAction, seen: &ExecutionCounts, calls: usize) -> bool {
     let once = seen.by_call.values().all(|executions| *executions <= 1);
     seen.by_call.len() <= calls && (once || action.class.may_repeat())
 }
@@ -103,10 +103,10 @@ const fn allowed(class: EffectClass) -> &'static str {
     }
 }
 
-async fn unknown(store: &Sqlite, outcome: &Outcome) -> Result<(), Error> {
+async fn unknown(store: &SqliteStore, outcome: &DemoOutcome) -> Result<(), Error> {
     for call in store.unknown(Limits::default().page_rows).await? {
-        Line::new()
-            .ink(Ink::Odd, &format!("`{}` was killed while it ran", call.tool))
+        OutputLine::new()
+            .ink(TextStyle::Warning, &format!("`{}` was killed while it ran", call.tool))
             .text("; nobody knows whether it happened, so it was not repeated. Find out, then say so:")
             .say();
         let settle = format!("{} unknown settle {}", program(outcome), call.call);
@@ -116,12 +116,12 @@ async fn unknown(store: &Sqlite, outcome: &Outcome) -> Result<(), Error> {
 }
 
 /// Returns the command line of this program with the demo's database.
-fn program(outcome: &Outcome) -> String {
+fn program(outcome: &DemoOutcome) -> String {
     let name = std::env::args().next().unwrap_or_else(|| "outlast".to_owned());
     format!("{name} --data {}", outcome.dir.join(DATABASE).display())
 }
 
-fn look_around(outcome: &Outcome) {
+fn look_around(outcome: &DemoOutcome) {
     terminal::say("everything is kept; look around:");
     for command in ["sessions show demo", "events demo", "unknown", "verify", "doctor"] {
         terminal::say(&format!("  {} {command}", program(outcome)));

@@ -1,5 +1,5 @@
 //! The tools of the demo. Each acts during its run, so a kill may come before or after the action.
-use super::witness::{Sighting, Witness};
+use super::execution_log::{ExecutionLog, ExecutionRecord};
 use outlast::prelude::*;
 use outlast::vocab::tool::EffectClass;
 use serde_json::json;
@@ -10,7 +10,7 @@ const TAKES: Duration = Duration::from_millis(240);
 
 /// One action, with its effect class.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Action {
+pub(super) struct DemoAction {
     pub(super) name: &'static str,
     description: &'static str,
     pub(super) class: EffectClass,
@@ -18,18 +18,28 @@ pub(super) struct Action {
     waits: bool,
 }
 
-pub(super) const ACTIONS: [Action; 4] = [
-    Action { name: "look_up", description: "Looks up a price", class: EffectClass::Pure, waits: false },
-    Action { name: "reserve", description: "Reserves things", class: EffectClass::Idempotent, waits: false },
-    Action { name: "ask_person", description: "Asks a person", class: EffectClass::Idempotent, waits: true },
-    Action { name: "pay", description: "Pays", class: EffectClass::AtMostOnce, waits: false },
+pub(super) const ACTIONS: [DemoAction; 4] = [
+    DemoAction { name: "look_up", description: "Looks up a price", class: EffectClass::Pure, waits: false },
+    DemoAction {
+        name: "reserve",
+        description: "Reserves things",
+        class: EffectClass::Idempotent,
+        waits: false,
+    },
+    DemoAction {
+        name: "ask_person",
+        description: "Asks a person",
+        class: EffectClass::Idempotent,
+        waits: true,
+    },
+    DemoAction { name: "pay", description: "Pays", class: EffectClass::AtMostOnce, waits: false },
 ];
 
 /// The duration of actions, in percent of the default.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace(pub(super) u32);
+pub(super) struct DemoPace(pub(super) u32);
 
-impl Pace {
+impl DemoPace {
     /// Scales a duration.
     pub(super) fn of(self, time: Duration) -> Duration {
         time * self.0 / 100
@@ -40,16 +50,16 @@ impl Pace {
 #[derive(Deserialize, JsonSchema)]
 #[serde(crate = "outlast::serde")]
 #[schemars(crate = "outlast::schemars")]
-pub(super) struct What {
+pub(super) struct DemoActionArgs {
     what: String,
 }
 
-impl Tool for Action {
-    type Args = What;
-    type Needs = (Service<Witness>, Service<Pace>);
+impl Tool for DemoAction {
+    type Args = DemoActionArgs;
+    type Needs = (Service<ExecutionLog>, Service<DemoPace>);
 
-    fn about(&self) -> About {
-        let about = About::new(self.name, self.description);
+    fn spec(&self) -> ToolSpec {
+        let about = ToolSpec::new(self.name, self.description);
         let about = if self.waits { about.durable() } else { about };
         match self.class {
             EffectClass::Pure => about.pure(),
@@ -59,17 +69,22 @@ impl Tool for Action {
         }
     }
 
-    async fn run(&self, (witness, pace): Self::Needs, call: Call, args: What) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        (witness, pace): Self::Needs,
+        call: Call,
+        args: DemoActionArgs,
+    ) -> Result<ToolRunOutcome, Error> {
         let third = pace.of(TAKES) / 3;
         tokio::time::sleep(third).await;
-        witness.saw(&Sighting {
+        witness.saw(&ExecutionRecord {
             tool: self.name.to_owned(),
             call: call.id.to_string(),
             attempt: call.attempt,
             pid: std::process::id(),
         })?;
         if self.waits {
-            return Ok(Ran::Pending);
+            return Ok(ToolRunOutcome::Pending);
         }
         tokio::time::sleep(2 * third).await;
         let id = call.id.to_string();

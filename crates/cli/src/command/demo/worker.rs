@@ -2,23 +2,23 @@
 //!
 //! It reads inputs as JSON lines from standard input. Every worker gets all inputs again, and the idempotency
 //! key makes that harmless. It exits when all their turns have ended.
-use super::progress::{Order, Progress, Step};
-use super::tools::{ACTIONS, Pace};
-use super::witness::Witness;
+use super::execution_log::ExecutionLog;
+use super::progress::{DemoInput, DemoProgress, EffectLabel};
+use super::tools::{ACTIONS, DemoPace};
+use crate::formatting;
 use crate::terminal;
-use crate::words;
 use clap::Args;
 use outlast::clock::{Clock, Entropy};
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::system::{SystemClock, SystemEntropy};
-use outlast::sqlite::Sqlite;
-use outlast::store::{Inbox, Queries, SessionState, Target};
+use outlast::sqlite::SqliteStore;
+use outlast::store::{Inbox, Queries, SessionState, SessionTarget};
 use outlast::vocab::ReplayKey;
 use outlast::vocab::effect::{Command, ModelOutcome, Outcome};
-use outlast::vocab::event::{Event, LiveKind};
+use outlast::vocab::event::{Event, LiveEventKind};
 use outlast::vocab::message::text_of;
-use outlast::vocab::record::{Asked, ClaimRef, Fact, Performed, Record, Seq};
-use outlast::{Error, Events, Kind, Outlast, SessionId, TurnId};
+use outlast::vocab::record::{ClaimRef, EffectPerformed, EffectRequested, Fact, Record, Seq};
+use outlast::{Error, Kind, Outlast, SessionEventStream, SessionId, TurnId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ const WORD: Duration = Duration::from_millis(30);
 
 /// The script and its speed.
 #[derive(Args)]
-pub(super) struct Stage {
+pub(super) struct DemoWorkerArgs {
     /// Script to play
     #[arg(long, hide = true, value_name = "FILE")]
     script: Option<PathBuf>,
@@ -47,7 +47,7 @@ pub(super) struct Stage {
     pace: u32,
 }
 
-impl Stage {
+impl DemoWorkerArgs {
     /// Drives all inputs until their turns end.
     pub(super) async fn work(self, dir: &Path) -> Result<(), Error> {
         let orders = orders()?;
@@ -60,15 +60,15 @@ impl Stage {
         let mut watchers = tokio::task::JoinSet::new();
         for (id, past) in sessions.values() {
             let events = outlast.runtime().events(*id, Seq(0));
-            let watcher = Watcher::new(outlast.clone(), *id, *past, to_us.clone());
+            let watcher = DemoEventPrinter::new(outlast.clone(), *id, *past, to_us.clone());
             watchers.spawn(watcher.tell(events));
         }
         let mut open = BTreeSet::new();
-        for Order { session, key, text } in orders {
+        for DemoInput { session, key, text } in orders {
             let session = outlast.session(session);
             let turn = session.send_once(&key, text).await?;
             open.insert(turn.id());
-            terminal::json(&Progress::Accepted { key, turn: turn.id(), duplicate: turn.duplicate() });
+            terminal::json(&DemoProgress::Accepted { key, turn: turn.id(), duplicate: turn.duplicate() });
         }
         let mut over = BTreeSet::new();
         while !open.is_subset(&over) {
@@ -86,10 +86,10 @@ impl Stage {
             Some(path) => Script::read(path)?,
             None => SCRIPT.parse()?,
         };
-        let pace = Pace(self.pace);
-        let model = Rehearsal::scripted(script, Arc::new(SystemClock)).with_pace(pace.of(WORD));
+        let pace = DemoPace(self.pace);
+        let model = Rehearsal::scripted(script, Arc::new(SystemClock)).with_word_delay(pace.of(WORD));
         let builder = Outlast::at(database).provider(model).model("rehearsal/demo");
-        let builder = builder.service(Witness::open(witness)?).service(pace);
+        let builder = builder.service(ExecutionLog::open(witness)?).service(pace);
         ACTIONS.into_iter().fold(builder, outlast::Builder::tool).start().await
     }
 }
@@ -98,7 +98,7 @@ fn died(cause: &tokio::task::JoinError) -> Error {
     Error::new(Kind::Internal, format!("a watcher died: {cause}"))
 }
 
-fn orders() -> Result<Vec<Order>, Error> {
+fn orders() -> Result<Vec<DemoInput>, Error> {
     let lines = std::io::stdin().lock().lines();
     lines
         .map(|line| {
@@ -115,14 +115,14 @@ fn orders() -> Result<Vec<Order>, Error> {
 /// Opens the sessions before the worker starts, to get their ids and their last records.
 async fn open_sessions(
     database: &Path,
-    orders: &[Order],
+    orders: &[DemoInput],
 ) -> Result<BTreeMap<String, (SessionId, Seq)>, Error> {
-    let store = Sqlite::open(database)?;
+    let store = SqliteStore::open(database)?;
     let mut sessions = BTreeMap::new();
-    for Order { session, .. } in orders {
+    for DemoInput { session, .. } in orders {
         let now = SystemClock.now();
-        let fresh = SessionId::fresh(now, SystemEntropy.for_id());
-        let id = store.open(Target::Key { key: session.clone(), fresh }, now).await?;
+        let fresh = SessionId::fresh(now, SystemEntropy.random_id_bytes());
+        let id = store.open(SessionTarget::Key { key: session.clone(), fresh }, now).await?;
         let view = store.session(id).await?;
         sessions.insert(session.clone(), (id, view.last.seq));
     }
@@ -130,7 +130,7 @@ async fn open_sessions(
 }
 
 /// Prints the events of one session.
-struct Watcher {
+struct DemoEventPrinter {
     outlast: Outlast,
     session: SessionId,
     /// Records up to here were written by another process.
@@ -140,16 +140,16 @@ struct Watcher {
     claims: BTreeMap<(Seq, u32), ReplayKey>,
 }
 
-impl Watcher {
+impl DemoEventPrinter {
     fn new(outlast: Outlast, session: SessionId, past: Seq, ended: mpsc::UnboundedSender<TurnId>) -> Self {
         Self { outlast, session, past, ended, names: BTreeMap::new(), claims: BTreeMap::new() }
     }
 
-    async fn tell(mut self, mut events: Events) -> Result<(), Error> {
+    async fn tell(mut self, mut events: SessionEventStream) -> Result<(), Error> {
         loop {
             let progress = match events.next().await? {
-                Event::Durable(record) => self.became_true(&record).await?,
-                Event::Live(live) => self.happens(live.what),
+                Event::Durable(record) => self.on_record(&record).await?,
+                Event::Live(live) => self.on_live_event(live.what),
                 Event::Missed { .. } => None,
             };
             if let Some(progress) = progress {
@@ -158,30 +158,30 @@ impl Watcher {
         }
     }
 
-    fn happens(&self, what: LiveKind) -> Option<Progress> {
+    fn on_live_event(&self, what: LiveEventKind) -> Option<DemoProgress> {
         match what {
-            LiveKind::Replayed { key } => Some(Progress::Replayed(self.step(&key))),
-            LiveKind::Interrupted { key } => Some(Progress::Interrupted(self.step(&key))),
-            LiveKind::Running { key, attempt } | LiveKind::Text { key, attempt, offset: 0, .. } => {
-                Some(Progress::Begun { step: self.step(&key), attempt })
+            LiveEventKind::Replayed { key } => Some(DemoProgress::Replayed(self.step(&key))),
+            LiveEventKind::Interrupted { key } => Some(DemoProgress::Interrupted(self.step(&key))),
+            LiveEventKind::Running { key, attempt } | LiveEventKind::Text { key, attempt, offset: 0, .. } => {
+                Some(DemoProgress::Begun { step: self.step(&key), attempt })
             }
-            LiveKind::Text { .. }
-            | LiveKind::Retracted { .. }
-            | LiveKind::PromptChanged { .. }
-            | LiveKind::Progress { .. }
-            | LiveKind::Output { .. }
-            | LiveKind::BudgetLow { .. }
-            | LiveKind::Held { .. } => None,
+            LiveEventKind::Text { .. }
+            | LiveEventKind::Retracted { .. }
+            | LiveEventKind::PromptChanged { .. }
+            | LiveEventKind::Progress { .. }
+            | LiveEventKind::Output { .. }
+            | LiveEventKind::BudgetLow { .. }
+            | LiveEventKind::Held { .. } => None,
         }
     }
 
-    async fn became_true(&mut self, record: &Record) -> Result<Option<Progress>, Error> {
+    async fn on_record(&mut self, record: &Record) -> Result<Option<DemoProgress>, Error> {
         let is_new = record.seq > self.past;
         Ok(match (&record.fact, record.turn) {
-            (Fact::Asked(Asked { key, command: Command::ToolBatch(batch) }), _) => {
+            (Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }), _) => {
                 for (child, call) in batch.calls.iter().enumerate() {
                     let key = key.child(child, call.model_id().as_str());
-                    self.names.insert(key.clone(), words::claimed(call));
+                    self.names.insert(key.clone(), formatting::claimed(call));
                     self.claims.insert((record.seq, u32::try_from(child).unwrap_or(u32::MAX)), key);
                 }
                 None
@@ -191,9 +191,10 @@ impl Watcher {
                 let ClaimRef { asked, child } = answered.claim;
                 let key = self.claims.get(&(asked, child));
                 match (key, &answered.outcome) {
-                    (Some(key), Outcome::ToolCall(outcome)) => {
-                        Some(Progress::Answered { step: self.step(key), outcome: words::outcome(outcome) })
-                    }
+                    (Some(key), Outcome::ToolCall(outcome)) => Some(DemoProgress::Answered {
+                        step: self.step(key),
+                        outcome: formatting::outcome(outcome),
+                    }),
                     _ => None,
                 }
             }
@@ -204,28 +205,28 @@ impl Watcher {
                 for wait in waits {
                     keys.push(self.outlast.runtime().key_of(turn, &wait.key).await?.to_string());
                 }
-                still.then_some(Progress::Parked { keys })
+                still.then_some(DemoProgress::Parked { keys })
             }
             (Fact::Ended { end }, Some(turn)) => {
                 // If the receiver is gone, all other turns have ended.
                 let _ = self.ended.send(turn);
-                Some(Progress::Ended { turn, end: end.clone() })
+                Some(DemoProgress::Ended { turn, end: end.clone() })
             }
             _ => None,
         })
     }
 
-    fn performed(&self, performed: &Performed) -> Option<Progress> {
+    fn performed(&self, performed: &EffectPerformed) -> Option<DemoProgress> {
         let outcome = match &performed.outcome {
-            Outcome::ModelCall(ModelOutcome::Reply(reply)) => words::quoted(&text_of(&reply.parts)),
+            Outcome::ModelCall(ModelOutcome::Reply(reply)) => formatting::quoted(&text_of(&reply.parts)),
             Outcome::ModelCall(ModelOutcome::Failed(failed)) => failed.failure.to_string(),
-            Outcome::AwaitEvent(resolution) => words::resolution(resolution),
+            Outcome::AwaitEvent(resolution) => formatting::resolution(resolution),
             _ => return None,
         };
-        Some(Progress::Answered { step: self.step(&performed.key), outcome })
+        Some(DemoProgress::Answered { step: self.step(&performed.key), outcome })
     }
 
-    fn step(&self, key: &ReplayKey) -> Step {
+    fn step(&self, key: &ReplayKey) -> EffectLabel {
         let text = key.as_str();
         let name = match (self.names.get(key), text.strip_suffix("/completion"), text.rsplit_once("/model/"))
         {
@@ -237,6 +238,6 @@ impl Watcher {
             (None, None, Some((_, number))) => format!("model call {number}"),
             (None, None, None) => text.to_owned(),
         };
-        Step { key: text.to_owned(), name }
+        EffectLabel { key: text.to_owned(), name }
     }
 }

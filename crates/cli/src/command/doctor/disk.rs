@@ -8,7 +8,7 @@ const SYNCS: usize = 100;
 const BYTES: usize = 1 << 10;
 
 /// Free space and sync time of a disk.
-pub(super) struct Disk {
+pub(super) struct DiskStatus {
     pub(super) free: u64,
     pub(super) total: u64,
     /// The median time of a sync.
@@ -17,7 +17,7 @@ pub(super) struct Disk {
     pub(super) p99: Duration,
 }
 
-impl Disk {
+impl DiskStatus {
     /// Measures the disk of this directory. Writes a temporary file and removes it.
     pub(super) fn measure(folder: &Path) -> io::Result<Self> {
         let room = rustix::fs::statvfs(folder)?;

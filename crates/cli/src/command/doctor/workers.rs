@@ -1,13 +1,13 @@
 //! Reports which workers are alive. A worker locks a file as long as its process lives.
 use super::fact;
 use outlast::Error;
-use outlast::sqlite::Sqlite;
+use outlast::sqlite::SqliteStore;
 use outlast::store::Backend;
 use outlast::vocab::WorkerId;
 use std::path::Path;
 
 /// Reports the workers of a database and returns the number of living ones.
-pub(super) async fn look(path: &Path, store: &Sqlite) -> Result<usize, Error> {
+pub(super) async fn look(path: &Path, store: &SqliteStore) -> Result<usize, Error> {
     let mut folder = path.as_os_str().to_owned();
     folder.push("-workers");
     // The directory does not exist before the first worker starts.

@@ -1,7 +1,7 @@
 //! `outlast sessions delete`: deletes a session after a confirmation.
-use crate::data::Data;
+use crate::formatting::count;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::words::count;
 use clap::Args;
 use outlast::store::SessionView;
 use outlast::{Error, Kind};
@@ -10,7 +10,7 @@ use std::io::{self, IsTerminal};
 
 /// Deletes a session and everything that only it uses.
 #[derive(Args)]
-pub(crate) struct Delete {
+pub(crate) struct SessionDeleteArgs {
     /// Session, by id or key
     session: String,
     /// Skip the confirmation
@@ -18,9 +18,9 @@ pub(crate) struct Delete {
     yes: bool,
 }
 
-impl Delete {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let desk = data.desk().await?;
+impl SessionDeleteArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let desk = data.backend().await?;
         let session = desk.find(&self.session).await?;
         if !self.yes && !is_meant(&session)? {
             terminal::note("· nothing was deleted");

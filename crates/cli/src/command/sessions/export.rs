@@ -1,8 +1,8 @@
 //! `outlast sessions export`: writes a session to an archive file.
-use crate::data::Data;
-use crate::desk::Desk;
+use crate::backend::CommandBackend;
+use crate::config_file::ConfigFile;
+use crate::global_args::GlobalArgs;
 use crate::private_file;
-use crate::providers::Configuration;
 use crate::terminal;
 use bytes::Bytes;
 use clap::Args;
@@ -11,34 +11,36 @@ use outlast::clock::Clock;
 use outlast::runtime::attachments::Attachments;
 use outlast::runtime::system::SystemClock;
 use outlast::{Error, Export as Written, Kind, Limits};
-use outlast_client::Exported;
+use outlast_client::ExportDownload;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Exports a session to a file.
 #[derive(Args)]
-pub(crate) struct Export {
+pub(crate) struct SessionExportArgs {
     /// Session, by id or key
     session: String,
     /// File to write; default: standard output. An existing file is not overwritten
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]
-    configuration: Configuration,
+    configuration: ConfigFile,
 }
 
-impl Export {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let desk = data.desk().await?;
+impl SessionExportArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let desk = data.backend().await?;
         let session = desk.find(&self.session).await?.id;
         let export = match desk {
-            Desk::Server(client) => {
-                Source::There { file: client.export(session).await?, lines: Lines::default() }
+            CommandBackend::Server(client) => {
+                ArchiveStream::There { file: client.export(session).await?, lines: RecordCounter::default() }
             }
-            Desk::File(store) => {
+            CommandBackend::File(store) => {
                 let contents = data.contents(data.operator()?.as_ref(), &self.configuration).await?;
                 let attachments = Attachments::new(store.clone(), contents, Limits::default());
-                Source::Here(Box::new(Written::begin(store, attachments, session, SystemClock.now()).await?))
+                ArchiveStream::Here(Box::new(
+                    Written::begin(store, attachments, session, SystemClock.now()).await?,
+                ))
             }
         };
         let Some(path) = &self.output else {
@@ -50,14 +52,14 @@ impl Export {
 }
 
 /// The source of an archive.
-enum Source {
+enum ArchiveStream {
     /// A database file.
     Here(Box<Written>),
     /// A server.
-    There { file: Exported, lines: Lines },
+    There { file: ExportDownload, lines: RecordCounter },
 }
 
-impl Source {
+impl ArchiveStream {
     /// Returns the next piece of the archive, or `None` at its end.
     async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
         match self {
@@ -81,13 +83,13 @@ impl Source {
 
 /// Counts the records of an archive that arrives in pieces.
 #[derive(Default)]
-struct Lines {
+struct RecordCounter {
     /// The start of the current line.
     begun: Vec<u8>,
     records: u64,
 }
 
-impl Lines {
+impl RecordCounter {
     /// The number of bytes that contain the kind of a line. A line starts with a checksum.
     const TOLD: usize = 96;
 
@@ -105,7 +107,7 @@ impl Lines {
 }
 
 /// Writes the archive under a temporary name, and renames it when it is complete.
-async fn to_file(export: Source, path: &Path) -> Result<(), Error> {
+async fn to_file(export: ArchiveStream, path: &Path) -> Result<(), Error> {
     if path.exists() {
         let detail = format!("{} is there already; name another file or remove it", path.display());
         return Err(Error::new(Kind::IoFailed, detail));
@@ -129,7 +131,7 @@ async fn to_file(export: Source, path: &Path) -> Result<(), Error> {
     named
 }
 
-async fn write(mut export: Source, to: &mut impl Write, path: &Path) -> Result<(), Error> {
+async fn write(mut export: ArchiveStream, to: &mut impl Write, path: &Path) -> Result<(), Error> {
     while let Some(piece) = export.piece().await? {
         to.write_all(&piece).map_err(|cause| unwritten(path, cause))?;
         let (written, of) = export.progress();
@@ -153,7 +155,7 @@ mod tests {
         let line = |kind: &str| format!("{{\"sum\":\"{sum}\",\"{kind}\":{{\"record\":1}}}}\n");
         let file = ["archive", "session", "record", "record", "content", "end"].map(line).concat();
         for size in 1..file.len() {
-            let mut lines = Lines::default();
+            let mut lines = RecordCounter::default();
             file.as_bytes().chunks(size).for_each(|piece| lines.count(piece));
             assert_eq!(lines.records, 2, "{size}");
         }

@@ -1,5 +1,5 @@
 //! `outlast sessions fork`: branches a session at a message.
-use crate::data::Data;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
 use clap::Args;
 use outlast::Error;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 /// Forks a session at a message.
 #[derive(Args)]
-pub(crate) struct Fork {
+pub(crate) struct SessionForkArgs {
     /// Session, by id or key
     session: String,
     /// Number of the message to fork after; default: the end of the main head
@@ -22,9 +22,9 @@ pub(crate) struct Fork {
     head: Option<String>,
 }
 
-impl Fork {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let desk = data.desk().await?;
+impl SessionForkArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let desk = data.backend().await?;
         let from = desk.find(&self.session).await?.id;
         let fork = desk.fork(from, self.at.map(Seq), (self.key, self.head)).await?;
         if data.json {

@@ -1,13 +1,13 @@
 //! `outlast sessions list`: lists the newest sessions that match a filter.
-use crate::data::Data;
-use crate::desk::Desk;
+use crate::backend::CommandBackend;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
-use crate::words;
 use clap::{Args, ValueEnum};
 use outlast::Error;
-use outlast::runtime::listing::{Filter, Listed};
+use outlast::runtime::session_list::{SessionFilter, TitledSession};
 use outlast::store::{LastEnd, SessionState, SessionView};
-use outlast::vocab::record::EndKind;
+use outlast::vocab::record::TurnEndKind;
 use outlast::vocab::wait::Wait;
 use serde_json::{Value, json};
 
@@ -19,13 +19,13 @@ const TITLE_LETTERS: usize = 60;
 
 /// Lists sessions, newest first.
 #[derive(Args)]
-pub(crate) struct List {
+pub(crate) struct SessionListArgs {
     /// Maximum number of sessions
     #[arg(long, value_name = "N", default_value_t = MOST)]
     limit: usize,
     /// List only sessions in this state
     #[arg(long, value_enum)]
-    state: Option<State>,
+    state: Option<SessionStateFilter>,
     /// List only sessions whose last turn ended like this: answered, failed, cancelled, sealed, stuck, …
     #[arg(long, value_name = "END")]
     last_end: Option<LastEnd>,
@@ -35,7 +35,7 @@ pub(crate) struct List {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum State {
+enum SessionStateFilter {
     /// The session has nothing to do
     Idle,
     /// A turn is ready to run
@@ -48,35 +48,35 @@ enum State {
     Held,
 }
 
-impl List {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
+impl SessionListArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
         let state = self.state.map(|state| match state {
-            State::Idle => SessionState::Idle,
-            State::Ready => SessionState::Ready,
-            State::Running => SessionState::Leased,
-            State::Parked => SessionState::Parked,
-            State::Held => SessionState::Held,
+            SessionStateFilter::Idle => SessionState::Idle,
+            SessionStateFilter::Ready => SessionState::Ready,
+            SessionStateFilter::Running => SessionState::Leased,
+            SessionStateFilter::Parked => SessionState::Parked,
+            SessionStateFilter::Held => SessionState::Held,
         });
-        let filter = Filter { state, last_end: self.last_end, text: self.search };
-        found(&data.desk().await?, &filter, self.limit, data.json).await
+        let filter = SessionFilter { state, last_end: self.last_end, text: self.search };
+        found(&data.backend().await?, &filter, self.limit, data.json).await
     }
 }
 
 /// Prints the newest sessions.
-pub(super) async fn newest(data: &Data) -> Result<(), Error> {
-    found(&data.desk().await?, &Filter::default(), MOST, data.json).await
+pub(super) async fn newest(data: &GlobalArgs) -> Result<(), Error> {
+    found(&data.backend().await?, &SessionFilter::default(), MOST, data.json).await
 }
 
 /// Prints a table of the newest `limit` sessions.
-pub(crate) async fn list(desk: &Desk, limit: usize) -> Result<(), Error> {
-    table(desk.sessions(&Filter::default(), limit).await?);
+pub(crate) async fn list(desk: &CommandBackend, limit: usize) -> Result<(), Error> {
+    table(desk.sessions(&SessionFilter::default(), limit).await?);
     Ok(())
 }
 
-async fn found(desk: &Desk, filter: &Filter, limit: usize, json: bool) -> Result<(), Error> {
+async fn found(desk: &CommandBackend, filter: &SessionFilter, limit: usize, json: bool) -> Result<(), Error> {
     let sessions = desk.sessions(filter, limit).await?;
     if json {
-        for Listed { session, title } in &sessions {
+        for TitledSession { session, title } in &sessions {
             let mut line = session_json(session);
             line["title"] = json!(title);
             terminal::json(&line);
@@ -106,12 +106,12 @@ fn state(session: &SessionView) -> String {
     let state = session.state.name();
     let provider = |wait: &Wait| {
         let (name, retry) = (wait.key.awaited_provider()?, wait.deadline?);
-        Some(format!("{state}, provider {name} until {}", words::when(retry)))
+        Some(format!("{state}, provider {name} until {}", formatting::when(retry)))
     };
     if let Some(waits) = session.waits.iter().find_map(provider) {
         return waits;
     }
-    match session.last_turn.map(|last| last.end).filter(|end| *end != LastEnd::Ended(EndKind::Answered)) {
+    match session.last_turn.map(|last| last.end).filter(|end| *end != LastEnd::Ended(TurnEndKind::Answered)) {
         Some(end) if matches!(session.state, SessionState::Idle | SessionState::Parked) => {
             format!("{state}, {}", end.name().replace('_', " "))
         }
@@ -119,15 +119,15 @@ fn state(session: &SessionView) -> String {
     }
 }
 
-fn table(sessions: Vec<Listed>) {
+fn table(sessions: Vec<TitledSession>) {
     let mut rows = Vec::new();
-    for Listed { session, title } in sessions {
+    for TitledSession { session, title } in sessions {
         rows.push(vec![
             session.id.to_string(),
             session.key.clone().unwrap_or_default(),
             state(&session),
             session.turns.to_string(),
-            words::when(session.updated),
+            formatting::when(session.updated),
             terminal::one_line(&title, TITLE_LETTERS),
         ]);
     }

@@ -1,28 +1,28 @@
 //! `outlast sessions rewind`: moves a head back to an earlier message.
-use crate::data::Data;
+use crate::global_args::GlobalArgs;
 use crate::terminal;
 use clap::Args;
 use outlast::Error;
-use outlast::store::MAIN;
+use outlast::store::MAIN_HEAD;
 use outlast::vocab::record::Seq;
 use serde_json::json;
 
 /// Moves a head back to a message.
 #[derive(Args)]
-pub(crate) struct Rewind {
+pub(crate) struct SessionRewindArgs {
     /// Session, by id or key
     session: String,
     /// Number of the message to move the head to; 0 is before the first message
     #[arg(long, value_name = "N")]
     to: u64,
     /// Name of the head to move
-    #[arg(long, value_name = "NAME", default_value = MAIN)]
+    #[arg(long, value_name = "NAME", default_value = MAIN_HEAD)]
     head: String,
 }
 
-impl Rewind {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let desk = data.desk().await?;
+impl SessionRewindArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let desk = data.backend().await?;
         let session = desk.find(&self.session).await?.id;
         let to = (self.to > 0).then_some(Seq(self.to));
         desk.rewind(session, &self.head, to).await?;

@@ -1,15 +1,15 @@
 //! `outlast sessions show`: prints the messages of a session with their numbers, its state, waits and heads.
 use super::{session_json, tree};
-use crate::data::Data;
-use crate::desk::Desk;
+use crate::backend::CommandBackend;
+use crate::formatting;
+use crate::global_args::GlobalArgs;
 use crate::question;
-use crate::terminal::{self, Ink, Line};
-use crate::words;
+use crate::terminal::{self, OutputLine, TextStyle};
 use clap::Args;
-use outlast::store::{HistoryTurn, LastEnd, LastTurn, MAIN, SessionView, TurnState, TurnView};
+use outlast::store::{HistoryTurn, LastEnd, LastTurn, MAIN_HEAD, SessionView, TurnState, TurnView};
 use outlast::vocab::effect::{Command, ModelOutcome, Outcome};
 use outlast::vocab::message::text_of;
-use outlast::vocab::record::{Asked, End, EndKind, Fact, Performed, Record, Seq};
+use outlast::vocab::record::{EffectPerformed, EffectRequested, Fact, Record, Seq, TurnEnd, TurnEndKind};
 use outlast::{Error, Kind, Limits, SessionId};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -22,11 +22,11 @@ const INDENT: &str = "      ";
 
 /// Shows a session.
 #[derive(Args)]
-pub(crate) struct Show {
+pub(crate) struct SessionShowArgs {
     /// Session, by id or key
     session: String,
     /// Head whose messages are shown
-    #[arg(long, value_name = "NAME", default_value = MAIN)]
+    #[arg(long, value_name = "NAME", default_value = MAIN_HEAD)]
     head: String,
     /// Show all messages, even of a long session
     #[arg(long)]
@@ -36,9 +36,9 @@ pub(crate) struct Show {
     tree: bool,
 }
 
-impl Show {
-    pub(crate) async fn run(self, data: &Data) -> Result<(), Error> {
-        let desk = data.desk().await?;
+impl SessionShowArgs {
+    pub(crate) async fn run(self, data: &GlobalArgs) -> Result<(), Error> {
+        let desk = data.backend().await?;
         let session = desk.find(&self.session).await?;
         if data.json {
             let mut line = session_json(&session);
@@ -53,7 +53,12 @@ impl Show {
         self.messages(&desk, &session, if data.json { message_json } else { message_line }).await
     }
 
-    async fn messages(&self, desk: &Desk, session: &SessionView, say: Say) -> Result<(), Error> {
+    async fn messages(
+        &self,
+        desk: &CommandBackend,
+        session: &SessionView,
+        say: ItemPrinter,
+    ) -> Result<(), Error> {
         let head = session.heads.iter().find(|(name, _)| *name == self.head).ok_or_else(|| {
             let detail = format!("session {} has no head `{}`", session.id, self.head);
             Error::new(Kind::NodeNotFound, detail)
@@ -70,10 +75,10 @@ impl Show {
         {
             terminal::note("· earlier messages are left out; `--all` shows them");
         }
-        for HistoryTurn { records, cut } in &past {
+        for HistoryTurn { records, last_in_branch: cut } in &past {
             if let Some(id) = records.first().and_then(|record| record.turn) {
                 let view = desk.turn(id).await?;
-                say(Said::Turn(&view, session.id));
+                say(SessionItem::Turn(&view, session.id));
             }
             messages(records, *cut, say);
         }
@@ -81,7 +86,7 @@ impl Show {
         let from = session.turns.saturating_sub(newest);
         for view in desk.turns(session.id, from, newest as usize).await? {
             if view.state != TurnState::Ended {
-                say(Said::Turn(&view, session.id));
+                say(SessionItem::Turn(&view, session.id));
                 messages(&desk.turn_records(view.id).await?, Seq(u64::MAX), say);
             }
         }
@@ -91,7 +96,7 @@ impl Show {
 
 /// An item of a printed session.
 #[derive(Clone, Copy)]
-enum Said<'a> {
+enum SessionItem<'a> {
     /// The start of a turn. The id is the session that is shown.
     Turn(&'a TurnView, SessionId),
     /// A message: its record, author and text.
@@ -99,14 +104,14 @@ enum Said<'a> {
 }
 
 /// Prints an item.
-type Say = fn(Said<'_>);
+type ItemPrinter = fn(SessionItem<'_>);
 
-fn message_line(said: Said<'_>) {
+fn message_line(said: SessionItem<'_>) {
     match said {
-        Said::Turn(view, session) => turn(view, session),
-        Said::Message(record, who, what) => Line::new()
-            .ink(Ink::Faint, &format!("#{:<4} ", record.seq.0))
-            .ink(Ink::Bold, who)
+        SessionItem::Turn(view, session) => turn(view, session),
+        SessionItem::Message(record, who, what) => OutputLine::new()
+            .ink(TextStyle::Faint, &format!("#{:<4} ", record.seq.0))
+            .ink(TextStyle::Bold, who)
             .text(&format!(" {}", indented(what)))
             .say(),
     }
@@ -117,10 +122,10 @@ fn indented(text: &str) -> String {
     text.replace('\n', &format!("\n{INDENT}")).replace(&format!("\n{INDENT}\n"), "\n\n")
 }
 
-fn message_json(said: Said<'_>) {
+fn message_json(said: SessionItem<'_>) {
     match said {
-        Said::Turn(view, _) => terminal::json(&turn_json(view)),
-        Said::Message(record, who, what) => terminal::json(&json!({
+        SessionItem::Turn(view, _) => terminal::json(&turn_json(view)),
+        SessionItem::Message(record, who, what) => terminal::json(&json!({
             "turn": record.turn, "seq": record.seq, "at": record.at, "who": who, "text": what,
         })),
     }
@@ -140,7 +145,7 @@ fn turn_json(turn: &TurnView) -> Value {
 }
 
 /// Prints every turn as one JSON line, so that programs can build the tree.
-async fn turns(desk: &Desk, session: &SessionView) -> Result<(), Error> {
+async fn turns(desk: &CommandBackend, session: &SessionView) -> Result<(), Error> {
     for turn in desk.turns(session.id, 0, session.turns as usize).await? {
         terminal::json(&turn_json(&turn));
     }
@@ -148,27 +153,27 @@ async fn turns(desk: &Desk, session: &SessionView) -> Result<(), Error> {
 }
 
 /// Prints the details of a session, without its messages.
-async fn about(desk: &Desk, session: &SessionView) -> Result<(), Error> {
+async fn about(desk: &CommandBackend, session: &SessionView) -> Result<(), Error> {
     let key = session.key.as_ref().map(|key| format!(" `{key}`")).unwrap_or_default();
-    let turns = words::count(session.turns as usize, "turn", "turns");
-    Line::new()
-        .ink(Ink::Bold, &format!("{}{key}", session.id))
-        .text(&format!(" {}, {turns}, updated {}", session.state.name(), words::when(session.updated)))
+    let turns = formatting::count(session.turns as usize, "turn", "turns");
+    OutputLine::new()
+        .ink(TextStyle::Bold, &format!("{}{key}", session.id))
+        .text(&format!(" {}, {turns}, updated {}", session.state.name(), formatting::when(session.updated)))
         .say();
     if let Some(LastTurn { id, end: LastEnd::Ended(kind) }) = session.last_turn
-        && kind != EndKind::Answered
+        && kind != TurnEndKind::Answered
         && let Some(end) = desk.turn(id).await?.end
     {
-        terminal::say(&format!("last turn {id} {}", words::end(&end)));
+        terminal::say(&format!("last turn {id} {}", formatting::end(&end)));
     }
     if let Some(node) = session.forked_from {
-        terminal::say(&format!("forked from {}", words::place(Some(node))));
+        terminal::say(&format!("forked from {}", formatting::place(Some(node))));
     }
     for fork in desk.forks(session.id).await? {
         terminal::say(&format!("fork {fork}"));
     }
     for (name, node) in &session.heads {
-        terminal::say(&format!("head {name} at {}", words::place(*node)));
+        terminal::say(&format!("head {name} at {}", formatting::place(*node)));
     }
     if let Some(active) = session.active {
         for wait in question::waits(desk, active, &session.waits).await? {
@@ -181,29 +186,30 @@ async fn about(desk: &Desk, session: &SessionView) -> Result<(), Error> {
 /// Prints the id and the state of a turn.
 fn turn(turn: &TurnView, session: SessionId) {
     let state = match (&turn.end, turn.state) {
-        (Some(End::Answered { .. }), _) => "answered".to_owned(),
-        (Some(end), _) => words::end(end),
+        (Some(TurnEnd::Answered { .. }), _) => "answered".to_owned(),
+        (Some(end), _) => formatting::end(end),
         (None, TurnState::Queued) => "waits for the turn before it".to_owned(),
         (None, _) => "under way".to_owned(),
     };
     // The message numbers of an inherited turn belong to the original session.
     let place = if turn.session == session { String::new() } else { format!(", in {}", turn.session) };
     let retry = turn.retry_of.map(|original| format!(", retry of {original}")).unwrap_or_default();
-    Line::new().ink(Ink::Faint, &format!("{} {state}{place}{retry}", turn.id)).say();
+    OutputLine::new().ink(TextStyle::Faint, &format!("{} {state}{place}{retry}", turn.id)).say();
 }
 
-/// Prints the messages of a turn up to `cut`, with the numbers that fork and rewind accept.
+/// Prints the messages of a turn up to `last_in_branch`, with the numbers that fork and rewind accept.
 ///
 /// Results of calls that were made before the cut belong to the branch, even if they are recorded after it.
-fn messages(records: &[Record], cut: Seq, say: Say) {
+fn messages(records: &[Record], cut: Seq, say: ItemPrinter) {
     let mut tools: BTreeMap<(Seq, u32), String> = BTreeMap::new();
     for record in records {
         match &record.fact {
-            Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => {
+            Fact::Asked(EffectRequested { command: Command::ToolBatch(batch), .. }) => {
                 let calls = (0..).zip(&batch.calls);
                 tools.extend(calls.map(|(child, call)| ((record.seq, child), call.tool().to_string())));
             }
-            Fact::Performed(Performed { outcome: Outcome::ModelCall(_), .. }) | Fact::Interrupted(_)
+            Fact::Performed(EffectPerformed { outcome: Outcome::ModelCall(_), .. })
+            | Fact::Interrupted(_)
                 if record.seq > cut =>
             {
                 return;
@@ -211,7 +217,7 @@ fn messages(records: &[Record], cut: Seq, say: Say) {
             _ => {}
         }
         let Some((who, what)) = message(&record.fact, &tools) else { continue };
-        say(Said::Message(record, who, &what));
+        say(SessionItem::Message(record, who, &what));
     }
 }
 
@@ -220,33 +226,35 @@ fn message<'a>(fact: &Fact, tools: &'a BTreeMap<(Seq, u32), String>) -> Option<(
     let tool = |asked, child| tools.get(&(asked, child)).map_or("tool", String::as_str);
     Some(match fact {
         Fact::Accepted(accepted) => ("user", text_of(&accepted.parts).into_owned()),
-        Fact::Performed(Performed { outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), .. }) => {
+        Fact::Performed(EffectPerformed {
+            outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), ..
+        }) => {
             let text = Some(text_of(&reply.parts).into_owned()).filter(|text| !text.is_empty());
-            let calls = reply.calls.iter().map(|ask| format!("[{}]", words::call(ask)));
+            let calls = reply.calls.iter().map(|ask| format!("[{}]", formatting::call(ask)));
             ("assistant", text.into_iter().chain(calls).collect::<Vec<_>>().join("\n"))
         }
         Fact::Interrupted(interrupted) if !interrupted.text.is_empty() => {
             ("assistant", interrupted.marked_text())
         }
-        Fact::Performed(Performed { outcome: Outcome::Checkpoint(joined), .. })
+        Fact::Performed(EffectPerformed { outcome: Outcome::Checkpoint(joined), .. })
             if !joined.inputs.is_empty() =>
         {
             let inputs = joined.inputs.iter().map(|input| text_of(&input.parts).into_owned());
             ("user", inputs.collect::<Vec<_>>().join("\n"))
         }
-        Fact::Performed(Performed { key, outcome: Outcome::AwaitEvent(resolution), .. })
+        Fact::Performed(EffectPerformed { key, outcome: Outcome::AwaitEvent(resolution), .. })
             if key.as_str().ends_with("/completion") =>
         {
-            ("outside", words::resolution(resolution))
+            ("outside", formatting::resolution(resolution))
         }
         Fact::Answered(answered) => match &answered.outcome {
             Outcome::ToolCall(outcome) => {
-                (tool(answered.claim.asked, answered.claim.child), words::outcome(outcome))
+                (tool(answered.claim.asked, answered.claim.child), formatting::outcome(outcome))
             }
             _ => return None,
         },
         Fact::Settled(settled) => {
-            (tool(settled.claim.asked, settled.claim.child), words::verdict(&settled.verdict))
+            (tool(settled.claim.asked, settled.claim.child), formatting::verdict(&settled.verdict))
         }
         _ => return None,
     })

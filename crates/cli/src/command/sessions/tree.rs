@@ -1,34 +1,34 @@
 //! Prints the turns of a session as a tree, with its heads.
-use crate::desk::Desk;
+use crate::backend::CommandBackend;
+use crate::formatting;
 use crate::terminal;
-use crate::words;
 use outlast::store::{SessionView, TurnView};
 use outlast::vocab::record::Seq;
 use outlast::{Error, TurnId};
-use outlast_kernel::tree::{Branch, Tree};
+use outlast_kernel::tree::{SessionTree, TurnBranch};
 use std::collections::BTreeMap;
 
-pub(super) async fn draw(desk: &Desk, session: &SessionView) -> Result<(), Error> {
+pub(super) async fn draw(desk: &CommandBackend, session: &SessionView) -> Result<(), Error> {
     let turns = desk.turns(session.id, 0, session.turns as usize).await?;
     let mut lines = BTreeMap::new();
     for turn in &turns {
         lines.insert(turn.id, label(desk, session, turn).await?);
     }
-    let tree = Tree::new(turns.iter().map(branch).collect());
-    let mut drawing = Drawing { tree: &tree, lines: &lines, left: turns.len() };
+    let tree = SessionTree::new(turns.iter().map(branch).collect());
+    let mut drawing = TreePrinter { tree: &tree, lines: &lines, left: turns.len() };
     drawing.below(None, "");
     Ok(())
 }
 
-fn branch(turn: &TurnView) -> Branch {
+fn branch(turn: &TurnView) -> TurnBranch {
     let TurnView { id, session, parent, span: (first, last), .. } = turn;
-    Branch { session: *session, turn: *id, parent: *parent, first: *first, last: *last }
+    TurnBranch { session: *session, turn: *id, parent: *parent, first: *first, last: *last }
 }
 
-async fn label(desk: &Desk, session: &SessionView, turn: &TurnView) -> Result<String, Error> {
+async fn label(desk: &CommandBackend, session: &SessionView, turn: &TurnView) -> Result<String, Error> {
     let (Seq(first), Seq(last)) = turn.span;
     let input = desk.records(session.id, Seq(first.saturating_sub(1)), 1).await?.into_iter().next();
-    let input = input.map(|record| words::fact(&record.fact)).unwrap_or_default();
+    let input = input.map(|record| formatting::fact(&record.fact)).unwrap_or_default();
     let end = turn.end.as_ref().map_or("unfinished", |end| end.name());
     let holds = |seq: Seq| (turn.span.0..=turn.span.1).contains(&seq);
     let heads = session.heads.iter().filter_map(|(name, node)| {
@@ -38,16 +38,16 @@ async fn label(desk: &Desk, session: &SessionView, turn: &TurnView) -> Result<St
     Ok(format!("#{first}–#{last} {input} {end}{}", heads.collect::<String>()))
 }
 
-struct Drawing<'a> {
-    tree: &'a Tree,
+struct TreePrinter<'a> {
+    tree: &'a SessionTree,
     lines: &'a BTreeMap<TurnId, String>,
     /// The number of turns that may still be printed. Corrupt data can contain cycles.
     left: usize,
 }
 
-impl Drawing<'_> {
+impl TreePrinter<'_> {
     /// Prints the turns that follow a turn. Only branches increase the indentation.
-    fn below(&mut self, parent: Option<&Branch>, indent: &str) {
+    fn below(&mut self, parent: Option<&TurnBranch>, indent: &str) {
         let mut children = self.tree.children(parent);
         while let [child] = children[..] {
             if !self.line(child, indent) {
@@ -64,7 +64,7 @@ impl Drawing<'_> {
         }
     }
 
-    fn line(&mut self, branch: &Branch, indent: &str) -> bool {
+    fn line(&mut self, branch: &TurnBranch, indent: &str) -> bool {
         let Some(left) = self.left.checked_sub(1) else { return false };
         self.left = left;
         let line = self.lines.get(&branch.turn).map_or("", String::as_str);

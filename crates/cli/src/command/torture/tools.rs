@@ -1,10 +1,10 @@
 //! Tools of every effect class. Each acts during its run, so a kill may come before or after the action.
-use super::witness::{Execution, Witness};
+use super::witness::{Execution, WitnessClient};
 use outlast::Builder;
 use outlast::prelude::*;
 use outlast::vocab::message::ToolResult;
 use outlast::vocab::tool::EffectClass;
-use outlast::vocab::{CallId, canon};
+use outlast::vocab::{CallId, canonical_json};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,31 +13,31 @@ use std::time::Duration;
 const REST: Duration = Duration::from_millis(30);
 
 /// Adds all tools to an agent.
-pub(super) fn add(builder: Builder, witness: &Arc<Witness>) -> Builder {
+pub(super) fn add(builder: Builder, witness: &Arc<WitnessClient>) -> Builder {
     let simple =
         [("look", EffectClass::Pure), ("reserve", EffectClass::Idempotent), ("pay", EffectClass::AtMostOnce)];
     let builder = simple.into_iter().fold(builder, |builder, (name, class)| {
-        builder.tool(Simple { name, class, witness: witness.clone() })
+        builder.tool(SimpleTool { name, class, witness: witness.clone() })
     });
     builder
-        .tool(Book(witness.clone()))
-        .tool(Ask(witness.clone()))
-        .tool(Walk(witness.clone()))
-        .tool(Count(witness.clone()))
+        .tool(BookTool(witness.clone()))
+        .tool(AskTool(witness.clone()))
+        .tool(WalkTool(witness.clone()))
+        .tool(CountTool(witness.clone()))
 }
 
 /// The arguments of a tool call.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(crate = "outlast::serde")]
 #[schemars(crate = "outlast::schemars")]
-struct What {
+struct TortureToolArgs {
     what: String,
     /// How long the call takes, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ms: Option<u64>,
 }
 
-impl What {
+impl TortureToolArgs {
     /// Waits for half of the duration.
     async fn half(&self) {
         if let Some(ms) = self.ms {
@@ -52,7 +52,7 @@ impl What {
             step: None,
             attempt: call.attempt,
             pid: std::process::id(),
-            arguments: canon::fingerprint(self),
+            arguments: canonical_json::fingerprint(self),
             completion: None,
         }
     }
@@ -65,18 +65,18 @@ fn number(call: CallId) -> String {
 }
 
 /// A tool that acts once.
-struct Simple {
+struct SimpleTool {
     name: &'static str,
     class: EffectClass,
-    witness: Arc<Witness>,
+    witness: Arc<WitnessClient>,
 }
 
-impl Tool for Simple {
-    type Args = What;
+impl Tool for SimpleTool {
+    type Args = TortureToolArgs;
     type Needs = ();
 
-    fn about(&self) -> About {
-        let about = About::new(self.name, "Acts once.");
+    fn spec(&self) -> ToolSpec {
+        let about = ToolSpec::new(self.name, "Acts once.");
         match self.class {
             EffectClass::Pure => about.pure(),
             EffectClass::Idempotent => about.idempotent(),
@@ -85,7 +85,7 @@ impl Tool for Simple {
         }
     }
 
-    async fn run(&self, (): (), call: Call, args: What) -> Result<Ran, Error> {
+    async fn run(&self, (): (), call: Call, args: TortureToolArgs) -> Result<ToolRunOutcome, Error> {
         args.half().await;
         self.witness.act(&args.execution(self.name, &call)).await?;
         args.half().await;
@@ -94,62 +94,72 @@ impl Tool for Simple {
 }
 
 /// An at-most-once tool with a probe.
-struct Book(Arc<Witness>);
+struct BookTool(Arc<WitnessClient>);
 
-impl Tool for Book {
-    type Args = What;
+impl Tool for BookTool {
+    type Args = TortureToolArgs;
     type Needs = ();
 
-    fn about(&self) -> About {
-        About::new("book", "Books; can be asked whether it did.")
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("book", "Books; can be asked whether it did.")
     }
 
-    async fn run(&self, (): (), call: Call, args: What) -> Result<Ran, Error> {
+    async fn run(&self, (): (), call: Call, args: TortureToolArgs) -> Result<ToolRunOutcome, Error> {
         args.half().await;
         self.0.act(&args.execution("book", &call)).await?;
         args.half().await;
         done(number(call.id))
     }
 
-    async fn probe(&self, call: CallId, _: What) -> Result<Probe, Error> {
+    async fn probe(&self, call: CallId, _: TortureToolArgs) -> Result<ProbeResult, Error> {
         Ok(if self.0.happened(call).await? {
-            Probe::Happened(ToolResult::Ok(json!(number(call))))
+            ProbeResult::Happened(ToolResult::Ok(json!(number(call))))
         } else {
-            Probe::DidNotHappen
+            ProbeResult::DidNotHappen
         })
     }
 }
 
 /// A tool that is completed from outside.
-struct Ask(Arc<Witness>);
+struct AskTool(Arc<WitnessClient>);
 
-impl Tool for Ask {
-    type Args = What;
+impl Tool for AskTool {
+    type Args = TortureToolArgs;
     type Needs = (Completion,);
 
-    fn about(&self) -> About {
-        About::new("ask", "Asks somebody outside.").idempotent().durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("ask", "Asks somebody outside.").idempotent().durable()
     }
 
-    async fn run(&self, (completion,): Self::Needs, call: Call, args: What) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        (completion,): Self::Needs,
+        call: Call,
+        args: TortureToolArgs,
+    ) -> Result<ToolRunOutcome, Error> {
         let completion = Some(completion.key()?.to_string());
         self.0.act(&Execution { completion, ..args.execution("ask", &call) }).await?;
-        Ok(Ran::Pending)
+        Ok(ToolRunOutcome::Pending)
     }
 }
 
 /// A tool with two durable steps, a sleep, and a third step.
-struct Walk(Arc<Witness>);
+struct WalkTool(Arc<WitnessClient>);
 
-impl Tool for Walk {
-    type Args = What;
+impl Tool for WalkTool {
+    type Args = TortureToolArgs;
     type Needs = (Steps, Timer);
 
-    fn about(&self) -> About {
-        About::new("walk", "Walks in three steps.").idempotent().durable()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("walk", "Walks in three steps.").idempotent().durable()
     }
 
-    async fn run(&self, (steps, timer): Self::Needs, call: Call, args: What) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        (steps, timer): Self::Needs,
+        call: Call,
+        args: TortureToolArgs,
+    ) -> Result<ToolRunOutcome, Error> {
         let step = |name| {
             let execution = Execution { step: Some(name), ..args.execution("walk", &call) };
             async move { self.0.act(&execution).await.map(|()| name.to_owned()) }
@@ -163,17 +173,22 @@ impl Tool for Walk {
 }
 
 /// A tool that counts its calls in a session value.
-struct Count(Arc<Witness>);
+struct CountTool(Arc<WitnessClient>);
 
-impl Tool for Count {
-    type Args = What;
+impl Tool for CountTool {
+    type Args = TortureToolArgs;
     type Needs = (Values,);
 
-    fn about(&self) -> About {
-        About::new("count", "Counts its calls in the session.").transactional()
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("count", "Counts its calls in the session.").transactional()
     }
 
-    async fn run(&self, (values,): Self::Needs, call: Call, args: What) -> Result<Ran, Error> {
+    async fn run(
+        &self,
+        (values,): Self::Needs,
+        call: Call,
+        args: TortureToolArgs,
+    ) -> Result<ToolRunOutcome, Error> {
         self.0.act(&args.execution("count", &call)).await?;
         let count = values.get("count").await?.and_then(|count| count.as_u64()).unwrap_or(0);
         values.set("count", json!(count + 1))?;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// A report to the witness.
 #[derive(Serialize)]
 #[serde(crate = "outlast::serde", rename_all = "snake_case")]
-enum Report<'a> {
+enum WitnessRequest<'a> {
     /// A tool acts now.
     Executed(&'a Execution),
     /// Asks whether an interrupted call happened. If not, it must not happen later.
@@ -39,7 +39,7 @@ pub(super) struct Execution {
 /// The answer of the witness.
 #[derive(Deserialize, PartialEq, Eq)]
 #[serde(crate = "outlast::serde", rename_all = "snake_case")]
-enum Answer {
+enum WitnessReply {
     /// The execution was counted.
     Counted,
     /// The call was revoked earlier and must not act.
@@ -51,11 +51,11 @@ enum Answer {
 }
 
 /// A client of the witness.
-pub(super) struct Witness {
+pub(super) struct WitnessClient {
     socket: PathBuf,
 }
 
-impl Witness {
+impl WitnessClient {
     /// Creates a client for the witness at this socket.
     pub(super) fn at(socket: PathBuf) -> Self {
         Self { socket }
@@ -63,8 +63,8 @@ impl Witness {
 
     /// Performs the action: the witness counts it.
     pub(super) async fn act(&self, execution: &Execution) -> Result<(), Error> {
-        match self.tell(&Report::Executed(execution)).await? {
-            Answer::Counted => Ok(()),
+        match self.tell(&WitnessRequest::Executed(execution)).await? {
+            WitnessReply::Counted => Ok(()),
             _ => Err(failed("the call was called off")),
         }
     }
@@ -72,10 +72,10 @@ impl Witness {
     /// Returns whether a call happened. If not, the witness revokes it, so that a stopped process cannot
     /// perform it later.
     pub(super) async fn happened(&self, call: CallId) -> Result<bool, Error> {
-        Ok(self.tell(&Report::Probed { call }).await? == Answer::Happened)
+        Ok(self.tell(&WitnessRequest::Probed { call }).await? == WitnessReply::Happened)
     }
 
-    async fn tell(&self, report: &Report<'_>) -> Result<Answer, Error> {
+    async fn tell(&self, report: &WitnessRequest<'_>) -> Result<WitnessReply, Error> {
         let mut line = serde_json::to_string(report).expect("a report is plain data");
         line.push('\n');
         let socket = self.socket.clone();

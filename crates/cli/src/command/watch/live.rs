@@ -1,14 +1,14 @@
 //! One session with its streaming text and its tool calls.
-use crate::desk::Desk;
-use crate::prose::Spoken;
-use crate::words;
+use crate::backend::CommandBackend;
+use crate::conversation_printer::StreamedReply;
+use crate::formatting;
 use outlast::store::Store;
 use outlast::vocab::effect::{Command, ModelOutcome, Outcome};
-use outlast::vocab::event::{Event, LiveKind};
+use outlast::vocab::event::{Event, LiveEventKind};
 use outlast::vocab::message::text_of;
-use outlast::vocab::record::{Asked, Fact, Performed, Record, Seq};
+use outlast::vocab::record::{EffectPerformed, EffectRequested, Fact, Record, Seq};
 use outlast::{Error, Limits, SessionId};
-use outlast_client::{Following, Heard};
+use outlast_client::{EventFollower, FollowedItem};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const KEPT: usize = 2_000;
 
 /// The author of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Voice {
+pub(super) enum LineAuthor {
     Person,
     Model,
     /// Tool calls and changes of the turn.
@@ -29,14 +29,14 @@ pub(super) enum Voice {
 }
 
 /// The text of a session.
-pub(super) struct Live {
+pub(super) struct LiveSession {
     pub(super) session: SessionId,
-    pub(super) lines: Vec<(Voice, String)>,
-    spoken: Option<Spoken>,
+    pub(super) lines: Vec<(LineAuthor, String)>,
+    spoken: Option<StreamedReply>,
     tools: BTreeMap<(Seq, u32), String>,
 }
 
-impl Live {
+impl LiveSession {
     /// Creates an empty text.
     pub(super) fn of(session: SessionId) -> Self {
         Self { session, lines: Vec::new(), spoken: None, tools: BTreeMap::new() }
@@ -44,61 +44,61 @@ impl Live {
 
     /// Returns the reply that is being streamed.
     pub(super) fn spoken(&self) -> Option<&str> {
-        self.spoken.as_ref().map(Spoken::said).filter(|said| !said.is_empty())
+        self.spoken.as_ref().map(StreamedReply::text).filter(|said| !said.is_empty())
     }
 
     /// Applies an event.
     pub(super) fn take(&mut self, event: &Event) {
         match event {
-            Event::Durable(record) => self.became_true(record),
-            Event::Live(live) => self.happens(&live.what),
+            Event::Durable(record) => self.on_record(record),
+            Event::Live(live) => self.on_live_event(&live.what),
             Event::Missed { .. } => {}
         }
         let over = self.lines.len().saturating_sub(KEPT);
         self.lines.drain(..over);
     }
 
-    fn happens(&mut self, what: &LiveKind) {
+    fn on_live_event(&mut self, what: &LiveEventKind) {
         match what {
-            LiveKind::Text { key, attempt, offset, text } => {
+            LiveEventKind::Text { key, attempt, offset, text } => {
                 if self.spoken.as_ref().is_none_or(|spoken| !spoken.is_of(key)) && *offset == 0 {
-                    self.spoken = Some(Spoken::of(key.clone(), *attempt));
+                    self.spoken = Some(StreamedReply::of(key.clone(), *attempt));
                 }
                 if let Some(spoken) = self.spoken.as_mut().filter(|spoken| spoken.is_of(key)) {
-                    spoken.hear(*attempt, *offset, text);
+                    spoken.append(*attempt, *offset, text);
                 }
             }
-            LiveKind::Retracted { .. } => self.spoken = None,
-            LiveKind::Progress { note, .. } => self.work(&format!("· {note}")),
-            LiveKind::Held { failure } => self.work(&format!("! {failure}")),
+            LiveEventKind::Retracted { .. } => self.spoken = None,
+            LiveEventKind::Progress { note, .. } => self.work(&format!("· {note}")),
+            LiveEventKind::Held { failure } => self.work(&format!("! {failure}")),
             _ => {}
         }
     }
 
     fn work(&mut self, line: &str) {
-        self.lines.push((Voice::Work, line.to_owned()));
+        self.lines.push((LineAuthor::Work, line.to_owned()));
     }
 
-    fn became_true(&mut self, record: &Record) {
+    fn on_record(&mut self, record: &Record) {
         match &record.fact {
             Fact::Accepted(accepted) => {
-                self.lines.push((Voice::Person, text_of(&accepted.parts).into_owned()));
+                self.lines.push((LineAuthor::Person, text_of(&accepted.parts).into_owned()));
             }
-            Fact::Performed(Performed { outcome: Outcome::ModelCall(outcome), .. }) => {
+            Fact::Performed(EffectPerformed { outcome: Outcome::ModelCall(outcome), .. }) => {
                 self.spoken = None;
                 match outcome {
                     ModelOutcome::Reply(reply) => {
                         let text = text_of(&reply.parts);
                         if !text.is_empty() {
-                            self.lines.push((Voice::Model, text.into_owned()));
+                            self.lines.push((LineAuthor::Model, text.into_owned()));
                         }
                     }
                     ModelOutcome::Failed(failed) => self.work(&format!("! {}", failed.failure)),
                 }
             }
-            Fact::Asked(Asked { command: Command::ToolBatch(batch), .. }) => {
+            Fact::Asked(EffectRequested { command: Command::ToolBatch(batch), .. }) => {
                 for (child, call) in (0..).zip(&batch.calls) {
-                    self.work(&format!("· {}", words::claimed(call)));
+                    self.work(&format!("· {}", formatting::claimed(call)));
                     self.tools.insert((record.seq, child), call.tool().to_string());
                 }
             }
@@ -106,7 +106,7 @@ impl Live {
                 if let Outcome::ToolCall(outcome) = &answered.outcome {
                     let tool = self.tools.get(&(answered.claim.asked, answered.claim.child));
                     let tool = tool.map_or("a call", String::as_str);
-                    let line = format!("· {tool} → {}", words::outcome(outcome));
+                    let line = format!("· {tool} → {}", formatting::outcome(outcome));
                     self.work(&line);
                 }
             }
@@ -114,7 +114,7 @@ impl Live {
             | Fact::Stuck { .. }
             | Fact::Ended { .. }
             | Fact::CancelRequested { .. }) => {
-                self.work(&format!("· {} {}", fact.name(), words::fact(fact)));
+                self.work(&format!("· {} {}", fact.name(), formatting::fact(fact)));
             }
             _ => {}
         }
@@ -124,17 +124,17 @@ impl Live {
 /// The source of a session's events.
 ///
 /// A database file has only durable events. Live text is known only to the process that drives the turn.
-pub(super) enum Feed {
+pub(super) enum SessionFeed {
     File { store: Arc<dyn Store>, session: SessionId, after: Seq },
-    Server(Box<Following>),
+    Server(Box<EventFollower>),
 }
 
-impl Feed {
+impl SessionFeed {
     /// Returns the events of a session from its start.
-    pub(super) fn of(desk: &Desk, session: SessionId) -> Self {
+    pub(super) fn of(desk: &CommandBackend, session: SessionId) -> Self {
         match desk {
-            Desk::File(store) => Self::File { store: store.clone(), session, after: Seq(0) },
-            Desk::Server(client) => Self::Server(Box::new(client.follow(session, Seq(0)))),
+            CommandBackend::File(store) => Self::File { store: store.clone(), session, after: Seq(0) },
+            CommandBackend::Server(client) => Self::Server(Box::new(client.follow(session, Seq(0)))),
         }
     }
 
@@ -150,7 +150,7 @@ impl Feed {
                 tokio::time::sleep(LOOK_AGAIN).await;
             },
             Self::Server(following) => loop {
-                if let Heard::Event(event) = following.next().await? {
+                if let FollowedItem::Event(event) = following.next().await? {
                     return Ok(vec![event]);
                 }
             },

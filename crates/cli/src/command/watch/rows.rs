@@ -1,15 +1,15 @@
 //! The state of all sessions that run or wait, and of those that ended since the command started.
-use crate::desk::Desk;
-use crate::words;
+use crate::backend::CommandBackend;
+use crate::formatting;
 use outlast::runtime::costs;
-use outlast::runtime::listing::{Filter, Listed};
-use outlast::runtime::why::{Standing, Why};
+use outlast::runtime::session_list::{SessionFilter, TitledSession};
+use outlast::runtime::wait_explanation::{TurnProgress, WaitExplanation};
 use outlast::store::{SessionState, SessionView};
 use outlast::vocab::Millis;
 use outlast::vocab::cost::Cost;
 use outlast::vocab::effect::{ModelOutcome, Outcome};
 use outlast::vocab::message::text_of;
-use outlast::vocab::record::{Fact, Performed, Record};
+use outlast::vocab::record::{EffectPerformed, Fact, Record};
 use outlast::{Error, Kind, SessionId, TurnId};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ const SHOWN: usize = 50;
 
 /// The state of one session.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Row {
+pub(super) struct WatchRow {
     pub(super) session: SessionId,
     pub(super) key: Option<String>,
     /// `idle`, `ready`, `running`, `parked` or `held`.
@@ -39,7 +39,7 @@ pub(super) struct Row {
     pub(super) updated: Millis,
 }
 
-impl Row {
+impl WatchRow {
     /// Creates a row with only a session id.
     #[cfg(test)]
     pub(super) fn known(session: SessionId) -> Self {
@@ -57,7 +57,7 @@ impl Row {
         }
     }
 
-    async fn of(desk: &Desk, session: SessionView) -> Result<Self, Error> {
+    async fn of(desk: &CommandBackend, session: SessionView) -> Result<Self, Error> {
         let turn = match session.active {
             Some(turn) => Some(turn),
             None => {
@@ -89,36 +89,36 @@ impl Row {
 }
 
 /// Describes briefly what a turn does or waits for.
-fn doing(why: &Why) -> String {
+fn doing(why: &WaitExplanation) -> String {
     match &why.standing {
-        Standing::Driven { doing, .. } => doing.clone(),
-        Standing::Waits => {
+        TurnProgress::Driven { doing, .. } => doing.clone(),
+        TurnProgress::Waits => {
             let waits = why.waits.iter().map(|blocked| match &blocked.call {
                 Some((tool, _)) => format!("{} of {tool}", blocked.wait.kind.name()),
                 None => blocked.wait.kind.name().to_owned(),
             });
             waits.collect::<Vec<_>>().join(", ")
         }
-        Standing::Stuck(failure) => format!("stuck: {failure}"),
-        Standing::Held { deaths, .. } => {
+        TurnProgress::Stuck(failure) => format!("stuck: {failure}"),
+        TurnProgress::Held { deaths, .. } => {
             format!(
                 "held back: {} while it ran",
-                words::count(*deaths as usize, "worker died", "workers died")
+                formatting::count(*deaths as usize, "worker died", "workers died")
             )
         }
-        Standing::Behind(turn) => format!("behind {turn}"),
-        Standing::Ready => "no worker has taken it".to_owned(),
-        Standing::Ended(end) => words::end(end),
-        Standing::Rests => String::new(),
+        TurnProgress::Behind(turn) => format!("behind {turn}"),
+        TurnProgress::Ready => "no worker has taken it".to_owned(),
+        TurnProgress::Ended(end) => formatting::end(end),
+        TurnProgress::Rests => String::new(),
     }
 }
 
 /// Returns the last message of a turn, from the user or the model.
 fn last_words(records: &[Record]) -> String {
     let said = records.iter().rev().find_map(|record| match &record.fact {
-        Fact::Performed(Performed { outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), .. }) => {
-            Some(text_of(&reply.parts).into_owned()).filter(|text| !text.is_empty())
-        }
+        Fact::Performed(EffectPerformed {
+            outcome: Outcome::ModelCall(ModelOutcome::Reply(reply)), ..
+        }) => Some(text_of(&reply.parts).into_owned()).filter(|text| !text.is_empty()),
         Fact::Interrupted(interrupted) => Some(interrupted.text.clone()).filter(|text| !text.is_empty()),
         Fact::Accepted(accepted) => Some(text_of(&accepted.parts).into_owned()),
         _ => None,
@@ -127,20 +127,20 @@ fn last_words(records: &[Record]) -> String {
 }
 
 /// The watched sessions, most recently changed first. Idle sessions come last.
-pub(super) struct Rows {
-    rows: Vec<Row>,
+pub(super) struct WatchRows {
+    rows: Vec<WatchRow>,
     /// The position in the feed of all sessions.
     after: u64,
 }
 
-impl Rows {
+impl WatchRows {
     /// Reads the sessions that run or wait now.
-    pub(super) async fn of(desk: &Desk) -> Result<Self, Error> {
+    pub(super) async fn of(desk: &CommandBackend) -> Result<Self, Error> {
         let mut rows = Self { rows: Vec::new(), after: desk.feed_end().await? };
         for state in [SessionState::Leased, SessionState::Ready, SessionState::Parked, SessionState::Held] {
-            let filter = Filter { state: Some(state), ..Filter::default() };
-            for Listed { session, .. } in desk.sessions(&filter, SHOWN).await? {
-                rows.put(Row::of(desk, session).await?);
+            let filter = SessionFilter { state: Some(state), ..SessionFilter::default() };
+            for TitledSession { session, .. } in desk.sessions(&filter, SHOWN).await? {
+                rows.put(WatchRow::of(desk, session).await?);
             }
         }
         rows.sort();
@@ -148,11 +148,11 @@ impl Rows {
     }
 
     /// Reads the changes since the last call, and returns the changed sessions.
-    pub(super) async fn look(&mut self, desk: &Desk) -> Result<BTreeSet<SessionId>, Error> {
+    pub(super) async fn refresh(&mut self, desk: &CommandBackend) -> Result<BTreeSet<SessionId>, Error> {
         let (after, changed) = desk.changed(self.after).await?;
         for session in &changed {
             match desk.session(*session).await {
-                Ok(view) => self.put(Row::of(desk, view).await?),
+                Ok(view) => self.put(WatchRow::of(desk, view).await?),
                 Err(error) if error.kind() == Kind::SessionNotFound => {
                     self.rows.retain(|row| row.session != *session);
                 }
@@ -164,15 +164,15 @@ impl Rows {
         Ok(changed)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Row> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &WatchRow> {
         self.rows.iter()
     }
 
-    pub(super) fn find(&self, session: SessionId) -> Option<&Row> {
+    pub(super) fn find(&self, session: SessionId) -> Option<&WatchRow> {
         self.rows.iter().find(|row| row.session == session)
     }
 
-    fn put(&mut self, row: Row) {
+    fn put(&mut self, row: WatchRow) {
         self.rows.retain(|known| known.session != row.session);
         self.rows.push(row);
     }

@@ -1,9 +1,9 @@
 //! Draws the screen of `outlast watch`.
-use super::Screen;
-use super::live::{Live, Voice};
-use super::rows::Row;
-use crate::terminal::visible;
-use crate::words;
+use super::WatchScreen;
+use super::live::{LineAuthor, LiveSession};
+use super::rows::WatchRow;
+use crate::formatting;
+use crate::terminal::escape_control;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
@@ -14,7 +14,7 @@ const KEYS: &str = "j k go · enter opens · q leaves";
 const KEYS_OPEN: &str = "j k scroll · esc goes back · q leaves";
 
 /// Draws the list of sessions, or the open session.
-pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
+pub(super) fn draw(frame: &mut Frame<'_>, screen: &WatchScreen) {
     let parts = [Constraint::Min(3), Constraint::Length(1), Constraint::Length(1)];
     let [main, told, keys] = Layout::vertical(parts).areas(frame.area());
     match &screen.open {
@@ -22,14 +22,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
         None => list(frame, main, screen),
     }
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    frame.render_widget(Line::styled(format!(" {}", plain(&screen.told)), bold), told);
+    frame.render_widget(Line::styled(format!(" {}", plain(&screen.message)), bold), told);
     let shown = if screen.open.is_some() { KEYS_OPEN } else { KEYS };
     frame.render_widget(Line::from(format!(" {shown}")), keys);
 }
 
-fn list(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
+fn list(frame: &mut Frame<'_>, area: Rect, screen: &WatchScreen) {
     let block =
-        Block::bordered().title(format!(" {} ", words::count(screen.rows.len(), "session", "sessions")));
+        Block::bordered().title(format!(" {} ", formatting::count(screen.rows.len(), "session", "sessions")));
     if screen.rows.is_empty() {
         frame.render_widget(Paragraph::new("nothing runs and nothing waits").block(block), area);
         return;
@@ -53,8 +53,8 @@ fn list(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
     frame.render_stateful_widget(table, area, &mut at);
 }
 
-fn row(row: &Row) -> ratatui::widgets::Row<'static> {
-    let Row { session, key, state, agent, doing, tokens, cost, words, .. } = row;
+fn row(row: &WatchRow) -> ratatui::widgets::Row<'static> {
+    let WatchRow { session, key, state, agent, doing, tokens, cost, words, .. } = row;
     // The end of an id distinguishes sessions.
     let id = session.to_string();
     let name = key.clone().unwrap_or_else(|| format!("…{}", &id[id.len().saturating_sub(12)..]));
@@ -70,10 +70,10 @@ fn row(row: &Row) -> ratatui::widgets::Row<'static> {
     ratatui::widgets::Row::new(cells.map(Cell::from))
 }
 
-fn session(frame: &mut Frame<'_>, area: Rect, live: &Live, back: u16) {
+fn session(frame: &mut Frame<'_>, area: Rect, live: &LiveSession, back: u16) {
     let block = Block::bordered().title(format!(" {} ", live.session));
     let inside = block.inner(area);
-    let spoken = live.spoken().map(|text| (Voice::Model, text));
+    let spoken = live.spoken().map(|text| (LineAuthor::Model, text));
     let said = live.lines.iter().map(|(voice, text)| (*voice, text.as_str()));
     let lines: Vec<Line<'static>> =
         said.chain(spoken).flat_map(|(voice, text)| spelled(voice, text, inside.width)).collect();
@@ -84,11 +84,11 @@ fn session(frame: &mut Frame<'_>, area: Rect, live: &Live, back: u16) {
 }
 
 /// Wraps a message to this width.
-fn spelled(voice: Voice, text: &str, width: u16) -> Vec<Line<'static>> {
+fn spelled(voice: LineAuthor, text: &str, width: u16) -> Vec<Line<'static>> {
     let (name, style) = match voice {
-        Voice::Person => ("you> ", Style::new().add_modifier(Modifier::BOLD)),
-        Voice::Model => ("", Style::new()),
-        Voice::Work => ("", Style::new().add_modifier(Modifier::DIM)),
+        LineAuthor::Person => ("you> ", Style::new().add_modifier(Modifier::BOLD)),
+        LineAuthor::Model => ("", Style::new()),
+        LineAuthor::Work => ("", Style::new().add_modifier(Modifier::DIM)),
     };
     let named = format!("{name}{text}");
     let lines = named.lines().flat_map(|line| folded(&plain(line), width.into()));
@@ -115,7 +115,7 @@ fn folded(line: &str, width: usize) -> Vec<String> {
 
 /// Returns the text on one line, with hidden characters made visible.
 fn plain(text: &str) -> String {
-    visible(text).replace(['\n', '\t'], " ")
+    escape_control(text).replace(['\n', '\t'], " ")
 }
 
 #[cfg(test)]
@@ -125,13 +125,13 @@ mod tests {
     use expect_test::expect;
     use outlast::SessionId;
     use outlast::TurnId;
-    use outlast::vocab::event::{Event, LiveKind};
+    use outlast::vocab::event::{Event, LiveEventKind};
     use outlast::vocab::{ReplayKey, event};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     /// Draws to a test screen and returns its lines without trailing blanks.
-    fn drawn(screen: &Screen, width: u16, height: u16) -> String {
+    fn drawn(screen: &WatchScreen, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, screen)).unwrap();
         let buffer = terminal.backend().buffer().clone();
@@ -144,11 +144,11 @@ mod tests {
 
     #[test]
     fn the_list_says_of_each_session_what_it_does_and_what_it_took() {
-        let mut row = Row::known(SessionId::from_u128(7));
+        let mut row = WatchRow::known(SessionId::from_u128(7));
         row.key = Some("ann".into());
         (row.state, row.doing, row.tokens) = ("parked", "approval of pay".into(), 42);
         (row.agent, row.words) = (Some("clerk".into()), "I \u{202e}shall.".into());
-        let screen = Screen { rows: vec![row], ..Screen::default() };
+        let screen = WatchScreen { rows: vec![row], ..WatchScreen::default() };
         expect![[r#"
             ┌ 1 session ───────────────────────────────────────────────────────────────────────────────────────────────────────────┐
             │STATE    SESSION              AGENT        DOES                         TOKENS   COST       LAST WORDS                │
@@ -168,17 +168,21 @@ mod tests {
 
     #[test]
     fn an_open_session_shows_its_text_as_it_is_said() {
-        let mut live = Live::of(SessionId::from_u128(7));
+        let mut live = LiveSession::of(SessionId::from_u128(7));
         let says = |offset: usize, text: &str| {
-            let what =
-                LiveKind::Text { key: ReplayKey::turn(0).model(0), attempt: 1, offset, text: text.into() };
-            Event::Live(event::Live { turn: TurnId::from_u128(1), what })
+            let what = LiveEventKind::Text {
+                key: ReplayKey::turn(0).model(0),
+                attempt: 1,
+                offset,
+                text: text.into(),
+            };
+            Event::Live(event::LiveEvent { turn: TurnId::from_u128(1), what })
         };
-        live.lines.push((Voice::Person, "count".into()));
+        live.lines.push((LineAuthor::Person, "count".into()));
         for event in [says(0, "one "), says(4, "two"), says(0, "one two three")] {
             live.take(&event);
         }
-        let screen = Screen { open: Some(live), ..Screen::default() };
+        let screen = WatchScreen { open: Some(live), ..WatchScreen::default() };
         expect![[r#"
             ┌ ses_00000000000000000000000000000007 ────────────────────┐
             │you> count                                                │

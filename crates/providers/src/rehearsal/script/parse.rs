@@ -1,6 +1,6 @@
 //! Parses a script line by line. An error names the line, what was expected and what was found.
-use super::template::{Template, check_json};
-use super::{Act, Fault, Line, SCRIPT_BYTES, Script, Section, Times};
+use super::template::{ScriptTemplate, check_json};
+use super::{FaultTimes, SCRIPT_BYTES, Script, ScriptAction, ScriptFault, ScriptLine, ScriptSection};
 use outlast_vocab::effect::StopReason;
 use outlast_vocab::message::{ToolName, shown};
 use outlast_vocab::{Error, Kind};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-const WORDS: &str =
+const ACTION_WORDS: &str =
     "turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length";
 
 /// Parses a whole script.
@@ -16,7 +16,7 @@ pub(super) fn script(text: &str) -> Result<Script, Error> {
     if text.len() > SCRIPT_BYTES {
         return Err(invalid(format!("expected at most {SCRIPT_BYTES} bytes, found more")));
     }
-    let mut parser = Parser { script: Script::default(), open: None };
+    let mut parser = ScriptParser { script: Script::default(), open: None };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
@@ -26,11 +26,11 @@ pub(super) fn script(text: &str) -> Result<Script, Error> {
         let begun = parser.line(number, line).map_err(|what| invalid(format!("line {number}: {what}")))?;
         if let Some(input) = begun {
             parser.close()?;
-            parser.open = Some(Open::at(number, input));
+            parser.open = Some(OpenSection::at(number, input));
         }
     }
     parser.close()?;
-    let Script { turns, whens, any } = &parser.script;
+    let Script { turns, conditional_sections: whens, default_section: any } = &parser.script;
     if turns.is_empty() && whens.is_empty() && any.is_none() {
         return Err(invalid("expected at least one line, found none".into()));
     }
@@ -41,46 +41,46 @@ fn invalid(what: String) -> Error {
     Error::new(Kind::ScriptInvalid, what)
 }
 
-struct Parser {
+struct ScriptParser {
     script: Script,
-    open: Option<Open>,
+    open: Option<OpenSection>,
 }
 
 /// The section that is being parsed.
-struct Open {
-    input: Input,
-    section: Section,
+struct OpenSection {
+    input: SectionInput,
+    section: ScriptSection,
     /// The line that started its last reply.
-    reply_at: usize,
+    reply_line: usize,
 }
 
 /// The input that a section is for.
-enum Input {
+enum SectionInput {
     Next,
     Containing(String),
     Any,
 }
 
-impl Parser {
+impl ScriptParser {
     /// Parses a line. If it starts a section, returns the section's input.
-    fn line(&mut self, number: usize, line: &str) -> Result<Option<Input>, String> {
+    fn line(&mut self, number: usize, line: &str) -> Result<Option<SectionInput>, String> {
         let (word, rest) = first_word(line);
         match word {
-            "turn" => alone(word, rest).map(|()| Some(Input::Next)),
-            "any" => alone(word, rest).map(|()| Some(Input::Any)),
+            "turn" => expect_nothing_after(word, rest).map(|()| Some(SectionInput::Next)),
+            "any" => expect_nothing_after(word, rest).map(|()| Some(SectionInput::Any)),
             "when" if rest.is_empty() => Err("expected a text after `when`, found nothing".into()),
-            "when" => Ok(Some(Input::Containing(rest.to_lowercase()))),
+            "when" => Ok(Some(SectionInput::Containing(rest.to_lowercase()))),
             "---" => {
-                alone(word, rest)?;
+                expect_nothing_after(word, rest)?;
                 let open = self.open.as_mut().filter(|open| open.section.last().is_some());
                 let open = open.ok_or("expected a reply of at least one line before `---`, found none")?;
                 open.section.replies.push(Vec::new());
-                open.reply_at = number;
+                open.reply_line = number;
                 Ok(None)
             }
             _ => {
-                let acts = acts(number, word, rest)?;
-                let open = self.open.get_or_insert_with(|| Open::at(number, Input::Next));
+                let acts = parse_action(number, word, rest)?;
+                let open = self.open.get_or_insert_with(|| OpenSection::at(number, SectionInput::Next));
                 acts.into_iter().flatten().try_for_each(|act| open.section.push(number, act))?;
                 Ok(None)
             }
@@ -88,7 +88,7 @@ impl Parser {
     }
 
     fn close(&mut self) -> Result<(), Error> {
-        let Some(Open { input, section, reply_at }) = self.open.take() else {
+        let Some(OpenSection { input, section, reply_line: reply_at }) = self.open.take() else {
             return Ok(());
         };
         if section.last().is_none() {
@@ -97,10 +97,10 @@ impl Parser {
             )));
         }
         match input {
-            Input::Next => self.script.turns.push(section),
-            Input::Containing(text) => self.script.whens.push((text, section)),
-            Input::Any => match &self.script.any {
-                None => self.script.any = Some(section),
+            SectionInput::Next => self.script.turns.push(section),
+            SectionInput::Containing(text) => self.script.conditional_sections.push((text, section)),
+            SectionInput::Any => match &self.script.default_section {
+                None => self.script.default_section = Some(section),
                 Some(first) => {
                     let (line, first) = (section.line, first.line);
                     return Err(invalid(format!(
@@ -113,69 +113,77 @@ impl Parser {
     }
 }
 
-impl Open {
-    fn at(line: usize, input: Input) -> Self {
-        Self { input, section: Section { line, replies: vec![Vec::new()] }, reply_at: line }
+impl OpenSection {
+    fn at(line: usize, input: SectionInput) -> Self {
+        Self { input, section: ScriptSection { line, replies: vec![Vec::new()] }, reply_line: line }
     }
 }
 
-impl Section {
-    fn last(&self) -> Option<&Line> {
+impl ScriptSection {
+    fn last(&self) -> Option<&ScriptLine> {
         self.replies.last().and_then(|reply| reply.last())
     }
 
-    fn push(&mut self, number: usize, act: Act) -> Result<(), String> {
-        if let Some(Line { number, .. }) = self.last().filter(|line| line.act.is_final()) {
+    fn push(&mut self, number: usize, act: ScriptAction) -> Result<(), String> {
+        if let Some(ScriptLine { number, .. }) = self.last().filter(|line| line.action.is_final()) {
             return Err(format!("expected `---` or the next section, because line {number} ends the reply"));
         }
         let reply = self.replies.last_mut().expect("a section has a reply from its beginning");
-        let spoke = reply.iter().any(|line| matches!(line.act, Act::Say(_)));
+        let spoke = reply.iter().any(|line| matches!(line.action, ScriptAction::Say(_)));
         let act = match act {
-            Act::Say(text) if spoke => Act::Say(text.on_a_new_line()),
+            ScriptAction::Say(text) if spoke => ScriptAction::Say(text.on_a_new_line()),
             act => act,
         };
         match (reply.last_mut(), act) {
-            (Some(Line { act: Act::Say(said), .. }), Act::Say(more)) => said.append(more),
-            (_, act) => reply.push(Line { number, act }),
+            (Some(ScriptLine { action: ScriptAction::Say(said), .. }), ScriptAction::Say(more)) => {
+                said.append(more);
+            }
+            (_, act) => reply.push(ScriptLine { number, action: act }),
         }
         Ok(())
     }
 }
 
-impl Act {
+impl ScriptAction {
     fn is_final(&self) -> bool {
-        matches!(self, Self::Stop(_) | Self::Fault { times: Times::Always, .. })
+        matches!(self, Self::Stop(_) | Self::Fault { times: FaultTimes::Always, .. })
     }
 }
 
 /// Parses the action of a line: one, or two for a refusal.
-fn acts(number: usize, word: &str, rest: &str) -> Result<[Option<Act>; 2], String> {
+fn parse_action(number: usize, word: &str, rest: &str) -> Result<[Option<ScriptAction>; 2], String> {
     let act = match word {
-        "say" => Act::Say(Template::parse(rest)?),
-        "think" => Act::Think(Template::parse(rest)?),
+        "say" => ScriptAction::Say(ScriptTemplate::parse(rest)?),
+        "think" => ScriptAction::Think(ScriptTemplate::parse(rest)?),
         "call" => {
             let (tool, arguments) = tool(rest)?;
-            Act::Call { arguments: json(&tool, arguments)?, tool }
+            ScriptAction::Call { arguments: json(&tool, arguments)?, tool }
         }
         "broken" => {
             let (tool, arguments) = tool(rest)?;
-            Act::Broken { tool, arguments: arguments.to_owned() }
+            ScriptAction::MalformedCall { tool, arguments: arguments.to_owned() }
         }
-        "delay" => Act::Delay(time(rest)?),
+        "delay" => ScriptAction::Delay(parse_duration(rest)?),
         "error" => {
-            let (times, rest) = times(rest)?;
-            Act::Fault { fault: error(number, rest)?, times }
+            let (times, rest) = parse_times(rest)?;
+            ScriptAction::Fault { fault: parse_error(number, rest)?, times }
         }
         "cut" | "stall" => {
-            let (times, rest) = times(rest)?;
-            alone(word, rest)?;
-            Act::Fault { fault: if word == "cut" { Fault::Cut } else { Fault::Stall }, times }
+            let (times, rest) = parse_times(rest)?;
+            expect_nothing_after(word, rest)?;
+            ScriptAction::Fault {
+                fault: if word == "cut" { ScriptFault::Cut } else { ScriptFault::Stall },
+                times,
+            }
         }
         "refuse" => {
-            return Ok([Some(Act::Say(Template::parse(rest)?)), Some(Act::Stop(StopReason::Refusal))]);
+            return Ok([
+                Some(ScriptAction::Say(ScriptTemplate::parse(rest)?)),
+                Some(ScriptAction::Stop(StopReason::Refusal)),
+            ]);
         }
-        "length" => alone(word, rest).map(|()| Act::Stop(StopReason::Length))?,
-        _ => return Err(format!("expected {WORDS}, found `{}`", shown(word))),
+        "length" => expect_nothing_after(word, rest).map(|()| ScriptAction::Stop(StopReason::Length))?,
+        _ => return Err(format!("expected {ACTION_WORDS}, found `{}`", shown(word))),
     };
     Ok([Some(act), None])
 }
@@ -184,7 +192,7 @@ fn first_word(text: &str) -> (&str, &str) {
     text.split_once(char::is_whitespace).map_or((text, ""), |(word, rest)| (word, rest.trim_start()))
 }
 
-fn alone(word: &str, rest: &str) -> Result<(), String> {
+fn expect_nothing_after(word: &str, rest: &str) -> Result<(), String> {
     if rest.is_empty() {
         return Ok(());
     }
@@ -211,22 +219,22 @@ fn json(tool: &ToolName, text: &str) -> Result<Value, String> {
     }
 }
 
-fn times(rest: &str) -> Result<(Times, &str), String> {
+fn parse_times(rest: &str) -> Result<(FaultTimes, &str), String> {
     let (first, after) = first_word(rest);
     if first == "once" {
-        return Ok((Times::Left(AtomicU32::new(1)), after));
+        return Ok((FaultTimes::Left(AtomicU32::new(1)), after));
     }
     if !first.starts_with(|c: char| c.is_ascii_digit()) {
-        return Ok((Times::Always, rest));
+        return Ok((FaultTimes::Always, rest));
     }
     let (second, after) = first_word(after);
     match (first.parse(), second) {
-        (Ok(times), "times") => Ok((Times::Left(AtomicU32::new(times)), after)),
+        (Ok(times), "times") => Ok((FaultTimes::Left(AtomicU32::new(times)), after)),
         _ => Err(format!("expected `once` or `N times`, found `{}`", shown(rest))),
     }
 }
 
-fn error(number: usize, rest: &str) -> Result<Fault, String> {
+fn parse_error(number: usize, rest: &str) -> Result<ScriptFault, String> {
     let (code, rest) = first_word(rest);
     let kind = code
         .parse()
@@ -234,15 +242,15 @@ fn error(number: usize, rest: &str) -> Result<Fault, String> {
     let (retry_after, detail) = match first_word(rest) {
         ("retry-after", rest) => {
             let (pause, detail) = first_word(rest);
-            (Some(time(pause)?), detail)
+            (Some(parse_duration(pause)?), detail)
         }
         _ => (None, rest),
     };
     let detail = if detail.is_empty() { format!("line {number} of the script") } else { detail.to_owned() };
-    Ok(Fault::Error { kind, retry_after, detail })
+    Ok(ScriptFault::Error { kind, retry_after, detail })
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let ms = match unit {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::borrow::Cow;
 
 /// The part of a request that a script can see.
-pub(super) struct Scene<'a> {
+pub(super) struct ScriptView<'a> {
     /// The last input.
     pub(super) input: &'a Message,
     /// The number of replies since then.
@@ -14,7 +14,7 @@ pub(super) struct Scene<'a> {
     turn: &'a [Message],
 }
 
-impl<'a> Scene<'a> {
+impl<'a> ScriptView<'a> {
     pub(super) fn of(request: &ModelRequest<'a>) -> Result<Self, Error> {
         let mut replies = 0;
         for message in request.messages().rev() {
@@ -37,30 +37,30 @@ impl<'a> Scene<'a> {
 
 /// A text with placeholders.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Template(Vec<Piece>);
+pub(super) struct ScriptTemplate(Vec<TemplatePiece>);
 
 #[derive(Debug, PartialEq, Eq)]
-enum Piece {
+enum TemplatePiece {
     Text(String),
     Input,
-    Result(Wanted),
+    Result(ResultReference),
 }
 
 /// A result, or a part of it.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
-    which: Which,
+struct ResultReference {
+    selector: ResultSelector,
     /// A JSON pointer; empty for the whole.
     pointer: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Which {
+enum ResultSelector {
     Nth(usize),
     LatestOf(ToolName),
 }
 
-impl Template {
+impl ScriptTemplate {
     /// Parses a text. The error says what was expected and what was found.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut pieces = Vec::new();
@@ -70,13 +70,13 @@ impl Template {
                 .split_once("}}")
                 .ok_or_else(|| format!("expected `}}}}` after `{{{{`, found `{}`", shown(after)))?;
             if !before.is_empty() {
-                pieces.push(Piece::Text(before.to_owned()));
+                pieces.push(TemplatePiece::Text(before.to_owned()));
             }
-            pieces.push(Piece::parse(inside.trim())?);
+            pieces.push(TemplatePiece::parse(inside.trim())?);
             rest = after;
         }
         if !rest.is_empty() || pieces.is_empty() {
-            pieces.push(Piece::Text(rest.to_owned()));
+            pieces.push(TemplatePiece::Text(rest.to_owned()));
         }
         Ok(Self(pieces))
     }
@@ -84,8 +84,8 @@ impl Template {
     /// Prepends a line break.
     pub(super) fn on_a_new_line(mut self) -> Self {
         match self.0.first_mut() {
-            Some(Piece::Text(text)) => text.insert(0, '\n'),
-            _ => self.0.insert(0, Piece::Text("\n".into())),
+            Some(TemplatePiece::Text(text)) => text.insert(0, '\n'),
+            _ => self.0.insert(0, TemplatePiece::Text("\n".into())),
         }
         self
     }
@@ -94,14 +94,14 @@ impl Template {
     pub(super) fn append(&mut self, other: Self) {
         for piece in other.0 {
             match (self.0.last_mut(), piece) {
-                (Some(Piece::Text(text)), Piece::Text(more)) => text.push_str(&more),
+                (Some(TemplatePiece::Text(text)), TemplatePiece::Text(more)) => text.push_str(&more),
                 (_, piece) => self.0.push(piece),
             }
         }
     }
 
     /// Fills in all placeholders. The error names what the session lacks.
-    pub(super) fn fill<'a>(&'a self, scene: &Scene<'a>) -> Result<Cow<'a, str>, String> {
+    pub(super) fn fill<'a>(&'a self, scene: &ScriptView<'a>) -> Result<Cow<'a, str>, String> {
         if let [piece] = self.0.as_slice() {
             return piece.fill(scene);
         }
@@ -109,7 +109,7 @@ impl Template {
     }
 }
 
-impl Piece {
+impl TemplatePiece {
     fn parse(inside: &str) -> Result<Self, String> {
         let unknown = || {
             format!(
@@ -124,43 +124,48 @@ impl Piece {
                 if pointer.is_none_or(|pointer| pointer.starts_with('/')) =>
             {
                 let which = match which.parse() {
-                    Ok(index) => Which::Nth(index),
-                    Err(_) => Which::LatestOf(which.parse().map_err(|_| unknown())?),
+                    Ok(index) => ResultSelector::Nth(index),
+                    Err(_) => ResultSelector::LatestOf(which.parse().map_err(|_| unknown())?),
                 };
-                Ok(Self::Result(Wanted { which, pointer: pointer.unwrap_or_default().to_owned() }))
+                Ok(Self::Result(ResultReference {
+                    selector: which,
+                    pointer: pointer.unwrap_or_default().to_owned(),
+                }))
             }
             _ => Err(unknown()),
         }
     }
 
-    fn fill<'a>(&'a self, scene: &Scene<'a>) -> Result<Cow<'a, str>, String> {
+    fn fill<'a>(&'a self, scene: &ScriptView<'a>) -> Result<Cow<'a, str>, String> {
         match self {
             Self::Text(text) => Ok(Cow::Borrowed(text)),
             Self::Input => Ok(scene.input.text()),
             Self::Result(wanted) => match wanted.find(scene)? {
-                Found::Whole(result) => Ok(result.text()),
-                Found::Part(Value::String(text)) => Ok(Cow::Borrowed(text)),
-                Found::Part(value) => Ok(Cow::Owned(value.to_string())),
+                ResultValue::Whole(result) => Ok(result.text()),
+                ResultValue::Part(Value::String(text)) => Ok(Cow::Borrowed(text)),
+                ResultValue::Part(value) => Ok(Cow::Owned(value.to_string())),
             },
         }
     }
 }
 
-enum Found<'a> {
+enum ResultValue<'a> {
     Whole(&'a ToolResult),
     Part(&'a Value),
 }
 
-impl Wanted {
-    fn find<'a>(&self, scene: &Scene<'a>) -> Result<Found<'a>, String> {
-        let result = match &self.which {
-            Which::Nth(index) => scene.results().nth(*index).map(|(_, result)| result).ok_or_else(|| {
-                format!(
-                    "wants result {index} of the turn, counted from 0, but the turn has {}",
-                    scene.results().count()
-                )
-            }),
-            Which::LatestOf(tool) => {
+impl ResultReference {
+    fn find<'a>(&self, scene: &ScriptView<'a>) -> Result<ResultValue<'a>, String> {
+        let result = match &self.selector {
+            ResultSelector::Nth(index) => {
+                scene.results().nth(*index).map(|(_, result)| result).ok_or_else(|| {
+                    format!(
+                        "wants result {index} of the turn, counted from 0, but the turn has {}",
+                        scene.results().count()
+                    )
+                })
+            }
+            ResultSelector::LatestOf(tool) => {
                 let latest = scene.results().rfind(|(name, _)| *name == tool);
                 latest.map(|(_, result)| result).ok_or_else(|| {
                     let names: Vec<&str> = scene.results().map(|(name, _)| name.as_str()).collect();
@@ -175,12 +180,12 @@ impl Wanted {
         }?;
         match result {
             ToolResult::Ok(value) if !self.pointer.is_empty() => {
-                value.pointer(&self.pointer).map(Found::Part).ok_or_else(|| {
+                value.pointer(&self.pointer).map(ResultValue::Part).ok_or_else(|| {
                     let (pointer, result) = (&self.pointer, result.text());
                     format!("wants `{pointer}` of a result, but the result is `{}`", shown(&result))
                 })
             }
-            _ => Ok(Found::Whole(result)),
+            _ => Ok(ResultValue::Whole(result)),
         }
     }
 }
@@ -188,7 +193,7 @@ impl Wanted {
 /// Checks the placeholders in the strings of a JSON value.
 pub(super) fn check_json(value: &Value) -> Result<(), String> {
     match value {
-        Value::String(text) => Template::parse(text).map(drop),
+        Value::String(text) => ScriptTemplate::parse(text).map(drop),
         Value::Array(items) => items.iter().try_for_each(check_json),
         Value::Object(members) => members.values().try_for_each(check_json),
         Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
@@ -196,14 +201,14 @@ pub(super) fn check_json(value: &Value) -> Result<(), String> {
 }
 
 /// Fills in all placeholders of a JSON value. A string that is a single result becomes that result.
-pub(super) fn fill_json(value: &Value, scene: &Scene<'_>) -> Result<Value, String> {
+pub(super) fn fill_json(value: &Value, scene: &ScriptView<'_>) -> Result<Value, String> {
     match value {
         Value::String(text) if text.contains("{{") => {
-            let template = Template::parse(text)?;
-            if let [Piece::Result(wanted)] = template.0.as_slice() {
+            let template = ScriptTemplate::parse(text)?;
+            if let [TemplatePiece::Result(wanted)] = template.0.as_slice() {
                 return Ok(match wanted.find(scene)? {
-                    Found::Whole(ToolResult::Ok(value)) | Found::Part(value) => value.clone(),
-                    Found::Whole(failed) => Value::String(failed.text().into_owned()),
+                    ResultValue::Whole(ToolResult::Ok(value)) | ResultValue::Part(value) => value.clone(),
+                    ResultValue::Whole(failed) => Value::String(failed.text().into_owned()),
                 });
             }
             Ok(Value::String(template.fill(scene)?.into_owned()))

@@ -1,5 +1,5 @@
 //! Each redirect is checked like a new URL.
-use super::super::Rules;
+use super::super::EgressRules;
 use super::stage::{Names, Server, egress, get, get_with, line, moved, ok};
 use expect_test::expect;
 use reqwest::header::{ACCEPT, AUTHORIZATION, COOKIE, HeaderMap, HeaderValue};
@@ -53,7 +53,7 @@ fn a_redirect_does_not_leave_encryption() {
     let from = Url::parse("https://example.com/a/b").unwrap();
     let places =
         ["http://example.com/", "https://example.org/x", "/c", "c", "?d", "//example.net", "http:/e"];
-    let log = places.map(|place| match Rules::public().redirect(&from, place.as_bytes()) {
+    let log = places.map(|place| match EgressRules::public().redirect(&from, place.as_bytes()) {
         Ok(url) => format!("{place} → {url}\n"),
         Err(error) => format!("{place} → {error}\n"),
     });

@@ -1,5 +1,5 @@
 //! Responses are bounded, even from a malicious server.
-use super::super::{Caps, Fetched};
+use super::super::{EgressLimits, GetResponse};
 use super::stage::{Names, Server, capped, get, line};
 use expect_test::expect;
 use flate2::Compression;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 /// Small limits, so that the tests are quick.
-const CAPS: Caps = Caps {
+const CAPS: EgressLimits = EgressLimits {
     bytes: 64 << 10,
     ratio: 20,
     redirects: 5,
@@ -21,7 +21,7 @@ const CAPS: Caps = Caps {
     total: Duration::from_millis(1_500),
 };
 
-fn got(server: &Server) -> Result<Fetched, Error> {
+fn got(server: &Server) -> Result<GetResponse, Error> {
     let names = Names::of(&[("far.test", &["127.0.0.1"])]);
     let egress = capped(&names, &[format!("far.test:{}", server.port())], CAPS);
     get(&egress, &format!("http://far.test:{}/", server.port()))

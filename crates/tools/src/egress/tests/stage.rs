@@ -1,6 +1,6 @@
 //! Scripted servers and scripted name resolution.
-use super::super::{Caps, Egress, Fetched, HostRule, Lookup, Rules};
-use outlast_ports::Answer;
+use super::super::{Egress, EgressLimits, EgressRules, GetResponse, HostRule, NameResolver};
+use outlast_ports::ResultFuture;
 use outlast_vocab::{Error, Kind};
 use reqwest::header::HeaderMap;
 use std::collections::BTreeMap;
@@ -98,8 +98,8 @@ impl Names {
     }
 }
 
-impl Lookup for Names {
-    fn addresses<'a>(&'a self, name: &'a str) -> Answer<'a, Vec<IpAddr>> {
+impl NameResolver for Names {
+    fn addresses<'a>(&'a self, name: &'a str) -> ResultFuture<'a, Vec<IpAddr>> {
         let mut asked = self.asked.lock().unwrap();
         let before = asked.iter().filter(|other| *other == name).count();
         asked.push(name.to_owned());
@@ -112,26 +112,26 @@ impl Lookup for Names {
 
 /// Creates a client that may reach these hosts although they are local.
 pub(super) fn egress(names: &Arc<Names>, private: &[String]) -> Egress {
-    capped(names, private, Caps::default())
+    capped(names, private, EgressLimits::default())
 }
 
-pub(super) fn capped(names: &Arc<Names>, private: &[String], caps: Caps) -> Egress {
+pub(super) fn capped(names: &Arc<Names>, private: &[String], caps: EgressLimits) -> Egress {
     let private: Vec<HostRule> = private.iter().map(|rule| rule.parse().unwrap()).collect();
-    Egress::with(Rules::public().and_private(private).unwrap(), caps, names.clone()).unwrap()
+    Egress::with(EgressRules::public().and_private(private).unwrap(), caps, names.clone()).unwrap()
 }
 
 /// Sends a GET request without headers.
-pub(super) fn get(egress: &Egress, url: &str) -> Result<Fetched, Error> {
+pub(super) fn get(egress: &Egress, url: &str) -> Result<GetResponse, Error> {
     get_with(egress, url, HeaderMap::new())
 }
 
-pub(super) fn get_with(egress: &Egress, url: &str, headers: HeaderMap) -> Result<Fetched, Error> {
+pub(super) fn get_with(egress: &Egress, url: &str, headers: HeaderMap) -> Result<GetResponse, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(egress.get(url, headers))
 }
 
 /// Formats a result as one line.
-pub(super) fn line(got: &Result<Fetched, Error>) -> String {
+pub(super) fn line(got: &Result<GetResponse, Error>) -> String {
     match got {
         Ok(fetched) => format!("{} {}\n", fetched.status, String::from_utf8_lossy(&fetched.body)),
         Err(error) => format!("{error}\n"),

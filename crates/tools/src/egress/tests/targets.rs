@@ -1,8 +1,8 @@
 //! Parses and checks URLs, without name resolution.
-use super::super::{HostRule, Network, Rules, Scope};
+use super::super::{AddressScope, EgressRules, HostRule, Network};
 use expect_test::{Expect, expect};
 
-fn check(rules: &Rules, urls: &[&str], expected: &Expect) {
+fn check(rules: &EgressRules, urls: &[&str], expected: &Expect) {
     let line = |url: &&str| match rules.check(url) {
         Ok(checked) => format!("{} → {checked}\n", url.escape_debug()),
         Err(error) => format!("{} → {error}\n", url.escape_debug()),
@@ -110,18 +110,18 @@ ff02::1 is for many at once
 fn nothing_but_public_addresses_is_reached() {
     for line in ADDRESSES.lines() {
         let (address, expected) = line.split_once(" is ").unwrap();
-        let scope = Scope::of(address.parse().unwrap());
+        let scope = AddressScope::of(address.parse().unwrap());
         assert_eq!(scope.name(), expected, "{address}");
         let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
-        let reached = Rules::public().check(&format!("http://{host}/")).is_ok();
-        assert_eq!(reached, scope == Scope::Public, "{address}");
+        let reached = EgressRules::public().check(&format!("http://{host}/")).is_ok();
+        assert_eq!(reached, scope == AddressScope::Public, "{address}");
     }
 }
 
 #[test]
 fn an_address_is_the_same_in_every_spelling() {
     check(
-        &Rules::public(),
+        &EgressRules::public(),
         &[
             "http://127.0.0.1/",
             "http://0x7f.1/",
@@ -212,7 +212,7 @@ fn an_address_is_the_same_in_every_spelling() {
 #[test]
 fn only_web_addresses_on_the_usual_ports_are_reached() {
     check(
-        &Rules::public(),
+        &EgressRules::public(),
         &[
             "https://example.com",
             "http://example.com:80/a?b#c",
@@ -274,22 +274,26 @@ fn only_web_addresses_on_the_usual_ports_are_reached() {
     );
     let long = format!("https://example.com/{}", "a".repeat(super::super::URL_BYTES));
     check(
-        &Rules::public(),
+        &EgressRules::public(),
         &[&format!("https://{}.com/", "a".repeat(64))],
         &expect![[r"
         https://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.com/ → egress.denied: `https://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.com/` is not reached: this is no name of a host
     "]],
     );
     assert_eq!(
-        Rules::public().check(&long).unwrap_err().to_string(),
+        EgressRules::public().check(&long).unwrap_err().to_string(),
         "limit.exceeded: url_bytes is limited to 8192, but this needs 8212"
     );
 }
 
 #[test]
 fn with_a_list_only_what_is_on_it_is_reached() {
-    let rules =
-        Rules::public().only(hosts(&["example.com", "*.example.org", "api.example.net:8443", "1.1.1.1:*"]));
+    let rules = EgressRules::public().only(hosts(&[
+        "example.com",
+        "*.example.org",
+        "api.example.net:8443",
+        "1.1.1.1:*",
+    ]));
     check(
         &rules,
         &[
@@ -331,7 +335,7 @@ fn with_a_list_only_what_is_on_it_is_reached() {
 
 #[test]
 fn a_private_host_is_reached_only_where_it_was_named() {
-    let rules = Rules::public()
+    let rules = EgressRules::public()
         .and_private(hosts(&["intranet.example", "127.0.0.1:8080", "[::1]:*", "10.0.0.1"]))
         .unwrap();
     check(
@@ -367,16 +371,16 @@ fn a_private_host_is_reached_only_where_it_was_named() {
 
 #[test]
 fn the_rules_for_a_url_let_its_host_be_reached_and_no_other() {
-    let rules = Rules::for_url("https://example.com:8443/mcp", Network::Public).unwrap();
+    let rules = EgressRules::for_url("https://example.com:8443/mcp", Network::Public).unwrap();
     assert!(rules.check("https://example.com:8443/other").is_ok());
     assert!(rules.check("https://example.com/mcp").is_err());
     assert!(rules.check("https://example.org:8443/mcp").is_err());
-    let refused = Rules::for_url("http://127.0.0.1:3001/mcp", Network::Public).unwrap_err();
+    let refused = EgressRules::for_url("http://127.0.0.1:3001/mcp", Network::Public).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "egress.denied: `http://127.0.0.1:3001/mcp` is not reached: this address is on this machine"
     );
-    let rules = Rules::for_url("http://127.0.0.1:3001/mcp", Network::Any).unwrap();
+    let rules = EgressRules::for_url("http://127.0.0.1:3001/mcp", Network::Any).unwrap();
     assert!(rules.check("http://127.0.0.1:3001/").is_ok());
     assert!(rules.check("http://127.0.0.1:3002/").is_err());
     assert!(rules.check("https://example.com/").is_err());
@@ -384,7 +388,7 @@ fn the_rules_for_a_url_let_its_host_be_reached_and_no_other() {
 
 #[test]
 fn a_private_host_is_named_exactly() {
-    let error = Rules::public().and_private(hosts(&["intranet.example", "*.example"])).unwrap_err();
+    let error = EgressRules::public().and_private(hosts(&["intranet.example", "*.example"])).unwrap_err();
     assert_eq!(
         error.to_string(),
         "config.invalid: expected the exact name of a private host, got `*.example`"

@@ -1,7 +1,7 @@
 //! The network access of an agent restricts every client.
-use crate::egress::{HostRule, Rules};
+use crate::egress::{EgressRules, HostRule};
 use expect_test::expect;
-use outlast_vocab::overlay::Reach;
+use outlast_vocab::overlay::NetworkAllowList;
 use std::fmt::Write;
 
 fn hosts(names: &[&str]) -> Vec<HostRule> {
@@ -11,11 +11,11 @@ fn hosts(names: &[&str]) -> Vec<HostRule> {
 #[test]
 fn what_may_be_reached_is_narrowed_by_every_list_and_never_widened() {
     let rules =
-        Rules::public().only(hosts(&["*.example.com"])).and_private(hosts(&["db.local:5432"])).unwrap();
-    let both = Reach::only(["a.example.com", "b.example.com", "db.local", "other.com"])
-        .narrowed(Reach::only(["*.example.com", "other.com"]));
+        EgressRules::public().only(hosts(&["*.example.com"])).and_private(hosts(&["db.local:5432"])).unwrap();
+    let both = NetworkAllowList::only(["a.example.com", "b.example.com", "db.local", "other.com"])
+        .intersect(NetworkAllowList::only(["*.example.com", "other.com"]));
     let narrowed = rules.clone().within(&both).unwrap();
-    let nothing = rules.clone().within(&Reach::only(Vec::<String>::new())).unwrap();
+    let nothing = rules.clone().within(&NetworkAllowList::only(Vec::<String>::new())).unwrap();
     let mut log = String::new();
     for url in [
         "https://a.example.com/x",
@@ -49,5 +49,5 @@ fn what_may_be_reached_is_narrowed_by_every_list_and_never_widened() {
         nothing: `https://b.example.com:8443/` is not reached: the network of the agent is narrowed to: none
     "]]
     .assert_eq(&log);
-    assert!(rules.within(&Reach::only(["no host"])).is_err());
+    assert!(rules.within(&NetworkAllowList::only(["no host"])).is_err());
 }

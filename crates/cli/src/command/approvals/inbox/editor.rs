@@ -11,7 +11,7 @@ use std::process::Command;
 
 /// Opens the arguments in an editor. Returns the edited version, or `None` if nothing changed.
 pub(super) fn edit(arguments: &Value) -> Result<Option<Value>, Error> {
-    let file = Draft::new(arguments)?;
+    let file = ArgumentsTempFile::new(arguments)?;
     let mut named = ["VISUAL", "EDITOR"].into_iter().filter_map(|name| env::var(name).ok());
     let editor = named.find(|named| !named.trim().is_empty()).unwrap_or_else(|| "vi".to_owned());
     let mut words = editor.split_whitespace();
@@ -40,14 +40,14 @@ fn read(path: &Path) -> Result<Value, Error> {
 }
 
 /// A temporary file with arguments that only its owner can read. Dropping it deletes the file.
-struct Draft(PathBuf);
+struct ArgumentsTempFile(PathBuf);
 
-impl Draft {
+impl ArgumentsTempFile {
     fn new(arguments: &Value) -> Result<Self, Error> {
         let failed = |cause: std::io::Error| {
             Error::new(Kind::IoFailed, format!("a file for the editor cannot be made: {cause}"))
         };
-        let unique = SessionId::fresh(SystemClock.now(), SystemEntropy.for_id());
+        let unique = SessionId::fresh(SystemClock.now(), SystemEntropy.random_id_bytes());
         let name = format!("outlast-{unique}.json");
         let path = env::temp_dir().join(name);
         let mut options = OpenOptions::new();
@@ -61,7 +61,7 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
+impl Drop for ArgumentsTempFile {
     fn drop(&mut self) {
         // The file may already be gone.
         let _ = fs::remove_file(&self.0);

@@ -1,9 +1,9 @@
 //! Draws the inbox.
-use super::super::shown;
-use super::{Costs, Mode, State, plain};
-use crate::words;
-use outlast::vocab::canon;
-use outlast_client::Pending;
+use super::super::approval_format;
+use super::{InboxMode, InboxState, QuestionCosts, plain};
+use crate::formatting;
+use outlast::vocab::canonical_json;
+use outlast_client::ApprovalDetails;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
@@ -27,7 +27,7 @@ q  leave
 
 Any key closes this.";
 
-pub(super) fn draw(frame: &mut Frame<'_>, state: &State, by: &str) {
+pub(super) fn draw(frame: &mut Frame<'_>, state: &InboxState, by: &str) {
     let [top, middle, told, keys] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Min(3),
@@ -35,9 +35,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, by: &str) {
         Constraint::Length(1),
     ])
     .areas(frame.area());
-    let waiting = words::count(state.questions.len(), "call waits", "calls wait");
+    let waiting = formatting::count(state.questions.len(), "call waits", "calls wait");
     frame.render_widget(Line::from(format!(" {waiting} for an approval; you are {}", plain(by))), top);
-    if state.mode == Mode::Helping {
+    if state.mode == InboxMode::Helping {
         frame.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" keys ")), middle);
     } else {
         let [left, right] =
@@ -46,19 +46,19 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State, by: &str) {
         detail(frame, right, state);
     }
     let line = match &state.mode {
-        Mode::Denying(reason) => format!(" why not? {}▏", plain(reason)),
-        Mode::Looking | Mode::Helping => format!(" {}", plain(&state.told)),
+        InboxMode::Denying(reason) => format!(" why not? {}▏", plain(reason)),
+        InboxMode::Looking | InboxMode::Helping => format!(" {}", plain(&state.message)),
     };
     let bold = Style::new().add_modifier(Modifier::BOLD);
     frame.render_widget(Paragraph::new(line).style(bold).wrap(Wrap { trim: false }), told);
     frame.render_widget(Line::from(format!(" {KEYS}")), keys);
 }
 
-fn list(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let row = |question: &Pending| {
-        let Pending { tool, arguments, labels, .. } = question;
+fn list(frame: &mut Frame<'_>, area: Rect, state: &InboxState) {
+    let row = |question: &ApprovalDetails| {
+        let ApprovalDetails { tool, arguments, labels, .. } = question;
         let mark = if labels.is_empty() { " " } else { "!" };
-        format!("{mark}{} {}", plain(tool.as_str()), plain(&canon::to_string(arguments)))
+        format!("{mark}{} {}", plain(tool.as_str()), plain(&canonical_json::to_string(arguments)))
     };
     let reversed = Style::new().add_modifier(Modifier::REVERSED);
     let rows = List::new(state.questions.iter().map(row)).highlight_style(reversed).highlight_symbol("> ");
@@ -66,7 +66,7 @@ fn list(frame: &mut Frame<'_>, area: Rect, state: &State) {
     frame.render_stateful_widget(rows.block(Block::bordered().title(" waiting ")), area, &mut at);
 }
 
-fn detail(frame: &mut Frame<'_>, area: Rect, state: &State) {
+fn detail(frame: &mut Frame<'_>, area: Rect, state: &InboxState) {
     let text = match state.shown() {
         Some(question) => text_of(question, state.costs.as_ref()),
         None if state.questions.is_empty() => Text::from("nothing waits for an approval"),
@@ -78,11 +78,12 @@ fn detail(frame: &mut Frame<'_>, area: Rect, state: &State) {
 }
 
 /// Returns all details that the decision needs, arguments first.
-fn text_of(question: &Pending, costs: Option<&Costs>) -> Text<'static> {
-    let Pending { session, turn, tool, arguments, original, since, until, .. } = question;
-    let mut lines = vec![entry("tool", tool.as_str()), entry("arguments", &canon::to_string(arguments))];
+fn text_of(question: &ApprovalDetails, costs: Option<&QuestionCosts>) -> Text<'static> {
+    let ApprovalDetails { session, turn, tool, arguments, original, since, until, .. } = question;
+    let mut lines =
+        vec![entry("tool", tool.as_str()), entry("arguments", &canonical_json::to_string(arguments))];
     if let Some(original) = original {
-        lines.push(entry("the model asked for", &canon::to_string(original)));
+        lines.push(entry("the model asked for", &canonical_json::to_string(original)));
     } else if let Some(preview) = &question.preview {
         lines.push(entry("the tool says it would", ""));
         lines.extend(preview.lines().map(|line| Line::from(format!("  {}", plain(line)))));
@@ -93,18 +94,18 @@ fn text_of(question: &Pending, costs: Option<&Costs>) -> Text<'static> {
     if !question.provenance.is_empty() {
         lines.push(entry("sinks", &question.provenance.to_string()));
     }
-    lines.push(entry("why", &shown::wanted(question)));
+    lines.push(entry("why", &approval_format::wanted(question)));
     lines.extend(question.ask.reason.iter().map(|reason| entry("because", reason)));
     if let Some(policy) = &question.policy {
         lines.push(entry("policy", &policy.to_string()[..12]));
     }
-    if question.ask.needed() > 1 {
-        lines.push(entry("votes", &shown::votes(question)));
+    if question.ask.approvals_needed() > 1 {
+        lines.push(entry("votes", &approval_format::votes(question)));
     }
-    lines.extend(shown::notices(question).map(|told| entry("told", &told)));
-    lines.push(entry("asked", &words::when(*since)));
-    lines.push(entry("until", &until.map_or_else(|| "for ever".to_owned(), words::when)));
-    if let Some(Costs { turn, session, .. }) = costs {
+    lines.extend(approval_format::notices(question).map(|told| entry("told", &told)));
+    lines.push(entry("asked", &formatting::when(*since)));
+    lines.push(entry("until", &until.map_or_else(|| "for ever".to_owned(), formatting::when)));
+    if let Some(QuestionCosts { turn, session, .. }) = costs {
         lines.push(entry("cost so far", &format!("${turn} in the turn, ${session} in the session")));
     }
     lines.push(entry("session", &session.to_string()));

@@ -1,0 +1,71 @@
+//! Adds up the cost of a turn from its facts: model calls, and tools with a price.
+use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::{DirectOutcome, ModelOutcome, Outcome};
+use outlast_vocab::record::{CompactionMethod, Fact};
+
+/// The cost of a turn so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TurnCost {
+    cost: Cost,
+    unpriced: bool,
+}
+
+impl TurnCost {
+    /// Adds the cost of a fact.
+    pub fn add_fact(&mut self, fact: &Fact) {
+        let asks_a_model = match fact {
+            Fact::Performed(performed) => matches!(
+                performed.outcome,
+                Outcome::ModelCall(ModelOutcome::Reply(_))
+                    | Outcome::DirectCall(DirectOutcome(ModelOutcome::Reply(_)))
+            ),
+            Fact::Compacted(compacted) => matches!(compacted.shorter, CompactionMethod::Summary { .. }),
+            Fact::Interrupted(_) => true,
+            _ => false,
+        };
+        self.cost = self.cost + fact.cost().unwrap_or_default();
+        self.unpriced |= asks_a_model && fact.cost().is_none();
+    }
+
+    /// Returns the total cost, or `None` if any price was unknown.
+    pub fn total(self) -> Option<Cost> {
+        (!self.unpriced).then_some(self.cost)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use outlast_vocab::effect::{ModelCall, Reply, StopReason, Usage};
+    use outlast_vocab::record::EffectPerformed;
+    use outlast_vocab::{Hash, ReplayKey};
+
+    fn reply(cost: Option<&str>) -> Fact {
+        let call = ModelCall {
+            model: "test/script".parse().unwrap(),
+            at: None,
+            tools: Hash::ZERO,
+            choice: outlast_vocab::effect::ToolChoice::default(),
+            options: outlast_vocab::effect::Generation::default(),
+            output: None,
+        };
+        let cost = cost.map(|cost| cost.parse().unwrap());
+        let (parts, calls) = (Vec::new(), Vec::new());
+        let reply = Reply { parts, calls, stop: StopReason::End, usage: Usage::default(), cost, attempt: 1 };
+        Fact::Performed(EffectPerformed::new(ReplayKey::turn(0).model(0), call, ModelOutcome::Reply(reply)))
+    }
+
+    #[test]
+    fn replies_add_up_exactly_and_one_without_a_price_makes_all_of_it_unknown() {
+        let spent = |costs: &[Option<&str>]| {
+            let mut spending = TurnCost::default();
+            for cost in costs {
+                spending.add_fact(&reply(*cost));
+            }
+            spending.total().map(|cost| cost.to_string())
+        };
+        assert_eq!(spent(&[]).as_deref(), Some("0"));
+        assert_eq!(spent(&[Some("0.1"), Some("0.2")]).as_deref(), Some("0.3"));
+        assert_eq!(spent(&[Some("0.1"), None]), None);
+    }
+}

@@ -1,0 +1,149 @@
+//! Records the real runs of tools over all lives of a run, and kills the life while a tool waits.
+use super::crash_point::TrialCrashPoint;
+use outlast_ports::ResultFuture;
+use outlast_ports::crashing_store::SimulatedProcess;
+use outlast_ports::service::CallScope;
+use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome};
+use outlast_vocab::message::ToolName;
+use outlast_vocab::tool::{PreparedCall, ToolContract, ToolManifest, UndoCall};
+use outlast_vocab::{CallId, Error, Kind, SessionId};
+use serde_json::Value;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+/// Every run of a tool, in the order in which they began.
+#[derive(Default)]
+pub(super) struct ToolRunLog {
+    runs: Mutex<Vec<ToolRun>>,
+}
+
+/// One run of a tool.
+#[derive(Clone, Debug)]
+pub(super) struct ToolRun {
+    pub(super) process: usize,
+    pub(super) call: CallId,
+    pub(super) tool: ToolName,
+    /// How often the tool waited.
+    pub(super) pauses: u64,
+    /// Whether the tool reported that nothing happened, so that it may be retried.
+    pub(super) unavailable: bool,
+}
+
+impl ToolRunLog {
+    #[cfg(test)]
+    pub(super) fn of(runs: Vec<ToolRun>) -> Self {
+        Self { runs: Mutex::new(runs) }
+    }
+
+    pub(super) fn runs(&self) -> Vec<ToolRun> {
+        self.lock().clone()
+    }
+
+    /// Records the start of a run. Returns its index among all runs, and its number within its life, counted from 1.
+    fn begin(&self, life: usize, call: &PreparedCall) -> (usize, u64) {
+        let mut runs = self.lock();
+        runs.push(ToolRun {
+            process: life,
+            call: call.id,
+            tool: call.tool.clone(),
+            pauses: 0,
+            unavailable: false,
+        });
+        let of_life = runs.iter().filter(|run| run.process == life).count();
+        (runs.len() - 1, of_life as u64)
+    }
+
+    fn pause(&self, index: usize) -> u64 {
+        let mut runs = self.lock();
+        runs[index].pauses += 1;
+        runs[index].pauses
+    }
+
+    fn end(&self, index: usize, ran: &Result<ToolRunOutcome, Error>) {
+        let unavailable = ran.as_ref().is_err_and(|error| error.kind() == Kind::ToolUnavailable);
+        self.lock()[index].unavailable = unavailable;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<ToolRun>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wraps a set of tools to observe them during one life.
+pub(super) struct ObservedTools {
+    pub(super) tools: Arc<dyn ToolProvider>,
+    pub(super) calls: Arc<ToolRunLog>,
+    pub(super) process: usize,
+    /// The point at which this life ends.
+    pub(super) crash_point: Option<TrialCrashPoint>,
+    pub(super) pulse: Arc<SimulatedProcess>,
+}
+
+impl ObservedTools {
+    async fn run(
+        &self,
+        prepared: &PreparedCall,
+        mut run: ResultFuture<'_, ToolRunOutcome>,
+    ) -> Result<ToolRunOutcome, Error> {
+        let (index, call) = self.calls.begin(self.process, prepared);
+        let mut dead = false;
+        let ran = poll_fn(|task| {
+            if dead {
+                return Poll::Pending;
+            }
+            let polled = run.as_mut().poll(task);
+            if polled.is_pending() {
+                let pause = self.calls.pause(index);
+                dead = self.crash_point == Some(TrialCrashPoint::During { call, pause });
+                if dead {
+                    self.pulse.stop();
+                }
+            }
+            polled
+        })
+        .await;
+        self.calls.end(index, &ran);
+        ran
+    }
+}
+
+impl ToolProvider for ObservedTools {
+    fn manifests(&self) -> Vec<ToolManifest> {
+        self.tools.manifests()
+    }
+
+    fn contract(&self, tool: &ToolName) -> Option<&ToolContract> {
+        self.tools.contract(tool)
+    }
+
+    fn prepare<'a>(
+        &'a self,
+        session: SessionId,
+        tool: &'a ToolName,
+        arguments: &'a Value,
+    ) -> ResultFuture<'a, Option<Value>> {
+        self.tools.prepare(session, tool, arguments)
+    }
+
+    fn execute<'a>(
+        &'a self,
+        prepared: &'a PreparedCall,
+        call: Call,
+        scope: Arc<dyn CallScope>,
+    ) -> ResultFuture<'a, ToolRunOutcome> {
+        Box::pin(self.run(prepared, self.tools.execute(prepared, call, scope)))
+    }
+
+    fn probe<'a>(&'a self, prepared: &'a PreparedCall) -> ResultFuture<'a, ProbeResult> {
+        self.tools.probe(prepared)
+    }
+
+    fn undo(&self, prepared: &PreparedCall, result: &Value) -> Option<UndoCall> {
+        self.tools.undo(prepared, result)
+    }
+
+    fn preview<'a>(&'a self, tool: &'a ToolName, arguments: &'a Value) -> ResultFuture<'a, Option<String>> {
+        self.tools.preview(tool, arguments)
+    }
+}

@@ -1,0 +1,106 @@
+//! The payment outbox: decisions on payments that the payment authority has not yet accepted.
+//!
+//! The write that records `settling` or `releasing` also adds a row here. The record of the authority's answer
+//! deletes the row. Taking a row for an attempt sets, in the same write, when it is due again. If the process dies in
+//! between, the next attempt repeats it under the same idempotency key. A payment is never given up: the pause
+//! between attempts only grows, up to a maximum.
+//!
+//! This module does not talk to the authority: see [`crate::payment`]. The rules are in [`crate::ledger`].
+use crate::ResultFuture;
+use crate::ledger;
+use crate::store::Backend;
+use outlast_vocab::id::{SessionId, TurnId};
+use outlast_vocab::key::ReplayKey;
+use outlast_vocab::payment::Payment;
+use outlast_vocab::record::Seq;
+use outlast_vocab::{Failure, Millis};
+use std::time::Duration;
+
+/// A payment whose decision is to be sent to its authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingPayment {
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: TurnId,
+    /// The payment, with the decision on it.
+    pub payment: Payment,
+    /// When the decision was made.
+    pub since: Millis,
+    /// How often the decision was sent to the authority.
+    pub attempts: u32,
+    /// When the decision is sent next.
+    pub due_at: Millis,
+    /// Why the authority did not accept it the last time.
+    pub failure: Option<Failure>,
+}
+
+/// The backoff between attempts: it starts at `first`, doubles each time, and is at most `most`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PaymentBackoff {
+    /// The pause after the first attempt.
+    pub first: Duration,
+    /// The maximum pause.
+    pub pause_max: Duration,
+}
+
+/// The payment outbox of a store.
+pub trait PaymentOutbox: Send + Sync {
+    /// Returns the payments in the outbox, oldest first.
+    fn owed(&self, limit: usize) -> ResultFuture<'_, Vec<PendingPayment>>;
+
+    /// Returns when the next payment is due. Cheap.
+    fn next_payment_due(&self) -> ResultFuture<'_, Option<Millis>>;
+
+    /// Takes the payments that are due for one attempt, and sets when they are due again.
+    fn take_due_payments(
+        &self,
+        pauses: PaymentBackoff,
+        now: Millis,
+        limit: usize,
+    ) -> ResultFuture<'_, Vec<PendingPayment>>;
+
+    /// Records the authority's answer on a payment, unless it was already recorded. Returns the position of the
+    /// record.
+    fn told(&self, turn: TurnId, payment: Payment, now: Millis) -> ResultFuture<'_, Option<Seq>>;
+
+    /// Records why the authority did not accept the decision.
+    fn record_payment_failure(
+        &self,
+        turn: TurnId,
+        payment: ReplayKey,
+        failure: Failure,
+    ) -> ResultFuture<'_, ()>;
+}
+
+impl<B: Backend> PaymentOutbox for B {
+    fn owed(&self, limit: usize) -> ResultFuture<'_, Vec<PendingPayment>> {
+        self.read(move |rows| ledger::owed(rows, limit))
+    }
+
+    fn next_payment_due(&self) -> ResultFuture<'_, Option<Millis>> {
+        self.read(|rows| ledger::next_payment_due(rows))
+    }
+
+    fn take_due_payments(
+        &self,
+        pauses: PaymentBackoff,
+        now: Millis,
+        limit: usize,
+    ) -> ResultFuture<'_, Vec<PendingPayment>> {
+        self.write(move |rows| ledger::take_due_payments(rows, pauses, now, limit))
+    }
+
+    fn told(&self, turn: TurnId, payment: Payment, now: Millis) -> ResultFuture<'_, Option<Seq>> {
+        self.write(move |rows| ledger::told(rows, turn, payment, now))
+    }
+
+    fn record_payment_failure(
+        &self,
+        turn: TurnId,
+        payment: ReplayKey,
+        failure: Failure,
+    ) -> ResultFuture<'_, ()> {
+        self.write(move |rows| ledger::record_payment_failure(rows, turn, &payment, failure))
+    }
+}

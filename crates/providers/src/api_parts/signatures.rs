@@ -1,0 +1,27 @@
+//! Signatures with their provider. Reasoning or a call is sent back only to the provider that signed it.
+//!
+//! A signature is stored as `provider:signature`. Provider names contain no colon.
+
+/// Returns the stored form of a signature.
+pub(crate) fn tag_signature(provider: &str, proof: &str) -> String {
+    format!("{provider}:{proof}")
+}
+
+/// Returns the original signature, if it came from this provider.
+pub(crate) fn untag_signature<'a>(provider: &str, kept: Option<&'a str>) -> Option<&'a str> {
+    kept?.strip_prefix(provider)?.strip_prefix(':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_opens_only_for_the_provider_that_gave_it() {
+        let kept = tag_signature("gemini", "a:b");
+        assert_eq!(untag_signature("gemini", Some(&kept)), Some("a:b"));
+        assert_eq!(untag_signature("gem", Some(&kept)), None);
+        assert_eq!(untag_signature("gemini2", Some(&kept)), None);
+        assert_eq!(untag_signature("gemini", None), None);
+    }
+}
