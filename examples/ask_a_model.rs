@@ -2,7 +2,7 @@
 //! crash, it gets the recorded answer; the model is called once.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use std::path::Path;
 use std::sync::Arc;
 

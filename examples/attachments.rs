@@ -1,7 +1,7 @@
 //! A file that is sent with an input, and a tool that creates another file from it. Both are stored with the session.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::vocab::id::AttachmentId;
 use std::path::Path;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use outlast::Kind;
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};

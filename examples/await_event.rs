@@ -4,7 +4,7 @@
 //! report is still valid after a crash. The report may arrive before the tool waits, or days later.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::serde_json::json;
 use outlast::vocab::wait::{CompletionKey, Resolution};
 use std::path::Path;

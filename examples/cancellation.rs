@@ -1,7 +1,7 @@
 //! A tool that learns that its turn is cancelled, and cleans up. It has two seconds; then it is dropped.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::vocab::record::TurnEnd;
 use std::path::Path;
 use std::sync::Arc;

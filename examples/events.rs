@@ -4,7 +4,7 @@
 //! Live events (streamed text, progress) are only for display and have no number.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::vocab::event::{Event, LiveEventKind};
 use outlast::vocab::record::{Fact, Seq};
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! tool runs again.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::serde_json::json;
 use std::path::Path;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 use outlast::payment::InMemoryPaymentAuthority;
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::vocab::payment::PaymentOrder;
 use std::path::Path;
 use std::sync::Arc;

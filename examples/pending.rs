@@ -5,7 +5,7 @@
 //! same file receives the decision and finishes the turn that the first one started.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::serde_json::json;
 use outlast::vocab::event::Event;
 use outlast::vocab::record::Fact;

@@ -1,7 +1,7 @@
 //! A tool that reports its progress to subscribers. Progress is not stored and never delays the tool.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::vocab::event::{Event, LiveEventKind};
 use outlast::vocab::record::Fact;
 use std::path::Path;

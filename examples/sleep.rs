@@ -6,7 +6,7 @@
 use outlast::Limits;
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::vocab::event::Event;
 use outlast::vocab::record::Fact;
 use std::path::Path;

@@ -4,7 +4,7 @@
 //! a second attempt from a second order.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::{Kind, vocab::CallId};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};

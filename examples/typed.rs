@@ -4,7 +4,7 @@
 //! Here the rehearsal model plays both cases: an answer that does not match, then one that does.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use std::path::Path;
 use std::sync::Arc;
 

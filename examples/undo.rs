@@ -2,7 +2,7 @@
 //! An aborted turn undoes all its calls, newest first.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::serde_json::{Value, json};
 use outlast::vocab::event::Event;
 use outlast::vocab::record::Fact;

@@ -1,7 +1,7 @@
 //! A tool that stores values with the session. Its writes commit with its result, exactly once, even after a crash.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::serde_json::json;
 use std::path::Path;
 use std::sync::Arc;

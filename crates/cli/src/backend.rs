@@ -9,11 +9,11 @@ mod waits;
 
 use crate::session_selector::SessionSelector;
 use outlast::clock::{Clock, Entropy};
-use outlast::runtime::agent_registry;
-use outlast::runtime::feed;
-use outlast::runtime::session_list::{self, SessionFilter, TitledSession};
-use outlast::runtime::system::{SystemClock, SystemEntropy};
-use outlast::runtime::wait_explanation::{self, Unblocker, WaitExplanation};
+use outlast::runtime::agents::agent_registry;
+use outlast::runtime::delivery::feed;
+use outlast::runtime::views::session_list::{self, SessionFilter, TitledSession};
+use outlast::runtime::views::wait_explanation::{self, Unblocker, WaitExplanation};
+use outlast::runtime::worker::system::{SystemClock, SystemEntropy};
 use outlast::store::{
     CancelOutcome, FeedCursor, ForkRequest, ForkTo, HistoryTurn, SessionView, Store, TurnView,
 };

@@ -41,7 +41,7 @@ mod work;
 
 use crate::global_args::GlobalArgs;
 use clap::Subcommand;
-use outlast::runtime::system::WorkerThreads;
+use outlast::runtime::worker::system::WorkerThreads;
 use outlast::{Error, Kind};
 use rustix::process::Signal;
 use std::future::Future;

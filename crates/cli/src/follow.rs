@@ -6,7 +6,7 @@ use crate::question;
 use crate::terminal;
 use crate::turn_driver::{FollowedTurn, TurnDriver};
 use outlast::clock::Clock;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::store::SessionState;
 use outlast::vocab::ErrorPlace;
 use outlast::vocab::event::{Event, LiveEvent, LiveEventKind};

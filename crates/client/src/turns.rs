@@ -2,8 +2,8 @@
 use crate::Client;
 use crate::sessions::{self, parse_end, unknown_value};
 use outlast_ports::store::{CancelOutcome, TurnView, WriteCount};
-use outlast_runtime::durability::Durability;
-use outlast_runtime::wait_explanation::{BlockingWait, TurnProgress, Unblocker, WaitExplanation};
+use outlast_runtime::views::durability::Durability;
+use outlast_runtime::views::wait_explanation::{BlockingWait, TurnProgress, Unblocker, WaitExplanation};
 use outlast_runtime::worker::{RetryOutcome, RetryPlace};
 use outlast_vocab::budget::BudgetAccount;
 use outlast_vocab::cost::Cost;

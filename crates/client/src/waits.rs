@@ -2,7 +2,7 @@
 use crate::Client;
 use outlast_ports::store::{ResolveResult, UnknownCall};
 use outlast_ports::votes::{SessionGrant, Vote, VoteOutcome};
-use outlast_runtime::approvals::ApprovalQuestion;
+use outlast_runtime::policy::approvals::ApprovalQuestion;
 use outlast_vocab::approval::SentNotices;
 use outlast_vocab::id::{ApprovalId, CallId, GrantId};
 use outlast_vocab::label::{Labels, Provenance};

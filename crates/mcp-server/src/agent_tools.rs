@@ -1,5 +1,5 @@
 //! Agents as tools: their names, input schemas and output schemas.
-use outlast_runtime::agent_registry::AgentView;
+use outlast_runtime::agents::agent_registry::AgentView;
 use outlast_vocab::{Error, Kind, TurnId};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde::Deserialize;

@@ -7,7 +7,7 @@
 //! becomes invalid if the arguments change.
 use outlast_ports::votes::VoteOutcome;
 use outlast_runtime::Runtime;
-use outlast_runtime::approvals::ApprovalQuestion;
+use outlast_runtime::policy::approvals::ApprovalQuestion;
 use outlast_vocab::access::{Principal, Scope};
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::policy::{Approval, ApprovalVerdict};

@@ -1,8 +1,8 @@
 //! Sessions as resources: a paginated list, and each transcript as JSON or Markdown.
 use outlast_ports::store::{LastEnd, MAIN_HEAD, SessionView};
 use outlast_runtime::Runtime;
-use outlast_runtime::messages::{self, MessagePageEnd, SessionMessage};
-use outlast_runtime::session_list::{self, SessionFilter};
+use outlast_runtime::views::messages::{self, MessagePageEnd, SessionMessage};
+use outlast_runtime::views::session_list::{self, SessionFilter};
 use outlast_vocab::access::OrgVisibility;
 use outlast_vocab::message::{Message, ToolResult};
 use outlast_vocab::record::{NodeRef, Seq, TurnEndKind};

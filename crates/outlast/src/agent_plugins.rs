@@ -3,7 +3,7 @@ use crate::builder::InstallPlugin;
 use outlast_ports::hook::HookAt;
 use outlast_ports::plugin::InstalledPlugin;
 use outlast_ports::tool::Toolbox;
-use outlast_runtime::plugins::Plugins;
+use outlast_runtime::agents::plugins::Plugins;
 use outlast_vocab::capability::CapabilityBundle;
 use outlast_vocab::hook::{HookPoint, HookUse};
 use outlast_vocab::message::{HookName, ToolName};

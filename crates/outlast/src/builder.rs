@@ -21,12 +21,12 @@ use outlast_ports::spawner::Spawner;
 use outlast_ports::store::{SessionTarget, Store};
 use outlast_ports::tool::{Tool, ToolProvider, Toolbox};
 use outlast_providers::Rehearsal;
-use outlast_runtime::agent_factory::{AgentFactory, OrgAgentFactory};
-use outlast_runtime::agent_registry::fold;
+use outlast_runtime::agents::agent_factory::{AgentFactory, OrgAgentFactory};
+use outlast_runtime::agents::agent_registry::fold;
+use outlast_runtime::agents::plugins::Plugins;
 use outlast_runtime::attachments::{Attachments, name_of};
-use outlast_runtime::catalogue::ToolCatalogue;
-use outlast_runtime::plugins::Plugins;
-use outlast_runtime::system::{SystemClock, SystemEntropy, TokioTasks};
+use outlast_runtime::calls::catalogue::ToolCatalogue;
+use outlast_runtime::worker::system::{SystemClock, SystemEntropy, TokioTasks};
 use outlast_runtime::{AgentBundle, Runtime, RuntimeConfig, RuntimeServices};
 use outlast_store::{SqliteOptions, SqliteStore};
 use outlast_tools::egress::Egress;
@@ -572,7 +572,7 @@ impl Builder {
         self
     }
 
-    /// Sets where turns run, such as on dedicated threads ([`crate::runtime::system::WorkerThreads`]). By default, a turn
+    /// Sets where turns run, such as on dedicated threads ([`crate::runtime::worker::system::WorkerThreads`]). By default, a turn
     /// runs on the tokio runtime of the caller that sends the input.
     #[must_use]
     pub fn tasks(mut self, tasks: impl Spawner + 'static) -> Self {

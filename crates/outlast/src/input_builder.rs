@@ -6,7 +6,7 @@ use outlast_ports::plugin::Plugin;
 use outlast_ports::store::Upload;
 use outlast_runtime::Input;
 use outlast_runtime::attachments::read_from;
-use outlast_runtime::events::SessionEventStream;
+use outlast_runtime::delivery::events::SessionEventStream;
 use outlast_vocab::message::{MediaType, PluginName};
 use outlast_vocab::overlay::Overlay;
 use outlast_vocab::record::InputDelivery;

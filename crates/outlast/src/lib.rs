@@ -120,7 +120,7 @@ pub use outlast_ports::{
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;
 pub use outlast_runtime::archive::Export;
-pub use outlast_runtime::events::SessionEventStream;
+pub use outlast_runtime::delivery::events::SessionEventStream;
 pub use outlast_runtime::replay;
 #[cfg(feature = "server")]
 pub use outlast_server as server;

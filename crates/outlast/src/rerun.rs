@@ -29,7 +29,7 @@ use outlast_ports::orgs::Org;
 use outlast_ports::store::{SessionState, SessionTarget, Store, TurnView};
 use outlast_runtime::archive::{import, import_to_compare};
 use outlast_runtime::attachments::Attachments;
-use outlast_runtime::system::SystemEntropy;
+use outlast_runtime::worker::system::SystemEntropy;
 use outlast_runtime::{Input, Runtime, RuntimeConfig};
 use outlast_vocab::access::Access;
 use outlast_vocab::effect::{ModelOutcome, Outcome};

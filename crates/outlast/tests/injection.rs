@@ -4,7 +4,7 @@
 //! The tests count what the tools really did, not what the model was told.
 use expect_test::expect;
 use outlast::providers::Rehearsal;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::vocab::label::TrustGuard;
 use outlast::vocab::policy::{Approval, ApprovalRequirement, ApprovalVerdict, Policy, PolicyDecision, Rule};
 use outlast::vocab::record::{Fact, Seq, TurnEnd};

@@ -2,6 +2,9 @@
 //!
 //! External content is uploaded before the commit that refers to it. The commit carries the sweep number that
 //! was read before the upload. [`outlast_ports::attachment_upload`] explains why no content is lost in between.
+pub mod attachment_cache;
+pub(crate) mod attachment_references;
+
 use bytes::BytesMut;
 use futures_util::{TryStreamExt, stream};
 use outlast_ports::attachment_upload::{AttachmentUpload, BlobLocation, DeletionRequest, ExternalUpload};

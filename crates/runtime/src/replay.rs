@@ -6,16 +6,16 @@
 mod agent_comparison;
 mod recording_host;
 
-use crate::agent_registry::read;
+use crate::agents::agent_registry::read;
+use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
 use crate::archive::import;
 use crate::attachments::Attachments;
-use crate::cancel::cancel;
-use crate::catalogue::{Caller, ToolCatalogue};
-use crate::drive::{ActiveTurn, TurnInput, drive};
-use crate::hooks::HookLabels;
-use crate::provenance::EarlierText;
-use crate::resolved_agent::{ResolvedAgent, RuntimeServices};
-use crate::system::{SystemClock, SystemEntropy};
+use crate::calls::catalogue::{Caller, ToolCatalogue};
+use crate::policy::hooks::HookLabels;
+use crate::turn::cancel::cancel;
+use crate::turn::drive::{ActiveTurn, TurnInput, drive};
+use crate::turn::provenance::EarlierText;
+use crate::worker::system::{SystemClock, SystemEntropy};
 use agent_comparison::{of_package, of_policy};
 use outlast_kernel::replay::TurnHistory;
 use outlast_ports::memory::MemoryStore;

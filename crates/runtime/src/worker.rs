@@ -3,27 +3,27 @@
 //!
 //! [`Runtime`] is the handle to a worker. It knows no HTTP and no SQL. `turn_drive` drives one turn, `background_loops` runs the
 //! background work, and `worker_queries` has the read-only queries.
-use crate::agent_factory::{
+use crate::agents::agent_factory::{
     AgentReloader, ConfigChange, ConfigEffect, FailedAgent, OrgAgentFactory, SavedConfig,
 };
-use crate::agent_registry::{AgentBundle, AgentRegistry, InputLayers};
-use crate::approvals::Approvals;
+use crate::agents::agent_registry::{AgentBundle, AgentRegistry, InputLayers};
+use crate::agents::plugins::Plugins;
+use crate::agents::resolved_agent::RuntimeServices;
 use crate::attachments::{Attachments, SweepReport};
-use crate::budget_meter::BudgetMeter;
-use crate::cancel::{CancelSignal, Canceller, cancel};
-use crate::catalogue::ToolCatalogue;
-use crate::conversation_cache::ConversationCache;
-use crate::events::SessionEventStream;
-use crate::hooks::Hooks;
-use crate::keys::{ApiKeyGrant, issue};
-use crate::live::LiveListener;
-use crate::model_request::backoff;
-use crate::output_schema::check_schema;
-use crate::payments;
-use crate::plugins::Plugins;
-use crate::resolved_agent::RuntimeServices;
-use crate::sink_delivery::SinkDeliveries;
-use crate::tasks::Tasks;
+use crate::calls::catalogue::ToolCatalogue;
+use crate::calls::payments;
+use crate::delivery::events::SessionEventStream;
+use crate::delivery::live::LiveListener;
+use crate::delivery::sink_delivery::SinkDeliveries;
+use crate::limits::budget_meter::BudgetMeter;
+use crate::policy::approvals::Approvals;
+use crate::policy::hooks::Hooks;
+use crate::turn::cancel::{CancelSignal, Canceller, cancel};
+use crate::turn::conversation_cache::ConversationCache;
+use crate::turn::model_request::backoff;
+use crate::turn::output_schema::check_schema;
+use crate::worker::keys::{ApiKeyGrant, issue};
+use crate::worker::tasks::Tasks;
 use outlast_ports::attachment_upload::AttachmentUpload;
 use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::configs::{ConfigKind, StoredConfig};
@@ -66,9 +66,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 mod background_loops;
+pub mod keys;
 mod metrics_export;
 mod outage_wakeups;
 mod suspect_trial;
+pub mod system;
+pub(crate) mod tasks;
 mod trigger_tasks;
 mod turn_drive;
 mod watchdog;

@@ -13,7 +13,7 @@ use axum::routing::get;
 use futures_util::StreamExt;
 use outlast_ports::store::ResolveResult;
 use outlast_ports::votes::VoteOutcome;
-use outlast_runtime::approval_links::OpenedApprovalLink;
+use outlast_runtime::policy::approval_links::OpenedApprovalLink;
 use outlast_vocab::approval_link::{LINKS_PATH, LinkAnswer};
 use outlast_vocab::terminal_text::escape_control;
 use outlast_vocab::{Error, Kind, Millis};

@@ -1,6 +1,6 @@
 //! Caches the cost sums of organisations between requests.
 use outlast_runtime::Runtime;
-use outlast_runtime::costs::OrgCostCache;
+use outlast_runtime::views::costs::OrgCostCache;
 use outlast_vocab::Error;
 use outlast_vocab::access::{Access, OrgVisibility};
 use outlast_vocab::limits::ServerLimits;

@@ -5,7 +5,7 @@
 //! that a turn in this process waits for one group at most, not for all readers.
 use crate::event_reader::EncodedEvent;
 use outlast_runtime::Runtime;
-use outlast_runtime::events::SessionEventStream;
+use outlast_runtime::delivery::events::SessionEventStream;
 use outlast_vocab::access::Access;
 use outlast_vocab::event::{Event, LiveEvent, LiveEventKind};
 use outlast_vocab::limits::ServerLimits;

@@ -2,7 +2,7 @@
 use example_tickets::{TicketCustomer, TicketOptions, Tickets};
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::serde_json::{Value, json};
 use outlast::trial::Trial;
 use outlast::vocab::effect::Outcome;

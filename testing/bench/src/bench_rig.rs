@@ -1,7 +1,7 @@
 //! A runtime to measure: a scripted model without delay, one tool, any store.
 use outlast::clock::Entropy;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::{SystemClock, SystemEntropy, TokioTasks};
+use outlast::runtime::worker::system::{SystemClock, SystemEntropy, TokioTasks};
 use outlast::runtime::{Input, Runtime, RuntimeConfig};
 use outlast::service::{Completion, Services};
 use outlast::store::{SessionTarget, Store};
@@ -149,7 +149,7 @@ pub(crate) async fn runtime_with(
     Runtime::start(RuntimeConfig {
         contents: None,
         hooks: Vec::new(),
-        plugins: outlast::runtime::plugins::Plugins::default(),
+        plugins: outlast::runtime::agents::plugins::Plugins::default(),
         payments: None,
         policy_engine: None,
         limiter: None,

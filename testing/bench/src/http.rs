@@ -4,7 +4,7 @@ use crate::parked_sessions::rss_mb;
 use crate::report::{BenchReport, median};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use outlast::providers::Rehearsal;
-use outlast::runtime::system::{SystemClock, WorkerThreads};
+use outlast::runtime::worker::system::{SystemClock, WorkerThreads};
 use outlast::server::Server;
 use outlast::vocab::access::Access;
 use outlast::{Error, Outlast, SessionId};

@@ -1,13 +1,13 @@
 //! Measures our own cost per turn without storage: processor time and allocations.
 use crate::bench_rig::{self, BenchToolSet, PLAIN_SCRIPT, TOOL_SCRIPT};
 use crate::report::BenchReport;
-use outlast::runtime::cancel::cancel;
-use outlast::runtime::catalogue::{Caller, ToolCatalogue};
-use outlast::runtime::drive::{ActiveTurn, TurnInput, drive};
-use outlast::runtime::hooks::HookLabels;
-use outlast::runtime::inline_host::InlineHost;
-use outlast::runtime::provenance::EarlierText;
-use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::runtime::calls::catalogue::{Caller, ToolCatalogue};
+use outlast::runtime::policy::hooks::HookLabels;
+use outlast::runtime::turn::cancel::cancel;
+use outlast::runtime::turn::drive::{ActiveTurn, TurnInput, drive};
+use outlast::runtime::turn::inline_host::InlineHost;
+use outlast::runtime::turn::provenance::EarlierText;
+use outlast::runtime::worker::system::{SystemClock, SystemEntropy};
 use outlast::runtime::{ResolvedAgent, RuntimeServices};
 use outlast::vocab::label::Labels;
 use outlast::{Error, Limits, SessionId, TurnId};

@@ -142,7 +142,7 @@ impl SimProcess {
         let config = RuntimeConfig {
             contents: None,
             hooks: hooks::all(&origin.witness)?,
-            plugins: outlast_runtime::plugins::Plugins::default(),
+            plugins: outlast_runtime::agents::plugins::Plugins::default(),
             payments: Some(origin.cashbox.clone()),
             policy_engine: None,
             limiter: None,

@@ -4,7 +4,7 @@ use super::layers::TableLocation;
 use super::sources::{AgentSources, LayeredAgent};
 use super::{AgentArgs, here, is_file, other};
 use outlast::configs::{ConfigKind, StoredConfig};
-use outlast::runtime::agent_factory::{AgentFactory, AgentPlan};
+use outlast::runtime::agents::agent_factory::{AgentFactory, AgentPlan};
 use outlast::vocab::overlay::{Layer, Overlay};
 use outlast::vocab::{Hash, canonical_json};
 use outlast::{Builder, Error, Kind};

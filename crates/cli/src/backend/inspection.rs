@@ -1,8 +1,8 @@
 //! Reads whole sessions, or all sessions: search, model context, durability costs, hash chains.
 use super::CommandBackend;
-use outlast::runtime::context_usage::{ContextUsage, tokens, who};
-use outlast::runtime::durability::Durability;
-use outlast::runtime::session_list::SessionFilter;
+use outlast::runtime::views::context_usage::{ContextUsage, tokens, who};
+use outlast::runtime::views::durability::Durability;
+use outlast::runtime::views::session_list::SessionFilter;
 use outlast::search::{MessageMatch, SearchQuery};
 use outlast::store::SessionView;
 use outlast::vocab::search_terms::{EXCERPT, SearchTerms};

@@ -1,8 +1,8 @@
 //! Waits that people resolve: approvals, grants, calls with unknown outcomes, completions.
 use super::CommandBackend;
 use outlast::clock::Clock;
-use outlast::runtime::approvals::Approvals;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::policy::approvals::Approvals;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::store::ResolveResult;
 use outlast::vocab::CallId;
 use outlast::vocab::id::{ApprovalId, GrantId};

@@ -11,7 +11,7 @@ use futures_util::{Stream, TryStreamExt};
 use outlast::attachment_upload::BlobLocation;
 use outlast::clock::{Clock, Entropy};
 use outlast::runtime::attachments::{Attachments as Kept, SweepReport};
-use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::runtime::worker::system::{SystemClock, SystemEntropy};
 use outlast::store::Store;
 use outlast::vocab::WorkerId;
 use outlast::vocab::id::AttachmentId;

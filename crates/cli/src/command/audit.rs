@@ -6,7 +6,7 @@ use crate::terminal;
 use clap::Args;
 use outlast::clock::Clock;
 use outlast::orgs::AuditRange;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::vocab::Millis;
 use outlast::{Error, Limits};
 use outlast_ports::rows::AuditRow;

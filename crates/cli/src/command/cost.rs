@@ -4,7 +4,7 @@ use crate::global_args::GlobalArgs;
 use crate::terminal;
 use clap::{Args, ValueEnum};
 use outlast::Error;
-use outlast::runtime::costs::{self, CostTotals};
+use outlast::runtime::views::costs::{self, CostTotals};
 use outlast::vocab::cost::Cost as Money;
 use serde_json::json;
 use std::collections::BTreeMap;

@@ -6,7 +6,7 @@ use crate::terminal;
 use clap::{Args, Subcommand};
 use outlast::clock::{Clock, Entropy};
 use outlast::orgs::Org;
-use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::runtime::worker::system::{SystemClock, SystemEntropy};
 use outlast::vocab::message::Name;
 use outlast::{Error, OrgId};
 

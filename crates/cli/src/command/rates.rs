@@ -6,7 +6,7 @@ use clap::Args;
 use outlast::Error;
 use outlast::clock::Clock;
 use outlast::rate::RateView;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::vocab::Millis;
 use serde_json::json;
 

@@ -11,7 +11,7 @@ use outlast::clock::Clock;
 use outlast::orgs::Org;
 use outlast::rerun::{Rerun as Again, RerunReport, RerunStart, TraceCall, TurnComparison, TurnTrace};
 use outlast::runtime::attachments::Attachments;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::{Error, Export, Kind, Limits};
 use outlast_client::Client;
 use serde::Serialize;

@@ -7,7 +7,7 @@ use crate::socket_handover::{InheritedSocket, SocketOffer};
 use crate::terminal;
 use clap::Args;
 use outlast::rerun::Rerun;
-use outlast::runtime::system::WorkerThreads;
+use outlast::runtime::worker::system::WorkerThreads;
 use outlast::server::rerun::{RerunRequest, Rerunner};
 use outlast::server::{OriginPolicy, Server};
 use outlast::store::Store;

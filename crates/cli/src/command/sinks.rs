@@ -8,7 +8,7 @@ use crate::terminal;
 use clap::{Args, Subcommand};
 use outlast::clock::{Clock, Entropy};
 use outlast::outbox::{DeliveryView, SinkView};
-use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::runtime::worker::system::{SystemClock, SystemEntropy};
 use outlast::vocab::id::DeliveryId;
 use outlast::{Error, Kind, Limits};
 use outlast_client::SinkStatus;

@@ -11,7 +11,7 @@ use crate::terminal;
 use clap::Args;
 use outlast::providers::{Rehearsal, Script};
 use outlast::runtime::Input;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::store::{AcceptReceipt, SessionTarget};
 use outlast::vocab::Hash;
 use outlast::vocab::record::{InputDelivery, Seq};

@@ -5,7 +5,7 @@ use crate::formatting;
 use crate::global_args::GlobalArgs;
 use crate::terminal;
 use clap::Args;
-use outlast::runtime::feed::newest;
+use outlast::runtime::delivery::feed::newest;
 use outlast::store::{FeedCursor, Store};
 use outlast::vocab::event::Event;
 use outlast::vocab::record::Fact;

@@ -1,7 +1,7 @@
 //! A scripted server, and an agent with its tools.
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::tools::egress::{Egress, EgressLimits, EgressRules, Network, SystemNameResolver};
 use outlast::vocab::policy::Policy;
 use outlast_mcp::{

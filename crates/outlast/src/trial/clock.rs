@@ -1,7 +1,7 @@
 //! A clock that can be moved forward, so that a trial does not wait for turns that only sleep.
 use outlast_ports::BoxFuture;
 use outlast_ports::clock::Clock;
-use outlast_runtime::system::SystemClock;
+use outlast_runtime::worker::system::SystemClock;
 use outlast_vocab::Millis;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

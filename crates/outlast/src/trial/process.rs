@@ -11,7 +11,7 @@ use outlast_ports::clock::{Clock, Entropy};
 use outlast_ports::crashing_store::{CrashPoint, CrashingStore, SimulatedProcess};
 use outlast_ports::tool::ToolProvider;
 use outlast_providers::Rehearsal;
-use outlast_runtime::system::SystemEntropy;
+use outlast_runtime::worker::system::SystemEntropy;
 use outlast_runtime::{Runtime, RuntimeConfig};
 use outlast_store::{SqliteOptions, SqliteStore};
 use outlast_vocab::record::Record;

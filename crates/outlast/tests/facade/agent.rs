@@ -2,7 +2,7 @@
 use outlast::clock::VirtualClock;
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::store::{ForkRequest, ForkTo};
 use outlast::tools::{FileRoot, WallClock};
 use outlast::vocab::Millis;

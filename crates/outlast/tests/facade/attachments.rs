@@ -1,7 +1,7 @@
 //! Streaming attachments, stored inside and outside the database.
 use outlast::attachment_upload::BlobLocation;
 use outlast::contents::{ContentStorage, MemoryContents, collect_bytes};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::{Error, Outlast};
 use std::sync::Arc;
 

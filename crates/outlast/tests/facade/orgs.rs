@@ -3,7 +3,7 @@ use crate::stage::{Gate, Gatekeeper, scripted};
 use outlast::Kind;
 use outlast::orgs::AuditRange;
 use outlast::prelude::*;
-use outlast::runtime::keys::ApiKeyGrant;
+use outlast::runtime::worker::keys::ApiKeyGrant;
 use outlast::vocab::Millis;
 use outlast::vocab::access::{Principal, Scope};
 use outlast::vocab::record::{Seq, TurnEnd};

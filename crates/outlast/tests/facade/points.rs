@@ -1,7 +1,7 @@
 //! Rules that restrict the tools of a program.
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::service::Agent;
 use outlast::tools::egress::{Egress, EgressRules, HostRule};
 use outlast::vocab::policy::{Comparison, Policy, PolicyDecision, PolicyPoint, Rule, RuleTest};

@@ -1,7 +1,7 @@
 //! Helpers for the façade tests: scripted models and a tool that blocks until it is released.
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;

@@ -1,7 +1,7 @@
 //! Turns on dedicated threads.
 use crate::stage::scripted;
 use outlast::prelude::*;
-use outlast::runtime::system::WorkerThreads;
+use outlast::runtime::worker::system::WorkerThreads;
 use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};

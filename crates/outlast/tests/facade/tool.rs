@@ -2,7 +2,7 @@
 use expect_test::expect;
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::serde_json::{self, Value, json};
 use outlast::service::Services;
 use outlast::tool::{ToolProvider, Toolbox};

@@ -1,6 +1,6 @@
 //! Compares an agent with a recording: its prompt, its tools and the decisions of its rules.
 use super::Divergence;
-use crate::resolved_agent::ResolvedAgent;
+use crate::agents::resolved_agent::ResolvedAgent;
 use outlast_kernel::provenance::{TrustedText, provenance};
 use outlast_kernel::replay::difference;
 use outlast_kernel::turn_cost::TurnCost;

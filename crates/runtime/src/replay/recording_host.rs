@@ -1,6 +1,6 @@
 //! The host of a replay. It has the whole recording of a turn and performs nothing.
 use super::Divergence;
-use crate::host::{DriveOutcome, Host, HostTier, ModelRequestHost, ReservationOutcome};
+use crate::turn::host::{DriveOutcome, Host, HostTier, ModelRequestHost, ReservationOutcome};
 use outlast_kernel::conversation::Conversation;
 use outlast_kernel::replay::TurnHistory;
 use outlast_kernel::step::{CheckpointStep, EndedTurn};

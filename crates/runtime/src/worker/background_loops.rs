@@ -3,7 +3,7 @@
 use super::watchdog::Watchdog;
 use super::{ClaimGuard, Runtime, WorkerState, lock};
 use crate::attachments::SweepReport;
-use crate::cancel::Canceller;
+use crate::turn::cancel::Canceller;
 use outlast_ports::store::LeaseRequest;
 use outlast_ports::votes::SentNotice;
 use outlast_vocab::{Error, Millis, TurnId};

@@ -1,6 +1,6 @@
 //! Reads the metrics of a worker and exports them periodically. An exporter that is down or hangs delays no turn.
 use super::{WorkerState, lock};
-use crate::metrics::CurrentGauges;
+use crate::views::metrics::CurrentGauges;
 use futures_util::future::{Either, select};
 use outlast_ports::metrics::{MetricSink, MetricsSnapshot};
 use outlast_ports::store::Store;

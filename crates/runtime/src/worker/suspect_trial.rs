@@ -5,7 +5,7 @@
 //! (`outlast_ports::ledger`).
 use super::turn_drive::LeasedDrive;
 use super::{DriveHandles, WorkerState};
-use crate::host::DriveOutcome;
+use crate::turn::host::DriveOutcome;
 use futures_util::future::{Either, select};
 use outlast_ports::store::{ClaimedTurn, Lease};
 use outlast_vocab::Error;

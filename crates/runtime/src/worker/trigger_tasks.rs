@@ -1,6 +1,6 @@
 //! Listens to triggers. Each external event starts one turn, exactly once.
 use super::{Input, Runtime};
-use crate::model_request::jittered;
+use crate::turn::model_request::jittered;
 use futures_util::FutureExt;
 use outlast_ports::ResultFuture;
 use outlast_ports::store::SessionTarget;

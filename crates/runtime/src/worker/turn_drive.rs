@@ -1,16 +1,16 @@
 //! Drives one turn under one lease until it ends, parks or is handed back.
 use super::{DriveHandles, WorkerState, suspect_trial};
-use crate::agent_registry;
-use crate::budget_meter::BudgetMeter;
-use crate::catalogue::Caller;
-use crate::drive::{ActiveTurn, TurnInput, drive};
-use crate::hooks::{EffectHooks, HookLabels};
-use crate::host::DriveOutcome;
-use crate::journaled_host::{JournaledHost, JournaledHostConfig};
-use crate::metrics::TurnPhase;
-use crate::model_request::backoff;
-use crate::provenance::EarlierText;
-use crate::resolved_agent::ResolvedAgent;
+use crate::agents::agent_registry;
+use crate::agents::resolved_agent::ResolvedAgent;
+use crate::calls::catalogue::Caller;
+use crate::limits::budget_meter::BudgetMeter;
+use crate::policy::hooks::{EffectHooks, HookLabels};
+use crate::turn::drive::{ActiveTurn, TurnInput, drive};
+use crate::turn::host::DriveOutcome;
+use crate::turn::journaled_host::{JournaledHost, JournaledHostConfig};
+use crate::turn::model_request::backoff;
+use crate::turn::provenance::EarlierText;
+use crate::views::metrics::TurnPhase;
 use outlast_kernel::label::{TurnToolsAndHooks, of_hooks, of_supplied_messages, of_turn};
 use outlast_kernel::replay::TurnHistory;
 use outlast_kernel::retry::ReusableEffects;

@@ -1,9 +1,9 @@
 //! Read-only queries of a worker: the feed of all sessions, why a turn waits, the agents and the load.
 use super::{ActiveDrive, Runtime, lock};
-use crate::agent_registry::AgentView;
-use crate::durability::Durability;
-use crate::feed::RecordFeed;
-use crate::wait_explanation::{self, WaitExplanation};
+use crate::agents::agent_registry::AgentView;
+use crate::delivery::feed::RecordFeed;
+use crate::views::durability::Durability;
+use crate::views::wait_explanation::{self, WaitExplanation};
 use outlast_ports::store::{FeedCursor, SessionTarget, TurnView, WriteCount};
 use outlast_vocab::record::Record;
 use outlast_vocab::{Error, Millis, SessionId, TurnId};

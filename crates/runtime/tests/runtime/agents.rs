@@ -63,7 +63,7 @@ async fn packages(life: &Life) -> Vec<(Hash, Package)> {
     for fact in life.facts().await {
         if let Fact::Started(started) = fact {
             let store = life.runtime.store().as_ref();
-            let pinned = outlast_runtime::agent_registry::read(store, started.package).await.unwrap();
+            let pinned = outlast_runtime::agents::agent_registry::read(store, started.package).await.unwrap();
             packages.push((started.package, pinned.package));
         }
     }

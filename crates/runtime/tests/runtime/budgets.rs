@@ -8,7 +8,7 @@ use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelR
 use outlast_ports::service::{Services, Tools};
 use outlast_ports::store::{Queries, SessionTarget, Store};
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done, failed};
-use outlast_runtime::costs::{CostDimension, spent};
+use outlast_runtime::views::costs::{CostDimension, spent};
 use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::access::Access;
 use outlast_vocab::budget::{Budget, BudgetAccount, Budgets, Percent, Period, UsageAmount};
@@ -398,9 +398,9 @@ async fn what_was_spent_is_what_it_cost_also_where_a_tool_calls_a_tool() {
     assert_eq!(cost(CostDimension::Agent).await, [format!("tester: ${booked}")]);
     // All views show the same sum.
     let records = store.turn_records(turn).await.unwrap();
-    assert_eq!(outlast_runtime::costs::of_turn(&records).1, booked);
+    assert_eq!(outlast_runtime::views::costs::of_turn(&records).1, booked);
     assert_eq!(store.session(SESSION).await.unwrap().cost, Some(booked));
-    let effects = outlast_runtime::timeline::of_turn(&records).effects;
+    let effects = outlast_runtime::views::timeline::of_turn(&records).effects;
     assert_eq!(effects.iter().filter_map(|effect| effect.cost).sum::<Cost>(), booked);
     let used = effects.iter().filter(|effect| effect.usage.is_some());
     assert!(used.map(|effect| effect.kind).all(|kind| kind == EffectKind::ModelCall));

@@ -10,7 +10,7 @@ use outlast_ports::service::{Completion, Events, Models, Services, Steps, Timer,
 use outlast_ports::spawner::Spawner;
 use outlast_ports::store::{SessionTarget, Store};
 use outlast_ports::tool::{Call, ProbeResult, Tool, ToolProvider, ToolRunOutcome, ToolSpec, Toolbox, done};
-use outlast_runtime::plugins::Plugins;
+use outlast_runtime::agents::plugins::Plugins;
 use outlast_runtime::{Input, Runtime, RuntimeConfig};
 use outlast_vocab::cost::{Prices, PricesPerMillion};
 use outlast_vocab::effect::{Generation, StopReason, Usage};

@@ -9,7 +9,7 @@ use outlast_ports::policy::{EngineDecision, PolicyEngine};
 use outlast_ports::store::ResolveResult;
 use outlast_ports::votes::VoteOutcome;
 use outlast_runtime::RuntimeConfig;
-use outlast_runtime::approvals::{ApprovalQuestion, Approvals};
+use outlast_runtime::policy::approvals::{ApprovalQuestion, Approvals};
 use outlast_vocab::effect::StopReason;
 use outlast_vocab::event::{Event, LiveEvent, LiveEventKind};
 use outlast_vocab::message::{ModelName, RuleId};

@@ -6,7 +6,7 @@ use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelR
 use outlast_ports::service::Services;
 use outlast_ports::store::{SessionState, SessionTarget};
 use outlast_ports::tool::Toolbox;
-use outlast_runtime::wait_explanation::{TurnProgress, Unblocker};
+use outlast_runtime::views::wait_explanation::{TurnProgress, Unblocker};
 use outlast_runtime::{Input, RetryPlace, RuntimeConfig};
 use outlast_vocab::budget::{Budget, Budgets};
 use outlast_vocab::effect::{Command, Outcome, StopReason, Usage};
@@ -180,7 +180,8 @@ async fn why_names_the_provider_its_failure_and_the_next_attempt() {
     let life = start(&provider, Limits::default()).await;
     let turn = life.send("go").await;
     tokio::time::sleep(10 * MINUTE).await;
-    let why = outlast_runtime::wait_explanation::of_turn(life.runtime.store().as_ref(), turn).await.unwrap();
+    let why =
+        outlast_runtime::views::wait_explanation::of_turn(life.runtime.store().as_ref(), turn).await.unwrap();
     assert_eq!((why.standing.clone(), why.waits.len()), (TurnProgress::Waits, 1));
     let Unblocker::Provider { name, failure } = &why.waits[0].unblocked_by else { panic!("{:?}", why.waits) };
     assert_eq!(name.as_deref(), Some("one"));
@@ -268,8 +269,9 @@ async fn refused_key_and_empty_account_make_the_turn_stuck() {
         let life = start(&provider, Limits::default()).await;
         let turn = life.send("go").await;
         tokio::time::sleep(MINUTE).await;
-        let why =
-            outlast_runtime::wait_explanation::of_turn(life.runtime.store().as_ref(), turn).await.unwrap();
+        let why = outlast_runtime::views::wait_explanation::of_turn(life.runtime.store().as_ref(), turn)
+            .await
+            .unwrap();
         let TurnProgress::Stuck(failure) = why.standing else { panic!("{:?}", why.standing) };
         assert_eq!(failure.code, kind);
         provider.set(0, Duration::ZERO, kind);

@@ -5,7 +5,7 @@ use outlast_ports::memory::MemoryStore;
 use outlast_ports::payment::{InMemoryPaymentAuthority, Payments, PaymentsEnabled};
 use outlast_ports::service::{Agent, Models, Services, Tools};
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
-use outlast_runtime::approvals::ApprovalQuestion;
+use outlast_runtime::policy::approvals::ApprovalQuestion;
 use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::label::{Labels, TrustGuard, UntrustedSource};
 use outlast_vocab::payment::PaymentOrder;
@@ -570,7 +570,7 @@ async fn what_is_decided_of_a_call_that_a_tool_makes_is_in_the_record_with_what_
         );
         assert_eq!(noted, [want]);
         let records = life.runtime.store().turn_records(turn).await.unwrap();
-        let mut effects = outlast_runtime::timeline::of_turn(&records).effects.into_iter();
+        let mut effects = outlast_runtime::views::timeline::of_turn(&records).effects.into_iter();
         let Some(effect) = effects.find(|effect| effect.key == key) else {
             // A call that would have to wait leaves only its decision.
             assert_eq!(then.name(), "ask");

@@ -3,7 +3,7 @@ use crate::archive::{exported, taken_in, tampered, unsigned};
 use crate::common::*;
 use outlast_ports::memory::MemoryStore;
 use outlast_ports::store::{CancelOutcome, ForkRequest, ForkTo, SessionState, Store};
-use outlast_runtime::costs;
+use outlast_runtime::views::costs;
 use outlast_runtime::{Input, RetryOutcome, RetryPlace, RuntimeConfig};
 use outlast_vocab::budget::{Budget, BudgetAccount, Budgets};
 use outlast_vocab::effect::{Outcome, ToolOutcome};

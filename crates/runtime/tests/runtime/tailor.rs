@@ -10,7 +10,9 @@ use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::{CallScope, Services};
 use outlast_ports::store::{AcceptRequest, MAIN_HEAD, SessionTarget, Store};
 use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome, Toolbox};
-use outlast_runtime::agent_factory::{AgentFactory, AgentPlan, ConfigEffect, FailedAgent, OrgAgentFactory};
+use outlast_runtime::agents::agent_factory::{
+    AgentFactory, AgentPlan, ConfigEffect, FailedAgent, OrgAgentFactory,
+};
 use outlast_runtime::{AgentBundle, Input, Runtime, RuntimeConfig};
 use outlast_vocab::access::Access;
 use outlast_vocab::message::{Part, ToolName};

@@ -2,7 +2,7 @@
 use crate::common::*;
 use crate::points::{deny, lines, rule, under};
 use outlast_ports::memory::MemoryStore;
-use outlast_runtime::timeline::{
+use outlast_runtime::views::timeline::{
     DecisionView, EffectIncident, EffectState, EffectView, IncidentKind, Timeline, TurnResume, of_turn,
 };
 use outlast_vocab::effect::{BatchCall, Command, Outcome, ToolBatch, ToolOutcome};

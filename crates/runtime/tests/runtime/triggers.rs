@@ -4,7 +4,7 @@ use outlast_ports::ResultFuture;
 use outlast_ports::memory::MemoryStore;
 use outlast_ports::plugin::{InstalledPlugin, Plugin, PluginParts};
 use outlast_ports::trigger::{ExternalEvent, TriggerSource};
-use outlast_runtime::plugins::Plugins;
+use outlast_runtime::agents::plugins::Plugins;
 use outlast_vocab::id::TurnId;
 use outlast_vocab::record::Fact;
 use outlast_vocab::{Error, Kind};

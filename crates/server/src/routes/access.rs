@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use outlast_ports::orgs::{AuditRange, KeyView};
 use outlast_ports::rows::AuditRow;
-use outlast_runtime::keys::ApiKeyGrant;
+use outlast_runtime::worker::keys::ApiKeyGrant;
 use outlast_vocab::access::{Principal, Scopes};
 use outlast_vocab::id::KeyId;
 use outlast_vocab::{Millis, OrgId};

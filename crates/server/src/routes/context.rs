@@ -5,7 +5,7 @@ use crate::problem::{ApiResult, ProblemResponses};
 use crate::server_state::ServerState;
 use axum::Json;
 use outlast_ports::store::MAIN_HEAD;
-use outlast_runtime::context_usage::{ContextUsage, tokens, who};
+use outlast_runtime::views::context_usage::{ContextUsage, tokens, who};
 use outlast_vocab::SessionId;
 use outlast_vocab::effect::Usage;
 use serde::{Deserialize, Serialize};

@@ -12,7 +12,7 @@ use outlast_ports::budget::{BudgetAccountView, BudgetSetBy, EffectiveBudget};
 use outlast_ports::rate::RateView;
 use outlast_ports::store::Store;
 use outlast_runtime::Runtime;
-use outlast_runtime::costs::{self, CostDimension, CostTotals};
+use outlast_runtime::views::costs::{self, CostDimension, CostTotals};
 use outlast_vocab::access::Scope;
 use outlast_vocab::budget::{Budget, BudgetAccount, Percent, Period, UsageAmount};
 use outlast_vocab::cost::Cost;

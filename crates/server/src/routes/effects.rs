@@ -8,8 +8,10 @@ use crate::routes::sessions::WaitResource;
 use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
-use outlast_runtime::prompt_snapshot::{self, PromptSnapshot};
-use outlast_runtime::timeline::{self, CallView, DecisionView, EffectIncident, EffectView, IncidentKind};
+use outlast_runtime::turn::prompt_snapshot::{self, PromptSnapshot};
+use outlast_runtime::views::timeline::{
+    self, CallView, DecisionView, EffectIncident, EffectView, IncidentKind,
+};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::ModelCall;
 use outlast_vocab::label::{Labels, Provenance};

@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use outlast_ports::store::FeedCursor;
 use outlast_runtime::Runtime;
-use outlast_runtime::feed;
+use outlast_runtime::delivery::feed;
 use outlast_vocab::record::Seq;
 use outlast_vocab::{Error, Kind, SessionId, TurnId};
 use serde::{Deserialize, Serialize};

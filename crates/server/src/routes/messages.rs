@@ -8,7 +8,7 @@ use crate::server_state::ServerState;
 use axum::Json;
 use axum::extract::State;
 use outlast_ports::store::{MAIN_HEAD, TurnState, TurnView};
-use outlast_runtime::messages::{self, MessageCount, MessagePageEnd, SessionMessage};
+use outlast_runtime::views::messages::{self, MessageCount, MessagePageEnd, SessionMessage};
 use outlast_vocab::message::{Message as Words, shown};
 use outlast_vocab::record::{NodeRef, Seq};
 use outlast_vocab::{Error, Kind, Millis, SessionId, TurnId};

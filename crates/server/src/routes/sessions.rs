@@ -9,7 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use outlast_ports::store::{ForkRequest, ForkTo, MAIN_HEAD, SessionState, SessionView};
-use outlast_runtime::session_list::{self, SessionFilter, TitledSession};
+use outlast_runtime::views::session_list::{self, SessionFilter, TitledSession};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::record::{NodeRef, Seq};
 use outlast_vocab::wait::Wait;

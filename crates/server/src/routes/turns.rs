@@ -13,9 +13,9 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use outlast_ports::store::{AcceptReceipt, CancelOutcome, SessionTarget, TurnState, TurnView};
 use outlast_runtime::Runtime;
-use outlast_runtime::agent_registry;
-use outlast_runtime::durability::Durability;
-use outlast_runtime::timeline::{self, TurnResume};
+use outlast_runtime::agents::agent_registry;
+use outlast_runtime::views::durability::Durability;
+use outlast_runtime::views::timeline::{self, TurnResume};
 use outlast_runtime::worker::{RetryOutcome, RetryPlace};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::effect::Usage;
@@ -266,7 +266,7 @@ async fn turn_details(runtime: &Runtime, id: TurnId) -> Result<TurnDetails, Erro
     let records = store.turn_records(id).await?;
     let pinned = agent_registry::of_turn(store, id).await?;
     let at = |record: Option<&outlast_vocab::record::Record>| record.map_or(Millis(0), |record| record.at);
-    let (usage, cost) = outlast_runtime::costs::of_turn(&records);
+    let (usage, cost) = outlast_runtime::views::costs::of_turn(&records);
     let timeline = timeline::of_turn(&records);
     let durability = runtime.durability(&turn, &records).into();
     Ok(TurnDetails {

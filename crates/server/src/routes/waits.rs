@@ -9,7 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use outlast_ports::store::{ResolveResult, UnknownCall};
 use outlast_ports::votes::{Vote, VoteOutcome};
-use outlast_runtime::approvals::{ApprovalCursor, ApprovalQuestion};
+use outlast_runtime::policy::approvals::{ApprovalCursor, ApprovalQuestion};
 use outlast_vocab::cost::Cost;
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::label::{Labels, Provenance};

@@ -5,7 +5,7 @@ use crate::problem::{ApiResult, ProblemResponses};
 use crate::routes::turns::said;
 use crate::server_state::ServerState;
 use axum::Json;
-use outlast_runtime::wait_explanation::{self, BlockingWait, TurnProgress, Unblocker};
+use outlast_runtime::views::wait_explanation::{self, BlockingWait, TurnProgress, Unblocker};
 use outlast_vocab::budget::BudgetAccount;
 use outlast_vocab::id::ApprovalId;
 use outlast_vocab::{Failure, Millis, SessionId, TurnId, WorkerId};

@@ -294,7 +294,7 @@ async fn an_address_that_others_reach_is_not_served_without_keys() {
         "config.invalid: 0.0.0.0:0 can be reached from other machines, and there is no API key that lets anybody in; make \
          one with `outlast keys create NAME --scope SCOPE`, or listen on 127.0.0.1"
     );
-    let grant = outlast::runtime::keys::ApiKeyGrant {
+    let grant = outlast::runtime::worker::keys::ApiKeyGrant {
         org: outlast::OrgId::DEFAULT,
         by: "service:ci".parse().unwrap(),
         scopes: "run".parse().unwrap(),

@@ -3,7 +3,7 @@ use crate::client::Event;
 use crate::stage::Stage;
 use outlast::prelude::*;
 use outlast::providers::Rehearsal;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
 use std::sync::Arc;

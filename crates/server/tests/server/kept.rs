@@ -2,7 +2,7 @@
 use crate::stage::{Stage, agent, pay};
 use outlast::Outlast;
 use outlast::configs::{ConfigKind, ConfigStore, StoredConfig};
-use outlast::runtime::agent_factory::{AgentFactory, AgentPlan};
+use outlast::runtime::agents::agent_factory::{AgentFactory, AgentPlan};
 use outlast::vocab::canonical_json;
 use outlast::vocab::policy::{ApprovalRequirement, Policy, PolicyDecision, Rule};
 use outlast_vocab::limits::ServerLimits;

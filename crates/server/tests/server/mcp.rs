@@ -4,7 +4,7 @@ use crate::client::{Answer, Request};
 use crate::stage::{Stage, agent};
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::vocab::approval::Escalation;
 use outlast::vocab::policy::{ApprovalRequirement, Policy, PolicyDecision, Rule};
 use outlast::vocab::record::Fact;

@@ -2,8 +2,8 @@
 use crate::client::{Answer, Request};
 use outlast::prelude::*;
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::keys::ApiKeyGrant;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::keys::ApiKeyGrant;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::vocab::access::{Access, Scopes};
 use outlast::vocab::policy::{ApprovalRequirement, Policy, PolicyDecision, Rule};
 use outlast_server::{OriginPolicy, Server};

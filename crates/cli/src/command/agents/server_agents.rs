@@ -4,7 +4,7 @@ use crate::agent::is_file;
 use crate::global_args::GlobalArgs;
 use crate::terminal;
 use outlast::configs::{ConfigKind, StoredConfig};
-use outlast::runtime::difference;
+use outlast::runtime::views::difference;
 use outlast::vocab::Hash;
 use outlast::vocab::package::PinnedPackage;
 use outlast::{Error, Kind, TurnId};

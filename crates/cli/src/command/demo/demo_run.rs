@@ -7,7 +7,7 @@ use super::worker::DATABASE;
 use crate::command::complete_alone;
 use crate::terminal::{self, OutputLine, TextStyle};
 use outlast::clock::Entropy;
-use outlast::runtime::system::SystemEntropy;
+use outlast::runtime::worker::system::SystemEntropy;
 use outlast::vocab::record::TurnEnd;
 use outlast::{Error, Kind};
 use std::collections::BTreeSet;

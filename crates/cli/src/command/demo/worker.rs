@@ -10,7 +10,7 @@ use crate::terminal;
 use clap::Args;
 use outlast::clock::{Clock, Entropy};
 use outlast::providers::{Rehearsal, Script};
-use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::runtime::worker::system::{SystemClock, SystemEntropy};
 use outlast::sqlite::SqliteStore;
 use outlast::store::{Inbox, Queries, SessionState, SessionTarget};
 use outlast::vocab::ReplayKey;

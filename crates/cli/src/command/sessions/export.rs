@@ -9,7 +9,7 @@ use clap::Args;
 use futures_util::StreamExt;
 use outlast::clock::Clock;
 use outlast::runtime::attachments::Attachments;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::{Error, Export as Written, Kind, Limits};
 use outlast_client::ExportDownload;
 use std::io::{self, Write};

@@ -11,7 +11,7 @@ use outlast::archive::ImportResult;
 use outlast::clock::Clock;
 use outlast::runtime::archive::import;
 use outlast::runtime::attachments::Attachments;
-use outlast::runtime::system::SystemClock;
+use outlast::runtime::worker::system::SystemClock;
 use outlast::{Error, Limits};
 use outlast_client::ImportSummary;
 use serde_json::json;

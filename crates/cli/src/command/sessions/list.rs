@@ -5,7 +5,7 @@ use crate::global_args::GlobalArgs;
 use crate::terminal;
 use clap::{Args, ValueEnum};
 use outlast::Error;
-use outlast::runtime::session_list::{SessionFilter, TitledSession};
+use outlast::runtime::views::session_list::{SessionFilter, TitledSession};
 use outlast::store::{LastEnd, SessionState, SessionView};
 use outlast::vocab::record::TurnEndKind;
 use outlast::vocab::wait::Wait;

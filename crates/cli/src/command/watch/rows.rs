@@ -1,9 +1,9 @@
 //! The state of all sessions that run or wait, and of those that ended since the command started.
 use crate::backend::CommandBackend;
 use crate::formatting;
-use outlast::runtime::costs;
-use outlast::runtime::session_list::{SessionFilter, TitledSession};
-use outlast::runtime::wait_explanation::{TurnProgress, WaitExplanation};
+use outlast::runtime::views::costs;
+use outlast::runtime::views::session_list::{SessionFilter, TitledSession};
+use outlast::runtime::views::wait_explanation::{TurnProgress, WaitExplanation};
 use outlast::store::{SessionState, SessionView};
 use outlast::vocab::Millis;
 use outlast::vocab::cost::Cost;

@@ -1,6 +1,6 @@
 //! Edits the arguments of a call in the user's editor.
 use outlast::clock::{Clock, Entropy};
-use outlast::runtime::system::{SystemClock, SystemEntropy};
+use outlast::runtime::worker::system::{SystemClock, SystemEntropy};
 use outlast::{Error, Kind, SessionId};
 use serde_json::Value;
 use std::env;

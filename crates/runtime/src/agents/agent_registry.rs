@@ -1,0 +1,373 @@
+//! The registry of agents of this process: named agents, variants with overlays, and packages that turns are pinned to.
+//!
+//! Variants are cached by their fingerprint, so turns with the same overlays share one [`ResolvedAgent`]. Loading agents from
+//! the database is in [`crate::agents::agent_factory`].
+use crate::agents::resolved_agent::{AgentParts, ResolvedAgent, RuntimeServices, contracts};
+use crate::calls::catalogue::ToolCatalogue;
+use crate::policy::hooks::Hooks;
+use outlast_kernel::overlay::over;
+use outlast_ports::hook::HookAt;
+use outlast_ports::store::Store;
+use outlast_ports::tool::ToolProvider;
+use outlast_vocab::access::OrgVisibility;
+use outlast_vocab::budget::Budgets;
+use outlast_vocab::overlay::Overlay;
+use outlast_vocab::package::{Package, PinnedPackage, StoredPackage};
+use outlast_vocab::record::{Fact, Record};
+use outlast_vocab::tool::ClientTool;
+use outlast_vocab::{Error, Hash, Kind, OrgId, TurnId, canonical_json, limits};
+use std::collections::{BTreeMap, VecDeque};
+use std::mem::take;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The page size for reading sessions in [`turn_under`].
+const SESSIONS_AT_ONCE: usize = 50;
+
+/// An agent: its configuration, tools and hooks. Two agents may have different tools with the same name.
+pub struct AgentBundle {
+    /// The configuration.
+    pub package: Package,
+    /// Its tools.
+    pub tools: Vec<Arc<dyn ToolProvider>>,
+    /// Its hooks.
+    pub hooks: Vec<HookAt>,
+}
+
+impl AgentBundle {
+    /// Resolves the package and contracts that a turn of this agent is pinned to. Does not check that its model is
+    /// served.
+    pub fn pinned(self) -> Result<PinnedPackage, Error> {
+        let contracts = contracts(&self.package, &ToolCatalogue::new(self.tools)?)?;
+        Ok(PinnedPackage { package: self.package, contracts: Some(contracts) })
+    }
+
+    /// Like [`pinned`](Self::pinned), but returns an error if this process cannot run the agent, as at start-up.
+    pub fn fitted(self, world: &RuntimeServices) -> Result<PinnedPackage, Error> {
+        let ResolvedAgent { package, contracts, .. } = outfit(self, None, world)?;
+        Ok(PinnedPackage { package, contracts: Some(contracts) })
+    }
+}
+
+/// A summary of an agent, for display.
+#[derive(Clone, Debug)]
+pub struct AgentView {
+    /// The name.
+    pub name: String,
+    /// Whether it is the default agent, which answers inputs that name no agent.
+    pub first: bool,
+    /// The fingerprint of its package.
+    pub fingerprint: Hash,
+    /// The package and contracts that its turns are pinned to.
+    pub pinned: PinnedPackage,
+}
+
+/// The settings of an input that override its agent.
+#[derive(Clone, Copy)]
+pub(crate) struct InputLayers<'a> {
+    /// The overlays of the session and of the turn, in this order.
+    pub(crate) overlays: &'a [Overlay],
+    /// The tools that the sender of the input runs.
+    pub(crate) client_tools: &'a [ClientTool],
+    /// Seconds that its turn waits for a provider that is down. Applies only if neither the agent nor an overlay sets
+    /// it.
+    pub(crate) provider_wait_s: Option<u32>,
+}
+
+/// The agents of a process.
+pub(crate) struct AgentRegistry {
+    /// The default agent, which answers inputs that name no agent.
+    first: String,
+    most: usize,
+    known: Mutex<RegistryState>,
+}
+
+struct RegistryState {
+    named: BTreeMap<String, Arc<ResolvedAgent>>,
+    /// Variants with overlays and packages read from the store, oldest first.
+    made: VecDeque<(Hash, Arc<ResolvedAgent>)>,
+    /// Replaced agents, oldest first. Turns that began with them keep using their tools.
+    past: VecDeque<Arc<ResolvedAgent>>,
+}
+
+impl RegistryState {
+    /// Keeps an agent that was replaced or removed, for the turns that began with it.
+    fn retire(&mut self, name: &str, agent: Option<Arc<ResolvedAgent>>, most: usize) {
+        // Variants share the tools of their agent, so they must not answer new inputs either.
+        let of_it: VecDeque<_>;
+        (of_it, self.made) =
+            take(&mut self.made).into_iter().partition(|(_, made)| made.package.agent == name);
+        self.past.extend(of_it.into_iter().map(|(_, outfit)| outfit));
+        self.past.extend(agent);
+        let too_many = self.past.len().saturating_sub(most);
+        self.past.drain(..too_many);
+    }
+}
+
+impl AgentRegistry {
+    /// Creates a registry of these agents. The first one is the default agent.
+    pub(crate) fn new(
+        first: Package,
+        others: Vec<AgentBundle>,
+        world: &RuntimeServices,
+    ) -> Result<Self, Error> {
+        let name = first.agent.clone();
+        let mut named = BTreeMap::from([(name.clone(), Arc::new(ResolvedAgent::new(first, world)?))]);
+        for agent in others {
+            let outfit = outfit(agent, None, world)?;
+            let name = outfit.package.agent.clone();
+            if named.insert(name.clone(), Arc::new(outfit)).is_some() {
+                let detail = format!("two agents are called `{name}`; names must be unique");
+                return Err(Error::new(Kind::ConfigInvalid, detail));
+            }
+        }
+        let known = Mutex::new(RegistryState { named, made: VecDeque::new(), past: VecDeque::new() });
+        Ok(Self { first: name, most: world.limits.packages_kept, known })
+    }
+
+    fn known(&self) -> MutexGuard<'_, RegistryState> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the default agent, which answers inputs that name no agent.
+    pub(crate) fn first(&self, reach: OrgVisibility) -> Result<Arc<ResolvedAgent>, Error> {
+        let known = self.known();
+        known.named.get(&self.first).filter(|first| first.is_within(reach)).cloned().ok_or_else(|| {
+            let detail = format!(
+                "no agent answers an input that names none here; there are: {}",
+                names(&known, reach)
+            );
+            Error::new(Kind::AgentNotFound, detail)
+        })
+    }
+
+    /// Returns all agents that callers with this reach may use, by name.
+    pub(crate) fn views(&self, reach: OrgVisibility) -> Vec<AgentView> {
+        let known = self.known();
+        let view = |(name, outfit): (&String, &Arc<ResolvedAgent>)| AgentView {
+            name: name.clone(),
+            first: *name == self.first,
+            fingerprint: outfit.fingerprint,
+            pinned: PinnedPackage {
+                package: outfit.package.clone(),
+                contracts: Some(outfit.contracts.clone()),
+            },
+        };
+        known.named.iter().filter(|(_, outfit)| outfit.is_within(reach)).map(view).collect()
+    }
+
+    /// Resolves an agent and installs it in place of the one with its name. Turns that were accepted before keep
+    /// theirs.
+    pub(crate) fn put(&self, agent: AgentBundle, world: &RuntimeServices) -> Result<Hash, Error> {
+        let outfit = Arc::new(outfit(agent, None, world)?);
+        let fingerprint = outfit.fingerprint;
+        self.install(outfit);
+        Ok(fingerprint)
+    }
+
+    /// Installs a resolved agent in place of the one with its name.
+    pub(crate) fn install(&self, outfit: Arc<ResolvedAgent>) {
+        let mut known = self.known();
+        let name = outfit.package.agent.clone();
+        let replaced = known.named.insert(name.clone(), outfit);
+        known.retire(&name, replaced, self.most);
+    }
+
+    /// Removes an agent that was loaded from the database. Turns that were accepted before keep it.
+    pub(crate) fn remove(&self, name: &str) {
+        let mut known = self.known();
+        if known.named.get(name).is_some_and(|outfit| outfit.org.is_some()) {
+            let gone = known.named.remove(name);
+            known.retire(name, gone, self.most);
+        }
+    }
+
+    /// Returns the agent for an input: the named or the default one, with the settings of the input applied.
+    pub(crate) fn chosen(
+        &self,
+        agent: Option<&str>,
+        layers: InputLayers<'_>,
+        reach: OrgVisibility,
+        world: &RuntimeServices,
+    ) -> Result<Arc<ResolvedAgent>, Error> {
+        let InputLayers { overlays, client_tools, provider_wait_s } = layers;
+        let base = match agent {
+            Some(agent) => self.named(agent, reach)?,
+            None => self.first(reach)?,
+        };
+        let provider_wait_s = base.package.provider_wait_s.or(provider_wait_s);
+        let waits_as_usual = provider_wait_s == base.package.provider_wait_s;
+        if overlays.is_empty() && client_tools.is_empty() && waits_as_usual {
+            return Ok(base);
+        }
+        let key = canonical_json::fingerprint(&(base.fingerprint, overlays, client_tools, provider_wait_s));
+        if let Some(made) = self.made(key) {
+            return Ok(made);
+        }
+        limits::check("client_tools", client_tools.len(), world.limits.client_tools)?;
+        let package = Package { provider_wait_s, ..base.package.clone() };
+        let package = fold(package, overlays)?;
+        let package = Package { client_tools: client_tools.to_vec(), ..package };
+        let outfit = Arc::new(ResolvedAgent::with(package, world, base.parts())?);
+        self.keep(key, &outfit);
+        Ok(outfit)
+    }
+
+    /// Returns the package that a turn was accepted or started with, from memory or from the store.
+    pub(crate) async fn pinned(
+        &self,
+        fingerprint: Hash,
+        reach: OrgVisibility,
+        store: &dyn Store,
+        world: &RuntimeServices,
+    ) -> Result<Arc<ResolvedAgent>, Error> {
+        if let Some(outfit) = self.here(fingerprint, reach) {
+            return Ok(outfit);
+        }
+        let pinned = read(store, fingerprint).await?;
+        let own = self.own(&pinned.package.agent, reach)?;
+        let outfit = ResolvedAgent::pinned(pinned, world, own).map(Arc::new).map_err(|error| {
+            let detail = format!("the turn began under another configuration: {}", error.detail());
+            Error::new(Kind::PackageUnavailable, detail).because(error)
+        })?;
+        self.keep(fingerprint, &outfit);
+        Ok(outfit)
+    }
+
+    /// Returns the budgets of a turn. The turn and session budgets are those it started with. The agent budget is the
+    /// current one, because all turns of the agent share it.
+    pub(crate) fn budgets(&self, outfit: &ResolvedAgent, reach: OrgVisibility) -> Arc<Budgets> {
+        match self.named(&outfit.package.agent, reach) {
+            Ok(now) if now.budgets.agent != outfit.budgets.agent => {
+                let agent = now.budgets.agent.clone();
+                Arc::new(Budgets { agent, ..Budgets::clone(&outfit.budgets) })
+            }
+            _ => outfit.budgets.clone(),
+        }
+    }
+
+    /// Returns an agent by name. Agents of other organisations are reported as not found.
+    fn named(&self, name: &str, reach: OrgVisibility) -> Result<Arc<ResolvedAgent>, Error> {
+        let known = self.known();
+        known.named.get(name).filter(|outfit| outfit.is_within(reach)).cloned().ok_or_else(|| {
+            let detail = format!("no agent is called `{name}` here; there are: {}", names(&known, reach));
+            Error::new(Kind::AgentNotFound, detail)
+        })
+    }
+
+    /// Returns the tools and hooks of an agent. Another agent may have different tools with the same names.
+    fn own(&self, agent: &str, reach: OrgVisibility) -> Result<AgentParts, Error> {
+        self.named(agent, reach).map(|outfit| outfit.parts()).map_err(|error| {
+            let detail = format!("the turn began under another configuration: {}", error.detail());
+            Error::new(Kind::PackageUnavailable, detail).because(error)
+        })
+    }
+
+    /// Returns the agent with this fingerprint, if it is in memory and callers with this reach may use it.
+    pub(crate) fn here(&self, fingerprint: Hash, reach: OrgVisibility) -> Option<Arc<ResolvedAgent>> {
+        let known = self.known();
+        let is_it = |outfit: &ResolvedAgent| outfit.fingerprint == fingerprint && outfit.is_within(reach);
+        let named = known.named.values().find(|outfit| is_it(outfit));
+        // A variant is cached under the hash of the input's settings, a stored package under its own fingerprint.
+        let is_made = |(key, outfit): &&(Hash, Arc<ResolvedAgent>)| {
+            is_it(outfit) || (*key == fingerprint && outfit.is_within(reach))
+        };
+        let made = || known.made.iter().find(is_made).map(|(_, outfit)| outfit);
+        let past = || known.past.iter().rev().find(|outfit| is_it(outfit));
+        named.or_else(made).or_else(past).cloned()
+    }
+
+    fn made(&self, key: Hash) -> Option<Arc<ResolvedAgent>> {
+        self.known().made.iter().find(|(made, _)| *made == key).map(|(_, outfit)| outfit.clone())
+    }
+
+    fn keep(&self, key: Hash, outfit: &Arc<ResolvedAgent>) {
+        let mut known = self.known();
+        known.made.push_back((key, outfit.clone()));
+        if known.made.len() > self.most {
+            known.made.pop_front();
+        }
+    }
+}
+
+/// Returns the names of the agents that callers with this reach may use, for error messages.
+fn names(known: &RegistryState, reach: OrgVisibility) -> String {
+    let shown = known.named.iter().filter(|(_, outfit)| outfit.is_within(reach));
+    shown.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Resolves an agent. `org` is the organisation whose database configuration it was built from, or `None` for an agent
+/// of the program.
+pub(crate) fn outfit(
+    agent: AgentBundle,
+    org: Option<OrgId>,
+    world: &RuntimeServices,
+) -> Result<ResolvedAgent, Error> {
+    let AgentBundle { package, tools, hooks } = agent;
+    for model in package.models().filter(|model| world.model(model).is_err()) {
+        if let Some(lacks) = world.models.iter().find_map(|provider| provider.unavailable_reason(model)) {
+            return Err(lacks);
+        }
+    }
+    let own =
+        AgentParts { tools: Arc::new(ToolCatalogue::new(tools)?), hooks: Arc::new(Hooks::new(hooks)?), org };
+    ResolvedAgent::with(package, world, own)
+}
+
+/// Applies overlays to a package, in order.
+pub fn fold(package: Package, overlays: &[Overlay]) -> Result<Package, Error> {
+    overlays.iter().try_fold(package, |package, overlay| over(&package, overlay.clone()))
+}
+
+/// Reads a stored package with its sidecars.
+pub async fn read(store: &dyn Store, fingerprint: Hash) -> Result<PinnedPackage, Error> {
+    let stored = StoredPackage::read(fingerprint, &store.blob(fingerprint).await?)?;
+    let mut sidecars = Vec::new();
+    for (_, hash) in stored.sidecars() {
+        sidecars.push(store.blob(hash).await?);
+    }
+    stored.with_sidecars(sidecars)
+}
+
+/// Returns the newest turn that runs or ran under a package. Searches the visible sessions, newest first, and at most
+/// `most` turns.
+pub async fn turn_under(store: &dyn Store, fingerprint: Hash, most: usize) -> Result<Option<TurnId>, Error> {
+    let (mut before, mut looked_at) = (None, 0);
+    loop {
+        let sessions = store.sessions(before, SESSIONS_AT_ONCE).await?;
+        let Some(last) = sessions.last() else { return Ok(None) };
+        before = Some(last.id);
+        for session in &sessions {
+            let left = u32::try_from(most - looked_at).unwrap_or(u32::MAX);
+            let newest = store.turns(session.id, session.turns.saturating_sub(left), left as usize).await?;
+            looked_at += newest.len();
+            for turn in newest.iter().rev() {
+                if named(&store.turn_records(turn.id).await?) == Some(fingerprint) {
+                    return Ok(Some(turn.id));
+                }
+            }
+            if looked_at >= most {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Returns the package that the records of a turn name last.
+fn named(records: &[Record]) -> Option<Hash> {
+    records.iter().rev().find_map(|record| match &record.fact {
+        Fact::Started(started) => Some(started.package),
+        Fact::Accepted(accepted) => accepted.package,
+        _ => None,
+    })
+}
+
+/// Reads the package that a turn was accepted or started with. Returns `None` if its records name none.
+pub async fn of_turn(store: &dyn Store, turn: TurnId) -> Result<Option<PinnedPackage>, Error> {
+    let package = match store.package(turn).await {
+        Err(error) if error.kind() == Kind::BlobNotFound => return Ok(None),
+        package => package?,
+    };
+    serde_json::from_slice(&package).map(Some).map_err(|cause| {
+        Error::new(Kind::RecordCorrupt, format!("the package of {turn} does not decode")).because(cause)
+    })
+}

@@ -1,0 +1,399 @@
+//! The services of this process ([`RuntimeServices`]) and an agent resolved against them ([`ResolvedAgent`]).
+//!
+//! An [`ResolvedAgent`] is a package with its tools, hooks, policy and budgets looked up, ready to run turns. This module
+//! resolves one package at a time. The registry of all agents of a process is in [`crate::agents::agent_registry`].
+use crate::agents::plugins::Plugins;
+use crate::attachments::Attachments;
+use crate::attachments::attachment_cache::AttachmentCache;
+use crate::calls::catalogue::ToolCatalogue;
+use crate::delivery::live::LiveHub;
+use crate::limits::provider_health::ProviderHealth;
+use crate::limits::provider_limits::ProviderRateLimiter;
+use crate::policy::hooks::Hooks;
+use crate::policy::policy_evaluator::PolicyEvaluator;
+use crate::views::metrics::WorkerMetrics;
+use outlast_kernel::policy::always_denies;
+use outlast_ports::clock::{Clock, Entropy};
+use outlast_ports::contents::ContentStorage;
+use outlast_ports::model::{ModelCapabilities, ModelProvider, overhead_bytes_max};
+use outlast_ports::payment::PaymentAuthority;
+use outlast_ports::policy::PolicyEngine;
+use outlast_ports::rate::RateLimiter;
+use outlast_ports::store::Store;
+use outlast_vocab::access::OrgVisibility;
+use outlast_vocab::budget::Budgets;
+use outlast_vocab::cost::Cost;
+use outlast_vocab::effect::ToolOutcome;
+use outlast_vocab::hook::HookPoint;
+use outlast_vocab::message::{ModelName, ToolName, ToolResult};
+use outlast_vocab::package::{Package, PinnedPackage};
+use outlast_vocab::policy::{PolicyDecision, Rule, approved_call_fingerprint};
+use outlast_vocab::rate::RateLimit;
+use outlast_vocab::tool::{ClientTool, PreparedCall, ToolContract};
+use outlast_vocab::{Error, Hash, Kind, Limits, OrgId, canonical_json, limits};
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The external services and shared state of this process. Built once at start-up.
+pub struct RuntimeServices {
+    /// The model providers, tried in order.
+    pub models: Vec<Arc<dyn ModelProvider>>,
+    /// The tools of the default agent, which answers inputs that name no agent.
+    pub tools: Arc<ToolCatalogue>,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// The source of random bits.
+    pub entropy: Arc<dyn Entropy>,
+    /// The limits.
+    pub limits: Limits,
+    /// Sends live events to subscribers.
+    pub hub: LiveHub,
+    /// A cache of attachments that were recently sent to a model.
+    pub files: AttachmentCache,
+    /// Enforces the rate limits of model providers across all sessions.
+    pub governor: ProviderRateLimiter,
+    /// Tracks which model providers are down.
+    pub health: ProviderHealth,
+    /// Where attachment contents are stored. `None` means the database.
+    pub contents: Option<Arc<dyn ContentStorage>>,
+    /// Whether an operator has set a budget. If so, turns of agents without a budget are metered too.
+    pub(crate) budgets_set: AtomicBool,
+    /// The hooks of the default agent.
+    pub hooks: Arc<Hooks>,
+    /// The plug-ins, which inputs may carry values for.
+    pub plugins: Plugins,
+    /// The counters and timings of this process.
+    pub metrics: WorkerMetrics,
+    /// The payment authority, if one is configured.
+    pub payments: Option<Arc<dyn PaymentAuthority>>,
+    /// The external policy engine, if one is configured. It decides in addition to the rules of agents.
+    pub policy_engine: Option<Arc<dyn PolicyEngine>>,
+    /// The rate limiter for tool calls. `None` means the database.
+    pub limiter: Option<Arc<dyn RateLimiter>>,
+}
+
+impl RuntimeServices {
+    /// Creates the services from these ports and limits. Attachment contents are stored in the database.
+    pub fn new(
+        models: Vec<Arc<dyn ModelProvider>>,
+        tools: ToolCatalogue,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        limits: Limits,
+    ) -> Self {
+        let (hub, files) = (LiveHub::new(limits.live_frames), AttachmentCache::new(limits.recent_file_bytes));
+        let governor = ProviderRateLimiter::default();
+        let tools = Arc::new(tools);
+        let (budgets_set, metrics) = (AtomicBool::new(false), WorkerMetrics::since(clock.now()));
+        Self {
+            models,
+            tools,
+            clock,
+            entropy,
+            limits,
+            hub,
+            files,
+            governor,
+            health: ProviderHealth::default(),
+            contents: None,
+            hooks: Arc::default(),
+            budgets_set,
+            plugins: Plugins::default(),
+            metrics,
+            payments: None,
+            policy_engine: None,
+            limiter: None,
+        }
+    }
+
+    /// Whether an operator has set a budget.
+    pub(crate) fn budgets_are_set(&self) -> bool {
+        self.budgets_set.load(Ordering::Relaxed)
+    }
+
+    /// Reads from the store whether an operator has set a budget.
+    pub(crate) async fn look_at_budgets(&self, store: &dyn Store) -> Result<(), Error> {
+        let set = store.budgets_are_set().await?;
+        self.budgets_set.store(set, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns the attachments in this store.
+    pub fn attachments(&self, store: &Arc<dyn Store>) -> Attachments {
+        Attachments::new(store.clone(), self.contents.clone(), self.limits.clone())
+    }
+
+    /// Returns the provider that serves a model, and the model's properties.
+    pub fn model(&self, name: &ModelName) -> Result<(&dyn ModelProvider, ModelCapabilities), Error> {
+        let serves = |provider: &'_ Arc<dyn ModelProvider>| provider.info(name);
+        let found = self.models.iter().find_map(|provider| Some((provider.as_ref(), serves(provider)?)));
+        found.ok_or_else(|| Error::new(Kind::ModelUnknown, format!("no provider serves the model `{name}`")))
+    }
+}
+
+/// The parts of an agent that are not in its package. Tool and hook names are local to the agent.
+#[derive(Clone, Debug)]
+pub struct AgentParts {
+    /// Its tools.
+    pub tools: Arc<ToolCatalogue>,
+    /// Its hooks.
+    pub hooks: Arc<Hooks>,
+    /// The organisation whose stored configuration it was built from. `None` for an agent of the program, which every
+    /// organisation can use.
+    pub org: Option<OrgId>,
+}
+
+/// A package resolved against the services of this process.
+#[derive(Debug)]
+pub struct ResolvedAgent {
+    /// The configuration.
+    pub package: Package,
+    /// The hash under which the package is stored, together with its tool contracts.
+    pub fingerprint: Hash,
+    /// The tools of its agent.
+    pub catalogue: Arc<ToolCatalogue>,
+    /// The hooks of its agent.
+    pub hooks: Arc<Hooks>,
+    /// The organisation whose stored configuration its agent was built from. `None` for an agent of the program, which
+    /// every organisation can use.
+    pub(crate) org: Option<OrgId>,
+    /// The contracts of its tools, in the order of the package.
+    pub contracts: Vec<ToolContract>,
+    /// The contracts that the model sees. Tools that a rule always forbids are left out.
+    pub(crate) shown: Vec<ToolContract>,
+    /// The fingerprint of all its contracts.
+    pub tools: Hash,
+    /// The version of its policy.
+    pub policy: Hash,
+    /// Evaluates its policy: the rules and the external policy engine.
+    pub(crate) gate: PolicyEvaluator,
+    /// The budgets of its turns.
+    pub budgets: Arc<Budgets>,
+    /// The blobs to store: the pinned package and its sidecars.
+    blobs: Vec<Vec<u8>>,
+    /// Whether this process has stored the blobs.
+    stored: AtomicBool,
+}
+
+impl ResolvedAgent {
+    /// Resolves a package with the tools and hooks of the default agent.
+    pub fn new(package: Package, world: &RuntimeServices) -> Result<Self, Error> {
+        let own = AgentParts { tools: world.tools.clone(), hooks: world.hooks.clone(), org: None };
+        Self::with(package, world, own)
+    }
+
+    /// Resolves a package with the tools and hooks of its agent. A missing model, tool or hook is an error here, before
+    /// any turn runs.
+    pub fn with(package: Package, world: &RuntimeServices, own: AgentParts) -> Result<Self, Error> {
+        for model in package.models() {
+            let (_, info) = world.model(model)?;
+            if !package.budgets.bounds_money() || info.prices.is_some() {
+                continue;
+            }
+            let agent = &package.agent;
+            let detail = format!(
+                "the agent `{agent}` has a budget in money, but nobody knows what the model `{model}` costs; give it a \
+                 price in `outlast.toml`, or bound tokens"
+            );
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+        own.hooks.check(&package, &world.limits)?;
+        let gate = PolicyEvaluator::new(&package, world)?;
+        check_rates(&package.rates, &world.limits)?;
+        check_questions(&package)?;
+        let own = AgentParts { tools: own.tools.with_client(&package.client_tools)?, ..own };
+        let contracts = contracts(&package, &own.tools)?;
+        Ok(Self::of(package, contracts, own, gate))
+    }
+
+    /// Resolves the package that a turn was pinned to.
+    ///
+    /// The model sees the contracts that were recorded, and calls keep their recorded order, limits and retries. Two
+    /// things must not have changed since: the effect class of a tool, because the tool itself has to keep that
+    /// promise, and the program behind a tool, because that is what was approved.
+    pub fn pinned(pinned: PinnedPackage, world: &RuntimeServices, own: AgentParts) -> Result<Self, Error> {
+        let here = Self::with(pinned.package, world, own)?;
+        let Some(contracts) = pinned.contracts else { return Ok(here) };
+        for then in &contracts {
+            let Some(now) = here.contracts.iter().find(|now| now.name == then.name) else { continue };
+            let name = &then.name;
+            let detail = if now.class != then.class {
+                let (then, now) = (then.class.name(), now.class.name());
+                format!("the tool `{name}` was {then} when the turn began, and is {now} here")
+            } else if then.made_of.is_some() && now.made_of != then.made_of {
+                format!("the tool `{name}` was another program or address when the turn began")
+            } else {
+                continue;
+            };
+            return Err(Error::new(Kind::PackageUnavailable, detail));
+        }
+        let own = here.parts();
+        let own = AgentParts { tools: own.tools.with_pinned_schemas(&contracts)?, ..own };
+        Ok(Self::of(here.package, contracts, own, here.gate))
+    }
+
+    /// Resolves a package for replaying a recording. Nothing is performed, so models and tools need not exist here.
+    /// Hooks at points that record nothing are left out.
+    pub(crate) fn offline(pinned: &PinnedPackage, world: &RuntimeServices) -> Result<Self, Error> {
+        let PinnedPackage { mut package, contracts } = pinned.clone();
+        package
+            .hooks
+            .retain(|usage| !matches!(usage.point, HookPoint::BeforeCompletion | HookPoint::AtCheckpoint));
+        let own = AgentParts { tools: world.tools.clone(), hooks: world.hooks.clone(), org: None };
+        let gate = PolicyEvaluator::new(&package, world)?;
+        Ok(Self::of(package, contracts.unwrap_or_default(), own, gate))
+    }
+
+    /// Returns how long its turns wait for a provider that is down.
+    pub(crate) fn provider_wait(&self, limits: &Limits) -> Duration {
+        let seconds = self.package.provider_wait_s.map(u64::from);
+        seconds.map_or(limits.provider_wait, Duration::from_secs)
+    }
+
+    /// Returns whether the sender of the input runs this tool.
+    pub(crate) fn is_client_tool(&self, tool: &ToolName) -> bool {
+        self.package.client_tools.iter().any(|client| client.name == *tool)
+    }
+
+    /// Returns the price of a call of this tool, if it has one.
+    pub(crate) fn price(&self, tool: &ToolName) -> Option<Cost> {
+        self.contracts.iter().find(|contract| contract.name == *tool)?.price
+    }
+
+    /// Returns the cost of a call with this outcome. A failed call costs nothing. A call of unknown outcome costs its
+    /// price.
+    pub(crate) fn charged(&self, tool: &ToolName, outcome: &ToolOutcome) -> Option<Cost> {
+        let counts = matches!(outcome, ToolOutcome::Done(ToolResult::Ok(_)) | ToolOutcome::Unknown);
+        self.price(tool).filter(|_| counts)
+    }
+
+    /// Returns the tools, hooks and organisation of its agent.
+    pub(crate) fn parts(&self) -> AgentParts {
+        AgentParts { tools: self.catalogue.clone(), hooks: self.hooks.clone(), org: self.org }
+    }
+
+    /// Returns whether callers with this reach may use it.
+    pub(crate) fn is_within(&self, reach: OrgVisibility) -> bool {
+        self.org.is_none_or(|org| reach.covers(org))
+    }
+
+    fn of(package: Package, contracts: Vec<ToolContract>, own: AgentParts, gate: PolicyEvaluator) -> Self {
+        let tools = canonical_json::fingerprint(&told(&contracts));
+        let may_run =
+            |contract: &&ToolContract| !always_denies(&package.policy, &package.agent, &contract.name);
+        let shown = contracts.iter().filter(may_run).cloned().collect();
+        let pinned = PinnedPackage { package: package.clone(), contracts: Some(contracts.clone()) };
+        let blobs = pinned.to_blobs();
+        let (fingerprint, policy) = (Hash::of(&blobs[0]), gate.version(&package.policy));
+        let (budgets, stored) = (Arc::new(package.budgets.clone()), AtomicBool::new(false));
+        let AgentParts { tools: catalogue, hooks, org } = own;
+        Self {
+            package,
+            fingerprint,
+            catalogue,
+            hooks,
+            org,
+            contracts,
+            shown,
+            tools,
+            policy,
+            gate,
+            budgets,
+            blobs,
+            stored,
+        }
+    }
+
+    /// Returns whether the results of a tool are trusted.
+    pub(crate) fn trusts(&self, tool: &ToolName) -> bool {
+        self.contracts.iter().any(|contract| contract.name == *tool && contract.trusted)
+    }
+
+    /// Returns the hash that an approval is bound to. A call runs only if its hash is the approved one.
+    pub(crate) fn form(&self, call: &PreparedCall, definition: &ToolContract) -> Hash {
+        approved_call_fingerprint(call, canonical_json::fingerprint(definition), self.policy)
+    }
+
+    /// Returns the most bytes that the model is sent in addition to the conversation.
+    pub(crate) fn prompt_bytes_most(&self) -> usize {
+        overhead_bytes_max(&self.package.system, &self.shown)
+    }
+
+    /// Returns the most tokens of one reply, for metered turns.
+    pub(crate) fn reply_tokens(&self, world: &RuntimeServices) -> u32 {
+        self.budgets.reply_tokens.unwrap_or(world.limits.reply_tokens)
+    }
+
+    /// Returns the blobs to store, or nothing if this process has stored them.
+    pub(crate) fn to_store(&self) -> Vec<Vec<u8>> {
+        if self.stored.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        self.blobs.clone()
+    }
+
+    /// Marks the blobs as stored.
+    pub(crate) fn was_stored(&self) {
+        self.stored.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns the contracts without the programs and addresses behind the tools. A recording may be replayed on a machine
+/// where those differ.
+fn told(contracts: &[ToolContract]) -> Cow<'_, [ToolContract]> {
+    if contracts.iter().all(|contract| contract.made_of.is_none()) {
+        return Cow::Borrowed(contracts);
+    }
+    contracts.iter().map(|contract| ToolContract { made_of: None, ..contract.clone() }).collect()
+}
+
+/// Rejects duplicate rate names, because two rates with one name would share a counter.
+fn check_rates(rates: &[RateLimit], limits: &Limits) -> Result<(), Error> {
+    limits::check("rates_per_agent", rates.len(), limits.rates_per_agent)?;
+    for (index, rate) in rates.iter().enumerate() {
+        if rates[..index].iter().any(|other| other.name == rate.name) {
+            let detail = format!("two rates are called `{}`; names must be unique", rate.name);
+            return Err(Error::new(Kind::ConfigInvalid, detail));
+        }
+    }
+    Ok(())
+}
+
+/// Rejects a rule that asks for an approval that cannot be given.
+fn check_questions(package: &Package) -> Result<(), Error> {
+    for Rule { id, then, .. } in &package.policy.rules {
+        if let PolicyDecision::Ask(ask) = then {
+            ask.check().map_err(|what| {
+                let detail = format!("rule `{id}` of the agent `{}`: {what}", package.agent);
+                Error::new(Kind::ConfigInvalid, detail)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the contracts of a package's tools, in its order. It is an error if a tool is missing here, or if a tool
+/// names an undo tool that its agent does not have.
+pub(crate) fn contracts(package: &Package, catalogue: &ToolCatalogue) -> Result<Vec<ToolContract>, Error> {
+    let contract = |name| {
+        catalogue.contract(name).cloned().ok_or_else(|| {
+            let detail = format!("the agent `{}` uses the tool `{name}`, which is not here", package.agent);
+            Error::new(Kind::ToolUnknown, detail)
+        })
+    };
+    let mut contracts: Vec<ToolContract> =
+        package.tools.iter().map(contract).collect::<Result<_, Error>>()?;
+    contracts.extend(package.client_tools.iter().map(ClientTool::contract));
+    for contract in &contracts {
+        if let Some(undo) = contract.undo.as_ref().filter(|undo| !package.tools.contains(undo)) {
+            let detail = format!(
+                "the tool `{}` is taken back by `{undo}`, which the agent `{}` does not have",
+                contract.name, package.agent
+            );
+            return Err(Error::new(Kind::ToolUnknown, detail));
+        }
+    }
+    Ok(contracts)
+}

@@ -1,0 +1,98 @@
+//! Loads the bytes of attachments for model calls and caches them.
+use crate::agents::resolved_agent::RuntimeServices;
+use crate::turn::host::Host;
+use outlast_ports::model::AttachmentContents;
+use outlast_vocab::message::{Message, Part};
+use outlast_vocab::{Error, Hash};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Returns the bytes of the attachments in these messages, newest first, up to `shown_file_bytes`.
+///
+/// Attachments that are gone or do not fit are left out; the model sees that they are missing.
+pub(crate) async fn of<'m, H: Host>(
+    world: &RuntimeServices,
+    host: &H,
+    messages: impl DoubleEndedIterator<Item = &'m Message>,
+) -> Result<AttachmentContents, Error> {
+    let mut files = AttachmentContents::default();
+    let mut room = world.limits.shown_file_bytes;
+    for content in messages.rev().flat_map(contents) {
+        if files.get(content).is_some() {
+            continue;
+        }
+        let bytes = match (world.files.get(content), host.store()) {
+            (Some(bytes), _) => bytes,
+            (None, None) => continue,
+            (None, Some(store)) => match world.attachments(store).whole(content, room).await? {
+                Some(bytes) => world.files.keep(content, bytes.into()),
+                None => continue,
+            },
+        };
+        if bytes.len() <= room {
+            room -= bytes.len();
+            files.insert(content, bytes);
+        }
+    }
+    Ok(files)
+}
+
+/// Returns the contents that a message refers to.
+fn contents(message: &Message) -> impl Iterator<Item = Hash> {
+    let parts = match message {
+        Message::User { parts } | Message::Assistant { parts, .. } => parts.as_slice(),
+        Message::Tool { .. } => &[],
+    };
+    parts.iter().filter_map(|part| match part {
+        Part::Attachment { attachment } => Some(attachment.content),
+        Part::Text { .. } | Part::Reasoning { .. } | Part::Sealed { .. } => None,
+    })
+}
+
+/// A cache of recently shown contents. The oldest are evicted first.
+#[derive(Debug)]
+pub struct AttachmentCache {
+    most: usize,
+    kept: Mutex<VecDeque<(Hash, Arc<[u8]>)>>,
+}
+
+impl AttachmentCache {
+    /// Creates a cache of up to this many bytes.
+    pub fn new(most: usize) -> Self {
+        Self { most, kept: Mutex::default() }
+    }
+
+    fn get(&self, content: Hash) -> Option<Arc<[u8]>> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().find(|(hash, _)| *hash == content).map(|(_, bytes)| bytes.clone())
+    }
+
+    fn keep(&self, content: Hash, bytes: Arc<[u8]>) -> Arc<[u8]> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back((content, bytes.clone()));
+        while kept.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() > self.most {
+            kept.pop_front();
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_were_shown_a_moment_ago_are_kept_up_to_a_bound() {
+        let recent = AttachmentCache::new(10);
+        let [one, two, large] = [b"1234".as_slice(), b"56789", b"0123456789a"];
+        for bytes in [one, two] {
+            recent.keep(Hash::of(bytes), bytes.into());
+        }
+        assert_eq!(recent.get(Hash::of(one)).as_deref(), Some(one));
+        recent.keep(Hash::of(b"x!"), b"x!".as_slice().into());
+        assert_eq!(recent.get(Hash::of(one)), None);
+        assert_eq!(recent.get(Hash::of(two)).as_deref(), Some(two));
+        recent.keep(Hash::of(large), large.into());
+        assert_eq!(recent.get(Hash::of(large)), None);
+    }
+}

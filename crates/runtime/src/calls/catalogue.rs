@@ -1,0 +1,354 @@
+//! The tools of this process: finds them by name and checks arguments before a call runs.
+use crate::agents::resolved_agent::ResolvedAgent;
+use crate::attachments::attachment_references::AttachmentResolver;
+use crate::calls::client_tool_provider::ClientToolProvider;
+use crate::turn::cancel::CancelSignal;
+use crate::turn::output_schema::fits;
+use outlast_kernel::policy::with_values_set;
+use outlast_kernel::provenance::TrustedText;
+use outlast_ports::tool::ToolProvider;
+use outlast_validation::Schema;
+use outlast_vocab::effect::{BatchCall, RefusedCall};
+use outlast_vocab::label::{Labels, Provenance};
+use outlast_vocab::limits::{self, Limits};
+use outlast_vocab::message::{CallArguments, ToolName, ToolUse};
+use outlast_vocab::policy::{PolicyDecision, PolicyFacts, PolicyPoint, RecordedDecision, TurnCircumstances};
+use outlast_vocab::tool::{CallSinks, ClientTool, EffectClass, PreparedCall, ToolContract};
+use outlast_vocab::{CallId, Error, Failure, Kind, ReplayKey, SessionId, TurnId};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Schema keywords that allow properties beyond those listed.
+const OPEN_KEYWORDS: [&str; 6] = ["$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if"];
+
+/// All tools, each with its compiled input schema.
+pub struct ToolCatalogue {
+    tools: BTreeMap<ToolName, CatalogueTool>,
+}
+
+#[derive(Clone)]
+struct CatalogueTool {
+    provider: Arc<dyn ToolProvider>,
+    schema: Arc<Schema>,
+}
+
+impl std::fmt::Debug for ToolCatalogue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_set().entries(self.tools.keys()).finish()
+    }
+}
+
+/// A call that passed all checks.
+struct CheckedCall {
+    arguments: Value,
+    class: EffectClass,
+    payload: Option<Value>,
+    ruling: Option<RecordedDecision>,
+}
+
+/// The turn that makes a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// The session.
+    pub session: SessionId,
+    /// The turn.
+    pub turn: TurnId,
+}
+
+/// A call that the model requested, with its context.
+#[derive(Clone, Copy)]
+pub(crate) struct CallPreparation<'a> {
+    /// The turn that makes it.
+    pub(crate) caller: Caller,
+    /// The key of the call within the turn.
+    pub(crate) key: &'a ReplayKey,
+    /// The call.
+    pub(crate) ask: &'a ToolUse,
+    /// The untrusted sources that may have caused it.
+    pub(crate) labels: &'a Labels,
+    /// The trusted text that sink values are compared with.
+    pub(crate) trusted: &'a TrustedText<'a>,
+    /// The facts about the turn that rules may test.
+    pub(crate) around: &'a TurnCircumstances,
+    /// Cancellation of the turn.
+    pub(crate) cancel: &'a CancelSignal,
+}
+
+/// Why a call may not run.
+struct CallRefusal {
+    error: Error,
+    /// The policy's decision, if that is the reason.
+    ruling: Option<Box<RecordedDecision>>,
+}
+
+impl From<Error> for CallRefusal {
+    fn from(error: Error) -> Self {
+        Self { error, ruling: None }
+    }
+}
+
+impl ToolCatalogue {
+    /// Collects the tools of these providers. A duplicate name or an invalid schema is an error.
+    pub fn new(providers: Vec<Arc<dyn ToolProvider>>) -> Result<Self, Error> {
+        let mut tools = BTreeMap::new();
+        for provider in providers {
+            for manifest in provider.manifests() {
+                let name = manifest.name;
+                let contract = provider.contract(&name).ok_or_else(|| unknown(&name, &[]))?;
+                let whose = format!("the input schema of tool `{name}` is");
+                let schema = compiled(&contract.input, &whose, Kind::ConfigInvalid)?;
+                check_sinks(contract)?;
+                if tools.contains_key(&name) {
+                    let detail = format!("two tools are called `{name}`; names must be unique");
+                    return Err(Error::new(Kind::ToolDuplicate, detail));
+                }
+                tools.insert(name, CatalogueTool { provider: provider.clone(), schema });
+            }
+        }
+        Ok(Self { tools })
+    }
+
+    /// Adds the tools that the sender of an input runs. A duplicate name is an error, because the model could
+    /// not tell them apart.
+    pub(crate) fn with_client(self: &Arc<Self>, client: &[ClientTool]) -> Result<Arc<Self>, Error> {
+        if client.is_empty() {
+            return Ok(self.clone());
+        }
+        let provider: Arc<dyn ToolProvider> = Arc::new(ClientToolProvider::new(client));
+        let (mut tools, mut size) = (self.tools.clone(), 0);
+        for ClientTool { name, input, .. } in client {
+            let whose = format!("the parameters of tool `{name}` are");
+            let schema = compiled(input, &whose, Kind::InputInvalid)?;
+            size += schema.size();
+            if size > limits::SCHEMA_SIZE {
+                let detail = format!(
+                    "schema_size is limited to {} for all tools of an input together, but those up to `{name}` need {size}",
+                    limits::SCHEMA_SIZE
+                );
+                return Err(Error::new(Kind::LimitExceeded, detail));
+            }
+            let entry = CatalogueTool { provider: provider.clone(), schema };
+            if tools.insert(name.clone(), entry).is_some() {
+                let detail = format!("there is a tool `{name}` already; give yours another name");
+                return Err(Error::new(Kind::ToolDuplicate, detail));
+            }
+        }
+        Ok(Arc::new(Self { tools }))
+    }
+
+    /// Returns these tools with the input schemas of the pinned contracts, which may differ from the current
+    /// ones.
+    pub(crate) fn with_pinned_schemas(
+        self: &Arc<Self>,
+        contracts: &[ToolContract],
+    ) -> Result<Arc<Self>, Error> {
+        let differs =
+            |told: &&ToolContract| self.contract(&told.name).is_some_and(|now| now.input != told.input);
+        let differing: Vec<&ToolContract> = contracts.iter().filter(differs).collect();
+        if differing.is_empty() {
+            return Ok(self.clone());
+        }
+        let mut tools = self.tools.clone();
+        for ToolContract { name, input, .. } in differing {
+            if let Some(entry) = tools.get_mut(name) {
+                let whose = format!("the input schema that tool `{name}` had is");
+                entry.schema = compiled(input, &whose, Kind::PackageUnavailable)?;
+            }
+        }
+        Ok(Arc::new(Self { tools }))
+    }
+
+    /// Returns the names of all tools.
+    pub fn names(&self) -> impl Iterator<Item = &ToolName> {
+        self.tools.keys()
+    }
+
+    /// Returns the contract of this tool.
+    pub fn contract(&self, tool: &ToolName) -> Option<&ToolContract> {
+        self.tools.get(tool).and_then(|entry| entry.provider.contract(tool))
+    }
+
+    /// Returns the provider of this tool.
+    pub fn provider(&self, tool: &ToolName) -> Result<&Arc<dyn ToolProvider>, Error> {
+        self.tools.get(tool).map(|entry| &entry.provider).ok_or_else(|| unknown(tool, &[]))
+    }
+
+    /// Checks a call that the model requested: it will run, or the model gets the reason why not.
+    ///
+    /// A tool that the model was not shown counts as unknown.
+    pub(crate) async fn prepare(
+        &self,
+        asked: CallPreparation<'_>,
+        held: &AttachmentResolver,
+        outfit: &ResolvedAgent,
+        limits: &Limits,
+    ) -> BatchCall {
+        let CallPreparation { caller, key, ask, labels, .. } = asked;
+        let mut provenance = Provenance::default();
+        match self.check(held, asked, outfit, limits, &mut provenance).await {
+            Ok(CheckedCall { arguments, class, payload, ruling }) => BatchCall::Run(PreparedCall {
+                id: CallId::derived(&[&caller.turn.to_u128().to_be_bytes(), key.as_str().as_bytes()]),
+                model_id: ask.id.clone(),
+                tool: ask.tool.clone(),
+                class,
+                arguments,
+                payload,
+                ruling,
+                labels: labels.clone(),
+                provenance,
+            }),
+            Err(CallRefusal { error, ruling }) => BatchCall::Refused(RefusedCall {
+                ruling,
+                labels: labels.clone(),
+                provenance,
+                ..RefusedCall::new(ask.id.clone(), ask.tool.clone(), Failure::from(&error))
+            }),
+        }
+    }
+
+    /// Describes what a call would do, without running it. Arguments are checked as in a real call.
+    pub async fn preview(&self, tool: &ToolName, arguments: &Value) -> Result<Option<String>, Error> {
+        let entry = self.tools.get(tool).ok_or_else(|| unknown(tool, &[]))?;
+        fits(&entry.schema, arguments).await?;
+        entry.provider.preview(tool, arguments).await
+    }
+
+    async fn check(
+        &self,
+        held: &AttachmentResolver,
+        asked: CallPreparation<'_>,
+        outfit: &ResolvedAgent,
+        limits: &Limits,
+        provenance: &mut Provenance,
+    ) -> Result<CheckedCall, CallRefusal> {
+        let CallPreparation { ask, labels, trusted, around, cancel, .. } = asked;
+        let visible = outfit.shown.as_slice();
+        let Some(contract) = outfit.contracts.iter().find(|contract| contract.name == ask.tool) else {
+            return Err(unknown(&ask.tool, visible).into());
+        };
+        let entry = self.tools.get(&ask.tool).ok_or_else(|| unknown(&ask.tool, visible))?;
+        let CallArguments::Json(arguments) = &ask.arguments else {
+            return Err(Error::new(Kind::ToolArgsInvalid, "the arguments must be JSON").into());
+        };
+        limits::check_depth("json_depth", arguments, limits.json_depth)?;
+        let whole = held.project(arguments, &contract.input).await?;
+        fits_unless_cancelled(&entry.schema, &whole, cancel).await?;
+        if !labels.is_empty() {
+            *provenance = outlast_kernel::provenance::provenance(Some(contract), &whole, trusted);
+        }
+        let provenance = &*provenance;
+        let facts = PolicyFacts {
+            at: PolicyPoint::Tool,
+            tool: Some(&ask.tool),
+            value: &whole,
+            labels,
+            provenance,
+            circumstances: around,
+        };
+        let mut ruling = outfit.rule(&facts).await;
+        if let Some(error) = ruling.as_ref().and_then(RecordedDecision::refusal) {
+            return Err(CallRefusal { error, ruling: ruling.map(Box::new) });
+        }
+        let arguments = match ruling.as_ref().and_then(RecordedDecision::change) {
+            Some((set, _)) => with_values_set(arguments, set),
+            None => arguments.clone(),
+        };
+        let whole = held.project(&arguments, &contract.input).await?;
+        fits_unless_cancelled(&entry.schema, &whole, cancel).await?;
+        let deadline = contract.deadline.unwrap_or(limits.tool_deadline);
+        if let Some(RecordedDecision { decision: PolicyDecision::Ask(_), preview, .. }) = &mut ruling {
+            // A preview is optional: if it fails, the call is not held up.
+            let told = async { entry.provider.preview(&ask.tool, &whole).await };
+            let told = outfit.run_within_deadline(told, deadline, cancel).await.ok().flatten();
+            *preview = told.map(|told| told[..told.floor_char_boundary(limits.preview_bytes)].into());
+        }
+        let payload = async { entry.provider.prepare(held.session, &ask.tool, &whole).await };
+        let payload = outfit.run_within_deadline(payload, deadline, cancel).await?;
+        Ok(CheckedCall { arguments, class: contract.class, payload, ruling })
+    }
+
+    /// Checks arguments against the tool's schema.
+    pub(crate) async fn takes(&self, tool: &ToolName, arguments: &Value) -> Result<(), Error> {
+        let entry = self.tools.get(tool).ok_or_else(|| unknown(tool, &[]))?;
+        fits(&entry.schema, arguments).await
+    }
+}
+
+/// Compiles the schema of a tool's arguments. An invalid schema is an error of this kind.
+fn compiled(schema: &Value, whose: &str, kind: Kind) -> Result<Arc<Schema>, Error> {
+    Schema::new(schema).map(Arc::new).map_err(|error| error.of(whose, kind))
+}
+
+/// Checks arguments against a schema. Stops a long validation when the turn is cancelled.
+async fn fits_unless_cancelled(
+    schema: &Arc<Schema>,
+    arguments: &Value,
+    cancel: &CancelSignal,
+) -> Result<(), Error> {
+    tokio::select! {
+        biased;
+        fit = fits(schema, arguments) => fit,
+        reason = cancel.requested() => Err(Error::new(Kind::ToolCancelled, reason)),
+    }
+}
+
+/// Rejects a sink that no argument can match: the guard would never see it, and the call would run.
+fn check_sinks(contract: &ToolContract) -> Result<(), Error> {
+    let ToolContract { name, input, sinks, .. } = contract;
+    let Some(CallSinks::Arguments(sinks)) = sinks else { return Ok(()) };
+    let Some(sink) = sinks.iter().find(|sink| !may_have(input, sink)) else { return Ok(()) };
+    let detail = format!(
+        "the tool `{name}` names the sink `{sink}`, but its arguments have nothing there; a sink is a JSON pointer such as `/to`, or \
+         `/items/*/to` for every element of a list"
+    );
+    Err(Error::new(Kind::ConfigInvalid, detail))
+}
+
+/// Whether a value of this schema may have something at the pointer, in which `*` matches every element and
+/// member.
+///
+/// Whatever the schema leaves open counts as possible.
+fn may_have(schema: &Value, pointer: &str) -> bool {
+    let Some(path) = pointer.strip_prefix('/') else { return pointer.is_empty() };
+    let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
+    let is_open = OPEN_KEYWORDS.iter().any(|word| schema.get(word).is_some());
+    is_open
+        || may_be(schema, "array") && may_have_element(schema, first, rest)
+        || may_be(schema, "object") && may_have_member(schema, first, rest)
+}
+
+/// Whether a value of this schema may have this type.
+fn may_be(schema: &Value, kind: &str) -> bool {
+    match schema.get("type") {
+        Some(Value::String(only)) => only == kind,
+        Some(Value::Array(kinds)) => kinds.iter().any(|one| one == kind),
+        _ => true,
+    }
+}
+
+fn may_have_element(schema: &Value, first: &str, rest: &str) -> bool {
+    let is_place = first == "*" || first.parse::<usize>().is_ok();
+    let tuple = || schema.get("prefixItems").is_some();
+    is_place && (tuple() || schema.get("items").is_none_or(|items| may_have(items, rest)))
+}
+
+fn may_have_member(schema: &Value, first: &str, rest: &str) -> bool {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let name = first.replace("~1", "/").replace("~0", "~");
+    if let Some(property) = properties.and_then(|properties| properties.get(&name)) {
+        return may_have(property, rest);
+    }
+    let any = || properties.into_iter().flatten().any(|(_, property)| may_have(property, rest));
+    match schema.get("additionalProperties") {
+        Some(Value::Bool(false)) => first == "*" && any(),
+        Some(more) => may_have(more, rest) || first == "*" && any(),
+        None => properties.is_none() || first == "*" && any(),
+    }
+}
+
+fn unknown(tool: &ToolName, visible: &[ToolContract]) -> Error {
+    let names: Vec<&str> = visible.iter().map(|contract| contract.name.as_str()).collect();
+    let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Error::new(Kind::ToolUnknown, format!("no tool is called `{tool}`; there are: {there}"))
+}

@@ -1,0 +1,182 @@
+//! Calls the payment authority, within a deadline, and records its answers.
+//!
+//! A payment is requested, reserved, then settled or released. The request is durable before the authority receives it,
+//! and the reservation is durable before the tool continues. After a crash, every payment is found again under its
+//! idempotency key.
+//!
+//! When a call is over, its payment is settled or released. If the authority does not accept that, the payment goes to
+//! the outbox ([`outlast_ports::payment_outbox`]), and [`retry_payment_outbox`] retries it until it succeeds. Payments of a running call are in
+//! `scope/paying.rs`.
+use crate::agents::resolved_agent::RuntimeServices;
+use futures_util::future::{Either, select};
+use outlast_ports::ResultFuture;
+use outlast_ports::payment::PaymentAuthority;
+use outlast_ports::payment_outbox::{PaymentBackoff, PendingPayment};
+use outlast_ports::store::Store;
+use outlast_vocab::payment::{AuthorityPaymentState, Payment, PaymentState};
+use outlast_vocab::record::Fact;
+use outlast_vocab::{Error, Failure, Kind, Limits};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// The longest pause between two checks of the outbox. The bell does not ring while a turn is running.
+const LONGEST_SLEEP: Duration = Duration::from_mins(1);
+
+/// The pause after the store could not be read.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+impl RuntimeServices {
+    /// Returns the payment authority, or an error if none is configured.
+    pub(crate) fn authority(&self) -> Result<&Arc<dyn PaymentAuthority>, Error> {
+        let missing = || Error::new(Kind::PortMissing, "no payment authority is configured");
+        self.payments.as_ref().ok_or_else(missing)
+    }
+
+    /// Waits for an answer of the authority, up to the deadline.
+    pub(crate) async fn paid<T>(&self, asked: ResultFuture<'_, T>) -> Result<T, Error> {
+        let deadline = self.limits.payment_deadline;
+        match select(asked, self.clock.sleep(deadline)).await {
+            Either::Left((answer, _)) => answer,
+            Either::Right(_) => {
+                let detail =
+                    format!("the payment authority did not answer within {} ms", deadline.as_millis());
+                Err(Error::new(Kind::PaymentUnavailable, detail))
+            }
+        }
+    }
+
+    /// Releases a payment that will not be settled. If the authority does not accept that, it is retried later.
+    pub(crate) async fn free(&self, payment: &Payment, reason: &str) -> Payment {
+        let state = PaymentState::Releasing { reason: reason.to_owned() };
+        self.conclude(Payment { state, ..payment.clone() }).await
+    }
+
+    /// Releases several payments and returns the facts to record.
+    pub(crate) async fn free_all(&self, payments: Vec<Payment>, reason: &str) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        for payment in payments {
+            facts.push(Fact::Payment(self.free(&payment, reason).await));
+        }
+        facts
+    }
+
+    /// Settles the payments of a call that happened and returns the facts to record.
+    pub(crate) async fn settle_all(&self, payments: Vec<Payment>) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        for payment in payments {
+            let payment = Payment { state: PaymentState::Settling, ..payment };
+            facts.push(Fact::Payment(self.conclude(payment).await));
+        }
+        facts
+    }
+
+    /// Settles or releases a payment. Returns it in its final state, or unchanged if the authority did not accept that.
+    async fn conclude(&self, payment: Payment) -> Payment {
+        match self.send_payment_decision(&payment).await {
+            Ok(concluded) => concluded,
+            Err(error) => {
+                tracing::warn!(%error, payment = %payment.id, "the payment authority is told again later");
+                payment
+            }
+        }
+    }
+
+    /// Sends the decision about a payment, to settle or to release it, to the authority.
+    async fn send_payment_decision(&self, payment: &Payment) -> Result<Payment, Error> {
+        let authority = self.authority()?;
+        let (asked, reason) = match &payment.state {
+            PaymentState::Releasing { reason } => (authority.release(payment.id), reason.as_str()),
+            _ => (authority.settle(payment.id), "it had been released"),
+        };
+        let (standing, reason) = match self.paid(asked).await {
+            Ok(standing) => (standing, reason.to_owned()),
+            // It may have rejected this because nothing is reserved. Then the payment is closed.
+            Err(error) if error.kind() == Kind::PaymentRefused => {
+                let found = self.paid(authority.find(payment.id)).await?;
+                (found.unwrap_or(AuthorityPaymentState::Released), error.detail().to_owned())
+            }
+            Err(error) => return Err(error),
+        };
+        if standing == AuthorityPaymentState::Reserved {
+            let detail = format!("the payment authority still has {} set aside", payment.id);
+            return Err(Error::new(Kind::PaymentUnavailable, detail));
+        }
+        Ok(with_reported_state(payment, &standing, &reason))
+    }
+}
+
+/// Retries outbox payments when they are due, until the worker stops. Checks the outbox early when `bell` rings.
+pub(crate) async fn retry_payment_outbox(
+    world: Arc<RuntimeServices>,
+    store: Arc<dyn Store>,
+    mut bell: watch::Receiver<()>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    loop {
+        bell.borrow_and_update();
+        let told = tokio::select! {
+            biased;
+            // An interrupted request is repeated under the same idempotency key.
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            told = tell_due(&world, store.as_ref()) => told,
+        };
+        let pause = told.unwrap_or_else(|error| {
+            tracing::warn!(%error, "what the payment authority is owed could not be looked at");
+            LOOK_AGAIN
+        });
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            _ = bell.changed() => {}
+            () = world.clock.sleep(pause) => {}
+        }
+    }
+}
+
+/// Sends the outbox payments that are due. Returns how long to wait before the next check.
+async fn tell_due(world: &RuntimeServices, store: &dyn Store) -> Result<Duration, Error> {
+    let Limits { payment_first: first, payment_most: most, .. } = world.limits;
+    loop {
+        let now = world.clock.now();
+        match store.next_payment_due().await? {
+            Some(due) if due <= now => {}
+            Some(due) => return Ok(now.until(due).min(LONGEST_SLEEP)),
+            None => return Ok(LONGEST_SLEEP),
+        }
+        // One at a time, so that other workers can take the rest while one request hangs.
+        for owed in store.take_due_payments(PaymentBackoff { first, pause_max: most }, now, 1).await? {
+            tell_one(world, store, owed).await?;
+        }
+    }
+}
+
+async fn tell_one(world: &RuntimeServices, store: &dyn Store, owed: PendingPayment) -> Result<(), Error> {
+    let PendingPayment { session, turn, payment, attempts, .. } = owed;
+    match world.send_payment_decision(&payment).await {
+        Ok(concluded) => {
+            if let Some(last) = store.told(turn, concluded, world.clock.now()).await? {
+                world.hub.committed(session, last);
+            }
+            Ok(())
+        }
+        Err(error) => {
+            tracing::warn!(%error, payment = %payment.id, attempts, "the payment authority did not take it");
+            store.record_payment_failure(turn, payment.key, Failure::from(&error)).await
+        }
+    }
+}
+
+/// Returns the payment with the state that the authority reports.
+pub(crate) fn with_reported_state(
+    payment: &Payment,
+    standing: &AuthorityPaymentState,
+    reason: &str,
+) -> Payment {
+    let state = match standing {
+        AuthorityPaymentState::Reserved => PaymentState::Reserved,
+        AuthorityPaymentState::Settled { receipt } => PaymentState::Settled { receipt: receipt.clone() },
+        AuthorityPaymentState::Released => PaymentState::Released { reason: reason.to_owned() },
+    };
+    Payment { state, ..payment.clone() }
+}

@@ -1,0 +1,148 @@
+//! Follows the records of all visible sessions from a cursor.
+//!
+//! To follow one session with its live events, use [`crate::delivery::events`].
+use crate::agents::resolved_agent::RuntimeServices;
+use outlast_ports::store::{FeedCursor, FeedRecord, Store};
+use outlast_vocab::Error;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long a reader waits before it polls for records of other processes.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A reader of the records of all visible sessions.
+pub struct RecordFeed {
+    world: Arc<RuntimeServices>,
+    store: Arc<dyn Store>,
+    /// The store over all organisations. Only the end of its feed is read, and it is never returned.
+    whole: Arc<dyn Store>,
+    after: FeedCursor,
+    /// The position up to which all visible records were read.
+    looked: FeedCursor,
+    news: watch::Receiver<u64>,
+    ready: VecDeque<FeedRecord>,
+}
+
+impl RecordFeed {
+    /// Reads from a cursor. `store` shows the visible part of `whole`.
+    pub(crate) fn new(
+        world: Arc<RuntimeServices>,
+        (store, whole): (Arc<dyn Store>, Arc<dyn Store>),
+        after: FeedCursor,
+    ) -> Self {
+        let mut news = world.hub.news();
+        news.mark_changed();
+        Self { world, store, whole, after, looked: after, news, ready: VecDeque::new() }
+    }
+
+    /// Returns the next record, waiting for it if necessary.
+    pub async fn next(&mut self) -> Result<FeedRecord, Error> {
+        loop {
+            if let Some(record) = self.past().await? {
+                return Ok(record);
+            }
+            tokio::select! {
+                biased;
+                told = self.news.changed() => if told.is_err() { self.world.clock.sleep(LOOK_AGAIN).await },
+                () = self.world.clock.sleep(LOOK_AGAIN) => {}
+            }
+        }
+    }
+
+    /// Returns the next record if there is one already.
+    pub async fn past(&mut self) -> Result<Option<FeedRecord>, Error> {
+        if self.ready.is_empty() {
+            self.news.mark_unchanged();
+            let most = self.world.limits.page_rows;
+            // Read before the page: if the page is not full, all later visible records come after this
+            // position.
+            let end = self.whole.feed_end().await?;
+            let page = self.store.feed(self.after, most).await?;
+            if page.len() < most {
+                self.looked = end;
+            }
+            self.ready.extend(page);
+        }
+        let record = self.ready.pop_front();
+        if let Some(record) = &record {
+            self.after = record.cursor;
+        }
+        if self.ready.is_empty() {
+            // Records of other organisations are not scanned again.
+            self.after = self.after.max(self.looked);
+        }
+        Ok(record)
+    }
+}
+
+/// Returns the end of the feed. Cursors have gaps, so this uses exponential and binary search.
+pub async fn newest(store: &dyn Store) -> Result<FeedCursor, Error> {
+    let goes_on = async |after: u64| store.feed(FeedCursor(after), 1).await.map(|page| !page.is_empty());
+    let (mut low, mut high) = (0, 1);
+    while goes_on(high).await? {
+        high *= 2;
+    }
+    while low < high {
+        let middle = u64::midpoint(low, high);
+        if goes_on(middle).await? {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(FeedCursor(low))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::catalogue::ToolCatalogue;
+    use crate::worker::system::{SystemClock, SystemEntropy};
+    use outlast_ports::memory::MemoryStore;
+    use outlast_ports::orgs::Org;
+    use outlast_ports::store::SessionTarget;
+    use outlast_vocab::access::Access;
+    use outlast_vocab::{Limits, Millis, OrgId, SessionId};
+
+    #[tokio::test]
+    async fn what_others_wrote_is_looked_at_once_and_what_is_own_is_never_passed_over() {
+        let tools = ToolCatalogue::new(Vec::new()).unwrap();
+        let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+        let limits = Limits { page_rows: 2, ..Limits::default() };
+        let world = Arc::new(RuntimeServices::new(Vec::new(), tools, clock, entropy, limits));
+        let whole: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let org = |number| Org {
+            id: OrgId::from_u128(number),
+            name: format!("org-{number}").parse().unwrap(),
+            created: Millis(0),
+        };
+        for number in [1, 2] {
+            whole.create_org(org(number)).await.unwrap();
+        }
+        let of = |number| whole.clone().serving(Access::to(OrgId::from_u128(number)));
+        let (own, others) = (of(1), of(2));
+        let open = async |store: &Arc<dyn Store>, number| {
+            let session = SessionId::from_u128(number);
+            store.open(SessionTarget::New(session), Millis(0)).await.unwrap()
+        };
+        let mut feed = RecordFeed::new(world, (own.clone(), whole.clone()), FeedCursor(0));
+        for number in 10..15 {
+            open(&others, number).await;
+        }
+        assert!(feed.past().await.unwrap().is_none());
+        assert_eq!(feed.after, whole.feed_end().await.unwrap());
+        for number in 20..25 {
+            open(&own, number).await;
+            open(&others, number + 100).await;
+        }
+        for number in 20..25 {
+            let seen = feed.past().await.unwrap().unwrap().session;
+            assert_eq!(seen, SessionId::from_u128(number));
+        }
+        assert!(feed.past().await.unwrap().is_none());
+        assert_eq!(feed.after, whole.feed_end().await.unwrap());
+        assert_eq!(own.feed_end().await.unwrap(), FeedCursor(0));
+    }
+}

@@ -1,0 +1,407 @@
+//! Live events from a running turn to watchers in the same process.
+//!
+//! Nothing is stored here, and watchers never slow a turn. A watcher that falls behind loses the oldest
+//! frames and learns how many. It reads durable records from the store. A session without watchers costs
+//! nothing.
+use crate::views::durability::UnreportedWriteTime;
+use outlast_vocab::access::OrgVisibility;
+use outlast_vocab::event::{LiveEvent, LiveEventKind};
+use outlast_vocab::record::{Seq, TurnEnd};
+use outlast_vocab::{OrgId, ReplayKey, SessionId, TurnId};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use tokio::sync::watch;
+
+/// How many ended turns are remembered for callers who ask just after the end.
+const RECENT: usize = 1_024;
+
+/// A notification to a watcher of a session.
+#[derive(Clone, Debug)]
+pub enum Signal {
+    /// There are new records, up to this one.
+    Committed(Seq),
+    /// A live event.
+    Live(LiveEvent),
+    /// The watcher was too slow and lost this many live frames.
+    Missed(u64),
+}
+
+/// The queues of all watched sessions, and the ends of turns that are driven here.
+#[derive(Debug)]
+pub struct LiveHub {
+    lines: Mutex<HashMap<SessionId, Vec<Arc<WatcherQueue>>>>,
+    ends: Mutex<TurnEnds>,
+    frames: usize,
+    /// Replies that are streaming now. Lock this before `lines`.
+    saying: Mutex<HashMap<SessionId, StreamingReply>>,
+    /// Counts commits of this process, in any session.
+    news: watch::Sender<u64>,
+    /// Waits for writes that are not stored yet.
+    pub(crate) unreported_writes: UnreportedWriteTime,
+}
+
+/// The text of a reply that is still streaming.
+#[derive(Debug)]
+struct StreamingReply {
+    turn: TurnId,
+    key: ReplayKey,
+    attempt: u32,
+    text: String,
+}
+
+impl StreamingReply {
+    /// Returns all text so far, for a watcher who joins late.
+    fn frame(&self) -> LiveEvent {
+        let Self { turn, key, attempt, text } = self;
+        let what = LiveEventKind::Text { key: key.clone(), attempt: *attempt, offset: 0, text: text.clone() };
+        LiveEvent { turn: *turn, what }
+    }
+}
+
+/// A reply that is streaming. Dropping it ends the reply, however it ended.
+pub(crate) struct ReplyPublisher<'a> {
+    hub: &'a LiveHub,
+    session: SessionId,
+    turn: TurnId,
+}
+
+impl ReplyPublisher<'_> {
+    /// Sends a piece of text to watchers, and buffers it for late ones.
+    pub(crate) fn say(&self, key: &ReplayKey, attempt: u32, offset: usize, piece: &str) {
+        let mut saying = lock(&self.hub.saying);
+        let said = saying.entry(self.session).or_insert_with(|| StreamingReply {
+            turn: self.turn,
+            key: key.clone(),
+            attempt,
+            text: String::new(),
+        });
+        if said.attempt != attempt || offset == 0 {
+            (said.attempt, said.text) = (attempt, String::new());
+        }
+        said.text.push_str(piece);
+        let text = || LiveEventKind::Text { key: key.clone(), attempt, offset, text: piece.to_owned() };
+        self.hub.tell(self.session, || LiveEvent { turn: self.turn, what: text() });
+    }
+
+    /// Discards the text so far.
+    pub(crate) fn forget(&self) {
+        lock(&self.hub.saying).remove(&self.session);
+    }
+}
+
+impl Drop for ReplyPublisher<'_> {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+#[derive(Debug, Default)]
+struct TurnEnds {
+    driven: HashMap<TurnId, DrivenTurn>,
+    recent: VecDeque<(TurnId, OrgId, TurnEnd)>,
+}
+
+/// A turn that is driven here, and those who wait for its end.
+#[derive(Debug)]
+struct DrivenTurn {
+    org: OrgId,
+    waiting: watch::Sender<Option<TurnEnd>>,
+}
+
+/// The queue of one watcher.
+#[derive(Debug, Default)]
+struct WatcherQueue {
+    waiting: Mutex<QueuedSignals>,
+    news: Notify,
+}
+
+/// Queued frames and commit notifications, in order of arrival.
+#[derive(Debug, Default)]
+struct QueuedSignals {
+    signals: VecDeque<Signal>,
+    frames: usize,
+    missed: u64,
+}
+
+/// A watcher of a session. Dropping it unsubscribes.
+pub struct LiveListener {
+    world: Arc<crate::RuntimeServices>,
+    session: SessionId,
+    line: Arc<WatcherQueue>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LiveHub {
+    /// Creates a hub whose queues hold this many frames per watcher.
+    pub fn new(frames: usize) -> Self {
+        Self {
+            lines: Mutex::default(),
+            ends: Mutex::default(),
+            frames,
+            saying: Mutex::default(),
+            news: watch::Sender::new(0),
+            unreported_writes: UnreportedWriteTime::default(),
+        }
+    }
+
+    /// Subscribes to commits of this process. The value is only a counter.
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    /// Notifies the watchers of a session of new records, up to this one.
+    pub fn committed(&self, session: SessionId, last: Seq) {
+        self.news.send_modify(|count| *count = count.wrapping_add(1));
+        for line in lock(&self.lines).get(&session).into_iter().flatten() {
+            let mut waiting = lock(&line.waiting);
+            match waiting.signals.back_mut() {
+                Some(Signal::Committed(seq)) => *seq = last,
+                _ => waiting.signals.push_back(Signal::Committed(last)),
+            }
+            line.news.notify_one();
+        }
+    }
+
+    /// Sends a live event to the watchers of a session. `frame` is called only if there are any.
+    pub fn tell(&self, session: SessionId, frame: impl FnOnce() -> LiveEvent) {
+        let lines = lock(&self.lines);
+        let Some(lines) = lines.get(&session) else { return };
+        let frame = frame();
+        for line in lines {
+            let mut waiting = lock(&line.waiting);
+            if waiting.frames >= self.frames {
+                waiting.drop_oldest();
+            }
+            waiting.signals.push_back(Signal::Live(frame.clone()));
+            waiting.frames += 1;
+            line.news.notify_one();
+        }
+    }
+
+    /// Begins a streamed reply in a session.
+    pub(crate) fn speaker(&self, session: SessionId, turn: TurnId) -> ReplyPublisher<'_> {
+        ReplyPublisher { hub: self, session, turn }
+    }
+
+    /// Registers a turn that is driven here, so that callers can wait for its end.
+    pub fn begins(&self, turn: TurnId, org: OrgId) {
+        let driven = || DrivenTurn { org, waiting: watch::Sender::new(None) };
+        lock(&self.ends).driven.entry(turn).or_insert_with(driven);
+    }
+
+    /// Unregisters a turn that is no longer driven here. Another worker may continue it.
+    pub fn unregister_turn(&self, turn: TurnId) {
+        lock(&self.ends).driven.remove(&turn);
+    }
+
+    /// Reports the end of a turn.
+    pub fn ended(&self, turn: TurnId, end: &TurnEnd) {
+        let mut ends = lock(&self.ends);
+        // The organisation is known only for turns driven here. For other turns, callers ask the store.
+        let Some(DrivenTurn { org, waiting }) = ends.driven.remove(&turn) else { return };
+        waiting.send_replace(Some(end.clone()));
+        if ends.recent.len() >= RECENT {
+            ends.recent.pop_front();
+        }
+        ends.recent.push_back((turn, org, end.clone()));
+    }
+
+    /// Waits for the end of a turn that is driven here.
+    ///
+    /// Returns `None` if the turn is not driven here, leaves this worker, or is outside this reach.
+    pub async fn end_of(&self, turn: TurnId, reach: OrgVisibility) -> Option<TurnEnd> {
+        let mut end = {
+            let ends = lock(&self.ends);
+            if let Some((_, org, end)) = ends.recent.iter().rev().find(|(ended, ..)| *ended == turn) {
+                return reach.covers(*org).then(|| end.clone());
+            }
+            ends.driven.get(&turn).filter(|driven| reach.covers(driven.org))?.waiting.subscribe()
+        };
+        end.wait_for(Option::is_some).await.ok()?.clone()
+    }
+}
+
+impl LiveListener {
+    /// Watches a session. If a reply is streaming, its text so far is delivered first.
+    pub fn new(world: Arc<crate::RuntimeServices>, session: SessionId) -> Self {
+        let line = Arc::new(WatcherQueue::default());
+        {
+            let saying = lock(&world.hub.saying);
+            if let Some(said) = saying.get(&session) {
+                let mut waiting = lock(&line.waiting);
+                waiting.signals.push_back(Signal::Live(said.frame()));
+                waiting.frames += 1;
+            }
+            lock(&world.hub.lines).entry(session).or_default().push(line.clone());
+        }
+        Self { world, session, line }
+    }
+
+    /// Returns the watched session.
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// Returns the next signal, waiting for it if necessary.
+    pub async fn next(&self) -> Signal {
+        loop {
+            if let Some(signal) = self.ready() {
+                return signal;
+            }
+            self.line.news.notified().await;
+        }
+    }
+
+    fn ready(&self) -> Option<Signal> {
+        let mut waiting = lock(&self.line.waiting);
+        if waiting.missed > 0 {
+            return Some(Signal::Missed(std::mem::take(&mut waiting.missed)));
+        }
+        let signal = waiting.signals.pop_front();
+        if let Some(Signal::Live(_)) = signal {
+            waiting.frames -= 1;
+        }
+        signal
+    }
+}
+
+impl QueuedSignals {
+    /// Drops the oldest frame and merges commit notifications that become adjacent.
+    ///
+    /// So no two notifications are adjacent, and a queue holds at most one more of them than frames. The
+    /// oldest frame is therefore the first or second signal.
+    fn drop_oldest(&mut self) {
+        let is_live = |signal: Option<&Signal>| matches!(signal, Some(Signal::Live(_)));
+        let oldest = usize::from(!is_live(self.signals.front()));
+        if !is_live(self.signals.get(oldest)) {
+            return;
+        }
+        self.signals.remove(oldest);
+        self.frames -= 1;
+        self.missed += 1;
+        if oldest == 1 && matches!(self.signals.get(1), Some(Signal::Committed(_))) {
+            // The later notification covers the earlier one.
+            self.signals.pop_front();
+        }
+    }
+}
+
+impl Drop for LiveListener {
+    fn drop(&mut self) {
+        let mut lines = lock(&self.world.hub.lines);
+        if let Some(watchers) = lines.get_mut(&self.session) {
+            watchers.retain(|line| !Arc::ptr_eq(line, &self.line));
+            if watchers.is_empty() {
+                lines.remove(&self.session);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::catalogue::ToolCatalogue;
+    use crate::worker::system::{SystemClock, SystemEntropy};
+    use outlast_vocab::Limits;
+
+    fn world(frames: usize) -> Arc<crate::RuntimeServices> {
+        let limits = Limits { live_frames: frames, ..Limits::default() };
+        let tools = ToolCatalogue::new(Vec::new()).unwrap();
+        Arc::new(crate::RuntimeServices::new(
+            Vec::new(),
+            tools,
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+            limits,
+        ))
+    }
+
+    fn note(text: &str) -> LiveEvent {
+        let what = LiveEventKind::Progress { key: ReplayKey::turn(0), note: text.into() };
+        LiveEvent { turn: TurnId::from_u128(1), what }
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_loses_the_oldest_frames_and_is_told_how_many() {
+        let world = world(2);
+        let session = SessionId::from_u128(1);
+        let listener = LiveListener::new(world.clone(), session);
+        for text in ["a", "b", "c"] {
+            world.hub.tell(session, || note(text));
+        }
+        world.hub.committed(session, Seq(3));
+        assert!(matches!(listener.next().await, Signal::Missed(1)));
+        assert!(matches!(listener.next().await, Signal::Live(live) if live == note("b")));
+        assert!(matches!(listener.next().await, Signal::Live(live) if live == note("c")));
+        assert!(matches!(listener.next().await, Signal::Committed(Seq(3))));
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_is_stuck_leaves_a_line_that_does_not_grow() {
+        let world = world(8);
+        let session = SessionId::from_u128(1);
+        let listener = LiveListener::new(world.clone(), session);
+        for n in 1..=10_000 {
+            world.hub.tell(session, || note("a"));
+            world.hub.committed(session, Seq(n));
+        }
+        assert_eq!(lock(&listener.line.waiting).signals.len(), 17);
+        assert!(matches!(listener.next().await, Signal::Missed(9_992)));
+        assert!(matches!(listener.next().await, Signal::Committed(Seq(9_992))));
+        for n in 9_993..=10_000 {
+            assert!(matches!(listener.next().await, Signal::Live(_)));
+            assert!(matches!(listener.next().await, Signal::Committed(Seq(seq)) if seq == n));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_comes_in_the_middle_of_a_reply_is_told_its_beginning_and_goes_on_without_a_gap() {
+        let world = world(8);
+        let (session, turn) = (SessionId::from_u128(1), TurnId::from_u128(1));
+        let (key, text) = (ReplayKey::turn(0).model(0), |attempt, offset, text: &str| LiveEventKind::Text {
+            key: ReplayKey::turn(0).model(0),
+            attempt,
+            offset,
+            text: text.to_owned(),
+        });
+        let speaker = world.hub.speaker(session, turn);
+        speaker.say(&key, 1, 0, "void");
+        speaker.say(&key, 2, 0, "one ");
+        speaker.say(&key, 2, 4, "two ");
+        let late = LiveListener::new(world.clone(), session);
+        speaker.say(&key, 2, 8, "three");
+        for (offset, piece) in [(0, "one two "), (8, "three")] {
+            let Signal::Live(live) = late.next().await else { panic!("a frame was told") };
+            assert_eq!(live.what, text(2, offset, piece));
+        }
+        drop(speaker);
+        assert!(lock(&world.hub.saying).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_session_that_nobody_watches_costs_nothing() {
+        let world = world(2);
+        let session = SessionId::from_u128(1);
+        drop(LiveListener::new(world.clone(), session));
+        assert!(lock(&world.hub.lines).is_empty());
+        world.hub.tell(session, || unreachable!("no frame is made for nobody"));
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_turn_is_told_to_those_who_ask_before_and_after() {
+        let world = world(2);
+        let turn = TurnId::from_u128(1);
+        assert_eq!(world.hub.end_of(turn, OrgVisibility::Everything).await, None);
+        world.hub.begins(turn, OrgId::DEFAULT);
+        let asked = world.hub.end_of(turn, OrgVisibility::Everything);
+        let end = TurnEnd::Answered { text: "yes".into() };
+        world.hub.ended(turn, &end);
+        assert_eq!(world.hub.end_of(turn, OrgVisibility::Everything).await, Some(end.clone()));
+        assert_eq!(asked.await, Some(end));
+    }
+}

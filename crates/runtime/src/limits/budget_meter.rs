@@ -1,0 +1,260 @@
+//! Budget accounting of a turn while it is driven.
+//!
+//! A token has at least one byte, so the bytes of a request bound its input tokens
+//! ([`ModelRequest::bytes_max`]). The output tokens are bounded by the request's options ([`bounded`]).
+use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
+use outlast_kernel::conversation::Conversation;
+use outlast_ports::budget::{
+    BudgetReservation, BudgetSettlement, BudgetShortfall, BudgetUpdate, BudgetWait, ExistingReservation,
+    FirstCallReservation, PriceKnowledge, ReservationResult,
+};
+use outlast_ports::model::{ATTACHMENT_TOKENS, ModelCapabilities, ModelRequest};
+use outlast_vocab::budget::{Budgets, UsageAmount};
+use outlast_vocab::effect::{Generation, Reply, Usage};
+use outlast_vocab::message::{Message, Part};
+use outlast_vocab::tool::ToolContract;
+use outlast_vocab::wait::{Wait, WaitKind};
+use outlast_vocab::{Error, Kind, Millis, ReplayKey};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The budget accounting of one turn under one lease.
+#[derive(Debug)]
+pub(crate) struct BudgetMeter {
+    agent: String,
+    budgets: Arc<Budgets>,
+    /// Whether anything was ever counted here. Reservations are settled even if all budgets were removed
+    /// since.
+    counts: bool,
+    /// Budgets that were running low when the turn was accepted.
+    low: Vec<BudgetShortfall>,
+    /// Reservations that did not fit into budgets that park turns.
+    unfit: Vec<BudgetReservation>,
+    /// The reservation for an effect that has not begun.
+    ready: Option<BudgetReservation>,
+    settled: Vec<BudgetSettlement>,
+    /// The most that reading the conversation once more costs, set when the turn ends.
+    standing: Option<UsageAmount>,
+    info: Option<ModelCapabilities>,
+    since: Millis,
+}
+
+impl BudgetMeter {
+    /// Starts the accounting of a turn under these budgets. Without a resolved agent, reservations can still
+    /// be returned.
+    pub(crate) fn of(
+        outfit: Option<&ResolvedAgent>,
+        budgets: Option<Arc<Budgets>>,
+        world: &RuntimeServices,
+        held: Option<&ReservationResult>,
+        index: u32,
+    ) -> Self {
+        let info = outfit.and_then(|outfit| world.model(&outfit.package.model).ok()).map(|(_, info)| info);
+        let price = info.map_or(PriceKnowledge::Known, price_of);
+        let key = || ReplayKey::turn(index).model(0);
+        let (ready, low) = match held {
+            Some(ReservationResult::Reserved { most, low }) => {
+                (Some(BudgetReservation::new(key(), *most, price)), low.clone())
+            }
+            Some(ReservationResult::Exhausted(_)) | None => (None, Vec::new()),
+        };
+        let budgets = budgets.unwrap_or_default();
+        let brings = outfit.is_some_and(|outfit| !outfit.budgets.is_empty()) || !budgets.is_empty();
+        Self {
+            agent: outfit.map(|outfit| outfit.package.agent.clone()).unwrap_or_default(),
+            budgets,
+            counts: brings || ready.is_some(),
+            low,
+            unfit: Vec::new(),
+            ready,
+            settled: Vec::new(),
+            standing: None,
+            info,
+            since: world.clock.now(),
+        }
+    }
+
+    /// Whether budgets are tracked: the agent has one, or an operator has set one, even during the turn.
+    pub(crate) fn counts(&self, world: &RuntimeServices) -> bool {
+        self.counts || world.budgets_are_set()
+    }
+
+    /// Returns the reservation for the first model call, made when the input is accepted.
+    pub(crate) fn first(
+        outfit: &ResolvedAgent,
+        world: &RuntimeServices,
+        parts: &[Part],
+        files: u64,
+    ) -> Option<FirstCallReservation> {
+        if outfit.budgets.is_empty() && !world.budgets_are_set() {
+            return None;
+        }
+        let mut meter = Self::of(Some(outfit), Some(outfit.budgets.clone()), world, None, 0);
+        let info = meter.info?;
+        let said = Message::User { parts: parts.to_vec() }.request_bytes_max();
+        let attached = parts.iter().filter(|part| matches!(part, Part::Attachment { .. })).count();
+        // Base64 makes files a third larger. This leaves a margin.
+        let files = usize::try_from(files).unwrap_or(usize::MAX).saturating_mul(3) / 2;
+        let bytes = (outfit.prompt_bytes_most() + said + attached * ATTACHMENT_TOKENS).saturating_add(files);
+        let most = most(info, bytes, outfit.reply_tokens(world));
+        Some(FirstCallReservation {
+            budget_update: meter.take(world.clock.now()),
+            amount_max: most,
+            price: price_of(info),
+        })
+    }
+
+    /// Uses the reservation for this effect if it is large enough.
+    pub(crate) fn begin(&mut self, hold: &BudgetReservation) -> bool {
+        let ready =
+            self.ready.take_if(|ready| ready.key == hold.key && ready.amount_max.covers(hold.amount_max));
+        ready.is_some()
+    }
+
+    /// Whether there is a reservation for an effect that has not begun.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.is_some()
+    }
+
+    /// Stores the reservation for an upcoming effect.
+    pub(crate) fn is_held(&mut self, hold: BudgetReservation) {
+        self.ready = Some(hold);
+    }
+
+    /// Takes the budgets that were running low when the turn was accepted. They are reported once.
+    pub(crate) fn take_low(&mut self) -> Vec<BudgetShortfall> {
+        std::mem::take(&mut self.low)
+    }
+
+    /// Stores a reservation that did not fit and that parks the turn.
+    pub(crate) fn does_not_fit(&mut self, hold: BudgetReservation) {
+        self.unfit.push(hold);
+    }
+
+    /// Returns the reservations that belong to these budget waits.
+    pub(crate) fn holds_of_waits(&self, waits: &[Wait]) -> Vec<BudgetWait> {
+        let wish = |wait: &Wait| {
+            let of = self.unfit.iter().filter(|hold| wait.key.is_under(&hold.key));
+            let hold = of.max_by_key(|hold| hold.key.as_str().len())?.clone();
+            Some(BudgetWait { wait: wait.key.clone(), reservation: hold })
+        };
+        waits.iter().filter(|wait| wait.kind == WaitKind::Budget).filter_map(wish).collect()
+    }
+
+    /// Settles an effect that is over.
+    pub(crate) fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {
+        self.settled.push(BudgetSettlement::new(key.clone(), used));
+    }
+
+    /// Excludes time spent waiting for a provider.
+    pub(crate) fn leave_out(&mut self, time: Duration) {
+        self.since = self.since.after(time);
+    }
+
+    /// Settles calls that were cut short. `lost` is the part of `used` that is assumed, not known.
+    pub(crate) fn cut_short(&mut self, key: &ReplayKey, used: UsageAmount, lost: UsageAmount) {
+        self.settled.push(BudgetSettlement { key: key.clone(), used: Some(used), lost });
+    }
+
+    /// Returns the reservation for an effect that will not begin under this lease.
+    pub(crate) fn release_reservation(&mut self) {
+        if let Some(BudgetReservation { key, .. }) = self.ready.take() {
+            self.settle(&key, Some(UsageAmount::ZERO));
+        }
+    }
+
+    /// Sets what the session's next turn has to read in addition to its input.
+    pub(crate) fn set_next_turn_usage(&mut self, before: &Conversation, messages: &[Message]) {
+        if let (Some(info), false) = (self.info, messages.is_empty()) {
+            let messages = before.messages().iter().chain(messages);
+            let bytes = messages.map(Message::request_bytes_max).sum::<usize>();
+            self.standing = Some(UsageAmount { calls: 0, ..most(info, bytes, 0) });
+        }
+    }
+
+    /// Takes the changes that the next write applies to the budgets.
+    pub(crate) fn take(&mut self, now: Millis) -> BudgetUpdate {
+        let driven = if now < self.since { Duration::ZERO } else { self.since.until(now) };
+        (self.since, self.counts) = (now, true);
+        BudgetUpdate {
+            agent: self.agent.clone(),
+            budgets: self.budgets.clone(),
+            settled: std::mem::take(&mut self.settled),
+            reservation: None,
+            waits: Vec::new(),
+            run_time: driven,
+            conversation_cost: self.standing.take(),
+        }
+    }
+}
+
+/// Returns the most that a model call may use.
+pub(crate) fn most(info: ModelCapabilities, bytes: usize, reply_tokens: u32) -> UsageAmount {
+    let read = u64::try_from(bytes).unwrap_or(u64::MAX);
+    let said = u64::from(reply_tokens);
+    let money = info.prices.map(|prices| prices.most(read, said)).unwrap_or_default();
+    UsageAmount { tokens: read.saturating_add(said), money, calls: 1, millis: 0 }
+}
+
+/// Returns the most that a request may use.
+pub(crate) fn most_of(
+    world: &RuntimeServices,
+    info: ModelCapabilities,
+    request: &ModelRequest<'_>,
+) -> UsageAmount {
+    let reply = request.call.options.tokens_most.unwrap_or(world.limits.reply_tokens);
+    most(info, request.bytes_max(), reply)
+}
+
+/// Adds a limit on output tokens if the options have none. That limit is what is reserved.
+pub(crate) fn bounded(options: Generation, outfit: &ResolvedAgent, world: &RuntimeServices) -> Generation {
+    Generation { tokens_most: options.tokens_most.or_else(|| Some(outfit.reply_tokens(world))), ..options }
+}
+
+/// Whether the price of a model is known.
+pub(crate) fn price_of(info: ModelCapabilities) -> PriceKnowledge {
+    if info.prices.is_some() { PriceKnowledge::Known } else { PriceKnowledge::Unknown }
+}
+
+/// Returns what a reply used, or `None` if the provider did not report it.
+pub(crate) fn used_by(reply: &Reply) -> Option<UsageAmount> {
+    if reply.usage == Usage::default() {
+        return None;
+    }
+    let Usage { input, cache_read, cache_write, output, reasoning } = reply.usage;
+    let tokens = [input, cache_read, cache_write, output, reasoning].into_iter().fold(0, u64::saturating_add);
+    Some(UsageAmount { tokens, money: reply.cost.unwrap_or_default(), calls: 1, millis: 0 })
+}
+
+/// Names a budget for people.
+pub(crate) fn named(short: &BudgetShortfall) -> String {
+    format!("{} of {}", short.reason.measure().name(), short.purse)
+}
+
+/// The error for a caller that cannot wait for a budget.
+pub(crate) fn short_of(short: &BudgetShortfall) -> Error {
+    Error::new(Kind::BudgetExceeded, format!("not enough is left of the {}: {}", named(short), short.reason))
+}
+
+/// Returns the most that tool calls may use, or what they used if these are the finished ones.
+pub(crate) fn calls<'a>(prices: impl Iterator<Item = Option<&'a ToolContract>>) -> UsageAmount {
+    prices.fold(UsageAmount::ZERO, |sum, contract| {
+        let money = contract.and_then(|contract| contract.price).unwrap_or_default();
+        sum + UsageAmount { calls: 1, money, ..UsageAmount::ZERO }
+    })
+}
+
+/// The reservation for tool calls: one for all attempts, under every lease.
+pub(crate) fn hold_calls(key: ReplayKey, most: UsageAmount) -> BudgetReservation {
+    BudgetReservation {
+        key,
+        amount_max: most,
+        existing: ExistingReservation::Reused,
+        price: PriceKnowledge::Known,
+    }
+}
+
+/// The wait for a budget to be raised, refunded or renewed.
+pub(crate) fn wait_for(key: ReplayKey, short: &BudgetShortfall) -> Wait {
+    Wait { key, kind: WaitKind::Budget, deadline: short.renewed_at }
+}

@@ -1,0 +1,17 @@
+//! Drives one turn: the loop over the kernel's steps, its hosts, its model calls, and the conversation that the model sees.
+
+pub mod cancel;
+pub(crate) mod compaction;
+pub mod conversation_cache;
+pub mod conversation_reader;
+pub mod drive;
+pub mod host;
+pub mod inline_host;
+pub mod journaled_host;
+pub mod model;
+pub(crate) mod model_request;
+pub mod output_schema;
+pub(crate) mod partial_reply;
+pub mod prompt_snapshot;
+pub mod provenance;
+pub(crate) mod undo;

@@ -1,0 +1,184 @@
+//! Compaction: shortens a conversation that does not fit into the context window of its model.
+//!
+//! The kernel plans what to shorten ([`outlast_kernel::conversation`]). The model itself writes the summaries.
+use crate::limits::budget_meter::{bounded, most_of, price_of, short_of};
+use crate::policy::policy_points::at_summary;
+use crate::turn::drive::ActiveTurn;
+use crate::turn::host::Host;
+use crate::turn::model::note_interrupted;
+use crate::turn::model_request::{
+    FailedAttempts, ModelRequestResult, ModelRequestRunner, PastAttempts, ReplyAudience,
+};
+use crate::turn::partial_reply::{PartialReply, ReplyRecorder};
+use outlast_kernel::conversation::{CompactionPlan, WindowDemand};
+use outlast_kernel::step::CallModelStep;
+use outlast_ports::budget::BudgetReservation;
+use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest};
+use outlast_vocab::budget::UsageAmount;
+use outlast_vocab::effect::{Generation, ModelCall, ModelOutcome, Reply, ToolChoice};
+use outlast_vocab::message::{Message, ModelName, json_size, text_of};
+use outlast_vocab::record::{CompactionMethod, CompactionRecord};
+use outlast_vocab::{Error, Hash, Kind, ReplayKey};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// The system prompt for writing a summary.
+const SUMMARISE: &str = "You write the summary that takes the place of the beginning of a conversation between a user and an \
+                         assistant with tools. Whoever reads it goes on with the conversation and sees nothing else of that \
+                         beginning. Keep what was asked for and decided, names, numbers, ids, paths, what was done with \
+                         which result, what is open. Leave out pleasantries. Answer with the summary alone.";
+
+/// A model and the size of its context window.
+pub(crate) struct Compactor<'a> {
+    pub(crate) model: &'a ModelName,
+    pub(crate) provider: &'a dyn ModelProvider,
+    pub(crate) info: ModelCapabilities,
+    /// The context window in bytes.
+    pub(crate) window: usize,
+}
+
+impl Compactor<'_> {
+    /// Compacts the conversation if it does not fit. With `prompt_rejected` it is always compacted, because the model reported
+    /// that it does not fit. Returns whether it was compacted.
+    pub(crate) async fn make<H: Host>(
+        &self,
+        turn: &ActiveTurn<'_>,
+        ask: &CallModelStep,
+        at_once: bool,
+        host: &mut H,
+    ) -> Result<bool, Error> {
+        let tools: usize =
+            turn.outfit.shown.iter().map(|tool| tool.description.len() + json_size(&tool.input)).sum();
+        let besides = turn.outfit.package.system.len() + tools;
+        let need = WindowDemand { window: self.window, overhead_bytes: besides, prompt_rejected: at_once };
+        let conversation = host.conversation();
+        let Some(plan) = conversation.plan(ask.messages(), need) else { return Ok(false) };
+        let key = ReplayKey::turn(turn.index).compact(conversation.compactions());
+        let CompactionPlan { last_turn: through, turn_messages: here, to_summarise } = plan;
+        let shorter = match to_summarise {
+            None => CompactionMethod::Results,
+            Some(messages) => match self.summarise(turn, (ask, &key), &messages, host).await? {
+                Ok(Reply { parts, usage, cost, .. }) => {
+                    CompactionMethod::Summary { text: text_of(&parts).into_owned(), usage, cost }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the conversation could not be summarised; its oldest turns are left out");
+                    host.conversation().drop_oldest_turns(ask.messages(), need);
+                    return Ok(false);
+                }
+            },
+        };
+        host.compact(CompactionRecord { key, through, here, shorter }).await?;
+        Ok(true)
+    }
+
+    /// Asks the model for a summary. The inner error is that of the model call.
+    async fn summarise<H: Host>(
+        &self,
+        turn: &ActiveTurn<'_>,
+        (ask, key): (&CallModelStep, &ReplayKey),
+        messages: &[Message],
+        host: &mut H,
+    ) -> Result<Result<Reply, Error>, Error> {
+        let text = [Message::user(told(messages, self.window / 10 * 7))];
+        let metered = host.is_metered();
+        let options = Generation::default();
+        let options = if metered { bounded(options, turn.outfit, turn.world) } else { options };
+        let effect = ModelCall {
+            model: self.model.clone(),
+            at: None,
+            tools: Hash::ZERO,
+            choice: ToolChoice::None,
+            options,
+            output: None,
+        };
+        let effect = match at_summary(turn, ask, (key, &effect), host).await {
+            Ok(options) => ModelCall { options, ..effect },
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let request = ModelRequest {
+            system: SUMMARISE,
+            turn: &text,
+            session: turn.caller.session,
+            ..ModelRequest::empty(&effect)
+        };
+        let most = if metered { most_of(turn.world, self.info, &request) } else { UsageAmount::ZERO };
+        let hold = || BudgetReservation::new(key.clone(), most, price_of(self.info));
+        if metered && let Some(short) = host.reserve(hold()).await?.short {
+            return Ok(Err(short_of(&short)));
+        }
+        let recorder = ReplyRecorder::new(self.provider);
+        let asking = ModelRequestRunner {
+            world: turn.world,
+            caller: turn.caller,
+            key,
+            provider: &recorder,
+            info: self.info,
+            lease: turn.lease,
+            past: PastAttempts::default(),
+            patience: Duration::ZERO,
+            tier: crate::turn::host::HostTier::Ephemeral,
+            audience: ReplyAudience::Nobody,
+            most,
+        };
+        let mut tries = FailedAttempts::default();
+        let asked = tokio::select! {
+            biased;
+            asked = asking.ask(request, String::new(), (&mut *host, &mut tries)) => Some(asked?),
+            _ = turn.cancel.requested() => None,
+        };
+        tries.note(key, host);
+        let Some(asked) = asked else {
+            // A summary is not part of the conversation.
+            let partial = PartialReply { text: String::new(), ..recorder.partial() };
+            note_interrupted(key, (self.info, &request), partial, (turn, host));
+            return Ok(Err(Error::new(Kind::TurnCancelled, turn.cancel.requested().await)));
+        };
+        Ok(match asked {
+            ModelRequestResult::Outcome(ModelOutcome::Reply(reply))
+                if !text_of(&reply.parts).trim().is_empty() =>
+            {
+                Ok(reply)
+            }
+            ModelRequestResult::Outcome(ModelOutcome::Reply(_)) | ModelRequestResult::Wait { .. } => {
+                Err(Error::new(Kind::ModelRejected, "the model gave no summary"))
+            }
+            ModelRequestResult::Outcome(ModelOutcome::Failed(failed))
+            | ModelRequestResult::GaveUp(failed) => Err(failed.failure.into()),
+            ModelRequestResult::Stuck(error) => Err(error),
+            ModelRequestResult::BudgetExhausted(short) => Err(short_of(&short)),
+        })
+    }
+}
+
+/// Returns the messages as one text of at most `most` bytes. Keeps the first message, which may be a summary, and the
+/// newest ones.
+fn told(messages: &[Message], most: usize) -> String {
+    let mut pieces: Vec<String> = messages.iter().map(piece).collect();
+    let mut size: usize = pieces.iter().map(String::len).sum();
+    // Keep the first message, which can summarise everything before it.
+    while size > most && pieces.len() > 2 {
+        size -= pieces.remove(1).len();
+    }
+    let mut text = pieces.concat();
+    text.truncate(text.floor_char_boundary(most));
+    text
+}
+
+fn piece(message: &Message) -> String {
+    let (who, calls) = match message {
+        Message::User { .. } => ("user", &[][..]),
+        Message::Assistant { calls, .. } => ("assistant", calls.as_slice()),
+        Message::Tool { tool, .. } => (tool.as_str(), &[][..]),
+    };
+    let mut piece = format!("{who}: {}\n", message.text());
+    for call in calls {
+        let arguments = match &call.arguments {
+            outlast_vocab::message::CallArguments::Json(value) => value.to_string(),
+            outlast_vocab::message::CallArguments::Broken(text) => text.clone(),
+        };
+        writeln!(piece, "assistant calls {} with {arguments}", call.tool)
+            .expect("a String takes every write");
+    }
+    piece
+}

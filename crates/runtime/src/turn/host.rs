@@ -1,0 +1,171 @@
+//! Hosts record the outcomes of a turn's effects and answer from that record.
+//!
+//! The turn code is the same for all hosts. [`crate::turn::journaled_host`] records in a store, [`crate::turn::inline_host`]
+//! records nothing.
+use outlast_kernel::conversation::Conversation;
+use outlast_kernel::replay::TurnHistory;
+use outlast_kernel::step::{CheckpointStep, EndedTurn};
+use outlast_kernel::turn_cost::TurnCost;
+use outlast_ports::budget::{BudgetReservation, BudgetShortfall};
+use outlast_ports::rate::{AdmissionDecision, AdmissionRequest};
+use outlast_ports::store::{ClaimedTurn, PartialReplyText, Store, Upload, ValueWrite};
+use outlast_vocab::budget::UsageAmount;
+use outlast_vocab::effect::{CheckpointOutcome, EffectKind, JournalPosition};
+use outlast_vocab::record::{CompactionRecord, Fact, PolicyDecided, Seq, TurnEnd};
+use outlast_vocab::wait::Wait;
+use outlast_vocab::{Error, ReplayKey};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a host guarantees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostTier {
+    /// Outcomes survive a crash.
+    Durable,
+    /// Nothing is stored.
+    Ephemeral,
+}
+
+/// The result of driving a turn.
+#[derive(Debug)]
+pub enum DriveOutcome {
+    /// It ended.
+    Ended(TurnEnd),
+    /// It ended, and this is the session's next turn.
+    Next(TurnEnd, Box<ClaimedTurn>),
+    /// It is parked.
+    Parked,
+    /// The worker shuts down; another worker continues.
+    HandedBack,
+    /// It must be driven again from its journal: its wait is already over, or an input wants to join.
+    Again,
+}
+
+/// The result of a budget reservation.
+#[derive(Debug)]
+pub struct ReservationOutcome {
+    /// The position of the last record written.
+    pub last: Seq,
+    /// The budget that is too low, if any.
+    pub short: Option<BudgetShortfall>,
+}
+
+/// What a model request needs from its caller.
+pub trait ModelRequestHost: Send {
+    /// Persists the text of an unfinished reply.
+    fn keep(&mut self, said: PartialReplyText) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Writes the buffered facts and reserves budget for an effect. The effect may begin unless a budget is
+    /// too low.
+    fn reserve(
+        &mut self,
+        hold: BudgetReservation,
+    ) -> impl Future<Output = Result<ReservationOutcome, Error>> + Send;
+
+    /// Settles what an effect used. `None` counts as all that was reserved for it.
+    fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>);
+
+    /// Excludes time spent waiting for the provider from the budgets.
+    fn waited_for_provider(&mut self, time: Duration);
+}
+
+/// Records the facts of one turn while it is driven.
+///
+/// Facts are buffered and written at the next [`Host::flush`], so that related facts share one write.
+pub trait Host: ModelRequestHost {
+    /// Returns what this host guarantees.
+    fn tier(&self) -> HostTier;
+
+    /// Returns the recorded history of the turn.
+    fn history(&self) -> &Arc<TurnHistory>;
+
+    /// Returns the position of the last message written.
+    fn place(&self) -> Option<JournalPosition>;
+
+    /// Returns the store behind this host, if any.
+    fn store(&self) -> Option<&Arc<dyn Store>>;
+
+    /// Returns the secret that signs completion keys.
+    fn secret(&self) -> Option<[u8; 32]>;
+
+    /// Announces the next effect. A host that performs nothing rejects an effect without a recorded outcome.
+    fn begin_effect(&mut self, _: &ReplayKey, _: EffectKind) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Buffers a fact for the next write.
+    fn buffer_fact(&mut self, fact: Fact);
+
+    /// Buffers facts for the next write.
+    fn buffer_facts(&mut self, facts: Vec<Fact>) {
+        for fact in facts {
+            self.buffer_fact(fact);
+        }
+    }
+
+    /// Returns the policy's decision at this key, from the journal or from this drive.
+    fn policy_ruling(&self, key: &ReplayKey) -> Option<&PolicyDecided>;
+
+    /// Returns the cost of the turn so far.
+    fn spending(&self) -> TurnCost;
+
+    /// Buffers values for the next write.
+    fn buffer_values(&mut self, values: Vec<ValueWrite>);
+
+    /// Buffers attachments for the next write.
+    fn buffer_files(&mut self, files: Vec<Upload>);
+
+    /// Buffers rate-limited calls. The next write checks their rate limits.
+    fn request_permits(
+        &mut self,
+        wants: Vec<AdmissionRequest>,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Returns the rate-limit decisions of the last write, in order. Empty if a budget was too low.
+    fn paced(&mut self) -> Vec<AdmissionDecision>;
+
+    /// Returns the partial reply to this model call that a dead process had persisted.
+    fn said(&self, key: &ReplayKey) -> impl Future<Output = Result<Option<String>, Error>> + Send;
+
+    /// Writes the buffered facts. Returns the position of the last record.
+    fn flush(&mut self) -> impl Future<Output = Result<Seq, Error>> + Send;
+
+    /// Whether budgets are tracked for this turn.
+    fn is_metered(&self) -> bool;
+
+    /// Settles calls that were cut short. The second amount is the part of the first that is assumed, not
+    /// known.
+    fn cut_short(&mut self, _: &ReplayKey, _used: UsageAmount, _lost: UsageAmount) {}
+
+    /// Writes the buffered facts, and reserves budget for an upcoming effect if enough is left.
+    fn reserve_ahead(&mut self, hold: BudgetReservation) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Reads the history of the turn again, including everything written since.
+    fn reread(&mut self) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Loads the messages before this turn, up to `bytes`.
+    fn recall(&mut self, bytes: usize) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Returns the conversation before this turn. Call [`Host::recall`] first.
+    fn conversation(&mut self) -> &mut Conversation;
+
+    /// Compacts the conversation that the model is shown.
+    fn compact(&mut self, compacted: CompactionRecord) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Collects what joins the turn here: waiting inputs, and `ours`, which the turn adds itself.
+    fn checkpoint(
+        &mut self,
+        at: &CheckpointStep,
+        ours: CheckpointOutcome,
+    ) -> impl Future<Output = Result<CheckpointOutcome, Error>> + Send;
+
+    /// Parks the turn.
+    fn park(&mut self, waits: Vec<Wait>) -> impl Future<Output = Result<DriveOutcome, Error>> + Send;
+
+    /// Hands the turn back, so that another worker can claim it.
+    fn hand_back(&mut self) -> impl Future<Output = Result<DriveOutcome, Error>> + Send;
+
+    /// Ends the turn.
+    fn finish(&mut self, done: EndedTurn) -> impl Future<Output = Result<DriveOutcome, Error>> + Send;
+}

@@ -1,0 +1,651 @@
+//! The host that records everything in a store, and answers from there after a crash.
+use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
+use crate::limits::budget_meter::{BudgetMeter, named};
+use crate::limits::tool_limits::ask_limiter;
+use crate::turn::cancel::Canceller;
+use crate::turn::conversation_cache::{ConversationCache, ConversationPosition};
+use crate::turn::conversation_reader::{self, LoadedConversation};
+use crate::turn::host::{DriveOutcome, Host, HostTier, ModelRequestHost, ReservationOutcome};
+use crate::turn::model_request::backoff;
+use outlast_kernel::conversation::Conversation;
+use outlast_kernel::replay::{InterruptedCallAction, TurnHistory, interrupted_call_action};
+use outlast_kernel::step::{CheckpointStep, EndedTurn};
+use outlast_kernel::turn_cost::TurnCost;
+use outlast_ports::attachment_upload::AttachmentUpload;
+use outlast_ports::budget::{BudgetReservation, BudgetShortfall, BudgetUpdate, ReservationResult};
+use outlast_ports::rate::{AdmissionDecision, AdmissionRequest};
+use outlast_ports::store::{
+    Commit, CommitReceipt, Lease, PartialReplyChange, PartialReplyText, Store, TurnAfterCommit,
+    TurnTransition, Upload, ValueWrite,
+};
+use outlast_vocab::budget::UsageAmount;
+use outlast_vocab::effect::{
+    BatchCall, CheckpointOutcome, JoinedInput, JournalPosition, Outcome, ToolOutcome,
+};
+use outlast_vocab::event::{LiveEvent, LiveEventKind};
+use outlast_vocab::id::OrgId;
+use outlast_vocab::label::Labels;
+use outlast_vocab::message::{Message, ToolResult};
+use outlast_vocab::record::{
+    CallReclaimed, CompactionMethod, CompactionRecord, EffectAnswered, EffectPerformed, Fact, NodeRef,
+    PolicyDecided, Seq, TurnEnd, TurnResumed, TurnStarted,
+};
+use outlast_vocab::wait::Wait;
+use outlast_vocab::{Error, Failure, Kind, Limits, ReplayKey};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Records the facts of one turn in a store, under one lease.
+pub struct JournaledHost {
+    world: Arc<RuntimeServices>,
+    store: Arc<dyn Store>,
+    secret: [u8; 32],
+    lease: Lease,
+    org: OrgId,
+    history: Arc<TurnHistory>,
+    canceller: Arc<Canceller>,
+    stopping: watch::Receiver<bool>,
+    /// The record of the turn's beginning, for the first write. `None` if it is already written.
+    begin: Option<TurnStart>,
+    /// The record that this lease resumed the turn, for its first write.
+    resumed: Option<TurnResumed>,
+    parent: Option<NodeRef>,
+    noted: Vec<Fact>,
+    /// Policy decisions of this drive.
+    ruled: Vec<PolicyDecided>,
+    spending: TurnCost,
+    values: Vec<ValueWrite>,
+    files: Vec<Upload>,
+    /// Rate-limited calls for the next write.
+    wants: Vec<AdmissionRequest>,
+    /// Rate-limit decisions of the last write.
+    paced: Vec<AdmissionDecision>,
+    /// How the next write changes the persisted text of an unfinished reply.
+    partial: PartialReplyChange,
+    /// Whether such text may exist.
+    keeps_text: bool,
+    place: Option<JournalPosition>,
+    recent: Arc<ConversationCache>,
+    recalled: Option<Conversation>,
+    /// The record that accepted the input.
+    first: Seq,
+    input_waits: bool,
+    /// Budget accounting, if budgets are tracked.
+    meter: Option<BudgetMeter>,
+}
+
+struct TurnStart {
+    started: TurnStarted,
+    outfit: Arc<ResolvedAgent>,
+}
+
+/// The parameters of a journaled host.
+pub struct JournaledHostConfig {
+    /// The services of this process.
+    pub world: Arc<RuntimeServices>,
+    /// The store for the facts.
+    pub store: Arc<dyn Store>,
+    /// The secret that signs completion keys.
+    pub secret: [u8; 32],
+    /// The lease that permits writes.
+    pub lease: Lease,
+    /// The organisation of the session.
+    pub org: OrgId,
+    /// The recorded history of the turn.
+    pub history: TurnHistory,
+    /// Cancels the turn.
+    pub canceller: Arc<Canceller>,
+    /// Whether the worker shuts down.
+    pub stopping: watch::Receiver<bool>,
+    /// The head that the turn appends to.
+    pub head: String,
+    /// The message that it follows.
+    pub parent: Option<NodeRef>,
+    /// The cache of recent conversations.
+    pub recent: Arc<ConversationCache>,
+    /// The record that accepted the input.
+    pub first: Seq,
+    /// Set if an earlier lease drove the turn and did not leave it parked.
+    pub resumed: Option<TurnResumed>,
+    /// Budget accounting, if budgets are tracked.
+    pub(crate) meter: Option<BudgetMeter>,
+    /// The untrusted sources of the text before the turn, if labels are tracked.
+    pub labels: Option<Labels>,
+}
+
+impl JournaledHost {
+    /// Opens the journal of a turn to drive it. A turn that began earlier keeps its pinned agent.
+    pub fn open(opening: JournaledHostConfig, outfit: &Arc<ResolvedAgent>) -> Self {
+        let (head, labels) = (opening.head.clone(), opening.labels.clone());
+        let mut journal = Self::aside(opening);
+        if journal.history.started().is_none() {
+            let (kernel, package, parent) = (outlast_kernel::VERSION, outfit.fingerprint, journal.parent);
+            let started = TurnStarted { kernel, package, head, parent, labels };
+            journal.begin = Some(TurnStart { started, outfit: outfit.clone() });
+        }
+        journal
+    }
+
+    /// Opens the journal of a turn to end or park it. The turn does not begin here, so nothing new is pinned.
+    pub fn aside(opening: JournaledHostConfig) -> Self {
+        let JournaledHostConfig { world, store, secret, lease, org, history, canceller, stopping, .. } =
+            opening;
+        let JournaledHostConfig { parent, recent, first, meter, resumed, .. } = opening;
+        // If the turn is driven again under the same lease, it was already resumed.
+        let resumed = resumed.filter(|resumed| !history.was_resumed_by(resumed.lease));
+        let begun = history.started().is_some();
+        let parent = history.started().map_or(parent, |started| started.parent);
+        let place = history.last_node();
+        let spending = history.spending();
+        let history = Arc::new(history);
+        Self {
+            world,
+            store,
+            secret,
+            lease,
+            org,
+            history,
+            canceller,
+            stopping,
+            begin: None,
+            resumed,
+            parent,
+            noted: Vec::new(),
+            ruled: Vec::new(),
+            spending,
+            values: Vec::new(),
+            files: Vec::new(),
+            wants: Vec::new(),
+            paced: Vec::new(),
+            partial: PartialReplyChange::Unchanged,
+            keeps_text: begun,
+            place,
+            recent,
+            recalled: None,
+            first,
+            // Inputs may be waiting for a turn that began earlier, and no receipt has reported them.
+            input_waits: begun,
+            meter,
+        }
+    }
+
+    /// Ends the turn from outside its steps. Every open call gets an outcome first, priced by the resolved
+    /// agent.
+    pub async fn close(
+        &mut self,
+        end: TurnEnd,
+        outfit: Option<&ResolvedAgent>,
+    ) -> Result<DriveOutcome, Error> {
+        let history = self.history.clone();
+        for (claim, key, call) in history.open_calls() {
+            let BatchCall::Run(prepared) = &call.call else { continue };
+            let reused = history.reusable().outcome(&key);
+            let outcome = match (reused, interrupted_call_action(prepared, call.attempts)) {
+                (Some(outcome), _) => outcome.clone(),
+                (None, InterruptedCallAction::Probe) if !history.awaits_start(&key, prepared) => {
+                    ToolOutcome::Unknown
+                }
+                (None, InterruptedCallAction::Probe | InterruptedCallAction::Repeat { .. }) => {
+                    let failure =
+                        Failure::new(Kind::ToolInterrupted, "the turn ended before the call was done");
+                    ToolOutcome::Done(ToolResult::Err(failure))
+                }
+            };
+            if outcome != ToolOutcome::Unknown {
+                let open = history.open_payments(&key).cloned().collect();
+                self.noted.extend(self.world.free_all(open, "the turn ended before the call was done").await);
+            }
+            let charged = || outfit.and_then(|outfit| outfit.charged(&prepared.tool, &outcome));
+            let cost = if reused.is_some() { None } else { charged() };
+            self.buffer_fact(Fact::Reclaimed(CallReclaimed { claim, attempt: call.attempts }));
+            self.buffer_fact(Fact::Answered(EffectAnswered { claim, outcome: outcome.into(), cost }));
+        }
+        self.finish(end.into()).await
+    }
+
+    /// Parks the turn until a person or a deploy fixes it. It also retries at the wait's deadline.
+    pub async fn park_stuck(&mut self, failure: Failure, wait: Wait) -> Result<DriveOutcome, Error> {
+        self.buffer_fact(Fact::Stuck { failure });
+        self.park(vec![wait]).await
+    }
+
+    /// Sets the conversation before this turn, with the compactions of this turn applied.
+    fn recall_as(&mut self, mut conversation: Conversation) {
+        for compacted in self.history.compactions() {
+            conversation.compact(compacted.clone());
+        }
+        self.recalled = Some(conversation);
+    }
+
+    /// Caches the conversation, including this turn's messages, for the session's next turn.
+    fn keep_conversation(&mut self, messages: Vec<Message>, last: Seq) {
+        if let (Some(mut conversation), Some(place), false) =
+            (self.recalled.take(), self.place, messages.is_empty())
+        {
+            conversation.push(self.lease.turn, messages);
+            let node = NodeRef { session: self.lease.session, seq: place.seq };
+            self.recent.keep(ConversationPosition { node, next: Seq(last.0 + 1) }, conversation);
+        }
+    }
+
+    /// Writes a commit. If the disk is full, the database is locked or the content store is unavailable, it
+    /// retries.
+    ///
+    /// It retries until the write succeeds or the worker shuts down. Driving the turn again would be wrong
+    /// here: the model would be asked twice, and a finished call would get an unknown outcome.
+    async fn write(&mut self, commit: Commit) -> Result<CommitReceipt, Error> {
+        let Limits { backoff_first, backoff_most, .. } = self.world.limits;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let error = match self.try_to_write(commit.clone()).await {
+                Err(error) if may_be_written_later(&error) => error,
+                written => return written,
+            };
+            tracing::warn!(%error, tries, "the turn cannot be written now; it holds what it knows");
+            let Lease { session, turn, .. } = self.lease;
+            let held = || LiveEventKind::Held { failure: Failure::from(&error) };
+            self.world.hub.tell(session, || LiveEvent { turn, what: held() });
+            let pause = backoff(backoff_first, backoff_most, tries);
+            tokio::select! {
+                biased;
+                _ = self.stopping.wait_for(|stopping| *stopping) => return Err(error),
+                () = self.world.clock.sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Uploads the contents of attachments, then writes the commit.
+    async fn try_to_write(&self, commit: Commit) -> Result<CommitReceipt, Error> {
+        let now = self.world.clock.now();
+        if commit.files.is_empty() {
+            return self.store.commit(Commit { now, ..commit }).await;
+        }
+        let attachments = self.world.attachments(&self.store);
+        let here = commit.files.clone();
+        let files = attachments.place(commit.files).await?;
+        let written = self.store.commit(Commit { now, files, ..commit }).await;
+        if let Err(error) = &written
+            && error.kind() == Kind::AttachmentSwept
+        {
+            attachments.confirm(here, self.lease.worker, now).await?;
+        }
+        written
+    }
+
+    async fn commit(&mut self, then: TurnTransition) -> Result<CommitReceipt, Error> {
+        let now = self.world.clock.now();
+        let metering = self.active_meter().map(|meter| {
+            if then != TurnTransition::Continue {
+                meter.release_reservation();
+            }
+            let wishes = if let TurnTransition::Park(waits) = &then {
+                meter.holds_of_waits(waits)
+            } else {
+                Vec::new()
+            };
+            BudgetUpdate { waits: wishes, ..meter.take(now) }
+        });
+        self.commit_metered(then, metering).await
+    }
+
+    /// Returns the budget accounting, if budgets are tracked now.
+    fn active_meter(&mut self) -> Option<&mut BudgetMeter> {
+        let world = &self.world;
+        self.meter.as_mut().filter(|meter| meter.counts(world))
+    }
+
+    /// Writes the buffered facts and reserves budget for an effect.
+    async fn commit_holding(
+        &mut self,
+        hold: BudgetReservation,
+        metering: BudgetUpdate,
+    ) -> Result<ReservationOutcome, Error> {
+        let metering = BudgetUpdate { reservation: Some(hold.clone()), ..metering };
+        let receipt = self.commit_metered(TurnTransition::Continue, Some(metering)).await?;
+        let last = receipt.places.last().map_or(Seq(0), |place| place.seq);
+        let short = match receipt.hold_result {
+            Some(ReservationResult::Exhausted(short)) => {
+                if let (Some(meter), true) = (&mut self.meter, short.pauses_turns) {
+                    meter.does_not_fit(hold);
+                }
+                Some(short)
+            }
+            Some(ReservationResult::Reserved { low, .. }) => {
+                self.tell_low(low);
+                None
+            }
+            None => None,
+        };
+        Ok(ReservationOutcome { last, short })
+    }
+
+    /// Notifies watchers of budgets that are running low.
+    fn tell_low(&self, low: Vec<BudgetShortfall>) {
+        let Lease { session, turn, .. } = self.lease;
+        for short in low {
+            let low = || LiveEventKind::BudgetLow { budget: named(&short) };
+            self.world.hub.tell(session, || LiveEvent { turn, what: low() });
+        }
+    }
+
+    async fn commit_metered(
+        &mut self,
+        then: TurnTransition,
+        metering: Option<BudgetUpdate>,
+    ) -> Result<CommitReceipt, Error> {
+        let mut facts = std::mem::take(&mut self.noted);
+        let mut blobs = Vec::new();
+        let begin = self.begin.take();
+        if let Some(TurnStart { started, outfit }) = &begin {
+            facts.insert(0, Fact::Started(started.clone()));
+            blobs = outfit.to_store();
+        }
+        facts.splice(..0, self.resumed.take().map(Fact::Resumed));
+        let nodes: Vec<usize> =
+            facts.iter().enumerate().filter(|(_, fact)| fact.is_node()).map(|(index, _)| index).collect();
+        let values = std::mem::take(&mut self.values);
+        let files = std::mem::take(&mut self.files).into_iter().map(AttachmentUpload::Inline).collect();
+        let partial = std::mem::take(&mut self.partial);
+        let (lease, now) = (self.lease.clone(), self.world.clock.now());
+        let wants = std::mem::take(&mut self.wants);
+        let waited = self.world.hub.unreported_writes.take(lease.turn);
+        let commit = Commit {
+            lease,
+            now,
+            facts,
+            values,
+            blobs,
+            files,
+            partial,
+            budget_update: metering,
+            admissions: wants,
+            waited,
+            transition: then,
+        };
+        let since = self.world.clock.elapsed();
+        let mut receipt = self.write(commit).await?;
+        let waited = self.world.clock.elapsed().saturating_sub(since);
+        self.world.hub.unreported_writes.waited(self.lease.turn, waited);
+        self.paced.append(&mut receipt.paced);
+        self.world.metrics.committed(waited);
+        if let Some(begin) = begin {
+            begin.outfit.was_stored();
+        }
+        if let Some(last) = nodes.last() {
+            self.place = receipt.places.get(*last).copied();
+        }
+        self.input_waits = receipt.has_joining_input;
+        if let Some(reason) = &receipt.cancelled {
+            self.canceller.cancel(reason);
+        }
+        self.world.hub.committed(self.lease.session, receipt.last.seq);
+        Ok(receipt)
+    }
+}
+
+fn may_be_written_later(error: &Error) -> bool {
+    use Kind::{AttachmentSwept, AttachmentUnavailable, StoreBusy, StoreFull};
+    matches!(error.kind(), StoreFull | StoreBusy | AttachmentUnavailable | AttachmentSwept)
+}
+
+impl ModelRequestHost for JournaledHost {
+    async fn keep(&mut self, said: PartialReplyText) -> Result<(), Error> {
+        (self.partial, self.keeps_text) = (PartialReplyChange::Append(said), true);
+        self.commit(TurnTransition::Continue).await.map(drop)
+    }
+
+    async fn reserve(&mut self, hold: BudgetReservation) -> Result<ReservationOutcome, Error> {
+        let now = self.world.clock.now();
+        let Some(meter) = self.active_meter() else {
+            return Ok(ReservationOutcome { last: self.flush().await?, short: None });
+        };
+        let low = meter.take_low();
+        if meter.begin(&hold) {
+            self.tell_low(low);
+            return Ok(ReservationOutcome { last: self.flush().await?, short: None });
+        }
+        meter.release_reservation();
+        let metering = meter.take(now);
+        self.commit_holding(hold, metering).await
+    }
+
+    fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {
+        if let Some(meter) = self.active_meter() {
+            meter.settle(key, used);
+        }
+    }
+
+    fn waited_for_provider(&mut self, time: Duration) {
+        if let Some(meter) = self.meter.as_mut() {
+            meter.leave_out(time);
+        }
+    }
+}
+
+impl Host for JournaledHost {
+    fn tier(&self) -> HostTier {
+        HostTier::Durable
+    }
+
+    fn history(&self) -> &Arc<TurnHistory> {
+        &self.history
+    }
+
+    fn place(&self) -> Option<JournalPosition> {
+        self.place
+    }
+
+    fn store(&self) -> Option<&Arc<dyn Store>> {
+        Some(&self.store)
+    }
+
+    fn secret(&self) -> Option<[u8; 32]> {
+        Some(self.secret)
+    }
+
+    fn buffer_fact(&mut self, fact: Fact) {
+        // A reply that is complete, or will not come, needs no persisted text.
+        if self.keeps_text
+            && matches!(&fact, Fact::Performed(EffectPerformed { outcome: Outcome::ModelCall(_), .. }))
+        {
+            (self.partial, self.keeps_text) = (PartialReplyChange::Delete, false);
+        }
+        self.spending.add_fact(&fact);
+        if let Fact::Ruled(ruled) = &fact {
+            self.ruled.push(ruled.clone());
+        }
+        self.noted.push(fact);
+    }
+
+    fn policy_ruling(&self, key: &ReplayKey) -> Option<&PolicyDecided> {
+        let now = || self.ruled.iter().find(|ruled| ruled.key == *key);
+        self.history.decision(key).or_else(now)
+    }
+
+    fn spending(&self) -> TurnCost {
+        self.spending
+    }
+
+    fn buffer_values(&mut self, values: Vec<ValueWrite>) {
+        self.values.extend(values);
+    }
+
+    fn buffer_files(&mut self, files: Vec<Upload>) {
+        self.files.extend(files);
+    }
+
+    async fn request_permits(&mut self, wants: Vec<AdmissionRequest>) -> Result<(), Error> {
+        self.paced.clear();
+        let Some(limiter) = self.world.limiter.clone() else {
+            self.wants.extend(wants);
+            return Ok(());
+        };
+        for want in wants {
+            let (pacing, fact) = ask_limiter(limiter.as_ref(), &self.world, self.org, want).await;
+            self.paced.push(pacing);
+            self.noted.extend(fact);
+        }
+        Ok(())
+    }
+
+    fn paced(&mut self) -> Vec<AdmissionDecision> {
+        std::mem::take(&mut self.paced)
+    }
+
+    async fn said(&self, key: &ReplayKey) -> Result<Option<String>, Error> {
+        if !self.keeps_text {
+            return Ok(None);
+        }
+        let said = self.store.said(self.lease.turn).await?;
+        Ok(said.filter(|said| said.key == *key).map(|said| said.text))
+    }
+
+    async fn flush(&mut self) -> Result<Seq, Error> {
+        let nothing = self.noted.is_empty() && self.values.is_empty() && self.files.is_empty();
+        if nothing && self.wants.is_empty() {
+            return Ok(self.place.map_or(Seq(0), |place| place.seq));
+        }
+        let receipt = self.commit(TurnTransition::Continue).await?;
+        Ok(receipt.places.last().map_or(Seq(0), |place| place.seq))
+    }
+
+    fn is_metered(&self) -> bool {
+        self.meter.as_ref().is_some_and(|meter| meter.counts(&self.world))
+    }
+
+    fn cut_short(&mut self, key: &ReplayKey, used: UsageAmount, lost: UsageAmount) {
+        if let Some(meter) = self.active_meter() {
+            meter.cut_short(key, used, lost);
+        }
+    }
+
+    async fn reserve_ahead(&mut self, hold: BudgetReservation) -> Result<(), Error> {
+        let now = self.world.clock.now();
+        if self.noted.is_empty() {
+            return self.flush().await.map(drop);
+        }
+        let Some(meter) = self.active_meter() else { return self.flush().await.map(drop) };
+        meter.release_reservation();
+        let metering = meter.take(now);
+        let ReservationOutcome { short, .. } = self.commit_holding(hold.clone(), metering).await?;
+        if let (Some(meter), None) = (&mut self.meter, short) {
+            meter.is_held(hold);
+        }
+        Ok(())
+    }
+
+    async fn reread(&mut self) -> Result<(), Error> {
+        self.flush().await?;
+        self.history = Arc::new(TurnHistory::of(self.store.turn_records(self.lease.turn).await?)?);
+        Ok(())
+    }
+
+    async fn recall(&mut self, bytes: usize) -> Result<(), Error> {
+        if self.recalled.is_some() {
+            return Ok(());
+        }
+        let Some(node) = self.parent else {
+            self.recall_as(Conversation::default());
+            return Ok(());
+        };
+        if let Some(conversation) = self.recent.take(ConversationPosition { node, next: self.first }) {
+            self.recall_as(conversation);
+            return Ok(());
+        }
+        let LoadedConversation { conversation, repaired: calls } =
+            conversation_reader::conversation(self.store.as_ref(), node, bytes).await?;
+        if !calls.is_empty() && !self.history.was_repaired() {
+            self.noted.push(Fact::Repaired { calls });
+        }
+        self.recall_as(conversation);
+        Ok(())
+    }
+
+    fn conversation(&mut self) -> &mut Conversation {
+        self.recalled.get_or_insert_default()
+    }
+
+    async fn compact(&mut self, compacted: CompactionRecord) -> Result<(), Error> {
+        self.conversation().compact(compacted.clone());
+        let paid_for = matches!(compacted.shorter, CompactionMethod::Summary { .. });
+        self.buffer_fact(Fact::Compacted(compacted));
+        // A paid summary is written at once, so that it is not requested again. Leaving out results costs
+        // nothing.
+        if paid_for {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn checkpoint(
+        &mut self,
+        at: &CheckpointStep,
+        ours: CheckpointOutcome,
+    ) -> Result<CheckpointOutcome, Error> {
+        let effect = at.effect();
+        if let Some(joined) = self.history.answer(at.key(), &effect)? {
+            return Ok(joined);
+        }
+        if self.history.was_reached(&at.next_model()) {
+            return Ok(CheckpointOutcome::default());
+        }
+        let waiting = if std::mem::take(&mut self.input_waits) {
+            self.store.joinable(self.lease.session).await?
+        } else {
+            Vec::new()
+        };
+        let inputs = waiting.into_iter().map(|(turn, parts)| JoinedInput { turn, parts }).collect();
+        let joined = CheckpointOutcome { inputs, ..ours };
+        if joined.is_empty() {
+            return Ok(joined);
+        }
+        self.buffer_fact(Fact::Performed(EffectPerformed::new(at.key().clone(), effect, joined.clone())));
+        self.flush().await?;
+        Ok(joined)
+    }
+
+    async fn park(&mut self, waits: Vec<Wait>) -> Result<DriveOutcome, Error> {
+        match self.commit(TurnTransition::Park(waits)).await?.after {
+            TurnAfterCommit::Parked => Ok(DriveOutcome::Parked),
+            _ => Ok(DriveOutcome::Again),
+        }
+    }
+
+    async fn hand_back(&mut self) -> Result<DriveOutcome, Error> {
+        if let Some(meter) = self.meter.as_mut().filter(|meter| meter.is_ready()) {
+            meter.release_reservation();
+            self.commit(TurnTransition::Continue).await?;
+        }
+        self.flush().await?;
+        self.store.release_lease(self.lease.clone(), self.world.clock.now()).await?;
+        Ok(DriveOutcome::HandedBack)
+    }
+
+    async fn finish(&mut self, done: EndedTurn) -> Result<DriveOutcome, Error> {
+        let EndedTurn { end, messages } = done;
+        if self.is_metered()
+            && let (Some(meter), Some(before)) = (&mut self.meter, &self.recalled)
+        {
+            meter.set_next_turn_usage(before, &messages);
+        }
+        let then = match &end {
+            TurnEnd::Answered { .. } => TurnTransition::EndUnlessJoined(end.clone()),
+            _ => TurnTransition::End(end.clone()),
+        };
+        let receipt = self.commit(then).await?;
+        let driven = match receipt.after {
+            TurnAfterCommit::Ended => {
+                self.keep_conversation(messages, receipt.last.seq);
+                DriveOutcome::Ended(end.clone())
+            }
+            TurnAfterCommit::Next(work) => DriveOutcome::Next(end.clone(), work),
+            TurnAfterCommit::Continues | TurnAfterCommit::Ready | TurnAfterCommit::Parked => {
+                return Ok(DriveOutcome::Again);
+            }
+        };
+        self.world.hub.ended(self.lease.turn, &end);
+        Ok(driven)
+    }
+}

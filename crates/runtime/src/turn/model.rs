@@ -1,0 +1,399 @@
+//! Answers the model calls of a turn: from the journal if recorded, otherwise from a provider.
+use crate::attachments::attachment_cache;
+use crate::limits::budget_meter::{bounded, most_of, named, price_of, wait_for};
+use crate::policy::hooks::{EffectHooks, HookedModelRequest, after_model, before_model};
+use crate::policy::policy_points::{PolicyOutcome, as_ruled, at_model, at_reply, may_fall_back, of_reply};
+use crate::turn::compaction::Compactor;
+use crate::turn::drive::ActiveTurn;
+use crate::turn::host::Host;
+use crate::turn::model_request::{
+    FailedAttempts, ModelRequestResult, ModelRequestRunner, PastAttempts, ReplyAudience, failed, provider_of,
+};
+use crate::turn::partial_reply::{PartialReply, ReplyRecorder};
+use crate::views::metrics::TurnPhase;
+use outlast_kernel::retry::ReusableReply;
+use outlast_kernel::step::{CallModelStep, Step};
+use outlast_ports::budget::{BudgetReservation, BudgetShortfall};
+use outlast_ports::hook::AfterModel;
+use outlast_ports::model::{ModelCapabilities, ModelProvider, ModelRequest};
+use outlast_vocab::budget::UsageAmount;
+use outlast_vocab::effect::{EffectKind, Generation, ModelCall, ModelFailure, ModelOutcome};
+use outlast_vocab::event::LiveEventKind;
+use outlast_vocab::message::ModelName;
+use outlast_vocab::policy::PolicyPoint;
+use outlast_vocab::record::{EffectPerformed, Fact};
+use outlast_vocab::wait::{Wait, WaitKind};
+use outlast_vocab::{Error, Failure, ReplayKey};
+use std::time::Duration;
+
+/// How much more of the conversation is read than fits into the window, because compaction may leave out most
+/// of it.
+const READ_AHEAD: usize = 4;
+
+/// Answers the step from the journal, or requests a reply now.
+pub(crate) async fn ask<H: Host>(
+    turn: &ActiveTurn<'_>,
+    ask: CallModelStep,
+    host: &mut H,
+) -> Result<Step, Error> {
+    host.begin_effect(ask.key(), EffectKind::ModelCall)?;
+    let history = host.history().clone();
+    let store = host.store().cloned();
+    let hooks = EffectHooks::of(turn, &history, store.as_ref(), ask.key());
+    let as_recorded = |at| {
+        let effect = hooks.as_recorded(ask.effect(Some(at)));
+        let effect = answered_by(turn, effect, history.model_of(ask.key()), (ask.key(), host));
+        // Budgets may be set or removed later. The recorded limit on tokens applies, so that the request
+        // matches.
+        let tokens_most = effect.options.tokens_most.or_else(|| history.reply_token_limit(ask.key()));
+        ModelCall { options: Generation { tokens_most, ..effect.options }, ..effect }
+    };
+    if let Some(at) = history.conversation_end_at(ask.key())
+        && let Some(outcome) = history.answer(ask.key(), &as_recorded(at))?
+    {
+        turn.tell(|| LiveEventKind::Replayed { key: ask.key().clone() });
+        return go_on(turn, ask, outcome, host);
+    }
+    if let Some(reason) = turn.cancel.reason() {
+        return Ok(ask.cancel(reason));
+    }
+    if let Some(reply) = history.reusable().reply(ask.key()) {
+        return Box::pin(reuse(turn, ask, reply.clone(), host)).await;
+    }
+    // If budgets are tracked, the buffered facts are written together with the reservation for the call.
+    if !host.is_metered() {
+        host.flush().await?;
+    }
+    let mut shaped = match before_model(turn, &ask, host).await {
+        Ok(shaped) => shaped,
+        Err(error) => {
+            hooks.on_error(&Failure::from(&error)).await;
+            return Ok(ask.resume(failed(&error, false)));
+        }
+    };
+    let hooked = shaped.options.clone();
+    match at_model(turn, &ask, &mut shaped, host).await? {
+        PolicyOutcome::Continue => {}
+        PolicyOutcome::Refuse(error) => return Ok(ask.resume(failed(&error, false))),
+        PolicyOutcome::Wait(wait) => return Ok(ask.wait(wait)),
+    }
+    let mut tries = FailedAttempts::default();
+    let began = turn.world.clock.elapsed();
+    let verdict = ask_models(turn, &ask, &mut shaped, (hooked, &mut *host, &mut tries)).await?;
+    turn.world.metrics.passed(TurnPhase::Model, turn.world.clock.elapsed().saturating_sub(began));
+    if !matches!(verdict, ModelCallDecision::Outcome(..)) {
+        tries.note(ask.key(), host);
+        tries = FailedAttempts::default();
+    }
+    let (effect, outcome) = match verdict {
+        ModelCallDecision::Outcome(effect, outcome) => (effect, outcome),
+        ModelCallDecision::Unknown(error) => return Ok(ask.resume(failed(&error, false))),
+        ModelCallDecision::Cancelled => return Ok(ask.cancel(turn.cancel.requested().await)),
+        ModelCallDecision::BudgetExhausted(short) if !short.pauses_turns => {
+            return Ok(ask.exhaust_budget(named(&short), short.reason.to_string()));
+        }
+        ModelCallDecision::BudgetExhausted(short) => {
+            let key = ask.key().budget(host.history().budget_wait_count(ask.key()));
+            return Ok(ask.wait(wait_for(key, &short)));
+        }
+        ModelCallDecision::Wait(key, pause) => {
+            let deadline = turn.world.clock.now().after(pause);
+            return Ok(ask.wait(Wait { key, kind: WaitKind::Provider, deadline: Some(deadline) }));
+        }
+        ModelCallDecision::Stuck(error) => {
+            host.flush().await?;
+            return Err(error);
+        }
+    };
+    let failed = tries.before(&outcome);
+    let outcome = after_model(turn, ask.key(), outcome, host).await;
+    let outcome = of_reply(turn, &ask, outcome, host).await?;
+    let performed = EffectPerformed::new(ask.key().clone(), effect, outcome.clone());
+    host.buffer_fact(Fact::Performed(EffectPerformed { tried: failed, ..performed }));
+    go_on(turn, ask, outcome, host)
+}
+
+/// A model that may answer, and its provider.
+struct ModelCandidate<'a> {
+    model: &'a ModelName,
+    provider: &'a dyn ModelProvider,
+    info: ModelCapabilities,
+}
+
+/// Why no model has answered yet.
+#[derive(Default)]
+struct UnavailableModels {
+    /// The shortest wait among the providers that are down.
+    wait: Option<(ReplayKey, Duration)>,
+    /// The first refusal that a person has to fix.
+    refusal: Option<Error>,
+    /// The first provider that was down for as long as the turn may wait.
+    gave_up: Option<(ModelCall, ModelFailure)>,
+}
+
+impl UnavailableModels {
+    fn waits(&mut self, key: ReplayKey, pause: Duration) {
+        if self.wait.as_ref().is_none_or(|(_, shortest)| pause < *shortest) {
+            self.wait = Some((key, pause));
+        }
+    }
+
+    fn refuses(&mut self, error: Error) {
+        self.refusal.get_or_insert(error);
+    }
+
+    fn gave_up(&mut self, effect: ModelCall, failure: ModelFailure) {
+        self.gave_up.get_or_insert((effect, failure));
+    }
+
+    /// Decides what the turn does. Waiting for a provider comes first, then failing, then waiting for a
+    /// person.
+    fn verdict(self) -> ModelCallDecision {
+        match self {
+            Self { wait: Some((key, pause)), .. } => ModelCallDecision::Wait(key, pause),
+            Self { gave_up: Some((effect, failure)), .. } => {
+                ModelCallDecision::Outcome(effect, ModelOutcome::Failed(failure))
+            }
+            Self { refusal: Some(error), .. } => ModelCallDecision::Stuck(error),
+            Self { .. } => unreachable!("an agent has a model"),
+        }
+    }
+}
+
+/// The next action of a turn after its models were asked.
+enum ModelCallDecision {
+    /// A model answered, or failed in a way that a retry cannot fix.
+    Outcome(ModelCall, ModelOutcome),
+    /// No provider here serves the model.
+    Unknown(Error),
+    Cancelled,
+    /// A budget is too low.
+    BudgetExhausted(BudgetShortfall),
+    /// Every provider is down.
+    Wait(ReplayKey, Duration),
+    /// A person has to fix something.
+    Stuck(Error),
+}
+
+/// Asks the agent's models in order until one answers. `options` are the options before rules changed them.
+async fn ask_models<H: Host>(
+    turn: &ActiveTurn<'_>,
+    ask: &CallModelStep,
+    shaped: &mut HookedModelRequest<'_>,
+    (options, host, tries): (Generation, &mut H, &mut FailedAttempts),
+) -> Result<ModelCallDecision, Error> {
+    let mut unavailable = UnavailableModels::default();
+    for (number, model) in turn.outfit.package.models().enumerate() {
+        let (provider, info) = match turn.world.model(model) {
+            Ok(found) => found,
+            Err(error) if number == 0 => return Ok(ModelCallDecision::Unknown(error)),
+            Err(error) => {
+                tracing::warn!(%error, "a fallback model is left out");
+                continue;
+            }
+        };
+        if number > 0 {
+            shaped.options = options.clone();
+            if !may_fall_back(turn, ask, (number, model), shaped, host).await? {
+                continue;
+            }
+        }
+        let candidate = ModelCandidate { model, provider, info };
+        let asked = ask_one(turn, ask, &candidate, shaped, (&mut *host, &mut *tries)).await?;
+        let Some((effect, asked)) = asked else { return Ok(ModelCallDecision::Cancelled) };
+        match asked {
+            ModelRequestResult::Wait { key, pause } => unavailable.waits(key, pause),
+            ModelRequestResult::Stuck(error) => unavailable.refuses(error),
+            ModelRequestResult::GaveUp(failure) => unavailable.gave_up(effect, failure),
+            // If a fallback model cannot answer, an earlier model may once its provider returns.
+            ModelRequestResult::BudgetExhausted(_) | ModelRequestResult::Outcome(ModelOutcome::Failed(_))
+                if number > 0 => {}
+            ModelRequestResult::BudgetExhausted(short) => {
+                return Ok(ModelCallDecision::BudgetExhausted(short));
+            }
+            ModelRequestResult::Outcome(outcome) => return Ok(ModelCallDecision::Outcome(effect, outcome)),
+        }
+    }
+    Ok(unavailable.verdict())
+}
+
+/// Asks one model, with as much of the conversation as fits its window. Returns `None` if the turn was
+/// cancelled.
+async fn ask_one<H: Host>(
+    turn: &ActiveTurn<'_>,
+    ask: &CallModelStep,
+    candidate: &ModelCandidate<'_>,
+    shaped: &HookedModelRequest<'_>,
+    (host, tries): (&mut H, &mut FailedAttempts),
+) -> Result<Option<(ModelCall, ModelRequestResult)>, Error> {
+    let ModelCandidate { model, provider, info } = *candidate;
+    let window = info.window_bytes.min(turn.world.limits.view_bytes);
+    host.recall(window.saturating_mul(READ_AHEAD)).await?;
+    let window = window.saturating_sub(shaped.bytes_over(&turn.outfit.package.system));
+    let room = Compactor { model, provider, info, window };
+    let mut at_once = false;
+    loop {
+        // A provider that is down cannot write a summary either.
+        let is_down = turn.world.health.is_down(provider_of(model), model);
+        let shorter = !is_down && room.make(turn, ask, at_once, host).await?;
+        if turn.cancel.reason().is_some() {
+            return Ok(None);
+        }
+        let shown = show(turn, ask, candidate, shaped, (&mut *host, &mut *tries)).await?;
+        let Some((effect, asked)) = shown else { return Ok(None) };
+        // If the request was too long, the conversation is compacted and sent again, as long as that makes it
+        // shorter.
+        if at_once && !shorter || !asked.is_too_long() {
+            return Ok(Some((effect, asked)));
+        }
+        at_once = true;
+    }
+}
+
+/// Rebuilds the request to the model that answered, with the changes of rules. A model that is not a fallback
+/// counts as the agent's own.
+fn answered_by<H: Host>(
+    turn: &ActiveTurn<'_>,
+    effect: ModelCall,
+    answered: Option<&ModelName>,
+    (key, host): (&ReplayKey, &H),
+) -> ModelCall {
+    let mut fallbacks = (1..).zip(&turn.outfit.package.fallback_models);
+    match fallbacks.find(|(_, model)| Some(*model) == answered) {
+        Some((number, model)) => {
+            as_ruled(ModelCall { model: model.clone(), ..effect }, &key.fallback(number), host)
+        }
+        None => as_ruled(effect, key, host),
+    }
+}
+
+/// Answers the step with the reply of the turn that this one retries. Hooks have seen it; rules decide on it
+/// again.
+async fn reuse<H: Host>(
+    turn: &ActiveTurn<'_>,
+    ask: CallModelStep,
+    ReusableReply { model, reply }: ReusableReply,
+    host: &mut H,
+) -> Result<Step, Error> {
+    // The reservation for the call is not needed.
+    host.settle(ask.key(), Some(UsageAmount::ZERO));
+    // The position of the call is known once the buffered facts are written.
+    host.flush().await?;
+    let outcome = of_reply(turn, &ask, ModelOutcome::Reply(reply), host).await?;
+    let effect = answered_by(turn, ask.effect(host.place()), Some(&model), (ask.key(), &*host));
+    let performed = EffectPerformed::new(ask.key().clone(), effect, outcome.clone());
+    host.buffer_fact(Fact::Performed(EffectPerformed { reused: true, ..performed }));
+    turn.tell(|| LiveEventKind::Replayed { key: ask.key().clone() });
+    go_on(turn, ask, outcome, host)
+}
+
+/// Continues with the outcome of a call, if the policy allows what the model said.
+fn go_on<H: Host>(
+    turn: &ActiveTurn<'_>,
+    ask: CallModelStep,
+    outcome: ModelOutcome,
+    host: &mut H,
+) -> Result<Step, Error> {
+    Ok(match (at_reply(turn, ask.key(), &outcome, host)?, turn.cancel.reason()) {
+        (PolicyOutcome::Continue, _) => ask.resume(outcome),
+        (PolicyOutcome::Refuse(error), _) => ask.fail(Failure::from(&error)),
+        (PolicyOutcome::Wait(_), Some(reason)) => ask.cancel(reason),
+        (PolicyOutcome::Wait(wait), None) => ask.wait(wait),
+    })
+}
+
+/// Sends the conversation to the model and reads the reply, until it is complete or the turn is cancelled.
+async fn show<H: Host>(
+    turn: &ActiveTurn<'_>,
+    ask: &CallModelStep,
+    candidate: &ModelCandidate<'_>,
+    shaped: &HookedModelRequest<'_>,
+    (host, tries): (&mut H, &mut FailedAttempts),
+) -> Result<Option<(ModelCall, ModelRequestResult)>, Error> {
+    let ModelCandidate { model, provider, info } = *candidate;
+    let history = host.conversation().messages().clone();
+    let mut now = host.conversation().shown(ask.messages());
+    if !shaped.added.is_empty() {
+        now.to_mut().extend_from_slice(&shaped.added);
+    }
+    let files = attachment_cache::of(turn.world, host, history.iter().chain(now.iter())).await?;
+    let judged = turn.outfit.decides_at(PolicyPoint::Output);
+    let (past, store) = (host.history().clone(), host.store().cloned());
+    let changes_replies = EffectHooks::of(turn, &past, store.as_ref(), ask.key()).any::<AfterModel>();
+    let said = if info.goes_on && !judged { host.said(ask.key()).await? } else { None };
+    // The position of the call is known once the buffered facts are written.
+    let metered = host.is_metered();
+    let effect = |at| {
+        let call = ModelCall { model: model.clone(), ..shaped.effect(ask, at) };
+        if !metered {
+            return call;
+        }
+        ModelCall { options: bounded(call.options, turn.outfit, turn.world), ..call }
+    };
+    let draft = effect(None);
+    let request = ModelRequest {
+        system: &shaped.system,
+        history: &history,
+        turn: &now,
+        tools: &turn.outfit.shown,
+        session: turn.caller.session,
+        files: &files,
+        ..ModelRequest::empty(&draft)
+    };
+    let most = if metered { most_of(turn.world, info, &request) } else { UsageAmount::ZERO };
+    let hold = || BudgetReservation::new(ask.key().clone(), most, price_of(info));
+    if metered && let Some(short) = host.reserve(hold()).await?.short {
+        return Ok(Some((draft, ModelRequestResult::BudgetExhausted(short))));
+    }
+    let effect = effect(host.place());
+    let recorder = ReplyRecorder::new(provider);
+    let asking = ModelRequestRunner {
+        world: turn.world,
+        caller: turn.caller,
+        key: ask.key(),
+        provider: &recorder,
+        info,
+        lease: turn.lease,
+        past: PastAttempts::of(host.history(), ask.key())
+            .after(tries)
+            .by_models(turn.outfit.package.models().count()),
+        patience: turn.outfit.provider_wait(&turn.world.limits),
+        tier: host.tier(),
+        audience: if judged { ReplyAudience::WatchersAfterPolicy } else { ReplyAudience::Watchers },
+        most,
+    };
+    let request = ModelRequest { call: &effect, ..request };
+    // Cancellation only stops reading the stream. Earlier writes are complete.
+    tokio::select! {
+        biased;
+        asked = asking.ask(request, said.unwrap_or_default(), (&mut *host, tries)) => Ok(Some((effect, asked?))),
+        _ = turn.cancel.requested() => {
+            let mut partial = recorder.partial();
+            if judged || changes_replies {
+                partial.text.clear();
+            }
+            note_interrupted(ask.key(), (info, &request), partial, (turn, host));
+            Ok(None)
+        }
+    }
+}
+
+/// Records the streamed part of a reply that was cancelled, and counts the call as the most that it could
+/// use.
+///
+/// Budgets and costs count the same amount. A call that never went out, or that the provider rejected, used
+/// nothing.
+pub(crate) fn note_interrupted<H: Host>(
+    key: &ReplayKey,
+    (info, request): (ModelCapabilities, &ModelRequest<'_>),
+    partial: PartialReply,
+    (turn, host): (&ActiveTurn<'_>, &mut H),
+) {
+    if partial.charged == 0 {
+        host.settle(key, Some(UsageAmount::ZERO));
+        return;
+    }
+    let most = most_of(turn.world, info, request);
+    host.cut_short(key, most, most);
+    host.buffer_fact(Fact::Interrupted(partial.interrupted(key, (info, request), most)));
+}

@@ -1,0 +1,634 @@
+//! Runs one model request: attempts, backoff, stall detection, and text kept from broken attempts.
+use crate::agents::resolved_agent::RuntimeServices;
+use crate::calls::catalogue::Caller;
+use crate::delivery::live::ReplyPublisher;
+use crate::limits::budget_meter::{price_of, used_by};
+use crate::limits::provider_health::{CallRequest, Permit, ProviderPause};
+use crate::turn::host::{Host, HostTier, ModelRequestHost};
+use crate::views::metrics::RetryKind;
+use futures_util::StreamExt;
+use futures_util::future::{Either, poll_immediate, select};
+use outlast_kernel::replay::TurnHistory;
+use outlast_kernel::reply_builder::ReplyBuilder;
+use outlast_ports::BoxFuture;
+use outlast_ports::budget::{BudgetReservation, BudgetShortfall};
+use outlast_ports::clock::Entropy;
+use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest, ProviderRate};
+use outlast_ports::store::PartialReplyText;
+use outlast_vocab::budget::UsageAmount;
+use outlast_vocab::effect::{ModelFailure, ModelOutcome, Reply};
+use outlast_vocab::event::{LiveEvent, LiveEventKind};
+use outlast_vocab::limits::ATTEMPTS_RECORDED;
+use outlast_vocab::message::{Message, ModelName};
+use outlast_vocab::record::{AttemptsFailed, Fact, FailedAttempt};
+use outlast_vocab::stream::ModelEvent;
+use outlast_vocab::{Class, Error, Failure, Kind, Limits, Millis, ReplayKey};
+use std::time::Duration;
+
+/// Approximate bytes per token.
+const TOKEN_BYTES: usize = 4;
+
+/// A model request and its context.
+pub(crate) struct ModelRequestRunner<'a> {
+    pub(crate) world: &'a RuntimeServices,
+    pub(crate) caller: Caller,
+    pub(crate) key: &'a ReplayKey,
+    pub(crate) provider: &'a dyn ModelProvider,
+    pub(crate) info: ModelCapabilities,
+    /// The lease number. Attempt numbers keep growing across leases, so text of a dead process is never mixed
+    /// with ours.
+    pub(crate) lease: u64,
+    /// Earlier attempts, from the journal.
+    pub(crate) past: PastAttempts,
+    /// How long the turn waits for a provider that is down.
+    pub(crate) patience: Duration,
+    /// Whether a long pause parks the turn or is waited for in memory.
+    pub(crate) tier: HostTier,
+    pub(crate) audience: ReplyAudience,
+    /// The most that one attempt may use.
+    pub(crate) most: UsageAmount,
+}
+
+/// Earlier attempts of a model call, from the journal.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PastAttempts {
+    /// Failed attempts.
+    tried: u32,
+    /// Waits for the provider's rate limit.
+    in_line: u32,
+    /// Waits for a provider that was down.
+    provider_waits: u32,
+    /// When the provider went down.
+    down_since: Option<Millis>,
+    /// Whether a person ended the last wait to make the call now.
+    forced: bool,
+    /// Whether the last wait ended early because the provider answered another turn.
+    recovered: bool,
+    /// How many models may answer the call.
+    models: u32,
+    /// Whether text of the last attempt was streamed.
+    streamed: bool,
+}
+
+impl PastAttempts {
+    /// Reads the earlier attempts of the model call with this key.
+    pub(crate) fn of(history: &TurnHistory, key: &ReplayKey) -> Self {
+        Self {
+            tried: history.failed_attempt_count(key),
+            in_line: history.queue_wait_count(key),
+            provider_waits: history.provider_wait_count(key),
+            down_since: history.provider_down_since(key),
+            forced: history.provider_wait_was_ended(key),
+            recovered: history.provider_has_recovered(key),
+            models: 1,
+            streamed: false,
+        }
+    }
+
+    /// Adds attempts that are not recorded yet.
+    pub(crate) fn after(self, tries: &FailedAttempts) -> Self {
+        let FailedAttempts(failed) = tries;
+        let more = u32::try_from(failed.len()).unwrap_or(u32::MAX);
+        let down_since = self.down_since.or_else(|| failed.first().map(|first| first.until));
+        Self { tried: self.tried.saturating_add(more), down_since, ..self }
+    }
+
+    /// Sets how many models may answer the call.
+    pub(crate) fn by_models(self, models: usize) -> Self {
+        Self { models: u32::try_from(models).unwrap_or(u32::MAX), ..self }
+    }
+}
+
+/// Who receives the reply while it streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyAudience {
+    /// Everyone who watches the session.
+    Watchers,
+    /// Everyone who watches the session, but only after the policy has judged the complete answer.
+    ///
+    /// Partial text is not persisted either: redacted text must not reach the disk.
+    WatchersAfterPolicy,
+    /// No one: a tool makes the request.
+    Nobody,
+}
+
+/// The result of a model request.
+pub(crate) enum ModelRequestResult {
+    /// A complete reply, or an error that a retry cannot fix.
+    Outcome(ModelOutcome),
+    /// The next attempt is too far off to wait for in memory.
+    Wait {
+        /// The key of the wait.
+        key: ReplayKey,
+        /// How long to wait.
+        pause: Duration,
+    },
+    /// The provider was down, or refused the call, for as long as the turn may wait.
+    GaveUp(ModelFailure),
+    /// The provider refuses the call until a person fixes something, such as a key or an account.
+    Stuck(Error),
+    /// A budget is too low for an attempt.
+    BudgetExhausted(BudgetShortfall),
+}
+
+impl ModelRequestResult {
+    /// Whether the model rejected the request because it exceeds the context window.
+    pub(crate) fn is_too_long(&self) -> bool {
+        let Self::Outcome(ModelOutcome::Failed(failed)) = self else { return false };
+        failed.failure.code == Kind::ModelContextExceeded
+    }
+}
+
+/// The failed attempts of one request. Only the newest are kept.
+#[derive(Default)]
+pub(crate) struct FailedAttempts(Vec<FailedAttempt>);
+
+impl FailedAttempts {
+    fn failed(&mut self, failed: FailedAttempt) {
+        if self.0.len() == ATTEMPTS_RECORDED {
+            self.0.remove(0);
+        }
+        self.0.push(failed);
+    }
+
+    /// Returns the attempts before the one that produced the outcome. A failed outcome reports its own
+    /// attempt.
+    pub(crate) fn before(mut self, outcome: &ModelOutcome) -> Vec<FailedAttempt> {
+        if let ModelOutcome::Failed(_) = outcome {
+            self.0.pop();
+        }
+        self.0
+    }
+
+    /// Records the attempts with the next write, if the request has no outcome yet.
+    pub(crate) fn note<H: Host>(self, key: &ReplayKey, host: &mut H) {
+        if let Some(fact) = self.fact(key) {
+            host.buffer_fact(fact);
+        }
+    }
+
+    /// Returns the record of the attempts, or `None` if there were none.
+    pub(crate) fn fact(self, key: &ReplayKey) -> Option<Fact> {
+        let Self(attempts) = self;
+        (!attempts.is_empty()).then(|| Fact::Tried(AttemptsFailed { key: key.clone(), attempts }))
+    }
+}
+
+/// The state of the attempt that is being read.
+struct AttemptProgress {
+    building: ReplyBuilder,
+    /// Bytes of text so far, including text of earlier attempts.
+    bytes: usize,
+    /// The text, if the model can continue a cut reply.
+    text: String,
+    /// How many bytes of the text are persisted.
+    kept: usize,
+    kept_at: Millis,
+    /// Whether this attempt has persisted anything.
+    began_keeping: bool,
+    /// Whether the reply is text only, so that a model can continue it.
+    only_text: bool,
+    /// Whether the provider has sent anything.
+    began: bool,
+}
+
+impl<'a> ModelRequestRunner<'a> {
+    /// Runs attempts until there is a complete reply, a permanent error, or a reason to wait.
+    ///
+    /// If an attempt breaks off, its streamed text is retracted. If the model can continue a cut reply, the
+    /// next attempt starts with that text. `said` is the text that a dead process had persisted. Failed
+    /// attempts are added to `tries`, even if this future is dropped.
+    pub(crate) async fn ask<A: ModelRequestHost>(
+        mut self,
+        request: ModelRequest<'_>,
+        mut said: String,
+        (asker, tries): (&mut A, &mut FailedAttempts),
+    ) -> Result<ModelRequestResult, Error> {
+        let (limits, began) = (&self.world.limits, self.world.clock.elapsed());
+        let rate = self.provider.rate(&request.call.model);
+        let Caller { session, turn } = self.caller;
+        let speaker = self.world.hub.speaker(session, turn);
+        let mut tried_now = 0;
+        loop {
+            let permit = match self.admitted(&rate, (&request, began), asker).await {
+                Ok(permit) => permit,
+                Err(waits) => {
+                    asker.settle(self.key, Some(UsageAmount::ZERO));
+                    return Ok(waits);
+                }
+            };
+            (self.past.tried, tried_now) = (self.past.tried + 1, tried_now + 1);
+            let attempt = self.attempt_number();
+            let from = self.world.clock.now();
+            let mut heard = AttemptProgress::begin(&said, from);
+            if !said.is_empty() {
+                self.tell_text(&speaker, attempt, 0, &said);
+                heard.building.push(ModelEvent::Text(said.clone()), limits.reply_bytes)?;
+            }
+            let stream = self.provider.stream(ModelRequest { said: &said, ..request });
+            let error = match self.listen((attempt, &speaker), stream, &mut heard, asker).await {
+                Ok(()) => match heard.building.finish(attempt, self.info.prices.as_ref()) {
+                    Ok(reply) => {
+                        self.provider_answered(&request.call.model, permit);
+                        asker.settle(self.key, self.used(&reply));
+                        return Ok(self.outcome(&request, began, ModelOutcome::Reply(reply)));
+                    }
+                    Err(error) => error,
+                },
+                Err(StreamError::Store(error)) => return Err(error),
+                Err(StreamError::Model(error)) => error,
+            };
+            let (until, failure) = (self.world.clock.now(), Failure::from(&error));
+            tries.failed(FailedAttempt { attempt, from, until, failure: failure.clone() });
+            asker.waited_for_provider(from.until(until));
+            self.past.down_since.get_or_insert(until);
+            if let (Kind::ModelUnavailable, Some(asked_for)) = (error.kind(), error.pause()) {
+                self.world.governor.turned_away(&rate, asked_for, self.world.clock.now());
+            }
+            let streamed = heard.bytes > 0 && self.audience != ReplyAudience::WatchersAfterPolicy;
+            self.past.streamed = streamed;
+            if streamed {
+                speaker.forget();
+                self.tell(|| LiveEventKind::Retracted { key: self.key.clone(), attempt });
+            }
+            // An attempt that broke off may be charged; a rejected one is not.
+            let broke_off = heard.began || error.kind() == Kind::ModelStalled;
+            let used = if broke_off { None } else { Some(UsageAmount::ZERO) };
+            let entropy = self.world.entropy.as_ref();
+            let down = match error.class() {
+                // A provider that began to answer is up, whatever broke the stream. A probe that breaks off
+                // has failed.
+                Class::Retry if heard.began && !permit.as_ref().is_some_and(Permit::is_probe) => None,
+                Class::Retry => {
+                    let failure = failure.clone();
+                    permit.and_then(|permit| permit.failed(failure, error.pause(), limits, entropy, until))
+                }
+                // A provider that refuses a request is up.
+                Class::Park | Class::Reject | Class::Bug => {
+                    self.provider_answered(&request.call.model, permit);
+                    asker.settle(self.key, used);
+                    return Ok(match error.class() {
+                        Class::Park if self.patience >= limits.refusal_wait => {
+                            ModelRequestResult::Stuck(error)
+                        }
+                        Class::Park => self.give_up(failure, (&request, began)),
+                        _ => self.outcome(&request, began, failed(&error, streamed)),
+                    });
+                }
+            };
+            let pause = match self.next_attempt(&error, tried_now, down) {
+                NextAttempt::Soon(pause) => pause,
+                NextAttempt::Later(pause) => {
+                    asker.settle(self.key, used);
+                    tracing::warn!(%error, attempt, "the turn waits for its model provider");
+                    let blocked = ProviderPause { pause, last_failure: Some(Failure::from(&error)) };
+                    return Ok(self.wait_for_provider(blocked, (&request, began)));
+                }
+                NextAttempt::Never => {
+                    asker.settle(self.key, used);
+                    return Ok(self.give_up(Failure::from(&error), (&request, began)));
+                }
+            };
+            tracing::warn!(%error, attempt, "the model call is tried again");
+            self.world.metrics.tried_again(RetryKind::Model);
+            said = if heard.only_text { heard.text } else { String::new() };
+            self.world.clock.sleep(pause).await;
+            asker.waited_for_provider(pause);
+            if used.is_none()
+                && let Some(short) = asker.reserve(self.hold()).await?.short
+            {
+                return Ok(ModelRequestResult::BudgetExhausted(short));
+            }
+        }
+    }
+
+    /// Returns the number of the next attempt, larger than that of any attempt under an earlier lease.
+    fn attempt_number(&self) -> u32 {
+        let each = self.world.limits.model_attempts.saturating_mul(self.past.models);
+        let before = self.lease.saturating_sub(1).saturating_mul(u64::from(each));
+        u32::try_from(before + u64::from(self.past.tried)).unwrap_or(u32::MAX)
+    }
+
+    /// Admits the call, or returns what the turn must wait for: the provider's rate limit or the provider
+    /// itself.
+    async fn admitted<'r, A: ModelRequestHost>(
+        &self,
+        rate: &ProviderRate,
+        (request, began): (&ModelRequest<'r>, Duration),
+        asker: &mut A,
+    ) -> Result<Option<Permit<'r>>, ModelRequestResult>
+    where
+        'a: 'r,
+    {
+        let wait = |blocked| self.wait_for_provider(blocked, (request, began));
+        let Some(pause) = self.wait_for_provider_rate(rate, request, asker).await else {
+            return self.permit(request).map_err(wait);
+        };
+        if self.world.governor.is_closed(rate, self.world.clock.now()) {
+            return Err(wait(ProviderPause { pause, last_failure: None }));
+        }
+        Err(ModelRequestResult::Wait { key: self.key.provider_queue(self.past.in_line), pause })
+    }
+
+    /// Admits the call unless its provider is down. An ephemeral host always admits it, because it cannot
+    /// park the turn.
+    fn permit<'r>(&self, request: &ModelRequest<'r>) -> Result<Option<Permit<'r>>, ProviderPause>
+    where
+        'a: 'r,
+    {
+        let RuntimeServices { health, limits, clock, .. } = self.world;
+        let now = clock.now();
+        // A turn that may not wait any longer calls the provider once more before it fails.
+        let is_last = self.past.down_since.unwrap_or(now).after(self.patience) <= now;
+        let request = CallRequest {
+            provider: provider_of(&request.call.model),
+            model: &request.call.model,
+            session: self.caller.session,
+            waited: self.past.provider_waits,
+            is_due: self.past.forced || self.past.recovered || is_last,
+        };
+        match health.admit(request, limits, now) {
+            Err(blocked) if self.tier == HostTier::Durable && !is_last => Err(blocked),
+            permit => Ok(permit.ok()),
+        }
+    }
+
+    /// Marks the provider as up and wakes the turns that wait for it.
+    fn provider_answered(&self, model: &ModelName, permit: Option<Permit<'_>>) {
+        if permit.is_some_and(Permit::answered) {
+            let provider = provider_of(model);
+            tracing::info!(provider, "the provider answers again");
+            self.world.health.recover(provider);
+        }
+    }
+
+    /// Decides when to retry after a transient error. If the provider counts as down, `down` is the pause
+    /// until the next probe.
+    fn next_attempt(&self, error: &Error, tried_now: u32, down: Option<Duration>) -> NextAttempt {
+        let Limits { model_attempts, backoff_first, backoff_most, wait_in_memory, .. } = self.world.limits;
+        let entropy = self.world.entropy.as_ref();
+        let soon = error.pause().unwrap_or_else(|| jittered(backoff_first, backoff_most, tried_now, entropy));
+        if self.tier == HostTier::Ephemeral {
+            return if tried_now < model_attempts { NextAttempt::Soon(soon) } else { NextAttempt::Never };
+        }
+        let is_quick = self.past.provider_waits == 0 && tried_now < model_attempts;
+        match down {
+            Some(pause) => NextAttempt::Later(pause),
+            None if is_quick && soon <= wait_in_memory => NextAttempt::Soon(soon),
+            None => {
+                let Limits { provider_pause_first: first, provider_pause_most: most, .. } = self.world.limits;
+                NextAttempt::Later(soon.max(jittered(first, most, self.past.provider_waits + 1, entropy)))
+            }
+        }
+    }
+
+    /// Waits for the provider, or gives up if the turn has waited as long as it may.
+    fn wait_for_provider(
+        &self,
+        blocked: ProviderPause,
+        (request, began): (&ModelRequest<'_>, Duration),
+    ) -> ModelRequestResult {
+        let provider = provider_of(&request.call.model);
+        let now = self.world.clock.now();
+        let gives_up = self.past.down_since.unwrap_or(now).after(self.patience);
+        if now >= gives_up {
+            let silent = || Failure::new(Kind::ModelUnavailable, format!("`{provider}` does not answer"));
+            let mut failure = blocked.last_failure.unwrap_or_else(silent);
+            if !self.patience.is_zero() {
+                let waited = format!("; the turn has waited {} s for its provider", self.patience.as_secs());
+                failure.detail.push_str(&waited);
+            }
+            return self.give_up(failure, (request, began));
+        }
+        let key = self.key.provider(self.past.provider_waits, provider);
+        ModelRequestResult::Wait { key, pause: blocked.pause.min(now.until(gives_up)) }
+    }
+
+    /// Ends the call for this model. Another model may still answer it.
+    fn give_up(
+        &self,
+        failure: Failure,
+        (request, began): (&ModelRequest<'_>, Duration),
+    ) -> ModelRequestResult {
+        let failure = ModelFailure { failure, streamed: self.past.streamed };
+        let took = self.world.clock.elapsed().saturating_sub(began);
+        self.world.metrics.asked(&request.call.model, took, &ModelOutcome::Failed(failure.clone()));
+        ModelRequestResult::GaveUp(failure)
+    }
+
+    /// The budget reservation for one attempt.
+    fn hold(&self) -> BudgetReservation {
+        BudgetReservation::new(self.key.clone(), self.most, price_of(self.info))
+    }
+
+    /// Returns the usage that the provider reported. Usage above the reservation is booked too, because it
+    /// will be charged.
+    fn used(&self, reply: &Reply) -> Option<UsageAmount> {
+        let used = used_by(reply);
+        if self.most != UsageAmount::ZERO && used.is_some_and(|used| !self.most.covers(used)) {
+            let (used, most) = (used.unwrap_or_default(), self.most);
+            tracing::warn!(?used, ?most, "a model used more than it was given; the budget may be overspent");
+        }
+        used
+    }
+
+    /// Counts the outcome in the metrics and returns it.
+    fn outcome(
+        &self,
+        request: &ModelRequest<'_>,
+        began: Duration,
+        outcome: ModelOutcome,
+    ) -> ModelRequestResult {
+        let took = self.world.clock.elapsed().saturating_sub(began);
+        self.world.metrics.asked(&request.call.model, took, &outcome);
+        ModelRequestResult::Outcome(outcome)
+    }
+
+    /// Waits for the rate limiter. Returns the wait if it is too long for memory.
+    async fn wait_for_provider_rate<A: ModelRequestHost>(
+        &self,
+        rate: &ProviderRate,
+        request: &ModelRequest<'_>,
+        asker: &mut A,
+    ) -> Option<Duration> {
+        if self.past.forced {
+            return None;
+        }
+        let tokens = match rate.tokens_per_minute {
+            Some(_) => {
+                let messages: usize = request.messages().map(Message::size).sum();
+                u64::try_from((request.system.len() + messages) / TOKEN_BYTES).unwrap_or(u64::MAX)
+            }
+            None => 0,
+        };
+        loop {
+            let now = self.world.clock.now();
+            let wait = self.world.governor.admit(self.caller.session, rate, tokens, now).err()?;
+            if wait > self.world.limits.wait_in_memory && self.tier == HostTier::Durable {
+                return Some(wait);
+            }
+            let is_closed = self.world.governor.is_closed(rate, now);
+            self.world.clock.sleep(wait).await;
+            if is_closed {
+                asker.waited_for_provider(wait);
+            }
+        }
+    }
+
+    /// Reads one stream to its end.
+    async fn listen<A: ModelRequestHost>(
+        &self,
+        (attempt, speaker): (u32, &ReplyPublisher<'_>),
+        mut stream: EventStream<'_>,
+        heard: &mut AttemptProgress,
+        asker: &mut A,
+    ) -> Result<(), StreamError> {
+        // The idle timer: starts at the first keep-alive, and stops at the next event that makes progress.
+        let mut idle: Option<BoxFuture<'_, ()>> = None;
+        while let Some(event) = self.next_or_stalled(&mut stream).await? {
+            let event = event?;
+            heard.began = true;
+            match &event {
+                ModelEvent::KeepAlive => {
+                    let patience = self.world.limits.model_idle;
+                    let waiting = idle.get_or_insert_with(|| self.world.clock.sleep(patience));
+                    if poll_immediate(waiting).await.is_some() {
+                        let detail =
+                            format!("the stream brought nothing new for {} ms", patience.as_millis());
+                        return Err(Error::new(Kind::ModelStalled, detail).into());
+                    }
+                }
+                ModelEvent::Text(text) => {
+                    idle = None;
+                    self.tell_text(speaker, attempt, heard.bytes, text);
+                    heard.bytes += text.len();
+                    if self.info.goes_on {
+                        heard.text.push_str(text);
+                    }
+                }
+                ModelEvent::PromptChanged(at) => {
+                    self.tell(|| LiveEventKind::PromptChanged { key: self.key.clone(), at: at.clone() });
+                }
+                ModelEvent::HiddenProgress | ModelEvent::Usage(_) | ModelEvent::End(_) => idle = None,
+                ModelEvent::Reasoning { .. } | ModelEvent::Sealed { .. } | ModelEvent::Call(_) => {
+                    idle = None;
+                    heard.only_text = false;
+                }
+            }
+            heard.building.push(event, self.world.limits.reply_bytes)?;
+            let keeps = self.info.goes_on && self.audience == ReplyAudience::Watchers;
+            if keeps && heard.is_due(&self.world.limits, self.world.clock.now()) {
+                let said = heard.take_new(self.key, attempt, self.world.clock.now());
+                asker.keep(said).await.map_err(StreamError::Store)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the next event, or an error if the stream is silent for too long.
+    async fn next_or_stalled(
+        &self,
+        stream: &mut EventStream<'_>,
+    ) -> Result<Option<Result<ModelEvent, Error>>, Error> {
+        // Most events are ready when polled. Only real silence needs a timer.
+        if let Some(next) = poll_immediate(stream.next()).await {
+            return Ok(next);
+        }
+        let patience = self.world.limits.model_stall;
+        match select(stream.next(), self.world.clock.sleep(patience)).await {
+            Either::Left((next, _)) => Ok(next),
+            Either::Right(_) => {
+                let detail = format!("the stream was silent for {} ms", patience.as_millis());
+                Err(Error::new(Kind::ModelStalled, detail))
+            }
+        }
+    }
+
+    fn tell_text(&self, speaker: &ReplyPublisher<'_>, attempt: u32, offset: usize, text: &str) {
+        if self.audience == ReplyAudience::Watchers {
+            speaker.say(self.key, attempt, offset, text);
+        }
+    }
+
+    fn tell(&self, what: impl FnOnce() -> LiveEventKind) {
+        let Caller { session, turn } = self.caller;
+        if self.audience != ReplyAudience::Nobody {
+            self.world.hub.tell(session, || LiveEvent { turn, what: what() });
+        }
+    }
+}
+
+/// When to retry a model call.
+enum NextAttempt {
+    /// After a pause in memory.
+    Soon(Duration),
+    /// After a wait for the provider.
+    Later(Duration),
+    Never,
+}
+
+/// Why reading the stream ended early. A store error is not an error of the model.
+enum StreamError {
+    Model(Error),
+    Store(Error),
+}
+
+impl From<Error> for StreamError {
+    fn from(error: Error) -> Self {
+        Self::Model(error)
+    }
+}
+
+impl AttemptProgress {
+    fn begin(said: &str, now: Millis) -> Self {
+        let (building, text, bytes) = (ReplyBuilder::default(), said.to_owned(), said.len());
+        Self {
+            building,
+            bytes,
+            text,
+            kept: bytes,
+            kept_at: now,
+            began_keeping: false,
+            only_text: true,
+            began: false,
+        }
+    }
+
+    /// Whether enough new text has arrived to persist it, or enough time has passed.
+    fn is_due(&self, limits: &Limits, now: Millis) -> bool {
+        let new = self.text.len() - self.kept;
+        let late = self.kept_at.after(limits.keep_every) <= now;
+        self.only_text && (new >= limits.keep_bytes || (new > 0 && late))
+    }
+
+    fn take_new(&mut self, key: &ReplayKey, attempt: u32, now: Millis) -> PartialReplyText {
+        // The first write of an attempt contains the whole text, and so replaces what an earlier attempt
+        // persisted.
+        let start = if std::mem::replace(&mut self.began_keeping, true) { self.kept } else { 0 };
+        let text = self.text[start..].to_owned();
+        (self.kept, self.kept_at) = (self.text.len(), now);
+        PartialReplyText { key: key.clone(), attempt, start, text }
+    }
+}
+
+/// Returns the provider part of a model name.
+pub(crate) fn provider_of(model: &ModelName) -> &str {
+    model.as_str().split('/').next().unwrap_or_default()
+}
+
+/// Returns the pause before attempt `tried + 1`: doubled each time, up to `most`.
+pub(crate) fn backoff(first: Duration, most: Duration, tried: u32) -> Duration {
+    first.saturating_mul(1 << tried.saturating_sub(1).min(16)).min(most)
+}
+
+/// Like [`backoff`], randomized within its upper half so that rejected callers do not retry together.
+pub(crate) fn jittered(first: Duration, most: Duration, tried: u32, entropy: &dyn Entropy) -> Duration {
+    let pause = backoff(first, most, tried);
+    let [high, low, ..] = entropy.random();
+    let share = u32::from(u16::from_be_bytes([high, low]));
+    pause / 2 + pause / 2 * share / u32::from(u16::MAX)
+}
+
+pub(crate) fn failed(error: &Error, streamed: bool) -> ModelOutcome {
+    ModelOutcome::Failed(ModelFailure { failure: Failure::from(error), streamed })
+}

@@ -1,0 +1,311 @@
+//! Explains why a session is not progressing: what its turn waits for, since when, and who or what can unblock it.
+//!
+//! Reads records and waits, and changes nothing. The effects come from [`crate::views::timeline`], questions for approval from
+//! [`crate::policy::approvals`].
+use crate::policy::approvals::{self, ApprovalQuestion};
+use crate::views::timeline::{self, EffectState, EffectView};
+use outlast_ports::store::{LastTurn, SessionState, SessionView, Store, TurnState, TurnView, WaitingTurn};
+use outlast_vocab::approval::approval_id;
+use outlast_vocab::budget::BudgetAccount;
+use outlast_vocab::effect::EffectKind;
+use outlast_vocab::id::ApprovalId;
+use outlast_vocab::record::{Fact, Record, TurnEnd};
+use outlast_vocab::wait::{CompletionKey, Wait, WaitKind};
+use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
+
+/// Why a session or turn is not progressing.
+#[derive(Clone, Debug)]
+pub struct WaitExplanation {
+    /// The session.
+    pub session: SessionId,
+    /// The turn that blocks the session, or that was asked about.
+    pub turn: Option<TurnId>,
+    /// The state of the turn.
+    pub standing: TurnProgress,
+    /// Since when it is in this state.
+    pub since: Millis,
+    /// What it waits for, each with what unblocks it.
+    pub waits: Vec<BlockingWait>,
+    /// The number of inputs queued behind it.
+    pub queued: usize,
+    /// The last turn of an idle session, and how it ended.
+    pub last: Option<(TurnId, TurnEnd)>,
+}
+
+/// The state of a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TurnProgress {
+    /// The session is idle.
+    Rests,
+    /// The turn has ended.
+    Ended(TurnEnd),
+    /// It is queued behind another turn of its session.
+    Behind(TurnId),
+    /// It is ready, and no worker has claimed it yet.
+    Ready,
+    /// A worker is driving it.
+    Driven {
+        /// The worker.
+        worker: Option<WorkerId>,
+        /// The current activity: `the model` or the name of a tool.
+        doing: String,
+    },
+    /// It waits for something external.
+    Waits,
+    /// It is held back because workers died while running it. It runs alone next.
+    Held {
+        /// Worker deaths since its last progress.
+        deaths: u32,
+        /// The earliest time of the next try.
+        until: Option<Millis>,
+    },
+    /// It is stuck: it cannot continue until something is fixed.
+    Stuck(Failure),
+}
+
+/// One wait of a turn.
+#[derive(Clone, Debug)]
+pub struct BlockingWait {
+    /// The wait.
+    pub wait: Wait,
+    /// When the turn first parked on it.
+    pub since: Millis,
+    /// The tool and arguments of the call that waits.
+    pub call: Option<(String, serde_json::Value)>,
+    /// What unblocks it.
+    pub unblocked_by: Unblocker,
+}
+
+/// Who or what can unblock a turn.
+#[derive(Clone, Debug)]
+pub enum Unblocker {
+    /// An approval by one of these people, or by anyone if the list is empty.
+    Approval {
+        /// The id of the approval.
+        id: ApprovalId,
+        /// Who may approve now.
+        who: Vec<String>,
+    },
+    /// A completion with this key. `None` if the caller may not see the key.
+    Completion(Option<CompletionKey>),
+    /// Time.
+    Time,
+    /// The provider, once it answers again. An operator can force a call now.
+    Provider {
+        /// The provider's name. `None` while the turn only waits for the provider's rate limit.
+        name: Option<String>,
+        /// The failure of the last attempt, if it is recorded.
+        failure: Option<Failure>,
+    },
+    /// An operator who raises this budget. `None` for turns written by older versions, which do not record it.
+    Budget(Option<BudgetAccount>),
+    /// A fix by an operator or a deploy. A worker also tries again on its own.
+    Retry,
+}
+
+impl TurnProgress {
+    /// Returns the name of the state, in one word.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Rests => "rests",
+            Self::Ended(_) => "ended",
+            Self::Behind(_) => "queued",
+            Self::Ready => "ready",
+            Self::Driven { .. } => "running",
+            Self::Waits => "waits",
+            Self::Held { .. } => "held",
+            Self::Stuck(_) => "stuck",
+        }
+    }
+}
+
+impl Unblocker {
+    /// Returns the name of the kind, in one word.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Approval { .. } => "approval",
+            Self::Completion(_) => "completion",
+            Self::Time => "time",
+            Self::Provider { .. } => "provider",
+            Self::Budget(_) => "budget",
+            Self::Retry => "retry",
+        }
+    }
+}
+
+/// Explains why a session is not progressing.
+pub async fn of_session(store: &dyn Store, id: SessionId) -> Result<WaitExplanation, Error> {
+    let session = store.session(id).await?;
+    if let Some(turn) = session.active {
+        return of_active(store, &session, &store.turn(turn).await?).await;
+    }
+    let standing =
+        if session.state == SessionState::Ready { TurnProgress::Ready } else { TurnProgress::Rests };
+    let queued = queued(store, &session).await?;
+    let last = match session.last_turn {
+        Some(LastTurn { id, .. }) => store.turn(id).await?.end.map(|end| (id, end)),
+        None => None,
+    };
+    Ok(WaitExplanation {
+        session: id,
+        turn: None,
+        standing,
+        since: session.updated,
+        waits: Vec::new(),
+        queued,
+        last,
+    })
+}
+
+/// Explains why a turn is not progressing.
+pub async fn of_turn(store: &dyn Store, id: TurnId) -> Result<WaitExplanation, Error> {
+    let turn = store.turn(id).await?;
+    let session = store.session(turn.session).await?;
+    let alone = |standing, since| WaitExplanation {
+        session: session.id,
+        turn: Some(id),
+        standing,
+        since,
+        waits: Vec::new(),
+        queued: 0,
+        last: None,
+    };
+    let records = store.turn_records(id).await?;
+    let (first, last) = (records.first().map(|record| record.at), records.last().map(|record| record.at));
+    match (turn.end.clone(), turn.state, session.active) {
+        (Some(end), ..) => Ok(alone(TurnProgress::Ended(end), last.unwrap_or(session.updated))),
+        (None, TurnState::Queued, Some(active)) if active != id => {
+            Ok(alone(TurnProgress::Behind(active), first.unwrap_or(session.updated)))
+        }
+        (None, TurnState::Queued, None) => Ok(alone(TurnProgress::Ready, first.unwrap_or(session.updated))),
+        _ => of_active(store, &session, &turn).await,
+    }
+}
+
+async fn of_active(
+    store: &dyn Store,
+    session: &SessionView,
+    turn: &TurnView,
+) -> Result<WaitExplanation, Error> {
+    let records = store.turn_records(turn.id).await?;
+    let effects = timeline::of_turn(&records).effects;
+    let mut waits = Vec::new();
+    for wait in &session.waits {
+        waits.push(blocked(store, turn, wait, (&records, &effects)).await?);
+    }
+    let last = records.last().map_or(session.updated, |record| record.at);
+    let stuck = session.waits.iter().any(|wait| wait.key.is_stuck()).then(|| failure(&records)).flatten();
+    let standing = match (session.state, stuck) {
+        (SessionState::Parked, Some(failure)) => TurnProgress::Stuck(failure),
+        (SessionState::Parked, None) => TurnProgress::Waits,
+        (SessionState::Leased, _) => {
+            TurnProgress::Driven { worker: session.worker, doing: doing(&effects).to_owned() }
+        }
+        (SessionState::Held, _) => TurnProgress::Held { deaths: session.deaths, until: session.wake_at },
+        (SessionState::Ready | SessionState::Idle, _) => TurnProgress::Ready,
+    };
+    let since = waits.iter().map(|blocked| blocked.since).min().unwrap_or(last);
+    let queued = queued(store, session).await?;
+    Ok(WaitExplanation {
+        session: session.id,
+        turn: Some(turn.id),
+        standing,
+        since,
+        waits,
+        queued,
+        last: None,
+    })
+}
+
+/// Returns the number of queued inputs of a session.
+async fn queued(store: &dyn Store, session: &SessionView) -> Result<usize, Error> {
+    let newest = u32::try_from(outlast_vocab::Limits::default().queued_inputs + 1).unwrap_or(u32::MAX);
+    let turns = store.turns(session.id, session.turns.saturating_sub(newest), newest as usize).await?;
+    Ok(turns.iter().filter(|turn| turn.state == TurnState::Queued).count())
+}
+
+async fn blocked(
+    store: &dyn Store,
+    turn: &TurnView,
+    wait: &Wait,
+    (records, effects): (&[Record], &[EffectView]),
+) -> Result<BlockingWait, Error> {
+    let since = parked_since(records, wait);
+    let mover = match wait.kind {
+        WaitKind::Approval => {
+            let waiting = WaitingTurn { session: turn.session, turn: turn.id, wait: wait.clone() };
+            if let Some(question) = approvals::question(store, waiting).await? {
+                return Ok(asked(&question, since));
+            }
+            Unblocker::Approval { id: approval_id(turn.id, &wait.key), who: Vec::new() }
+        }
+        WaitKind::Sleep => Unblocker::Time,
+        WaitKind::Provider => Unblocker::Provider {
+            name: wait.key.awaited_provider().map(ToOwned::to_owned),
+            failure: last_attempt(records, &wait.key),
+        },
+        WaitKind::Budget => {
+            let awaited =
+                store.awaited_budgets(turn.id).await?.into_iter().find(|awaited| awaited.wait == wait.key);
+            Unblocker::Budget(awaited.map(|awaited| awaited.purse))
+        }
+        WaitKind::Event if wait.key.is_stuck() => Unblocker::Retry,
+        WaitKind::Completion
+        | WaitKind::Event
+        | WaitKind::SubAgent
+        | WaitKind::Connection
+        | WaitKind::ClientTool => match store.completion_key(turn.id, wait.key.clone()).await {
+            Ok(key) => Unblocker::Completion(Some(key)),
+            // A read-only caller learns about the wait, but not the key that ends it.
+            Err(error) if error.kind() == Kind::AccessDenied => Unblocker::Completion(None),
+            Err(error) => return Err(error),
+        },
+    };
+    let call = effects
+        .iter()
+        .rev()
+        .find(|effect| wait.key.is_under(&effect.key) && effect.kind == EffectKind::ToolCall);
+    let arguments = |effect: &EffectView| effect.request.get("arguments").cloned().unwrap_or_default();
+    let call = call.and_then(|effect| Some((effect.call.as_ref()?.tool.clone(), arguments(effect))));
+    Ok(BlockingWait { wait: wait.clone(), since, call, unblocked_by: mover })
+}
+
+/// Describes a wait for an approval. Its question and approvers may change while it waits.
+fn asked(question: &ApprovalQuestion, since: Millis) -> BlockingWait {
+    let who = question.heard().into_iter().map(ToOwned::to_owned).collect();
+    let ApprovalQuestion { id, call, wait, .. } = question;
+    let call = Some((call.tool.to_string(), call.arguments.clone()));
+    BlockingWait { wait: wait.clone(), since, call, unblocked_by: Unblocker::Approval { id: *id, who } }
+}
+
+/// Returns when the turn first parked on this wait.
+fn parked_since(records: &[Record], wait: &Wait) -> Millis {
+    let parked = records.iter().find(|record| match &record.fact {
+        Fact::Parked { waits } => waits.iter().any(|parked| parked.key == wait.key),
+        _ => false,
+    });
+    parked.or(records.last()).map_or(Millis(0), |record| record.at)
+}
+
+fn failure(records: &[Record]) -> Option<Failure> {
+    records.iter().rev().find_map(|record| match &record.fact {
+        Fact::Stuck { failure } => Some(failure.clone()),
+        _ => None,
+    })
+}
+
+/// Returns the failure of the last attempt of the model call that waits for its provider.
+fn last_attempt(records: &[Record], wait: &ReplayKey) -> Option<Failure> {
+    records.iter().rev().find_map(|record| match &record.fact {
+        Fact::Tried(tried) if wait.is_under(&tried.key) => {
+            tried.attempts.last().map(|attempt| attempt.failure.clone())
+        }
+        _ => None,
+    })
+}
+
+/// Returns what a worker is doing with a turn, according to its records.
+fn doing(effects: &[EffectView]) -> &str {
+    let open = effects.iter().rev().find(|effect| effect.state == EffectState::Open);
+    open.and_then(|effect| effect.call.as_ref()).map_or("the model", |call| call.tool.as_str())
+}
