@@ -106,19 +106,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_outputs_of_a_program_are_kept() {
+    fn stdout_and_stderr_are_captured() {
         let finished = run(Command::new("sh").args(["-c", "echo one; echo two >&2; exit 3"]));
         assert_eq!((finished.succeeded, finished.output.as_str()), (false, "two\none\n"));
     }
 
     #[test]
-    fn a_program_that_is_not_there_has_failed() {
+    fn missing_program_counts_as_failed() {
         let finished = run(&mut Command::new("no-such-program-anywhere"));
         assert!(!finished.succeeded);
     }
 
     #[test]
-    fn a_command_is_said_as_it_would_be_typed() {
+    fn command_prints_as_it_would_be_typed() {
         assert_eq!(command_line(Command::new("/usr/bin/cargo").args(["fmt", "--all"])), "cargo fmt --all");
     }
 }

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_changed_is_missing_or_is_left_over_is_named() {
+    fn changed_missing_and_stale_files_are_named() {
         let of = |files: &[(&str, &str)]| {
             files.iter().map(|(name, text)| ((*name).to_owned(), text.as_bytes().to_vec())).collect()
         };

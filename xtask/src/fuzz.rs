@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_target_and_no_number_is_named() {
+    fn invalid_fuzz_arguments_name_what_was_expected() {
         assert_eq!(read(&["recrod"]), Err("expected one of id, record, found `recrod`".to_owned()));
         for args in [&["--seconds"][..], &["--seconds", "0"], &["--seconds", "soon"]] {
             let expected = "expected a number of seconds after `--seconds`, like 60";
@@ -263,13 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn the_targets_are_the_programs() {
+    fn target_list_omits_the_planted_program() {
         let all = targets(&crate::root()).unwrap();
         assert!(all.contains(&"record".to_owned()) && !all.contains(&PLANTED.to_owned()));
     }
 
     #[test]
-    fn a_run_is_summed_up_from_its_last_words() {
+    fn fuzz_output_is_summarised() {
         let said = "\
 #2\tINITED cov: 10 ft: 11 corp: 1/1b exec/s: 0 rss: 30Mb
 #77\tNEW    cov: 42 ft: 50 corp: 7/90b lim: 4 exec/s: 0 rss: 31Mb L: 3/3 MS: 1 ChangeByte-
@@ -282,7 +282,7 @@ stat::average_exec_per_sec:     38
     }
 
     #[test]
-    fn a_finding_is_a_file_and_how_to_see_it_again() {
+    fn finding_names_its_file_and_reproduction_command() {
         let said = "artifact_prefix='/r/fuzz/crashes/id-'; Test unit written to /r/fuzz/crashes/id-crash-1\n";
         let outcome = FuzzOutcome::read(said, false);
         assert_eq!(

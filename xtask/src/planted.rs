@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bug_can_still_be_planted_and_names_a_test_that_exists() {
+    fn every_planted_bug_applies_and_names_its_test() {
         let root = crate::root();
         for bug in PlantedBug::all(&root).unwrap() {
             let patch = bug.patch.to_string_lossy();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bug_that_is_not_there_is_named() {
+    fn unknown_bug_is_named() {
         let all = PlantedBug::all(&crate::root()).unwrap();
         let error = select_bugs(all, &["no-such-bug".to_owned()]).unwrap_err();
         assert!(error.ends_with("found `no-such-bug`"), "{error}");

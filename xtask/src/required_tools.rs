@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_not_installed() {
+    fn present_tool_is_not_installed_again() {
         let need = RequiredTool {
             what: "the shell",
             check: &["sh", "-c", "exit 0"],
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_installed_is_named_with_its_command() {
+    fn failed_installation_names_its_command() {
         let need = RequiredTool {
             what: "a moon",
             check: &["sh", "-c", "exit 1"],
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_installation_that_brings_nothing_is_a_failure() {
+    fn installation_without_the_tool_is_a_failure() {
         let need = RequiredTool {
             what: "a moon",
             check: &["sh", "-c", "exit 1"],

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_of_nextest_is_counted() {
+    fn nextest_summary_is_counted() {
         let output = "------------\n     Summary [   0.016s] 3 tests run: 3 passed, 1 skipped\n";
         check(Runner::Nextest, output, "3 passed, 0 failed");
         let output = "     Summary [   0.016s] 1 test run: 1 passed (1 slow), 0 skipped\n";
@@ -277,13 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_in_colour_is_counted() {
+    fn coloured_summary_is_counted() {
         let output = "\u{1b}[32;1m     Summary\u{1b}[0m [   0.1s] \u{1b}[1m2\u{1b}[0m tests run: \u{1b}[1m2\u{1b}[0m passed";
         check(Runner::Nextest, output, "2 passed, 0 failed");
     }
 
     #[test]
-    fn the_summaries_of_cargo_test_are_added_up() {
+    fn cargo_test_summaries_are_summed() {
         let output = "\
 test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
 test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.10s
@@ -292,7 +292,7 @@ test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; 
     }
 
     #[test]
-    fn a_failed_test_that_nextest_shows_in_full_is_counted_once() {
+    fn failed_nextest_with_full_output_counts_once() {
         let output = "\
     test result: FAILED. 0 passed; 1 failed; 0 ignored
      Summary [   0.016s] 2 tests run: 1 passed, 1 failed, 0 skipped
@@ -301,7 +301,7 @@ test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; 
     }
 
     #[test]
-    fn the_summary_of_node_is_counted() {
+    fn node_test_summary_is_counted() {
         let output =
             "# Subtest: a # pass 7\nok 1 - a\n# tests 4\n# pass 2\n# fail 1\n# cancelled 1\n# skipped 0\n";
         check(Runner::Node, output, "2 passed, 2 failed");
@@ -312,14 +312,14 @@ test result: FAILED. 1 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out; 
     }
 
     #[test]
-    fn a_build_that_breaks_counts_as_one_failure() {
+    fn failed_build_counts_as_one_failure() {
         let mut report = StepReport::default();
         report.add(Runner::Nextest, &failed("error: could not compile"), "the tests");
         assert_eq!((report.count.failed, report.failed_steps), (1, vec!["the tests".to_owned()]));
     }
 
     #[test]
-    fn a_step_with_failed_tests_adds_no_failure_of_its_own() {
+    fn step_with_failed_tests_adds_no_failure() {
         let mut report = StepReport::default();
         report.add(
             Runner::CargoTest,

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_can_be_clicked() {
+    fn finding_prints_file_and_line() {
         let file = RepoFile { path: "a.rs".into(), text: String::new() };
         assert_eq!(TidyFinding::new(&file, 3, "expected less").to_string(), "a.rs:3: expected less");
     }

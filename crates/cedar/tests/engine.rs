@@ -99,7 +99,7 @@ async fn judge_values(
 }
 
 #[tokio::test]
-async fn policies_permit_forbid_ask_and_interrupt_and_what_none_permits_is_denied() {
+async fn policies_return_each_decision_and_deny_by_default() {
     let cedar = Dir::with(&[("p.cedar", POLICIES)]).load(None, None).unwrap();
     let clean = Labels::default();
     let tainted = Labels::from_iter([UntrustedSource::Attachment]);
@@ -188,7 +188,7 @@ async fn only_calls_of_tools_have_provenance() {
 }
 
 #[tokio::test]
-async fn where_several_policies_ask_it_takes_somebody_whom_all_of_them_hear() {
+async fn several_ask_policies_intersect_their_approvers() {
     let board = |who: &str| {
         format!(
             "{POLICIES}\n@id(\"board\") @decision(\"ask\") @who(\"{who}\") @reason(\"it is much\") \
@@ -212,7 +212,7 @@ async fn where_several_policies_ask_it_takes_somebody_whom_all_of_them_hear() {
 }
 
 #[tokio::test]
-async fn a_policy_that_cannot_be_evaluated_is_an_error_which_forbids() {
+async fn policy_evaluation_error_denies() {
     let cedar = Dir::with(&[("p.cedar", POLICIES)]).load(None, None).unwrap();
     for value in [json!({}), json!({ "euros": null }), json!({ "euros": "many" }), json!({ "euros": 1e300 })]
     {
@@ -231,7 +231,7 @@ async fn text_of_a_model_never_becomes_an_entity() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_file_and_line() {
+fn policy_errors_name_file_and_line() {
     let wrong = |policies: &str| Dir::with(&[("p.cedar", policies)]).wrong(None, None);
     assert_eq!(
         wrong("permit(principal, action, resource);\nforbid(principal, resource);"),
@@ -254,7 +254,7 @@ fn what_is_wrong_is_said_with_file_and_line() {
 }
 
 #[test]
-fn another_text_is_another_version() {
+fn different_policy_text_changes_the_version() {
     let one = Dir::with(&[("p.cedar", POLICIES)]).load(None, None).unwrap();
     let same = Dir::with(&[("p.cedar", POLICIES)]).load(None, None).unwrap();
     let other = Dir::with(&[("p.cedar", "")]).load(None, None).unwrap();
@@ -273,7 +273,7 @@ fn decides(policies: &str, entities: Option<&str>) -> String {
 }
 
 #[test]
-fn policies_decide_at_every_point_where_they_can_say_more_than_yes() {
+fn policies_are_evaluated_wherever_they_might_not_allow() {
     const ALL: &str = "turn model egress secret process payment output";
     let open = "permit(principal, action, resource);";
     let beside = |policy: &str| decides(&format!("{open}\n{policy}"), None);
@@ -315,7 +315,7 @@ fn policies_decide_at_every_point_where_they_can_say_more_than_yes() {
 }
 
 #[tokio::test]
-async fn where_policies_do_not_decide_they_would_have_said_yes() {
+async fn skipped_policy_points_would_have_allowed() {
     let cedar = Dir::with(&[("p.cedar", POLICIES)]).load(None, None).unwrap();
     for at in PolicyPoint::ALL.into_iter().filter(|at| !cedar.decides_at(*at, "clerk")) {
         for labels in [Labels::default(), Labels::from_iter([UntrustedSource::Attachment])] {
@@ -328,7 +328,7 @@ async fn where_policies_do_not_decide_they_would_have_said_yes() {
 }
 
 #[test]
-fn with_a_schema_policies_decide_everywhere() {
+fn schema_makes_policies_decide_at_every_point() {
     let schema = "entity Agent;\nentity Tool;\naction tool appliesTo { principal: Agent, resource: Tool };";
     let files = Dir::with(&[("p.cedar", "permit(principal, action, resource);"), ("s.cedarschema", schema)]);
     let cedar = files.load(None, Some("s.cedarschema")).unwrap();

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_file_is_is_told_by_its_bytes() {
+    fn media_type_is_detected_from_content() {
         let told = |bytes: &[u8]| media_type(bytes);
         assert_eq!(told(b"\x89PNG\r\n\x1a\n...."), "image/png");
         assert_eq!(told(b"RIFF\0\0\0\0WEBPVP8 "), "image/webp");

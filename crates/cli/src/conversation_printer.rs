@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_again_from_its_beginning_is_not_shown_twice() {
+    fn text_repeated_from_its_start_prints_once() {
         assert_eq!(
             shown(&[(1, 0, "one "), (1, 4, "two "), (1, 0, "one two thr"), (1, 11, "ee")]),
             "one two three"
@@ -314,18 +314,18 @@ mod tests {
     }
 
     #[test]
-    fn a_next_attempt_that_says_the_same_goes_on_where_the_screen_stands() {
+    fn retry_with_same_text_continues_the_output() {
         assert_eq!(shown(&[(1, 0, "one two"), (2, 0, "one "), (2, 4, "two three")]), "one two three");
         assert_eq!(shown(&[(1, 0, "one two"), (2, 0, "one "), (1, 7, " lost")]), "one two");
     }
 
     #[test]
-    fn a_next_attempt_that_says_something_else_is_seen() {
+    fn retry_with_different_text_is_marked() {
         assert_eq!(shown(&[(1, 0, "one two"), (2, 0, "one fun")]), "one two!");
     }
 
     #[test]
-    fn after_a_gap_nothing_is_shown() {
+    fn printing_stops_after_a_gap() {
         assert_eq!(shown(&[(1, 0, "one "), (1, 8, "three"), (1, 13, " four")]), "one ");
     }
 }

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_said_in_utc() {
+    fn time_is_formatted_in_utc() {
         assert_eq!(when(Millis(1_783_074_030_000)), "2026-07-03 10:20:30Z");
         assert_eq!(when(Millis(u64::MAX)), "18446744073709551615 ms");
     }

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_said_as_a_span_a_day_or_a_time() {
+    fn since_accepts_a_duration_date_or_time() {
         let now = Millis(1_700_000_000_000);
         let moment = |text| moment("--since", text, now).map(|at| at.0);
         assert_eq!(moment("2h").unwrap(), now.0 - 7_200_000);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_refused_with_their_place() {
+    fn invalid_utf8_is_rejected_with_its_position() {
         assert_eq!(utf8(b"hi\n".to_vec()).unwrap(), "hi");
         assert_eq!(
             utf8(b"hi \xff".to_vec()).unwrap_err().to_string(),

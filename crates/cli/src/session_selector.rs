@@ -39,7 +39,7 @@ mod tests {
     use outlast::Kind;
 
     #[test]
-    fn an_id_of_another_kind_is_not_taken_for_a_key() {
+    fn other_kinds_of_id_are_not_session_keys() {
         let turn = outlast::TurnId::from_u128(7).to_string();
         assert!(matches!(SessionSelector::parse("ann"), Ok(SessionSelector::Key(key)) if key == "ann"));
         assert!(matches!(SessionSelector::parse("trn_x"), Ok(SessionSelector::Key(_))));

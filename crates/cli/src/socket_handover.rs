@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn whoever_takes_a_socket_over_has_it_and_the_old_process_knows() {
+    async fn new_process_takes_over_the_socket() {
         let (scene, offer) = Scene::new();
         let new = scene.take();
         let ((), socket) = tokio::join!(offer.taken(), async { answers(new.await.unwrap()).await.unwrap() });
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_process_that_dies_before_it_answers_changes_nothing() {
+    async fn new_process_that_dies_early_changes_nothing() {
         let (scene, offer) = Scene::new();
         let (first, second) = (scene.take(), async {
             // It waits in the queue until the first one is dead.
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn where_the_old_process_is_gone_the_new_one_answers() {
+    async fn new_process_answers_after_old_process_exits() {
         let (scene, offer) = Scene::new();
         let new = scene.take();
         let taken = tokio::select! {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_offer_that_is_taken_back_leaves_that_of_another_process() {
+    async fn withdrawn_offer_keeps_the_offer_of_another_process() {
         let (scene, old) = Scene::new();
         let new = scene.offer(old.listening.try_clone().unwrap());
         old.end();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_offers_a_socket_that_is_said() {
+    fn takeover_without_an_offer_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let error = InheritedSocket::from(&folder.path().join("outlast.db"), "127.0.0.1:1".parse().unwrap());
         assert!(error.is_err_and(|error| error.detail().starts_with("no server hands over 127.0.0.1:1: ")));

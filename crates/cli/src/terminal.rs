@@ -228,14 +228,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_shown_instead() {
+    fn terminal_control_characters_are_escaped() {
         assert_eq!(clean("a\tb\nc"), "a\tb\nc");
         assert_eq!(clean("\x1b[2Jgone\r\x07\u{9b}1m"), r"\u{1b}[2Jgone\u{d}\u{7}\u{9b}1m");
         assert_eq!(clean("pay \u{202e}nna"), r"pay \u{202e}nna");
     }
 
     #[test]
-    fn a_bar_is_as_full_as_what_it_shows() {
+    fn progress_bar_fill_matches_progress() {
         assert_eq!(drawn(0, 8, "records"), "[........................]   0 %, 0 of 8 records");
         assert_eq!(drawn(4, 8, "records"), "[############............]  50 %, 4 of 8 records");
         assert_eq!(drawn(9, 8, "bytes"), "[########################] 100 %, 9 of 8 bytes");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_fits_one_line() {
+    fn long_text_is_truncated_to_one_line() {
         assert_eq!(one_line(" a\nb ", 3), "a⏎b");
         assert_eq!(one_line("äöüß", 3), "äöü…");
     }

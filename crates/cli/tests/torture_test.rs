@@ -24,7 +24,7 @@ fn torture(dir: &Path, kills: u64, planted: Option<PlantedError>) -> TortureRepo
 }
 
 #[test]
-fn a_hundred_kills_lose_no_input_and_repeat_no_at_most_once_call() {
+fn hundred_kills_break_no_guarantee() {
     let dir = tempfile::tempdir().unwrap();
     let TortureReport { figures, broken, .. } = torture(dir.path(), 100, None);
     println!("{}", figures.table());
@@ -37,7 +37,7 @@ fn a_hundred_kills_lose_no_input_and_repeat_no_at_most_once_call() {
 }
 
 #[test]
-fn a_torture_whose_evidence_has_a_lie_in_it_fails() {
+fn falsified_torture_evidence_fails() {
     for (planted, promise) in [
         (PlantedError::Lost, PromiseViolationKind::Lost),
         (PlantedError::Repeated, PromiseViolationKind::Repeated),

@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_http_or_https_and_carries_no_secret() {
+    fn server_address_needs_http_and_no_secrets() {
         assert!(Client::at("http://127.0.0.1:7777", None).is_ok());
         assert_eq!(
             Client::at("https://agents.example.com/outlast/", None).unwrap().address(),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_shows_itself_nowhere() {
+    fn api_key_never_appears_in_output() {
         let key = ClientApiKey::new("olk_canary");
         let client = Client::at("http://127.0.0.1:7777", Some(&key)).unwrap();
         assert!(!format!("{key:?} {client:?}").contains("canary"), "{client:?}");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_leaves_the_machine_unencrypted_can_be_read_on_the_way() {
+    fn only_remote_http_counts_as_unencrypted() {
         let open = |address| Client::at(address, None).unwrap().is_unencrypted();
         assert!(!open("http://127.0.0.1:1") && !open("http://[::1]:1") && !open("http://localhost"));
         assert!(!open("https://agents.example.com"));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_a_path_stays_one_name() {
+    fn path_segments_are_percent_encoded() {
         let client = Client::at("http://127.0.0.1:1/below", None).unwrap();
         let request = client.request(Method::GET, &["v1", "budgets", "agent:a/../b?c"], &[]).build().unwrap();
         assert_eq!(request.url().path(), "/below/v1/budgets/agent:a%2F..%2Fb%3Fc");

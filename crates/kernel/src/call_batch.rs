@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_share_a_key_run_in_the_order_asked() {
+    fn calls_with_same_key_run_in_order() {
         assert_eq!(waves("abapa", 8), [vec![0, 1, 3], vec![2], vec![4]]);
     }
 

@@ -332,14 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_left_as_it_is() {
+    fn fitting_conversation_is_not_compacted() {
         let mut conversation = Conversation::default();
         conversation.push(turn(1), exchange("one", 100));
         assert_eq!(conversation.plan(&[Message::user("two")], need(10_000)), None);
     }
 
     #[test]
-    fn results_go_first_and_what_was_said_last_stays() {
+    fn compaction_drops_tool_results_before_recent_messages() {
         let mut conversation = Conversation::default();
         conversation.push(turn(1), exchange("one", 5_000));
         conversation.push(turn(2), exchange("two", 2_000));
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_takes_the_place_of_what_is_long_without_results_and_of_an_earlier_summary() {
+    fn summary_replaces_long_text_and_earlier_summary() {
         let mut conversation = Conversation::default();
         for number in 1..=4 {
             conversation.push(turn(number), vec![Message::user(number.to_string()), say(&"y".repeat(2_000))]);
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_turn_is_made_shorter_while_it_runs_and_no_call_is_parted_from_its_result() {
+    fn compaction_of_running_turn_keeps_call_result_pairs() {
         let mut conversation = Conversation::default();
         conversation.push(turn(1), vec![Message::user("before"), say("yes")]);
         let mut now = vec![Message::user("go")];
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_too_long_without_results_begins_with_a_summary() {
+    fn oversized_turn_without_results_begins_with_summary() {
         let mut conversation = Conversation::default();
         let mut now = vec![Message::user("go")];
         for number in 0..10 {
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_is_attached_stays_readable() {
+    fn attached_result_stays_readable_after_compaction() {
         let mut message = call(0)[1].clone();
         if let Message::Tool { result, .. } = &mut message {
             *result = ToolResult::Ok(
@@ -443,13 +443,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_made_shorter_is_left_to_the_model() {
+    fn uncompactable_conversation_reaches_model_unchanged() {
         let conversation = Conversation::default();
         assert_eq!(conversation.plan(&[Message::user("x".repeat(9_000))], need(8_000)), None);
     }
 
     #[test]
-    fn without_a_summary_so_much_is_left_out_that_the_next_call_needs_none() {
+    fn dropping_turns_leaves_room_for_next_call() {
         let mut conversation = Conversation::default();
         for number in 1..=8 {
             conversation.push(turn(number), vec![Message::user(number.to_string()), say(&"y".repeat(1_000))]);
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_turns_make_room_but_the_last_one_stays() {
+    fn oldest_turns_are_dropped_but_last_stays() {
         let mut conversation = Conversation::default();
         conversation.push(turn(1), vec![Message::user("12345")]);
         conversation.push(turn(2), vec![Message::user("1234"), Message::user("5")]);

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_says_carries_the_labels_of_every_tool_that_is_not_trusted() {
+    fn model_output_carries_labels_of_untrusted_tools() {
         let clock = ToolContract { trusted: true, ..tool("clock", EffectClass::Pure) };
         let tools = [clock, tool("fetch", EffectClass::Pure)];
         let of = |messages: &[Message]| of_messages(messages, &tools).to_string();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_said_or_was_given_elsewhere_may_come_from_anybody() {
+    fn supplied_model_and_tool_messages_are_untrusted() {
         let clock = ToolContract { trusted: true, ..tool("clock", EffectClass::Pure) };
         let of = |before: &[Message]| of_supplied_messages(before, std::slice::from_ref(&clock)).to_string();
         let model = Message::Assistant { parts: vec![Part::text("hi")], calls: Vec::new() };
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_question_or_a_refusal_stands_where_a_guard_is() {
+    fn trust_guard_overrides_all_but_ask_or_deny() {
         let ask = PolicyDecision::Ask(ApprovalRequirement::default());
         assert_eq!(guard(TrustGuard::Open, None), None);
         assert_eq!(guard(TrustGuard::Guarded, None), Some(ask.clone()));

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_fits_decides() {
+    fn first_matching_rule_decides() {
         let policy = Policy {
             rules: vec![
                 rule("small", "pay", vec![("/euros", Comparison::Under(10.into()))], PolicyDecision::Allow),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_changes_a_call_leads_it_past_no_earlier_rule() {
+    fn modified_call_is_checked_by_earlier_rules() {
         let set = |pairs: &[(&str, Value)]| PolicyDecision::Modify {
             set: pairs.iter().map(|(path, value)| ((*path).to_owned(), value.clone())).collect(),
             redact: vec![],
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_is_taken_for_the_worse() {
+    fn incomparable_argument_fails_closed() {
         let (number, text) = (json!(1000), json!("1000"));
         let comparisons = [
             // `is` in a rule file becomes `one_of` with one value.
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_the_same_however_they_are_written() {
+    fn number_comparison_ignores_notation() {
         let policy = |is| Policy { rules: vec![rule("r", "pay", vec![("/x", is)], deny())] };
         let among = vec![json!(100), json!([1, { "n": 2 }])];
         for (x, is) in [
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_can_be_for_what_untrusted_text_may_have_asked_for() {
+    fn rule_can_match_untrusted_calls() {
         let only = |untrusted, id| Rule { untrusted: Some(untrusted), ..rule(id, "*", vec![], deny()) };
         let policy = Policy { rules: vec![only(true, "tainted"), only(false, "clean")] };
         let around = TurnCircumstances::default();
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_can_be_for_text_of_some_sources_and_allows_nothing_that_another_may_have_asked_for() {
+    fn rule_for_sources_allows_no_other_source() {
         let tool = |name: &str| UntrustedSource::Tool(name.parse().unwrap());
         let labels = |sources: &[UntrustedSource]| sources.iter().cloned().collect::<Labels>();
         let (around, nothing) = (TurnCircumstances::default(), json!({}));
@@ -479,8 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_can_be_for_an_agent_an_organisation_a_cost_and_a_time_and_what_is_unknown_is_taken_for_the_worse()
-     {
+    fn agent_org_cost_and_time_conditions_fail_closed() {
         let (ours, others) = (OrgId::from_u128(1), OrgId::from_u128(2));
         let office = RuleTimes { zone: "UTC".to_owned(), days: vec![Day::Mon], hours: None };
         let known = TurnCircumstances {
@@ -525,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_decides_at_its_own_point_alone() {
+    fn rule_decides_only_at_its_point() {
         let policy =
             Policy { rules: vec![Rule { at: PolicyPoint::Egress, ..rule("out", "*", vec![], deny()) }] };
         check(&policy, "pay", &json!({}), None);
@@ -582,7 +581,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_stricter_of_two_decisions_stands_whoever_made_it(
+        fn stricter_of_two_decisions_wins(
             one in prop::option::of(decision()),
             other in prop::option::of(decision()),
         ) {
@@ -608,7 +607,7 @@ mod tests {
         }
 
         #[test]
-        fn where_two_ask_nobody_answers_whom_one_of_them_does_not_hear(one in ask(), other in ask()) {
+        fn joined_approvals_require_approver_accepted_by_both(one in ask(), other in ask()) {
             let asks = |ask: &ApprovalRequirement| Some(PolicyDecision::Ask(ask.clone()));
             let both = combine_decisions(ruling("one", asks(&one)), ruling("other", asks(&other))).unwrap();
             let PolicyDecision::Ask(joined) = &both.decision else {
@@ -633,7 +632,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pointer_is_followed_as_the_standard_says() {
+    fn json_pointer_follows_the_rfc() {
         let value = json!({ "a": { "b": [1, { "c": 2 }] }, "": 3, "a/b": 4, "m~n": 5 });
         for path in
             ["", "/", "/a", "/a/b/0", "/a/b/1/c", "/a/b/01", "/a~1b", "/m~0n", "/x", "/a/x", "a", "/a/"]
@@ -643,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn wildcard_matches_any_text() {
         for (pattern, text, fits) in [
             ("*", "", true),
             ("a*", "abc", true),

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn value_appears_only_as_a_whole() {
+    fn value_matches_only_as_whole_token() {
         for (text, value) in [
             ("send it to ann@corp.com", "ann@corp.com"),
             ("ann@corp.com, please", "ann@corp.com"),
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn only_long_texts_clear_a_sink() {
+    fn short_or_non_text_values_clear_no_sink() {
         let schema = closed(json!({
             "to": {}, "kind": { "type": "string", "enum": ["public-post", "private-post"] },
         }));
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn choice_behind_a_reference_clears_no_sink() {
+    fn enum_behind_schema_reference_clears_no_sink() {
         let defs = json!({
             "Kind": { "enum": ["public-post", "private-post"] }, "Text": { "type": "string" },
             "Loop": { "$ref": "#/$defs/Loop" },
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn results_that_the_sender_brought_are_not_trusted() {
+    fn results_supplied_by_sender_are_untrusted() {
         let clock =
             ToolContract { trusted: true, class: EffectClass::Pure, ..tool("clock", closed(json!({}))) };
         let call =
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sink_argument_says_where_it_comes_from() {
+    fn sink_arguments_report_their_provenance() {
         let mail =
             with_sinks(closed(json!({ "to": { "type": "array" }, "cc": {}, "text": {} })), &["/to", "/cc"]);
         let mut trusted = typed("write to dana@corp.com");
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn call_that_matters_is_never_cleared() {
+    fn whole_call_sink_is_never_cleared() {
         let trusted = typed("delete mail-17 please");
         let arguments = json!({ "id": "mail-17" });
         let schema = || closed(json!({ "id": {} }));
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn open_schema_makes_the_call_the_sink() {
+    fn open_schema_makes_whole_call_a_sink() {
         let open = json!({ "type": "object", "properties": { "to": {} } });
         let items = |item: Value| closed(json!({ "items": { "type": "array", "items": item } }));
         let letter = json!({ "type": "object", "properties": { "to": {} } });
@@ -650,7 +650,7 @@ mod tests {
         /// pass a strict guard contain only whole values that the user typed, in tools that name their sink
         /// arguments.
         #[test]
-        fn obedient_model_makes_no_injected_call(
+        fn strict_guard_blocks_injected_calls_of_obedient_model(
             values in prop::collection::vec(token(), 1..5),
             separators in prop::collection::vec(prop::sample::select(vec![" ", ", ", ". ", "\n", " (", ") ", " \"", "\" ", "; "]), 5),
             evil in prop::collection::vec(token(), 1..4),

@@ -658,7 +658,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_that_are_written_down_count_whatever_the_turn_held_still_for() {
+    fn recorded_failed_attempts_count_across_parks() {
         let key = ReplayKey::turn(0).model(0);
         let failure = Failure::new(Kind::ModelUnavailable, "503");
         let failed =
@@ -677,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answered_effect_is_answered_for_ever() {
+    fn answered_effect_keeps_its_recorded_outcome() {
         let outcome = StepOutcome::Value(json!(7));
         let history = history(vec![performed(step(json!(1)), outcome.clone())]).unwrap();
         let key = ReplayKey::turn(0).step("charge");
@@ -686,7 +686,7 @@ mod tests {
     }
 
     #[test]
-    fn a_divergence_names_the_effect_both_requests_and_the_first_difference() {
+    fn divergence_reports_effect_requests_and_first_difference() {
         let recorded = performed(step(json!({"amount": 5, "to": "ann"})), StepOutcome::Value(Value::Null));
         let history = history(vec![recorded]).unwrap();
         let key = ReplayKey::turn(0).step("charge");
@@ -704,14 +704,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_reads_otherwise_is_no_divergence() {
+    fn changed_sleep_deadline_is_no_divergence() {
         let key = ReplayKey::turn(0).step("charge");
         let history = history(vec![performed(Sleep { until: Millis(5) }, SleepOutcome {})]).unwrap();
         assert_eq!(history.answer(&key, &Sleep { until: Millis(99) }).unwrap(), Some(SleepOutcome {}));
     }
 
     #[test]
-    fn a_half_done_batch_knows_what_is_missing() {
+    fn partial_batch_lists_missing_calls() {
         let key = ReplayKey::turn(0).tools(0);
         let calls =
             vec![BatchCall::Run(call(EffectClass::Pure)), BatchCall::Run(call(EffectClass::AtMostOnce))];
@@ -736,14 +736,14 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_a_call_that_nobody_claimed_is_corrupt() {
+    fn answer_to_unclaimed_call_is_corrupt() {
         let claim = ClaimRef { asked: Seq(9), child: 0 };
         let answered = EffectAnswered { claim, outcome: ToolOutcome::Unknown.into(), cost: None };
         assert_eq!(history(vec![Fact::Answered(answered)]).unwrap_err().kind(), Kind::RecordCorrupt);
     }
 
     #[test]
-    fn an_interrupted_call_is_performed_again_only_where_its_class_allows_it() {
+    fn interrupted_call_repeats_only_if_class_allows() {
         for class in [EffectClass::Pure, EffectClass::Idempotent, EffectClass::Transactional] {
             assert_eq!(
                 interrupted_call_action(&call(class), 1),

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_came_in_pieces_is_one_part() {
+    fn streamed_text_chunks_form_one_part() {
         let reply = build(vec![
             ModelEvent::Text("a".into()),
             ModelEvent::Text("b".into()),
@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_answer_never_passes_for_a_whole_one() {
+    fn truncated_reply_is_an_error() {
         assert_eq!(build(vec![ModelEvent::Text("a".into())]).unwrap_err().kind(), Kind::ModelCut);
         assert_eq!(build(vec![]).unwrap_err().kind(), Kind::ModelCut);
     }
 
     #[test]
-    fn a_reply_over_the_limit_is_cut_off() {
+    fn reply_over_limit_is_refused() {
         let error = build(vec![ModelEvent::Text("a".repeat(11))]).unwrap_err();
         assert_eq!(error.to_string(), "limit.exceeded: reply_bytes is limited to 10, but this needs 11");
     }

@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_results_reach_the_model_in_the_order_it_asked() {
+    fn tool_results_reach_model_in_call_order() {
         check(
             2,
             "call read grep\nok 1 b\nok 0 a\npass\nsay bye\npass",
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aborted_turn_ends_when_everything_that_takes_it_back_has_a_result() {
+    fn aborted_turn_ends_after_all_undo_results() {
         let calls = vec![tool_use(0, "unbook"), tool_use(1, "unbook")];
         let Step::RunTools(batch) = begin_undo(3, calls, "enough".to_owned()) else { panic!("calls to run") };
         assert_eq!(batch.key().as_str(), "turn/3/undo");
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_stops_when_its_model_calls_run_out() {
+    fn turn_stops_when_model_calls_run_out() {
         check(
             1,
             "call read\nok 0 a\npass",
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_cannot_run_is_a_result_and_not_the_end() {
+    fn invalid_call_yields_error_result() {
         check(
             2,
             "call read twin !grep read",
@@ -627,7 +627,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_does_not_fit_is_sent_back_up_to_a_limit() {
+    fn invalid_output_is_sent_back_up_to_limit() {
         check(
             5,
             "say old\ncorrect not a number\nsay 3\npass",
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_ends_as_the_model_or_its_caller_ends_it() {
+    fn turn_end_reflects_model_or_caller() {
         check(
             1,
             "refuse no",

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn results_stand_in_the_order_asked_whatever_order_they_came_in() {
+    fn results_keep_call_order_despite_completion_order() {
         let facts = vec![
             accepted("hi"),
             reply("", &["a", "b"]),
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fork_in_the_middle_of_a_batch_restores_what_is_known_and_marks_the_rest_interrupted() {
+    fn mid_batch_fork_marks_unfinished_calls_interrupted() {
         let facts = vec![
             accepted("hi"),
             reply("", &["a", "b"]),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_settled_call_replaces_unknown_and_a_refused_one_has_its_reason() {
+    fn settled_call_replaces_unknown_and_refusal_keeps_reason() {
         let settled = Fact::Settled(CallSettled {
             claim: ClaimRef { asked: Seq(3), child: 0 },
             verdict: OutcomeVerdict::Happened(ToolResult::Ok(json!("paid"))),
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_call_has_the_result_its_completion_brought_and_joined_input_stands_after_it() {
+    fn pending_call_shows_completion_before_joined_input() {
         let completion = ReplayKey::turn(0).tools(0).child(0, "a").completion();
         let input = JoinedInput { turn: TurnId::from_u128(4), parts: vec![Part::text("also")] };
         let facts = vec![

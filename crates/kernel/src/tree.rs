@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewound_head_grows_a_new_branch_and_keeps_the_old_one() {
+    fn rewound_head_branches_and_keeps_old_branch() {
         let tree = SessionTree::new(vec![
             branch(1, None, 2, 4),
             branch(2, Some(4), 6, 8),

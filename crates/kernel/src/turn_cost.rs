@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_add_up_exactly_and_one_without_a_price_makes_all_of_it_unknown() {
+    fn turn_cost_is_exact_or_unknown_if_unpriced() {
         let spent = |costs: &[Option<&str>]| {
             let mut spending = TurnCost::default();
             for cost in costs {

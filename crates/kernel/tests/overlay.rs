@@ -39,7 +39,7 @@ fn said(error: &Error) -> (Kind, &str) {
 }
 
 #[test]
-fn prompt_parts_join_names_are_replaced_and_the_last_value_counts() {
+fn overlay_joins_prompts_replaces_names_and_overrides_values() {
     let agent = folded(&[
         json!({"system": "Be kind.", "model": "a/one", "model_calls": 9, "files": "notes", "builtin": ["clock", "todo"],
                "tools": [{"name": "pay", "class": "pure"}, {"name": "ship"}], "mcp": {"web": {"url": "a"}, "db": {}},
@@ -60,7 +60,7 @@ fn prompt_parts_join_names_are_replaced_and_the_last_value_counts() {
 }
 
 #[test]
-fn a_rule_of_a_lower_layer_cannot_be_replaced() {
+fn lower_layer_rule_cannot_be_replaced() {
     let layers = ["harness base", "agent shop"]
         .map(|from| OriginLayer::new(from, overlay(json!({"rules": [{"id": "no", "then": "allow"}]}))));
     assert_eq!(
@@ -74,7 +74,7 @@ fn a_rule_of_a_lower_layer_cannot_be_replaced() {
 }
 
 #[test]
-fn rates_of_layers_join_and_one_of_a_lower_layer_cannot_be_replaced() {
+fn layers_join_rates_without_replacing_lower_ones() {
     let rate = |name: &str| json!({ "rates": [{ "name": name, "tool": "*", "calls": 5, "per": "minute" }] });
     let names =
         |overlay: Overlay| overlay.rates.into_iter().map(|rate| rate.name.to_string()).collect::<Vec<_>>();
@@ -95,7 +95,7 @@ fn rates_of_layers_join_and_one_of_a_lower_layer_cannot_be_replaced() {
 }
 
 #[test]
-fn a_guard_only_gets_stricter_and_no_turn_opens_it() {
+fn guard_only_tightens_even_by_turn() {
     let guard = |guard: &str| json!({ "guard": guard });
     let strict = folded(&[guard("strict"), guard("open"), guard("guarded")]);
     assert_eq!(strict.guard, TrustGuard::Strict);
@@ -114,7 +114,7 @@ fn a_guard_only_gets_stricter_and_no_turn_opens_it() {
 }
 
 #[test]
-fn no_layer_opens_the_guard_of_one_below_it() {
+fn higher_layer_cannot_open_lower_guard() {
     let opens = |then: &str| json!({"rules": [{"id": "mine", "untrusted": true, "then": then}]});
     let joined = |layers: [(&str, Value); 2]| {
         fold(layers.map(|(from, value)| OriginLayer::new(from, overlay(value)))).map(drop)
@@ -136,7 +136,7 @@ fn no_layer_opens_the_guard_of_one_below_it() {
 }
 
 #[test]
-fn a_rule_of_a_turn_only_narrows_and_none_changes_the_arguments_of_a_call() {
+fn turn_rules_only_narrow_and_modify_no_arguments() {
     let package = Package::new("shop", "a/one".parse().unwrap(), "");
     let rule = |at: &str, then: Value| overlay(json!({"rules": [{"id": "mine", "at": at, "then": then}]}));
     let allows = over(&package, rule("tool", json!("allow"))).unwrap();
@@ -153,7 +153,7 @@ fn a_rule_of_a_turn_only_narrows_and_none_changes_the_arguments_of_a_call() {
 }
 
 #[test]
-fn no_session_and_no_turn_has_somebody_asked_about_what_a_strict_guard_refuses() {
+fn session_cannot_ask_where_strict_guard_refuses() {
     let asks = |more: Value| {
         let mut rule = json!({"id": "mine", "tool": "pay", "then": {"ask": {}}});
         rule.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -176,7 +176,7 @@ fn no_session_and_no_turn_has_somebody_asked_about_what_a_strict_guard_refuses()
 }
 
 #[test]
-fn what_a_rule_does_not_know_is_refused() {
+fn rule_with_unknown_field_is_refused() {
     for (rule, unknown) in [
         (json!({"id": "x", "then": "allow", "test": []}), "test"),
         (
@@ -203,7 +203,7 @@ fn what_a_rule_does_not_know_is_refused() {
 }
 
 #[test]
-fn a_chain_is_folded_from_its_root_and_capabilities_come_before_who_switches_them_on() {
+fn chain_folds_from_root_with_capabilities_first() {
     let registry = registry(
         &[("root", json!({"system": "root"})), ("leaf", json!({"parent": "root", "capabilities": ["sums"]}))],
         &[
@@ -225,7 +225,7 @@ fn a_chain_is_folded_from_its_root_and_capabilities_come_before_who_switches_the
 }
 
 #[test]
-fn a_circle_and_a_missing_parent_are_errors_of_their_own() {
+fn layer_cycle_and_missing_parent_are_distinct_errors() {
     let registry = registry(
         &[
             ("a", json!({"parent": "b"})),
@@ -249,7 +249,7 @@ fn a_circle_and_a_missing_parent_are_errors_of_their_own() {
 }
 
 #[test]
-fn an_unknown_capability_is_an_error_that_lists_those_there_are() {
+fn unknown_capability_error_lists_known_ones() {
     let registry =
         registry(&[], &[("sums", json!({})), ("web", json!({"needs": {"capabilities": ["net"]}}))]);
     let refused =
@@ -268,7 +268,7 @@ fn an_unknown_capability_is_an_error_that_lists_those_there_are() {
 }
 
 #[test]
-fn capabilities_that_need_each_other_are_each_switched_on_once() {
+fn mutually_dependent_capabilities_are_enabled_once() {
     let needs = |name: &str| CapabilityLayer {
         needs: CapabilityRequirements {
             capabilities: vec![name.to_owned()],
@@ -283,7 +283,7 @@ fn capabilities_that_need_each_other_are_each_switched_on_once() {
 }
 
 #[test]
-fn a_turn_may_say_more_and_let_less_happen_but_not_define_tools() {
+fn turn_overlay_restricts_but_defines_no_tools() {
     let model = "a/one".parse().unwrap();
     let package =
         Package { network: NetworkAllowList::only(["a", "b"]), ..Package::new("shop", model, "Be kind.") };
@@ -361,7 +361,7 @@ fn reaches(network: &NetworkAllowList, host: &str) -> bool {
 
 proptest! {
     #[test]
-    fn it_does_not_matter_which_two_layers_are_joined_first(
+    fn layer_join_is_associative(
         a in any_overlay(), b in any_overlay(), c in any_overlay()
     ) {
         let left = join(join(a.clone(), b.clone()), c.clone());
@@ -369,13 +369,13 @@ proptest! {
     }
 
     #[test]
-    fn a_layer_that_says_nothing_changes_nothing(a in any_overlay()) {
+    fn empty_layer_changes_nothing(a in any_overlay()) {
         prop_assert_eq!(&join(a.clone(), Overlay::default()), &a);
         prop_assert_eq!(&join(Overlay::default(), a.clone()), &a);
     }
 
     #[test]
-    fn what_may_be_reached_only_gets_less_and_an_empty_list_lets_nothing_be_reached(
+    fn network_allow_lists_intersect_and_empty_blocks_all(
         layers in vec(any_overlay(), 1..5)
     ) {
         let placed = layers.iter().map(|layer| OriginLayer::new("x", layer.clone()));
@@ -390,7 +390,7 @@ proptest! {
     }
 
     #[test]
-    fn a_guard_and_what_may_be_reached_are_never_loosened_by_a_layer_a_session_or_a_turn(
+    fn no_overlay_loosens_guard_or_network(
         layers in vec(any_overlay(), 1..4), said in vec(any_overlay(), 1..4)
     ) {
         let folded = fold(layers.iter().map(|layer| OriginLayer::new("x", layer.clone()))).unwrap();
@@ -414,7 +414,7 @@ proptest! {
     }
 
     #[test]
-    fn parts_of_the_prompt_keep_the_order_of_their_layers(layers in vec(any_overlay(), 1..5)) {
+    fn prompt_parts_keep_layer_order(layers in vec(any_overlay(), 1..5)) {
         let parts: Vec<String> = layers.iter().flat_map(|layer| layer.system.clone()).collect();
         let folded = fold(layers.into_iter().map(|layer| OriginLayer::new("x", layer))).unwrap();
         prop_assert_eq!(&folded.system, &parts);
@@ -422,7 +422,7 @@ proptest! {
     }
 
     #[test]
-    fn a_fold_reads_back_from_its_json(a in any_overlay(), b in any_overlay()) {
+    fn folded_overlay_round_trips_through_json(a in any_overlay(), b in any_overlay()) {
         let folded = join(a, b);
         prop_assert_eq!(Overlay::from_json(serde_json::to_value(&folded).unwrap()).unwrap(), folded);
     }

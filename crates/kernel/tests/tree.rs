@@ -109,7 +109,7 @@ fn world() -> impl Strategy<Value = World> {
 
 proptest! {
     #[test]
-    fn the_path_to_a_message_is_the_turns_that_led_to_it(world in world()) {
+    fn message_path_is_the_turns_leading_there(world in world()) {
         let tree = SessionTree::new(world.branches);
         for (node, path) in &world.paths {
             prop_assert_eq!(&turns(&tree.path(Some(*node))), path);
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_done_later_changes_no_path(world in world(), until in any::<usize>()) {
+    fn later_turns_change_no_path(world in world(), until in any::<usize>()) {
         let until = until % (world.branches.len() + 1);
         let earlier = SessionTree::new(world.branches[..until].to_vec());
         let later = SessionTree::new(world.branches);
@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn every_turn_is_found_once_from_the_beginning(world in world()) {
+    fn every_turn_is_reached_once_from_root(world in world()) {
         let tree = SessionTree::new(world.branches.clone());
         let mut found = Vec::new();
         let mut open = tree.children(None);
@@ -152,7 +152,7 @@ proptest! {
     }
 
     #[test]
-    fn a_message_that_is_not_there_has_no_path(world in world(), session in 1..9_u128, seq in any::<u64>()) {
+    fn missing_message_has_no_path(world in world(), session in 1..9_u128, seq in any::<u64>()) {
         let node = NodeRef { session: SessionId::from_u128(session), seq: Seq(seq) };
         prop_assume!(!world.paths.contains_key(&node));
         prop_assert!(SessionTree::new(world.branches).path(Some(node)).is_empty());

@@ -51,7 +51,7 @@ mod tests {
     use syn::parse_quote;
 
     #[test]
-    fn the_lines_of_a_paragraph_are_joined_and_its_structure_stays() {
+    fn doc_comment_joins_lines_and_keeps_structure() {
         let function: syn::ItemFn = parse_quote! {
             /// Tells the temperature
             /// in a city.

@@ -2,6 +2,6 @@
 //! with the expected compiler output beside it. `TRYBUILD=overwrite` rewrites the output.
 
 #[test]
-fn every_mistake_is_refused_with_what_to_do() {
+fn macro_errors_explain_how_to_fix_them() {
     trybuild::TestCases::new().compile_fail("tests/refused/*.rs");
 }

@@ -170,7 +170,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_answer_is_a_yes_only_if_it_says_so() {
+    fn approval_needs_an_explicit_yes() {
         let said = |action, content| {
             let mut answer = ElicitResult::new(action);
             answer.content = content;
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_show_is_shown_as_its_number() {
+    fn invisible_characters_are_escaped() {
         assert_eq!(escape_control("a\u{202e}b\u{200b}\u{7}\nc"), "a\\u{202e}b\\u{200b}\\u{7}\nc");
     }
 }

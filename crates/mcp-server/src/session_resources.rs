@@ -243,7 +243,7 @@ mod tests {
     use outlast_vocab::OrgId;
 
     #[test]
-    fn a_place_counts_for_its_list_and_its_organisation() {
+    fn cursor_is_bound_to_its_list_and_organisation() {
         let (places, acme) = (McpCursors::new([7; 32]), OrgVisibility::Org(OrgId::from_u128(1)));
         let signed = places.sign(acme, "sessions", "ses_1");
         assert_eq!(places.verify(acme, "sessions", &signed).unwrap(), "ses_1");
@@ -263,13 +263,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_tool_says_cannot_end_its_block() {
+    fn tool_output_cannot_end_its_code_block() {
         assert_eq!(fenced("a ```` b"), "`````\na ```` b\n`````");
         assert_eq!(fenced("plain"), "```\nplain\n```");
     }
 
     #[test]
-    fn an_address_names_a_session_a_form_and_perhaps_a_page() {
+    fn resource_uri_names_session_format_and_page() {
         let id = SessionId::from_u128(1);
         let uri = format!("outlast://sessions/{id}/transcript.md?before=x.y");
         let (session, form, before) = parse_uri(&uri).unwrap();

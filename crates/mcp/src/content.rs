@@ -205,7 +205,7 @@ mod tests {
     use super::name;
 
     #[test]
-    fn a_file_is_not_called_anything_that_leads_elsewhere() {
+    fn file_name_excludes_paths_and_control_characters() {
         let names =
             ["file:///etc/a.png", "demo://x/../../..", "a\\..\\b c.txt", "x://h/\u{202e}\u{7}gpj.exe", "x:"];
         let called = names.map(|uri| name(uri).unwrap_or_default());

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_that_nobody_could_fill_in_is_none() {
+    fn unsupported_form_is_rejected() {
         assert_eq!(ElicitationForm::read("?", &json!({"properties": {"a": {"type": "object"}}})), None);
         let many: Map<String, Value> = (0..=FIELDS).map(|n| (n.to_string(), json!({}))).collect();
         assert_eq!(ElicitationForm::read("?", &json!({ "properties": many })), None);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_that_changed_in_any_field_is_found() {
+    fn definition_changed_in_any_field_is_found() {
         let accepted = definition("read");
         let pins = pins(vec![accepted.clone()]);
         assert_eq!(pins.changes("files", std::slice::from_ref(&accepted)), []);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_and_what_is_gone_is_found() {
+    fn added_and_removed_definitions_are_found() {
         let pins = pins(vec![definition("read"), definition("write")]);
         assert_eq!(
             pins.changes("files", &[definition("write"), definition("delete")]),
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_look_alike_or_cannot_be_called_are_refused() {
+    fn lookalike_and_uncallable_names_are_refused() {
         let refused = |names: &[&str]| {
             let definitions = names.iter().map(|name| definition(name)).collect();
             PinnedDefinitions::default().accept("files", definitions).unwrap_err().to_string()
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn pins_read_back() {
+    fn stored_pins_round_trip() {
         let pins = pins(vec![definition("read")]);
         assert_eq!(PinnedDefinitions::parse(&pins.to_json()).unwrap(), pins);
         assert_eq!(

@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn operator_says_how_data_flows_through_a_tool() {
+    fn operator_settings_define_tool_data_flow() {
         let said = McpServerSettings::default().contract("crm", &definition()).unwrap();
         assert_eq!((said.sinks, said.trusted, said.egress), (None, false, false));
         assert_eq!(said.server.as_deref(), Some("crm"));

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_with_what_was_expected() {
+    fn invalid_address_is_refused_with_expected_form() {
         for text in [
             "",
             "/srv/files",

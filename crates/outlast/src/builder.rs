@@ -879,7 +879,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn writable_places_that_hold_the_database_are_found() {
+    fn writable_paths_that_hold_the_database_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().canonicalize().unwrap();
         fs::create_dir(root.join("data")).unwrap();
@@ -906,7 +906,7 @@ mod tests {
     }
 
     #[test]
-    fn server_of_another_agent_is_named() {
+    fn database_check_names_the_agent_of_the_server() {
         let clerk = Outlast::agent("clerk").mcp_server_writable("files", "/no/data");
         let builder = Outlast::ephemeral().add_agent(clerk);
         let refused = builder.check_database(Path::new("/no/data/outlast.db")).unwrap_err();

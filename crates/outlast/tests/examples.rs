@@ -55,32 +55,32 @@ async fn the_first_program_answers() {
 }
 
 #[tokio::test]
-async fn steps_that_were_answered_are_not_run_again_when_the_tool_is_tried_again() {
+async fn answered_steps_do_not_rerun_on_retry() {
     says!(steps, "number 1, paid 450 cents; 2 attempts, reserved 1 time, charged 1 time");
 }
 
 #[tokio::test]
-async fn a_pending_call_is_finished_in_another_life() {
+async fn pending_call_completes_in_another_process() {
     says!(pending, "The boss says: no. First decision counted: true, second: false");
 }
 
 #[tokio::test]
-async fn a_sleep_goes_on_in_another_life() {
+async fn sleep_continues_in_another_process() {
     says!(sleep, "egg 1 is done; pots filled: 1");
 }
 
 #[tokio::test]
-async fn a_tool_goes_on_with_the_event_it_waited_for() {
+async fn tool_resumes_with_its_awaited_event() {
     says!(await_event, "tea was delivered to \"the neighbour\"");
 }
 
 #[tokio::test]
-async fn those_who_watch_see_the_progress_of_a_tool() {
+async fn subscribers_see_tool_progress() {
     says!(progress, "page 1 of 2, page 2 of 2; [3,2]");
 }
 
 #[tokio::test]
-async fn a_tool_that_is_cancelled_cleans_up() {
+async fn cancelled_tool_cleans_up() {
     says!(cancellation, "open, closed; cancelled because it rains");
 }
 
@@ -90,17 +90,17 @@ async fn every_attempt_has_the_same_key() {
 }
 
 #[tokio::test]
-async fn a_tool_pays_what_it_has_set_aside() {
+async fn tool_pays_from_its_reservation() {
     says!(payments, "a lemon cake is on its way");
 }
 
 #[tokio::test]
-async fn what_a_tool_keeps_is_there_in_the_next_turn() {
+async fn tool_values_persist_to_the_next_turn() {
     says!(values, "3 teas, then 6 teas");
 }
 
 #[tokio::test]
-async fn an_agent_that_is_killed_everywhere_charges_once() {
+async fn agent_killed_at_every_effect_charges_once() {
     says!(
         kill_every_effect,
         "\
@@ -115,7 +115,7 @@ write  what is written                 before  after
 }
 
 #[tokio::test]
-async fn a_tool_asks_a_model_for_a_type() {
+async fn tool_gets_a_typed_answer_from_a_model() {
     says!(ask_a_model, "the boss should answer.");
 }
 
@@ -125,22 +125,22 @@ async fn a_tool_runs_another_tool() {
 }
 
 #[tokio::test]
-async fn a_trip_is_booked_whole_or_taken_back() {
+async fn trip_is_booked_completely_or_undone() {
     says!(undo, "booked: car; aborted: ");
 }
 
 #[tokio::test]
-async fn a_tool_makes_an_attachment_of_another() {
+async fn tool_creates_an_attachment_from_another() {
     says!(attachments, "loud.txt: TEA AT FIVE");
 }
 
 #[tokio::test]
-async fn an_answer_has_the_type_that_was_asked_for() {
+async fn typed_answer_has_the_requested_type() {
     says!(typed, "20 degrees, rain: false");
 }
 
 #[tokio::test]
-async fn a_session_is_followed() {
+async fn session_events_can_be_followed() {
     says!(
         events,
         "2 turn.accepted\n3 turn.started\n4 effect.performed\n5 effect.asked\n6 effect.answered\n7 effect.performed\n8 turn.ended"
@@ -148,7 +148,7 @@ async fn a_session_is_followed() {
 }
 
 #[test]
-fn the_program_in_the_readme_is_the_first_example() {
+fn readme_program_is_the_first_example() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
     let (_, program) = readme.split_once("```rust\n").expect("the README has a program");

@@ -172,7 +172,7 @@ fn agent(guard: TrustGuard, witness: &Witness) -> Builder {
 const SOURCES: [&str; 4] = ["page", "reader", "liar", "forwards"];
 
 #[tokio::test]
-async fn a_model_that_obeys_every_injection_gets_no_call_that_matters_through_a_strict_guard() {
+async fn strict_guard_stops_every_injected_sensitive_call() {
     let witness = Witness::default();
     let outlast = agent(TrustGuard::Strict, &witness).start().await.unwrap();
     for source in SOURCES {
@@ -193,7 +193,7 @@ async fn a_model_that_obeys_every_injection_gets_no_call_that_matters_through_a_
 }
 
 #[tokio::test]
-async fn what_the_user_asks_for_runs_as_long_as_nothing_untrusted_was_read() {
+async fn user_requests_run_until_untrusted_data_is_read() {
     let witness = Witness::default();
     let outlast = agent(TrustGuard::Strict, &witness).start().await.unwrap();
     let session = outlast.session("s");
@@ -206,7 +206,7 @@ async fn what_the_user_asks_for_runs_as_long_as_nothing_untrusted_was_read() {
 }
 
 #[tokio::test]
-async fn a_file_that_somebody_attaches_is_not_trusted() {
+async fn attached_file_is_untrusted() {
     let witness = Witness::default();
     let outlast = agent(TrustGuard::Strict, &witness).start().await.unwrap();
     let session = outlast.session("s");
@@ -222,7 +222,7 @@ async fn a_file_that_somebody_attaches_is_not_trusted() {
 
 /// Counts the approval requests that each source causes. None is approved, so nothing runs.
 #[tokio::test]
-async fn a_guarded_agent_asks_before_each_call_that_matters_and_shows_where_it_comes_from() {
+async fn guarded_agent_asks_and_shows_the_source() {
     let witness = Witness::default();
     let outlast = agent(TrustGuard::Guarded, &witness).start().await.unwrap();
     let mut table = String::new();
@@ -266,7 +266,7 @@ async fn a_guarded_agent_asks_before_each_call_that_matters_and_shows_where_it_c
 }
 
 #[tokio::test]
-async fn a_rule_that_speaks_of_untrusted_calls_has_the_last_word_on_them() {
+async fn rule_on_untrusted_calls_overrides_the_guard() {
     let rule = |id: &str, untrusted, then| Rule {
         tool: "pay".to_owned(),
         untrusted,
@@ -297,7 +297,7 @@ async fn a_rule_that_speaks_of_untrusted_calls_has_the_last_word_on_them() {
 }
 
 #[tokio::test]
-async fn labels_follow_a_branch_and_are_in_its_records() {
+async fn trust_labels_follow_a_branch_and_are_recorded() {
     let witness = Witness::default();
     let outlast = agent(TrustGuard::Strict, &witness).start().await.unwrap();
     let session = outlast.session("s");

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_and_plain_variables_are_kept() {
+    fn redaction_keeps_paths_and_plain_variables() {
         // Cargo sets these: a path, a name, and the version of a crate, which is too short to be redacted.
         let names = ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_PKG_VERSION", "PATH"].map(str::to_owned);
         let (path, name) = (env!("CARGO_MANIFEST_DIR"), env!("CARGO_PKG_NAME"));

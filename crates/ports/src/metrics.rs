@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_counted_in_the_first_range_whose_bound_it_does_not_pass() {
+    fn histogram_bucket_bounds_are_inclusive() {
         let mut spread = HistogramValue::with_bounds(&[1.0, 10.0]);
         for value in [0.0, 1.0, 1.5, 10.0, 11.0] {
             spread.add(value);

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn gemini_errors_have_their_class_and_say_in_the_body_when_to_come_back() {
+    fn gemini_errors_have_class_and_retry_delay() {
         check(
             Api::Gemini,
             &[

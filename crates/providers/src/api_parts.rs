@@ -235,7 +235,7 @@ mod tests {
     proptest! {
         /// What is reserved for reading a request is what the bytes of its body bound.
         #[test]
-        fn no_request_is_longer_than_it_is_counted(
+        fn request_never_exceeds_its_estimated_size(
             content in vec(prop_oneof![Just(1_u8), Just(b'"'), any::<u8>()], 0..40),
             seed in vec(message(Hash::ZERO), 0..1),
             system in text(),

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_tells_the_version() {
+    fn claude_version_is_parsed_from_model_name() {
         let version = |name| (ClaudeVersion::of(name).major, ClaudeVersion::of(name).minor);
         assert_eq!(version("claude-opus-4-5-20251101"), (4, 5));
         assert_eq!(version("claude-sonnet-4-20250514"), (4, 0));

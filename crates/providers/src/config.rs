@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_has_the_usual_providers_and_says_which_variable_to_set() {
+    fn environment_providers_name_their_missing_variable() {
         let only = |name: &str| (name == "ANTHROPIC_API_KEY").then(|| "sk-canary".to_owned());
         expect![[r"
             openai is missing: set OPENAI_API_KEY
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_names_providers_and_other_tables_are_not_ours() {
+    fn config_file_defines_providers_ignoring_other_tables() {
         check(
             "[agents.shop]\nname = \"x\"\n\n[providers.work]\nkind = \"openai\"\napi_key = { env = \"WORK_KEY\" }\n\n\
              [providers.home]\nkind = \"openai-compatible\"\nbase_url = \"http://127.0.0.1:8080/v1\"\ngoes_on = true\nrequests_per_minute = 30\n\n\
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn how_often_a_key_may_be_used_is_shared_by_all_models_of_it() {
+    fn all_models_of_a_provider_share_rate_limits() {
         let text = "[providers.a]\nkind = \"openai-compatible\"\nbase_url = \"http://x/v1\"\nrequests_per_minute = 30\n";
         let found = ProviderFile { path: Path::new("outlast.toml"), text }.providers(&|_| None).unwrap();
         let [ProviderEntry::Ready(remote)] = found.as_slice() else { panic!("it is configured") };
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_the_file_is_named_with_its_line() {
+    fn config_error_names_its_line() {
         let mut shown = String::new();
         for text in [
             "[providers.a]\nkind = \"opanai\"\n",

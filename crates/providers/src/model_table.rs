@@ -131,7 +131,7 @@ mod tests {
     use outlast_vocab::effect::Usage;
 
     #[test]
-    fn every_row_of_the_table_has_a_price_per_token() {
+    fn every_model_table_row_has_a_token_price() {
         for (provider, rows) in TABLE.iter() {
             assert!(!rows.is_empty(), "{provider}");
             for (model, row) in rows {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dated_name_is_the_model_it_continues_and_another_model_is_not() {
+    fn dated_model_name_matches_only_its_base_model() {
         let window = |model| known(Api::OpenAi, model).map(|row| row.window_tokens);
         assert!(window("gpt-5-2025-08-07").is_some());
         assert_eq!(window("gpt-5-2025-08-07"), window("gpt-5"));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_user_says_of_a_model_counts_more_than_the_table() {
+    fn user_model_settings_override_the_table() {
         let row: ModelOverrides = toml::from_str(
             "window_tokens = 9000\nthinks = false\nprice = { input = \"1\", output = \"2\", cache_read = \"0.5\" }",
         )

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_that_does_not_begin_as_the_one_before_names_what_changed() {
+    fn changed_prompt_prefix_names_what_changed() {
         let prefixes = PromptPrefixes::default();
         let note = |parts| prefixes.compare_and_remember(SessionId::from_u128(1), prompt(parts));
         assert_eq!(note("sys a b"), PrefixComparison::First);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_sessions_of_late_are_remembered() {
+    fn only_recent_sessions_are_remembered() {
         let prefixes = PromptPrefixes::default();
         for session in 0..=SESSIONS as u128 {
             prefixes.compare_and_remember(SessionId::from_u128(session), prompt("sys a"));

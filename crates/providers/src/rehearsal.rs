@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn it_serves_every_name_under_rehearsal_and_no_other() {
+    fn rehearsal_serves_only_names_with_its_prefix() {
         let rehearsal = Rehearsal::agent(clock()).with_window(10);
         let served = |name: &str| rehearsal.info(&name.parse().unwrap());
         assert_eq!(served("rehearsal/small"), Some(ModelCapabilities::of_window(10)));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn it_speaks_word_by_word_at_its_pace() {
+    fn rehearsal_streams_words_at_its_pace() {
         let clock = clock();
         let script = "say one two\nsay three".parse().unwrap();
         let rehearsal = Rehearsal::scripted(script, clock.clone()).with_word_delay(Duration::from_millis(20));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_passes_with_the_clock_and_a_stall_never() {
+    fn delay_follows_the_clock_and_stall_never_ends() {
         let clock = clock();
         let script = "say one\ndelay 50ms\nsay two\nstall".parse().unwrap();
         let rehearsal = Rehearsal::scripted(script, clock.clone());

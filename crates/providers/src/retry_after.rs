@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_says_in_its_own_way_when_to_come_back() {
+    fn each_provider_retry_delay_format_is_parsed() {
         let s = |seconds| Some(Duration::from_secs_f64(seconds));
         check(&[], None);
         check(&[("retry-after", "7")], s(7.0));

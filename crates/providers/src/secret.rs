@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_shows_itself_neither_in_debug_nor_in_text_that_echoes_it() {
+    fn key_is_redacted_in_debug_and_echoed_text() {
         let key = Secret::new("sk-canary-7f3a");
         assert_eq!(format!("{key:?} {:?}", Some(&key)), "[key] Some([key])");
         assert_eq!(key.hide_in("bad key sk-canary-7f3a!"), "bad key [key]!");

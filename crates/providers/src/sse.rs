@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_means_the_same_wherever_it_is_split() {
+    fn body_split_does_not_change_its_events() {
         let body = "\u{feff}data: {\"a\":\r\ndata: 1}\r\n\r\n: ping\r\rid: 7\nevent: über\ndata:ä\n\ndata\n\nretry: 9\n\ndata: cut";
         let whole = hear(&[body.as_bytes()]);
         assert_eq!(whole, [event(None, "{\"a\":\n1}"), event(Some("über"), "ä"), event(None, "")]);
@@ -203,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_mean_the_same_in_any_chunks(
+        fn arbitrary_bytes_parse_equally_in_any_chunks(
             body in "(data: ?|event:|id|:|\n|\r|\r\n|[a-c{}\u{feff}ü]|\\PC){0,40}",
             cuts in prop::collection::vec(0usize..200, 0..6),
             garbage in prop::option::of((any::<u8>(), 0usize..200)),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_refused() {
+    fn invalid_utf8_is_refused() {
         assert_eq!(
             hear(&[b"data: a\n\ndata: \xff\n\ndata: b\n\n"]),
             [
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_over_the_bound_is_refused_at_the_same_byte_however_it_comes() {
+    fn oversized_line_is_refused_independent_of_chunks() {
         let line =
             |bytes: usize| [b"data: ok\n\ndata: ".as_slice(), &vec![b'x'; bytes - 6], b"\n\n"].concat();
         let over = "limit.exceeded: stream_line_bytes is limited to 8388608, but this needs 8388609";
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_over_the_bound_is_refused() {
+    fn oversized_body_is_refused() {
         let line = [b":".as_slice(), &vec![b'x'; (1 << 20) - 2], b"\n"].concat();
         let chunks = vec![line.as_slice(); STREAM_BYTES >> 20];
         assert_eq!(hear(&chunks), Vec::<String>::new());
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_is_a_sign_of_life() {
+    fn comment_counts_as_keep_alive() {
         let chunk = |text: &'static str| Ok(Bytes::from_static(text.as_bytes()));
         let body = stream::iter([chunk(": ping\n\n"), chunk("data: a\n\n"), chunk("data")]);
         let paused = body.chain(stream::pending()).then(|chunk| {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_breaks_off_is_a_cut() {
+    fn interrupted_body_is_reported_as_truncated() {
         let broken = "connection reset".to_owned();
         let body = stream::iter([Ok(Bytes::from_static(b"data: a\n\nda")), Err(broken)]);
         let last = SseEvents::of(Box::pin(body))

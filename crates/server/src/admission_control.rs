@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_too_many_is_refused_until_another_has_ended() {
+    fn excess_request_is_refused_until_another_ends() {
         let rooms = rooms();
         let (one, _two) = (rooms.admit().unwrap(), rooms.admit().unwrap());
         let refused = rooms.admit().err().unwrap().to_string();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_held_until_their_requests_have_ended_whoever_else_keeps_their_rooms() {
+    fn body_bytes_stay_reserved_until_the_request_ends() {
         let rooms = rooms();
         let (one, two) = (rooms.admit().unwrap(), rooms.admit().unwrap());
         let kept = one.permits();

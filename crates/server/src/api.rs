@@ -154,7 +154,7 @@ mod tests {
     use hyper_util::service::TowerToHyperService;
 
     #[tokio::test]
-    async fn a_handler_that_panics_is_answered_as_a_problem() {
+    async fn handler_panic_returns_a_problem_response() {
         async fn breaks() -> &'static str {
             panic!("a bug")
         }

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_has_so_many_streams_at_once_and_all_of_them_together_too() {
+    fn streams_are_limited_per_caller_and_in_total() {
         let streams = StreamLimiter::default();
         let limits = ServerLimits { streams: 3, streams_per_caller: 2, ..ServerLimits::default() };
         let by = |name: &str| Access::operator().by(format!("person:{name}").parse().unwrap());

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn longest_idle_connection_of_the_largest_network_is_evicted() {
+    fn largest_network_loses_its_longest_idle_connection() {
         let all = IdleConnections::default();
         let open = |address: &str| all.open(address.parse().unwrap());
         let (one, two, three) = (open("192.0.2.1"), open("192.0.2.2"), open("192.0.2.2"));

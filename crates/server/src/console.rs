@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_allows_nothing_but_our_own_files_and_nothing_inline() {
+    fn console_policy_allows_only_its_own_files() {
         let response = asked(PAGE, None, &[]);
         let policy = header_of(&response, header::CONTENT_SECURITY_POLICY);
         assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'"), "{policy}");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_kept_for_ever_under_the_name_that_the_page_gives_it_and_looked_up_under_any_other() {
+    fn only_versioned_file_urls_are_cached_forever() {
         for file in ASSETS {
             let keeps = |query: Option<&str>| {
                 header_of(&asked(file, query, &[]), header::CACHE_CONTROL).contains("immutable")
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_that_has_a_file_is_not_sent_it_again() {
+    fn known_etag_returns_not_modified() {
         let tag = tag(&PAGE);
         for known in [tag.clone(), format!("W/{tag}"), format!("\"other\", {tag}")] {
             let response = asked(PAGE, None, &[(header::IF_NONE_MATCH, &known)]);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_packed_for_those_who_can_unpack_it() {
+    fn file_is_gzipped_if_the_client_accepts_it() {
         let encoding = |said: &str| {
             let response = asked(PAGE, None, &[(header::ACCEPT_ENCODING, said)]);
             header_of(&response, header::CONTENT_ENCODING).to_owned()

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_counts_for_its_list_and_its_organisation_and_no_bit_of_it_can_be_changed() {
+    fn cursor_is_signed_for_its_list_and_organisation() {
         let (secret, acme) = ([7; 32], OrgVisibility::Org(OrgId::from_u128(1)));
         let sessions = CursorSigner::of(&secret, acme, "sessions");
         let cursor = sessions.sign("ses_7");

@@ -425,7 +425,7 @@ mod tests {
     const CHUNKED: &[u8] = b"POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n5;x=y\r\na\nb\n\n\r\n0A\r\n0123456789\r\n0\r\nt: v\r\n\r\n";
 
     #[test]
-    fn requests_behind_each_other_are_passed_on() {
+    fn pipelined_requests_pass_through() {
         takes(GET);
         takes(&[GET, POST, CHUNKED, GET].concat());
         takes(&[CHUNKED, CHUNKED, POST, POST].concat());
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_lines_before_requests_are_left_out() {
+    fn empty_lines_before_requests_are_removed() {
         let bytes = [b"\r\n\r\n", GET, b"\r\n", GET].concat();
         assert_eq!(check(&bytes, None, HeadState::Head), [GET, GET].concat());
     }
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn head_length_is_exact() {
+    fn head_length_limit_is_exact() {
         let head = |bytes: usize| {
             let fixed = b"GET / HTTP/1.1\r\nx: \r\n\r\n".len();
             format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "a".repeat(bytes - fixed)).into_bytes()

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn methods_that_somebody_made_up_are_counted_together() {
+    fn unknown_http_methods_are_counted_together() {
         let metrics = HttpMetrics::default();
         for n in 0..1_000 {
             let method = Method::from_bytes(format!("M{n}").as_bytes()).unwrap();

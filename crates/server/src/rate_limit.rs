@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caller_gets_its_quota_at_once_and_then_as_it_comes_back_and_takes_nothing_from_others() {
+    fn quota_refills_over_time_for_each_caller() {
         let quotas = RequestRateLimiter::new(NonZeroU32::new(60));
         let (begin, one) = (Instant::now(), Some(KeyId::from_u128(1)));
         let take = |who, seconds: u64| quotas.take(who, 60, begin + Duration::from_secs(seconds));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_stay_away_are_forgotten() {
+    fn inactive_callers_are_forgotten() {
         let quotas = RequestRateLimiter::new(NonZeroU32::new(60));
         let begin = Instant::now();
         for n in 0..BUCKETS {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_keys_are_counted_for_each_network_and_what_is_kept_of_them_is_bounded() {
+    fn invalid_key_counts_are_per_network_and_bounded() {
         let strangers = InvalidKeyLimiter::new(NonZeroU32::new(2).unwrap());
         let now = Instant::now();
         let from = |address: &str| strangers.take(Some(address.parse().unwrap()), now).1;

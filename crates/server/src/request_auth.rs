@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_on_the_loopback_interface_answers_to_its_own_names_only() {
+    fn loopback_server_accepts_only_loopback_names() {
         for host in ["127.0.0.1:7777", "localhost", "LOCALHOST:1", "[::1]:7777"] {
             assert!(check(&door(), host, None), "{host}");
         }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_may_not_ask() {
+    fn foreign_origins_are_denied() {
         let host = "127.0.0.1:7777";
         assert!(check(&door(), host, Some("http://127.0.0.1:7777")));
         for origin in
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_others_reach_takes_nobody_in_without_a_key() {
+    fn public_address_requires_a_key() {
         for address in ["0.0.0.0:7777", "192.0.2.1:80", "[::]:7777"] {
             assert!(
                 OriginPolicy::for_address(address.parse().unwrap(), Access::operator()).without_key.is_none(),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_by_another_name_than_those_of_the_machine_needs_a_key() {
+    fn non_local_host_name_requires_a_key() {
         let proxied = "agents.example.com".to_owned();
         let door = OriginPolicy { hosts: [door().hosts, vec![proxied]].concat(), ..door() };
         let come = |host: &str| {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn any_header_of_a_proxy_needs_a_key() {
+    fn proxy_headers_require_a_key() {
         let with = |name: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, "127.0.0.1:7777".parse().unwrap());
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_one_form_and_stands_there_once() {
+    fn key_must_be_one_bearer_header() {
         let with = |said: &[&str]| {
             let mut headers = HeaderMap::new();
             for said in said {

@@ -378,7 +378,7 @@ mod tests {
     const ROOMY: BufferLimits = BufferLimits { events: 100, bytes: 1 << 20 };
 
     #[tokio::test]
-    async fn who_comes_in_the_middle_of_a_reply_is_told_its_beginning_and_goes_on_without_a_gap() {
+    async fn late_subscriber_gets_the_whole_reply_without_gaps() {
         let relay = relay(ROOMY);
         for event in [said(1, 0, "void"), said(2, 0, "one "), said(2, 4, "two ")] {
             tell(&relay, &event);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn after_a_gap_nobody_is_told_half_a_reply_as_its_beginning() {
+    async fn subscriber_after_a_gap_gets_no_partial_reply() {
         let relay = relay(ROOMY);
         tell(&relay, &said(1, 0, "one "));
         tell(&relay, &said(1, 8, "three "));
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_too_slow_is_told_how_much_is_gone_and_what_is_kept_stays_bounded() {
+    async fn slow_subscriber_gets_lost_count_from_bounded_buffer() {
         for most in [BufferLimits { events: 2, ..ROOMY }, BufferLimits { bytes: 600, ..ROOMY }] {
             let relay = relay(most);
             let (mut slow, mut quick) = (Subscription::to(relay.clone()), Subscription::to(relay.clone()));
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_event_larger_than_what_is_kept_is_read_once_for_all() {
+    async fn oversized_event_is_delivered_once_to_every_subscriber() {
         let relay = relay(BufferLimits { bytes: 10, ..ROOMY });
         let mut reader = Subscription::to(relay.clone());
         tell(&relay, &ended());
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn readers_are_woken_some_at_a_time_and_none_is_left_out() {
+    async fn subscribers_are_woken_in_groups_without_omission() {
         let relay = relay(ROOMY);
         let readers: Vec<_> = (0..3 * GROUP_SIZE).map(|_| Subscription::to(relay.clone())).collect();
         let awake = || readers.iter().filter(|reader| reader.wakeups.has_changed().unwrap()).count();
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_ends_the_reading_is_told_to_all_after_what_came_before() {
+    async fn final_error_arrives_after_earlier_events() {
         let relay = relay(ROOMY);
         let mut reader = Subscription::to(relay.clone());
         tell(&relay, &said(1, 0, "x"));

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_stands_there_twice_is_refused_at_any_depth() {
+    fn duplicate_member_is_rejected_at_any_depth() {
         assert_eq!(
             refused(r#"{"a": [{"b": 1, "b": 2}]}"#),
             "input.invalid: the body is not good JSON: the member `b` stands there twice at line 1 column 19"
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_is_nested_too_deep_is_refused() {
+    fn deeply_nested_body_is_rejected() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(value(nested(64).as_bytes()).is_ok());
         assert_eq!(refused(&nested(65)), "limit.exceeded: json_depth is limited to 64, but this needs 65");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_does_not_fit_is_named_by_its_place() {
+    fn type_mismatch_is_reported_with_its_path() {
         let wrong = read::<BTreeMap<String, Vec<u8>>>(br#"{"a": [1], "b": [1, "x"]}"#);
         assert_eq!(
             wrong.unwrap_err().detail(),

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_has_each_id_once_however_often_it_is_sent() {
+    async fn repeated_delivery_writes_each_id_once() {
         let (_folder, lines) = file();
         for (id, attempt) in [(1, 1), (2, 1), (1, 2), (3, 2), (2, 3)] {
             lines.deliver(&numbered(id, attempt)).await.unwrap();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_that_a_death_cut_anywhere_is_written_whole_by_the_next_attempt() {
+    async fn next_attempt_rewrites_a_truncated_line() {
         let (_folder, lines) = file();
         lines.deliver(&numbered(1, 1)).await.unwrap();
         let before = fs::read(&lines.path).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_longer_than_what_is_read_at_a_time_is_cut_off_whole() {
+    async fn truncated_line_beyond_read_buffer_is_removed() {
         let (_folder, lines) = file();
         lines.deliver(&numbered(1, 1)).await.unwrap();
         let before = fs::read(&lines.path).unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn many_append_at_the_same_time_and_no_line_is_torn() {
+    async fn concurrent_appends_never_tear_lines() {
         let (_folder, lines) = file();
         let lines = std::sync::Arc::new(lines);
         let tasks: Vec<_> = (1..=50)
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_cannot_be_written_is_a_failed_attempt() {
+    async fn unwritable_file_fails_the_attempt() {
         let (folder, lines) = file();
         fs::create_dir(folder.path().join("out.jsonl")).unwrap();
         let error = lines.deliver(&numbered(1, 1)).await.unwrap_err();

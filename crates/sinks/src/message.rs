@@ -223,7 +223,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_message_says_how_a_turn_ended_and_what_was_said() {
+    fn message_has_turn_end_and_answer() {
         let told = |end| String::from_utf8(encode(&output(end)).unwrap()).unwrap();
         let head = "{\"id\":\"dlv_00000000000000000000000000000001\",\"type\":\"turn.ended\",\
                     \"timestamp\":\"2023-11-14T22:13:20.123Z\",\
@@ -285,7 +285,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_message_about_an_approval_has_what_is_approved_exactly_and_who_may_do_so_until_when() {
+    fn approval_message_has_subject_approvers_and_deadline() {
         let told = |notice| -> Value {
             let output = telling(OutputEvent::Approval(notice, asking()));
             serde_json::from_slice(&encode(&output).unwrap()).unwrap()

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_gets_the_message_and_the_id_and_says_with_its_exit_code_whether_it_took_it() {
+    async fn program_receives_message_and_acknowledges_by_exit_code() {
         let folder = tempfile::tempdir().unwrap();
         let output = output(TurnEnd::Answered { text: "hello".to_owned() });
         let takes = shell("cat > got; echo $OUTLAST_DELIVERY_ID $OUTLAST_ATTEMPT > id", folder.path());

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_whether_there_is_another_attempt_and_when() {
+    fn response_decides_whether_and_when_to_retry() {
         let failed = |seconds| Err((Kind::DeliveryFailed, Duration::from_secs(seconds)));
         for (status, retry_after, expected) in [
             (200, None, Ok(())),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn percent_encoding_is_undone() {
+    fn percent_encoding_is_decoded() {
         for (text, want) in
             [("a%2Fb%c3%a9", "a/bé"), ("100%", "100%"), ("%2", "%2"), ("%+f%zz", "%+f%zz"), ("", "")]
         {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_of_a_webhook_is_shown_to_nobody() {
+    fn webhook_path_is_redacted() {
         let secrets = WebhookSecrets::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         let url = format!("https://hooks.example.com/{}?key=canary", "canary/".repeat(30));
         let webhook = WebhookSink::new(&url, secrets, Network::Public).unwrap();

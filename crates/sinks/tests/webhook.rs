@@ -53,7 +53,7 @@ async fn a_webhook_gets_json_that_its_secret_verifies() {
 }
 
 #[tokio::test]
-async fn an_answer_other_than_success_is_a_failed_attempt_and_no_redirect_is_followed() {
+async fn non_success_response_fails_without_following_redirects() {
     let elsewhere = Playback::of([ResponseScript::answer(200, &[], "")]);
     let location = elsewhere.url();
     let server = Playback::of([
@@ -84,7 +84,7 @@ async fn an_answer_other_than_success_is_a_failed_attempt_and_no_redirect_is_fol
 }
 
 #[tokio::test]
-async fn a_webhook_that_hangs_or_is_gone_is_a_failed_attempt_that_does_not_show_its_path() {
+async fn unreachable_webhook_fails_without_showing_its_path() {
     let server = Playback::of([ResponseScript::default().hold_open()]);
     let hangs = webhook(&format!("{}/canary", server.url()), Network::Any);
     let sent = output();
@@ -96,7 +96,7 @@ async fn a_webhook_that_hangs_or_is_gone_is_a_failed_attempt_that_does_not_show_
 }
 
 #[tokio::test]
-async fn a_host_that_is_not_public_is_reached_only_if_that_was_said() {
+async fn private_host_requires_explicit_permission() {
     let server = Playback::of([ResponseScript::answer(200, &[], "")]);
     let secrets = || WebhookSecrets::parse(SECRET).unwrap();
     let refused = WebhookSink::new(&server.url(), secrets(), Network::Public).err().map(|error| error.kind());

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_log_is_left_alone() {
+    fn short_wal_is_not_checkpointed() {
         let (_folder, conn) = database();
         let mut wal = WalCheckpointer::new(Duration::ZERO);
         write(&conn, &mut wal, 500);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_does_not_grow_for_ever_under_load() {
+    fn wal_size_is_bounded_under_load() {
         let (folder, conn) = database();
         let mut wal = WalCheckpointer::new(Duration::ZERO);
         write(&conn, &mut wal, 30_000);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stays_holds_the_log_and_one_that_goes_frees_it() {
+    fn long_reader_blocks_wal_reset_until_it_ends() {
         let (folder, conn) = database();
         let mut wal = WalCheckpointer::new(Duration::ZERO);
         let reader = Connection::open(folder.path().join("log.db")).unwrap();

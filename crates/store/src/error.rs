@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_sqlite_says_has_one_meaning() {
+    fn each_sqlite_code_maps_to_one_kind() {
         let says = |code| from_sqlite(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).kind();
         assert_eq!(says(ffi::SQLITE_FULL), Kind::StoreFull);
         assert_eq!(says(ffi::SQLITE_IOERR_SHMSIZE), Kind::StoreFull);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_an_error_that_says_what_it_said() {
+    fn panic_becomes_an_error_with_its_message() {
         let error = catch_panic::<()>(|| panic!("seven {}", 8)).unwrap_err();
         assert_eq!(error.to_string(), "internal: a unit of work panicked: seven 8");
     }

@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_migration_that_is_killed_at_any_statement_leaves_the_old_schema_or_the_new() {
+    async fn killed_migration_leaves_old_or_new_schema() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("outlast.db");
         let conn = Connection::open(&path).unwrap();

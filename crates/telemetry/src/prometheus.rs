@@ -86,7 +86,7 @@ mod tests {
     use outlast_vocab::Millis;
 
     #[test]
-    fn a_snapshot_is_written_as_prometheus_reads_it() {
+    fn snapshot_uses_the_prometheus_text_format() {
         let mut spread = HistogramValue::with_bounds(&[0.5, 1.0]);
         for value in [0.25, 0.75, 3.0] {
             spread.add(value);

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_variables_say_where_telemetry_goes() {
+    fn standard_variables_configure_telemetry_endpoints() {
         assert!(read(&[]).unwrap().is_none());
         let settings = read(&[
             ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/base/"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_refused_by_its_name_and_no_secret_is_shown() {
+    fn invalid_setting_error_names_it_without_secrets() {
         let here = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");
         for (name, value) in [
             ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector:4318"),

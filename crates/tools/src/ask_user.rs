@@ -76,7 +76,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_question_is_pending_until_somebody_answers() {
+    fn question_stays_pending_until_answered() {
         let trial = ToolTester::new();
         let log = [
             trial.show(ASK_USER, json!({"question": "Red or blue?", "options": ["red", "blue"]})),

@@ -39,7 +39,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn it_answers_in_text_that_keeps_every_digit() {
+    fn answer_text_keeps_every_digit() {
         let trial = ToolTester::new();
         let shown = |expression: &str| trial.show("calculator", json!({"expression": expression}));
         assert_eq!(shown("2 ^ 100 + 0.5"), "\"1267650600228229401496703205376.5\"\n");

@@ -74,7 +74,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn it_tells_the_time_in_utc_or_with_an_offset() {
+    fn clock_returns_utc_or_an_offset_time() {
         let trial = ToolTester::new();
         let asked = [
             json!({}),

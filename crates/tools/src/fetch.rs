@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_text_is_given_and_the_rest_is_refused() {
+    fn fetch_returns_text_and_refuses_binary() {
         let log = [
             show(Some("text/html; charset=utf-8"), "<p>Hello <b>you</b></p>"),
             show(Some("TEXT/Plain"), "<p>"),

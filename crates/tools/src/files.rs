@@ -136,7 +136,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_written_can_be_read_and_listed() {
+    fn written_files_can_be_read_and_listed() {
         let dir = tempfile::tempdir().unwrap();
         let trial = ToolTester::with_files(dir.path());
         let write = json!({"path": "notes/today.txt", "content": "tea\n"});
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said_plainly() {
+    fn missing_file_error_names_the_path() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.txt"), "a").unwrap();
         std::fs::create_dir(dir.path().join("docs")).unwrap();

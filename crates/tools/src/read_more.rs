@@ -82,7 +82,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_attachment_is_read_piece_by_piece_and_no_character_is_torn() {
+    fn attachment_pieces_end_on_character_boundaries() {
         let trial = ToolTester::new();
         let id = trial.attach("text/plain", "zwölf Boxkämpfer".as_bytes());
         let read =
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_attachment_error_names_the_cause() {
         let trial = ToolTester::new();
         let id = trial.attach("image/png", b"\x89PNG\xff");
         let text = trial.attach("text/plain", b"abc");

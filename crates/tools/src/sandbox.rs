@@ -429,7 +429,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_not_started_without_walls_that_were_asked_for() {
+    fn program_never_starts_without_its_requested_sandbox() {
         let refused = SandboxPaths::default().sandboxed_command("true".as_ref(), &[]).unwrap_err();
         assert_eq!(
             refused.to_string(),
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_guardians_own_words_mean_not_started() {
+    fn only_the_guard_reports_not_started() {
         let said = format!("{NOT_STARTED}: No such file");
         assert_eq!(not_started(Some(NOT_STARTED_EXIT_CODE), &said), Some("No such file"));
         assert_eq!(not_started(Some(1), &said), None);

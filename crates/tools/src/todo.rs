@@ -97,7 +97,7 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn a_list_is_replaced_as_a_whole_and_shown() {
+    fn todo_list_is_replaced_and_shown() {
         let trial = ToolTester::new();
         let log = [
             trial.show("todo", json!({})),

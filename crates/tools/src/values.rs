@@ -110,7 +110,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_set_is_found_listed_and_removed_with_null() {
+    fn values_are_set_listed_and_removed_with_null() {
         let trial = ToolTester::new();
         let log = [
             trial.show("value_get", json!({"name": "tea"})),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_do_not_fit_are_refused() {
+    fn invalid_value_arguments_are_refused() {
         let trial = ToolTester::new();
         let log = [
             trial.show("value_set", json!({"name": "tea"})),

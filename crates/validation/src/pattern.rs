@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn usual_patterns_are_small() {
+    fn common_patterns_compile_small() {
         check("^[a-z0-9-]+$", 16, false);
         check(r"^\d{4}-\d{2}-\d{2}$", 64, false);
         check(r"^(?=.{1,253}$)([a-z0-9](-?[a-z0-9]){0,62}\.)+[a-z]{2,}$", 1_500, true);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn replacing_is_that_of_the_regex_crate() {
+    fn replace_all_matches_the_regex_crate() {
         for (pattern, text) in [
             ("a", "banana"),
             ("a*", "baac"),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_repetitions_multiply() {
+    fn nested_repetition_counts_multiply() {
         assert!(measure("(?:(?:a{1,100}){1,100}){1,100}").is_err());
         assert!(measure("(?:(?:(?=a)x{100}){100}){100}").is_err());
         assert!(measure("a{100}{100}{100}").is_err());

@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_holds_those_it_stands_above_and_no_others() {
+    fn scope_includes_only_lower_scopes() {
         let held = |scope: Scope| {
             let held = Scope::ALL.into_iter().filter(|below| Scopes::from(scope).allow(*below));
             held.map(Scope::name).collect::<Vec<_>>().join(" ")
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_database_keeps_of_an_api_key_does_not_hold_it() {
+    fn sealed_api_key_does_not_reveal_key() {
         let key = ApiKey::new(KeyId::from_u128(7), [0xab; 32]);
         let sealed = key.seal(&[1; 32]);
         assert_ne!(sealed.as_bytes(), &[0xab; 32]);
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn an_api_key_has_one_spelling_and_every_other_text_gets_the_same_answer() {
+    fn api_key_has_one_spelling_and_one_error() {
         let text = ApiKey::new(KeyId::from_u128(7), [0xab; 32]).reveal();
         assert_eq!(text.parse::<ApiKey>().unwrap().reveal(), text);
         let longer = format!("{text}0");

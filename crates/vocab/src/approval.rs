@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn more_approvals_than_people_who_may_give_them_make_no_sense() {
+    fn more_approvals_than_approvers_are_refused() {
         for ask in [asks(1, &[]), asks(1, &["ann"]), asks(2, &["ann", "bob"]), asks(2, &["a", "b", "c"])] {
             assert_eq!(ask.check(), Ok(()));
         }
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn reminders_and_escalation_that_never_come_or_change_nothing_make_no_sense() {
+    fn useless_reminders_and_escalations_are_refused() {
         let an_hour = Some(Duration::from_hours(1));
         let to = |after: u64, to: &[&str]| {
             let to = to.iter().map(|name| (*name).to_owned()).collect();
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approval_for_a_session_covers_one_tool_as_it_is_defined_under_one_rule_of_one_policy() {
+    fn session_approval_covers_one_tool_rule_and_policy() {
         let covered = GrantScope {
             tool: "pay".parse().unwrap(),
             definition: Hash::of(b"definition"),

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_cannot_be_guessed_or_altered_and_has_one_spelling() {
+    fn link_is_unforgeable_and_has_one_spelling() {
         let text = link().sign(&SECRET);
         assert_eq!(ApprovalLink::open(&text, &SECRET).unwrap(), link());
         assert_eq!(ApprovalLink::open(&text, &[8; 32]).unwrap_err().kind(), Kind::LinkInvalid);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_link_counts() {
+    fn signature_covers_every_part_of_link() {
         let others = [
             ApprovalLink { turn: TurnId::from_u128(9), ..link() },
             ApprovalLink { question: ApprovalId::from_u128(9), ..link() },
@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_has_no_link_even_if_somebody_signed_one() {
+    fn signed_link_of_agent_is_refused() {
         let by = Principal::Agent(crate::SessionId::from_u128(3));
         let signed = ApprovalLink { by, ..link() }.sign(&SECRET);
         assert_eq!(ApprovalLink::open(&signed, &SECRET).unwrap_err().kind(), Kind::LinkInvalid);
     }
 
     #[test]
-    fn a_public_address_has_a_scheme_and_a_host_and_nothing_that_breaks_a_page() {
+    fn public_address_needs_scheme_and_safe_host() {
         for (text, host) in [
             ("https://a.example/", "a.example"),
             ("http://127.0.0.1:7777", "127.0.0.1"),

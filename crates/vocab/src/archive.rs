@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_byte_or_a_missing_line_does_not_fit_its_sum() {
+    fn changed_byte_or_missing_line_breaks_checksum() {
         let text = sealed();
         let lines: Vec<&str> = text.lines().collect();
         assert!(ArchiveChecksum::default().read(lines[1]).unwrap_err().starts_with("its sum does not fit"));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_of_a_record_stands_there_to_the_byte() {
+    fn record_body_is_stored_byte_for_byte() {
         let body = b"\x01{\"head_moved\":{\"to\":null,  \"head\":\"m\"}}";
         let line = RecordLine::new(Seq(1), None, Millis(1), Hash::ZERO, body).unwrap();
         let (mut text, mut seal) = (String::new(), ArchiveChecksum::default());

@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_go_over_a_budget_does_not_fit_and_what_just_fills_it_does() {
+    fn amount_fits_up_to_exactly_the_budget() {
         check(&budget(100), 60, 40, BudgetFit::Fits);
         check(&budget(100), 60, 41, BudgetFit::Over(Measure::Tokens));
         check(&budget(0), 0, 1, BudgetFit::Over(Measure::Tokens));
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_pauses_where_it_is_told_to_before_it_is_out_of_budget() {
+    fn turn_pauses_before_exceeding_its_budget() {
         let soft = Budget { warn_at: Some(Percent(50)), pause_at: Some(Percent(80)), ..budget(100) };
         check(&soft, 0, 50, BudgetFit::Fits);
         check(&soft, 0, 51, BudgetFit::Low(Measure::Tokens));
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_a_whole_budget_does_not_wait_for_it() {
+    fn amount_over_whole_budget_does_not_wait() {
         let soft = Budget { pause_at: Some(Percent(80)), ..budget(100) };
         check(&soft, 0, 101, BudgetFit::Over(Measure::Tokens));
         check(&soft, 90, 101, BudgetFit::Over(Measure::Tokens));
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_over_when_it_is_used_up() {
+    fn time_budget_ends_when_used_up() {
         let minute = Budget { time: Some(Duration::from_mins(1)), ..Budget::default() };
         let used = |seconds| UsageAmount::time(Duration::from_secs(seconds));
         assert_eq!(minute.fit(used(59), UsageAmount::ZERO), BudgetFit::Fits);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_has_the_date_of_its_day() {
+    fn period_is_named_by_its_date() {
         let day = |days: u64| Period::Day.at(Millis(days * 86_400_000 + 5));
         assert_eq!(day(0), "1970-01-01");
         assert_eq!(day(59), "1970-03-01");
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lacking_is_said_with_numbers() {
+    fn shortage_is_reported_with_numbers() {
         let check = |budget: &Budget, used, want, measure, said: &str| {
             assert_eq!(budget.lacks(used, want, measure).to_string(), said);
         };
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn a_purse_reads_as_it_is_written() {
+    fn budget_account_round_trips_as_text() {
         let ids = [
             BudgetAccount::Turn(TurnId::from_u128(1)),
             BudgetAccount::Session(SessionId::from_u128(2)),

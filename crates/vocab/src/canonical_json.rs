@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_order_does_not_change_a_fingerprint_but_every_key_counts() {
+    fn fingerprint_ignores_key_order_but_covers_keys() {
         let one = serde_json::json!({"a": 1, "b": 2});
         let other: Value = serde_json::from_str(r#"{"b":2,"a":1}"#).unwrap();
         assert_eq!(fingerprint(&one), fingerprint(&other));

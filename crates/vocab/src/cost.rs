@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usage_costs_its_buckets_to_the_last_decimal() {
+    fn usage_cost_is_exact_per_bucket() {
         let dollars = |text: &str| text.parse::<Cost>().unwrap();
         let prices = Prices::try_from(PricesPerMillion {
             input: dollars("0.075"),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_that_is_no_whole_number_per_token_is_refused() {
+    fn price_with_too_many_decimals_is_refused() {
         let price = "0.0000001".parse::<Cost>().unwrap();
         let prices = PricesPerMillion { input: price, cache_read: None, cache_write: None, output: price };
         assert_eq!(

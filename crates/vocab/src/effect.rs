@@ -692,7 +692,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_of_another_kind_is_a_corrupt_record() {
+    fn answer_of_another_kind_is_corrupt() {
         let outcome = Outcome::from(SleepOutcome {});
         let error = outcome.of::<DurableStep>(&ReplayKey::turn(0).step("a")).unwrap_err();
         assert_eq!(
@@ -702,7 +702,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_tagged_by_its_kind_and_reads_back() {
+    fn command_round_trips_tagged_by_kind() {
         let command = Command::from(Sleep { until: Millis(9) });
         let text = serde_json::to_string(&command).unwrap();
         assert_eq!(text, r#"{"sleep":{"until":9}}"#);

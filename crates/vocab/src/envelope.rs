@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_about_something_else_than_an_effect_is_refused() {
+    fn envelope_not_about_effect_is_refused() {
         let process = ProcessId::from_u128(1);
         check(
             |e| e["invocation"]["subject"] = json!({"type": "process", "id": process}),
@@ -196,12 +196,12 @@ mod tests {
     }
 
     #[test]
-    fn an_envelope_with_a_blank_effect_id_is_refused() {
+    fn envelope_with_blank_effect_id_is_refused() {
         check(|e| e["invocation"]["subject"]["id"] = json!("  "), Kind::EnvelopeEffectId);
     }
 
     #[test]
-    fn an_envelope_whose_kind_differs_from_its_command_is_refused() {
+    fn envelope_kind_must_match_its_command() {
         check(|e| e["invocation"]["subject"]["kind"] = json!("tool_call"), Kind::EnvelopeKind);
     }
 

@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn every_page_is_headed_by_its_code_and_class() {
+    fn every_error_page_shows_code_and_class() {
         for kind in Kind::ALL {
             let head = format!(
                 "# {}\n\nClass: `{}`. HTTP status: {}.\n",
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_and_where() {
+    fn error_message_has_code_detail_and_place() {
         let at = ErrorPlace { turn: Some(TurnId::from_u128(1)), ..ErrorPlace::default() };
         let error = Error::new(Kind::LeaseLost, "fence 4 is behind 5").at(at);
         assert_eq!(

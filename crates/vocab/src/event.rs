@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_durable_event_is_its_record_and_a_live_one_has_no_number() {
+    fn only_durable_events_have_sequence_numbers() {
         let fact = Fact::CancelRequested { reason: "enough".into(), undo: false };
         let record = Record { seq: Seq(4), turn: None, at: Millis(7), hash: Hash::ZERO, fact };
         let session = SessionId::from_u128(1);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_live_frame_reads_back_and_what_is_not_known_is_left_out() {
+    fn live_frame_round_trips_and_unknown_is_skipped() {
         let (session, turn) = (SessionId::from_u128(1), TurnId::from_u128(2));
         let key = || ReplayKey::turn(0).model(0);
         let text = LiveEventKind::Text { key: key(), attempt: 2, offset: 3, text: "ü".into() };

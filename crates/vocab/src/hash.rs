@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_come_in_pieces_have_the_hash_of_the_whole() {
+    fn chunked_bytes_hash_like_the_whole() {
         let mut hashing = IncrementalHasher::default();
         for piece in [b"out".as_slice(), b"", b"last"] {
             hashing.update(piece);

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_failure_of_a_hook_that_observes_can_be_ignored() {
+    fn only_observing_hook_failures_can_be_ignored() {
         for point in HookPoint::ALL.iter().copied() {
             assert!(HookUse::new("audit".parse().unwrap(), point).check().is_ok(), "{point}");
             let fails = hook(point, true, OnFailure::Fail).check().is_ok();
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_answers_is_a_patch_of_its_point() {
+    fn program_reply_must_be_patch_of_point() {
         let call: CallPatch = serde_json::from_str(r#"{"refuse": "not today"}"#).unwrap();
         assert_eq!(call, CallPatch::Refuse("not today".to_owned()));
         assert!(serde_json::from_str::<CallPatch>(r#"{"refuse": "no", "arguments": {}}"#).is_err());

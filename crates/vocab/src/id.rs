@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_of_one_kind_does_not_parse_as_another_and_the_error_names_both() {
+    fn id_of_another_kind_is_refused_naming_both() {
         let turn = TurnId::from_u128(7).to_string();
         assert_eq!(turn.parse::<TurnId>(), Ok(TurnId::from_u128(7)));
         assert_eq!(
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn a_derived_id_depends_on_where_its_parts_are_cut() {
+    fn derived_id_depends_on_part_boundaries() {
         assert_eq!(CallId::derived(&[b"ab", b"c"]), CallId::derived(&[b"ab", b"c"]));
         assert_ne!(CallId::derived(&[b"ab", b"c"]), CallId::derived(&[b"a", b"bc"]));
         assert_ne!(CallId::derived(&[b"ab"]).to_u128(), EffectId::derived(&[b"ab"]).to_u128());
     }
 
     #[test]
-    fn a_fresh_id_is_a_uuid_v7_that_sorts_by_age() {
+    fn fresh_id_is_time_sortable_uuid_v7() {
         let old = SessionId::fresh(Millis(1), [0xff; 10]);
         let young = SessionId::fresh(Millis(2), [0; 10]);
         assert!(old < young);

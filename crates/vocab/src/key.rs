@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_replay_key_is_a_path_that_a_person_can_read() {
+    fn replay_key_is_a_readable_path() {
         let call = ReplayKey::turn(3).tools(1).child(0, "call_abc");
         assert_eq!(call.step("charge").as_str(), "turn/3/tools/1/child:0:call_abc/step:charge");
         assert!(call.step("charge").is_under(&call));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_from_outside_cannot_pose_as_a_path() {
+    fn external_name_cannot_forge_a_path() {
         let call = ReplayKey::turn(0).tools(0).child(0, "a");
         assert_ne!(call.step("b/step:c"), call.step("b").step("c"));
         assert_eq!(call.step("b/step:c").as_str(), "turn/0/tools/0/child:0:a/step:b%2fstep%3ac");

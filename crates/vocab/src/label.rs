@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_no_source_can_be_like_is_known() {
+    fn pattern_matching_no_source_is_detected() {
         for pattern in
             ["tool:fetch", "tool:wiki.*", "hook:*", "attachment", "*", "att*", "*.read", "t*h", "mcp:*"]
         {

@@ -473,7 +473,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_has_no_more_connections_than_files_and_its_streams_leave_some_to_others() {
+    fn connection_and_stream_limits_fit_open_files() {
         let usual = ServerLimits::default();
         assert!(usual.streams < usual.connections);
         assert_eq!(usual.clone().within_files(1 << 20), usual);

@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_does_not_fit_is_refused_where_it_is_decoded() {
+    fn invalid_name_is_refused_while_decoding() {
         assert!(serde_json::from_str::<ToolName>("\"read file\"").is_err());
         assert_eq!(
             ToolName::try_from(String::new()).unwrap_err().to_string(),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_media_type_that_cannot_be_stored_has_its_own_code() {
+    fn unstorable_media_type_has_its_own_code() {
         assert!(MediaType::try_from("image/png".to_owned()).is_ok());
         for text in ["image", "image/", "image/PNG", "text/html; charset=utf-8"] {
             let error = MediaType::try_from(text.to_owned()).unwrap_err();

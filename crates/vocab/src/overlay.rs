@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_of_hosts_is_not_the_same_as_none() {
+    fn empty_host_list_differs_from_none() {
         let read = |value| serde_json::from_value::<Overlay>(value).unwrap().network;
         assert_eq!(read(json!({})), NetworkAllowList::default());
         assert_eq!(read(json!({"network": []})), NetworkAllowList::only(Vec::<String>::new()));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_that_does_not_parse_is_an_error() {
+    fn unparsable_layer_is_an_error() {
         for wrong in [
             json!([]),
             json!({"model_calls": 0}),

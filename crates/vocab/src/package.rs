@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_over_the_inline_limit_is_a_sidecar_and_the_package_keeps_its_hash() {
+    fn oversized_part_becomes_sidecar_referenced_by_hash() {
         for (bytes, blobs) in [(10, 1), (limits::INLINE_BYTES, 2)] {
             let pinned = pinned(&"x".repeat(bytes));
             let stored = pinned.to_blobs();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_that_does_not_parse_is_an_error() {
+    fn unparsable_package_is_an_error() {
         let hash = Hash::of(b"x");
         assert_eq!(StoredPackage::read(hash, b"{").unwrap_err().kind(), Kind::RecordCorrupt);
         let stored = StoredPackage::read(hash, b"{\"agent\": 7}").unwrap();

@@ -290,7 +290,7 @@ mod tests {
     const T: u64 = 1_000_000;
 
     #[test]
-    fn a_burst_goes_at_once_and_the_rest_one_by_one() {
+    fn burst_is_immediate_then_one_by_one() {
         let rate = rate(60, RatePeriod::Minute, 3);
         assert_eq!(gone(&rate, &[T; 6]), [T, T, T, T + 1_000, T + 2_000, T + 3_000].map(Some));
         let later = [T, T, T, T + 5_000, T + 5_000, T + 5_000, T + 5_000];
@@ -299,14 +299,14 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_while_others_wait_goes_behind_them() {
+    fn new_call_queues_behind_waiting_calls() {
         let rate = rate(60, RatePeriod::Minute, 2);
         let came = [T, T, T, T, T + 1_000];
         assert_eq!(gone(&rate, &came), [T, T, T + 1_000, T + 2_000, T + 3_000].map(Some));
     }
 
     #[test]
-    fn who_would_wait_for_too_long_is_turned_away_and_takes_nothing() {
+    fn call_with_excessive_wait_takes_nothing() {
         let slow = rate(6, RatePeriod::Minute, 2);
         let came = [T, T, T, T, T, T + 9_999];
         assert_eq!(gone(&slow, &came), [Some(T), Some(T), Some(T + 10_000), None, None, None]);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_of_several_rates_goes_by_all_of_them_or_takes_from_none() {
+    fn call_of_several_rates_takes_all_or_none() {
         let (fast, slow) = (rate(10, RatePeriod::Second, 1), rate(6, RatePeriod::Minute, 1));
         let slow = RateLimit { name: "slow".parse().unwrap(), ..slow };
         let deny = RateLimit { when_full: WhenFull::Deny, ..slow.clone() };
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instant_that_a_wrong_clock_left_does_not_hold_calls_up_for_ever() {
+    fn future_rate_state_does_not_block_forever() {
         let rate = rate(60, RatePeriod::Minute, 1);
         let year = T * 1_000 * 31_536_000;
         let mut rates = [(&rate, RateState { next: year, queue_end: year })];
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn rounding_never_lets_more_out() {
+    fn rounding_never_exceeds_the_rate() {
         assert_eq!(rate(7, RatePeriod::Second, 1).every(), 142_858);
         assert_eq!(rate(3, RatePeriod::Day, 1).every(), 28_800_000_000);
     }

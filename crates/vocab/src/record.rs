@@ -872,7 +872,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_of_a_newer_version_is_refused_by_name() {
+    fn newer_record_version_is_refused_by_name() {
         assert_eq!(Fact::decode(&[9, b'{', b'}']).unwrap_err().kind(), Kind::RecordTooNew);
         for body in [&[][..], &[0], &[1], &[1, b'{', b'}'], b"\x01{\"accepted\":"] {
             assert_eq!(Fact::decode(body).unwrap_err().kind(), Kind::RecordCorrupt, "{body:?}");
@@ -880,7 +880,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_hook_changed_is_read_back_even_if_it_was_null() {
+    fn hook_change_to_null_round_trips() {
         let patch = HookPatch::AfterModel(crate::hook::ReplyPatch { text: "hi".to_owned() });
         for was in [None, Some(Value::Null), Some(Value::from("ho"))] {
             let (key, hook) = (ReplayKey::turn(0).model(0), "audit".parse().unwrap());
@@ -890,7 +890,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_depends_on_everything_a_record_says() {
+    fn hash_chain_covers_every_record_field() {
         let base = chain_hash(&Hash::ZERO, Seq(1), None, Millis(1), b"a");
         let others = [
             chain_hash(&Hash::of(b""), Seq(1), None, Millis(1), b"a"),

@@ -174,7 +174,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_value_is_never_longer_than_it_is_counted() {
+    fn counted_size_is_never_too_small() {
         for value in [
             json!(null),
             json!(true),

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_fits_if_it_has_all_words_and_one_that_begins_like_the_last() {
+    fn message_matches_all_words_and_last_prefix() {
         let words = split("The Invoice of Zürich, no. 42").collect::<Vec<_>>().join(" ");
         assert_eq!(words, "the invoice of zürich no 42");
         for text in ["invoice", "INVOICE the", "zür", "42 inv", "zürich"] {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_is_typed_is_a_command() {
+    fn search_text_has_no_operators() {
         assert_eq!(wanted("a OR b").words(), ["a", "or", "b"]);
         assert_eq!(wanted("\"x\" NEAR(y) -z* ^col:").words(), ["x", "near", "y", "z", "col"]);
         for text in ["", " ", "\"*\"", "--"] {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excerpt_is_what_stands_around_the_first_word_that_is_looked_for() {
+    fn excerpt_surrounds_the_first_match() {
         let text = format!("{}the Invoice is here{}", "x ".repeat(100), " y".repeat(100));
         assert_eq!(wanted("invo").excerpt(&text, 30), "…x x x the Invoice is here y y…");
         assert_eq!(wanted("ab").excerpt("ab cd", 30), "ab cd");

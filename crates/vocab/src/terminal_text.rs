@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_would_see_is_written_out_where_it_matters() {
+    fn invisible_characters_are_escaped() {
         assert_eq!(escape_control("pay\u{200b}ee\u{e0041}\u{2028}"), r"pay\u{200b}ee\u{e0041}\u{2028}");
         assert_eq!(escape_control("zwölf €"), "zwölf €");
     }

@@ -145,7 +145,7 @@ mod tests {
     const TEXT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     #[test]
-    fn a_traceparent_is_read_as_the_standard_has_it_and_nothing_else_is() {
+    fn only_standard_traceparent_is_parsed() {
         assert_eq!(TEXT.parse::<TraceParent>().unwrap().to_string(), TEXT);
         let later = TEXT.replacen("00", "cc", 1) + "-what-will-be";
         assert_eq!(later.parse::<TraceParent>().unwrap().to_string(), TEXT);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ids_of_a_turn_are_the_same_for_ever_and_no_two_places_share_one() {
+    fn span_ids_of_turn_are_stable_and_unique() {
         let (turn, other) = (TurnId::from_u128(7), TurnId::from_u128(8));
         let key = ReplayKey::turn(0).model(0);
         let ids = [
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_traces_is_kept_and_a_larger_share_keeps_those_too() {
+    fn larger_sample_includes_smaller_one() {
         let all =
             || (0..1_000u128).map(|n| TraceId(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)));
         let kept = |millionths| all().filter(|trace| trace.is_sampled_at(millionths)).collect::<Vec<_>>();

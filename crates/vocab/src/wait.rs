@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_answered_like_a_wait_that_does_not_exist() {
+    fn invalid_completion_key_looks_like_missing_wait() {
         for text in ["", "cpl_", "cpl_zz", "key", "cpl_é"] {
             assert_eq!(text.parse::<CompletionKey>().unwrap_err().kind(), Kind::WaitNotFound);
         }

@@ -84,7 +84,7 @@ tags! { end_tag, ENDS, TurnEnd:
 }
 
 #[test]
-fn records_written_by_every_released_version_decode_for_ever() {
+fn records_of_every_released_version_decode() {
     for (name, body) in fixtures() {
         let fact = Fact::decode(&body).unwrap_or_else(|error| panic!("{name}: {error}"));
         let file = name.rsplit('/').next().unwrap();
@@ -97,7 +97,7 @@ fn records_written_by_every_released_version_decode_for_ever() {
 }
 
 #[test]
-fn packages_stored_by_every_released_version_decode_for_ever() {
+fn packages_of_every_released_version_decode() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let packages = [
         ("package-without_contracts.json", false),
@@ -123,7 +123,7 @@ fn packages_stored_by_every_released_version_decode_for_ever() {
 }
 
 #[test]
-fn every_kind_of_fact_effect_and_end_has_a_fixture() {
+fn every_fact_effect_and_end_has_fixture() {
     let facts = facts();
     let tags: BTreeSet<&str> = facts.iter().map(fact_tag).collect();
     assert_eq!(tags, FACTS.iter().copied().collect());
@@ -151,13 +151,13 @@ fn every_kind_of_fact_effect_and_end_has_a_fixture() {
 }
 
 #[test]
-fn facts_have_names_of_their_own_in_events() {
+fn fact_event_names_are_unique() {
     let names: BTreeSet<&str> = facts().iter().map(Fact::name).collect();
     assert_eq!(names.len(), FACTS.len());
 }
 
 #[test]
-fn every_way_to_end_is_listed_by_its_name() {
+fn every_turn_end_is_listed_by_name() {
     assert_eq!(TurnEnd::NAMES, ENDS);
     for fact in facts() {
         if let Fact::Ended { end } = fact {
@@ -167,7 +167,7 @@ fn every_way_to_end_is_listed_by_its_name() {
 }
 
 #[test]
-fn the_chain_and_derived_ids_stay_as_they_were_released() {
+fn released_chain_and_derived_ids_never_change() {
     let mut hash = Hash::ZERO;
     let mut seq = Seq(0);
     let released = |name: &str| name.starts_with("v1/ended") && !name.contains("aborted");
@@ -194,7 +194,7 @@ fn the_chain_and_derived_ids_stay_as_they_were_released() {
 }
 
 #[test]
-fn every_fact_reads_back_from_the_frame_that_readers_get() {
+fn every_fact_round_trips_through_event_frame() {
     let session = SessionId::from_u128(1);
     for fact in facts() {
         let record =

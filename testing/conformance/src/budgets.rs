@@ -81,9 +81,7 @@ async fn state(s: &StoreUnderTest<'_>, lease: &Lease) -> Result<SessionState, Er
     Ok(s.session(lease.session).await?.state)
 }
 
-pub(super) async fn a_budget_that_is_raised_before_a_turn_holds_still_for_it_keeps_it_awake(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn raised_budget_prevents_parking(s: &StoreUnderTest<'_>) -> RuleResult {
     let (runs, lease) = (s.begin("a").await?.lease, s.begin("b").await?.lease);
     reserve(s, &runs, "raised", 60).await?;
     let lacks = BudgetDeficit::Insufficient { measure: Measure::Calls, want: 50, used: 60, most: 100 };
@@ -97,7 +95,7 @@ pub(super) async fn a_budget_that_is_raised_before_a_turn_holds_still_for_it_kee
     Ok(())
 }
 
-pub(super) async fn what_is_given_back_wakes_whom_it_is_enough_for(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn released_budget_wakes_turns_that_now_fit(s: &StoreUnderTest<'_>) -> RuleResult {
     let (runs, little, much) =
         (s.begin("a").await?.lease, s.begin("b").await?.lease, s.begin("c").await?.lease);
     reserve(s, &runs, "freed", 90).await?;
@@ -129,9 +127,7 @@ pub(super) async fn what_is_given_back_wakes_whom_it_is_enough_for(s: &StoreUnde
     Ok(())
 }
 
-pub(super) async fn a_budget_may_be_set_again_before_who_waits_for_it_goes_on(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn woken_turn_stays_ready_after_another_budget_change(s: &StoreUnderTest<'_>) -> RuleResult {
     let (runs, lease) = (s.begin("a").await?.lease, s.begin("b").await?.lease);
     reserve(s, &runs, "twice", 60).await?;
     assert!(matches!(park(s, &lease, "twice", 50).await?, TurnAfterCommit::Parked));
@@ -143,9 +139,7 @@ pub(super) async fn a_budget_may_be_set_again_before_who_waits_for_it_goes_on(
     Ok(())
 }
 
-pub(super) async fn a_budget_that_its_agent_raises_wakes_who_waits_for_it(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn agent_budget_raise_wakes_waiting_turns(s: &StoreUnderTest<'_>) -> RuleResult {
     let (runs, lease) = (s.begin("a").await?.lease, s.begin("b").await?.lease);
     reserve(s, &runs, "edited", 60).await?;
     assert!(matches!(park(s, &lease, "edited", 50).await?, TurnAfterCommit::Parked));
@@ -162,7 +156,7 @@ pub(super) async fn a_budget_that_its_agent_raises_wakes_who_waits_for_it(
     Ok(())
 }
 
-pub(super) async fn a_budget_of_a_day_says_when_it_begins_anew(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn daily_budget_reports_its_renewal_time(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let daily = Budget { per: Some(Period::Day), ..hundred_calls() };
     s.set_budget(BudgetAccount::Agent("daily".to_owned()), Some(daily), NOW).await?;
@@ -173,9 +167,7 @@ pub(super) async fn a_budget_of_a_day_says_when_it_begins_anew(s: &StoreUnderTes
     Ok(())
 }
 
-pub(super) async fn what_nobody_knows_the_price_of_does_not_fit_where_money_is_bounded(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn unknown_price_is_refused_under_a_money_limit(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let purse = BudgetAccount::Agent("unpriced".to_owned());
     let money = Budget { money: Some("5".parse()?), ..Budget::default() };
@@ -202,7 +194,7 @@ async fn limits(
     Ok(rows.map(|row| (row.name, row.effective)).collect())
 }
 
-pub(super) async fn the_limit_that_counts_is_listed_with_who_said_it(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn effective_limit_is_listed_with_its_source(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     reserve(s, &lease, "bound", 5).await?;
     let own = || "agent:bound".to_owned();

@@ -27,9 +27,7 @@ pub(super) async fn a_batch_claims_every_call_that_will_run(s: &StoreUnderTest<'
     Ok(())
 }
 
-pub(super) async fn calls_have_their_places_when_asked_and_answers_come_in_any_order(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn calls_of_a_batch_settle_in_any_order(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claims = s.ask(&lease, &[call("a"), call("b"), call("c")]).await?;
     for child in [2, 0, 1] {
@@ -60,7 +58,7 @@ pub(super) async fn a_call_is_settled_once(s: &StoreUnderTest<'_>) -> RuleResult
     Ok(())
 }
 
-pub(super) async fn a_call_is_not_settled_twice_in_one_write(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn one_write_cannot_settle_a_call_twice(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claim = s.ask(&lease, &[call("send")]).await?[0];
     let before = s.snapshot().await?;
@@ -70,7 +68,7 @@ pub(super) async fn a_call_is_not_settled_twice_in_one_write(s: &StoreUnderTest<
     Ok(())
 }
 
-pub(super) async fn what_was_not_claimed_is_not_settled(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn unclaimed_call_cannot_be_settled(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let other = s.begin("elsewhere").await?.lease;
     let elsewhere = s.ask(&other, &[call("send")]).await?[0];
@@ -92,9 +90,7 @@ pub(super) async fn what_was_not_claimed_is_not_settled(s: &StoreUnderTest<'_>) 
     Ok(())
 }
 
-pub(super) async fn a_call_that_another_lease_began_is_taken_over_before_it_is_settled(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn call_of_an_earlier_lease_needs_reclaim_first(s: &StoreUnderTest<'_>) -> RuleResult {
     let old = s.begin("hi").await?.lease;
     let claim = s.ask(&old, &[call("send")]).await?[0];
     let new = s.claim_only_turn(s.rival(), UNTIL).await?.lease;
@@ -108,9 +104,7 @@ pub(super) async fn a_call_that_another_lease_began_is_taken_over_before_it_is_s
     Ok(())
 }
 
-pub(super) async fn a_call_that_was_begun_is_found_by_who_takes_the_turn_over(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn next_worker_finds_calls_already_started(s: &StoreUnderTest<'_>) -> RuleResult {
     let old = s.begin("hi").await?.lease;
     let calls = [call("a"), call("b")];
     let claims = s.ask(&old, &calls).await?;
@@ -121,7 +115,7 @@ pub(super) async fn a_call_that_was_begun_is_found_by_who_takes_the_turn_over(
     Ok(())
 }
 
-pub(super) async fn a_turn_cannot_end_while_a_call_has_no_outcome(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn turn_cannot_end_with_an_unsettled_call(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claim = s.ask(&lease, &[call("send")]).await?[0];
     let before = s.snapshot().await?;
@@ -144,9 +138,7 @@ pub(super) async fn a_turn_can_park_while_a_call_runs(s: &StoreUnderTest<'_>) ->
     Ok(())
 }
 
-pub(super) async fn a_call_that_will_be_finished_outside_is_settled_as_pending(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn externally_completed_call_settles_as_pending(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claim = s.ask(&lease, &[call("send")]).await?[0];
     s.add(&lease, vec![answered(claim, ToolOutcome::Pending)]).await?;
@@ -155,9 +147,7 @@ pub(super) async fn a_call_that_will_be_finished_outside_is_settled_as_pending(
     Ok(())
 }
 
-pub(super) async fn a_call_of_unknown_outcome_is_listed_with_what_was_asked(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn unknown_call_is_listed_with_its_request(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let (fine, mut lost) = (call("fine"), call("lost"));
     lost.arguments = json!({ "amount": 12.5, "to": ["é", null] });
@@ -217,7 +207,7 @@ pub(super) async fn an_operator_settles_an_unknown_outcome_once(s: &StoreUnderTe
     Ok(())
 }
 
-pub(super) async fn an_operator_settles_the_call_they_name(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn operator_settles_only_the_named_call(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let calls = [call("a"), call("b"), call("c")];
     for call in &calls {
@@ -229,7 +219,7 @@ pub(super) async fn an_operator_settles_the_call_they_name(s: &StoreUnderTest<'_
     Ok(())
 }
 
-pub(super) async fn an_operator_settles_while_the_turn_goes_on(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn operator_settles_calls_of_a_running_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let call = call("send");
     let claim = s.ask(&lease, std::slice::from_ref(&call)).await?[0];
@@ -241,9 +231,7 @@ pub(super) async fn an_operator_settles_while_the_turn_goes_on(s: &StoreUnderTes
     Ok(())
 }
 
-pub(super) async fn only_an_unknown_outcome_can_be_settled_by_an_operator(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn operator_settles_only_unknown_outcomes(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let (running, finished) = (call("running"), call("finished"));
     let claims = s.ask(&lease, &[running.clone(), finished.clone()]).await?;

@@ -47,7 +47,7 @@ pub(super) async fn cancelling_a_queued_turn_leaves_the_running_one(s: &StoreUnd
     Ok(())
 }
 
-pub(super) async fn a_running_turn_is_told_with_its_next_write(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn running_turn_sees_cancel_at_next_write(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     assert_eq!(s.add(&lease, vec![reply("a")]).await?.cancelled, None);
     assert_eq!(s.cancel_reason(lease.turn).await?, None);
@@ -61,7 +61,7 @@ pub(super) async fn a_running_turn_is_told_with_its_next_write(s: &StoreUnderTes
     Ok(())
 }
 
-pub(super) async fn a_cancel_is_found_by_who_takes_the_turn_over(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn next_worker_sees_an_earlier_cancel(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.cancel(lease.turn, cancel_reason(), NOW).await?;
     let again = s.claim_only_turn(s.rival(), UNTIL).await?;
@@ -71,9 +71,7 @@ pub(super) async fn a_cancel_is_found_by_who_takes_the_turn_over(s: &StoreUnderT
     Ok(())
 }
 
-pub(super) async fn a_parked_turn_that_is_cancelled_is_claimable_at_once(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn cancelled_parked_turn_is_claimable_at_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.park(&lease, vec![wait("a"), wait_until("b", UNTIL)]).await?;
     assert_eq!(s.cancel(lease.turn, cancel_reason(), NOW).await?, CancelOutcome::Requested);
@@ -102,7 +100,7 @@ pub(super) async fn cancelling_twice_is_one_request(s: &StoreUnderTest<'_>) -> R
     Ok(())
 }
 
-pub(super) async fn an_abort_is_a_cancel_that_wants_things_taken_back(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn abort_is_a_cancel_with_undo(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     assert_eq!(s.abort(lease.turn, cancel_reason(), NOW).await?, CancelOutcome::Requested);
     assert_eq!(s.add(&lease, Vec::new()).await?.cancelled, Some(cancel_reason()));
@@ -134,7 +132,7 @@ pub(super) async fn a_cancel_after_the_end_is_too_late(s: &StoreUnderTest<'_>) -
     Ok(())
 }
 
-pub(super) async fn a_late_cancel_does_not_hit_the_next_turn(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn late_cancel_does_not_affect_the_next_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.queue(lease.session, "next").await?;
     s.cancel(lease.turn, cancel_reason(), NOW).await?;
@@ -145,7 +143,7 @@ pub(super) async fn a_late_cancel_does_not_hit_the_next_turn(s: &StoreUnderTest<
     Ok(())
 }
 
-pub(super) async fn a_turn_that_does_not_exist_cannot_be_cancelled(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn unknown_turn_cannot_be_cancelled(s: &StoreUnderTest<'_>) -> RuleResult {
     let nobody = TurnId::from_u128(u128::MAX);
     refused(s.cancel(nobody, cancel_reason(), NOW).await, Kind::TurnNotFound);
     refused(s.cancel_reason(nobody).await, Kind::TurnNotFound);

@@ -61,14 +61,14 @@ pub(super) async fn a_sleep_is_never_over_early(w: &ClockUnderTest<'_>) -> RuleR
     Ok(())
 }
 
-pub(super) async fn a_sleep_until_now_or_before_is_over_at_once(w: &ClockUnderTest<'_>) -> RuleResult {
+pub(super) async fn sleep_until_past_time_ends_at_once(w: &ClockUnderTest<'_>) -> RuleResult {
     for until in [Millis(0), Millis(w.began.0.saturating_sub(1)), w.began] {
         assert!(poll_immediate(w.on.clock().sleep_until(until)).await.is_some());
     }
     Ok(())
 }
 
-pub(super) async fn who_sleeps_is_woken(w: &ClockUnderTest<'_>) -> RuleResult {
+pub(super) async fn every_sleeper_wakes_at_its_time(w: &ClockUnderTest<'_>) -> RuleResult {
     let sleep = |millis| async move {
         w.on.clock().sleep_until(w.after(millis)).await;
         assert!(w.now() >= w.after(millis));
@@ -77,7 +77,7 @@ pub(super) async fn who_sleeps_is_woken(w: &ClockUnderTest<'_>) -> RuleResult {
     Ok(())
 }
 
-pub(super) async fn a_sleep_can_be_given_up(w: &ClockUnderTest<'_>) -> RuleResult {
+pub(super) async fn sleep_can_be_cancelled(w: &ClockUnderTest<'_>) -> RuleResult {
     let mut long = w.on.clock().sleep_until(w.after(3_600_000));
     assert!(poll_immediate(&mut long).await.is_none());
     drop(long);

@@ -6,9 +6,7 @@ use outlast_vocab::Kind;
 use outlast_vocab::overlay::Layer;
 use serde_json::json;
 
-pub(super) async fn every_version_of_an_agent_is_kept_and_the_last_counts(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn agent_versions_are_kept_and_latest_applies(s: &StoreUnderTest<'_>) -> RuleResult {
     let first = json!({ "system": "Sell." });
     let second = json!({ "parent": "house", "system": "Sell cakes." });
     let one = s.put_config(Agent, "clerk".into(), first.clone(), NOW).await?;
@@ -26,9 +24,7 @@ pub(super) async fn every_version_of_an_agent_is_kept_and_the_last_counts(
     Ok(())
 }
 
-pub(super) async fn a_version_takes_the_place_of_the_one_it_names_or_of_none(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn config_replace_requires_the_current_version(s: &StoreUnderTest<'_>) -> RuleResult {
     let body = |text: &str| json!({ "system": text });
     let replace = |last, text| s.replace_config(Agent, "clerk".into(), body(text), last, NOW);
     refused(replace(1, "Sell.").await, Kind::ConfigChanged);
@@ -40,7 +36,7 @@ pub(super) async fn a_version_takes_the_place_of_the_one_it_names_or_of_none(
     Ok(())
 }
 
-pub(super) async fn what_was_deleted_is_gone_and_its_versions_stay(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn deleted_config_keeps_its_versions(s: &StoreUnderTest<'_>) -> RuleResult {
     let body = json!({ "system": "Sell." });
     let delete = |last| s.delete_config(Agent, "clerk".into(), last, LATER);
     refused(delete(None).await, Kind::AgentNotFound);
@@ -58,9 +54,7 @@ pub(super) async fn what_was_deleted_is_gone_and_its_versions_stay(s: &StoreUnde
     Ok(())
 }
 
-pub(super) async fn agents_harnesses_and_capabilities_are_listed_by_name_each_for_itself(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn each_config_kind_is_listed_by_name(s: &StoreUnderTest<'_>) -> RuleResult {
     assert_eq!(s.config(Agent, "a".into()).await?, None);
     for (kind, name) in [(Agent, "b"), (Agent, "a"), (Harness, "a"), (Capability, "a"), (Agent, "a")] {
         let body = json!({ "system": format!("{kind} {name}") });
@@ -76,7 +70,7 @@ pub(super) async fn agents_harnesses_and_capabilities_are_listed_by_name_each_fo
     Ok(())
 }
 
-pub(super) async fn what_is_no_agent_is_not_kept(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn invalid_agent_config_is_refused(s: &StoreUnderTest<'_>) -> RuleResult {
     refused(s.put_config(Agent, "a".into(), json!({ "model_calls": 0 }), NOW).await, Kind::ConfigInvalid);
     refused(s.put_config(Agent, "a".into(), json!([]), NOW).await, Kind::ConfigInvalid);
     refused(s.put_config(Agent, "a/b".into(), json!({}), NOW).await, Kind::InputInvalid);

@@ -41,7 +41,7 @@ pub(super) async fn a_large_input_reads_back_whole(s: &StoreUnderTest<'_>) -> Ru
     Ok(())
 }
 
-pub(super) async fn content_goes_to_the_blobs_above_the_inline_limit(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn content_above_the_inline_limit_becomes_blobs(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let overhead = reply("").encode().len();
     for (bytes, apart) in [(INLINE_BYTES, false), (INLINE_BYTES + 1, true)] {
@@ -56,7 +56,7 @@ pub(super) async fn content_goes_to_the_blobs_above_the_inline_limit(s: &StoreUn
     Ok(())
 }
 
-pub(super) async fn equal_content_is_kept_once(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn equal_content_is_stored_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let text = "the same again ".repeat(20_000);
     let first = s.fresh_session().await?;
     s.whole_turn(first, &text).await?;
@@ -71,7 +71,7 @@ pub(super) async fn equal_content_is_kept_once(s: &StoreUnderTest<'_>) -> RuleRe
     Ok(())
 }
 
-pub(super) async fn forks_share_what_they_have_in_common(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn forks_share_their_common_content(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let text = "shared ".repeat(80_000);
     s.whole_turn(parent, &text).await?;
@@ -85,7 +85,7 @@ pub(super) async fn forks_share_what_they_have_in_common(s: &StoreUnderTest<'_>)
     Ok(())
 }
 
-pub(super) async fn content_of_a_commit_is_found_by_its_hash(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn committed_content_is_found_by_its_hash(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let contents = [b"".to_vec(), b"\0\xff small".to_vec(), vec![7; 1 << 20]];
     for _ in 0..2 {
@@ -103,9 +103,7 @@ fn upload(text: &str) -> Result<Upload, Error> {
     Upload::new(MediaType::try_from("text/plain".to_owned())?, Some("note.txt".to_owned()), text.as_bytes())
 }
 
-pub(super) async fn what_an_input_or_a_commit_attaches_is_found_in_its_session(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn attachments_are_found_in_their_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let [first, second] = [upload("first")?, upload("second")?];
     let session = s.fresh_session().await?;
     let lease = s
@@ -129,7 +127,7 @@ pub(super) async fn what_an_input_or_a_commit_attaches_is_found_in_its_session(
     Ok(())
 }
 
-pub(super) async fn a_range_of_content_is_read_alone(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn content_range_read_returns_only_its_bytes(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let file = upload("0123456789")?;
     let (session, id) = (lease.session, file.attachment.id);
@@ -142,7 +140,7 @@ pub(super) async fn a_range_of_content_is_read_alone(s: &StoreUnderTest<'_>) -> 
     Ok(())
 }
 
-pub(super) async fn a_fork_has_the_attachments_of_its_parent(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn fork_has_the_attachments_of_its_parent(s: &StoreUnderTest<'_>) -> RuleResult {
     let file = upload("shared by a fork")?;
     let parent = s.fresh_session().await?;
     let lease = s
@@ -164,9 +162,7 @@ pub(super) async fn a_fork_has_the_attachments_of_its_parent(s: &StoreUnderTest<
     Ok(())
 }
 
-pub(super) async fn an_attachment_goes_with_the_last_session_that_uses_it(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn attachment_is_deleted_with_its_last_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let file = upload("used by two sessions, and by one of them twice")?;
     let mut sessions = Vec::new();
     for _ in 0..2 {
@@ -189,9 +185,7 @@ pub(super) async fn an_attachment_goes_with_the_last_session_that_uses_it(
     Ok(())
 }
 
-pub(super) async fn a_package_stays_when_an_attachment_of_the_same_bytes_goes(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn package_survives_deletion_of_an_equal_attachment(s: &StoreUnderTest<'_>) -> RuleResult {
     let file = upload("a package, and a file")?;
     let session = s.fresh_session().await?;
     let lease = s
@@ -206,9 +200,7 @@ pub(super) async fn a_package_stays_when_an_attachment_of_the_same_bytes_goes(
     Ok(())
 }
 
-pub(super) async fn what_was_said_of_a_reply_is_kept_until_it_is_forgotten(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn partial_reply_is_kept_until_cleared(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let keep = |start, text: &str, attempt| {
         let said =
@@ -304,9 +296,7 @@ fn fork(from: SessionId, at: Option<Seq>) -> ForkRequest {
     ForkRequest { from, at, to: ForkTo::Session { fresh: session_id(), key: None }, now: NOW }
 }
 
-pub(super) async fn a_fork_where_a_head_stands_begins_with_the_values_as_they_are(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn fork_at_a_head_copies_current_values(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let early = s.whole_turn(parent, "one").await?;
     s.fork(ForkRequest { to: ForkTo::Head("draft".to_owned()), ..fork(parent, None) }).await?;
@@ -332,7 +322,7 @@ pub(super) async fn a_fork_where_a_head_stands_begins_with_the_values_as_they_ar
     Ok(())
 }
 
-pub(super) async fn a_fork_before_that_begins_without_values(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn fork_before_the_values_has_none(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let early = s.whole_turn(parent, "one").await?;
     let work = s.begin_in(parent, "two").await?;
@@ -363,7 +353,7 @@ pub(super) async fn values_are_listed_by_prefix_and_name(s: &StoreUnderTest<'_>)
     Ok(())
 }
 
-pub(super) async fn the_store_says_what_it_is(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn store_status_reports_engine_place_and_schema(s: &StoreUnderTest<'_>) -> RuleResult {
     let status = s.status().await?;
     assert!(!status.engine.is_empty() && !status.place.is_empty() && status.schema > 0);
     Ok(())

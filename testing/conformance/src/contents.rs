@@ -89,7 +89,7 @@ pub(super) async fn large_content_reads_back_under_its_hash(s: &StorageUnderTest
     Ok(())
 }
 
-pub(super) async fn a_range_is_read_alone(s: &StorageUnderTest<'_>) -> RuleResult {
+pub(super) async fn range_read_returns_only_its_bytes(s: &StorageUnderTest<'_>) -> RuleResult {
     let stored = s.put(b"hello").await?;
     assert_eq!(s.read(stored, 1..3).await?, b"el");
     assert_eq!(s.read(stored, 4..5).await?, b"o");
@@ -97,9 +97,7 @@ pub(super) async fn a_range_is_read_alone(s: &StorageUnderTest<'_>) -> RuleResul
     Ok(())
 }
 
-pub(super) async fn more_than_the_limit_is_refused_and_leaves_nothing(
-    s: &StorageUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn oversized_upload_is_refused_and_leaves_nothing(s: &StorageUnderTest<'_>) -> RuleResult {
     s.storage().put(single_chunk(b"four".to_vec()), 4).await?;
     refused(s.storage().put(single_chunk(b"fives".to_vec()), 4).await, Kind::LimitExceeded);
     let (pieces, whole) = many(20 << 20);
@@ -108,7 +106,7 @@ pub(super) async fn more_than_the_limit_is_refused_and_leaves_nothing(
     Ok(())
 }
 
-pub(super) async fn a_stream_that_breaks_leaves_nothing(s: &StorageUnderTest<'_>) -> RuleResult {
+pub(super) async fn broken_upload_stream_stores_nothing(s: &StorageUnderTest<'_>) -> RuleResult {
     let (pieces, _) = many(20 << 20);
     let broken = stream::iter([Err(Error::new(Kind::IoFailed, "the file is gone"))]);
     refused(s.storage().put(Box::pin(pieces.chain(broken)), MOST).await, Kind::IoFailed);
@@ -116,14 +114,14 @@ pub(super) async fn a_stream_that_breaks_leaves_nothing(s: &StorageUnderTest<'_>
     Ok(())
 }
 
-pub(super) async fn what_is_not_there_is_not_found(s: &StorageUnderTest<'_>) -> RuleResult {
+pub(super) async fn missing_content_is_not_found(s: &StorageUnderTest<'_>) -> RuleResult {
     let absent = Hash::of(b"absent");
     assert_eq!(s.storage().info(absent).await?, None);
     refused(s.storage().get(absent, 0..1).await, Kind::BlobNotFound);
     s.storage().delete(absent).await
 }
 
-pub(super) async fn information_comes_without_bytes(s: &StorageUnderTest<'_>) -> RuleResult {
+pub(super) async fn info_and_list_return_metadata_only(s: &StorageUnderTest<'_>) -> RuleResult {
     let before = s.0.now();
     let StoredContent { content, bytes } = s.put(b"hello").await?;
     let found = s.storage().info(content).await?.expect("it was just put");
@@ -135,7 +133,7 @@ pub(super) async fn information_comes_without_bytes(s: &StorageUnderTest<'_>) ->
     Ok(())
 }
 
-pub(super) async fn deleted_content_is_gone_and_can_be_put_again(s: &StorageUnderTest<'_>) -> RuleResult {
+pub(super) async fn deleted_content_can_be_put_again(s: &StorageUnderTest<'_>) -> RuleResult {
     let [one, other] = [s.put(b"one").await?, s.put(b"other").await?];
     s.storage().delete(one.content).await?;
     s.storage().delete(one.content).await?;
@@ -146,7 +144,7 @@ pub(super) async fn deleted_content_is_gone_and_can_be_put_again(s: &StorageUnde
     Ok(())
 }
 
-pub(super) async fn the_same_content_is_there_once_whoever_puts_it(s: &StorageUnderTest<'_>) -> RuleResult {
+pub(super) async fn concurrent_puts_store_content_once(s: &StorageUnderTest<'_>) -> RuleResult {
     let (_, whole) = many(9 << 20);
     let put = || async { s.storage().put(many(9 << 20).0, MOST).await };
     let all = join_all((0..3).map(|_| put())).await.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -155,9 +153,7 @@ pub(super) async fn the_same_content_is_there_once_whoever_puts_it(s: &StorageUn
     Ok(())
 }
 
-pub(super) async fn changed_content_is_found_by_its_hash_and_mended_by_a_put(
-    s: &StorageUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn corrupt_content_is_detected_and_repaired_by_put(s: &StorageUnderTest<'_>) -> RuleResult {
     let stored = s.put(b"hello").await?;
     s.0.corrupt(stored.content, b"hallo");
     refused(s.whole(stored).await, Kind::AttachmentCorrupt);
@@ -168,7 +164,7 @@ pub(super) async fn changed_content_is_found_by_its_hash_and_mended_by_a_put(
     Ok(())
 }
 
-pub(super) async fn tidying_leaves_contents_alone(s: &StorageUnderTest<'_>) -> RuleResult {
+pub(super) async fn removing_partial_uploads_keeps_complete_contents(s: &StorageUnderTest<'_>) -> RuleResult {
     let stored = s.put(b"hello").await?;
     s.storage().remove_partial_uploads(Millis(u64::MAX >> 1)).await?;
     assert_eq!(s.whole(stored).await?, b"hello");

@@ -42,7 +42,7 @@ fn long(taker: LeaseRequest) -> LeaseRequest {
     LeaseRequest { until: Millis(DUE.0 * 2), ..taker }
 }
 
-pub(super) async fn a_turn_whose_workers_died_is_held_back(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn turn_whose_workers_died_is_held(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = suspect_turn(s).await?;
     let view = s.session(work.lease.session).await?;
     let due = NOW.after(trial_pause(SUSPECT_DEATHS));
@@ -56,9 +56,7 @@ pub(super) async fn a_turn_whose_workers_died_is_held_back(s: &StoreUnderTest<'_
     Ok(())
 }
 
-pub(super) async fn a_suspect_waits_for_its_pause_and_for_an_old_worker(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn suspect_waits_for_pause_and_old_worker(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = suspect_turn(s).await?;
     let pause = trial_pause(SUSPECT_DEATHS);
     let (due, early) = (NOW.after(pause), Duration::from_millis(1));
@@ -71,7 +69,7 @@ pub(super) async fn a_suspect_waits_for_its_pause_and_for_an_old_worker(
     Ok(())
 }
 
-pub(super) async fn one_suspect_is_tried_at_a_time(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn one_suspect_turn_is_tried_at_a_time(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, _other) = (suspect_turn(s).await?, suspect_turn(s).await?);
     let tried = s.claim_suspect(s.taker(), OLD, DUE).await?.expect("both are due");
     assert_eq!(tried.lease.turn, one.lease.turn);
@@ -81,7 +79,7 @@ pub(super) async fn one_suspect_is_tried_at_a_time(s: &StoreUnderTest<'_>) -> Ru
     Ok(())
 }
 
-pub(super) async fn a_worker_with_a_suspect_takes_nothing_else(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn worker_with_a_suspect_claims_no_other_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let busy = s.begin("busy").await?;
     s.queue(busy.lease.session, "next").await?;
     suspect_turn(s).await?;
@@ -100,7 +98,7 @@ pub(super) async fn a_worker_with_a_suspect_takes_nothing_else(s: &StoreUnderTes
     Ok(())
 }
 
-pub(super) async fn a_death_before_the_trial_begins_counts_nothing(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn death_before_the_trial_is_not_counted(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = suspect_turn(s).await?.lease.session;
     let dying = long(s.rival());
     s.claim_suspect(dying, OLD, DUE).await?.expect("it is due");
@@ -111,9 +109,7 @@ pub(super) async fn a_death_before_the_trial_begins_counts_nothing(s: &StoreUnde
     Ok(())
 }
 
-pub(super) async fn deaths_alone_are_counted_and_then_the_turn_is_taken_to_be_sealed(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn repeated_deaths_alone_seal_the_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let suspect = suspect_turn(s).await?;
     for deaths in 1..SEALED_DEATHS {
         die_alone(s).await?;
@@ -133,7 +129,7 @@ pub(super) async fn deaths_alone_are_counted_and_then_the_turn_is_taken_to_be_se
     Ok(())
 }
 
-pub(super) async fn progress_clears_a_suspect(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn progress_resets_the_death_count(s: &StoreUnderTest<'_>) -> RuleResult {
     suspect_turn(s).await?;
     die_alone(s).await?;
     assert_eq!(s.claim(s.rival(), NOW, ALL).await?.len(), 0);
@@ -147,9 +143,7 @@ pub(super) async fn progress_clears_a_suspect(s: &StoreUnderTest<'_>) -> RuleRes
     Ok(())
 }
 
-pub(super) async fn a_suspect_that_is_handed_back_is_held_and_nothing_is_counted(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn released_suspect_is_held_without_counting_a_death(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = suspect_turn(s).await?.lease.session;
     let tried = s.claim_suspect(s.taker(), OLD, DUE).await?.expect("it is due");
     assert!(s.begin_trial(tried.lease.clone()).await?);
@@ -160,9 +154,7 @@ pub(super) async fn a_suspect_that_is_handed_back_is_held_and_nothing_is_counted
     Ok(())
 }
 
-pub(super) async fn a_suspect_that_outlives_its_window_starts_again_from_zero(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn surviving_the_trial_resets_deaths_alone(s: &StoreUnderTest<'_>) -> RuleResult {
     suspect_turn(s).await?;
     die_alone(s).await?;
     assert_eq!(s.claim(s.rival(), NOW, ALL).await?.len(), 0);
@@ -177,9 +169,7 @@ pub(super) async fn a_suspect_that_outlives_its_window_starts_again_from_zero(
     Ok(())
 }
 
-pub(super) async fn a_turn_that_hangs_in_company_is_a_suspect_after_one_death(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn hung_turn_becomes_suspect_after_one_death(s: &StoreUnderTest<'_>) -> RuleResult {
     let dying = s.rival();
     let work = s.begin_by(dying, "hi").await?;
     assert!(!s.report_hang(work.lease).await?);
@@ -189,7 +179,7 @@ pub(super) async fn a_turn_that_hangs_in_company_is_a_suspect_after_one_death(
     Ok(())
 }
 
-pub(super) async fn a_turn_that_hangs_alone_is_given_back_to_be_sealed(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn turn_that_hangs_alone_is_returned_for_sealing(s: &StoreUnderTest<'_>) -> RuleResult {
     suspect_turn(s).await?;
     let tried = s.claim_suspect(s.taker(), OLD, DUE).await?.expect("it is due");
     assert!(s.begin_trial(tried.lease.clone()).await?);
@@ -201,7 +191,7 @@ pub(super) async fn a_turn_that_hangs_alone_is_given_back_to_be_sealed(s: &Store
     Ok(())
 }
 
-pub(super) async fn a_held_turn_that_is_cancelled_is_due_at_once(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn cancelled_held_turn_is_due_at_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = suspect_turn(s).await?;
     s.cancel(work.lease.turn, "enough".to_owned(), NOW).await?;
     let view = s.session(work.lease.session).await?;

@@ -56,7 +56,7 @@ async fn mark_for_deletion(
     Ok(!s.mark_for_deletion(condemn).await?.is_empty())
 }
 
-pub(super) async fn an_attachment_says_where_its_content_lies(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn attachment_reports_its_content_location(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = attached(s, "a").await?;
     let view = s.attachments(session, ALL).await?.remove(0);
     assert_eq!(
@@ -67,7 +67,9 @@ pub(super) async fn an_attachment_says_where_its_content_lies(s: &StoreUnderTest
     Ok(())
 }
 
-pub(super) async fn content_outside_is_left_when_its_last_session_goes(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn external_content_is_unreferenced_after_last_session_deletion(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let [one, two] = [attached(s, "a").await?, attached(s, "a").await?];
     // A second attachment in the same session is not a second use.
     attach(s, two, "a", s.sweeps().await?).await?;
@@ -80,7 +82,7 @@ pub(super) async fn content_outside_is_left_when_its_last_session_goes(s: &Store
     Ok(())
 }
 
-pub(super) async fn content_that_is_used_is_not_condemned(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn referenced_content_is_not_marked_for_deletion(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = attached(s, "a").await?;
     assert!(!mark_for_deletion(s, s.taker(), "a", NOW).await?);
     assert_eq!(s.sweeps().await?, SweepCounter(0));
@@ -101,7 +103,7 @@ pub(super) async fn content_that_is_being_deleted_cannot_be_attached(s: &StoreUn
     attach(s, session, "b", now).await
 }
 
-pub(super) async fn what_was_put_before_a_deletion_is_not_attached_after_it(
+pub(super) async fn content_uploaded_before_deletion_cannot_be_attached(
     s: &StoreUnderTest<'_>,
 ) -> RuleResult {
     let session = s.fresh_session().await?;
@@ -118,7 +120,7 @@ pub(super) async fn what_was_put_before_a_deletion_is_not_attached_after_it(
     Ok(())
 }
 
-pub(super) async fn a_deletion_is_finished_by_who_began_it(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn only_the_marking_worker_finishes_a_deletion(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, other) = (s.taker(), s.rival());
     assert!(mark_for_deletion(s, one, "a", NOW).await?);
     let late = NOW.after(LASTS);
@@ -132,9 +134,7 @@ pub(super) async fn a_deletion_is_finished_by_who_began_it(s: &StoreUnderTest<'_
     Ok(())
 }
 
-pub(super) async fn a_deletion_of_a_dead_worker_is_finished_by_another_one_later(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn another_worker_finishes_deletion_of_dead_worker(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, other) = (s.taker(), s.rival());
     assert!(mark_for_deletion(s, one, "a", NOW).await?);
     s.bury(one);
@@ -146,9 +146,7 @@ pub(super) async fn a_deletion_of_a_dead_worker_is_finished_by_another_one_later
     Ok(())
 }
 
-pub(super) async fn a_deletion_of_a_dead_worker_is_taken_back_by_who_needs_the_content(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn new_use_cancels_deletion_of_dead_worker(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, other) = (s.taker(), s.rival());
     let session = s.fresh_session().await?;
     let acquit = async |now| {

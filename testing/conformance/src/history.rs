@@ -29,7 +29,7 @@ pub(super) async fn history_is_read_newest_first(s: &StoreUnderTest<'_>) -> Rule
     Ok(())
 }
 
-pub(super) async fn history_is_the_messages_of_each_turn_in_order(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn history_lists_messages_of_each_turn_in_order(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let sleep = performed(ReplayKey::turn(0).sleep(0), Sleep { until: NOW }, SleepOutcome {});
     let claims = s.ask(&lease, &[call("a"), call("b")]).await?;
@@ -47,9 +47,7 @@ pub(super) async fn history_is_the_messages_of_each_turn_in_order(s: &StoreUnder
     Ok(())
 }
 
-pub(super) async fn history_stops_at_its_budget_but_has_one_turn_at_least(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn history_fits_its_budget_except_newest_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let mut last = None;
     for text in ["one", "number two", "number three is longer"] {
@@ -72,7 +70,7 @@ pub(super) async fn history_stops_at_its_budget_but_has_one_turn_at_least(
     Ok(())
 }
 
-pub(super) async fn large_messages_count_in_full(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn large_messages_count_their_full_size(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.whole_turn(session, &"long ".repeat(20_000)).await?;
     let last = s.whole_turn(session, &"wide ".repeat(20_000)).await?;
@@ -81,9 +79,7 @@ pub(super) async fn large_messages_count_in_full(s: &StoreUnderTest<'_>) -> Rule
     Ok(())
 }
 
-pub(super) async fn history_crosses_into_the_sessions_it_was_forked_from(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn history_of_a_fork_includes_parent_sessions(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let one = s.whole_turn(session, "one").await?;
     s.whole_turn(session, "elsewhere").await?;
@@ -96,7 +92,7 @@ pub(super) async fn history_crosses_into_the_sessions_it_was_forked_from(
     Ok(())
 }
 
-pub(super) async fn a_cut_in_the_middle_of_a_turn_says_where(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn mid_turn_history_reports_its_last_record(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claims = s.ask(&lease, &[call("a")]).await?;
     s.add(&lease, vec![settled(claims[0])]).await?;
@@ -108,7 +104,7 @@ pub(super) async fn a_cut_in_the_middle_of_a_turn_says_where(s: &StoreUnderTest<
     Ok(())
 }
 
-pub(super) async fn a_turn_that_runs_has_a_history(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn running_turn_has_a_history(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.whole_turn(session, "one").await?;
     let work = s.begin_in(session, "two").await?;
@@ -118,7 +114,7 @@ pub(super) async fn a_turn_that_runs_has_a_history(s: &StoreUnderTest<'_>) -> Ru
     Ok(())
 }
 
-pub(super) async fn an_operators_word_is_part_of_history_from_then_on(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn operator_verdict_becomes_part_of_history(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let call = call("send");
     s.call_of_unknown_outcome(session, &call, NOW).await?;
@@ -132,7 +128,7 @@ pub(super) async fn an_operators_word_is_part_of_history_from_then_on(s: &StoreU
     Ok(())
 }
 
-pub(super) async fn what_is_no_message_has_no_history(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn history_of_a_non_message_is_not_found(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let session = lease.session;
     s.write(&lease, vec![reply("bye")], TurnTransition::End(answer("bye"))).await?;

@@ -10,9 +10,7 @@ use outlast_vocab::message::{Attachment, MediaType, Part};
 use outlast_vocab::record::{self, Fact, InputDelivery, Seq};
 use outlast_vocab::{Hash, Kind};
 
-pub(super) async fn the_same_key_again_gives_the_first_turn_and_says_duplicate(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn repeated_key_returns_first_turn_as_duplicate(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let first = s.accept(keyed(session, "k", "hi")).await?;
     let before = s.snapshot().await?;
@@ -23,9 +21,7 @@ pub(super) async fn the_same_key_again_gives_the_first_turn_and_says_duplicate(
     Ok(())
 }
 
-pub(super) async fn the_same_key_with_another_input_is_refused_and_writes_nothing(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn repeated_key_with_different_input_is_refused(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.accept(keyed(session, "k", "hi")).await?;
     let before = s.snapshot().await?;
@@ -50,7 +46,7 @@ pub(super) async fn inputs_without_a_key_are_never_duplicates(s: &StoreUnderTest
     Ok(())
 }
 
-pub(super) async fn a_duplicate_is_not_driven_again(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn duplicate_input_starts_no_second_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let accept = || AcceptRequest { taker: Some(s.taker()), ..keyed(session, "k", "hi") };
     let work = s.begin_as(accept()).await?;
@@ -62,7 +58,7 @@ pub(super) async fn a_duplicate_is_not_driven_again(s: &StoreUnderTest<'_>) -> R
     Ok(())
 }
 
-pub(super) async fn of_equal_inputs_at_the_same_time_one_is_taken_in(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn concurrent_equal_inputs_are_accepted_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let answers = join_all((0..4).map(|_| s.accept(keyed(session, "k", "hi")))).await;
     let answers: Vec<_> = answers.into_iter().collect::<Result<_, _>>()?;
@@ -84,7 +80,7 @@ pub(super) async fn opening_by_key_twice_gives_the_same_session(s: &StoreUnderTe
     Ok(())
 }
 
-pub(super) async fn an_input_opens_the_session_it_names_by_key(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn input_opens_its_session_by_key(s: &StoreUnderTest<'_>) -> RuleResult {
     let accept = AcceptRequest { target: by_key("me"), ..input(session_id(), "hi") };
     let accepted = s.accept(accept).await?;
     assert_eq!(s.session_by_key("me".to_owned()).await?.id, accepted.session);
@@ -92,7 +88,7 @@ pub(super) async fn an_input_opens_the_session_it_names_by_key(s: &StoreUnderTes
     Ok(())
 }
 
-pub(super) async fn opening_by_id_finds_only_what_exists(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn opening_an_unknown_id_is_refused(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     assert_eq!(s.open(SessionTarget::Id(session), NOW).await?, session);
     refused(s.open(SessionTarget::Id(session_id()), NOW).await, Kind::SessionNotFound);
@@ -101,7 +97,7 @@ pub(super) async fn opening_by_id_finds_only_what_exists(s: &StoreUnderTest<'_>)
     Ok(())
 }
 
-pub(super) async fn a_new_session_never_takes_the_id_of_another(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn new_session_cannot_reuse_a_session_id(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.open(by_key("me"), NOW).await?;
     s.whole_turn(session, "hi").await?;
     let before = s.snapshot().await?;
@@ -112,7 +108,7 @@ pub(super) async fn a_new_session_never_takes_the_id_of_another(s: &StoreUnderTe
     Ok(())
 }
 
-pub(super) async fn a_new_turn_never_takes_the_id_of_another(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn new_turn_cannot_reuse_a_turn_id(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let turn = s.queue(session, "hi").await?;
     let before = s.snapshot().await?;
@@ -121,7 +117,7 @@ pub(super) async fn a_new_turn_never_takes_the_id_of_another(s: &StoreUnderTest<
     Ok(())
 }
 
-pub(super) async fn the_receipt_of_an_input_is_the_place_of_its_record(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn input_receipt_is_the_position_of_its_record(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let accepted = s.accept(keyed(session, "k", "hi")).await?;
     let record = s.all(session).await?.pop().expect("it was written");
@@ -162,9 +158,7 @@ pub(super) async fn an_input_reads_back_as_it_was_given(s: &StoreUnderTest<'_>) 
     Ok(())
 }
 
-pub(super) async fn an_input_for_an_idle_session_is_leased_to_its_taker_in_the_same_write(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn accepting_input_leases_an_idle_session_atomically(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let accepted = s.accept(s.driven(session, "hi")).await?;
     let work = accepted.work.expect("the session is idle");
@@ -180,7 +174,7 @@ pub(super) async fn an_input_for_an_idle_session_is_leased_to_its_taker_in_the_s
     Ok(())
 }
 
-pub(super) async fn an_input_without_a_taker_waits_for_a_worker(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn unclaimed_input_waits_for_a_worker(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let accepted = s.accept(input(session, "hi")).await?;
     assert!(accepted.work.is_none());
@@ -202,7 +196,7 @@ pub(super) async fn an_input_for_a_busy_session_is_queued(s: &StoreUnderTest<'_>
     Ok(())
 }
 
-pub(super) async fn an_input_does_not_overtake_those_that_wait(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn new_input_does_not_overtake_queued_ones(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let first = s.queue(session, "first").await?;
     let second = s.accept(s.driven(session, "second")).await?;
@@ -239,9 +233,7 @@ pub(super) async fn queued_inputs_are_limited(s: &StoreUnderTest<'_>) -> RuleRes
     Ok(())
 }
 
-pub(super) async fn an_input_for_a_place_is_refused_if_another_came_first(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn input_for_a_taken_position_is_refused(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let second = |key| AcceptRequest { index: Some(1), ..keyed(session, key, "next") };
     refused(s.accept(second("early")).await, Kind::SessionMoved);
@@ -259,7 +251,7 @@ pub(super) async fn an_input_for_a_place_is_refused_if_another_came_first(
     Ok(())
 }
 
-pub(super) async fn a_key_covers_the_request_that_brought_its_input(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn idempotency_key_is_bound_to_its_request(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let asked =
         |request: &[u8]| AcceptRequest { request: Some(Hash::of(request)), ..keyed(session, "k", "hi") };
@@ -270,7 +262,7 @@ pub(super) async fn a_key_covers_the_request_that_brought_its_input(s: &StoreUnd
     Ok(())
 }
 
-pub(super) async fn inputs_at_the_same_time_get_places_without_gaps(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn concurrent_inputs_get_positions_without_gaps(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let answers = join_all((0..8).map(|_| s.accept(s.driven(session, "hi")))).await;
     let answers: Vec<_> = answers.into_iter().collect::<Result<_, _>>()?;
@@ -284,7 +276,7 @@ pub(super) async fn inputs_at_the_same_time_get_places_without_gaps(s: &StoreUnd
     Ok(())
 }
 
-pub(super) async fn a_refused_write_does_not_spoil_its_neighbours(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn refused_write_leaves_concurrent_writes_intact(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.accept(keyed(session, "k", "hi")).await?;
     let inputs = [("a", "1"), ("k", "other"), ("b", "2"), ("k", "another"), ("c", "3")];

@@ -34,7 +34,7 @@ fn of(session: SessionId, feed: &[FeedRecord]) -> Vec<Record> {
     feed.iter().filter(|found| found.session == session).map(|found| found.record.clone()).collect()
 }
 
-pub(super) async fn facts_read_back_as_they_were_written(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn facts_round_trip_unchanged(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let step = DurableStep { name: "charge".to_owned(), input: json!({ "amount": 12.5, "n": u64::MAX }) };
     let key = ReplayKey::turn(0).step("é/%");
@@ -66,9 +66,7 @@ pub(super) async fn facts_read_back_as_they_were_written(s: &StoreUnderTest<'_>)
     Ok(())
 }
 
-pub(super) async fn a_turn_counts_its_writes_and_how_long_it_waited_for_them_r14_8(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn turn_counts_its_writes_and_wait_time(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let micros = Duration::from_micros;
     let work = s.begin_in(session, "one").await?;
@@ -93,7 +91,7 @@ pub(super) async fn a_turn_counts_its_writes_and_how_long_it_waited_for_them_r14
     Ok(())
 }
 
-pub(super) async fn records_form_a_chain(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn records_form_a_hash_chain(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.whole_turn(session, "one").await?;
     s.whole_turn(session, &"long ".repeat(20_000)).await?;
@@ -135,7 +133,7 @@ pub(super) async fn records_are_read_from_any_cursor(s: &StoreUnderTest<'_>) -> 
     Ok(())
 }
 
-pub(super) async fn beyond_the_last_record_there_is_nothing(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn reading_past_the_last_record_returns_nothing(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.begin("hi").await?.lease.session;
     for after in [3, u64::MAX - 1, u64::MAX] {
         assert_eq!(s.records(session, Seq(after), ALL).await?, []);
@@ -144,7 +142,7 @@ pub(super) async fn beyond_the_last_record_there_is_nothing(s: &StoreUnderTest<'
     Ok(())
 }
 
-pub(super) async fn the_records_of_a_turn_are_its_own(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn turn_records_exclude_other_turns(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("one").await?;
     let session = work.lease.session;
     let queued = s.queue(session, "two").await?;
@@ -158,9 +156,7 @@ pub(super) async fn the_records_of_a_turn_are_its_own(s: &StoreUnderTest<'_>) ->
     Ok(())
 }
 
-pub(super) async fn the_feed_has_every_record_in_the_order_it_became_durable(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn feed_lists_every_record_in_commit_order(s: &StoreUnderTest<'_>) -> RuleResult {
     let (here, there) = (s.fresh_session().await?, s.fresh_session().await?);
     let mine = s.begin_in(here, "here").await?.lease;
     let theirs = s.begin_in(there, "there").await?.lease;
@@ -194,7 +190,7 @@ pub(super) async fn reading_the_feed_in_pages_gives_the_same(s: &StoreUnderTest<
     Ok(())
 }
 
-pub(super) async fn the_feed_goes_on_after_a_session_is_deleted(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn feed_continues_after_session_deletion(s: &StoreUnderTest<'_>) -> RuleResult {
     let (kept, gone) = (s.fresh_session().await?, s.fresh_session().await?);
     s.whole_turn(kept, "one").await?;
     s.whole_turn(gone, "two").await?;
@@ -211,7 +207,7 @@ pub(super) async fn the_feed_goes_on_after_a_session_is_deleted(s: &StoreUnderTe
     Ok(())
 }
 
-pub(super) async fn what_was_refused_is_not_in_the_feed(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn refused_writes_are_not_in_the_feed(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let lease = s.begin_in(session, "hi").await?.lease;
     let stale = Lease { fence: Fence(0), ..lease.clone() };
@@ -224,7 +220,7 @@ pub(super) async fn what_was_refused_is_not_in_the_feed(s: &StoreUnderTest<'_>) 
     Ok(())
 }
 
-pub(super) async fn forks_have_chains_of_their_own(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn each_fork_has_its_own_hash_chain(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     s.whole_turn(parent, "one").await?;
     let to = ForkTo::Session { fresh: session_id(), key: None };

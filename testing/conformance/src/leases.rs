@@ -20,7 +20,7 @@ pub(super) async fn a_claim_raises_the_fence(s: &StoreUnderTest<'_>) -> RuleResu
     Ok(())
 }
 
-pub(super) async fn of_two_takers_one_gets_the_session(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn only_one_of_two_workers_claims_a_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.queue(session, "hi").await?;
     let (one, other) = join(s.claim(s.taker(), NOW, ALL), s.claim(s.rival(), NOW, ALL)).await;
@@ -45,9 +45,7 @@ pub(super) async fn a_claim_takes_no_more_than_its_limit(s: &StoreUnderTest<'_>)
     Ok(())
 }
 
-pub(super) async fn whatever_wants_to_be_driven_counts_towards_the_limit(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn claim_limit_covers_expired_due_and_ready_turns(s: &StoreUnderTest<'_>) -> RuleResult {
     for _ in 0..2 {
         s.begin("expired").await?;
         let parked = s.begin("due").await?;
@@ -67,9 +65,7 @@ pub(super) async fn whatever_wants_to_be_driven_counts_towards_the_limit(
     Ok(())
 }
 
-pub(super) async fn expired_leases_are_claimed_however_many_live_ones_there_are(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn expired_leases_are_claimed_despite_many_live_ones(s: &StoreUnderTest<'_>) -> RuleResult {
     let rival = s.rival();
     for _ in 0..5 {
         s.begin_by(rival, "hi").await?;
@@ -80,9 +76,7 @@ pub(super) async fn expired_leases_are_claimed_however_many_live_ones_there_are(
     Ok(())
 }
 
-pub(super) async fn a_claim_hands_over_all_that_the_journal_knows_of_the_turn(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn claim_returns_every_record_of_the_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let before = s.whole_turn(session, "first").await?;
     let work = s.begin_in(session, "second").await?;
@@ -97,9 +91,7 @@ pub(super) async fn a_claim_hands_over_all_that_the_journal_knows_of_the_turn(
     Ok(())
 }
 
-pub(super) async fn a_lease_is_claimable_when_it_has_expired_and_not_before(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn lease_is_claimable_only_after_it_expires(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     assert_eq!(s.claimable(Millis(UNTIL.0 - 1)).await?, []);
     assert_eq!(s.claimable(UNTIL).await?, [work.lease.turn]);
@@ -118,14 +110,14 @@ pub(super) async fn a_dead_workers_lease_is_claimable_at_once(s: &StoreUnderTest
     Ok(())
 }
 
-pub(super) async fn a_worker_does_not_claim_what_it_drives(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn worker_does_not_claim_its_own_leased_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     assert!(s.claim(s.taker(), NOW, ALL).await?.is_empty());
     s.add(&work.lease, vec![reply("still mine")]).await?;
     Ok(())
 }
 
-pub(super) async fn asking_whether_there_is_work_takes_none(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn checking_for_work_claims_nothing(s: &StoreUnderTest<'_>) -> RuleResult {
     let (asker, dying) = (s.rival().worker, s.rival());
     assert!(!s.has_work(asker, NOW).await?);
     let ready = s.fresh_session().await?;
@@ -142,7 +134,7 @@ pub(super) async fn asking_whether_there_is_work_takes_none(s: &StoreUnderTest<'
     Ok(())
 }
 
-pub(super) async fn renewing_extends_ones_own_leases_and_no_others(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn renewal_extends_only_own_leases(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, two) = (s.begin("one").await?, s.begin("two").await?);
     let theirs = s.begin_by(s.rival(), "hi").await?;
     let mut kept = s.renew(LeaseRequest { until: Millis(LATER.0 + 1), ..s.taker() }).await?;
@@ -154,7 +146,7 @@ pub(super) async fn renewing_extends_ones_own_leases_and_no_others(s: &StoreUnde
     Ok(())
 }
 
-pub(super) async fn renewing_says_which_leases_are_left(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn renewal_lists_the_remaining_leases(s: &StoreUnderTest<'_>) -> RuleResult {
     let lost = s.begin("lost").await?;
     s.claim_only_turn(s.rival(), UNTIL).await?;
     let (ended, parked) = (s.begin("ended").await?, s.begin("parked").await?);
@@ -168,9 +160,7 @@ pub(super) async fn renewing_says_which_leases_are_left(s: &StoreUnderTest<'_>) 
     Ok(())
 }
 
-pub(super) async fn a_session_that_was_handed_back_is_claimable_at_once(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn released_session_is_claimable_at_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     s.add(&work.lease, vec![reply("half")]).await?;
     s.release_lease(work.lease.clone(), NOW).await?;
@@ -182,9 +172,7 @@ pub(super) async fn a_session_that_was_handed_back_is_claimable_at_once(
     Ok(())
 }
 
-pub(super) async fn a_turn_that_was_left_in_its_middle_is_resumed_and_one_that_parked_is_not(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn only_interrupted_turns_are_marked_as_resumed(s: &StoreUnderTest<'_>) -> RuleResult {
     let first = s.begin("hi").await?;
     let abandoned = s.claim_only_turn(s.rival(), UNTIL).await?;
     s.release_lease(abandoned.lease.clone(), UNTIL).await?;
@@ -197,7 +185,7 @@ pub(super) async fn a_turn_that_was_left_in_its_middle_is_resumed_and_one_that_p
     Ok(())
 }
 
-pub(super) async fn handing_back_does_not_count_as_an_attempt(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn releasing_a_lease_counts_no_death(s: &StoreUnderTest<'_>) -> RuleResult {
     let mut work = s.begin("hi").await?;
     for _ in 0..3 {
         assert_eq!(work.guard.deaths, 0);
@@ -217,7 +205,7 @@ pub(super) async fn deaths_without_progress_are_counted(s: &StoreUnderTest<'_>) 
     Ok(())
 }
 
-pub(super) async fn an_outcome_is_progress(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn recorded_outcome_resets_the_death_count(s: &StoreUnderTest<'_>) -> RuleResult {
     s.begin("hi").await?;
     let second = s.claim_only_turn(s.rival(), UNTIL).await?;
     s.add(&second.lease, vec![reply("half")]).await?;
@@ -226,7 +214,7 @@ pub(super) async fn an_outcome_is_progress(s: &StoreUnderTest<'_>) -> RuleResult
     Ok(())
 }
 
-pub(super) async fn the_next_turn_begins_with_a_count_of_its_own(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn next_turn_starts_with_zero_deaths(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     s.queue(work.lease.session, "next").await?;
     let again = s.claim_only_turn(s.rival(), UNTIL).await?;
@@ -235,7 +223,7 @@ pub(super) async fn the_next_turn_begins_with_a_count_of_its_own(s: &StoreUnderT
     Ok(())
 }
 
-pub(super) async fn a_write_with_an_old_fence_changes_nothing(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn write_with_an_old_fence_changes_nothing(s: &StoreUnderTest<'_>) -> RuleResult {
     let old = s.begin("hi").await?;
     let claim = s.ask(&old.lease, &[call("send")]).await?[0];
     s.queue(old.lease.session, "next").await?;
@@ -260,7 +248,7 @@ pub(super) async fn a_write_with_an_old_fence_changes_nothing(s: &StoreUnderTest
     Ok(())
 }
 
-pub(super) async fn a_lease_that_was_given_up_writes_nothing(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn released_lease_rejects_writes(s: &StoreUnderTest<'_>) -> RuleResult {
     let (ended, parked, returned) =
         (s.begin("ended").await?.lease, s.begin("parked").await?.lease, s.begin("returned").await?.lease);
     s.end(&ended).await?;
@@ -275,7 +263,7 @@ pub(super) async fn a_lease_that_was_given_up_writes_nothing(s: &StoreUnderTest<
     Ok(())
 }
 
-pub(super) async fn a_fence_counts_only_with_its_worker_and_its_turn(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn fence_is_valid_only_for_worker_and_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let before = s.snapshot().await?;
     let others = [
@@ -292,9 +280,7 @@ pub(super) async fn a_fence_counts_only_with_its_worker_and_its_turn(s: &StoreUn
     Ok(())
 }
 
-pub(super) async fn an_expired_lease_still_writes_until_somebody_takes_it(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn expired_lease_can_write_until_claimed(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let late = Commit { now: LATER, ..commit(&lease, vec![reply("late")], TurnTransition::Continue) };
     let places = s.commit(late).await?.places;
@@ -302,7 +288,7 @@ pub(super) async fn an_expired_lease_still_writes_until_somebody_takes_it(
     Ok(())
 }
 
-pub(super) async fn a_refused_fact_takes_the_whole_write_with_it(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn one_refused_fact_rejects_the_whole_write(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let before = s.snapshot().await?;
     let nobodys = ClaimRef { asked: Seq(1), child: 0 };
@@ -317,7 +303,7 @@ pub(super) async fn a_refused_fact_takes_the_whole_write_with_it(s: &StoreUnderT
     Ok(())
 }
 
-pub(super) async fn a_commit_says_nothing_that_is_for_the_store_to_say(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn commit_rejects_facts_that_the_store_records(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let claim = s.ask(&lease, &[call("send")]).await?[0];
     s.add(&lease, vec![answered(claim, ToolOutcome::Unknown)]).await?;

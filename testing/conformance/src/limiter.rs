@@ -50,9 +50,7 @@ fn rate(name: &str, calls: u32, burst: u32) -> RateLimit {
     RateLimit { burst: count(burst), ..rate }
 }
 
-pub(super) async fn a_burst_goes_and_the_next_is_told_when_to_ask_again(
-    s: &LimiterUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn burst_is_admitted_then_calls_are_queued(s: &LimiterUnderTest<'_>) -> RuleResult {
     let rate = [rate("mail", 1, 2)];
     assert_eq!(s.ask(&rate, AdmissionAttempt::First, 0).await?, RateAdmission::Admitted);
     assert_eq!(s.ask(&rate, AdmissionAttempt::First, 0).await?, RateAdmission::Admitted);
@@ -64,7 +62,7 @@ pub(super) async fn a_burst_goes_and_the_next_is_told_when_to_ask_again(
     Ok(())
 }
 
-pub(super) async fn a_rate_is_never_exceeded_whatever_they_were_told(s: &LimiterUnderTest<'_>) -> RuleResult {
+pub(super) async fn rate_is_never_exceeded_by_any_attempts(s: &LimiterUnderTest<'_>) -> RuleResult {
     let rate = [rate("mail", 10, 3)];
     let mut went = Vec::new();
     for at in (0..3_000).step_by(7) {
@@ -82,7 +80,7 @@ pub(super) async fn a_rate_is_never_exceeded_whatever_they_were_told(s: &Limiter
     Ok(())
 }
 
-pub(super) async fn a_call_takes_from_all_of_its_rates_or_from_none(s: &LimiterUnderTest<'_>) -> RuleResult {
+pub(super) async fn call_consumes_all_its_rates_or_none(s: &LimiterUnderTest<'_>) -> RuleResult {
     let (wide, narrow) =
         (rate("wide", 1, 1), RateLimit { when_full: WhenFull::Deny, ..rate("narrow", 1, 1) });
     assert_eq!(
@@ -95,7 +93,7 @@ pub(super) async fn a_call_takes_from_all_of_its_rates_or_from_none(s: &LimiterU
     Ok(())
 }
 
-pub(super) async fn organisations_share_nothing(s: &LimiterUnderTest<'_>) -> RuleResult {
+pub(super) async fn organisations_share_no_rate_limits(s: &LimiterUnderTest<'_>) -> RuleResult {
     let (rate, other) = ([rate("mail", 1, 1)], LimiterUnderTest::from(s.0));
     assert_eq!(s.ask(&rate, AdmissionAttempt::First, 0).await?, RateAdmission::Admitted);
     assert_eq!(other.ask(&rate, AdmissionAttempt::First, 0).await?, RateAdmission::Admitted);

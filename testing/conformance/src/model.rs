@@ -84,20 +84,18 @@ fn unserved_model() -> ModelName {
     "nobody/serves-this".parse().expect("it fits")
 }
 
-pub(super) async fn a_model_that_is_served_has_a_window(t: &ProviderUnderTest<'_>) -> RuleResult {
+pub(super) async fn served_model_has_a_context_window(t: &ProviderUnderTest<'_>) -> RuleResult {
     let info = t.0.provider().info(&t.0.model());
     assert!(info.is_some_and(|info| info.window_bytes > 0));
     Ok(())
 }
 
-pub(super) async fn nothing_is_known_of_a_model_that_is_not_served(t: &ProviderUnderTest<'_>) -> RuleResult {
+pub(super) async fn unserved_model_has_no_capabilities(t: &ProviderUnderTest<'_>) -> RuleResult {
     assert_eq!(t.0.provider().info(&unserved_model()), None);
     Ok(())
 }
 
-pub(super) async fn asking_a_model_that_is_not_served_is_refused_for_good(
-    t: &ProviderUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn request_to_unserved_model_fails_permanently(t: &ProviderUnderTest<'_>) -> RuleResult {
     let call = ModelCall { model: unserved_model(), ..t.call() };
     let mut pieces = t.ask(&call, &t.question(), usize::MAX).await;
     let error = pieces.pop().expect("there is an answer").expect_err("nobody serves it");
@@ -106,7 +104,7 @@ pub(super) async fn asking_a_model_that_is_not_served_is_refused_for_good(
     Ok(())
 }
 
-pub(super) async fn a_question_is_answered_with_text_and_one_end(t: &ProviderUnderTest<'_>) -> RuleResult {
+pub(super) async fn model_answers_with_text_and_one_end(t: &ProviderUnderTest<'_>) -> RuleResult {
     let (pieces, stop) = t.answer(&t.question()).await?;
     assert!(pieces.iter().any(|piece| matches!(piece, ModelEvent::Text(text) if !text.is_empty())));
     assert!(!pieces.iter().any(|piece| matches!(piece, ModelEvent::Call(_))));
@@ -114,7 +112,7 @@ pub(super) async fn a_question_is_answered_with_text_and_one_end(t: &ProviderUnd
     Ok(())
 }
 
-pub(super) async fn a_tool_call_is_whole_before_the_end(t: &ProviderUnderTest<'_>) -> RuleResult {
+pub(super) async fn tool_call_is_complete_before_the_end(t: &ProviderUnderTest<'_>) -> RuleResult {
     let errand = t.0.tool_request();
     let (pieces, stop) = t.answer(&errand).await?;
     let calls = pieces.iter().filter_map(|piece| match piece {
@@ -132,9 +130,7 @@ pub(super) async fn a_tool_call_is_whole_before_the_end(t: &ProviderUnderTest<'_
     Ok(())
 }
 
-pub(super) async fn an_answer_that_is_given_up_midway_harms_no_other(
-    t: &ProviderUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn dropped_answer_does_not_affect_others(t: &ProviderUnderTest<'_>) -> RuleResult {
     for errand in [t.question(), t.0.tool_request()] {
         for most in [0, 1] {
             assert_eq!(t.ask(&t.call(), &errand, most).await.len(), most);
@@ -144,7 +140,7 @@ pub(super) async fn an_answer_that_is_given_up_midway_harms_no_other(
     Ok(())
 }
 
-pub(super) async fn questions_at_the_same_time_are_answered_apart(t: &ProviderUnderTest<'_>) -> RuleResult {
+pub(super) async fn concurrent_requests_get_separate_answers(t: &ProviderUnderTest<'_>) -> RuleResult {
     let (question, errand) = (t.question(), t.0.tool_request());
     let (one, other) = futures_util::future::join(t.answer(&question), t.answer(&errand)).await;
     assert!(!one?.0.iter().any(|piece| matches!(piece, ModelEvent::Call(_))));

@@ -96,9 +96,7 @@ fn nothing() -> Vec<String> {
     Vec::new()
 }
 
-pub(super) async fn people_are_reminded_when_it_is_due_and_each_time_once(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn each_due_reminder_is_sent_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let question = wait_for(s, ask()).await?;
     assert_eq!(question.next().await?, Some(after(10)));
     assert_eq!(question.notices_sent_at(9).await?, nothing());
@@ -115,7 +113,7 @@ pub(super) async fn people_are_reminded_when_it_is_due_and_each_time_once(
     Ok(())
 }
 
-pub(super) async fn what_fell_due_while_nobody_worked_is_one_reminder(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn missed_reminders_collapse_into_one(s: &StoreUnderTest<'_>) -> RuleResult {
     let question = wait_for(s, ask()).await?;
     assert_eq!(question.notices_sent_at(29).await?, ["escalated to bob", "reminder 2"]);
     assert_eq!(question.notices_sent_at(29).await?, nothing());
@@ -123,7 +121,7 @@ pub(super) async fn what_fell_due_while_nobody_worked_is_one_reminder(s: &StoreU
     Ok(())
 }
 
-pub(super) async fn there_are_no_more_reminders_than_the_limit(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn reminders_stop_at_their_limit(s: &StoreUnderTest<'_>) -> RuleResult {
     let question = wait_for(s, ApprovalRequirement { escalate: None, ..ask() }).await?;
     assert_eq!(question.notices_sent_at(500).await?, ["reminder 3"]);
     assert_eq!(question.next().await?, None);
@@ -131,7 +129,7 @@ pub(super) async fn there_are_no_more_reminders_than_the_limit(s: &StoreUnderTes
     Ok(())
 }
 
-pub(super) async fn others_may_approve_once_it_is_escalated_and_not_before(
+pub(super) async fn escalation_contacts_can_approve_only_after_escalation(
     s: &StoreUnderTest<'_>,
 ) -> RuleResult {
     let question = wait_for(s, ask()).await?;
@@ -144,9 +142,7 @@ pub(super) async fn others_may_approve_once_it_is_escalated_and_not_before(
     Ok(())
 }
 
-pub(super) async fn nobody_is_told_while_nobody_waits_and_what_fell_due_comes_after(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn reminders_pause_while_the_turn_runs(s: &StoreUnderTest<'_>) -> RuleResult {
     let question = wait_for(s, ask()).await?;
     assert_eq!(question.notices_sent_at(10).await?, ["reminder 1"]);
     // A worker drives the turn for a moment, and a reminder becomes due in that time.
@@ -159,9 +155,7 @@ pub(super) async fn nobody_is_told_while_nobody_waits_and_what_fell_due_comes_af
     Ok(())
 }
 
-pub(super) async fn a_sink_is_told_of_a_question_once_and_of_every_notice(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn sink_gets_each_approval_once_and_every_notice(s: &StoreUnderTest<'_>) -> RuleResult {
     let all =
         SinkSubscription { on: SinkTopic::ALL.into(), ..SinkSubscription::to_ends("all", FeedStart::Now) };
     let reminders = BTreeSet::from([SinkTopic::ApprovalReminded]);
@@ -223,7 +217,7 @@ fn form_of(key: &ReplayKey) -> Hash {
     key.approved_form().expect("the key of a question names what is approved")
 }
 
-pub(super) async fn a_turn_that_was_stopped_leaves_no_question_behind(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn cancelled_turn_leaves_no_open_approval(s: &StoreUnderTest<'_>) -> RuleResult {
     let question = wait_for(s, ApprovalRequirement { approvals: NonZeroU32::new(2), ..ask() }).await?;
     question.notices_sent_at(10).await?;
     question.approve("ann").await?;

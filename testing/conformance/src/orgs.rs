@@ -221,9 +221,7 @@ fn ann() -> Principal {
     "person:ann".parse().expect("it is a principal")
 }
 
-pub(super) async fn a_session_belongs_to_the_organisation_of_the_handle_that_opened_it(
-    s: &OrgsUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn session_belongs_to_organisation_of_its_opener(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
     let session = s.within(acme).open(SessionTarget::New(session_id()), NOW).await?;
     assert_eq!(s.session(session).await?.org, acme);
@@ -234,7 +232,7 @@ pub(super) async fn a_session_belongs_to_the_organisation_of_the_handle_that_ope
     Ok(())
 }
 
-pub(super) async fn every_organisation_has_keys_of_sessions_of_its_own(s: &OrgsUnderTest<'_>) -> RuleResult {
+pub(super) async fn session_keys_are_separate_per_organisation(s: &OrgsUnderTest<'_>) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     let mut opened = Vec::new();
     for handle in [s.within(acme), s.within(bolt), s.within(OrgId::DEFAULT)] {
@@ -249,9 +247,7 @@ pub(super) async fn every_organisation_has_keys_of_sessions_of_its_own(s: &OrgsU
     Ok(())
 }
 
-pub(super) async fn what_belongs_to_another_organisation_answers_as_what_was_never_there(
-    s: &OrgsUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn items_of_other_organisations_are_not_found(s: &OrgsUnderTest<'_>) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     let before = access_matrix::answers(&s.within(bolt), &SampleIds::absent()).await;
     let theirs = s.create_sample_data(acme).await?;
@@ -263,7 +259,7 @@ pub(super) async fn what_belongs_to_another_organisation_answers_as_what_was_nev
     Ok(())
 }
 
-pub(super) async fn every_organisation_has_agents_of_its_own_and_who_may_only_read_keeps_none(
+pub(super) async fn agents_are_separate_per_organisation_and_scope_limited(
     s: &OrgsUnderTest<'_>,
 ) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
@@ -285,9 +281,7 @@ pub(super) async fn every_organisation_has_agents_of_its_own_and_who_may_only_re
     Ok(())
 }
 
-pub(super) async fn every_method_of_a_store_is_asked_for_what_belongs_to_others(
-    _s: &OrgsUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn access_matrix_covers_every_store_method(_s: &OrgsUnderTest<'_>) -> RuleResult {
     assert_eq!(access_matrix::called_methods(), access_matrix::store_methods());
     Ok(())
 }
@@ -325,9 +319,7 @@ impl OrgsUnderTest<'_> {
     }
 }
 
-pub(super) async fn content_is_reached_by_what_refers_to_it_and_not_by_its_hash(
-    s: &OrgsUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn content_is_accessible_by_reference_not_by_hash(s: &OrgsUnderTest<'_>) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     let theirs = s.create_sample_data(acme).await?;
     let own = s.within(acme);
@@ -341,7 +333,7 @@ pub(super) async fn content_is_reached_by_what_refers_to_it_and_not_by_its_hash(
     Ok(())
 }
 
-pub(super) async fn a_fork_belongs_to_whom_its_messages_belong_to(s: &OrgsUnderTest<'_>) -> RuleResult {
+pub(super) async fn fork_belongs_to_the_organisation_of_its_parent(s: &OrgsUnderTest<'_>) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     let theirs = s.create_sample_data(acme).await?;
     let to = || ForkTo::Session { fresh: session_id(), key: Some("branch".to_owned()) };
@@ -357,7 +349,7 @@ pub(super) async fn a_fork_belongs_to_whom_its_messages_belong_to(s: &OrgsUnderT
     Ok(())
 }
 
-pub(super) async fn what_workers_do_is_for_the_operator(s: &OrgsUnderTest<'_>) -> RuleResult {
+pub(super) async fn worker_operations_require_operator_access(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
     let lease = s.begin_for(acme, new_input("hi")).await?;
     let handle = s.within(acme);
@@ -373,7 +365,7 @@ pub(super) async fn what_workers_do_is_for_the_operator(s: &OrgsUnderTest<'_>) -
     Ok(())
 }
 
-pub(super) async fn a_handle_is_never_widened(s: &OrgsUnderTest<'_>) -> RuleResult {
+pub(super) async fn handle_access_is_never_widened(s: &OrgsUnderTest<'_>) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     let theirs = s.within(bolt).open(by_key("theirs"), NOW).await?;
     let reader = s.limited(acme, Scope::Read);
@@ -394,7 +386,7 @@ pub(super) async fn a_handle_is_never_widened(s: &OrgsUnderTest<'_>) -> RuleResu
     Ok(())
 }
 
-pub(super) async fn who_lacks_a_scope_changes_nothing(s: &OrgsUnderTest<'_>) -> RuleResult {
+pub(super) async fn handle_without_scope_changes_nothing(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
     let theirs = s.create_sample_data(acme).await?;
     let picture = s.snapshot().await?;
@@ -432,9 +424,7 @@ pub(super) async fn who_lacks_a_scope_changes_nothing(s: &OrgsUnderTest<'_>) -> 
     Ok(())
 }
 
-pub(super) async fn an_agent_never_approves_and_nobody_does_in_the_name_of_another(
-    s: &OrgsUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn agents_cannot_approve_and_people_cannot_impersonate(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
     let theirs = s.create_sample_data(acme).await?;
     let decide = |by: Principal, word| {
@@ -450,7 +440,7 @@ pub(super) async fn an_agent_never_approves_and_nobody_does_in_the_name_of_anoth
     Ok(())
 }
 
-pub(super) async fn whoever_acts_is_written_down_with_the_act(s: &OrgsUnderTest<'_>) -> RuleResult {
+pub(super) async fn records_name_the_acting_principal(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
     let theirs = s.create_sample_data(acme).await?;
     let handle = s.serving(Access::to(acme).by(ann()));
@@ -489,9 +479,7 @@ pub(super) async fn whoever_acts_is_written_down_with_the_act(s: &OrgsUnderTest<
     Ok(())
 }
 
-pub(super) async fn the_audit_is_read_on_behind_a_number_and_from_a_time_on_though_a_clock_went_back(
-    s: &OrgsUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn audit_cursors_work_despite_clock_moving_back(s: &OrgsUnderTest<'_>) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     let mut done = Vec::new();
     for (org, later) in [(acme, 10), (acme, 30), (bolt, 40), (acme, 20), (acme, 50), (bolt, 25)] {
@@ -554,9 +542,7 @@ async fn whole<'a, T, K>(page: impl Fn(Option<K>) -> ResultFuture<'a, Page<T, K>
     walked(page, async |_| Ok(())).await
 }
 
-pub(super) async fn a_list_read_page_by_page_is_the_whole_list_of_one_organisation(
-    s: &OrgsUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn paging_returns_the_whole_list_of_one_organisation(s: &OrgsUnderTest<'_>) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     for org in [acme, bolt] {
         s.furnish_richly(org).await?;
@@ -591,9 +577,7 @@ pub(super) async fn a_list_read_page_by_page_is_the_whole_list_of_one_organisati
     Ok(())
 }
 
-pub(super) async fn what_goes_and_comes_between_two_pages_hides_and_doubles_no_other(
-    s: &OrgsUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn changes_between_pages_hide_or_duplicate_no_item(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
     s.furnish_richly(acme).await?;
     let store = s.within(acme);
@@ -633,7 +617,7 @@ pub(super) async fn what_goes_and_comes_between_two_pages_hides_and_doubles_no_o
     Ok(())
 }
 
-pub(super) async fn what_changes_nothing_is_not_written_down(s: &OrgsUnderTest<'_>) -> RuleResult {
+pub(super) async fn audit_omits_calls_without_effect(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
     let theirs = s.create_sample_data(acme).await?;
     let before = s.audit_lines(acme).await?;
@@ -649,7 +633,7 @@ pub(super) async fn what_changes_nothing_is_not_written_down(s: &OrgsUnderTest<'
     Ok(())
 }
 
-pub(super) async fn an_organisation_has_a_name_of_its_own(s: &OrgsUnderTest<'_>) -> RuleResult {
+pub(super) async fn organisation_names_are_unique(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
     refused(s.org("acme").await, Kind::InputKeyReused);
     refused(s.create_org(Org { id: acme, name: "other".parse()?, created: NOW }).await, Kind::InputKeyReused);
@@ -666,9 +650,7 @@ pub(super) async fn an_organisation_has_a_name_of_its_own(s: &OrgsUnderTest<'_>)
     Ok(())
 }
 
-pub(super) async fn an_api_key_opens_its_organisation_until_it_expires_or_is_revoked(
-    s: &OrgsUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn api_key_works_until_expired_or_revoked(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
     let (key, id) = s.key(acme, Scope::Run, Some(Millis(2_000))).await?;
     let access = s.authenticate(key.clone(), NOW).await?;
@@ -684,9 +666,7 @@ pub(super) async fn an_api_key_opens_its_organisation_until_it_expires_or_is_rev
     Ok(())
 }
 
-pub(super) async fn every_bit_of_an_api_key_counts_and_every_wrong_one_gets_the_same_answer(
-    s: &OrgsUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn every_wrong_api_key_gets_the_same_error(s: &OrgsUnderTest<'_>) -> RuleResult {
     let acme = s.org("acme").await?;
     let (key, _) = s.key(acme, Scope::Run, None).await?;
     let whole = key.reveal();
@@ -700,7 +680,7 @@ pub(super) async fn every_bit_of_an_api_key_counts_and_every_wrong_one_gets_the_
     Ok(())
 }
 
-pub(super) async fn an_api_key_may_do_no_more_than_who_makes_it(s: &OrgsUnderTest<'_>) -> RuleResult {
+pub(super) async fn api_key_scopes_never_exceed_its_creator(s: &OrgsUnderTest<'_>) -> RuleResult {
     let (acme, bolt) = (s.org("acme").await?, s.org("bolt").await?);
     let new = |org, scopes| {
         let id = KeyId::from_u128(fresh());

@@ -60,7 +60,7 @@ async fn ended(s: &StoreUnderTest<'_>) -> Result<TurnId, Error> {
     Ok(work.lease.turn)
 }
 
-pub(super) async fn a_new_sink_begins_with_what_ends_from_then_on(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn new_sink_starts_with_later_outputs(s: &StoreUnderTest<'_>) -> RuleResult {
     let before = ended(s).await?;
     let now = sink(s, "now").await?;
     let all = wants("all", FeedStart::Beginning);
@@ -74,7 +74,7 @@ pub(super) async fn a_new_sink_begins_with_what_ends_from_then_on(s: &StoreUnder
     Ok(())
 }
 
-pub(super) async fn an_output_says_how_its_turn_ended(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn output_reports_how_its_turn_ended(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     let work = s.begin("hi").await?;
     let (session, turn) = (work.lease.session, work.lease.turn);
@@ -101,7 +101,7 @@ pub(super) async fn an_output_says_how_its_turn_ended(s: &StoreUnderTest<'_>) ->
     Ok(())
 }
 
-pub(super) async fn a_sink_gets_the_ends_it_wants_and_no_input_that_joined(
+pub(super) async fn sink_gets_subscribed_turn_ends_without_joined_inputs(
     s: &StoreUnderTest<'_>,
 ) -> RuleResult {
     let all = sink(s, "all").await?;
@@ -118,7 +118,9 @@ pub(super) async fn a_sink_gets_the_ends_it_wants_and_no_input_that_joined(
     Ok(())
 }
 
-pub(super) async fn who_takes_a_delivery_has_it_for_a_time(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn collected_delivery_is_reserved_until_its_lease_expires(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
     let of = sink(s, "a").await?;
     let turn = ended(s).await?;
     let one = s.taker();
@@ -133,9 +135,7 @@ pub(super) async fn who_takes_a_delivery_has_it_for_a_time(s: &StoreUnderTest<'_
     Ok(())
 }
 
-pub(super) async fn a_delivery_of_a_dead_worker_is_taken_by_another_at_once(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn another_worker_takes_deliveries_of_dead_worker(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     let turn = ended(s).await?;
     let (one, other) = (s.taker(), s.rival());
@@ -147,7 +147,7 @@ pub(super) async fn a_delivery_of_a_dead_worker_is_taken_by_another_at_once(
     Ok(())
 }
 
-pub(super) async fn what_was_delivered_is_never_due_again(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn delivered_output_is_never_due_again(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     ended(s).await?;
     let due = collect(s, &of, NOW).await?.remove(0);
@@ -162,7 +162,7 @@ pub(super) async fn what_was_delivered_is_never_due_again(s: &StoreUnderTest<'_>
     Ok(())
 }
 
-pub(super) async fn what_was_not_taken_is_due_when_it_is_said_to_be(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn failed_delivery_is_due_at_its_retry_time(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     let turn = ended(s).await?;
     let due = collect(s, &of, NOW).await?.remove(0);
@@ -177,9 +177,7 @@ pub(super) async fn what_was_not_taken_is_due_when_it_is_said_to_be(s: &StoreUnd
     Ok(())
 }
 
-pub(super) async fn what_was_given_up_is_listed_until_somebody_tries_it_again(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn dead_delivery_is_listed_until_redelivered(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     let turn = ended(s).await?;
     let due = collect(s, &of, NOW).await?.remove(0);
@@ -198,7 +196,7 @@ pub(super) async fn what_was_given_up_is_listed_until_somebody_tries_it_again(
     Ok(())
 }
 
-pub(super) async fn what_kills_its_workers_is_given_up(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn delivery_that_kills_workers_becomes_dead(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     ended(s).await?;
     for _ in 0..ATTEMPTS {
@@ -211,7 +209,7 @@ pub(super) async fn what_kills_its_workers_is_given_up(s: &StoreUnderTest<'_>) -
     Ok(())
 }
 
-pub(super) async fn a_delivery_goes_with_its_session(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn deleting_a_session_removes_its_deliveries(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     let work = s.begin("hi").await?;
     s.end(&work.lease).await?;

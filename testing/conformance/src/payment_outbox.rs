@@ -47,7 +47,7 @@ async fn pending_payments_of(s: &StoreUnderTest<'_>, lease: &Lease) -> Result<Ve
     Ok(s.owed(ALL).await?.into_iter().filter(|owed| owed.session == lease.session).collect())
 }
 
-pub(super) async fn what_is_decided_of_a_payment_is_owed_until_its_authority_took_it(
+pub(super) async fn decided_payment_is_pending_until_authority_confirms(
     s: &StoreUnderTest<'_>,
 ) -> RuleResult {
     let lease = s.begin("pay").await?.lease;
@@ -76,7 +76,7 @@ pub(super) async fn what_is_decided_of_a_payment_is_owed_until_its_authority_too
     s.verify(session).await.map(drop)
 }
 
-pub(super) async fn an_authority_is_told_again_after_growing_pauses(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn payment_report_is_retried_with_backoff(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = turn_with_pending_payment(s).await?;
     let mut now = NOW;
     for (attempt, pause) in (1..).zip([1, 2, 3, 3]) {
@@ -118,7 +118,7 @@ async fn call_with_payments(
     Ok(lease)
 }
 
-pub(super) async fn a_word_on_a_call_of_unknown_outcome_decides_its_payments(
+pub(super) async fn operator_verdict_on_unknown_call_decides_its_payments(
     s: &StoreUnderTest<'_>,
 ) -> RuleResult {
     let released = PaymentState::Releasing { reason: "the call did not happen".to_owned() };
@@ -145,7 +145,7 @@ pub(super) async fn a_word_on_a_call_of_unknown_outcome_decides_its_payments(
     Ok(())
 }
 
-pub(super) async fn a_session_that_owes_is_not_deleted(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn session_with_pending_payments_cannot_be_deleted(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = turn_with_pending_payment(s).await?;
     refused(s.delete(lease.session, NOW).await, Kind::SessionBusy);
     s.told(lease.turn, payment(settled()), Millis(9_000)).await?;

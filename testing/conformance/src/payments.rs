@@ -43,9 +43,7 @@ fn order(amount: &str) -> PaymentOrder {
     PaymentOrder { payee: "baker".to_owned(), amount, purpose: "a cake".to_owned() }
 }
 
-pub(super) async fn what_is_reserved_is_found_and_the_same_id_gives_it_again(
-    s: &AuthorityUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn reserving_a_payment_id_is_idempotent(s: &AuthorityUnderTest<'_>) -> RuleResult {
     let id = s.reserved().await?;
     assert_eq!(s.authority().find(id).await?, Some(AuthorityPaymentState::Reserved));
     assert_eq!(s.authority().reserve(id, &order("3.10 EUR")).await?, AuthorityPaymentState::Reserved);
@@ -53,14 +51,14 @@ pub(super) async fn what_is_reserved_is_found_and_the_same_id_gives_it_again(
     Ok(())
 }
 
-pub(super) async fn the_same_id_with_another_order_is_refused(s: &AuthorityUnderTest<'_>) -> RuleResult {
+pub(super) async fn payment_id_with_another_order_is_refused(s: &AuthorityUnderTest<'_>) -> RuleResult {
     let id = s.reserved().await?;
     refused(s.authority().reserve(id, &order("3.11 EUR")).await, Kind::PaymentRefused);
     assert_eq!(s.authority().find(id).await?, Some(AuthorityPaymentState::Reserved));
     Ok(())
 }
 
-pub(super) async fn what_is_settled_stays_settled_with_its_receipt(s: &AuthorityUnderTest<'_>) -> RuleResult {
+pub(super) async fn settled_payment_stays_settled_with_its_receipt(s: &AuthorityUnderTest<'_>) -> RuleResult {
     let id = s.reserved().await?;
     let settled = s.authority().settle(id).await?;
     assert!(matches!(settled, AuthorityPaymentState::Settled { .. }), "{settled:?}");
@@ -71,7 +69,7 @@ pub(super) async fn what_is_settled_stays_settled_with_its_receipt(s: &Authority
     Ok(())
 }
 
-pub(super) async fn what_is_released_is_never_paid(s: &AuthorityUnderTest<'_>) -> RuleResult {
+pub(super) async fn released_payment_is_never_paid(s: &AuthorityUnderTest<'_>) -> RuleResult {
     let id = s.reserved().await?;
     assert_eq!(s.authority().release(id).await?, AuthorityPaymentState::Released);
     assert_eq!(s.authority().release(id).await?, AuthorityPaymentState::Released);
@@ -80,12 +78,12 @@ pub(super) async fn what_is_released_is_never_paid(s: &AuthorityUnderTest<'_>) -
     Ok(())
 }
 
-pub(super) async fn what_was_never_reserved_is_not_paid(s: &AuthorityUnderTest<'_>) -> RuleResult {
+pub(super) async fn unreserved_payment_is_refused(s: &AuthorityUnderTest<'_>) -> RuleResult {
     refused(s.authority().settle(PaymentId::from_u128(fresh())).await, Kind::PaymentRefused);
     Ok(())
 }
 
-pub(super) async fn more_than_it_will_pay_is_refused(s: &AuthorityUnderTest<'_>) -> RuleResult {
+pub(super) async fn payment_above_the_limit_is_refused(s: &AuthorityUnderTest<'_>) -> RuleResult {
     let id = PaymentId::from_u128(fresh());
     refused(s.authority().reserve(id, &order("10000000 EUR")).await, Kind::PaymentRefused);
     s.reserved().await.map(drop)

@@ -13,7 +13,7 @@ use outlast_vocab::message::Part;
 use outlast_vocab::record::{Fact, InputDelivery, NodeRef, OutcomeVerdict, Seq, TurnEnd};
 use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey};
 
-pub(super) async fn a_turn_that_ends_lets_the_session_rest(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn ended_turn_leaves_the_session_idle(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     assert!(matches!(s.end(&work.lease).await?, TurnAfterCommit::Ended));
     let view = s.session(work.lease.session).await?;
@@ -24,9 +24,7 @@ pub(super) async fn a_turn_that_ends_lets_the_session_rest(s: &StoreUnderTest<'_
     Ok(())
 }
 
-pub(super) async fn a_turn_that_ends_moves_its_head_to_its_last_message(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn ended_turn_moves_head_to_last_message(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
     assert_eq!(s.session(session).await?.heads, [("main".to_owned(), None)]);
@@ -40,7 +38,7 @@ pub(super) async fn a_turn_that_ends_moves_its_head_to_its_last_message(
     Ok(())
 }
 
-pub(super) async fn a_turn_that_said_nothing_leaves_its_input(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn silent_turn_leaves_its_input_in_history(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("one").await?;
     let session = work.lease.session;
     let queued = s.queue(session, "two").await?;
@@ -59,7 +57,7 @@ pub(super) async fn a_turn_that_said_nothing_leaves_its_input(s: &StoreUnderTest
     Ok(())
 }
 
-pub(super) async fn every_way_to_end_reads_back(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn every_turn_end_round_trips(s: &StoreUnderTest<'_>) -> RuleResult {
     let ends = [
         answer("bye"),
         TurnEnd::Refused { text: "no".to_owned() },
@@ -77,7 +75,7 @@ pub(super) async fn every_way_to_end_reads_back(s: &StoreUnderTest<'_>) -> RuleR
     Ok(())
 }
 
-pub(super) async fn the_end_of_a_turn_is_sealed(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn end_of_a_turn_never_changes(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let call = call("send");
     let work = s.call_of_unknown_outcome(session, &call, NOW).await?;
@@ -95,9 +93,7 @@ pub(super) async fn the_end_of_a_turn_is_sealed(s: &StoreUnderTest<'_>) -> RuleR
     Ok(())
 }
 
-pub(super) async fn the_next_turn_begins_under_the_same_worker_and_a_raised_fence(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn next_turn_keeps_worker_and_raises_fence(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
     let queued = s.queue(session, "next").await?;
@@ -117,7 +113,7 @@ pub(super) async fn the_next_turn_begins_under_the_same_worker_and_a_raised_fenc
     Ok(())
 }
 
-pub(super) async fn queued_inputs_become_turns_in_the_order_they_came(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn queued_inputs_become_turns_in_arrival_order(s: &StoreUnderTest<'_>) -> RuleResult {
     let mut work = s.begin("0").await?;
     let session = work.lease.session;
     let queued =
@@ -130,7 +126,7 @@ pub(super) async fn queued_inputs_become_turns_in_the_order_they_came(s: &StoreU
     Ok(())
 }
 
-pub(super) async fn a_turn_goes_on_while_an_input_waits_to_join_it(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn turn_continues_while_an_input_waits_to_join(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let receipt = s.add(&work.lease, vec![reply("half")]).await?;
     assert!(!receipt.has_joining_input);
@@ -143,7 +139,7 @@ pub(super) async fn a_turn_goes_on_while_an_input_waits_to_join_it(s: &StoreUnde
     Ok(())
 }
 
-pub(super) async fn a_turn_ends_when_no_input_waits_to_join_it(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn turn_ends_when_no_joining_input_waits(s: &StoreUnderTest<'_>) -> RuleResult {
     let alone = s.begin("hi").await?;
     let receipt =
         s.write(&alone.lease, vec![reply("bye")], TurnTransition::EndUnlessJoined(answer("bye"))).await?;
@@ -157,7 +153,7 @@ pub(super) async fn a_turn_ends_when_no_input_waits_to_join_it(s: &StoreUnderTes
     Ok(())
 }
 
-pub(super) async fn inputs_that_want_to_join_are_listed_in_order(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn joining_inputs_are_listed_in_order(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
     let one = s.queue_to_join(session, "one").await?;
@@ -168,9 +164,7 @@ pub(super) async fn inputs_that_want_to_join_are_listed_in_order(s: &StoreUnderT
     Ok(())
 }
 
-pub(super) async fn an_input_that_joined_is_over_and_never_becomes_a_turn(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn joined_input_never_becomes_a_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let (session, into) = (work.lease.session, work.lease.turn);
     let steering = s.queue_to_join(session, "wait").await?;
@@ -185,7 +179,7 @@ pub(super) async fn an_input_that_joined_is_over_and_never_becomes_a_turn(
     Ok(())
 }
 
-pub(super) async fn what_left_the_queue_makes_room_in_it(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn dequeued_inputs_free_queue_capacity(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
     let accept = || AcceptRequest { queued_most: 1, ..input(session, "more") };
@@ -234,7 +228,7 @@ pub(super) async fn an_input_for_another_head_does_not_join(s: &StoreUnderTest<'
     Ok(())
 }
 
-pub(super) async fn inputs_for_a_parked_session_wait_for_its_turn(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn inputs_wait_while_the_session_is_parked(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
     s.park(&work.lease, vec![wait("a")]).await?;
@@ -259,7 +253,7 @@ pub(super) async fn a_cancelled_input_is_skipped(s: &StoreUnderTest<'_>) -> Rule
     Ok(())
 }
 
-pub(super) async fn places_have_no_gaps_whoever_writes_between(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn interleaved_writers_leave_no_gaps(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let (session, turn) = (work.lease.session, work.lease.turn);
     let claims = s.ask(&work.lease, &[call("a"), call("b")]).await?;

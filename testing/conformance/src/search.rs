@@ -18,9 +18,7 @@ fn texts(found: &[MessageMatch]) -> Vec<&str> {
     found.iter().map(|found| found.text.as_str()).collect()
 }
 
-pub(super) async fn messages_are_found_by_all_their_words_the_newest_first(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn search_matches_all_words_newest_first(s: &StoreUnderTest<'_>) -> RuleResult {
     let one = s.begin("The invoice of Zürich").await?;
     s.end(&one.lease).await?;
     let two = s.begin("another INVOICE, of Bern").await?;
@@ -39,9 +37,7 @@ pub(super) async fn messages_are_found_by_all_their_words_the_newest_first(
     Ok(())
 }
 
-pub(super) async fn a_page_of_what_is_found_goes_on_where_the_one_before_ended(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn search_pages_continue_without_gaps(s: &StoreUnderTest<'_>) -> RuleResult {
     for text in ["word one", "word two", "word three"] {
         let work = s.begin(text).await?;
         s.end(&work.lease).await?;
@@ -59,7 +55,7 @@ pub(super) async fn a_page_of_what_is_found_goes_on_where_the_one_before_ended(
     Ok(())
 }
 
-pub(super) async fn what_is_deleted_is_not_found_any_more(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn search_omits_deleted_sessions(s: &StoreUnderTest<'_>) -> RuleResult {
     let kept = s.begin("a secret of ann").await?;
     s.end(&kept.lease).await?;
     let gone = s.begin("a secret of bob").await?;
@@ -71,9 +67,7 @@ pub(super) async fn what_is_deleted_is_not_found_any_more(s: &StoreUnderTest<'_>
 }
 
 /// A store may index many messages at a time.
-pub(super) async fn messages_are_found_and_deleted_however_much_was_said_since(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn old_messages_remain_searchable_and_deletable(s: &StoreUnderTest<'_>) -> RuleResult {
     let old = s.begin("a needle of ann").await?;
     s.end(&old.lease).await?;
     let kept = s.begin("a needle of bob").await?;

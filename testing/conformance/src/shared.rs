@@ -32,7 +32,7 @@ impl<'a> Deref for SharedStores<'a> {
     }
 }
 
-pub(super) async fn what_one_process_wrote_the_other_reads(s: &SharedStores<'_>) -> RuleResult {
+pub(super) async fn one_process_reads_writes_of_the_other(s: &SharedStores<'_>) -> RuleResult {
     let session = s.open(by_key("me"), NOW).await?;
     let last = s.whole_turn(session, &"long ".repeat(20_000)).await?;
     assert_eq!(s.there.records(session, Seq(0), ALL).await?, s.all(session).await?);
@@ -44,7 +44,7 @@ pub(super) async fn what_one_process_wrote_the_other_reads(s: &SharedStores<'_>)
     Ok(())
 }
 
-pub(super) async fn a_key_is_known_to_both(s: &SharedStores<'_>) -> RuleResult {
+pub(super) async fn idempotency_keys_are_shared_between_processes(s: &SharedStores<'_>) -> RuleResult {
     let session = s.open(by_key("me"), NOW).await?;
     assert_eq!(s.there.open(by_key("me"), NOW).await?, session);
     let first = s.accept(keyed(session, "k", "hi")).await?;
@@ -78,7 +78,7 @@ pub(super) async fn a_process_that_lost_its_lease_writes_nothing(s: &SharedStore
     Ok(())
 }
 
-pub(super) async fn a_wait_is_resolved_from_the_other_process(s: &SharedStores<'_>) -> RuleResult {
+pub(super) async fn other_process_can_resolve_a_wait(s: &SharedStores<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.park(&lease, vec![wait("a")]).await?;
     assert!(s.there.resolve(lease.turn, wait("a").key, value_resolution(), NOW).await?.is_yours);
@@ -86,23 +86,21 @@ pub(super) async fn a_wait_is_resolved_from_the_other_process(s: &SharedStores<'
     Ok(())
 }
 
-pub(super) async fn a_wait_that_was_resolved_by_the_other_process_does_not_park(
-    s: &SharedStores<'_>,
-) -> RuleResult {
+pub(super) async fn wait_resolved_by_other_process_does_not_park(s: &SharedStores<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.there.resolve(lease.turn, wait("a").key, value_resolution(), NOW).await?;
     assert!(matches!(s.park(&lease, vec![wait("a")]).await?, TurnAfterCommit::Ready));
     Ok(())
 }
 
-pub(super) async fn a_cancel_comes_from_the_other_process(s: &SharedStores<'_>) -> RuleResult {
+pub(super) async fn other_process_can_cancel_a_turn(s: &SharedStores<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.there.cancel(lease.turn, "enough".to_owned(), NOW).await?;
     assert_eq!(s.add(&lease, vec![reply("a")]).await?.cancelled.as_deref(), Some("enough"));
     Ok(())
 }
 
-pub(super) async fn writes_of_both_at_once_leave_no_gap(s: &SharedStores<'_>) -> RuleResult {
+pub(super) async fn concurrent_process_writes_leave_no_gaps(s: &SharedStores<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let here = join_all((0..16).map(|_| s.accept(input(session, "here"))));
     let there = join_all((0..16).map(|_| s.there.accept(input(session, "there"))));
@@ -119,7 +117,7 @@ pub(super) async fn writes_of_both_at_once_leave_no_gap(s: &SharedStores<'_>) ->
     Ok(())
 }
 
-pub(super) async fn a_write_of_one_process_is_a_change_for_the_other(s: &SharedStores<'_>) -> RuleResult {
+pub(super) async fn write_advances_change_counter_of_other_process(s: &SharedStores<'_>) -> RuleResult {
     let before = s.there.changes().await?;
     assert_eq!(s.there.changes().await?, before);
     s.begin("hi").await?;
@@ -129,7 +127,7 @@ pub(super) async fn a_write_of_one_process_is_a_change_for_the_other(s: &SharedS
     Ok(())
 }
 
-pub(super) async fn what_one_process_parked_the_other_finds_due(s: &SharedStores<'_>) -> RuleResult {
+pub(super) async fn other_process_finds_parked_turn_due(s: &SharedStores<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.park(&lease, vec![wait_until("a", LATER)]).await?;
     assert_eq!(s.there.next_wake().await?, Some(LATER));

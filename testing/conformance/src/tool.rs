@@ -31,9 +31,7 @@ impl<'a> From<&'a dyn ToolFixture> for ToolsUnderTest<'a> {
     }
 }
 
-pub(super) async fn every_listed_tool_has_a_contract_that_says_the_same(
-    b: &ToolsUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn every_listed_tool_matches_its_contract(b: &ToolsUnderTest<'_>) -> RuleResult {
     let manifests = b.0.manifests();
     assert!(!manifests.is_empty());
     for manifest in manifests {
@@ -43,7 +41,7 @@ pub(super) async fn every_listed_tool_has_a_contract_that_says_the_same(
     Ok(())
 }
 
-pub(super) async fn names_are_unique_and_listed_in_the_same_order(b: &ToolsUnderTest<'_>) -> RuleResult {
+pub(super) async fn tool_names_are_unique_and_stably_ordered(b: &ToolsUnderTest<'_>) -> RuleResult {
     let names: Vec<ToolName> = b.0.manifests().into_iter().map(|manifest| manifest.name).collect();
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     let again: Vec<ToolName> = b.0.manifests().into_iter().map(|manifest| manifest.name).collect();
@@ -51,7 +49,7 @@ pub(super) async fn names_are_unique_and_listed_in_the_same_order(b: &ToolsUnder
     Ok(())
 }
 
-pub(super) async fn arguments_are_an_object(b: &ToolsUnderTest<'_>) -> RuleResult {
+pub(super) async fn tool_input_schema_is_an_object(b: &ToolsUnderTest<'_>) -> RuleResult {
     for manifest in b.0.manifests() {
         let contract = b.0.contract(&manifest.name).expect("it is listed");
         assert_eq!(contract.input["type"], json!("object"), "{}", manifest.name);
@@ -59,7 +57,7 @@ pub(super) async fn arguments_are_an_object(b: &ToolsUnderTest<'_>) -> RuleResul
     Ok(())
 }
 
-pub(super) async fn a_model_is_told_what_a_tool_does(b: &ToolsUnderTest<'_>) -> RuleResult {
+pub(super) async fn every_tool_has_a_description(b: &ToolsUnderTest<'_>) -> RuleResult {
     for manifest in b.0.manifests() {
         let contract = b.0.contract(&manifest.name).expect("it is listed");
         assert!(!contract.description.trim().is_empty(), "{}", manifest.name);
@@ -67,7 +65,7 @@ pub(super) async fn a_model_is_told_what_a_tool_does(b: &ToolsUnderTest<'_>) -> 
     Ok(())
 }
 
-pub(super) async fn a_tool_that_is_not_there_is_unknown(b: &ToolsUnderTest<'_>) -> RuleResult {
+pub(super) async fn missing_tool_is_reported_as_unknown(b: &ToolsUnderTest<'_>) -> RuleResult {
     let prepared = call("nobody.has.this");
     let (session, turn) = (SessionId::from_u128(fresh()), TurnId::from_u128(fresh()));
     assert!(b.0.contract(&prepared.tool).is_none());

@@ -36,9 +36,7 @@ fn into_head(from: SessionId, at: Option<Seq>, name: &str) -> ForkRequest {
     ForkRequest { from, at, to: ForkTo::Head(name.to_owned()), now: NOW }
 }
 
-pub(super) async fn a_fork_begins_with_the_messages_before_it_and_copies_nothing(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn fork_sees_earlier_messages_without_copying_records(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let (one, _) = (s.whole_turn(parent, "one").await?, s.whole_turn(parent, "two").await?);
     let before = s.session_snapshot(parent).await?;
@@ -70,7 +68,7 @@ fn retry_of(s: &StoreUnderTest<'_>, turn: TurnId, fork: Option<SessionId>) -> Re
     RetryRequest { turn, fresh, fork, now: NOW, taker: Some(s.taker()), queued_most: 9 }
 }
 
-pub(super) async fn retry_takes_the_place_of_its_original(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn retry_replaces_its_original_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let one = s.whole_turn(session, "one").await?;
     let original = failed_turn(s, session, "two").await?;
@@ -117,7 +115,7 @@ pub(super) async fn retry_of_an_earlier_turn_needs_a_fork(s: &StoreUnderTest<'_>
     Ok(())
 }
 
-pub(super) async fn a_fork_and_its_parent_go_on_apart(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn fork_and_parent_continue_independently(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let one = s.whole_turn(parent, "one").await?;
     let fork = s.fork(into_session(parent, Some(one.seq))).await?;
@@ -142,9 +140,7 @@ pub(super) async fn a_fork_can_be_forked(s: &StoreUnderTest<'_>) -> RuleResult {
     Ok(())
 }
 
-pub(super) async fn a_fork_begins_at_the_main_head_unless_told_otherwise(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn fork_starts_at_the_main_head_by_default(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let empty = s.fork(into_session(parent, None)).await?;
     assert_eq!((head(s, empty).await?, s.session(empty).await?.forked_from), (None, None));
@@ -156,7 +152,7 @@ pub(super) async fn a_fork_begins_at_the_main_head_unless_told_otherwise(
     Ok(())
 }
 
-pub(super) async fn a_fork_can_begin_in_the_middle_of_a_turn(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn fork_can_start_in_the_middle_of_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("one").await?;
     let parent = work.lease.session;
     let half = s.add(&work.lease, vec![reply("half"), reply("whole")]).await?.places[0].seq;
@@ -169,7 +165,7 @@ pub(super) async fn a_fork_can_begin_in_the_middle_of_a_turn(s: &StoreUnderTest<
     Ok(())
 }
 
-pub(super) async fn claims_do_not_fork(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn fork_cannot_settle_claims_of_its_parent(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("one").await?;
     let claim = s.ask(&work.lease, &[call("send")]).await?[0];
     let fork = s.fork(into_session(work.lease.session, Some(claim.asked))).await?;
@@ -183,9 +179,7 @@ pub(super) async fn claims_do_not_fork(s: &StoreUnderTest<'_>) -> RuleResult {
     Ok(())
 }
 
-pub(super) async fn an_unknown_outcome_is_listed_once_however_often_it_is_forked(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn unknown_call_is_listed_once_despite_forks(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let call = call("send");
     s.call_of_unknown_outcome(parent, &call, NOW).await?;
@@ -195,7 +189,7 @@ pub(super) async fn an_unknown_outcome_is_listed_once_however_often_it_is_forked
     Ok(())
 }
 
-pub(super) async fn the_names_of_branches_are_bounded(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn head_names_and_fork_keys_are_bounded(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let most = Limits::default().key_bytes;
     let before = s.snapshot().await?;
@@ -207,7 +201,7 @@ pub(super) async fn the_names_of_branches_are_bounded(s: &StoreUnderTest<'_>) ->
     Ok(())
 }
 
-pub(super) async fn a_fork_is_found_by_its_key_which_must_be_new(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn fork_key_must_be_new_and_finds_it(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.open(by_key("parent"), NOW).await?;
     let fork = |key: &str| {
         let to = ForkTo::Session { fresh: session_id(), key: Some(key.to_owned()) };
@@ -223,7 +217,7 @@ pub(super) async fn a_fork_is_found_by_its_key_which_must_be_new(s: &StoreUnderT
     Ok(())
 }
 
-pub(super) async fn a_fork_never_takes_the_id_of_another_session(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn fork_cannot_reuse_a_session_id(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let before = s.snapshot().await?;
     let to = ForkTo::Session { fresh: parent, key: None };
@@ -232,7 +226,7 @@ pub(super) async fn a_fork_never_takes_the_id_of_another_session(s: &StoreUnderT
     Ok(())
 }
 
-pub(super) async fn a_fork_needs_a_message_to_begin_at(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn fork_point_must_be_a_message(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     let last = s.whole_turn(parent, "one").await?;
     let other = s.fresh_session().await?;
@@ -249,9 +243,7 @@ pub(super) async fn a_fork_needs_a_message_to_begin_at(s: &StoreUnderTest<'_>) -
     Ok(())
 }
 
-pub(super) async fn an_input_that_never_began_is_no_message_of_the_tree(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn input_that_never_began_is_not_a_node(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.whole_turn(session, "one").await?;
     let work = s.begin_in(session, "two").await?;
@@ -273,7 +265,7 @@ pub(super) async fn an_input_that_never_began_is_no_message_of_the_tree(
     Ok(())
 }
 
-pub(super) async fn a_fork_into_a_head_stays_in_its_session(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn fork_into_a_head_stays_in_its_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let one = s.whole_turn(session, "one").await?;
     let two = s.whole_turn(session, "two").await?;
@@ -291,7 +283,7 @@ pub(super) async fn a_fork_into_a_head_stays_in_its_session(s: &StoreUnderTest<'
     Ok(())
 }
 
-pub(super) async fn a_head_is_made_once(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn head_name_can_be_created_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let one = s.whole_turn(session, "one").await?;
     s.fork(into_head(session, None, "draft")).await?;
@@ -303,7 +295,7 @@ pub(super) async fn a_head_is_made_once(s: &StoreUnderTest<'_>) -> RuleResult {
     Ok(())
 }
 
-pub(super) async fn rewinding_moves_a_head_and_keeps_the_rest(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn rewind_moves_a_head_and_keeps_records(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     let one = s.whole_turn(session, "one").await?;
     let two = s.whole_turn(session, "two").await?;
@@ -322,7 +314,7 @@ pub(super) async fn rewinding_moves_a_head_and_keeps_the_rest(s: &StoreUnderTest
     Ok(())
 }
 
-pub(super) async fn rewinding_to_before_the_first_message_begins_anew(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn rewind_before_the_first_message_empties_the_head(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.whole_turn(session, "one").await?;
     s.rewind(session, "main".to_owned(), None, NOW).await?;
@@ -383,7 +375,7 @@ pub(super) async fn a_session_is_deleted_with_everything_in_it(s: &StoreUnderTes
     Ok(())
 }
 
-pub(super) async fn a_session_with_forks_is_deleted_after_them(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn session_can_be_deleted_only_after_its_forks(s: &StoreUnderTest<'_>) -> RuleResult {
     let parent = s.fresh_session().await?;
     s.whole_turn(parent, "one").await?;
     let child = s.fork(into_session(parent, None)).await?;
@@ -400,7 +392,7 @@ pub(super) async fn a_session_with_forks_is_deleted_after_them(s: &StoreUnderTes
     Ok(())
 }
 
-pub(super) async fn a_session_with_heads_of_its_own_can_be_deleted(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn session_with_extra_heads_can_be_deleted(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.whole_turn(session, "one").await?;
     s.fork(into_head(session, None, "draft")).await?;
@@ -409,9 +401,7 @@ pub(super) async fn a_session_with_heads_of_its_own_can_be_deleted(s: &StoreUnde
     Ok(())
 }
 
-pub(super) async fn deleting_a_session_removes_content_that_only_it_used(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn deleting_a_session_removes_its_unshared_content(s: &StoreUnderTest<'_>) -> RuleResult {
     let text = "long ".repeat(20_000);
     let (one, two) = (s.fresh_session().await?, s.fresh_session().await?);
     for session in [one, two] {

@@ -8,7 +8,7 @@ use outlast_vocab::id::{SessionId, TurnId};
 use outlast_vocab::record::{OutcomeVerdict, Seq};
 use outlast_vocab::{Error, Kind};
 
-pub(super) async fn a_session_shows_how_it_stands(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn session_view_reports_its_state(s: &StoreUnderTest<'_>) -> RuleResult {
     let key = SessionTarget::Key { key: "me".to_owned(), fresh: session_id() };
     let session = s.open(key, NOW).await?;
     let state = |session| async move { Ok::<_, Error>(s.session(session).await?.state) };
@@ -27,7 +27,7 @@ pub(super) async fn a_session_shows_how_it_stands(s: &StoreUnderTest<'_>) -> Rul
     Ok(())
 }
 
-pub(super) async fn sessions_are_listed_newest_first_page_by_page(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn sessions_are_paged_newest_first(s: &StoreUnderTest<'_>) -> RuleResult {
     let mut opened: Vec<SessionId> = Vec::new();
     for _ in 0..5 {
         opened.push(s.fresh_session().await?);
@@ -48,7 +48,7 @@ pub(super) async fn sessions_are_listed_newest_first_page_by_page(s: &StoreUnder
     Ok(())
 }
 
-pub(super) async fn turns_are_listed_in_the_order_they_were_accepted(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn turns_are_listed_in_acceptance_order(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("0").await?.lease;
     let session = lease.session;
     let mut turns = vec![lease.turn];
@@ -76,7 +76,7 @@ pub(super) async fn turns_are_listed_in_the_order_they_were_accepted(s: &StoreUn
     Ok(())
 }
 
-pub(super) async fn what_is_not_there_is_not_found(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn unknown_ids_and_keys_are_not_found(s: &StoreUnderTest<'_>) -> RuleResult {
     s.begin("somebody").await?;
     let before = s.snapshot().await?;
     let (session, turn) = (session_id(), TurnId::from_u128(u128::MAX));
@@ -100,7 +100,7 @@ pub(super) async fn what_is_not_there_is_not_found(s: &StoreUnderTest<'_>) -> Ru
     Ok(())
 }
 
-pub(super) async fn an_empty_store_has_nothing_to_do(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn empty_store_has_no_work(s: &StoreUnderTest<'_>) -> RuleResult {
     assert!(s.sessions(None, ALL).await?.is_empty());
     assert!(s.claim(s.taker(), LATER, ALL).await?.is_empty());
     assert!(s.renew(s.taker()).await?.is_empty());

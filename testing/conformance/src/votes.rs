@@ -121,9 +121,7 @@ fn counted(votes: usize, of: usize) -> VoteOutcome {
     VoteOutcome::MoreNeeded { votes, of }
 }
 
-pub(super) async fn a_question_takes_as_many_votes_as_it_says_and_the_last_one_decides(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn last_required_vote_decides_the_approval(s: &StoreUnderTest<'_>) -> RuleResult {
     let question = wait_for(s, call_needing_approval(requirement(&["ann", "bob", "cleo"], 2))).await?;
     assert_eq!(question.vote("ann", ApprovalVerdict::Approve).await?, counted(1, 2));
     assert_eq!(s.claimable(Millis(u64::MAX)).await?, []);
@@ -145,7 +143,7 @@ pub(super) async fn each_person_has_one_vote(s: &StoreUnderTest<'_>) -> RuleResu
     Ok(())
 }
 
-pub(super) async fn one_denial_denies(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn one_denial_denies_the_call(s: &StoreUnderTest<'_>) -> RuleResult {
     let question = wait_for(s, call_needing_approval(requirement(&["ann", "bob", "cleo"], 3))).await?;
     question.vote("ann", ApprovalVerdict::Approve).await?;
     let no = ApprovalVerdict::Deny { reason: "too much".to_owned() };
@@ -155,9 +153,7 @@ pub(super) async fn one_denial_denies(s: &StoreUnderTest<'_>) -> RuleResult {
     Ok(())
 }
 
-pub(super) async fn an_edit_voids_the_votes_before_it_and_is_the_first_for_what_it_says(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn edit_discards_earlier_votes_and_counts_as_one(s: &StoreUnderTest<'_>) -> RuleResult {
     let question = wait_for(s, call_needing_approval(requirement(&["ann", "bob", "cleo"], 2))).await?;
     question.vote("ann", ApprovalVerdict::Approve).await?;
     let less = json!({ "to": "you", "euros": 1 });
@@ -176,7 +172,7 @@ pub(super) async fn an_edit_voids_the_votes_before_it_and_is_the_first_for_what_
     Ok(())
 }
 
-pub(super) async fn who_is_not_named_has_no_vote(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn unlisted_person_cannot_vote(s: &StoreUnderTest<'_>) -> RuleResult {
     let question = wait_for(s, call_needing_approval(requirement(&["ann", "bob"], 2))).await?;
     for verdict in [ApprovalVerdict::Approve, ApprovalVerdict::Deny { reason: "no".to_owned() }] {
         refused(question.vote("eve", verdict).await, Kind::ApprovalForbidden);
@@ -185,7 +181,7 @@ pub(super) async fn who_is_not_named_has_no_vote(s: &StoreUnderTest<'_>) -> Rule
     Ok(())
 }
 
-pub(super) async fn nobody_approves_what_nobody_asks_about(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn vote_without_open_approval_is_refused(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let key = approval_key(&call("pay"), 0);
     let question = TurnAwaitingApproval { s, lease, key };
@@ -196,7 +192,7 @@ pub(super) async fn nobody_approves_what_nobody_asks_about(s: &StoreUnderTest<'_
     Ok(())
 }
 
-pub(super) async fn a_completion_key_is_no_way_around_the_votes(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn resolving_directly_cannot_bypass_the_votes(s: &StoreUnderTest<'_>) -> RuleResult {
     let question = wait_for(s, call_needing_approval(requirement(&["ann", "bob"], 2))).await?;
     for by in ["ann", "eve"] {
         let yes = resolution_of(&Approval::new(by, ApprovalVerdict::Approve));
@@ -207,7 +203,7 @@ pub(super) async fn a_completion_key_is_no_way_around_the_votes(s: &StoreUnderTe
     Ok(())
 }
 
-pub(super) async fn votes_on_a_question_whose_time_is_over_are_gone(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn expired_approval_drops_its_votes(s: &StoreUnderTest<'_>) -> RuleResult {
     let question = wait_for(s, call_needing_approval(requirement(&["ann", "bob"], 2))).await?;
     question.vote("ann", ApprovalVerdict::Approve).await?;
     s.cancel(question.lease.turn, "stop".to_owned(), NOW).await?;
@@ -248,7 +244,7 @@ pub(super) async fn a_vote_after_the_deadline_is_too_late(s: &StoreUnderTest<'_>
     Ok(())
 }
 
-pub(super) async fn what_is_no_call_has_no_arguments_to_change(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn only_call_approvals_accept_changed_arguments(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let (at, facts) = (ReplayKey::turn(0), json!({ "input": "hi" }));
     let ruling = RecordedDecision::new(
@@ -268,9 +264,7 @@ pub(super) async fn what_is_no_call_has_no_arguments_to_change(s: &StoreUnderTes
     Ok(())
 }
 
-pub(super) async fn what_an_engine_asks_is_approved_for_the_session_as_it_was_asked(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn session_approval_is_bound_to_its_requirement(s: &StoreUnderTest<'_>) -> RuleResult {
     let whole = Hash::of(b"rules and engine");
     let coded = |ask: ApprovalRequirement| {
         let (rule, decision) = ("coded".parse().expect("it fits"), PolicyDecision::Ask(ask));
@@ -299,7 +293,7 @@ pub(super) async fn what_an_engine_asks_is_approved_for_the_session_as_it_was_as
     Ok(())
 }
 
-pub(super) async fn an_approval_for_the_session_takes_the_votes_of_all(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn session_approval_needs_every_voter_to_choose_it(s: &StoreUnderTest<'_>) -> RuleResult {
     for (first, grants) in [(ApprovalVerdict::ApproveForSession, 1), (ApprovalVerdict::Approve, 0)] {
         let question = wait_for(s, call_needing_approval(requirement(&["ann", "bob"], 2))).await?;
         question.vote("ann", first.clone()).await?;
@@ -317,9 +311,7 @@ pub(super) async fn an_approval_for_the_session_takes_the_votes_of_all(s: &Store
     Ok(())
 }
 
-pub(super) async fn what_is_asked_each_time_is_not_approved_for_the_session(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn each_time_requirement_rejects_session_approval(s: &StoreUnderTest<'_>) -> RuleResult {
     let question = wait_for(
         s,
         call_needing_approval(ApprovalRequirement { each_time: true, ..ApprovalRequirement::default() }),
@@ -330,9 +322,7 @@ pub(super) async fn what_is_asked_each_time_is_not_approved_for_the_session(
     Ok(())
 }
 
-pub(super) async fn a_tool_that_is_defined_anew_is_not_approved_for_the_session(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn session_approval_excludes_a_redefined_tool(s: &StoreUnderTest<'_>) -> RuleResult {
     let held = call_needing_approval(ApprovalRequirement::default());
     let session = session_id();
     let accept = AcceptRequest { target: SessionTarget::New(session), ..s.driven(session, "pay") };
@@ -362,9 +352,7 @@ fn call_under_grant(granted: AppliedGrant) -> PreparedCall {
     PreparedCall { ruling, ..held }
 }
 
-pub(super) async fn a_call_is_claimed_under_an_approval_of_its_own_session_that_still_counts(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn claim_requires_a_valid_approval_of_its_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let (question, grant) = granted(s).await?;
     let other = s.begin("hi").await?.lease;
     refused(s.add(&other, vec![asked(&[call_under_grant(grant.clone())])]).await, Kind::TurnRaced);
@@ -383,9 +371,7 @@ pub(super) async fn a_call_is_claimed_under_an_approval_of_its_own_session_that_
     Ok(())
 }
 
-pub(super) async fn an_approval_for_the_session_covers_no_call_with_more_labels(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn session_approval_excludes_calls_with_more_labels(s: &StoreUnderTest<'_>) -> RuleResult {
     let labels = |tools: &[&str]| -> Labels {
         tools.iter().map(|tool| UntrustedSource::Tool(tool.parse().expect("it fits"))).collect()
     };
@@ -408,7 +394,7 @@ pub(super) async fn an_approval_for_the_session_covers_no_call_with_more_labels(
     Ok(())
 }
 
-pub(super) async fn a_session_has_no_more_approvals_than_the_limit(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn session_approvals_are_limited(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = session_id();
     let accept = AcceptRequest { target: SessionTarget::New(session), ..s.driven(session, "pay") };
     let lease = s.begin_as(input_of_clerk(accept)).await?.lease;
@@ -430,7 +416,7 @@ pub(super) async fn a_session_has_no_more_approvals_than_the_limit(s: &StoreUnde
     Ok(())
 }
 
-pub(super) async fn what_is_approved_for_a_session_goes_with_it(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn deleting_a_session_removes_its_approvals(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = session_id();
     let accept = AcceptRequest { target: SessionTarget::New(session), ..input(session, "pay") };
     let lease = s.begin_as(input_of_clerk(AcceptRequest { taker: Some(s.taker()), ..accept })).await?.lease;

@@ -16,7 +16,7 @@ fn denial() -> Resolution {
     Resolution::Err(Failure::new(Kind::ToolFailed, "no"))
 }
 
-pub(super) async fn a_parked_turn_holds_no_lease_and_is_not_driven(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn parked_turn_has_no_lease_or_worker(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     assert!(matches!(s.park(&lease, vec![wait("a"), wait("b")]).await?, TurnAfterCommit::Parked));
     let view = s.session(lease.session).await?;
@@ -43,7 +43,7 @@ pub(super) async fn resolving_a_wait_makes_its_turn_claimable(s: &StoreUnderTest
     Ok(())
 }
 
-pub(super) async fn a_wait_that_was_resolved_before_does_not_park(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn already_resolved_wait_does_not_park(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     assert!(s.resolve(lease.turn, wait_key("b"), value_resolution(), NOW).await?.is_yours);
     assert!(matches!(s.park(&lease, vec![wait("a"), wait("b")]).await?, TurnAfterCommit::Ready));
@@ -53,7 +53,7 @@ pub(super) async fn a_wait_that_was_resolved_before_does_not_park(s: &StoreUnder
     Ok(())
 }
 
-pub(super) async fn a_resolution_waits_for_a_turn_that_has_not_begun(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn resolution_is_kept_for_a_queued_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let queued = s.queue(lease.session, "next").await?;
     assert!(s.resolve(queued, wait_key("a"), value_resolution(), NOW).await?.is_yours);
@@ -77,7 +77,7 @@ pub(super) async fn resolving_twice_is_answered_with_the_first_resolution(
     Ok(())
 }
 
-pub(super) async fn of_resolutions_at_the_same_time_one_counts(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn concurrent_resolutions_count_once(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.park(&lease, vec![wait("a")]).await?;
     let resolve = |n: u32| s.resolve(lease.turn, wait_key("a"), Resolution::Ok(json!(n)), NOW);
@@ -100,7 +100,7 @@ pub(super) async fn every_resolution_reads_back(s: &StoreUnderTest<'_>) -> RuleR
     Ok(())
 }
 
-pub(super) async fn a_resolution_wakes_only_who_waits_for_it(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn resolution_wakes_only_its_own_wait(s: &StoreUnderTest<'_>) -> RuleResult {
     let (here, there) = (s.begin("here").await?.lease, s.begin("there").await?.lease);
     for lease in [&here, &there] {
         s.park(lease, vec![wait("a")]).await?;
@@ -125,15 +125,13 @@ pub(super) async fn a_wait_of_an_ended_turn_is_cancelled(s: &StoreUnderTest<'_>)
     Ok(())
 }
 
-pub(super) async fn a_wait_of_a_turn_that_does_not_exist_is_not_found(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn wait_of_an_unknown_turn_is_not_found(s: &StoreUnderTest<'_>) -> RuleResult {
     let nobody = TurnId::from_u128(u128::MAX);
     refused(s.resolve(nobody, wait_key("a"), value_resolution(), NOW).await, Kind::WaitNotFound);
     Ok(())
 }
 
-pub(super) async fn a_parked_turn_is_claimable_at_its_deadline_and_not_before(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn parked_turn_is_claimable_only_from_its_deadline(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     let waits = vec![wait("a"), wait_until("b", LATER), wait_until("c", UNTIL)];
     s.park(&lease, waits).await?;
@@ -145,9 +143,7 @@ pub(super) async fn a_parked_turn_is_claimable_at_its_deadline_and_not_before(
     Ok(())
 }
 
-pub(super) async fn the_next_wake_is_the_earliest_deadline_of_all_sessions(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn next_wake_is_the_earliest_deadline(s: &StoreUnderTest<'_>) -> RuleResult {
     assert_eq!(s.next_wake().await?, None);
     let mut leases = Vec::new();
     for deadline in [LATER, UNTIL] {
@@ -163,7 +159,7 @@ pub(super) async fn the_next_wake_is_the_earliest_deadline_of_all_sessions(
     Ok(())
 }
 
-pub(super) async fn of_what_is_due_the_longest_due_is_taken_first(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn longest_overdue_turn_is_claimed_first(s: &StoreUnderTest<'_>) -> RuleResult {
     let mut turns = Vec::new();
     for deadline in [Millis(UNTIL.0 + 2), UNTIL, Millis(UNTIL.0 + 3), Millis(UNTIL.0 + 1)] {
         let lease = s.begin("hi").await?.lease;
@@ -179,7 +175,7 @@ pub(super) async fn of_what_is_due_the_longest_due_is_taken_first(s: &StoreUnder
     Ok(())
 }
 
-pub(super) async fn one_place_has_one_wait(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn later_wait_replaces_one_with_same_key(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.park(&lease, vec![wait("a"), wait("b"), wait_until("a", UNTIL)]).await?;
     assert_eq!(s.session(lease.session).await?.waits, [wait_until("a", UNTIL), wait("b")]);
@@ -193,7 +189,7 @@ pub(super) async fn a_deadline_that_has_passed_does_not_park(s: &StoreUnderTest<
     Ok(())
 }
 
-pub(super) async fn a_deadline_at_the_end_of_time_never_comes(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn maximum_deadline_never_expires(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     assert!(matches!(
         s.park(&lease, vec![wait_until("a", Millis(u64::MAX))]).await?,
@@ -218,7 +214,7 @@ pub(super) async fn a_resolution_does_not_end_a_sleep(s: &StoreUnderTest<'_>) ->
     Ok(())
 }
 
-pub(super) async fn what_a_wait_read_must_be_what_was_resolved(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn wait_outcome_must_match_its_resolution(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.resolve(lease.turn, wait_key("a"), value_resolution(), NOW).await?;
     let before = s.snapshot().await?;
@@ -230,7 +226,7 @@ pub(super) async fn what_a_wait_read_must_be_what_was_resolved(s: &StoreUnderTes
     Ok(())
 }
 
-pub(super) async fn what_a_wait_read_counts_from_then_on(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn recorded_wait_outcome_beats_later_resolution(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
     s.add(&lease, vec![read("a", Resolution::Timeout)]).await?;
     let before = s.snapshot().await?;
@@ -240,7 +236,7 @@ pub(super) async fn what_a_wait_read_counts_from_then_on(s: &StoreUnderTest<'_>)
     Ok(())
 }
 
-pub(super) async fn a_turn_parks_as_often_as_it_needs(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn turn_can_park_many_times(s: &StoreUnderTest<'_>) -> RuleResult {
     let mut lease = s.begin("hi").await?.lease;
     for name in ["a", "b", "c"] {
         s.park(&lease, vec![wait(name)]).await?;
@@ -254,7 +250,7 @@ pub(super) async fn a_turn_parks_as_often_as_it_needs(s: &StoreUnderTest<'_>) ->
     Ok(())
 }
 
-pub(super) async fn the_secret_that_signs_keys_stays_the_same(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn signing_secret_stays_the_same(s: &StoreUnderTest<'_>) -> RuleResult {
     let secret = s.secret().await?;
     s.begin("hi").await?;
     assert_eq!(s.secret().await?, secret);

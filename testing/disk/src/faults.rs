@@ -149,7 +149,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_failure_meets_the_first_change_from_its_number_on_that_it_fits() {
+    fn planned_failure_hits_the_first_matching_change() {
         let plan = |failure, lasts| {
             let mut faults = FaultInjector::default();
             faults.plan_failure(1, failure, lasts);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_planned_can_be_taken_back() {
+    fn planned_faults_can_be_cleared() {
         let mut faults = FaultInjector::default();
         faults.plan_failure(0, ChangeFailure::WriteError, FailureDuration::Permanently);
         faults.plan_death(0, CrashMode::Before);

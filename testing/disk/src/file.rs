@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_seen_at_once_and_durable_after_a_sync() {
+    fn write_is_visible_immediately_durable_after_sync() {
         let mut file = written(&[(0, b"abc")]);
         assert_eq!(file.bytes(), b"abc");
         assert_eq!(after_power_loss(file.clone(), PowerLossEffect::Dropped), b"");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_kept_after_one_that_is_dropped_leaves_a_gap_of_zeros() {
+    fn dropped_write_before_a_kept_one_leaves_zeros() {
         let mut file = written(&[(0, b"abc"), (4, b"e")]);
         let mut first = true;
         file.lose_power("file", &mut |_| {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_write_arrives_by_whole_sectors_of_the_file() {
+    fn torn_write_keeps_whole_sectors() {
         let mut file = written(&[(0, &[1; 3 * SECTOR])]);
         file.sync();
         file.write(SECTOR - 2, &[2; SECTOR + 4]);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failed_sync_only_what_is_written_anew_becomes_durable() {
+    fn only_rewritten_data_is_durable_after_failed_sync() {
         let mut file = written(&[(0, b"ab")]);
         file.record_failed_sync();
         file.write(1, b"xy");
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn corrupt_bytes_stay_whatever_becomes_of_the_writes_before_them() {
+    fn corrupt_bytes_survive_power_loss() {
         let mut file = written(&[(0, b"abc")]);
         file.corrupt(1, b"X");
         assert_eq!(file.bytes(), b"aXc");

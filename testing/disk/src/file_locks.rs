@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_readers_keeps_new_ones_away_and_writes_alone() {
+    fn pending_writer_blocks_new_readers() {
         let mut locks = FileLocks::default();
         assert!(locks.raise(A, Shared) && locks.raise(A, Reserved) && locks.raise(B, Shared));
         assert!(!locks.raise(A, Exclusive));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_wants_all_at_once_and_fails_stays_a_reader() {
+    fn failed_exclusive_lock_keeps_the_shared_lock() {
         let mut locks = FileLocks::default();
         assert!(locks.raise(A, Shared) && locks.raise(B, Shared));
         assert!(!locks.raise(A, Exclusive));

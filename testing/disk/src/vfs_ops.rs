@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_found_or_made_as_asked() {
+    fn open_mode_decides_whether_a_file_is_created() {
         let (mut machine, process, _) = opened();
         let open = |machine: &mut SimMachine, name, how| machine.open_file(process, Some(name), how).err();
         assert_eq!(open(&mut machine, "file", OpenMode::Existing), None);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_does_not_exist_for_sqlite_but_can_be_written() {
+    fn sqlite_treats_an_empty_file_as_missing() {
         let (mut machine, process, handle) = opened();
         assert_eq!(
             (machine.exists(process, "file"), machine.is_writable(process, "file")),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_file_lives_until_its_last_handle_is_closed() {
+    fn deleted_file_lives_until_last_handle_closes() {
         let (mut machine, process, handle) = opened();
         machine.write(handle, 0, b"abc").unwrap();
         machine.delete(process, "file").unwrap();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_name_is_gone_when_it_is_closed_or_the_power_is_cut() {
+    fn unnamed_file_vanishes_on_close_or_power_loss() {
         let (mut machine, process, _) = opened();
         for _ in 0..2 {
             let temporary = machine.open_file(process, None, OpenMode::CreateNew).unwrap();
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_past_the_end_gives_zeros_and_says_so() {
+    fn short_read_is_zero_filled_and_reported() {
         let (mut machine, _, handle) = opened();
         machine.write(handle, 0, b"abc").unwrap();
         let mut read = [1; 4];
@@ -349,13 +349,13 @@ mod tests {
     }
 
     #[test]
-    fn a_death_at_a_write_leaves_none_some_or_all_of_it() {
+    fn crash_leaves_none_part_or_all_of_write() {
         let deaths = [CrashMode::Before, CrashMode::Torn { sectors: 3 }, CrashMode::After];
         assert_eq!(deaths.map(sectors_after), [0, 3, 4]);
     }
 
     #[test]
-    fn a_death_at_another_change_leaves_none_or_all_of_it() {
+    fn crash_leaves_none_or_all_of_other_changes() {
         for (death, happens) in
             [(CrashMode::Before, false), (CrashMode::Torn { sectors: 9 }, false), (CrashMode::After, true)]
         {
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_fails_leaves_what_was_planned() {
+    fn failed_write_leaves_the_planned_sectors() {
         for (failure, left, code) in [
             (ChangeFailure::Full, 0, ffi::SQLITE_FULL),
             (ChangeFailure::WriteError, 0, ffi::SQLITE_IOERR_WRITE),
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_for_all_files_together_and_only_for_growing() {
+    fn size_limit_covers_growth_of_all_files() {
         let (mut machine, process, handle) = opened();
         let other = machine.open_file(process, Some("other"), OpenMode::CreateNew).unwrap();
         machine.total_size_limit = Some(10);

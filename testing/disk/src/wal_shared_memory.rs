@@ -117,7 +117,7 @@ mod tests {
     const B: HandleId = HandleId::of(2);
 
     #[test]
-    fn a_lock_has_many_holders_or_one() {
+    fn lock_is_shared_or_exclusive() {
         let mut shm = WalSharedMemory::default();
         assert!(shm.lock(A, 3..4, ShmLockMode::Shared) && shm.lock(B, 3..4, ShmLockMode::Shared));
         assert!(!shm.lock(A, 3..4, ShmLockMode::Exclusive));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_locks_all_are_taken_or_none() {
+    fn lock_range_is_taken_atomically() {
         let mut shm = WalSharedMemory::default();
         assert!(shm.lock(A, 5..6, ShmLockMode::Shared));
         assert!(!shm.lock(B, 4..8, ShmLockMode::Exclusive));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_eight_locks() {
+    fn shared_memory_has_eight_locks() {
         assert_eq!(slots(0, 8), Some(0..8));
         assert_eq!((slots(1, 8), slots(usize::MAX, 1)), (None, None));
     }

@@ -16,7 +16,7 @@ fn run(seed: u64) -> (Option<Vec<u8>>, i64) {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
+fn same_seed_gives_same_disk_contents() {
     let first = run(7);
     assert_eq!(run(7), first);
     let (log, drawn) = run(8);
@@ -25,7 +25,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
 }
 
 #[test]
-fn mounts_that_are_gone_make_room_for_others_once_their_connections_are_closed() {
+fn mount_name_is_reused_after_its_connections_close() {
     let disk = Disk::new();
     let names = |count| (0..count).map(|_| disk.mount().vfs().to_owned()).collect::<BTreeSet<_>>();
     let mount = disk.mount();

@@ -23,7 +23,7 @@ fn names(folder: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn nothing_in_the_corpus_is_a_finding() {
+fn corpus_inputs_cause_no_crash() {
     for target in TARGETS {
         let folder = fuzz().join("corpus").join(target.name);
         let mut files = 0;
@@ -39,14 +39,14 @@ fn nothing_in_the_corpus_is_a_finding() {
 }
 
 #[test]
-fn every_target_has_its_program_and_its_corpus_and_there_are_no_others() {
+fn targets_match_their_programs_and_corpora() {
     let targets: BTreeSet<String> = TARGETS.iter().map(|target| target.name.to_owned()).collect();
     assert_eq!(names(&fuzz().join("corpus")), targets);
     assert_eq!(names(&fuzz().join("src/bin")), targets);
 }
 
 #[test]
-fn the_planted_fault_is_there_to_be_found() {
+fn planted_fault_crashes_on_its_input() {
     outlast_fuzz::run("planted", b"\xf0utl\x00st?");
     catch_unwind(|| outlast_fuzz::run("planted", b"\xf0utl\x00st! and more")).expect_err("it is a finding");
 }
@@ -105,7 +105,7 @@ impl Dice {
 }
 
 #[test]
-fn inputs_that_nobody_thought_of_are_no_finding_either() {
+fn mutated_inputs_cause_no_crash() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
     let seed = u64::from(now.subsec_nanos()) ^ now.as_secs();
     let mut inputs = 0_u64;

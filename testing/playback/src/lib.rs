@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_are_played_in_turn_and_requests_are_kept() {
+    fn scripts_play_in_order_and_requests_are_recorded() {
         let server = Playback::of([
             ResponseScript::answer(503, &[("retry-after", "1")], "busy"),
             ResponseScript::stream(["ab", "c"]),

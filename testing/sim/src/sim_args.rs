@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_is_read_as_it_is_printed() {
+    fn printed_seed_parses_back() {
         let found = parse("--seed 0x2a --faults 0,2 --requests none").unwrap();
         assert_eq!(found.seed, Some(42));
         assert_eq!(found.keep.faults, Some(vec![0, 2]));
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn the_search_can_be_limited() {
+    fn search_time_can_be_limited() {
         let found = parse("--exhaustive-seconds 90 --rotation 7").unwrap().limit;
         assert_eq!((found.time, found.rotation), (Some(Duration::from_secs(90)), 7));
         assert_eq!(parse("").unwrap().limit.time, None);
     }
 
     #[test]
-    fn a_wrong_word_is_named() {
+    fn unknown_argument_is_named() {
         let wrong = |line| parse(line).err().unwrap();
         assert_eq!(wrong("--sead 1"), "unknown argument `--sead`");
         assert_eq!(wrong("--seeds"), "`--seeds` needs a value");

@@ -26,7 +26,7 @@ fn kill_one(name: &str, limit: SearchLimit) -> (CrashCoverage, usize) {
 }
 
 #[test]
-fn every_scenario_ends_well_and_is_the_same_twice() {
+fn every_scenario_succeeds_and_is_deterministic() {
     assert!(catalogue().len() >= 25, "{}", catalogue().len());
     for no in 0..catalogue().len() {
         let whole = run_without_faults(no).unwrap();
@@ -36,7 +36,7 @@ fn every_scenario_ends_well_and_is_the_same_twice() {
 }
 
 #[test]
-fn every_point_of_a_scenario_is_reached_once_and_twice() {
+fn search_crashes_at_every_point_and_pair() {
     let (covered, _) = kill_one("plain", SearchLimit::default());
     assert_eq!(covered.broken, Vec::<String>::new());
     assert_eq!(covered.died, covered.points, "a point was not reached");
@@ -55,7 +55,7 @@ fn a_time_limit_keeps_kills_around_transactions() {
 }
 
 #[test]
-fn a_call_of_an_mcp_server_that_dies_anywhere_is_never_sent_twice() {
+fn crash_never_repeats_an_mcp_call() {
     let (covered, _) = kill_one("MCP call", SearchLimit::default());
     assert_eq!(covered.broken, Vec::<String>::new());
     assert_eq!(covered.died, covered.points, "a point was not reached");
@@ -63,21 +63,21 @@ fn a_call_of_an_mcp_server_that_dies_anywhere_is_never_sent_twice() {
 }
 
 #[test]
-fn a_seed_that_is_played_again_is_the_same_and_another_is_not() {
+fn same_seed_repeats_the_run_exactly() {
     let trace = |seed| run(&SimPlan::draw_from_seed(seed, None)).trace;
     assert_eq!(trace(7), trace(7));
     assert_ne!(trace(7), trace(8));
 }
 
 #[test]
-fn seeds_draw_every_scenario() {
+fn random_seeds_cover_every_scenario() {
     let drawn: BTreeSet<usize> =
         (0..2_000).flat_map(|seed| SimPlan::draw_from_seed(seed, None).session_scenarios).collect();
     assert_eq!(drawn, (0..catalogue().len()).collect());
 }
 
 #[test]
-fn some_seeds_keep_every_promise() {
+fn sample_seeds_keep_every_guarantee() {
     let expected = FaultFreeOutcomes::new();
     for seed in 0..10 {
         let plan = SimPlan::draw_from_seed(seed, None);
@@ -88,7 +88,7 @@ fn some_seeds_keep_every_promise() {
 // Regression: after a failed sync, the system showed log frames that had not reached the disk. The next process treated
 // them as committed and appended to them.
 #[test]
-fn what_is_acknowledged_after_a_failed_sync_survives_the_loss_of_power() {
+fn writes_after_failed_sync_survive_power_loss() {
     for pattern in 0..20 {
         let mut plan = SimPlan::of(play("three turns"));
         plan.faults = vec![
@@ -103,7 +103,7 @@ fn what_is_acknowledged_after_a_failed_sync_survives_the_loss_of_power() {
 
 // Regression: pauses were absolute times, so a worker whose clock was set back by an hour paused for that hour.
 #[test]
-fn a_clock_that_is_set_back_holds_nobody_up() {
+fn clock_set_back_delays_no_turn() {
     for action in 2..20 {
         let mut plan = SimPlan::of(play("retries"));
         plan.faults =
@@ -117,7 +117,7 @@ fn a_clock_that_is_set_back_holds_nobody_up() {
 // The limits of turns hold at every crash: no budget is overspent, untrusted text causes no call, hook output is read
 // back, each payment is made once, and no rate limit is exceeded.
 #[test]
-fn what_a_turn_may_do_holds_wherever_it_dies_between_two_writes() {
+fn turn_limits_hold_across_crashes_between_writes() {
     for scenario in limit_scenarios::scenarios_with_limits() {
         let whole = run_without_faults(play(scenario.name)).unwrap();
         for write in 0..whole.writes.len() as u64 {
@@ -150,8 +150,7 @@ fn sessions(store: &SqliteStore) -> Result<usize, Error> {
 // Regression: the next process checkpointed what a failed sync had left, but the disk still had the old log without it.
 // A power loss before the first write replayed that old log over the file.
 #[test]
-fn what_was_read_after_a_failed_sync_survives_the_loss_of_power_before_the_first_write() -> Result<(), Error>
-{
+fn reads_after_failed_sync_survive_power_loss() -> Result<(), Error> {
     for change in 0..6 {
         let disk = Disk::new();
         let mount = disk.mount();

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_bound_a_thousand_are_killed() {
+    fn default_run_kills_a_thousand_times() {
         let bounds = |line| parsed(line).map(|TortureArgs { plan, .. }| (plan.kills, plan.time, plan.round));
         assert_eq!(bounds(""), Ok((Some(1_000), None, None)));
         assert_eq!(bounds("--minutes 2"), Ok((None, Some(Duration::from_mins(2)), None)));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_do_not_fit_are_refused_with_what_was_expected() {
+    fn invalid_arguments_name_what_was_expected() {
         let refused = |line| parsed(line).map(drop).unwrap_err();
         assert_eq!(refused("--kills many"), "--kills takes a whole number, not `many`");
         assert_eq!(refused("--seed"), "--seed needs a value");

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_round_and_scene_throw_the_same_numbers() {
+    fn rng_depends_on_seed_round_and_scene() {
         let throw = |seed, round, scene| {
             let mut dice = TortureRng::of(seed, round, RngPurpose::Scene(scene));
             (0..5).map(|_| dice.below(1_000)).collect::<Vec<_>>()
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn soon_is_between_fifty_microseconds_and_two_hundred_milliseconds() {
+    fn log_uniform_delay_stays_within_its_bounds() {
         let mut dice = TortureRng::of(1, 1, RngPurpose::Client);
         let times: Vec<Duration> = (0..1_000).map(|_| dice.log_uniform_delay()).collect();
         let bounds = Duration::from_micros(50)..Duration::from_millis(205);

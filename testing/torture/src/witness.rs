@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_was_found_not_to_have_happened_cannot_happen_later() {
+    fn call_probed_as_absent_cannot_execute_later() {
         let dir = tempfile::tempdir().unwrap();
         let witness = WitnessServer::start(&WitnessPlacement::Thread, dir.path(), |_| {}).unwrap();
         let socket = dir.path().join(SOCKET);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_breaks_off_counts_for_nothing_and_holds_up_nobody() {
+    fn interrupted_report_is_ignored_without_blocking_others() {
         let dir = tempfile::tempdir().unwrap();
         let _witness = WitnessServer::start(&WitnessPlacement::Thread, dir.path(), |_| {}).unwrap();
         let socket = dir.path().join(SOCKET);

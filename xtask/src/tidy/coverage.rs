@@ -78,7 +78,7 @@ mod tests {
         ("crates/a/src/a.rs", "fn it_holds() {}\nasync fn it_stays() {}\nfn it_grows() {}\n");
 
     #[test]
-    fn a_test_that_is_not_there_is_found() {
+    fn missing_test_is_found() {
         let table = "\
 # Coverage
 
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn before_the_page_exists_nothing_is_expected() {
+    fn missing_page_expects_no_tests() {
         expect(&named_tests_exist(&files(&[TESTS])), &[]);
     }
 }

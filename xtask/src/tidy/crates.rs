@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_upwards_is_found() {
+    fn dependency_on_a_higher_layer_is_found() {
         let workspace = workspace(&[
             member("outlast-ports", &[]),
             Member {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_of_a_build_script_counts() {
+    fn build_dependency_counts_as_an_edge() {
         let workspace = workspace(&[
             member("outlast-store", &[]),
             member("outlast-tools", &[("build", "outlast-store")]),
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_may_look_up_but_not_from_the_pure_crates() {
+    fn dev_dependencies_may_point_up_except_pure_crates() {
         let wide = workspace(&[
             member("outlast-store", &[]),
             member("outlast-runtime", &[("dev", "outlast-store")]),
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_is_not_in_the_table_is_found() {
+    fn crate_missing_from_the_table_is_found() {
         expect(
             &dependencies_are_allowed(&workspace(&[member("outlast-utils", &[])])),
             &[
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outside_crate_in_a_pure_one_is_found() {
+    fn external_dependency_of_a_pure_crate_is_found() {
         const USES: &[(&str, &str)] = &[("normal", "serde"), ("normal", "tokio"), ("dev", "proptest")];
         let vocab = Member { name: "outlast-vocab", manifest: "a\nb\ntokio = \"1\"", uses: USES };
         expect(
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_with_lints_of_its_own_is_found() {
+    fn crate_without_workspace_lints_is_found() {
         let shared = workspace(&[Member {
             name: "xtask",
             manifest: "[package]\nname = \"xtask\"\n[lints]\nworkspace = true\n",
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_talks_to_c_repeats_the_lints() {
+    fn ffi_crate_must_repeat_the_workspace_lints() {
         const WORKSPACE: &str = "[workspace.lints.rust]\nunsafe_code = \"forbid\"\n[workspace.lints.clippy]\npedantic = \"warn\"\n";
         let disk = |manifest| workspace(&[Member { name: "outlast-disk", manifest, uses: &[] }]);
         let whole = disk("[lints.rust]\nunsafe_code = \"deny\"\n[lints.clippy]\npedantic = \"warn\"");
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_no_cycle() {
+    fn crate_table_has_no_cycle() {
         // Each round removes the crates that use only removed ones; a cycle would remain.
         let mut left: Vec<&CrateRule> = TABLE.iter().collect();
         while !left.is_empty() {

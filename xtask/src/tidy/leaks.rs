@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_only_ends_alike_is_fine() {
+    fn similar_path_inside_another_is_allowed() {
         let text =
             MACHINE_PATHS.iter().map(|path| format!("https://example.org{path}x ../a{path}y .{path}z\n"));
         expect(&no_machine_is_named(&files(&[("a.md", &text.collect::<String>())])), &[]);
     }
 
     #[test]
-    fn a_crate_from_elsewhere_is_found() {
+    fn crate_from_another_registry_is_found() {
         let lock =
             format!("[[package]]\n{PUBLIC_INDEX}\n[[package]]\nsource = \"git+https://example.org/x\"\n");
         expect(

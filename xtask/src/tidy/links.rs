@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_to_nothing_is_found() {
+    fn broken_link_is_found() {
         expect(
             &links_lead_somewhere(&files(&[
                 ("README.md", "[a](docs/a.md) and [b](docs/b.md)\n![c](c.png)\n[up](../x.md)\n"),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_anchors_the_web_and_code_are_left_alone() {
+    fn directory_anchor_web_and_code_links_are_ignored() {
         let page = "[d](docs/) [e](/docs/a.md) [f](./docs) [g](#top) [h](https://example.org/x) [i](mailto:a@b)\n\
                     `[j](nowhere.md)`\n```\n[k](nowhere.md)\n```\n[l](docs/a.md \"title\")\n";
         expect(&links_lead_somewhere(&files(&[("README.md", page), ("docs/a.md", "")])), &[]);

@@ -158,7 +158,7 @@ mod tests {
     const DECISION: &str = "# x\n\n## Context\n\n## Decision\n\n## Considered\n";
 
     #[test]
-    fn codes_and_pages_that_miss_each_other_are_found() {
+    fn error_codes_without_matching_pages_are_found() {
         let table = "\"not.this\"\nkinds! {\n    /// Says \"no\".\n    A = \"a.one\", Reject, 400;\n\n    B = \"b.two\", Bug, 500;\n}\n\"nor.this\"\n";
         expect(
             &every_error_has_its_page(&files(&[
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_that_is_not_finished_is_found() {
+    fn conflict_marker_is_found() {
         let text = format!("a\n{}{} one\nb\n{}{} two\n", "<<<<", "<<<", ">>>>", ">>>");
         let what = "expected one text, found two sides of a merge; choose";
         let (first, last) = (format!("docs/a.md:2: {what}"), format!("docs/a.md:4: {what}"));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_no_guide_names_is_found() {
+    fn undocumented_limit_is_found() {
         let limits = "pub struct Limits {\n    /// One.\n    pub one_bytes: usize,\n    pub two: u32,\n}\n";
         expect(
             &every_limit_is_in_the_guide(&files(&[(LIMITS, limits), (BOUNDS, "| `two` | 2 | twos |")])),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_does_not_say_what_to_do_is_found() {
+    fn page_without_a_required_heading_is_found() {
         let table = "kinds! {\n    A = \"a.one\", Reject, 400;\n}\n";
         let page = "# a.one\n\n## What happened\n\n## Why\n";
         expect(
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_cannot_be_read_is_found() {
+    fn unreadable_table_is_found() {
         expect(
             &every_error_has_its_page(&files(&[])),
             &["crates/vocab/src/error.rs:1: expected the table of error kinds; tell xtask where it went"],
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn decisions_with_the_same_number_no_number_or_no_reason_are_found() {
+    fn duplicate_unnumbered_and_unexplained_decisions_are_found() {
         expect(
             &decisions_are_numbered(&files(&[
                 ("docs/adr/0001-one.md", DECISION),

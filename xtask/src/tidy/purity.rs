@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn each_impure_thing_is_found() {
+    fn each_impure_api_is_found() {
         for (word, _) in IMPURE {
             check(&format!("\nlet x = {word};"), &[&format!("2: {word}")]);
         }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_says_what_it_would_bring() {
+    fn finding_names_the_impurity() {
         expect(
             &pure_crates_are_pure(&files(&[("crates/vocab/src/a.rs", "use std::time::SystemTime;")])),
             &[
@@ -123,13 +123,13 @@ mod tests {
     }
 
     #[test]
-    fn words_in_comments_and_messages_are_fine() {
+    fn impure_names_in_comments_and_strings_are_allowed() {
         check("// tokio\nlet instantly = \"HashMap\"; const PAGE: &str = include_str!(\"x\");", &[]);
         check("use std::{fmt, str::FromStr}; use std::time::Duration; fn process() {} let env = 1;", &[]);
     }
 
     #[test]
-    fn other_crates_may_do_as_they_must() {
+    fn other_crates_may_be_impure() {
         expect(&pure_crates_are_pure(&files(&[("crates/runtime/src/a.rs", "use tokio::sync;")])), &[]);
     }
 }

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_literal_that_never_ends_takes_the_rest() {
+    fn unterminated_literal_extends_to_the_end() {
         check("a \"b\nc", "a\n");
         check("a r#\"b\"", "a");
         check("a /* b", "a");
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_not_a_part_of_a_longer_one() {
+    fn part_of_a_longer_word_does_not_match() {
         assert!(contains_word("use rand::rng;", "rand"));
         assert!(!contains_word("let operand = 1;", "rand"));
         assert!(!contains_word("let random = 1;", "rand"));

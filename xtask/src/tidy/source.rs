@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_without_its_purpose_is_found() {
+    fn file_without_purpose_comment_is_found() {
         expect(
             &modules_say_what_they_are_for(&files(&[
                 ("crates/a/src/good.rs", "//! Folds records.\nuse x;\n"),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_off_in_a_comment_is_found() {
+    fn todo_comment_is_found() {
         for word in UNDONE_COMMENTS {
             let findings = nothing_is_left_undone(&files(&[("a.rs", &format!("x\n// {word}: later"))]));
             expect(&findings, &[&format!("a.rs:2: expected no {word}; do it now, or open an issue")]);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_may_name_what_code_may_not_do() {
+    fn strings_and_comments_may_contain_forbidden_code() {
         expect(&nothing_is_left_undone(&files(&[("a.rs", "let x = \"todo!()\"; // dbg!(x)")])), &[]);
     }
 }

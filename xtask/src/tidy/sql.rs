@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_that_is_put_together_is_found() {
+    fn concatenated_sql_statement_is_found() {
         let text = "//! x\nlet sql = format!(\"SELECT {x} FROM t\");\nwrite!(sql, \"\n  DELETE FROM {t}\")";
         expect(
             &statements_are_written_whole(&files(&[("crates/store/src/a.rs", text)])),
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn words_to_people_and_tests_are_fine() {
+    fn sql_words_in_messages_and_tests_are_allowed() {
         let words = "//! x\nformat!(\"{n} selected\"); let sql = \"SELECT 1\"; format!(\"Update {x}\");";
         expect(&statements_are_written_whole(&files(&[("crates/store/src/a.rs", words)])), &[]);
         let test = "//! x\nformat!(\"SELECT {x}\")";

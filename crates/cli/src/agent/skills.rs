@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn front_matter_is_read_plain_quoted_folded_and_as_it_stands() {
+    fn front_matter_parses_plain_quoted_and_folded_values() {
         let read = fields(
             "---\nname: pdf # short\ndescription: >\n  Reads\n  PDFs.\n\nlicense: \"MIT: all of it\"\nquoted: 'it''s'\n\
              text: |\n  one\n  two\nplain: goes\n  on\nmetadata:\n  author: ann\n---\nbody: no field\n",
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn front_matter_that_is_none_is_refused_with_its_line() {
+    fn invalid_front_matter_is_rejected_with_its_line() {
         assert_eq!(front_matter("# Title\n").unwrap_err().0, 1);
         assert_eq!(front_matter("---\nname: x\n").unwrap_err().0, 1);
         assert_eq!(front_matter("---\n\nno field\n---\n").unwrap_err().0, 3);

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_has_few_digits() {
+    fn sizes_are_shown_in_readable_units() {
         assert_eq!(
             [0, 4096, 10_240, 5 << 30, u64::MAX].map(size),
             ["0 B", "4096 B", "10 KiB", "5120 MiB", "16777215 TiB"]

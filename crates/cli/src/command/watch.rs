@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_session_that_is_selected_stays_so_wherever_it_moves() {
+    fn selected_session_stays_selected_when_rows_move() {
         let mut watched = screen(&[1, 2, 3]);
         press(&mut watched, KeyCode::Char('j'));
         watched.take(screen(&[3, 9, 1, 2]).rows);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn q_leaves_from_everywhere_and_escape_goes_one_step_back() {
+    fn q_quits_everywhere_and_escape_goes_back() {
         let mut watched = screen(&[1]);
         assert_eq!(press(&mut watched, KeyCode::Char('q')), WatchAction::Leave);
         assert_eq!(press(&mut watched, KeyCode::Esc), WatchAction::Leave);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_opened_where_nothing_is() {
+    fn enter_does_nothing_in_an_empty_list() {
         assert_eq!(press(&mut screen(&[]), KeyCode::Enter), WatchAction::Nothing);
     }
 }

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_the_one_that_was_meant() {
+    fn nearest_key_is_suggested_for_a_typo() {
         let names = ["system", "model", "model_calls", "then", "key"];
         for (written, meant) in [
             ("sistem", Some("system")),

@@ -23,7 +23,7 @@ properties.cents.type = "integer"
 "#;
 
 #[test]
-fn the_tools_of_an_agent_are_listed_shown_and_previewed() {
+fn tools_command_lists_shows_and_previews_tools() {
     let place = Place::new();
     place.write("notes.txt", "tea at five");
     place.check(
@@ -72,7 +72,7 @@ fn the_tools_of_an_agent_are_listed_shown_and_previewed() {
 }
 
 #[test]
-fn an_agent_from_a_file_has_its_own_tools_and_no_others() {
+fn file_agent_has_only_its_own_tools() {
     let place = Place::with_script(
         "call charge {\"cents\": 450}\n---\nsay {{result charge}}\n\
          when bad\ncall charge {\"cents\": \"much\"}\n---\nsay {{result charge}}\n\
@@ -108,7 +108,7 @@ fn an_agent_from_a_file_has_its_own_tools_and_no_others() {
 }
 
 #[test]
-fn an_aborted_turn_takes_back_what_its_programs_did() {
+fn aborted_turn_undoes_its_tool_calls() {
     let place = Place::with_script(
         "call book {\"what\": \"flight\"}\n---\ncall book {\"what\": \"car\"}\n---\n\
          call ask_user {\"question\": \"Sure?\"}\n---\nsay booked\n",
@@ -167,7 +167,7 @@ fn an_aborted_turn_takes_back_what_its_programs_did() {
 }
 
 #[test]
-fn a_turn_uses_no_more_model_calls_than_its_agent_allows() {
+fn turn_respects_the_model_call_limit() {
     let place = Place::with_script(
         "call calculator {\"expression\": \"1\"}\n---\ncall calculator {\"expression\": \"2\"}\n---\nsay done",
     );
@@ -188,7 +188,7 @@ fn a_turn_uses_no_more_model_calls_than_its_agent_allows() {
 }
 
 #[test]
-fn a_program_that_hangs_is_stopped_at_its_deadline() {
+fn hanging_program_is_stopped_at_its_deadline() {
     let place = Place::with_script("call hang {}\n---\nsay {{result hang}}");
     place.write("agent.toml", "name = \"slow\"\n[[tools]]\nname = \"hang\"\ndescription = \"Hangs.\"\ncommand = [\"sleep\", \"1000\"]\ndeadline_s = 1");
     place.check(
@@ -219,7 +219,7 @@ fn refused(agents: &[String], want: &Expect) {
 }
 
 #[test]
-fn a_file_that_is_no_agent_is_refused_with_the_line_and_the_field() {
+fn invalid_agent_file_error_names_line_and_field() {
     let agents = [
         "name = \"a\"\nsistem = \"hi\"\n",
         "system = \"hi\"\n",
@@ -254,7 +254,7 @@ fn a_file_that_is_no_agent_is_refused_with_the_line_and_the_field() {
 }
 
 #[test]
-fn a_tool_that_cannot_be_run_is_refused_with_its_line() {
+fn invalid_tool_command_is_rejected_with_its_line() {
     let tools = [
         "command = [\"./gone.sh\"]",
         "command = [\"./text\"]",
@@ -291,7 +291,7 @@ fn a_tool_that_cannot_be_run_is_refused_with_its_line() {
 }
 
 #[test]
-fn an_agent_that_is_not_there_is_refused() {
+fn missing_agent_file_is_rejected() {
     Place::new().check(
         "run hi --agent nobody.toml
          run hi --agent nobody.toml --files .",

@@ -37,7 +37,7 @@ fn paid(place: &Place) -> String {
 }
 
 #[test]
-fn a_large_payment_waits_in_the_inbox_until_somebody_approves_it() {
+fn large_payment_waits_until_a_person_approves_it() {
     let place = clerk("call pay {\"to\": \"joe\", \"euros\": 500}\n---\nsay {{result pay}}");
     place.check(
         "run pay --session s --agent clerk.toml --script script.txt
@@ -97,7 +97,7 @@ fn a_large_payment_waits_in_the_inbox_until_somebody_approves_it() {
 }
 
 #[test]
-fn a_rule_that_asks_says_why() {
+fn approval_list_shows_the_rule_reason() {
     let place = Place::with_script("call pay {\"to\": \"joe\", \"euros\": 500}\n---\nsay {{result pay}}");
     let agent = AGENT.replace("then = \"ask\"", "then = \"ask\"\nreason = \"it is not ours\"");
     place.write("clerk.toml", &agent);
@@ -120,7 +120,7 @@ fn a_rule_that_asks_says_why() {
 }
 
 #[test]
-fn an_approval_may_change_what_is_paid_and_a_denial_is_told_to_the_model() {
+fn approval_can_edit_arguments_and_denial_reaches_model() {
     let place = clerk("call pay {\"to\": \"joe\", \"euros\": 500}\n---\nsay {{result pay}}");
     place.check(
         "run pay --session s --agent clerk.toml --script script.txt
@@ -165,7 +165,7 @@ fn an_approval_may_change_what_is_paid_and_a_denial_is_told_to_the_model() {
 }
 
 #[test]
-fn a_rule_that_denies_needs_nobody() {
+fn deny_rule_refuses_without_an_approval() {
     let place = clerk("call pay {\"to\": \"eve\", \"euros\": 5}\n---\nsay {{result pay}}");
     place.check(
         "run pay --session s --agent clerk.toml --script script.txt",
@@ -195,7 +195,7 @@ approvals = 2
 "#;
 
 #[test]
-fn a_payment_that_takes_two_of_three_runs_with_the_second_approval_of_the_same_arguments() {
+fn two_of_three_approvals_need_equal_arguments() {
     let place = Place::with_script("call pay {\"to\": \"joe\", \"euros\": 500}\n---\nsay {{result pay}}");
     place.write("clerk.toml", BOARD);
     place.check(
@@ -246,7 +246,7 @@ fn a_payment_that_takes_two_of_three_runs_with_the_second_approval_of_the_same_a
 }
 
 #[test]
-fn what_is_approved_for_a_session_is_listed_and_revoked() {
+fn session_approvals_are_listed_and_revoked() {
     let place = clerk("any\ncall pay {\"to\": \"joe\", \"euros\": 500}\n---\nsay {{result pay}}");
     place.check(
         "run pay --session s --agent clerk.toml --script script.txt
@@ -295,7 +295,7 @@ fn what_is_approved_for_a_session_is_listed_and_revoked() {
 }
 
 #[test]
-fn a_question_as_json_says_all_that_the_list_says() {
+fn approval_json_contains_all_listed_fields() {
     let place = clerk("call pay {\"to\": \"joe\", \"euros\": 500}");
     place.output(&["run", "pay", "--session", "s", "--agent", "clerk.toml", "--script", "script.txt"]);
     let printed = String::from_utf8(place.output(&["approvals", "--json"]).stdout).unwrap();
@@ -310,7 +310,7 @@ fn a_question_as_json_says_all_that_the_list_says() {
 }
 
 #[test]
-fn a_worker_reminds_and_escalates_and_the_inbox_says_so() {
+fn worker_sends_reminders_and_escalates_approvals() {
     let place = Place::with_script("call pay {\"to\": \"joe\"}\n---\nsay {{result pay}}");
     let rule = "who = [\"ann\"]\nremind_s = 1\nescalate_s = 2\nescalate_to = [\"bob\"]";
     let (before, _) = BOARD.split_once("who =").unwrap();
@@ -342,7 +342,7 @@ pub(crate) fn refused(rules: &[&str], want: &Expect) {
 }
 
 #[test]
-fn a_rule_that_makes_no_sense_is_refused_with_its_line() {
+fn inconsistent_rule_is_rejected_with_its_line() {
     refused(
         &[
             "then = \"forbid\"",

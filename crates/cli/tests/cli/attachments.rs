@@ -39,7 +39,7 @@ fn content(place: &Place) -> PathBuf {
 }
 
 #[test]
-fn a_large_file_is_attached_outside_saved_and_swept_with_its_session() {
+fn large_attachment_is_stored_outside_saved_and_swept() {
     let place = with_folder();
     place.check(
         "run 'what is this?' --session ann --attach large.txt --script script.txt
@@ -74,7 +74,7 @@ fn a_large_file_is_attached_outside_saved_and_swept_with_its_session() {
 }
 
 #[test]
-fn a_process_that_is_killed_while_it_attaches_leaves_nothing_that_a_sweep_does_not_take() {
+fn sweep_removes_attachment_of_a_killed_process() {
     let place = with_folder();
     assert!(Command::new("mkfifo").arg(place.path().join("pipe")).status().unwrap().success());
     let args = ["run", "see", "--session", "ann", "--attach", "pipe", "--script", "script.txt"];
@@ -103,7 +103,7 @@ fn a_process_that_is_killed_while_it_attaches_leaves_nothing_that_a_sweep_does_n
 }
 
 #[test]
-fn content_that_was_changed_is_not_saved() {
+fn corrupted_attachment_is_not_saved() {
     let place = with_folder();
     place.write("note.txt", "twelve words");
     place.output(&["run", "see", "--session", "ann", "--attach", "note.txt", "--script", "script.txt"]);
@@ -126,7 +126,7 @@ fn content_that_was_changed_is_not_saved() {
 }
 
 #[test]
-fn contents_whose_place_is_not_there_are_refused_before_anything_is_written() {
+fn missing_attachment_store_is_rejected_before_any_write() {
     let place = Place::with_script("any\nsay I see.");
     place.write("note.txt", "twelve words");
     place.check(
@@ -153,7 +153,7 @@ fn contents_whose_place_is_not_there_are_refused_before_anything_is_written() {
 }
 
 #[test]
-fn a_bucket_keeps_contents_and_is_missed_when_it_does_not_answer() {
+fn s3_stores_attachments_and_outages_are_reported() {
     let server = Server::start();
     let place = Place::with_script("any\nsay I see.");
     place.write("note.txt", "twelve words");

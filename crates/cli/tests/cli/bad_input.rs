@@ -4,7 +4,7 @@ use expect_test::expect;
 use rusqlite::Connection;
 
 #[test]
-fn an_id_of_the_wrong_kind_names_both_kinds() {
+fn id_of_wrong_kind_names_both_kinds() {
     let place = Place::new();
     place.output(&["run", "hi"]);
     place.check(
@@ -39,7 +39,7 @@ fn an_id_of_the_wrong_kind_names_both_kinds() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found() {
+fn unknown_ids_and_keys_are_not_found() {
     let place = Place::new();
     place.output(&["run", "hi"]);
     place.check(
@@ -79,7 +79,7 @@ fn what_is_not_there_is_not_found() {
 }
 
 #[test]
-fn a_script_that_asks_for_what_the_session_has_not_fails_the_turn() {
+fn script_that_calls_missing_tools_fails_the_turn() {
     let place = Place::with_script("turn\ncall rocket {}\nturn\ncall clock {}");
     place.check(
         "run go --session ann --script script.txt
@@ -105,7 +105,7 @@ fn a_script_that_asks_for_what_the_session_has_not_fails_the_turn() {
 }
 
 #[test]
-fn arguments_that_do_not_fit_are_told_to_the_model_with_their_place() {
+fn invalid_tool_arguments_are_reported_to_the_model() {
     let place =
         Place::with_script("call calculator {\"expression\": 7}\n---\nsay Told: {{result calculator}}");
     place.check("run go --session ann --script script.txt", &expect![[r#"
@@ -116,7 +116,7 @@ fn arguments_that_do_not_fit_are_told_to_the_model_with_their_place() {
 }
 
 #[test]
-fn a_script_that_cannot_be_read_is_found_before_anything_is_made() {
+fn unreadable_script_is_rejected_before_any_write() {
     let place = Place::with_script("sing a song");
     place.check(
         "run go --script script.txt
@@ -136,7 +136,7 @@ fn a_script_that_cannot_be_read_is_found_before_anything_is_made() {
 }
 
 #[test]
-fn a_model_nobody_serves_is_found_at_the_start() {
+fn unserved_model_is_rejected_at_start() {
     Place::new().check(
         "run go --model other/large",
         &expect![[r#"
@@ -149,7 +149,7 @@ fn a_model_nobody_serves_is_found_at_the_start() {
 }
 
 #[test]
-fn an_empty_input_and_an_oversized_one_are_refused() {
+fn empty_and_oversized_inputs_are_rejected() {
     let place = Place::new();
     expect![[r#"
         | error[input.invalid]: an input must say something, but this one is empty
@@ -180,7 +180,7 @@ fn an_empty_input_and_an_oversized_one_are_refused() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused_and_nothing_is_accepted() {
+fn invalid_utf8_input_creates_no_database() {
     let place = Place::new();
     expect![[r#"
         | error[input.invalid]: expected UTF-8 on standard input, but byte 3 is none
@@ -192,7 +192,7 @@ fn bytes_that_are_no_text_are_refused_and_nothing_is_accepted() {
 }
 
 #[test]
-fn commands_that_look_do_not_make_a_database() {
+fn read_only_commands_create_no_database() {
     let place = Place::new();
     place.check(
         "sessions list
@@ -238,7 +238,7 @@ fn commands_that_look_do_not_make_a_database() {
 }
 
 #[test]
-fn a_database_of_a_newer_schema_is_refused_unchanged() {
+fn newer_schema_is_rejected_without_changes() {
     let place = Place::new();
     place.output(&["run", "hi"]);
     Connection::open(place.data()).unwrap().pragma_update(None, "user_version", 99).unwrap();
@@ -261,7 +261,7 @@ fn a_database_of_a_newer_schema_is_refused_unchanged() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused_unchanged() {
+fn non_database_file_is_rejected_without_changes() {
     let place = Place::new();
     let notes = b"these are my notes, not a database. ".repeat(100);
     std::fs::write(place.data(), &notes).unwrap();
@@ -284,7 +284,7 @@ fn a_file_that_is_no_database_is_refused_unchanged() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_place_that_cannot_be_written_is_said_to_be_read_only() {
+fn unwritable_database_path_is_reported_as_read_only() {
     // No user can create files there, not even root.
     Place::new().check("--data /sys/outlast.db run hi", &expect![[r#"
         $ --data /sys/outlast.db run hi
@@ -295,7 +295,7 @@ fn a_place_that_cannot_be_written_is_said_to_be_read_only() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_named() {
+fn missing_directory_is_named_in_the_error() {
     Place::new().check(
         "--data nowhere/outlast.db run hi
          run hi --files nowhere",

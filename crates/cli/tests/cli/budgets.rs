@@ -21,7 +21,7 @@ price = "0.01"
 "#;
 
 #[test]
-fn a_turn_that_waits_for_a_budget_goes_on_when_it_is_raised() {
+fn waiting_turn_resumes_when_its_budget_is_raised() {
     check(
         "[budget]\nreply_tokens = 100\nagent = { calls = 4, pause_at = 50 }",
         "budgets
@@ -72,7 +72,7 @@ fn a_turn_that_waits_for_a_budget_goes_on_when_it_is_raised() {
 }
 
 #[test]
-fn a_turn_without_enough_budget_ends_and_says_which() {
+fn turn_without_budget_fails_and_names_the_budget() {
     check(
         "[budget]\nreply_tokens = 100\nsession = { tokens = 10 }",
         "run go --session s --agent clerk.toml --script script.txt",
@@ -86,7 +86,7 @@ fn a_turn_without_enough_budget_ends_and_says_which() {
 }
 
 #[test]
-fn a_budget_that_is_none_is_refused_with_its_place() {
+fn invalid_budget_is_rejected_with_its_position() {
     check(
         "[budget]\nturn = {}",
         "run go --agent clerk.toml",
@@ -167,7 +167,7 @@ fn a_budget_that_is_none_is_refused_with_its_place() {
 }
 
 #[test]
-fn the_operator_of_a_file_bounds_its_organisations() {
+fn operator_limits_the_budgets_of_organisations() {
     let place = Place::with_script("any\nsay hello");
     place.set("USER", "ann");
     place.check(
@@ -227,7 +227,7 @@ fn the_operator_of_a_file_bounds_its_organisations() {
 }
 
 #[test]
-fn a_turn_that_waits_for_its_agents_budget_goes_on_when_the_agent_says_more() {
+fn waiting_turn_resumes_when_agent_file_raises_budget() {
     let place = Place::with_script("call add {\"a\": 1}\n---\nsay done");
     let clerk = |calls: u32| {
         let budget = format!("[budget]\nreply_tokens = 100\nagent = {{ calls = {calls}, pause_at = 100 }}");

@@ -14,7 +14,7 @@ fn check(place: &Place, agent: &str, want: &Expect) {
 }
 
 #[test]
-fn the_agent_of_a_file_has_the_tools_it_names() {
+fn file_agent_has_the_builtin_tools_it_lists() {
     let place = Place::with_script(
         "call todo {\"items\": [{\"text\": \"bake\"}]}\n\
          call file_edit {\"path\": \"a.txt\", \"old\": \"tea\", \"new\": \"green tea\"}\n\
@@ -40,7 +40,7 @@ fn the_agent_of_a_file_has_the_tools_it_names() {
 }
 
 #[test]
-fn a_page_is_fetched_from_a_host_that_was_named() {
+fn fetch_loads_pages_from_allowed_hosts() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = std::thread::spawn(move || {

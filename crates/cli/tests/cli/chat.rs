@@ -3,7 +3,7 @@ use crate::place::Place;
 use expect_test::expect;
 
 #[test]
-fn a_conversation_on_a_pipe_works_line_by_line() {
+fn chat_on_a_pipe_works_line_by_line() {
     let place = Place::with_script("any\nsay You said: {{input}}.");
     let lines = "\
 hello
@@ -48,7 +48,7 @@ never read
 }
 
 #[test]
-fn a_visit_without_a_word_leaves_no_session_behind() {
+fn chat_without_input_creates_no_session() {
     let place = Place::new();
     expect![[r#"
         /sessions   list sessions
@@ -73,7 +73,7 @@ fn a_visit_without_a_word_leaves_no_session_behind() {
 }
 
 #[test]
-fn a_turn_that_fails_does_not_end_the_conversation() {
+fn failed_turn_does_not_end_the_chat() {
     let place = Place::with_script("when bad\nerror model.rejected no\nany\nsay Fine.");
     let output = place.fed(&["chat", "ann", "--script", "script.txt"], b"bad\ngood\n");
     expect![[r#"

@@ -10,7 +10,7 @@ fn schema() -> Value {
 }
 
 #[test]
-fn the_published_schema_is_the_one_that_is_read() {
+fn published_schema_matches_config_schema_output() {
     let output = Place::new().output(&["config", "schema"]);
     expect_file!["../../../../docs/outlast.schema.json"]
         .assert_eq(&String::from_utf8(output.stdout).unwrap());
@@ -50,7 +50,7 @@ fn keys(table: &Value) -> Vec<String> {
 }
 
 #[test]
-fn every_key_of_the_schema_is_in_the_guide() {
+fn guide_documents_every_schema_key() {
     let guide = include_str!("../../../../docs/guide/configuration.md");
     let mut sections: BTreeMap<&str, &str> = BTreeMap::new();
     for section in guide.split("\n## ").skip(1) {
@@ -70,7 +70,7 @@ fn every_key_of_the_schema_is_in_the_guide() {
 }
 
 #[test]
-fn every_mistake_of_a_configuration_is_told_with_its_line_and_the_key_that_was_meant() {
+fn config_check_reports_every_mistake_with_a_suggestion() {
     let place = Place::new();
     place.write(
         "outlast.toml",
@@ -147,7 +147,7 @@ stor = "file:///x"
 }
 
 #[test]
-fn what_a_start_would_refuse_is_found_by_the_check() {
+fn config_check_finds_startup_errors() {
     let place = Place::new();
     place.write(
         "outlast.toml",
@@ -202,7 +202,7 @@ builtin = ["clock"]
 }
 
 #[test]
-fn what_no_agent_stands_on_is_checked_too_and_every_mistake_is_told_once() {
+fn config_check_reports_unused_parts_without_duplicates() {
     let place = Place::new();
     place.write(
         "outlast.toml",
@@ -273,7 +273,7 @@ file = "b.jsonl"
 }
 
 #[test]
-fn an_agent_that_the_start_would_refuse_takes_no_other_one_down() {
+fn agent_with_invalid_budget_is_left_out() {
     let place = Place::new();
     place.write(
         "outlast.toml",
@@ -288,7 +288,7 @@ fn an_agent_that_the_start_would_refuse_takes_no_other_one_down() {
 }
 
 #[test]
-fn an_agent_that_cannot_be_made_does_not_hide_the_others() {
+fn agents_list_reports_broken_agents_beside_the_others() {
     let place = Place::new();
     place.write(
         "outlast.toml",
@@ -306,7 +306,7 @@ fn an_agent_that_cannot_be_made_does_not_hide_the_others() {
 }
 
 #[test]
-fn an_agent_in_a_file_of_its_own_is_checked_too() {
+fn config_check_validates_agent_files() {
     let place = Place::new();
     place.write(
         "good.toml",
@@ -346,7 +346,7 @@ fn an_agent_in_a_file_of_its_own_is_checked_too() {
 }
 
 #[test]
-fn a_rule_for_a_tool_that_the_agent_does_not_have_is_warned_of() {
+fn rule_for_a_missing_tool_is_a_warning() {
     let place = Place::new();
     place.write_program("pay.sh", "true");
     let tool = "name = \"pay\"\ndescription = \"Pays.\"\ncommand = [\"./pay.sh\"]\n";
@@ -381,7 +381,7 @@ fn a_rule_for_a_tool_that_the_agent_does_not_have_is_warned_of() {
 }
 
 #[test]
-fn what_the_database_has_is_there_for_the_check_too() {
+fn config_check_uses_capabilities_in_the_database() {
     let place = Place::new();
     place.write(
         "sums.toml",
@@ -411,7 +411,7 @@ fn what_the_database_has_is_there_for_the_check_too() {
 
 /// The schema accepts the same names and numbers as the parser.
 #[test]
-fn the_schema_knows_the_words_and_bounds_that_are_read() {
+fn schema_enums_and_bounds_match_the_parser() {
     let schema = schema();
     let of = |table: &str, key: &str| {
         let defs = schema["$defs"].as_object().unwrap().values();

@@ -2,7 +2,7 @@
 use crate::place::Place;
 
 #[test]
-fn the_demo_keeps_its_promises_over_at_least_five_kills() {
+fn demo_keeps_its_guarantees_over_five_kills() {
     let place = Place::new();
     let output = place.output(&["demo", "--dir", "demo", "--seed", "7"]);
     let text = String::from_utf8_lossy(&output.stdout);

@@ -20,7 +20,7 @@ const SETTINGS: &str = "[parameters]\n\"query.wait\" = 0\n";
 const UNASKED: &str = "positive_data_acceptance,negative_data_rejection,ensure_resource_availability";
 
 #[test]
-fn the_server_answers_as_its_document_says_whatever_is_sent() {
+fn fuzzed_requests_get_documented_responses() {
     let place = Place::with_script("any\nsay yes");
     assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
     let key = String::from_utf8(place.output(&KEY).stdout).unwrap();

@@ -4,7 +4,7 @@ use expect_test::expect;
 use outlast::Kind;
 
 #[test]
-fn every_code_has_its_page() {
+fn every_error_code_has_a_page() {
     let place = Place::new();
     for kind in Kind::ALL {
         let output = place.output(&["explain", kind.code()]);
@@ -14,7 +14,7 @@ fn every_code_has_its_page() {
 }
 
 #[test]
-fn without_a_code_all_are_listed_with_their_class() {
+fn explain_without_a_code_lists_all_codes() {
     let text = String::from_utf8(Place::new().output(&["explain"]).stdout).unwrap();
     let rows: Vec<Vec<&str>> =
         text.lines().skip(1).map(|line| line.split_whitespace().take(2).collect()).collect();
@@ -23,7 +23,7 @@ fn without_a_code_all_are_listed_with_their_class() {
 }
 
 #[test]
-fn a_code_that_does_not_exist_is_refused() {
+fn unknown_error_code_is_rejected() {
     Place::new().check(
         "explain no.such",
         &expect![[r#"

@@ -81,11 +81,9 @@ fn told(place: &Place, output: Output) -> String {
 }
 
 #[test]
-fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_room() {
+fn full_disk_loses_nothing_and_recovers_with_space() {
     if std::env::var(SMALL_DISK).is_err() {
-        return with_a_small_disk(
-            "full::a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_room",
-        );
+        return with_a_small_disk("full::full_disk_loses_nothing_and_recovers_with_space");
     }
     let disk = SmallDisk::new();
     let long = "L".repeat(100 << 10);
@@ -167,7 +165,7 @@ fn a_full_disk_is_an_error_that_loses_nothing_and_passes_when_there_is_room() {
 }
 
 #[test]
-fn a_limit_on_the_size_of_files_is_an_error_and_not_the_death_of_the_program() {
+fn file_size_limit_returns_an_error() {
     let place = Place::with_script("any\nsay Fine.");
     place.check(
         "run one --session ann --script script.txt",

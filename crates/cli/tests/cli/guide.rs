@@ -55,7 +55,7 @@ fn cut_ids(line: &str) -> String {
 }
 
 #[test]
-fn the_first_agent_is_denied_asked_approved_and_stopped_by_its_budget_as_the_guide_shows() {
+fn first_agent_guide_matches_the_program() {
     let path = root("docs/guide/first-agent.md");
     let (agent, tool) = (root("examples/clerk/agent.toml"), root("examples/clerk/pay.sh"));
     let (agent, tool) = (fs::read_to_string(agent).unwrap(), fs::read_to_string(tool).unwrap());
@@ -121,7 +121,7 @@ fn furnished(block: &str) -> Place {
 }
 
 #[test]
-fn every_file_that_the_guide_shows_has_no_mistakes() {
+fn config_files_of_the_guide_are_valid() {
     let mut looked = 0;
     for page in fs::read_dir(root("docs/guide")).unwrap() {
         let page = page.unwrap().path();

@@ -26,7 +26,7 @@ fn check(hooks: &str, script: &str, want: &Expect) -> Place {
 const PAY: &str = "call pay {\"to\": \"joe\", \"euros\": 500}\n---\nsay {{result pay}}";
 
 #[test]
-fn programs_change_calls_and_answers() {
+fn hook_programs_change_calls_and_answers() {
     let place = check(
         r#"
         [[hooks]]
@@ -81,7 +81,7 @@ fn programs_change_calls_and_answers() {
 }
 
 #[test]
-fn a_program_that_refuses_hangs_or_makes_no_sense_is_told() {
+fn refusing_hanging_or_invalid_hook_is_reported() {
     let refuses = r#"
         [[hooks]]
         name = "guard"
@@ -132,7 +132,7 @@ fn a_program_that_refuses_hangs_or_makes_no_sense_is_told() {
 }
 
 #[test]
-fn a_hook_that_contradicts_itself_or_is_not_there_is_refused_with_its_line() {
+fn inconsistent_or_missing_hook_is_rejected_with_line() {
     for (hook, want) in [
         (
             "point = \"before_tool\"\ncommand = [\"true\"]\non_failure = \"ignore\"",
@@ -176,7 +176,7 @@ fn a_hook_that_contradicts_itself_or_is_not_there_is_refused_with_its_line() {
 }
 
 #[test]
-fn two_hooks_of_one_name_and_point_are_refused() {
+fn duplicate_hook_name_at_one_point_is_rejected() {
     let guard = |point: &str, command: &str| {
         format!("[[hooks]]\nname = \"guard\"\npoint = \"{point}\"\ncommand = [\"{command}\"]\n")
     };

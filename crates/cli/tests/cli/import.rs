@@ -15,7 +15,7 @@ fn skill(place: &Place, name: &str, front: &str) {
 }
 
 #[test]
-fn a_skill_becomes_a_capability_whose_text_is_opened_when_it_is_needed() {
+fn imported_skill_becomes_a_capability_opened_on_demand() {
     let place = Place::with_script(
         "when read\ncall open_document {\"path\": \"pdf/SKILL.md\"}\n---\ncall open_document {\"path\": \"pdf/more/reference.md\"}\n\
          ---\nsay {{result open_document}}\n",
@@ -83,7 +83,7 @@ fn a_skill_becomes_a_capability_whose_text_is_opened_when_it_is_needed() {
 }
 
 #[test]
-fn an_agent_in_the_database_answers_and_its_versions_are_compared() {
+fn imported_agent_answers_and_its_versions_are_compared() {
     let place = Place::with_script("say hi");
     folder(&place, "shop");
     place.write("shop/AGENTS.md", "# Shop\n\nSell cakes.\n");
@@ -166,7 +166,7 @@ fn an_agent_in_the_database_answers_and_its_versions_are_compared() {
 }
 
 #[test]
-fn what_cannot_be_imported_is_refused_and_nothing_is_kept() {
+fn invalid_import_is_rejected_and_stores_nothing() {
     let place = Place::new();
     folder(&place, "empty");
     skill(&place, "upper", "name: Upper\ndescription: x");

@@ -127,7 +127,7 @@ fn work(place: &Place) -> String {
 }
 
 #[test]
-fn the_inbox_shows_what_is_needed_to_decide_and_a_key_approves_it() {
+fn inbox_shows_approval_details_and_approves_by_key() {
     let place = asked(r#"{"to": "joe", "euros": 500}"#);
     let mut screen = Screen::open(&place, &["approvals", "--by", "ann"]);
     let shown = flat(&screen.until("cost so far"));
@@ -150,7 +150,7 @@ fn the_inbox_shows_what_is_needed_to_decide_and_a_key_approves_it() {
 }
 
 #[test]
-fn what_is_hidden_in_arguments_is_visible_in_the_inbox() {
+fn inbox_escapes_hidden_characters_in_arguments() {
     let place = asked(r#"{"to": "joe\u202eeve\u200b\u001b[2J", "euros": 500}"#);
     let mut screen = Screen::open(&place, &["approvals", "--by", "ann"]);
     let shown = flat(&screen.until("arguments: "));
@@ -159,7 +159,7 @@ fn what_is_hidden_in_arguments_is_visible_in_the_inbox() {
 }
 
 #[test]
-fn a_denial_is_given_with_its_reason_and_the_model_is_told() {
+fn inbox_denial_reason_reaches_the_model() {
     let place = asked(r#"{"to": "joe", "euros": 500}"#);
     let mut screen = Screen::open(&place, &["approvals", "--by", "bob"]);
     screen.until("tool: pay");
@@ -172,7 +172,7 @@ fn a_denial_is_given_with_its_reason_and_the_model_is_told() {
 }
 
 #[test]
-fn arguments_are_changed_in_the_editor_and_held_to_the_schema() {
+fn inbox_validates_edited_arguments_against_the_schema() {
     let place = asked(r#"{"to": "joe", "euros": 500}"#);
     place.write_program("wrong.sh", r#"sed -i 's/500/"much"/' "$1""#);
     place.write_program("broken.sh", r#"echo nonsense > "$1""#);
@@ -195,7 +195,7 @@ fn arguments_are_changed_in_the_editor_and_held_to_the_schema() {
 }
 
 #[test]
-fn the_inbox_goes_from_question_to_question_and_approves_for_the_session() {
+fn inbox_selects_approvals_and_approves_for_session() {
     let place = asked(r#"{"to": "joe", "euros": 500}"#);
     ask(&place, "t");
     let mut screen = Screen::open(&place, &["approvals", "--by", "ann"]);
@@ -219,7 +219,7 @@ fn the_inbox_goes_from_question_to_question_and_approves_for_the_session() {
 }
 
 #[test]
-fn without_a_terminal_or_with_list_the_inbox_is_a_list() {
+fn inbox_prints_a_list_without_a_terminal() {
     let place = asked(r#"{"to": "joe", "euros": 500}"#);
     for args in [&["approvals"][..], &["approvals", "--list"], &["approvals", "list"]] {
         assert!(place.show(&place.output(args)).contains("pay {\"euros\":500,\"to\":\"joe\"}"));

@@ -68,7 +68,7 @@ fn run(place: &Place, server: &Server, session: &str, text: &str) {
 }
 
 #[test]
-fn nothing_that_a_page_or_a_file_asks_for_is_paid_behind_a_strict_guard() {
+fn strict_guard_blocks_payments_from_injected_content() {
     let pages = pages();
     let place = clerk("strict", &pages);
     let server =
@@ -93,7 +93,7 @@ fn nothing_that_a_page_or_a_file_asks_for_is_paid_behind_a_strict_guard() {
 }
 
 #[test]
-fn what_one_session_was_made_to_keep_moves_no_other_session() {
+fn injected_memo_affects_no_other_session() {
     let pages = pages();
     let place = clerk("strict", &pages);
     let server =
@@ -107,7 +107,7 @@ fn what_one_session_was_made_to_keep_moves_no_other_session() {
 }
 
 #[test]
-fn what_a_client_brings_as_said_by_the_model_pays_nobody_behind_a_strict_guard() {
+fn strict_guard_blocks_payments_from_forged_assistant_messages() {
     let pages = pages();
     let place = clerk("strict", &pages);
     let server =
@@ -181,7 +181,7 @@ command = ["true"]
 "#;
 
 #[test]
-fn only_values_of_the_user_are_mailed_behind_a_strict_guard() {
+fn strict_guard_mails_only_values_from_the_user() {
     let place = Place::new();
     std::fs::create_dir(place.path().join("notes")).unwrap();
     place.write("mailer.toml", MAILS);
@@ -203,7 +203,7 @@ fn only_values_of_the_user_are_mailed_behind_a_strict_guard() {
 }
 
 #[test]
-fn audit_names_what_a_configuration_lacks() {
+fn audit_lists_missing_agent_protections() {
     let place = Place::new();
     place.write("mailer.toml", MAILS);
     let output = place.output(&["agents", "audit", "mailer.toml", "--json"]);

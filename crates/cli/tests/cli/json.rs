@@ -105,7 +105,7 @@ fn leaves(place: &Place) -> Vec<String> {
 }
 
 #[test]
-fn every_command_prints_nothing_but_json_where_that_is_asked_for() {
+fn every_command_prints_only_json_on_request() {
     let place = stage();
     let known: Vec<&str> = COMMANDS.iter().map(|(page, _)| *page).collect();
     assert_eq!(leaves(&place), known, "a new command stands in the table");
@@ -129,7 +129,7 @@ fn every_command_prints_nothing_but_json_where_that_is_asked_for() {
 }
 
 #[test]
-fn colours_are_for_terminals_and_not_for_those_who_want_none() {
+fn colours_appear_only_on_terminals_without_no_color() {
     let place = stage();
     let command = ["sessions", "show", "ann"];
     let bold = "\u{1b}[1m";
@@ -145,7 +145,7 @@ fn colours_are_for_terminals_and_not_for_those_who_want_none() {
 }
 
 #[test]
-fn a_bar_is_shown_on_terminals_alone() {
+fn progress_bar_appears_only_on_terminals() {
     let place = stage();
     for (command, end) in [
         ("sessions export ann --output again.jsonl", "] 100 %, "),

@@ -39,7 +39,7 @@ fn told(place: &Place, agent: &str) -> String {
 }
 
 #[test]
-fn what_is_imported_over_a_server_answers_there_at_once_and_what_cannot_be_run_is_refused() {
+fn server_import_applies_at_once_and_rejects_errors() {
     let (place, server) = stage();
     place.write(
         "shop.toml",
@@ -81,7 +81,7 @@ fn what_is_imported_over_a_server_answers_there_at_once_and_what_cannot_be_run_i
 }
 
 #[test]
-fn a_call_that_waits_for_an_approval_runs_though_its_agent_has_lost_the_tool() {
+fn approved_call_runs_after_agent_loses_the_tool() {
     let (place, server) = stage();
     let rule = "[[rules]]\nname = \"ask\"\ntool = \"calculator\"\nthen = \"ask\"\n";
     place.write("clerk.toml", &format!("name = \"clerk\"\nbuiltin = [\"calculator\"]\n\n{rule}"));
@@ -114,7 +114,7 @@ fn a_call_that_waits_for_an_approval_runs_though_its_agent_has_lost_the_tool() {
 }
 
 #[test]
-fn a_call_that_waits_runs_the_program_that_was_asked_about_though_its_agent_names_another() {
+fn approved_call_runs_its_original_program() {
     let (place, server) = stage();
     for name in ["ours", "theirs"] {
         place.write_program(&format!("{name}.sh"), &format!("cat > /dev/null; echo '\"{name}\"'"));
@@ -153,7 +153,7 @@ fn a_call_that_waits_runs_the_program_that_was_asked_about_though_its_agent_name
 }
 
 #[test]
-fn what_another_process_imports_answers_without_a_restart_and_a_broken_version_takes_nothing_down() {
+fn import_by_another_process_applies_without_restart() {
     let (place, server) = stage();
     keep_beside(&place, "clerk", "system = \"Sell.\"");
     assert_eq!(told(&place, "clerk"), "Sell.");
@@ -175,7 +175,7 @@ fn what_another_process_imports_answers_without_a_restart_and_a_broken_version_t
 }
 
 #[test]
-fn a_harness_that_this_program_cannot_read_stops_only_the_agents_on_it_and_can_be_replaced() {
+fn unreadable_harness_stops_only_its_own_agents() {
     let (place, server) = stage();
     place
         .write("shop.toml", "[harnesses.base]\nsystem = \"Be kind.\"\n\n[agents.clerk]\nparent = \"base\"\n");
@@ -241,21 +241,21 @@ fn with_other_means(tool: &str, call: &str, [ours, theirs]: [&str; 2]) -> String
 }
 
 #[test]
-fn a_call_that_waits_reads_the_files_that_it_was_asked_about_though_its_agent_sees_others_by_now() {
+fn approved_call_reads_its_original_files() {
     let means = ["files = \"ours\"", "files = \"theirs\""];
     let shown = with_other_means("file_read", "{\"path\": \"note.txt\"}", means);
     assert!(shown.contains("from ours") && !shown.contains("from theirs"), "{shown}");
 }
 
 #[test]
-fn a_command_that_waits_runs_behind_the_walls_that_it_was_asked_about() {
+fn approved_command_runs_in_its_original_sandbox() {
     let means = ["files = \"ours\"\n[shell]", "files = \"theirs\"\n[shell]"];
     let shown = with_other_means("shell", "{\"command\": \"cat note.txt\"}", means);
     assert!(shown.contains("from ours") && !shown.contains("from theirs"), "{shown}");
 }
 
 #[test]
-fn a_page_that_waits_to_be_fetched_is_reached_as_when_it_was_asked_about() {
+fn approved_fetch_uses_its_original_network_rules() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let page = std::thread::spawn(move || {
@@ -273,7 +273,7 @@ fn a_page_that_waits_to_be_fetched_is_reached_as_when_it_was_asked_about() {
 }
 
 #[test]
-fn what_is_deleted_answers_no_more_unless_an_agent_stands_on_it() {
+fn configs_in_use_cannot_be_deleted() {
     let (place, server) = stage();
     let alone = Place::new();
     let want = expect![[r#"
@@ -322,7 +322,7 @@ fn what_is_deleted_answers_no_more_unless_an_agent_stands_on_it() {
 }
 
 #[test]
-fn what_is_put_with_a_key_that_nobody_knows_is_refused_though_no_agent_is_made_of_it() {
+fn unknown_config_key_is_rejected_on_put() {
     let (_place, server) = stage();
     let put = |what: &str, body: &str| {
         let answer = server.put(&format!("/v1/configs/{what}"), body);

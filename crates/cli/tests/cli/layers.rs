@@ -48,7 +48,7 @@ fn place(script: &str) -> Place {
 }
 
 #[test]
-fn an_agent_of_the_configuration_has_the_prompt_tools_and_rules_of_all_its_layers() {
+fn agent_combines_prompt_tools_and_rules_of_layers() {
     let place = place(
         "when buy\ncall pay {\"to\": \"gold\"}\ncall pay {\"to\": \"ann\"}\ncall calculator {\"expression\": \"2+3\"}\n\
          call open_document {\"path\": \"rates.md\"}\n---\nsay done\n",
@@ -96,7 +96,7 @@ fn an_agent_of_the_configuration_has_the_prompt_tools_and_rules_of_all_its_layer
 }
 
 #[test]
-fn a_layer_over_an_agent_counts_for_this_command_alone() {
+fn overlay_flag_applies_to_one_command() {
     let place = place("say hi");
     place.write("over.toml", "system = \"Be brief.\"\nmodel_calls = 2\nbuiltin = [\"clock\"]\n");
     place.write("named.toml", "name = \"x\"\n");
@@ -132,7 +132,7 @@ fn a_layer_over_an_agent_counts_for_this_command_alone() {
 }
 
 #[test]
-fn two_agents_and_two_versions_of_one_are_compared() {
+fn agents_diff_compares_agents_and_versions() {
     let place = place("say hi");
     place.check(
         "run hi --session ann --agent judge --script script.txt
@@ -183,7 +183,7 @@ fn two_agents_and_two_versions_of_one_are_compared() {
 }
 
 #[test]
-fn what_does_not_hold_is_refused_with_what_is_there() {
+fn unknown_agents_and_invalid_layers_are_rejected() {
     let place = place("say hi");
     place.check(
         "run hi --agent clark
@@ -282,7 +282,7 @@ fn what_does_not_hold_is_refused_with_what_is_there() {
 }
 
 #[test]
-fn an_agent_that_cannot_be_made_is_left_out_and_the_others_answer() {
+fn agent_with_missing_program_is_left_out() {
     let place = place("say hi");
     std::fs::remove_file(place.path().join("pay.sh")).unwrap();
     place.check("run hi --session ann --agent judge --script script.txt", &expect![[r#"

@@ -3,7 +3,7 @@ use crate::place::Place;
 use serde_json::Value;
 
 #[test]
-fn the_log_is_json_with_the_turn_and_the_session_and_nothing_that_was_said() {
+fn json_log_has_ids_but_no_content() {
     let place = Place::with_script("any\nsay All is well, canary-answer.");
     place.set("OPENAI_API_KEY", "canary-key");
     let args = ["run", "hello canary-input", "--session", "ann", "--script", "script.txt", "--log", "json"];
@@ -21,7 +21,7 @@ fn the_log_is_json_with_the_turn_and_the_session_and_nothing_that_was_said() {
 }
 
 #[test]
-fn without_being_asked_the_binary_says_nothing_of_itself_and_text_is_for_people() {
+fn logging_is_off_by_default() {
     let place = Place::with_script("any\nsay All is well.");
     let quiet = place.output(&["run", "hello", "--session", "ann", "--script", "script.txt"]);
     assert_eq!(quiet.stderr, b"");

@@ -15,7 +15,7 @@ fn commands(place: &Place) -> Vec<String> {
 }
 
 #[test]
-fn every_shell_gets_a_script_that_knows_every_command() {
+fn shell_completions_know_every_command() {
     let place = Place::new();
     let commands = commands(&place);
     assert!(commands.len() > 25, "{commands:?}");
@@ -30,7 +30,7 @@ fn every_shell_gets_a_script_that_knows_every_command() {
 }
 
 #[test]
-fn bash_completes_commands_and_flags_with_the_script() {
+fn bash_completes_commands_and_flags() {
     let place = Place::new();
     let script = place.output(&["completions", "bash"]).stdout;
     place.write("completions.bash", &String::from_utf8(script).unwrap());
@@ -41,7 +41,7 @@ fn bash_completes_commands_and_flags_with_the_script() {
 }
 
 #[test]
-fn every_command_has_a_page_in_the_manual() {
+fn every_command_has_a_manual_page() {
     let place = Place::new();
     let output = place.output(&["man", "--into", "man1"]);
     assert!(output.status.success());

@@ -56,7 +56,7 @@ fn play(place: &Place, script: &str, want: &Expect) {
 }
 
 #[test]
-fn a_server_is_accepted_once_and_then_called() {
+fn accepted_mcp_server_can_be_called() {
     let place = plain("good", "");
     place.check(
         "mcp list
@@ -115,7 +115,7 @@ fn a_server_is_accepted_once_and_then_called() {
 }
 
 #[test]
-fn a_server_is_added_from_the_command_line() {
+fn mcp_add_registers_a_server() {
     let place = Place::new();
     place.write(
         "agent.toml",
@@ -150,7 +150,7 @@ command = [\"python3\", \"./plain.py\", \"good\"]
 }
 
 #[test]
-fn a_definition_that_changed_is_disabled_until_it_is_accepted() {
+fn changed_tool_definition_is_disabled_until_accepted() {
     let place = plain("changes", "");
     // It changes at its third start.
     place.check(
@@ -201,7 +201,7 @@ fn a_definition_that_changed_is_disabled_until_it_is_accepted() {
 }
 
 #[test]
-fn a_definition_that_changes_in_the_middle_disables_the_next_call() {
+fn definition_changed_mid_turn_disables_next_call() {
     let place = plain("flips", "");
     accept(&place);
     play(
@@ -218,7 +218,7 @@ fn a_definition_that_changes_in_the_middle_disables_the_next_call() {
 }
 
 #[test]
-fn servers_that_do_not_work_are_named_with_what_they_say() {
+fn broken_mcp_servers_are_named_with_their_error() {
     let mut log = String::new();
     for mode in ["dies", "babbles", "twins"] {
         let place = plain(mode, "");
@@ -250,7 +250,7 @@ fn servers_that_do_not_work_are_named_with_what_they_say() {
 }
 
 #[test]
-fn a_call_that_kills_the_server_is_not_made_again_and_the_next_one_starts_it_anew() {
+fn call_that_kills_the_server_is_not_repeated() {
     let place = plain("good", "");
     accept(&place);
     let agent = std::fs::read_to_string(place.path().join("agent.toml")).unwrap();
@@ -270,7 +270,7 @@ fn a_call_that_kills_the_server_is_not_made_again_and_the_next_one_starts_it_ane
 }
 
 #[test]
-fn a_server_that_hangs_in_a_call_is_given_up_at_its_deadline() {
+fn hanging_mcp_call_times_out_at_its_deadline() {
     let place = plain("sleeps", "deadline_s = 1\n");
     accept(&place);
     play(
@@ -285,7 +285,7 @@ fn a_server_that_hangs_in_a_call_is_given_up_at_its_deadline() {
 }
 
 #[test]
-fn a_server_sees_nothing_of_our_environment() {
+fn mcp_server_cannot_see_our_environment() {
     let place = plain("good", "env = [\"OUTLAST_TEST_SHOWN\"]\n");
     place.set_script("call plain.environ {}\n---\nsay {{result 0}}");
     for args in [
@@ -304,7 +304,7 @@ fn a_server_sees_nothing_of_our_environment() {
 }
 
 #[test]
-fn secrets_in_errors_of_a_server_are_redacted() {
+fn mcp_server_errors_are_redacted() {
     let place = plain("leaks", "env = [\"OUTLAST_TEST_KEY\"]\n");
     place.set("OUTLAST_TEST_KEY", "canary-7f3a");
     accept(&place);
@@ -329,7 +329,7 @@ fn secrets_in_errors_of_a_server_are_redacted() {
 }
 
 #[test]
-fn a_server_is_believed_only_if_the_operator_says_so() {
+fn mcp_annotations_count_only_if_operator_trusts_them() {
     let mut log = String::new();
     for more in ["", "trust_annotations = true\n", "[mcp.plain.classes]\necho = \"idempotent\"\n"] {
         let place = plain("good", more);
@@ -361,7 +361,7 @@ fn a_server_is_believed_only_if_the_operator_says_so() {
 }
 
 #[test]
-fn a_tool_of_a_server_runs_only_when_somebody_says_so() {
+fn mcp_tool_needs_approval_unless_pure_or_allowed() {
     for (settings, said) in [
         ("", "waits for an approval"),
         ("[mcp.plain.classes]\necho = \"idempotent\"\n", "waits for an approval"),
@@ -380,7 +380,7 @@ fn a_tool_of_a_server_runs_only_when_somebody_says_so() {
 }
 
 #[test]
-fn a_question_of_a_server_parks_the_turn_and_is_asked() {
+fn mcp_elicitation_parks_the_turn_and_asks() {
     let place = plain("good", "");
     accept(&place);
     place.set_script("call plain.ask {}\n---\nsay {{result 0}}");
@@ -410,7 +410,7 @@ fn a_question_of_a_server_parks_the_turn_and_is_asked() {
 }
 
 #[test]
-fn a_question_that_outlived_its_process_does_not_make_the_call_again() {
+fn elicitation_after_restart_does_not_repeat_the_call() {
     let place = plain("good", "");
     accept(&place);
     place.set_script("call plain.ask {}\n---\nsay done");
@@ -443,7 +443,7 @@ fn a_question_that_outlived_its_process_does_not_make_the_call_again() {
 }
 
 #[test]
-fn the_reference_server_is_spoken_to() {
+fn reference_mcp_server_works() {
     let everything = need("mcp-node/node_modules/.bin/mcp-server-everything");
     let place = Place::new();
     place.write(
@@ -467,7 +467,7 @@ fn the_reference_server_is_spoken_to() {
 }
 
 #[test]
-fn a_server_of_the_python_sdk_is_spoken_to() {
+fn python_sdk_mcp_server_works() {
     let python = need("mcp-python/bin/python");
     let place = Place::new();
     let agent = format!(
@@ -511,7 +511,7 @@ impl Drop for Serving {
 }
 
 #[test]
-fn a_server_over_http_is_spoken_to_if_it_may_be_reached() {
+fn http_mcp_server_works_if_allowed() {
     let python = need("mcp-python/bin/python");
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut serving = Command::new(python);

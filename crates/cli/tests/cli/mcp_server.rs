@@ -132,7 +132,7 @@ fn paid(place: &Place) -> String {
 }
 
 #[test]
-fn an_agent_is_a_tool_whose_answers_go_on_in_a_session() {
+fn agent_tool_continues_a_session_across_calls() {
     for way in WAYS {
         let place = place();
         let mut first = call(&json!({ "message": "hi", "session": "ann" }));
@@ -156,7 +156,7 @@ fn an_agent_is_a_tool_whose_answers_go_on_in_a_session() {
 }
 
 #[test]
-fn a_call_with_its_key_is_one_turn_however_often_it_is_made() {
+fn mcp_idempotency_key_yields_one_turn() {
     for way in WAYS {
         let place = place();
         let step = call(&json!({ "message": "hi", "idempotency_key": "k" }));
@@ -168,7 +168,7 @@ fn a_call_with_its_key_is_one_turn_however_often_it_is_made() {
 }
 
 #[test]
-fn a_call_that_is_made_again_after_the_server_was_killed_in_the_middle_of_it_is_the_same_turn() {
+fn retried_call_after_server_kill_continues_its_turn() {
     let place = place();
     let mut step = call(&json!({ "message": "slowly", "idempotency_key": "k" }));
     step["watch"] = true.into();
@@ -191,7 +191,7 @@ fn a_call_that_is_made_again_after_the_server_was_killed_in_the_middle_of_it_is_
 }
 
 #[test]
-fn a_person_behind_the_client_is_asked_and_their_name_is_recorded() {
+fn client_user_approves_and_is_recorded() {
     for way in WAYS {
         let place = place();
         let answer = json!({ "action": "accept", "content": { "decision": "approve" } });
@@ -217,7 +217,7 @@ fn a_person_behind_the_client_is_asked_and_their_name_is_recorded() {
 }
 
 #[test]
-fn a_no_of_the_person_behind_the_client_is_told_to_the_agent() {
+fn denial_by_client_user_reaches_the_agent() {
     let no = json!({ "action": "accept", "content": { "decision": "deny", "reason": "no" } });
     for way in WAYS {
         let place = place();
@@ -232,7 +232,7 @@ fn a_no_of_the_person_behind_the_client_is_told_to_the_agent() {
 }
 
 #[test]
-fn a_client_that_cannot_ask_is_told_what_waits_and_comes_back_for_the_answer() {
+fn client_without_elicitation_receives_the_pending_approval() {
     for way in WAYS {
         let place = place();
         let all = tell(&place, way, json!({ "steps": [call(&json!({ "message": "pay" }))] }));
@@ -252,7 +252,7 @@ fn a_client_that_cannot_ask_is_told_what_waits_and_comes_back_for_the_answer() {
 }
 
 #[test]
-fn a_client_without_the_scope_is_not_asked_and_one_without_any_runs_nothing() {
+fn client_without_scope_cannot_approve_or_run() {
     let place = place();
     // Keys need a database, which the first run creates.
     assert!(place.output(&["run", "hi", "--script", "script.txt"]).status.success());
@@ -300,7 +300,7 @@ fn a_client_without_the_scope_is_not_asked_and_one_without_any_runs_nothing() {
 }
 
 #[test]
-fn a_call_that_is_cancelled_stops_its_turn() {
+fn cancelled_mcp_call_stops_its_turn() {
     for way in WAYS {
         let place = place();
         let cancel =

@@ -128,7 +128,7 @@ fn assert_no_key(place: &Place) {
 }
 
 #[test]
-fn a_turn_with_a_tool_runs_on_every_provider() {
+fn turn_with_tool_runs_on_every_provider() {
     for (provider, _) in PROVIDERS {
         let answer = move |number: usize, _: &RecordedRequest| {
             let says = if number == 0 { Says::Adds } else { Says::Text("It is 5.") };
@@ -151,7 +151,7 @@ fn a_turn_with_a_tool_runs_on_every_provider() {
 }
 
 #[test]
-fn wrong_key_makes_the_turn_stuck_and_names_the_variable() {
+fn wrong_key_makes_turn_stuck_and_names_variable() {
     for (provider, variable) in PROVIDERS {
         let echo = format!("{{\"error\":{{\"message\":\"bad key {KEY}\"}}}}");
         let server = Playback::of([ResponseScript::answer(401, &[], &echo)]);
@@ -168,7 +168,7 @@ fn wrong_key_makes_the_turn_stuck_and_names_the_variable() {
 }
 
 #[test]
-fn a_provider_that_is_busy_is_asked_again_when_it_says() {
+fn busy_provider_is_retried_after_its_delay() {
     for (provider, _) in PROVIDERS {
         let busy = ResponseScript::answer(
             429,
@@ -184,7 +184,7 @@ fn a_provider_that_is_busy_is_asked_again_when_it_says() {
 }
 
 #[test]
-fn a_process_killed_in_the_middle_of_an_answer_leaves_the_whole_answer_once() {
+fn killed_process_leaves_the_whole_answer_once() {
     const WHOLE: &str = "one two three four";
     for (provider, _) in PROVIDERS {
         // The first answer stops after its first word until the client disconnects.
@@ -221,7 +221,7 @@ fn a_process_killed_in_the_middle_of_an_answer_leaves_the_whole_answer_once() {
 }
 
 #[test]
-fn a_model_that_nobody_can_ask_is_refused_before_anything_is_made() {
+fn unusable_model_is_rejected_before_any_write() {
     let place = Place::with_script("say hi");
     place.check(
         "run --model openai/gpt-5 hi
@@ -261,7 +261,7 @@ fn a_model_that_nobody_can_ask_is_refused_before_anything_is_made() {
 }
 
 #[test]
-fn providers_of_a_file_are_found_beside_it() {
+fn providers_are_read_from_the_config_file() {
     let server = Playback::of([ResponseScript::stream(reply("local", &Says::Text("Hello.")))]);
     let place = Place::new();
     place.hide(&server.url(), "SERVER");
@@ -313,7 +313,7 @@ fn check_models(server: &Playback, commands: &str, want: &Expect) {
 }
 
 #[test]
-fn models_lists_the_providers_and_whether_each_answers() {
+fn models_lists_each_provider_with_its_status() {
     let list = ResponseScript::answer(200, &[], "{\"data\":[{\"id\":\"gpt-b\"},{\"id\":\"gpt-a\"}]}");
     let server = Playback::of([list]);
     check_models(
@@ -348,7 +348,7 @@ fn models_lists_the_providers_and_whether_each_answers() {
 }
 
 #[test]
-fn a_provider_that_hangs_is_waited_for_no_longer_than_asked() {
+fn hanging_provider_times_out_as_configured() {
     let server = Playback::of([ResponseScript::default().hold_open()]);
     let began = std::time::Instant::now();
     check_models(
@@ -384,7 +384,7 @@ fn outage_of_seconds_does_not_end_the_turn() {
 }
 
 #[test]
-fn list_names_the_provider_that_a_session_waits_for() {
+fn list_names_the_provider_a_session_awaits() {
     let server = Playback::of([ResponseScript::answer(503, &[], r#"{"error":{"message":"overloaded"}}"#)]);
     let place = place(&server);
     let mut running = place

@@ -10,7 +10,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn the_first_organisation_can_be_made_before_anything_has_run() {
+fn organisation_can_be_created_before_any_run() {
     place().check(
         "orgs
          orgs create acme
@@ -30,7 +30,7 @@ fn the_first_organisation_can_be_made_before_anything_has_run() {
 }
 
 #[test]
-fn a_key_that_would_expire_at_once_is_refused() {
+fn immediately_expiring_key_is_rejected() {
     place().check(
         "keys create ci --expires 0d",
         &expect![[r#"
@@ -43,7 +43,7 @@ fn a_key_that_would_expire_at_once_is_refused() {
 }
 
 #[test]
-fn organisations_of_one_database_do_not_see_each_other() {
+fn organisations_in_one_database_are_isolated() {
     place().check(
         "run hi --session me --script script.txt
          orgs create acme
@@ -115,7 +115,7 @@ fn organisations_of_one_database_do_not_see_each_other() {
 }
 
 #[test]
-fn an_api_key_is_shown_once_counts_until_it_is_revoked_and_is_nowhere_in_the_database() {
+fn api_key_is_shown_once_and_never_stored() {
     let place = place();
     place.check(
         "run hi --script script.txt\norgs create acme",
@@ -218,7 +218,7 @@ fn an_api_key_is_shown_once_counts_until_it_is_revoked_and_is_nowhere_in_the_dat
 }
 
 #[test]
-fn the_first_key_of_a_server_is_made_before_anything_has_run() {
+fn first_server_key_works_before_any_run() {
     let place = Place::new();
     let made = place.output(&["keys", "create", "ci"]);
     assert!(made.status.success(), "{}", place.show(&made));
@@ -227,7 +227,7 @@ fn the_first_key_of_a_server_is_made_before_anything_has_run() {
 }
 
 #[test]
-fn what_people_do_at_the_terminal_is_in_the_audit() {
+fn terminal_actions_are_in_the_audit_log() {
     let place = place();
     place.check(
         "run one --session me --script script.txt

@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::process::Stdio;
 
 #[test]
-fn what_models_cost_is_added_up() {
+fn cost_command_sums_model_costs() {
     let place = Place::with_script("say hi");
     place.check(
         "cost
@@ -38,7 +38,7 @@ fn what_models_cost_is_added_up() {
 }
 
 #[test]
-fn control_characters_from_outside_are_shown_and_not_obeyed() {
+fn external_control_characters_are_escaped() {
     let place = Place::with_script("say \u{1b}[2J\u{1b}]0;owned\u{7}clear\rover \u{202e}drawkcab");
     let output = place.output(&["run", "evil \u{1b}[31m", "--session", "ann", "--script", "script.txt"]);
     expect![[r#"
@@ -70,7 +70,7 @@ fn control_characters_from_outside_are_shown_and_not_obeyed() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_the_program_quietly_and_the_turn_is_not_lost() {
+fn closed_output_ends_quietly_without_losing_the_turn() {
     let place = Place::with_script("say One two three.\ndelay 300ms\nsay Four.");
     let mut child = place
         .command(&["run", "count", "--session", "ann", "--script", "script.txt"])
@@ -100,7 +100,7 @@ fn a_reader_that_goes_away_ends_the_program_quietly_and_the_turn_is_not_lost() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn output_that_cannot_be_written_is_an_error() {
+fn unwritable_output_is_an_error() {
     let place = Place::new();
     let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = place.command(&["explain"]).stdout(full).stderr(Stdio::piped()).output().unwrap();

@@ -16,7 +16,7 @@ fn clerk(place: &Place, more: &str) {
 }
 
 #[test]
-fn file_tools_leave_the_database_the_configuration_and_the_agent_itself_alone() {
+fn file_tools_refuse_database_configuration_and_agent_files() {
     let place = Place::new();
     clerk(&place, "files = \".\"");
     let write = |path: &str| format!("call file_write {{\"path\": \"{path}\", \"content\": \"mine\"}}");
@@ -39,7 +39,7 @@ fn file_tools_leave_the_database_the_configuration_and_the_agent_itself_alone() 
 }
 
 #[test]
-fn a_shell_that_could_change_what_its_agent_lives_on_is_refused() {
+fn shell_that_could_change_its_agent_is_rejected() {
     let place = Place::new();
     fs::create_dir(place.path().join("shed")).unwrap();
     clerk(&place, "files = \".\"\n[shell]");
@@ -82,7 +82,7 @@ fn a_shell_that_could_change_what_its_agent_lives_on_is_refused() {
 }
 
 #[test]
-fn a_call_that_waits_writes_into_the_directory_that_it_was_asked_about_and_no_other_of_that_name() {
+fn approved_write_uses_its_original_directory() {
     let place = Place::new();
     let rule = "[[rules]]\nname = \"ask\"\ntool = \"file_write\"\nthen = \"ask\"\n";
     place.write("clerk.toml", &format!("name = \"clerk\"\nfiles = \"notes\"\n{rule}"));
@@ -108,7 +108,7 @@ fn a_call_that_waits_writes_into_the_directory_that_it_was_asked_about_and_no_ot
 }
 
 #[test]
-fn arguments_are_held_against_the_schema_that_the_model_was_told_though_its_agent_was_edited() {
+fn arguments_are_checked_against_the_recorded_schema() {
     for (told, edited, paid) in [(10, 100, false), (100, 10, true)] {
         let place = Place::with_script("turn\ncall wait {}\n---\ncall pay {\"euros\": 50}\n---\nsay done");
         place.write_program("pay.sh", "cat > /dev/null; echo '\"paid\"'");
@@ -137,7 +137,7 @@ fn arguments_are_held_against_the_schema_that_the_model_was_told_though_its_agen
 }
 
 #[test]
-fn tools_of_no_agent_do_not_see_dot_files() {
+fn default_tools_cannot_see_dot_files() {
     let place = Place::new();
     fs::create_dir(place.path().join(".secrets")).unwrap();
     for name in [".env", ".secrets/key", "notes.txt"] {

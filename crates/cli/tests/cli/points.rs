@@ -6,7 +6,7 @@ use expect_test::expect;
 use outlast_playback::{Playback, ResponseScript};
 
 #[test]
-fn a_turn_waits_in_the_inbox_and_what_a_rule_takes_out_of_its_answer_is_nowhere() {
+fn turn_rule_asks_and_output_rule_redacts() {
     let place = Place::with_script("say call 5551234");
     let agent = r#"
 name = "clerk"
@@ -55,7 +55,7 @@ redact = [{ pattern = '\d{4,}', with = "[number]" }]
 }
 
 #[test]
-fn a_program_or_a_variable_that_a_rule_forbids_is_not_used() {
+fn rules_block_forbidden_programs_and_variables() {
     for (rule, told) in [
         (
             "at = \"process\"\nwhere = [{ path = \"/program\", like = \"*tee\" }]",
@@ -80,7 +80,7 @@ fn a_program_or_a_variable_that_a_rule_forbids_is_not_used() {
 }
 
 #[test]
-fn a_rule_that_makes_no_sense_at_its_point_is_refused_with_its_line() {
+fn rule_invalid_at_its_point_names_its_line() {
     refused(
         &[
             "at = \"egress\"\nthen = \"ask\"",
@@ -121,7 +121,7 @@ fn a_rule_that_makes_no_sense_at_its_point_is_refused_with_its_line() {
 
 #[cfg(not(feature = "cedar"))]
 #[test]
-fn a_program_without_cedar_says_so() {
+fn build_without_cedar_rejects_policies_in_run() {
     let place = Place::with_script("say hi");
     place.write("outlast.toml", "\n[cedar]\npolicies = \"p.cedar\"\n");
     place.check("run hi --script script.txt", &expect![[r#"
@@ -134,7 +134,7 @@ fn a_program_without_cedar_says_so() {
 
 #[cfg(not(feature = "cedar"))]
 #[test]
-fn the_policies_of_the_configuration_are_asked_for_in_a_re_run_too() {
+fn build_without_cedar_rejects_policies_in_rerun() {
     let place = Place::with_script("say hi");
     assert!(place.output(&["run", "hi", "--session", "ann", "--script", "script.txt"]).status.success());
     place.write("outlast.toml", "\n[cedar]\npolicies = \"p.cedar\"\n");
@@ -148,7 +148,7 @@ fn the_policies_of_the_configuration_are_asked_for_in_a_re_run_too() {
 
 #[cfg(feature = "cedar")]
 #[test]
-fn cedar_policies_decide_in_a_re_run_too() {
+fn cedar_policies_apply_in_reruns() {
     let place = Place::with_script("say hi");
     assert!(place.output(&["run", "hi", "--session", "ann", "--script", "script.txt"]).status.success());
     place.write("outlast.toml", "[cedar]\npolicies = \"p.cedar\"\n");
@@ -160,7 +160,7 @@ fn cedar_policies_decide_in_a_re_run_too() {
 
 #[cfg(feature = "cedar")]
 #[test]
-fn cedar_policies_decide_beside_the_rules() {
+fn cedar_policies_apply_together_with_rules() {
     let place = Place::with_script("say hi");
     place.write("outlast.toml", "[cedar]\npolicies = \"p.cedar\"\n");
     for (policies, told) in [
@@ -187,7 +187,7 @@ fn forbidden(place: &Place, agent: &str, rule: &str, script: &str) -> String {
 }
 
 #[test]
-fn a_page_that_a_rule_forbids_is_not_asked_for_also_where_a_redirect_leads_to_it() {
+fn egress_rule_blocks_pages_and_redirects_to_them() {
     let pages = Playback::with_selector(|_, heard| match heard.path.as_str() {
         "/moved" => ResponseScript::answer(302, &[("location", "/secret")], ""),
         _ => ResponseScript::answer(200, &[("content-type", "text/plain")], "what it says"),
@@ -210,7 +210,7 @@ fn a_page_that_a_rule_forbids_is_not_asked_for_also_where_a_redirect_leads_to_it
 }
 
 #[test]
-fn a_command_that_a_rule_forbids_is_not_run() {
+fn process_rule_blocks_a_shell_command() {
     let place = Place::new();
     let script = "call shell {\"command\": \"echo x > ran\"}\n---\nsay {{result 0}}";
     let agent = "files = \"work\"\n[shell]";
@@ -221,7 +221,7 @@ fn a_command_that_a_rule_forbids_is_not_run() {
 }
 
 #[test]
-fn an_mcp_server_that_a_rule_forbids_is_not_started() {
+fn process_rule_blocks_an_mcp_server() {
     let place = Place::new();
     let plain = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/mcp/plain.py");
     std::fs::copy(plain, place.path().join("plain.py")).unwrap();
@@ -240,7 +240,7 @@ fn an_mcp_server_that_a_rule_forbids_is_not_started() {
 }
 
 #[test]
-fn an_answer_that_a_rule_does_not_let_be_said_is_told_nobody_by_the_command_line_or_a_wire() {
+fn output_rule_hides_answer_from_cli_and_api() {
     for (then, ends) in [("deny", true), ("interrupt", true), ("ask", false)] {
         let place = Place::with_script("say the secret is 5551");
         let reason = if then == "ask" { "" } else { "reason = \"no\"\n" };

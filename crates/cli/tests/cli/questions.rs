@@ -10,7 +10,7 @@ call ask_user {\"question\": \"Sure?\"}
 say {{result ask_user}}";
 
 #[test]
-fn in_a_chat_the_next_line_is_the_answer() {
+fn chat_takes_the_next_line_as_the_answer() {
     let place = Place::with_script(SCRIPT);
     let output = place.fed(&["chat", "ann", "--script", "script.txt"], b"paint\n2\n/sessions\nyes, quite\n");
     expect![[r#"
@@ -33,7 +33,7 @@ fn in_a_chat_the_next_line_is_the_answer() {
 }
 
 #[test]
-fn a_question_waits_for_the_next_visit_and_for_anybody_with_its_key() {
+fn question_is_answered_in_chat_or_by_key() {
     let place = Place::with_script(SCRIPT);
     place.check(
         "run paint --session ann --script script.txt

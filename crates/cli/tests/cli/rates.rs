@@ -26,7 +26,7 @@ const DAILY: &str =
 const GO: &str = "run go --session s --agent clerk.toml --script script.txt\nrates";
 
 #[test]
-fn a_call_beyond_a_rate_of_the_agent_or_of_outlast_toml_is_denied_and_rates_shows_it() {
+fn call_over_a_rate_limit_is_denied() {
     let want = expect![[r#"
         $ run go --session s --agent clerk.toml --script script.txt
         done
@@ -43,7 +43,7 @@ fn a_call_beyond_a_rate_of_the_agent_or_of_outlast_toml_is_denied_and_rates_show
 }
 
 #[test]
-fn a_rate_that_is_none_is_refused_with_its_place() {
+fn invalid_rate_limit_is_rejected_with_its_position() {
     check(
         "[[rates]]\nname = \"adding\"\ncalls = 1\nper = \"day\"\nwhen_full = \"deny\"\nwait_s = 5",
         "",

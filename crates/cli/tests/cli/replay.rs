@@ -70,7 +70,7 @@ fn export_does_not_follow_a_planted_link() {
 }
 
 #[test]
-fn a_session_moves_to_another_database_as_one_file() {
+fn session_moves_between_databases_as_one_file() {
     recorded().check(
         "sessions export ann -o ann.jsonl
          --data other.db sessions import ann.jsonl
@@ -127,7 +127,7 @@ fn a_session_moves_to_another_database_as_one_file() {
 }
 
 #[test]
-fn a_recording_replays_as_it_was_and_an_edit_diverges_at_the_effect_it_changes() {
+fn replay_names_the_effect_where_an_edit_diverges() {
     let place = recorded();
     place.write("kind.toml", &AGENT.replace("Be brief.", "Be kind."));
     place.write("other_tools.toml", &AGENT.replace("[\"calculator\"]", "[\"calculator\", \"clock\"]"));
@@ -194,7 +194,7 @@ fn a_recording_replays_as_it_was_and_an_edit_diverges_at_the_effect_it_changes()
 }
 
 #[test]
-fn a_session_is_run_again_with_another_prompt_or_model_and_the_differences_are_shown() {
+fn rerun_shows_differences_of_prompt_and_model() {
     let place = recorded();
     place.write(
         "other.txt",

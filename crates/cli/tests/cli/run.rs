@@ -6,7 +6,7 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
 #[test]
-fn a_run_prints_what_the_model_says_and_tells_what_tools_do_beside_it() {
+fn run_prints_answer_and_reports_tools_on_stderr() {
     let place = Place::with_script(
         "say I will see.\ncall calculator {\"expression\": \"6*7\"}\n---\nsay It is {{result calculator}}.",
     );
@@ -24,7 +24,7 @@ fn a_run_prints_what_the_model_says_and_tells_what_tools_do_beside_it() {
 }
 
 #[test]
-fn a_run_without_a_script_is_answered_by_rules() {
+fn run_without_a_script_uses_rehearsal_rules() {
     Place::new().check(
         "run 'what is 2*(3+4)?'",
         &expect![[r#"
@@ -38,7 +38,7 @@ fn a_run_without_a_script_is_answered_by_rules() {
 }
 
 #[test]
-fn an_answer_fits_the_schema_that_was_asked_for_or_the_run_fails() {
+fn run_fails_if_the_answer_violates_its_schema() {
     let place = Place::with_script("turn\nsay forty-two\nturn\nsay 42\nany\nsay still not");
     place.write("number.json", r#"{"type": "number"}"#);
     place.write("none.json", r#"{"type": 3}"#);
@@ -64,7 +64,7 @@ fn an_answer_fits_the_schema_that_was_asked_for_or_the_run_fails() {
 }
 
 #[test]
-fn a_file_is_attached_and_can_be_saved_again() {
+fn attached_file_can_be_saved_again() {
     let place = Place::with_script("say I see.");
     place.write("note.txt", "twelve words");
     place.check(
@@ -101,7 +101,7 @@ fn a_file_is_attached_and_can_be_saved_again() {
 }
 
 #[test]
-fn the_same_key_is_the_same_turn() {
+fn same_input_key_yields_the_same_turn() {
     let place = Place::with_script("turn\nsay One.\nturn\nsay Two.");
     place.check(
         "run order --session ann --key k1 --script script.txt
@@ -128,7 +128,7 @@ fn the_same_key_is_the_same_turn() {
 }
 
 #[test]
-fn frames_are_json_and_their_numbers_have_no_gaps() {
+fn json_frames_have_gapless_sequence_numbers() {
     let place = Place::with_script("say a b c\ncall clock {}\n---\nsay d");
     let output = place.output(&["run", "hi", "--json", "--script", "script.txt"]);
     assert!(output.status.success());
@@ -142,7 +142,7 @@ fn frames_are_json_and_their_numbers_have_no_gaps() {
 }
 
 #[test]
-fn text_that_an_attempt_says_again_after_one_broke_off_is_shown_once() {
+fn text_repeated_by_a_retry_is_printed_once() {
     let place = Place::with_script("say Half of\ncut once\nsay the answer.");
     place.check(
         "run go --session ann --script script.txt",
@@ -155,7 +155,7 @@ fn text_that_an_attempt_says_again_after_one_broke_off_is_shown_once() {
 }
 
 #[test]
-fn standard_input_is_an_input() {
+fn dash_reads_the_input_from_stdin() {
     let place = Place::with_script("say You said {{input}}.");
     let args = ["run", "-", "--session", "ann", "--script", "script.txt"];
     expect![[r#"
@@ -166,7 +166,7 @@ fn standard_input_is_an_input() {
 }
 
 #[test]
-fn a_model_that_fails_for_good_fails_the_run_with_its_code() {
+fn permanent_model_error_fails_the_run() {
     let place = Place::with_script("error model.rejected the key is wrong");
     place.check(
         "run go --session ann --script script.txt",
@@ -217,7 +217,7 @@ fn control_c_cancels_the_turn() {
 }
 
 #[test]
-fn processes_on_one_file_take_turns() {
+fn concurrent_processes_share_one_database() {
     let place = Place::with_script("any\nsay Reply to {{input}}.");
     let inputs: Vec<String> = (0..6).map(|number| format!("input {number}")).collect();
     let start = |input: &String| {

@@ -139,7 +139,7 @@ fn heard(events: &[Value]) -> String {
 }
 
 #[test]
-fn a_reader_has_the_same_text_after_the_server_was_killed_in_the_middle_of_it() {
+fn reader_gets_the_full_text_after_server_kill() {
     let place = Place::with_script(SCRIPT);
     let server = Server::start(&place);
     let session = server.post("/v1/sessions", "{}")["id"].as_str().unwrap().to_owned();
@@ -162,7 +162,7 @@ fn a_reader_has_the_same_text_after_the_server_was_killed_in_the_middle_of_it() 
 }
 
 #[test]
-fn the_log_joins_a_request_to_the_turn_that_it_began_r14_4() {
+fn log_links_a_request_to_its_turn() {
     let place = Place::with_script(SCRIPT);
     let server = Server::run(&place, "127.0.0.1:0", &["--script", "script.txt", "--log", "json"]);
     let head = |path: &str| format!("POST {path} HTTP/1.1\r\nx-request-id: abc-1");
@@ -192,7 +192,7 @@ fn the_log_joins_a_request_to_the_turn_that_it_began_r14_4() {
 }
 
 #[test]
-fn a_reader_that_comes_in_the_middle_of_a_reply_hears_it_from_its_beginning() {
+fn late_reader_gets_a_reply_from_its_start() {
     let place = Place::with_script(SCRIPT);
     let server = Server::start(&place);
     let session = server.post("/v1/sessions", "{}")["id"].as_str().unwrap().to_owned();
@@ -204,7 +204,7 @@ fn a_reader_that_comes_in_the_middle_of_a_reply_hears_it_from_its_beginning() {
 }
 
 #[test]
-fn a_server_that_is_told_to_stop_hands_its_sessions_back() {
+fn stopping_server_releases_its_sessions() {
     let place = Place::with_script(SCRIPT);
     let server = Server::start(&place);
     let turn = server.post("/v1/turns", r#"{"text": "in steps", "session_key": "ann"}"#);
@@ -227,7 +227,7 @@ fn a_server_that_is_told_to_stop_hands_its_sessions_back() {
 }
 
 #[test]
-fn an_address_that_others_reach_is_refused_without_keys() {
+fn public_address_without_keys_is_rejected() {
     let place = Place::with_script(SCRIPT);
     place.check(
         "serve --listen 0.0.0.0:0
@@ -247,7 +247,7 @@ fn an_address_that_others_reach_is_refused_without_keys() {
 }
 
 #[test]
-fn a_name_that_a_proxy_passes_on_opens_nothing_without_a_key() {
+fn proxied_host_name_needs_a_key() {
     let place = Place::with_script(SCRIPT);
     place.write("outlast.toml", "[server]\nurl = \"https://agents.example.com\"\n");
     let server =
@@ -272,7 +272,7 @@ fn a_name_that_a_proxy_passes_on_opens_nothing_without_a_key() {
 }
 
 #[test]
-fn a_session_is_run_again_over_http_and_compared_with_what_it_was() {
+fn session_is_rerun_over_http_and_compared() {
     let place = Place::with_script(SCRIPT);
     let server = Server::start(&place);
     let said = server.post("/v1/turns?wait=20", r#"{"session_key": "s", "text": "steps"}"#);
@@ -303,7 +303,7 @@ fn a_session_is_run_again_over_http_and_compared_with_what_it_was() {
 }
 
 #[test]
-fn a_new_process_takes_the_socket_over_and_no_connection_is_refused() {
+fn socket_handover_refuses_no_connection() {
     let place = Place::with_script(SCRIPT);
     let mut old = Server::start(&place);
     let session = old.post("/v1/sessions", "{}")["id"].as_str().unwrap().to_owned();
@@ -340,7 +340,7 @@ fn a_new_process_takes_the_socket_over_and_no_connection_is_refused() {
 }
 
 #[test]
-fn a_server_may_have_as_many_connections_as_the_machine_allows() {
+fn server_raises_its_open_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let before = getrlimit(Resource::Nofile);
     // The server inherits this limit. The test runs in a separate process, so other tests are not affected.
@@ -356,7 +356,7 @@ fn a_server_may_have_as_many_connections_as_the_machine_allows() {
 }
 
 #[test]
-fn turns_of_a_server_have_threads_that_answer_nobody() {
+fn server_runs_turns_on_dedicated_threads() {
     let place = Place::with_script(SCRIPT);
     let server = Server::start(&place);
     let threads = std::fs::read_dir(format!("/proc/{}/task", server.child.id())).unwrap();

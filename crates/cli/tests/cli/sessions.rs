@@ -14,7 +14,7 @@ fn ann() -> Place {
 }
 
 #[test]
-fn the_context_of_a_session_is_what_a_model_would_be_shown() {
+fn context_command_shows_the_model_prompt() {
     let place = Place::with_script(
         "turn\nsay I will see.\ncall calculator {\"expression\": \"6*7\"}\n---\nsay It is 42.\nturn\nsay Bye.",
     );
@@ -53,7 +53,7 @@ fn the_context_of_a_session_is_what_a_model_would_be_shown() {
 }
 
 #[test]
-fn sessions_are_listed_and_shown_with_the_numbers_of_their_messages() {
+fn sessions_are_listed_and_shown_with_message_numbers() {
     ann().check(
         "sessions list
          sessions show ann
@@ -86,7 +86,7 @@ fn sessions_are_listed_and_shown_with_the_numbers_of_their_messages() {
 }
 
 #[test]
-fn a_fork_shares_what_came_before_and_goes_its_own_way() {
+fn fork_shares_history_and_diverges_afterwards() {
     ann().check(
         "sessions fork ann --at 8 --key bob
          run other --session bob --script script.txt
@@ -133,7 +133,7 @@ fn a_fork_shares_what_came_before_and_goes_its_own_way() {
 }
 
 #[test]
-fn a_session_is_deleted_after_its_forks_and_only_when_that_is_meant() {
+fn session_delete_needs_confirmation_and_no_forks() {
     ann().check(
         "sessions fork ann --key bob
          sessions delete ann --yes
@@ -163,7 +163,7 @@ fn a_session_is_deleted_after_its_forks_and_only_when_that_is_meant() {
 }
 
 #[test]
-fn a_rewound_head_grows_a_new_branch_and_the_tree_shows_both() {
+fn rewind_creates_a_branch_shown_in_the_tree() {
     ann().check(
         "sessions fork ann --head try
          sessions rewind ann --to 4
@@ -220,7 +220,7 @@ fn a_rewound_head_grows_a_new_branch_and_the_tree_shows_both() {
 }
 
 #[test]
-fn a_follower_in_another_process_sees_every_event_once() {
+fn follower_in_another_process_sees_every_event_once() {
     let place = ann();
     let mut follower = place
         .command(&["events", "ann", "--follow", "--json", "--after", "13"])
@@ -241,7 +241,7 @@ fn a_follower_in_another_process_sees_every_event_once() {
 }
 
 #[test]
-fn a_cancel_of_a_turn_that_is_over_comes_too_late() {
+fn cancel_of_a_finished_turn_is_too_late() {
     let place = ann();
     place.show(&place.output(&["events", "ann", "--json"]));
     place.check(
@@ -254,7 +254,7 @@ fn a_cancel_of_a_turn_that_is_over_comes_too_late() {
 }
 
 #[test]
-fn the_doctor_finds_nothing_wrong_with_a_healthy_database() {
+fn doctor_reports_a_healthy_database() {
     let place = ann();
     let text = place.show(&place.output(&["doctor"]));
     let stable = |line: &&str| {
@@ -278,7 +278,7 @@ fn the_doctor_finds_nothing_wrong_with_a_healthy_database() {
 
 #[cfg(unix)]
 #[test]
-fn the_doctor_names_what_is_wrong_and_how_to_mend_it() {
+fn doctor_names_problems_and_their_fixes() {
     use std::os::unix::fs::PermissionsExt;
     let place = ann();
     std::fs::set_permissions(place.data(), std::fs::Permissions::from_mode(0o644)).unwrap();

@@ -136,7 +136,7 @@ fn all(commands: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_command_works_in_the_directory_for_files() {
+fn shell_commands_run_in_the_files_directory() {
     let place = Place::new();
     let results = run(
         &place,
@@ -165,7 +165,7 @@ fn a_command_works_in_the_directory_for_files() {
 }
 
 #[test]
-fn a_command_runs_only_when_somebody_says_so_unless_a_rule_does() {
+fn shell_command_needs_approval_unless_a_rule_allows() {
     let place = Place::new();
     place.set_script("call shell {\"command\": \"echo x > ran\"}\n---\nsay done");
     place.write("agent.toml", "name = \"walled\"\nfiles = \"work\"\n[shell]\n");
@@ -185,17 +185,17 @@ fn a_command_runs_only_when_somebody_says_so_unless_a_rule_does() {
 }
 
 #[test]
-fn no_command_gets_out() {
+fn no_command_escapes_the_sandbox() {
     no_escape_works(Runner::Tester);
 }
 
 #[test]
-fn no_command_gets_out_without_namespaces() {
+fn no_command_escapes_without_namespaces() {
     no_escape_works(Runner::TesterWithoutNamespaces);
 }
 
 #[test]
-fn no_command_of_an_unprivileged_user_gets_out() {
+fn no_unprivileged_command_escapes_the_sandbox() {
     // The tests above cover an unprivileged tester.
     if is_root() {
         no_escape_works(Runner::Nobody);
@@ -203,7 +203,7 @@ fn no_command_of_an_unprivileged_user_gets_out() {
 }
 
 #[test]
-fn no_command_of_an_unprivileged_user_gets_out_without_namespaces() {
+fn no_unprivileged_command_escapes_without_namespaces() {
     if is_root() {
         no_escape_works(Runner::NobodyWithoutNamespaces);
     }
@@ -373,7 +373,7 @@ fn honest_commands_work_with_and_without_namespaces() {
 }
 
 #[test]
-fn a_command_over_its_deadline_ends_with_everything_it_started() {
+fn timed_out_command_ends_with_its_child_processes() {
     let place = Place::new();
     let mark = format!("4{}", std::process::id());
     let commands = all(&[&format!(
@@ -385,7 +385,7 @@ fn a_command_over_its_deadline_ends_with_everything_it_started() {
 }
 
 #[test]
-fn what_a_command_takes_is_bounded() {
+fn command_resources_are_limited() {
     let place = Place::new();
     let results = run(
         &place,
@@ -402,7 +402,7 @@ fn what_a_command_takes_is_bounded() {
 }
 
 #[test]
-fn a_shell_reads_more_and_sees_more_when_it_is_told_to() {
+fn shell_settings_grant_more_paths_and_variables() {
     let place = Place::new();
     let dir = place.path().canonicalize().unwrap();
     fs::create_dir(dir.join("shared")).unwrap();

@@ -32,7 +32,7 @@ fn lines(place: &Place, name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn outputs_reach_a_file_a_program_and_a_webhook() {
+fn outputs_reach_file_program_and_webhook_sinks() {
     let server = Playback::of([ResponseScript::answer(200, &[], "")]);
     let place = with_sinks(&format!(
         "{}\n[[sinks]]\nname = \"audit\"\nfile = \"audit.jsonl\"\nends = [\"answered\"]\n\n\
@@ -77,7 +77,7 @@ fn outputs_reach_a_file_a_program_and_a_webhook() {
 }
 
 #[test]
-fn a_webhook_is_tried_out_with_a_signed_message_that_tells_nothing() {
+fn sinks_test_sends_a_signed_test_message() {
     let server =
         Playback::of([ResponseScript::answer(200, &[], "welcome"), ResponseScript::answer(404, &[], "who?")]);
     let place =
@@ -116,7 +116,7 @@ fn a_webhook_is_tried_out_with_a_signed_message_that_tells_nothing() {
 }
 
 #[test]
-fn an_output_that_was_refused_waits_and_one_that_was_given_up_is_tried_again_when_somebody_says_so() {
+fn busy_output_waits_and_dead_letter_is_redelivered() {
     let server = Playback::of([
         ResponseScript::answer(410, &[], "gone"),
         ResponseScript::answer(503, &[("retry-after", "3600")], "busy"),
@@ -177,7 +177,7 @@ fn an_output_that_was_refused_waits_and_one_that_was_given_up_is_tried_again_whe
 }
 
 #[test]
-fn a_worker_that_is_killed_while_it_delivers_leaves_the_output_to_the_next() {
+fn killed_worker_leaves_its_output_to_the_next() {
     let server = Playback::of([ResponseScript::default().hold_open(), ResponseScript::answer(200, &[], "")]);
     let place = with_sinks(&webhook(&server));
     let mut worker = place.command(&["run", "hello", "--script", "script.txt"]);
@@ -197,7 +197,7 @@ fn a_worker_that_is_killed_while_it_delivers_leaves_the_output_to_the_next() {
 }
 
 #[test]
-fn a_sink_begins_when_it_is_configured_or_at_the_beginning() {
+fn sink_starts_now_or_from_the_beginning() {
     let place = with_sinks("");
     assert!(place.output(&["run", "before", "--script", "script.txt"]).status.success());
     place.write(
@@ -221,7 +221,7 @@ fn a_sink_begins_when_it_is_configured_or_at_the_beginning() {
 }
 
 #[test]
-fn a_mistake_in_a_sink_is_named_with_its_line_and_shows_no_secret() {
+fn invalid_sink_is_named_without_showing_secrets() {
     let place = with_sinks("");
     let mut shown = String::new();
     for table in [
@@ -323,7 +323,7 @@ fn a_mistake_in_a_sink_is_named_with_its_line_and_shows_no_secret() {
 }
 
 #[test]
-fn the_doctor_finds_outputs_that_were_given_up_and_sinks_that_cannot_start() {
+fn doctor_reports_dead_letters_and_broken_sinks() {
     let server = Playback::of([ResponseScript::answer(410, &[], "")]);
     let place = with_sinks(&webhook(&server));
     assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());

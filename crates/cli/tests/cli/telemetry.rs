@@ -24,7 +24,7 @@ fn spans(heard: &[RecordedRequest]) -> Vec<Span> {
 }
 
 #[test]
-fn a_turn_is_told_to_a_collector_below_the_span_that_caused_it() {
+fn turn_trace_is_exported_below_its_parent_span() {
     let server = Playback::of([ResponseScript::answer(200, &[], "")]);
     let place = place(&format!(
         "[telemetry]\nendpoint = \"{}\"\nheaders = {{ \"x-key\" = {{ env = \"KEY\" }} }}\nservice = \"shop\"\n",
@@ -68,7 +68,7 @@ fn points(heard: &[RecordedRequest], name: &str) -> Vec<(String, HistogramDataPo
 }
 
 #[test]
-fn what_models_took_and_used_is_told_to_a_collector() {
+fn model_durations_and_tokens_are_exported() {
     let server = Playback::of([ResponseScript::answer(200, &[], "")]);
     let place = place(&format!("[telemetry]\nendpoint = \"{}\"\n", server.url()));
     assert!(place.output(&["run", "hello", "--script", "script.txt"]).status.success());
@@ -88,7 +88,7 @@ fn what_models_took_and_used_is_told_to_a_collector() {
 }
 
 #[test]
-fn a_collector_that_hangs_slows_no_turn_and_its_trace_waits() {
+fn hanging_collector_does_not_slow_turns() {
     let server = Playback::of([ResponseScript::default().hold_open()]);
     let place = place(&format!("[telemetry]\nendpoint = \"{}\"\n", server.url()));
     let mut worker = place.command(&["run", "hello", "--session", "ann", "--script", "script.txt"]);
@@ -103,7 +103,7 @@ fn a_collector_that_hangs_slows_no_turn_and_its_trace_waits() {
 }
 
 #[test]
-fn a_mistake_in_the_telemetry_of_a_configuration_is_named() {
+fn invalid_telemetry_config_is_named() {
     let place = place("");
     for (lines, told) in [
         ("endpoint = \"localhost:4318\"", "expected the address of a collector"),

@@ -56,7 +56,7 @@ fn both(place: &Place, server: &Server, command: &[&str]) -> [String; 2] {
 }
 
 #[test]
-fn every_look_at_a_file_and_at_its_server_prints_the_same() {
+fn read_commands_print_the_same_over_a_server() {
     let (place, server) = stage();
     let url = at(&server);
     place.write("note.txt", "a note");
@@ -131,7 +131,7 @@ fn every_look_at_a_file_and_at_its_server_prints_the_same() {
 }
 
 #[test]
-fn everything_that_waits_for_people_is_decided_over_a_server() {
+fn approvals_and_waits_are_decided_over_a_server() {
     let (place, server) = stage();
     place.set("OUTLAST_SERVER", &at(&server));
     place.check(
@@ -202,7 +202,7 @@ fn everything_that_waits_for_people_is_decided_over_a_server() {
 }
 
 #[test]
-fn everything_that_is_done_to_a_file_is_done_over_a_server() {
+fn write_commands_work_over_a_server() {
     let (place, server) = stage();
     place.set("OUTLAST_SERVER", &at(&server));
     place.write("note.txt", "a note");
@@ -293,7 +293,7 @@ fn everything_that_is_done_to_a_file_is_done_over_a_server() {
 }
 
 #[test]
-fn commands_that_work_on_a_file_say_so_when_a_server_is_named() {
+fn file_only_commands_reject_a_server() {
     let place = Place::new();
     place.set("OUTLAST_SERVER", "http://127.0.0.1:1");
     for command in [
@@ -325,7 +325,7 @@ fn commands_that_work_on_a_file_say_so_when_a_server_is_named() {
 }
 
 #[test]
-fn sessions_are_exported_imported_and_run_again_over_a_server() {
+fn sessions_export_import_and_rerun_over_a_server() {
     let ((place, server), (_elsewhere, other)) = (stage(), stage());
     place.set("OUTLAST_SERVER", &at(&server));
     place.check(
@@ -425,7 +425,7 @@ fn sessions_are_exported_imported_and_run_again_over_a_server() {
 }
 
 #[test]
-fn what_the_durability_of_a_turn_cost_is_told_with_why_it_stands() {
+fn turn_reports_its_durability_cost_over_a_server() {
     let (place, server) = stage();
     let url = at(&server);
     assert!(place.output(&["--server", &url, "run", "hello", "--session", "ann"]).status.success());
@@ -453,7 +453,7 @@ fn what_the_durability_of_a_turn_cost_is_told_with_why_it_stands() {
 }
 
 #[test]
-fn a_damaged_session_is_found_over_a_server() {
+fn verify_finds_a_damaged_session_over_a_server() {
     let (place, server) = stage();
     place.set("OUTLAST_SERVER", &at(&server));
     assert!(place.output(&["run", "hello", "--session", "ann"]).status.success());
@@ -479,7 +479,7 @@ fn a_damaged_session_is_found_over_a_server() {
 }
 
 #[test]
-fn a_dead_letter_is_seen_and_delivered_again_over_a_server() {
+fn dead_letter_is_redelivered_over_a_server() {
     let hook = Playback::of([
         ResponseScript::answer(410, &[], "gone"),
         ResponseScript::answer(200, &[], ""),
@@ -525,7 +525,7 @@ fn a_dead_letter_is_seen_and_delivered_again_over_a_server() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_or_is_none_is_told_apart() {
+fn unreachable_and_foreign_servers_give_different_errors() {
     let place = Place::new();
     let shown = place.show(&place.output(&["--server", "http://127.0.0.1:1", "sessions"]));
     assert!(
@@ -569,7 +569,7 @@ fn a_server_that_does_not_answer_or_is_none_is_told_apart() {
 }
 
 #[test]
-fn the_first_key_of_an_organisation_is_made_over_a_server() {
+fn first_organisation_key_is_created_over_a_server() {
     let (place, server) = stage();
     place.set("OUTLAST_SERVER", &at(&server));
     place.check(
@@ -598,7 +598,7 @@ fn the_first_key_of_an_organisation_is_made_over_a_server() {
 }
 
 #[test]
-fn a_layer_over_an_agent_goes_to_the_server_with_each_input() {
+fn overlay_is_sent_with_each_input() {
     let (place, server) = stage();
     place.set("OUTLAST_SERVER", &at(&server));
     place.write("brief.toml", "system = \"Be brief.\"\nmodel_calls = 3\n");
@@ -637,7 +637,7 @@ fn a_layer_over_an_agent_goes_to_the_server_with_each_input() {
 }
 
 #[test]
-fn packages_are_compared_by_their_fingerprints_over_a_server() {
+fn packages_are_compared_by_fingerprint_over_a_server() {
     let (place, server) = stage();
     place.set("OUTLAST_SERVER", &at(&server));
     place.write("brief.toml", "model_calls = 3\n");
@@ -661,7 +661,7 @@ fn packages_are_compared_by_their_fingerprints_over_a_server() {
 }
 
 #[test]
-fn a_run_has_the_same_text_after_its_server_was_killed_in_the_middle_of_it() {
+fn run_has_its_full_text_after_server_kill() {
     let (place, server) = stage();
     let address = server.address.clone();
     let url = at(&server);
@@ -682,7 +682,7 @@ fn a_run_has_the_same_text_after_its_server_was_killed_in_the_middle_of_it() {
 }
 
 #[test]
-fn events_are_followed_over_a_server_that_is_started_anew() {
+fn events_follow_continues_after_a_server_restart() {
     let (place, server) = stage();
     let (address, url) = (server.address.clone(), at(&server));
     let say =
@@ -705,7 +705,7 @@ fn events_are_followed_over_a_server_that_is_started_anew() {
 }
 
 #[test]
-fn a_conversation_over_a_server_works_line_by_line() {
+fn chat_over_a_server_works_line_by_line() {
     let (place, server) = stage();
     place.set("OUTLAST_SERVER", &at(&server));
     let output = place.fed(&["chat", "ann"], b"hello\n/sessions\n/fork\npay\n/quit\n");
@@ -725,7 +725,7 @@ fn a_conversation_over_a_server_works_line_by_line() {
 }
 
 #[test]
-fn the_key_of_a_server_comes_from_the_environment_or_a_file_and_is_shown_nowhere() {
+fn server_key_is_read_and_never_printed() {
     let place = Place::with_script(SCRIPT);
     assert!(place.output(&["run", "hello", "--session", "ann"]).status.success());
     let key = String::from_utf8(place.output(&["keys", "create", "ci", "--scope", "read"]).stdout).unwrap();
@@ -752,7 +752,7 @@ fn the_key_of_a_server_comes_from_the_environment_or_a_file_and_is_shown_nowhere
 }
 
 #[test]
-fn a_server_over_tls_is_believed_if_its_certificate_is() {
+fn tls_server_needs_a_trusted_certificate() {
     let place = Place::new();
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     place.write("cert.pem", &made.cert.pem());
@@ -791,7 +791,7 @@ fn a_server_over_tls_is_believed_if_its_certificate_is() {
 }
 
 #[test]
-fn what_an_organisation_may_use_is_set_over_a_server_by_its_operator_alone() {
+fn only_operators_set_organisation_limits_over_a_server() {
     let (place, server) = stage();
     let url = at(&server);
     place.set("OUTLAST_SERVER", &url);

@@ -35,7 +35,7 @@ fn careless() -> Place {
 }
 
 #[test]
-fn the_shop_of_the_examples_charges_and_ships_once_wherever_it_dies() {
+fn example_shop_charges_and_ships_once_despite_crashes() {
     let place = Place::new();
     let [agent, script, invariant] = ["agent.toml", "buy.script", "paid_and_shipped_once.sh"].map(shop);
     let args = [
@@ -69,7 +69,7 @@ fn the_shop_of_the_examples_charges_and_ships_once_wherever_it_dies() {
 }
 
 #[test]
-fn a_tool_that_ignores_its_key_is_found_where_it_charges_twice() {
+fn trial_finds_a_tool_that_ignores_its_key() {
     careless().check(
         "test agent.toml script.txt --invariant ./once.sh
          test agent.toml script.txt --invariant ./once.sh --point 3:before --point 3:after",
@@ -91,7 +91,7 @@ fn a_tool_that_ignores_its_key_is_found_where_it_charges_twice() {
 }
 
 #[test]
-fn a_broken_run_is_kept_and_can_be_looked_at() {
+fn broken_run_is_kept_for_inspection() {
     let place = careless();
     let args = [
         "test",
@@ -119,7 +119,7 @@ fn a_broken_run_is_kept_and_can_be_looked_at() {
 }
 
 #[test]
-fn an_invariant_is_told_what_happened_as_json() {
+fn invariant_receives_the_run_as_json() {
     let place = careless();
     place.write_program("tell.sh", "cat > \"$OUTLAST_TEST_TOLD\"");
     let told = place.path().join("told.json");
@@ -200,7 +200,7 @@ fn an_invariant_is_told_what_happened_as_json() {
 }
 
 #[test]
-fn the_report_is_json_for_programs() {
+fn trial_report_is_valid_json() {
     let place = careless();
     let args =
         ["test", "agent.toml", "script.txt", "--invariant", "./once.sh", "--point", "3:before", "--json"];
@@ -212,7 +212,7 @@ fn the_report_is_json_for_programs() {
 }
 
 #[test]
-fn what_cannot_be_tested_is_refused() {
+fn invalid_trial_setup_is_rejected() {
     let place = careless();
     place.write("bad.txt", "sing");
     place.write("other.txt", "call rocket {}");
@@ -268,7 +268,7 @@ fn what_cannot_be_tested_is_refused() {
 }
 
 #[test]
-fn an_invariant_that_hangs_or_fails_in_silence_is_broken() {
+fn hanging_or_failing_invariant_breaks_the_trial() {
     let place = careless();
     place.write_program("silent.sh", "exit 3");
     place.write_program("hang.sh", "sleep 1000");

@@ -3,7 +3,7 @@ use crate::place::Place;
 use expect_test::expect;
 
 #[test]
-fn an_interrupted_call_of_unknown_outcome_is_listed_and_settled_by_a_person() {
+fn person_settles_a_call_of_unknown_outcome() {
     let place = Place::with_script("any\ncall pay {\"what\": \"5 euros\"}\n---\nsay Payment: {{result pay}}");
     let order = [["ann", "k1", "pay"]];
     let mut worker = place.worker(400, &order);

@@ -14,7 +14,7 @@ fn two_sessions() -> Place {
 }
 
 #[test]
-fn a_flipped_byte_is_found_and_its_record_named() {
+fn verify_names_the_record_with_a_flipped_byte() {
     let place = two_sessions();
     place.check(
         "verify",

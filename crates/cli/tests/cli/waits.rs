@@ -20,7 +20,7 @@ fn parked() -> Place {
 }
 
 #[test]
-fn a_call_is_finished_from_outside_while_nobody_works_on_it() {
+fn call_is_resolved_while_no_worker_runs() {
     let place = parked();
     place.check(
         "sessions show ann
@@ -99,7 +99,7 @@ fn a_resolution_may_come_before_the_wait() {
 }
 
 #[test]
-fn an_input_behind_a_turn_that_waits_is_kept() {
+fn input_behind_a_waiting_turn_is_kept() {
     parked().check(
         "run 'and then?' --session ann
          run ask --key k1 --session ann
@@ -130,7 +130,7 @@ fn an_input_behind_a_turn_that_waits_is_kept() {
 }
 
 #[test]
-fn a_turn_whose_tools_are_gone_is_stuck_until_they_are_back() {
+fn turn_is_stuck_while_its_tools_are_missing() {
     let place = parked();
     place.show(&place.output(&["sessions", "show", "ann"]));
     place.check(

@@ -19,7 +19,7 @@ fn run(place: &Place, server: &str, text: &str, session: &str) {
 }
 
 #[test]
-fn a_session_is_watched_on_a_terminal_while_its_text_is_said() {
+fn watch_streams_session_text_on_a_terminal() {
     let place = Place::with_script(SCRIPT);
     let server = Server::run(&place, "127.0.0.1:0", &WITH_SCRIPT);
     let address = format!("http://{}", server.address);
@@ -46,7 +46,7 @@ fn a_session_is_watched_on_a_terminal_while_its_text_is_said() {
 }
 
 #[test]
-fn without_a_terminal_every_change_is_a_line() {
+fn watch_prints_changes_as_lines_without_a_terminal() {
     let place = Place::with_script(SCRIPT);
     let server = Server::run(&place, "127.0.0.1:0", &WITH_SCRIPT);
     let address = format!("http://{}", server.address);
@@ -74,7 +74,7 @@ fn without_a_terminal_every_change_is_a_line() {
 }
 
 #[test]
-fn how_everything_stands_is_printed_the_same_of_a_file_and_of_a_server() {
+fn watch_once_prints_the_same_over_a_server() {
     let place = Place::with_script(SCRIPT);
     let server = Server::run(&place, "127.0.0.1:0", &WITH_SCRIPT);
     let address = format!("http://{}", server.address);

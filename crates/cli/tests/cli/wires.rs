@@ -148,46 +148,46 @@ fn in_the_middle(client: impl FnOnce(&str, &str) -> Command, happens: impl FnOnc
 }
 
 #[test]
-fn the_official_python_client_of_openai_finds_what_it_knows() {
+fn openai_python_client_passes_the_feature_matrix() {
     let place = Place::with_script(SCRIPT);
     let (key, server) = (key(&place), Server::start(&place, "127.0.0.1:0"));
     is_fine(&python().args(["matrix", &server.url(), &key, &wrong(&key)]).output().unwrap());
 }
 
 #[test]
-fn the_official_javascript_client_of_openai_finds_what_it_knows() {
+fn openai_javascript_client_passes_the_feature_matrix() {
     let place = Place::with_script(SCRIPT);
     let (key, server) = (key(&place), Server::start(&place, "127.0.0.1:0"));
     is_fine(&node("matrix").args([&server.url(), &key, &wrong(&key)]).output().unwrap());
 }
 
 #[test]
-fn the_official_python_client_of_openai_has_the_same_text_after_the_server_was_killed() {
+fn openai_python_client_resumes_text_after_server_kill() {
     killed_in_the_middle(|url, key| with(python(), &["resume", url, key]));
 }
 
 #[test]
-fn the_official_javascript_client_of_openai_has_the_same_text_after_the_server_was_killed() {
+fn openai_javascript_client_resumes_text_after_server_kill() {
     killed_in_the_middle(|url, key| with(node("resume"), &[url, key]));
 }
 
 #[test]
-fn the_official_python_client_of_openai_has_the_same_completion_after_the_server_was_killed() {
+fn openai_python_client_repeats_completion_after_server_kill() {
     killed_in_the_middle(|url, key| with(python(), &["again", url, key]));
 }
 
 #[test]
-fn the_official_javascript_client_of_openai_has_the_same_completion_after_the_server_was_killed() {
+fn openai_javascript_client_repeats_completion_after_server_kill() {
     killed_in_the_middle(|url, key| with(node("again"), &[url, key]));
 }
 
 #[test]
-fn the_official_python_client_of_openai_is_told_that_an_answer_is_not_whole_when_the_server_stops() {
+fn openai_python_client_sees_incomplete_answer_on_shutdown() {
     stopped_in_the_middle(|url, key| with(python(), &["stopped", url, key]));
 }
 
 #[test]
-fn the_official_javascript_client_of_openai_is_told_that_an_answer_is_not_whole_when_the_server_stops() {
+fn openai_javascript_client_sees_incomplete_answer_on_shutdown() {
     stopped_in_the_middle(|url, key| with(node("stopped"), &[url, key]));
 }
 

@@ -52,7 +52,7 @@ async fn check(tool: &str, expected: &Expect) {
 }
 
 #[tokio::test]
-async fn images_sounds_and_files_of_a_server_become_attachments_of_the_session() {
+async fn server_media_and_files_become_session_attachments() {
     check(
         "picture",
         &expect![[r#"
@@ -80,7 +80,7 @@ async fn images_sounds_and_files_of_a_server_become_attachments_of_the_session()
 }
 
 #[tokio::test]
-async fn bytes_of_a_server_that_cannot_be_read_are_an_error_of_the_call() {
+async fn undecodable_server_bytes_fail_the_call() {
     check("broken", &expect!["error tool.failed: the MCP server `stub` answered with an image that is not base64: Invalid symbol 32, offset 2."]).await;
 }
 

@@ -25,7 +25,7 @@ async fn cancelled(stub: &Stub, outlast: &Outlast) -> (Value, Value) {
 }
 
 #[tokio::test]
-async fn a_server_hears_that_a_call_passed_its_deadline() {
+async fn server_is_notified_of_call_timeout() {
     let stub = silent();
     let settings =
         McpServerSettings { deadline: Some(Duration::from_millis(200)), ..McpServerSettings::default() };
@@ -37,7 +37,7 @@ async fn a_server_hears_that_a_call_passed_its_deadline() {
 }
 
 #[tokio::test]
-async fn a_server_hears_that_the_turn_of_a_call_was_cancelled() {
+async fn server_is_notified_of_turn_cancellation() {
     let stub = silent();
     let outlast = agent(stub.in_memory(), McpServerSettings::default(), SCRIPT).await;
     let (call, heard) = cancelled(&stub, &outlast).await;
@@ -45,7 +45,7 @@ async fn a_server_hears_that_the_turn_of_a_call_was_cancelled() {
 }
 
 #[tokio::test]
-async fn a_server_over_http_hears_that_the_turn_of_a_call_was_cancelled() {
+async fn http_server_is_notified_of_turn_cancellation() {
     let stub = silent();
     let outlast = agent(stub.over_http().await, McpServerSettings::default(), SCRIPT).await;
     let (call, heard) = cancelled(&stub, &outlast).await;

@@ -5,7 +5,7 @@ use outlast_mcp::McpServerSettings;
 use serde_json::json;
 
 #[tokio::test]
-async fn a_turn_that_lets_less_be_reached_keeps_a_server_out_as_it_keeps_pages_out() {
+async fn turn_network_allow_list_also_blocks_mcp_servers() {
     let stub = Stub::new(|method, _| match method {
         "tools/list" => Some(tools(&["look"])),
         "tools/call" => Some(json!({ "content": [{ "type": "text", "text": "seen" }] })),

@@ -41,7 +41,7 @@ async fn answer(outlast: &Outlast, turn: &Turn, answer: &str) {
 }
 
 #[tokio::test]
-async fn questions_of_calls_of_several_sessions_reach_the_sessions_they_belong_to() {
+async fn server_questions_reach_the_session_of_their_call() {
     let script = "when ann\ncall stub.ask {\"text\": \"ann\"}\n---\nsay {{result 0}}\n\
                   when bob\ncall stub.ask {\"text\": \"bob\"}\n---\nsay {{result 0}}";
     let outlast = agent(curious().in_memory(), McpServerSettings::default(), script).await;
@@ -61,7 +61,7 @@ async fn questions_of_calls_of_several_sessions_reach_the_sessions_they_belong_t
 }
 
 #[tokio::test]
-async fn calls_of_a_server_that_may_ask_run_one_after_the_other_and_each_is_asked() {
+async fn calls_of_an_eliciting_server_run_serially() {
     let script = "call stub.ask {\"text\": \"one\"}\ncall stub.ask {\"text\": \"two\"}\n---\nsay {{result 0}}\nsay {{result 1}}";
     let stub = curious();
     let outlast = agent(stub.in_memory(), McpServerSettings::default(), script).await;

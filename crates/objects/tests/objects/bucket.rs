@@ -66,7 +66,7 @@ impl ContentsFixture for Bucket {
 outlast_conformance::contents_conformance!(fresh);
 
 #[tokio::test]
-async fn a_large_put_leaves_only_its_content_in_the_bucket() {
+async fn large_put_leaves_only_its_content_in_bucket() {
     let bucket = fresh();
     let stored = bucket.objects.put(single_chunk(vec![7; 20 << 20]), 32 << 20).await.unwrap();
     let all: Vec<_> = bucket.behind.list(None).try_collect().await.unwrap();
@@ -76,7 +76,7 @@ async fn a_large_put_leaves_only_its_content_in_the_bucket() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_does_not_answer_is_said_to_be_unavailable() {
+async fn unresponsive_bucket_is_reported_as_unavailable() {
     let Bucket { objects, server, .. } = fresh();
     let stored = objects.put(single_chunk("hello"), 100).await.unwrap();
     drop(server);
@@ -91,7 +91,7 @@ async fn a_bucket_that_does_not_answer_is_said_to_be_unavailable() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_is_not_there_is_said_so() {
+async fn missing_bucket_is_reported() {
     let server = Server::start();
     let objects =
         ObjectContents::with_store(reach(&server, "absent"), "the bucket".to_owned(), Name::from(DATABASE));

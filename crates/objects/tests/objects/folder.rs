@@ -57,7 +57,7 @@ impl ContentsFixture for Folder {
 outlast_conformance::contents_conformance!(fresh);
 
 #[tokio::test]
-async fn content_is_found_by_another_process_and_not_by_another_database() {
+async fn content_is_shared_between_processes_but_not_databases() {
     let folder = fresh();
     let stored = folder.objects.put(single_chunk("hello"), 100).await.unwrap();
     let again = open(&folder.folder.path().join("files"));
@@ -68,7 +68,7 @@ async fn content_is_found_by_another_process_and_not_by_another_database() {
 }
 
 #[tokio::test]
-async fn content_is_written_again_when_it_is_put_again_so_that_it_is_young() {
+async fn repeated_put_renews_the_modification_time() {
     let folder = fresh();
     let stored = folder.objects.put(single_chunk("hello"), 100).await.unwrap();
     let long_ago = UNIX_EPOCH + Duration::from_secs(1_000);
@@ -84,7 +84,7 @@ async fn content_is_written_again_when_it_is_put_again_so_that_it_is_young() {
 }
 
 #[tokio::test]
-async fn what_a_dead_process_was_writing_is_removed_once_it_is_old() {
+async fn old_partial_writes_of_dead_processes_are_removed() {
     let folder = fresh();
     let stored = folder.objects.put(single_chunk("hello"), 100).await.unwrap();
     let beside = PathBuf::from(format!("{}#1", folder.path(stored.content).display()));
@@ -103,7 +103,7 @@ async fn what_a_dead_process_was_writing_is_removed_once_it_is_old() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn other_users_cannot_read_a_folder_that_was_made() {
+async fn created_folder_is_private_to_its_owner() {
     use std::os::unix::fs::PermissionsExt;
     let folder = fresh();
     for made in [folder.folder.path().join("files"), folder.root()] {
@@ -112,14 +112,14 @@ async fn other_users_cannot_read_a_folder_that_was_made() {
 }
 
 #[test]
-fn a_folder_whose_parent_is_not_there_is_refused_with_its_path() {
+fn folder_with_missing_parent_is_refused_with_path() {
     let error = ObjectContents::open("file:///no/such/folder", DATABASE).err().unwrap();
     assert_eq!(error.kind(), Kind::AttachmentUnavailable);
     assert!(error.detail().starts_with("/no/such/folder cannot be used for attachments: "), "{error}");
 }
 
 #[tokio::test]
-async fn a_folder_that_goes_away_does_not_answer() {
+async fn replaced_folder_is_reported_as_unavailable() {
     let folder = fresh();
     fs::remove_dir_all(folder.root()).unwrap();
     fs::write(folder.root(), "no folder").unwrap();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_call_that_nobody_knows_of_everything_may_differ_but_nothing_before() {
+    fn unknown_outcome_allows_only_later_differences() {
         let other_answer = |left: &mut EndState| {
             said(left, "nobody knows");
             left.values.clear();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_between_two_uncrashed_runs_is_not_compared() {
+    fn values_that_vary_without_a_crash_are_ignored() {
         let mut again = left(ONCE, ToolResult::Ok(Value::from("paid at noon")));
         said(&mut again, "at noon");
         again.values.insert("paid".to_owned(), Value::from(12));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn two_uncrashed_runs_that_take_other_ways_cannot_be_compared() {
+    fn diverging_uncrashed_runs_cannot_be_compared() {
         let mut again = left(ONCE, paid());
         again.transcript.truncate(3);
         let broken = BaselineState::of(left(ONCE, paid()), &again).err().unwrap();

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_sleeper_wakes_when_the_clock_is_put_forward_and_not_before() {
+    async fn sleeper_wakes_only_when_the_clock_advances() {
         let clock = OffsetClock::with_offset(Duration::ZERO);
         let (hour, day) =
             (clock.now().after(Duration::from_hours(1)), clock.now().after(Duration::from_hours(24)));

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_point_reads_back_as_it_is_written() {
+    fn crash_point_round_trips_as_text() {
         for text in ["7:before", "1:after", "call-2:during", "call-2:during-3", "7:after+2:before"] {
             assert_eq!(text.parse::<Crash>().unwrap().to_string(), text);
         }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_point_is_refused_with_what_was_expected() {
+    fn invalid_crash_point_error_shows_the_expected_form() {
         for text in
             ["", "7", "0:before", "7:during", "call-2:after", "call-0:during", "call-1:during-0", "1:after+"]
         {

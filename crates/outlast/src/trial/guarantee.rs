@@ -166,7 +166,7 @@ mod tests {
     fn untouched(_: &mut EndState) {}
 
     #[test]
-    fn an_at_most_once_call_that_ran_twice_is_found() {
+    fn repeated_at_most_once_call_is_found() {
         let twice = || vec![run(CALL, false), run(CALL, false)];
         assert_eq!(found(twice(), EffectClass::AtMostOnce, untouched), [Guarantee::AtMostOnce]);
         assert_eq!(found(twice(), EffectClass::Idempotent, untouched), []);
@@ -178,13 +178,13 @@ mod tests {
     }
 
     #[test]
-    fn a_call_under_another_key_is_found() {
+    fn call_with_another_key_is_found() {
         let stray = vec![run(CALL, false), run(CallId::from_u128(8), false)];
         assert_eq!(found(stray, EffectClass::Idempotent, untouched), [Guarantee::OneKey]);
     }
 
     #[test]
-    fn an_input_without_an_end_or_accepted_twice_is_found() {
+    fn unanswered_or_duplicate_input_is_found() {
         let once = || vec![run(CALL, false)];
         assert_eq!(found(once(), EffectClass::Pure, |left| left.ends[0] = None), [Guarantee::Answered]);
         assert_eq!(found(once(), EffectClass::Pure, |left| left.ends.push(None)), [Guarantee::Answered]);
@@ -193,13 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_that_does_not_fit_is_found() {
+    fn broken_record_chain_is_found() {
         let damaged = |left: &mut EndState| left.chain_check = Err(Error::new(Kind::RecordCorrupt, "no"));
         assert_eq!(found(Vec::new(), EffectClass::Pure, damaged), [Guarantee::Chain]);
     }
 
     #[test]
-    fn a_call_of_unknown_outcome_that_nobody_is_shown_is_found() {
+    fn unlisted_unknown_outcome_is_found() {
         let mut left = left(EffectClass::AtMostOnce, nobody_knows());
         let calls = ToolRunLog::of(vec![run(CALL, false)]);
         assert!(guarantee_failures(&left, &calls, 1).is_empty());

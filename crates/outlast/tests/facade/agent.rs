@@ -41,7 +41,7 @@ async fn batches(outlast: &Outlast, session: SessionId) -> Vec<Vec<String>> {
 }
 
 #[tokio::test]
-async fn two_questions_in_one_input_use_two_tools_in_one_batch() {
+async fn two_questions_run_two_tools_in_one_batch() {
     let dir = tempfile::tempdir().unwrap();
     let outlast = agent(&dir.path().join("outlast.db")).start().await.unwrap();
     let turn = outlast.session("ann").send("what time is it and add 2 and 3").await.unwrap();
@@ -51,7 +51,7 @@ async fn two_questions_in_one_input_use_two_tools_in_one_batch() {
 }
 
 #[tokio::test]
-async fn what_it_remembers_it_knows_in_the_next_turn_and_after_the_file_is_opened_again() {
+async fn memory_survives_turns_and_reopening_the_database() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("outlast.db");
     let outlast = agent(&path).start().await.unwrap();
@@ -73,7 +73,7 @@ async fn what_it_remembers_it_knows_in_the_next_turn_and_after_the_file_is_opene
 }
 
 #[tokio::test]
-async fn a_fork_of_a_session_as_it_is_remembers_what_the_session_does() {
+async fn fork_inherits_the_memory_of_its_session() {
     let dir = tempfile::tempdir().unwrap();
     let outlast = agent(&dir.path().join("outlast.db")).start().await.unwrap();
     assert_eq!(ask(&outlast, "remember my name is Ann").await, "I will remember that your name is Ann.");

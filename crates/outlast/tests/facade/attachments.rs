@@ -24,7 +24,7 @@ async fn streamed(outlast: Outlast) -> Result<BlobLocation, Error> {
 }
 
 #[tokio::test]
-async fn a_stream_is_attached_and_read_back_wherever_contents_lie() -> Result<(), Error> {
+async fn streamed_attachment_reads_back_from_every_store() -> Result<(), Error> {
     let folder = tempfile::tempdir().unwrap();
     let inside = Outlast::at(folder.path().join("inside.db")).start().await?;
     assert_eq!(streamed(inside).await?, BlobLocation::Database);
@@ -37,7 +37,7 @@ async fn a_stream_is_attached_and_read_back_wherever_contents_lie() -> Result<()
 }
 
 #[tokio::test]
-async fn every_database_has_a_name_of_its_own_where_contents_lie() -> Result<(), Error> {
+async fn attachment_store_receives_a_distinct_database_name() -> Result<(), Error> {
     let folder = tempfile::tempdir().unwrap();
     let mut names = Vec::new();
     for file in ["one.db", "other.db", "one.db"] {

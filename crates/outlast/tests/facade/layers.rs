@@ -26,7 +26,7 @@ fn manners() -> Capability {
 }
 
 #[tokio::test]
-async fn an_agent_in_code_switches_capabilities_on_after_those_they_need() {
+async fn builder_enables_capabilities_after_their_requirements() {
     let builder =
         Outlast::ephemeral().system("Count.").define_capability(sums()).define_capability(manners());
     let builder = builder.enable_capability("sums").unwrap().enable_capability("manners").unwrap();
@@ -40,7 +40,7 @@ async fn an_agent_in_code_switches_capabilities_on_after_those_they_need() {
 }
 
 #[test]
-fn a_capability_in_code_that_nobody_defined_is_an_error_that_lists_those_there_are() {
+fn unknown_capability_error_lists_available_capabilities() {
     let error = Outlast::ephemeral().define_capability(sums()).enable_capability("sum").err().unwrap();
     assert_eq!(
         (error.kind(), error.detail()),
@@ -51,7 +51,7 @@ fn a_capability_in_code_that_nobody_defined_is_an_error_that_lists_those_there_a
 }
 
 #[tokio::test]
-async fn another_agent_answers_with_its_own_tools_and_a_turn_says_something_over_it() {
+async fn named_agent_uses_its_tools_and_turn_overlay() {
     let script = "when open\ncall open_document {\"path\": \"a.md\"}\n---\nsay {{result open_document}}\n";
     let clerk = Outlast::agent("clerk").model("rehearsal/script").system("Sell.");
     let clerk = clerk.overlay(said(json!({"documents": {"a.md": "tea at five"}})));
@@ -74,7 +74,7 @@ async fn another_agent_answers_with_its_own_tools_and_a_turn_says_something_over
 }
 
 #[tokio::test]
-async fn an_agent_that_is_put_into_a_program_that_runs_answers_from_then_on() {
+async fn agent_added_at_runtime_answers_new_inputs() {
     let outlast = Outlast::ephemeral().start().await.unwrap();
     let session = outlast.session("ann").answered_by("counter");
     assert_eq!(session.send("add 2 and 3").await.err().unwrap().kind(), Kind::AgentNotFound);

@@ -7,7 +7,7 @@ use outlast_playback::{Playback, ResponseScript};
 use std::path::Path;
 
 #[tokio::test]
-async fn a_program_answers_with_a_model_over_http_and_keeps_what_it_cost() {
+async fn http_model_answers_and_its_cost_is_recorded() {
     let reply = "data: {\"choices\":[{\"delta\":{\"content\":\"Hello.\"},\"finish_reason\":\"stop\"}]}\n\n\
                  data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":3}}\n\ndata: [DONE]\n\n";
     let server = Playback::of([ResponseScript::stream([reply])]);
@@ -43,7 +43,7 @@ async fn a_program_answers_with_a_model_over_http_and_keeps_what_it_cost() {
 }
 
 #[tokio::test]
-async fn a_model_that_nobody_serves_is_refused_before_a_file_is_made() {
+async fn unserved_model_is_rejected_before_creating_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("agent.db");
     let remote = RemoteProvider::new("home", Api::OpenAiCompatible, "http://127.0.0.1:9", None).unwrap();

@@ -38,7 +38,7 @@ fn kind<T>(answer: Result<T, Error>) -> Option<Kind> {
 }
 
 #[tokio::test]
-async fn one_runtime_serves_organisations_that_do_not_see_each_other() {
+async fn runtime_isolates_organisations() {
     let (outlast, keeper) = start().await;
     let acme = outlast.for_org("acme").await.unwrap();
     let bolt = outlast.for_org("bolt").await.unwrap();
@@ -69,7 +69,7 @@ async fn one_runtime_serves_organisations_that_do_not_see_each_other() {
 }
 
 #[tokio::test]
-async fn a_completion_key_opens_nothing_in_another_organisation() {
+async fn completion_key_is_invalid_in_another_organisation() {
     let (outlast, _) = start().await;
     let acme = outlast.for_org("acme").await.unwrap();
     let bolt = outlast.for_org("bolt").await.unwrap();
@@ -95,7 +95,7 @@ async fn a_completion_key_opens_nothing_in_another_organisation() {
 }
 
 #[tokio::test]
-async fn an_api_key_serves_its_organisation_in_its_name_and_within_its_scopes() {
+async fn api_key_acts_within_its_organisation_and_scopes() {
     let (outlast, _) = start().await;
     let operator = outlast.operator();
     let org = operator.runtime().find_org("acme").await.unwrap();
@@ -136,7 +136,7 @@ async fn an_api_key_serves_its_organisation_in_its_name_and_within_its_scopes() 
 }
 
 #[tokio::test]
-async fn a_builder_serves_the_organisation_it_names() {
+async fn builder_uses_the_named_organisation() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("outlast.db");
     let first = Outlast::at(&path).start().await.unwrap();

@@ -40,7 +40,7 @@ impl Tool for Post {
 }
 
 #[tokio::test]
-async fn what_a_rule_forbids_to_be_posted_is_not_sent() {
+async fn egress_rule_blocks_a_forbidden_post() {
     let post = Playback::with_selector(|_, _| outlast_playback::ResponseScript::answer(200, &[], ""));
     let url = post.url().trim_end_matches('/').to_owned();
     let private: [HostRule; 1] = [url.trim_start_matches("http://").parse().unwrap()];

@@ -80,7 +80,7 @@ fn told(compared: &RerunReport) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn answers_of_a_recording_are_reused_and_nothing_is_done_again() {
+async fn rerun_reuses_recorded_answers_without_repeating_effects() {
     let done: Arc<Done> = Arc::default();
     let file = recorded(&done).await;
     let compared = Rerun::new(file.clone()).run_with(agent(SCRIPT, &done)).await.unwrap();
@@ -96,7 +96,7 @@ async fn answers_of_a_recording_are_reused_and_nothing_is_done_again() {
 }
 
 #[tokio::test]
-async fn a_call_that_must_happen_at_most_once_is_not_made_in_a_re_run_unless_that_was_said() {
+async fn rerun_skips_at_most_once_calls_by_default() {
     let done: Arc<Done> = Arc::default();
     let file = recorded(&done).await;
     let more = SCRIPT.replace("\"euros\": 5", "\"euros\": 7");
@@ -115,7 +115,7 @@ async fn a_call_that_must_happen_at_most_once_is_not_made_in_a_re_run_unless_tha
 }
 
 #[tokio::test]
-async fn a_session_is_run_again_from_any_turn_and_from_any_effect() {
+async fn rerun_starts_from_any_turn_or_effect() {
     let done: Arc<Done> = Arc::default();
     let file = recorded(&done).await;
     let other = "any\nsay Something else.";
@@ -133,7 +133,7 @@ async fn a_session_is_run_again_from_any_turn_and_from_any_effect() {
 }
 
 #[tokio::test]
-async fn rules_for_the_organisation_of_a_session_hold_in_its_re_run() {
+async fn organisation_rules_apply_in_reruns() {
     let done: Arc<Done> = Arc::default();
     let file = recorded(&done).await;
     let acme = Org { id: OrgId::from_u128(7), name: "acme".parse().unwrap(), created: Millis(0) };
@@ -157,7 +157,7 @@ async fn look_for_ever() -> Result<String, Error> {
 }
 
 #[tokio::test]
-async fn a_re_run_that_takes_too_long_is_stopped() {
+async fn slow_rerun_is_stopped_at_its_timeout() {
     let done: Arc<Done> = Arc::default();
     let file = recorded(&done).await;
     let stuck = SCRIPT.replace("call look {\"at\": \"a\"}", "call look_for_ever {}");

@@ -11,7 +11,7 @@ fn saying(script: &str) -> Builder {
 }
 
 #[tokio::test]
-async fn opening_by_key_twice_is_one_session() {
+async fn same_session_key_opens_the_same_session() {
     let outlast = saying("any\nsay hello").start().await.unwrap();
     let first = outlast.session("ann").send("one").await.unwrap();
     let second = outlast.session("ann").send("two").await.unwrap();
@@ -26,7 +26,7 @@ async fn opening_by_key_twice_is_one_session() {
 }
 
 #[tokio::test]
-async fn the_same_idempotency_key_is_one_turn() {
+async fn same_idempotency_key_yields_one_turn() {
     let outlast = saying("say once").start().await.unwrap();
     let session = outlast.session("ann");
     let first = session.send_once("k", "hi").await.unwrap();
@@ -41,7 +41,7 @@ async fn the_same_idempotency_key_is_one_turn() {
 }
 
 #[tokio::test]
-async fn input_that_steers_joins_the_turn_under_way_and_ends_with_it() {
+async fn steering_input_joins_the_active_turn() {
     let keeper = Gatekeeper::new();
     let script = "call gate {\"who\": \"ann\"}\nturn\nsay {{input}}, and {{result gate}}";
     let outlast = saying(script).service(keeper.clone()).tool(Gate).start().await.unwrap();
@@ -62,7 +62,7 @@ async fn input_that_steers_joins_the_turn_under_way_and_ends_with_it() {
 }
 
 #[tokio::test]
-async fn every_end_but_an_answer_is_an_error_with_its_code() {
+async fn unanswered_turn_is_an_error_with_its_code() {
     let keeper = Gatekeeper::new();
     let script =
         "refuse No.\nturn\nerror model.rejected too long\nturn\ncall gate {\"who\": \"ann\"}\nturn\nsay well";
@@ -82,7 +82,7 @@ async fn every_end_but_an_answer_is_an_error_with_its_code() {
 }
 
 #[tokio::test]
-async fn a_turn_is_found_again_by_its_id_and_its_result_stays() {
+async fn turn_and_its_result_are_found_by_id() {
     let outlast = saying("say hello").start().await.unwrap();
     let turn = outlast.new_session().send("hi").await.unwrap();
     assert_eq!(turn.answer().await.unwrap(), "hello");
@@ -94,7 +94,7 @@ async fn a_turn_is_found_again_by_its_id_and_its_result_stays() {
 }
 
 #[tokio::test]
-async fn following_a_session_and_reading_it_later_give_the_same_events() {
+async fn live_events_equal_stored_events() {
     let outlast = saying("say one two three").start().await.unwrap();
     let turn = outlast.session("ann").send("hi").await.unwrap();
     let mut events = turn.events();
@@ -134,7 +134,7 @@ async fn told((turn, mut events): (Turn, outlast::SessionEventStream)) -> Vec<St
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_is_watched_is_heard_from_its_first_word_however_its_session_is_named() {
+async fn watched_turn_streams_from_its_first_word() {
     let outlast = saying("any\nsay one two").start().await.unwrap();
     let heard = ["turn.accepted", "one ", "two", "turn.started", "effect.performed", "turn.ended"];
     let watched = outlast.session("ann").send("a new key").watched().await.unwrap();
@@ -149,7 +149,7 @@ async fn a_turn_that_is_watched_is_heard_from_its_first_word_however_its_session
 }
 
 #[tokio::test]
-async fn watching_an_input_that_was_there_before_shows_what_became_of_it() {
+async fn watching_a_duplicate_input_replays_its_turn() {
     let outlast = saying("any\nsay one two").start().await.unwrap();
     let session = outlast.session("ann");
     let first = session.send_once("k", "hi").await.unwrap();
@@ -162,7 +162,7 @@ async fn watching_an_input_that_was_there_before_shows_what_became_of_it() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_found_at_start_up() {
+async fn missing_dependencies_are_found_at_startup() {
     let start = |builder: Builder| async { builder.start().await.err().map(|error| error.kind()) };
     assert_eq!(start(saying("say a").tool(Gate)).await, Some(Kind::ServiceMissing));
     let twice = saying("say a").service(Gatekeeper::new()).tool(Gate).tool(Gate);
@@ -174,7 +174,7 @@ async fn what_is_missing_is_found_at_start_up() {
 }
 
 #[tokio::test]
-async fn a_session_at_rest_says_so() {
+async fn finished_session_is_idle() {
     let outlast = saying("say hello").start().await.unwrap();
     let turn = outlast.session("ann").send("hi").await.unwrap();
     turn.answer().await.unwrap();
@@ -184,7 +184,7 @@ async fn a_session_at_rest_says_so() {
 }
 
 #[tokio::test]
-async fn a_new_session_takes_more_than_one_input() {
+async fn new_session_accepts_several_inputs() {
     let outlast = saying("any\nsay {{input}}").start().await.unwrap();
     let session = outlast.new_session();
     let (first, second) = (session.send("one"), session.send("two"));
@@ -194,7 +194,7 @@ async fn a_new_session_takes_more_than_one_input() {
 }
 
 #[tokio::test]
-async fn inputs_on_another_head_go_on_apart_from_the_main_one() {
+async fn inputs_on_another_head_stay_separate() {
     let outlast = saying("any\nsay {{input}}").start().await.unwrap();
     let session = outlast.session("ann");
     let first = session.send("one").await.unwrap();
@@ -236,7 +236,7 @@ impl Tool for Paint {
 }
 
 #[tokio::test]
-async fn a_note_of_a_tool_reaches_those_who_watch() {
+async fn tool_progress_notes_reach_subscribers() {
     let outlast = saying("any\ncall paint {}\n---\nsay {{result paint}}").tool(Paint).start().await.unwrap();
     let (turn, mut events) = outlast.session("ann").send("paint").watched().await.unwrap();
     let mut notes = Vec::new();

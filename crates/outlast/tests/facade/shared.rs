@@ -35,7 +35,7 @@ async fn start(path: &Path, keeper: &Arc<Gatekeeper>) -> Outlast {
 }
 
 #[tokio::test]
-async fn an_input_sent_through_one_holder_while_another_drives_the_session_is_answered_once() {
+async fn input_sent_via_second_runtime_is_answered_once() {
     let house = House::new();
     let (a, b) = (house.enter().await, house.enter().await);
     let first = a.session("ann").send("first").await.unwrap();
@@ -58,7 +58,7 @@ async fn an_input_sent_through_one_holder_while_another_drives_the_session_is_an
 }
 
 #[tokio::test]
-async fn a_key_used_through_two_holders_is_one_turn() {
+async fn same_key_via_two_runtimes_is_one_turn() {
     let house = House::new();
     let (a, b) = (house.enter().await, house.enter().await);
     house.keeper.passes.add_permits(2);
@@ -72,7 +72,7 @@ async fn a_key_used_through_two_holders_is_one_turn() {
 }
 
 #[tokio::test]
-async fn what_one_holder_leaves_behind_another_finishes() {
+async fn second_runtime_finishes_abandoned_turns() {
     let house = House::new();
     let (a, b) = (house.enter().await, house.enter().await);
     let first = a.session("ann").send("first").await.unwrap();
@@ -89,7 +89,7 @@ async fn what_one_holder_leaves_behind_another_finishes() {
 }
 
 #[tokio::test]
-async fn a_cancel_through_one_holder_stops_what_another_drives() {
+async fn cancel_via_second_runtime_stops_the_turn() {
     let house = House::new();
     let (a, b) = (house.enter().await, house.enter().await);
     let turn = a.session("ann").send("first").await.unwrap();

@@ -24,7 +24,7 @@ async fn start(folder: &Path, server: &Playback) -> Result<Outlast, Error> {
 }
 
 #[tokio::test]
-async fn a_webhook_that_fails_at_first_gets_every_output_once_over_several_processes() -> Result<(), Error> {
+async fn failing_webhook_receives_every_output_once() -> Result<(), Error> {
     let folder = tempfile::tempdir().unwrap();
     // Every request fails the first time.
     let server = Playback::with_selector(|number, _| {

@@ -17,7 +17,7 @@ async fn ring(bell: Service<Bell>) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn a_turn_with_threads_of_its_own_goes_on_while_whoever_sent_it_lets_nothing_else_run() {
+async fn turn_on_worker_threads_survives_a_blocked_caller() {
     let (rings, rung) = channel();
     let outlast = Outlast::ephemeral()
         .provider(scripted("any\ncall ring {}\n---\nsay rung"))

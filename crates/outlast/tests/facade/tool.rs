@@ -75,7 +75,7 @@ fn contract(tool: impl Tool) -> Value {
 }
 
 #[test]
-fn a_function_becomes_a_contract() {
+fn function_becomes_a_tool_contract() {
     expect![[r#"
         {
           "approval": true,
@@ -149,7 +149,7 @@ fn a_function_becomes_a_contract() {
 }
 
 #[test]
-fn a_type_of_ones_own_takes_all_arguments() {
+fn custom_type_takes_all_arguments() {
     expect![[r#"
         {
           "class": "at_most_once",
@@ -186,7 +186,7 @@ fn a_type_of_ones_own_takes_all_arguments() {
 }
 
 #[test]
-fn a_tool_may_have_no_arguments_at_all() {
+fn tool_may_have_no_arguments() {
     expect![[r#"
         {
           "class": "transactional",
@@ -210,7 +210,7 @@ fn a_tool_may_have_no_arguments_at_all() {
 }
 
 #[tokio::test]
-async fn the_function_is_passed_what_it_asked_for() {
+async fn tool_function_receives_its_declared_parameters() {
     let script: Script = "\
         call weather.now {\"city\": \"Rome\", \"day\": 3}
         call weather.now {\"city\": \"Rome\", \"height\": 1, \"exact\": true}
@@ -243,7 +243,7 @@ async fn the_function_is_passed_what_it_asked_for() {
 }
 
 #[tokio::test]
-async fn the_function_itself_can_still_be_called() {
+async fn annotated_function_can_still_be_called() {
     let sum = Sum { first_number: 1, second_number: 2 };
     let call = Call {
         id: outlast::vocab::CallId::from_u128(1),

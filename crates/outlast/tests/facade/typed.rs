@@ -16,13 +16,13 @@ async fn ask(script: &str) -> (Result<Person, Error>, Outlast) {
 }
 
 #[tokio::test]
-async fn an_answer_is_decoded_into_the_type_that_was_asked_for() {
+async fn answer_is_decoded_into_the_requested_type() {
     let (person, _) = ask(r#"say {"name": "Ann", "age": 3}"#).await;
     assert_eq!(person.unwrap(), Person { name: "Ann".into(), age: 3 });
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_fit_is_sent_back_with_its_errors() {
+async fn invalid_answer_is_sent_back_with_its_errors() {
     let script = "turn\nsay Ann is three.\nturn\nsay {\"name\": \"Ann\", \"age\": -3}\nturn\nsay {\"name\": \"Ann\", \"age\": 3}";
     let (person, outlast) = ask(script).await;
     assert_eq!(person.unwrap(), Person { name: "Ann".into(), age: 3 });
@@ -49,7 +49,7 @@ async fn an_answer_that_does_not_fit_is_sent_back_with_its_errors() {
 }
 
 #[tokio::test]
-async fn an_answer_that_never_fits_fails_with_the_last_errors() {
+async fn repeatedly_invalid_answer_fails_with_the_last_errors() {
     let (person, _) = ask("any\nsay {\"name\": 3, \"age\": 3}").await;
     let error = person.unwrap_err();
     assert_eq!(error.kind(), Kind::OutputInvalid);
@@ -57,7 +57,7 @@ async fn an_answer_that_never_fits_fails_with_the_last_errors() {
 }
 
 #[tokio::test]
-async fn what_is_no_schema_is_refused_before_anything_is_written() {
+async fn invalid_answer_schema_is_rejected_before_any_write() {
     let outlast = Outlast::ephemeral().start().await.unwrap();
     let sent = outlast.session("ann").send("hi").answer_schema(json!({ "type": 3 })).await;
     assert_eq!(sent.err().map(|error| error.kind()), Some(Kind::InputInvalid));

@@ -21,7 +21,7 @@ async fn check(trial: Trial<Shop>, want: &Expect) -> TrialReport {
 }
 
 #[tokio::test]
-async fn a_tool_that_ignores_its_key_is_found_where_it_charges_twice() {
+async fn trial_finds_a_tool_that_ignores_its_key() {
     let trial = with(Careless, CHARGE).say("cake").invariant(charged_once);
     let report = check(
         trial,
@@ -50,7 +50,7 @@ async fn a_tool_that_ignores_its_key_is_found_where_it_charges_twice() {
 }
 
 #[tokio::test]
-async fn one_crash_is_repeated_by_its_name() {
+async fn single_crash_is_repeated_by_its_name() {
     let trial = with(Careless, CHARGE)
         .say("cake")
         .invariant(charged_once)
@@ -72,7 +72,7 @@ async fn one_crash_is_repeated_by_its_name() {
 }
 
 #[tokio::test]
-async fn an_invariant_may_panic() {
+async fn panicking_invariant_breaks_the_trial() {
     let trial = with(Careless, CHARGE).say("cake").only_crash("3:before");
     let trial = trial.invariant(|_: &ObservedRun, shop| assert!(shop.did("charged") == 1, "charged twice"));
     let report = trial.kill_every_effect().await.unwrap();
@@ -81,7 +81,7 @@ async fn an_invariant_may_panic() {
 }
 
 #[tokio::test]
-async fn a_tool_that_takes_other_steps_after_a_crash_is_found_stuck() {
+async fn tool_with_diverging_steps_is_found_stuck() {
     let trial = with(Fickle, "call fickle {}\n---\nsay done").say("go").only_crash("3:after");
     check(trial, &expect![[r#"
         write  what is written  before  after
@@ -95,7 +95,7 @@ async fn a_tool_that_takes_other_steps_after_a_crash_is_found_stuck() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_without_a_crash_is_said_before_anything_is_killed() {
+async fn failure_without_a_crash_is_reported_first() {
     let trial = with(Charge, CHARGE).say("cake").invariant(|_: &ObservedRun, _| Err("it is Monday"));
     check(
         trial,
@@ -112,7 +112,7 @@ async fn what_is_wrong_without_a_crash_is_said_before_anything_is_killed() {
 }
 
 #[tokio::test]
-async fn a_tool_that_never_comes_back_is_named() {
+async fn hanging_tool_is_named() {
     let trial = with(Hang, "call hang {}").say("go").timeout(Duration::from_secs(1));
     check(trial, &expect![[r#"
         broken without a crash
@@ -122,7 +122,7 @@ async fn a_tool_that_never_comes_back_is_named() {
 }
 
 #[tokio::test]
-async fn a_tool_that_blocks_its_thread_is_left_behind() {
+async fn tool_that_blocks_its_thread_is_abandoned() {
     let trial = with(Block, "call block {}").say("go").timeout(Duration::from_millis(100));
     check(
         trial,
@@ -136,7 +136,7 @@ async fn a_tool_that_blocks_its_thread_is_left_behind() {
 }
 
 #[tokio::test]
-async fn a_tool_that_holds_on_to_its_process_is_found() {
+async fn tool_that_keeps_its_process_alive_is_found() {
     let trial = with(Clingy, "call clingy {}\n---\nsay done").say("go");
     check(trial, &expect![[r#"
         broken without a crash
@@ -146,7 +146,7 @@ async fn a_tool_that_holds_on_to_its_process_is_found() {
 }
 
 #[tokio::test]
-async fn a_crash_that_never_comes_is_said_to_be_missed() {
+async fn unreached_crash_point_is_reported() {
     let trial = with(Charge, CHARGE).say("cake").only_crash("99:before").only_crash("call-7:during");
     let report = check(
         trial,
@@ -164,7 +164,7 @@ async fn a_crash_that_never_comes_is_said_to_be_missed() {
 }
 
 #[tokio::test]
-async fn the_database_of_a_broken_run_is_kept_where_it_is_wanted() {
+async fn broken_run_database_is_kept_in_chosen_directory() {
     let dir = tempfile::tempdir().unwrap();
     let trial = with(Careless, CHARGE).say("cake").invariant(charged_once).keep_failed_runs(dir.path());
     let report = trial.only_crash("3:before").only_crash("3:after").kill_every_effect().await.unwrap();
@@ -176,7 +176,7 @@ async fn the_database_of_a_broken_run_is_kept_where_it_is_wanted() {
 }
 
 #[tokio::test]
-async fn a_trial_tells_how_far_it_is() {
+async fn trial_reports_its_progress() {
     let told: Arc<Mutex<Vec<(usize, usize)>>> = Arc::default();
     let watched = told.clone();
     let trial = shop("say hello").say("hi");
@@ -186,7 +186,7 @@ async fn a_trial_tells_how_far_it_is() {
 }
 
 #[tokio::test]
-async fn a_report_is_json_for_programs() {
+async fn trial_report_serializes_as_json() {
     let trial = with(Careless, CHARGE).say("cake").invariant(charged_once).only_crash("3:before");
     let report = trial.kill_every_effect().await.unwrap();
     expect![[r#"

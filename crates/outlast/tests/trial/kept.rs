@@ -16,7 +16,7 @@ async fn kept<W: Send + Sync + 'static>(trial: Trial<W>) -> usize {
 }
 
 #[tokio::test]
-async fn a_charge_that_knows_its_key_happens_once_wherever_the_process_dies() {
+async fn keyed_charge_happens_once_despite_crashes() {
     let trial = with(Charge, "call charge {\"item\": \"cake\"}\n---\nsay {{result charge}}").say("cake");
     let trial = trial.invariant(|seen: &ObservedRun, shop| {
         assert_eq!(seen.answer(), "charged cake");
@@ -27,7 +27,7 @@ async fn a_charge_that_knows_its_key_happens_once_wherever_the_process_dies() {
 }
 
 #[tokio::test]
-async fn an_at_most_once_call_happens_at_most_once_and_its_loss_is_seen() {
+async fn at_most_once_call_never_repeats_after_crashes() {
     let trial = shop("call ship {\"item\": \"cake\"}\n---\nsay {{result ship}}").say("cake");
     let trial = trial.invariant(|seen: &ObservedRun, shop| {
         let [ship] = seen.calls_of("ship").collect::<Vec<_>>()[..] else { panic!("one call") };
@@ -42,7 +42,7 @@ async fn an_at_most_once_call_happens_at_most_once_and_its_loss_is_seen() {
 }
 
 #[tokio::test]
-async fn a_batch_of_every_class_ends_the_same_wherever_the_process_dies() {
+async fn mixed_batch_ends_the_same_despite_crashes() {
     let script = "\
         call look {\"item\": \"cake\"}
         call charge {\"item\": \"cake\"}
@@ -63,14 +63,14 @@ async fn a_batch_of_every_class_ends_the_same_wherever_the_process_dies() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_turn_that_sleeps_for_a_day() {
+async fn trial_skips_a_day_long_sleep() {
     let trial = shop("call bake {\"item\": \"cake\"}\n---\nsay {{result bake}}").say("bake");
     kept(trial.invariant(|seen: &ObservedRun, _| assert_eq!(seen.answer(), "cake from dough for cake")))
         .await;
 }
 
 #[tokio::test]
-async fn what_somebody_outside_does_is_done_in_every_life() {
+async fn external_actions_apply_in_every_process() {
     let script = "call ask {}\n---\nsay {{result ask}}\nwhen hurry\nsay Hurrying: {{result ask}}";
     let resolved = shop(script).say("may I?").resolve("yes");
     kept(resolved.invariant(|seen: &ObservedRun, _| assert_eq!(seen.answer(), "yes"))).await;
@@ -86,7 +86,7 @@ async fn what_somebody_outside_does_is_done_in_every_life() {
 }
 
 #[tokio::test]
-async fn an_input_behind_a_turn_that_waits_is_answered_after_it() {
+async fn queued_input_is_answered_after_the_waiting_turn() {
     let trial = shop("call ask {}\n---\nsay {{result ask}}\nturn\nsay two").say("may I?").say("and?");
     kept(
         trial
@@ -97,7 +97,7 @@ async fn an_input_behind_a_turn_that_waits_is_answered_after_it() {
 }
 
 #[tokio::test]
-async fn a_wait_inside_an_at_most_once_call_is_no_second_run() {
+async fn at_most_once_call_may_wait_without_rerunning() {
     let script = "call deliver {\"item\": \"cake\"}\n---\nsay {{result deliver}}";
     kept(
         shop(script)
@@ -111,13 +111,13 @@ async fn a_wait_inside_an_at_most_once_call_is_no_second_run() {
 }
 
 #[tokio::test]
-async fn what_differs_without_a_crash_is_not_compared() {
+async fn varying_tool_results_are_not_compared() {
     let script = "call clock {}\ncall dice {}\n---\nsay It is {{result clock}}, {{result dice}}.";
     kept(shop(script).say("time?")).await;
 }
 
 #[tokio::test]
-async fn two_crashes_in_one_run_change_nothing_either() {
+async fn two_crashes_in_one_run_keep_guarantees() {
     let report = shop("say hello").say("hi").crash_twice().kill_every_effect().await.unwrap();
     report.assert_guarantees();
     let doubles = report.tried.iter().filter(|tried| tried.crash.points().len() == 2).count();
@@ -127,7 +127,7 @@ async fn two_crashes_in_one_run_change_nothing_either() {
 }
 
 #[tokio::test]
-async fn a_charge_that_is_interrupted_twice_still_happens_once() {
+async fn twice_interrupted_charge_happens_once() {
     let trial = with(Charge, "call charge {\"item\": \"cake\"}\n---\nsay {{result charge}}").say("cake");
     let trial = trial
         .only_crash("3:before+3:before")
@@ -143,7 +143,7 @@ async fn a_charge_that_is_interrupted_twice_still_happens_once() {
 }
 
 #[tokio::test]
-async fn a_tool_may_speak_to_a_server_that_survives_the_crash() {
+async fn tool_may_call_a_server_that_survives_crashes() {
     let trial = Trial::new(|_| Desk::open(), |outlast, desk: &Desk| outlast.tool(Phone(desk.address)));
     let trial = trial.script("call phone {}\n---\nsay {{result phone}}").say("call them");
     let trial = trial.invariant(|seen: &ObservedRun, desk| {

@@ -16,7 +16,7 @@ async fn a_trial_without_an_input_is_refused() {
 }
 
 #[tokio::test]
-async fn a_script_that_does_not_parse_or_fit_is_refused() {
+async fn invalid_or_mismatched_script_is_rejected() {
     refused(shop("sing a song").say("hi"), &expect!["script.invalid: line 1: expected turn, when, any, ---, say, think, call, broken, delay, error, cut, stall, refuse or length, found `sing`"]).await;
     refused(shop("call rocket {}").say("hi"), &expect!["script.mismatch: line 1 calls `rocket`, but the session has only: ask, ask_user, bake, book, calculator, charge, clock, count, deliver, dice, flaky, look, read_more, ship, todo, value_get, value_list, value_set"]).await;
     refused(
@@ -27,13 +27,13 @@ async fn a_script_that_does_not_parse_or_fit_is_refused() {
 }
 
 #[tokio::test]
-async fn a_step_that_has_nothing_to_answer_is_refused() {
+async fn trial_step_with_nothing_to_answer_is_rejected() {
     refused(shop("say hello").say("hi").resolve(1), &expect!["input.invalid: step 2 of the trial answers or cancels a turn that waits for somebody outside, but none does then"]).await;
     refused(shop("say hello").say("hi").cancel("enough"), &expect!["input.invalid: step 2 of the trial answers or cancels a turn that waits for somebody outside, but none does then"]).await;
 }
 
 #[tokio::test]
-async fn a_turn_that_waits_for_nobody_is_broken_without_a_crash() {
+async fn turn_without_a_resolution_breaks_the_trial() {
     let report = shop("call ask {}").say("may I?").kill_every_effect().await.unwrap();
     expect![[r#"
         broken without a crash
@@ -55,7 +55,7 @@ async fn an_agent_that_cannot_be_built_is_refused() {
 }
 
 #[tokio::test]
-async fn an_agent_that_panics_while_it_is_built_ends_the_trial() {
+async fn panic_while_building_the_agent_ends_the_trial() {
     let trial = Trial::new(|_| Shop::default(), |_, _: &Shop| -> Builder { panic!("no") });
     let want = expect!["internal: what the trial was given panicked; its message is above"];
     refused(trial.script("say hello").say("hi"), &want).await;
@@ -63,6 +63,6 @@ async fn an_agent_that_panics_while_it_is_built_ends_the_trial() {
 
 #[test]
 #[should_panic(expected = "got `soon`")]
-fn a_crash_that_is_none_is_refused() {
+fn invalid_crash_name_is_rejected() {
     let _trial = shop("say hello").say("hi").only_crash("soon");
 }

@@ -169,13 +169,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_a_limit() {
+    fn trial_pauses_double_up_to_a_limit() {
         let seconds = |deaths| trial_pause(deaths).as_secs();
         assert_eq!([3, 4, 5, 6, 60].map(seconds), [10, 20, 40, 80, 1_200]);
     }
 
     #[test]
-    fn young_workers_run_no_suspects() {
+    fn young_workers_try_no_suspect_turns() {
         let most = |seconds| most_deaths(Duration::from_secs(seconds));
         assert_eq!([0, 9, 10, 39, 40, 1_199, 1_200].map(most), [0, 0, 3, 4, 5, 9, u32::MAX]);
     }

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attachment_is_shown_as_bytes_as_text_or_as_what_is_missing() {
+    fn attachment_renders_as_bytes_text_or_placeholder() {
         let base64 = "AQI=".to_owned();
         check(
             "image/png",

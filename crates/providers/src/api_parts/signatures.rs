@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proof_opens_only_for_the_provider_that_gave_it() {
+    fn signature_is_returned_only_to_its_provider() {
         let kept = tag_signature("gemini", "a:b");
         assert_eq!(untag_signature("gemini", Some(&kept)), Some("a:b"));
         assert_eq!(untag_signature("gem", Some(&kept)), None);

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_cannot_be_read_are_never_made_up() {
+    fn unparseable_arguments_are_never_repaired() {
         let whole = CallArguments::Json(json!({"to": "ann"}));
         check(
             StopReason::ToolUse,
@@ -167,13 +167,13 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_arguments_is_whole_where_the_tool_needs_none_and_the_reply_was_not_cut() {
+    fn empty_arguments_are_valid_unless_truncated_or_required() {
         check(StopReason::ToolUse, &[("a", "now", "")], &[("a", "now", CallArguments::Json(json!({})))]);
         check(StopReason::Length, &[("a", "now", "")], &[("a", "now", broken(""))]);
     }
 
     #[test]
-    fn calls_of_one_reply_have_ids_of_their_own() {
+    fn calls_of_one_reply_have_unique_ids() {
         let none = || CallArguments::Json(json!({}));
         check(
             StopReason::ToolUse,

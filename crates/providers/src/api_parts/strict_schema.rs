@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_as_derived_becomes_strict() {
+    fn derived_schema_becomes_strict() {
         let derived = json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "Order",
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_anything_says_so() {
+    fn untyped_schemas_list_every_type() {
         let any = json!(["string", "number", "boolean", "object", "array", "null"]);
         assert_eq!(
             with_types(&json!({
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_whose_strict_form_would_mean_something_else_has_none() {
+    fn schema_without_equivalent_strict_form_has_none() {
         let wrap = |part: Value| json!({ "type": "object", "properties": { "a": part }, "required": ["a"] });
         for schema in [
             json!({ "type": "array", "items": { "type": "string" } }),

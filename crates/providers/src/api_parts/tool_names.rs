@@ -91,7 +91,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_name_with_a_dot_travels_without_and_comes_back_with_it() {
+    fn dotted_tool_name_survives_api_round_trip() {
         let contracts = ["mcp.read", "mcp_read", "pay"].map(|name| contract(name, json!({})));
         let names = ApiToolNames::of(&contracts);
         let outward: Vec<String> =
@@ -103,7 +103,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_name_becomes_one_that_no_tool_has() {
+    fn invalid_tool_name_maps_to_unused_name() {
         let names = ApiToolNames::of(&[]);
         assert_eq!(names.tool_name("").as_str(), "nameless");
         assert_eq!(names.tool_name("read file\n").as_str(), "read_file_");

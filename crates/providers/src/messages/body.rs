@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_are_part_of_what_a_reply_may_have() {
+    fn thinking_budget_fits_inside_max_tokens() {
         check("high", 32_000, Some(24_000));
         check("high", 8_192, Some(6_144));
         check("low", 8_192, Some(2_048));

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_becomes_calls_in_one_reply() {
+    fn user_requests_become_calls_in_one_reply() {
         let stage = all_tools().user("Hello, what time is it, add 2 and 3 and then read notes.txt. Thanks!");
         check(
             &stage,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_told_in_the_order_they_were_asked_for() {
+    fn results_are_reported_in_request_order() {
         let stage = all_tools().user("What time is it and what is 1/0?").called(&[
             ("clock", json!({}), Ok(json!("2026-07-03T10:20:30Z"))),
             ("calculator", json!({"expression": "1/0"}), Err("1 is divided by zero")),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_remembers_is_listed_and_then_looked_up() {
+    fn remembered_values_are_listed_then_read() {
         let stage = all_tools().user("what do you remember?").called(&[(
             "value_list",
             json!({}),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn input_that_joins_while_tools_run_is_answered_together_with_their_results() {
+    fn joined_input_is_answered_with_tool_results() {
         let called = [("calculator", json!({"expression": "2 + 3"}), Ok(json!("5")))];
         let stage = all_tools().user("add 2 and 3").called(&called).user("and what time is it?");
         check(
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_that_is_not_there_is_named() {
+    fn missing_tool_is_named() {
         check(
             &TestConversation::new().user("what time is it?"),
             &expect![[r#"
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_does_not_understand_is_answered_with_what_it_does() {
+    fn unknown_request_is_answered_with_help() {
         check(
             &TestConversation::new().tools(&["clock", "pay"]).user("What is love?"),
             &expect![[r#"

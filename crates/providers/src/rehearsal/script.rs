@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_says_thinks_and_calls_in_the_order_of_its_lines() {
+    fn reply_parts_follow_script_line_order() {
         let script = "think hm\nsay a b\nsay c\ncall clock {\"zone\": \"utc\"}\nbroken pay {\"to\nsay d";
         check(
             script,
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn results_and_the_input_stand_where_the_script_wants_them() {
+    fn placeholders_insert_results_and_input() {
         let script = r#"
             call pay {}
             ---
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn every_input_has_its_own_section() {
+    fn each_input_uses_its_own_script_section() {
         let script = "say one\n---\nsay one more\nturn\nsay two\nwhen HELP\nsay helped\nany\nsay whatever";
         let hear =
             |stage: &TestConversation| stage.reply_text(&scripted(script)).lines().next().unwrap().to_owned();
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_session_has_not_is_a_mismatch_before_the_first_piece() {
+    fn script_mismatch_is_reported_before_any_output() {
         let script =
             "say a\ncall clock {}\n---\nsay {{result pay}}\n---\nsay {{result 0 /x}}\n---\nsay {{result 3}}";
         let mut log = String::new();
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_with_a_count_passes_and_the_rest_of_the_reply_is_played() {
+    fn counted_faults_end_and_the_reply_continues() {
         let script = "error 2 times model.unavailable retry-after 2s busy\nsay half\ncut once\nsay whole";
         let rehearsal = scripted(script);
         let stage = TestConversation::new().user("hi");
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_can_end_badly() {
+    fn reply_can_end_with_refusal_or_error() {
         let stage = TestConversation::new().user("hi");
         check(
             "say I\nrefuse No {{input}}.",
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_go_on_counting_where_the_conversation_stopped() {
+    fn call_ids_continue_across_the_conversation() {
         let stage = TestConversation::new().user("a").called(&[("log", json!({}), Ok(json!(1)))]).end_turn();
         let stage = stage.tools(&["log"]).user("b").called(&[("log", json!({}), Ok(json!(1)))]).user("c");
         check(
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_comes_from_a_file_and_its_errors_name_it() {
+    fn script_file_errors_name_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.script");
         let read = |bytes: &[u8]| {

@@ -49,7 +49,7 @@ impl Visit for Line {
 }
 
 #[test]
-fn every_call_reports_its_cache_and_a_prompt_that_changed_names_where() {
+fn calls_report_cache_use_and_prompt_changes() {
     let server =
         Playback::of([ResponseScript::stream(reply(Api::Anthropic, &[Bit::Text("ok")], StopReason::End))]);
     let (provider, call) = (remote(Api::Anthropic, &server), call(Api::Anthropic));

@@ -14,7 +14,7 @@ fn check(answer: &ResponseScript, want: &Expect) {
 }
 
 #[test]
-fn a_key_that_is_not_accepted_is_named_by_where_it_is() {
+fn rejected_key_error_names_its_provider() {
     check(
         &ResponseScript::answer(401, &[], "{\"error\":{\"message\":\"no\"}}"),
         &expect![[r"
@@ -28,7 +28,7 @@ fn a_key_that_is_not_accepted_is_named_by_where_it_is() {
 }
 
 #[test]
-fn a_provider_that_is_busy_says_when_to_come_back_and_is_tried_again() {
+fn busy_provider_is_retried_after_its_delay() {
     for (header, value) in [
         ("retry-after", "7"),
         ("retry-after-ms", "7000"),
@@ -49,7 +49,7 @@ fn a_provider_that_is_busy_says_when_to_come_back_and_is_tried_again() {
 }
 
 #[test]
-fn what_is_no_event_stream_is_refused() {
+fn non_event_stream_response_is_refused() {
     let page =
         ResponseScript::answer(200, &[("content-type", "text/html; charset=utf-8")], "<html>log in</html>");
     let moved = ResponseScript::answer(302, &[("location", "http://169.254.169.254/")], "");
@@ -64,7 +64,7 @@ fn what_is_no_event_stream_is_refused() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_tried_again() {
+fn unreachable_server_is_retried() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for api in Api::ALL {
         let remote = RemoteProvider::new(api.name(), *api, format!("http://{port}"), None).unwrap();
@@ -75,14 +75,14 @@ fn a_server_that_is_not_there_is_tried_again() {
 }
 
 #[test]
-fn a_connection_that_breaks_before_the_answer_is_tried_again() {
+fn connection_lost_before_response_is_retried() {
     let server = Playback::of([ResponseScript::default()]);
     let error = ask(&remote(Api::Gemini, &server), &call(Api::Gemini)).pop().unwrap().unwrap_err();
     assert_eq!(error.kind(), Kind::ModelUnavailable, "{error}");
 }
 
 #[test]
-fn an_address_that_is_none_is_refused_at_once() {
+fn invalid_address_is_refused_at_once() {
     let refused = |base: &str| RemoteProvider::new("it", Api::OpenAi, base, None).unwrap_err().to_string();
     expect![[r"
         config.invalid: expected an address like `https://api.example.com/v1`, got `nonsense`: relative URL without a base

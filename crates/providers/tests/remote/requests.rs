@@ -132,7 +132,7 @@ fn check(value: &Value, want: &Expect) {
 }
 
 #[test]
-fn chat_completions_are_sent_everything() {
+fn chat_completions_request_carries_all_settings() {
     check(
         &everything(Api::OpenAi),
         &expect![[r#"
@@ -160,7 +160,7 @@ fn chat_completions_are_sent_everything() {
 }
 
 #[test]
-fn responses_are_sent_everything() {
+fn responses_request_carries_all_settings() {
     check(
         &everything(Api::OpenAiResponses),
         &expect![[r#"
@@ -193,7 +193,7 @@ fn responses_are_sent_everything() {
 }
 
 #[test]
-fn messages_are_sent_everything() {
+fn messages_request_carries_all_settings() {
     check(
         &everything(Api::Anthropic),
         &expect![[r#"
@@ -217,7 +217,7 @@ fn messages_are_sent_everything() {
 }
 
 #[test]
-fn gemini_is_sent_everything() {
+fn gemini_request_carries_all_settings() {
     check(
         &everything(Api::Gemini),
         &expect![[r#"
@@ -238,7 +238,7 @@ fn gemini_is_sent_everything() {
 
 /// Compares the requests to OpenAI and to a compatible server.
 #[test]
-fn a_compatible_server_is_sent_what_every_one_knows() {
+fn compatible_server_request_uses_common_fields_only() {
     let (openai, other) = (everything(Api::OpenAi), everything(Api::OpenAiCompatible));
     let fields = |body: &Value| body.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     let only = |one: &Value, other: &Value| {
@@ -271,7 +271,7 @@ fn with_output(api: Api, model: &str, schema: Value) -> Value {
 }
 
 #[test]
-fn the_form_of_an_answer_is_fixed_in_the_way_of_each_api() {
+fn output_schema_uses_each_api_native_field() {
     let object = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     let list = json!({ "type": "array", "items": { "type": "integer" } });
     let mut all = serde_json::Map::new();
@@ -299,7 +299,7 @@ fn the_form_of_an_answer_is_fixed_in_the_way_of_each_api() {
 }
 
 #[test]
-fn an_answer_given_as_a_call_is_text() {
+fn final_answer_call_becomes_text() {
     let api = Api::Anthropic;
     let bits = [Bit::Call("a", "final_answer", "{\"n\":3}")];
     let server = Playback::of([ResponseScript::stream(reply(api, &bits, StopReason::ToolUse))]);
@@ -316,7 +316,7 @@ fn an_answer_given_as_a_call_is_text() {
 }
 
 #[test]
-fn a_reply_goes_on_behind_its_beginning_where_the_api_can() {
+fn partial_reply_continues_where_the_api_supports_it() {
     let api = Api::Anthropic;
     let server =
         Playback::of([ResponseScript::stream(reply(api, &[Bit::Text(" \nthree four")], StopReason::End))]);
@@ -336,7 +336,7 @@ fn a_reply_goes_on_behind_its_beginning_where_the_api_can() {
 }
 
 #[test]
-fn the_same_conversation_is_the_same_bytes_and_a_longer_one_begins_with_it() {
+fn longer_conversation_extends_the_same_request_bytes() {
     for api in Api::ALL {
         let server = Playback::of([ResponseScript::stream(reply(*api, &[Bit::Text("ok")], StopReason::End))]);
         let (provider, call, tools) = (remote(*api, &server), call(*api), tools());
@@ -380,7 +380,7 @@ fn unmark(value: &mut Value) {
 }
 
 #[test]
-fn what_a_model_thought_comes_back_to_it_as_it_was() {
+fn thinking_is_returned_to_the_model_unchanged() {
     let bits = [Bit::Thought("hm"), Bit::Call("a", "now", "{}")];
     for api in Api::ALL {
         let server = Playback::of([ResponseScript::stream(reply(*api, &bits, StopReason::ToolUse))]);

@@ -308,38 +308,38 @@ macro_rules! suite {
             outlast_conformance::model_conformance!(|| Scripted::new($api));
 
             #[test]
-            fn a_plain_reply_is_text_usage_and_an_end() { plain($api); }
+            fn plain_reply_yields_text_usage_and_end() { plain($api); }
             #[test]
-            fn thoughts_come_with_their_proof_and_parallel_calls_whole() { thoughts_and_calls($api); }
+            fn thinking_keeps_signatures_and_parallel_calls_are_complete() { thoughts_and_calls($api); }
             #[test]
-            fn a_model_that_declines_has_refused() { refusal($api); }
+            fn declined_reply_is_a_refusal() { refusal($api); }
             #[test]
-            fn a_reply_that_ran_out_of_tokens_says_so() { length($api); }
+            fn reply_at_token_limit_ends_with_length() { length($api); }
             #[test]
-            fn arguments_that_were_cut_are_never_made_up() { cut_arguments($api); }
+            fn truncated_arguments_are_never_repaired() { cut_arguments($api); }
             #[test]
-            fn calls_under_one_id_are_told_apart_and_bad_names_are_no_tools() { duplicate_ids($api); }
+            fn duplicate_ids_and_bad_tool_names_are_handled() { duplicate_ids($api); }
             #[test]
-            fn a_reply_means_the_same_wherever_it_is_split() { every_split($api); }
+            fn reply_is_the_same_however_it_is_split() { every_split($api); }
             #[test]
-            fn line_ends_comments_and_marks_change_nothing() { every_line_end($api); }
+            fn line_ends_comments_and_bom_are_ignored() { every_line_end($api); }
             #[test]
-            fn a_reply_that_is_cut_anywhere_never_passes_for_a_whole_one() { every_cut($api); }
+            fn truncated_reply_is_never_accepted_as_complete() { every_cut($api); }
             #[test]
             fn garbage_is_refused() { garbage($api); }
             #[test]
-            fn a_line_without_end_is_refused() { huge_line($api); }
+            fn endless_line_is_refused() { huge_line($api); }
             #[test]
-            fn a_reply_that_drips_is_heard_to_its_end() { slow_drip($api); }
+            fn slow_reply_is_read_to_the_end() { slow_drip($api); }
             #[test]
-            fn an_error_in_the_middle_of_a_stream_has_its_class() { error_midway($api); }
+            fn mid_stream_error_has_its_class() { error_midway($api); }
             #[test]
-            fn a_key_that_is_echoed_is_shown_to_nobody() { echoed_key($api); }
+            fn echoed_key_is_redacted() { echoed_key($api); }
 
             proptest! {
                 #![proptest_config(ProptestConfig::with_cases(64))]
                 #[test]
-                fn what_is_decoded_does_not_depend_on_chunks(body in any_body($api)) { any_chunks(body, $api)?; }
+                fn decoding_does_not_depend_on_chunk_boundaries(body in any_body($api)) { any_chunks(body, $api)?; }
             }
         }
     )*};

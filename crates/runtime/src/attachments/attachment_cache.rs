@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_were_shown_a_moment_ago_are_kept_up_to_a_bound() {
+    fn recently_shown_bytes_are_cached_up_to_limit() {
         let recent = AttachmentCache::new(10);
         let [one, two, large] = [b"1234".as_slice(), b"56789", b"0123456789a"];
         for bytes in [one, two] {

@@ -107,7 +107,7 @@ mod tests {
     use outlast_vocab::{Limits, Millis, OrgId, SessionId};
 
     #[tokio::test]
-    async fn what_others_wrote_is_looked_at_once_and_what_is_own_is_never_passed_over() {
+    async fn feed_scans_foreign_records_once_and_misses_none() {
         let tools = ToolCatalogue::new(Vec::new()).unwrap();
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let limits = Limits { page_rows: 2, ..Limits::default() };

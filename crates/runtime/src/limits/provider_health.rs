@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn outage_lets_one_probe_out_with_growing_pauses() {
+    fn outage_allows_one_probe_with_growing_pauses() {
         let provider = Provider::new();
         let (one, two) = (provider.admit(1, 0).unwrap(), provider.admit(2, 0).unwrap());
         assert_eq!((provider.fail(one, 0), provider.fail(two, 0)), (None, Some(2_000)));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn request_that_always_fails_holds_up_no_other_session() {
+    fn failing_request_delays_no_other_session() {
         let provider = Provider::new();
         for now in 0..10 {
             let permit = provider.admit(1, now).unwrap();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_probe_leaves_the_probe_to_the_next_call() {
+    fn next_call_replaces_dropped_probe() {
         let provider = Provider::new();
         for session in [1, 3] {
             let permit = provider.admit(session, 0).unwrap();
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn other_models_of_the_provider_are_not_held_up() {
+    fn outage_delays_no_other_model_of_provider() {
         let provider = Provider::new();
         for session in [1, 3] {
             let permit = provider.admit(session, 0).unwrap();
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn provider_that_says_when_to_come_back_is_left_alone_until_then() {
+    fn retry_after_of_provider_defers_probe() {
         let provider = Provider::new();
         let permit = provider.admit(1, 0).unwrap();
         provider.fail(permit, 0);

@@ -129,13 +129,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_rate_and_without_refusals_nobody_waits() {
+    fn no_rate_and_no_rejections_mean_no_wait() {
         let (governor, rate) = (ProviderRateLimiter::default(), rate(None, None));
         assert!((0..100).all(|number| ask(&governor, number, &rate, 1_000).is_none()));
     }
 
     #[test]
-    fn a_refusal_closes_the_gate_for_all_and_they_come_back_one_by_one_in_their_order() {
+    fn provider_rejection_blocks_all_and_releases_in_order() {
         let (governor, rate) = (ProviderRateLimiter::default(), rate(None, None));
         governor.turned_away(&rate, Duration::from_secs(5), Millis(1_000));
         let waits: Vec<_> = (1..=3).map(|number| ask(&governor, number, &rate, 1_000)).collect();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_rate_is_shared_so_that_a_busy_session_does_not_starve_the_others() {
+    fn busy_session_cannot_starve_others_of_rate() {
         let (governor, rate) = (ProviderRateLimiter::default(), rate(Some(60), None));
         assert_eq!(ask(&governor, 1, &rate, 100_000), None);
         // A session that keeps asking has one queue position. The others queue behind it.
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_do_not_wait_for_each_other_and_a_clock_that_was_set_back_holds_nobody_up() {
+    fn rate_keys_are_independent_and_survive_clock_setback() {
         let governor = ProviderRateLimiter::default();
         let (one, two) =
             (rate(Some(1), None), ProviderRate { key: "other".to_owned(), ..rate(Some(1), None) });

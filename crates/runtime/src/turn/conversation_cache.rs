@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversation_is_used_only_by_the_very_next_record() {
+    fn cached_conversation_serves_only_next_record() {
         let recent = ConversationCache::new(100);
         recent.keep(standing(1, 9), conversation("hi"));
         assert!(recent.take(standing(1, 10)).is_none());
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_in_bytes_and_the_oldest_goes_first() {
+    fn conversation_cache_evicts_oldest_over_byte_limit() {
         let recent = ConversationCache::new(2 * Message::user("12345").size());
         for session in 1..=100 {
             recent.keep(standing(session, 9), conversation("12345"));

@@ -87,14 +87,14 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_fits_needs_no_correction() {
+    fn valid_answer_needs_no_correction() {
         check(r#"{"name": "Ann", "age": 3}"#, &expect!["fits"]);
         check("```json\n{\"name\": \"Ann\"}\n```", &expect!["fits"]);
         check(" ```\n{\"name\": \"Ann\"}``` ", &expect!["fits"]);
     }
 
     #[test]
-    fn a_correction_has_every_error_with_its_path_and_the_schema() {
+    fn correction_lists_all_error_paths_and_schema() {
         check(
             r#"{"age": -1}"#,
             &expect![[r#"
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schema_is_refused_with_the_input() {
+    fn invalid_schema_is_refused_with_input() {
         let limits = Limits { schema_bytes: 20, ..Limits::default() };
         assert_eq!(check_schema(&json!({ "type": "any" }), &limits).unwrap_err().kind(), Kind::InputInvalid);
         assert_eq!(

@@ -117,7 +117,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_differs_is_named_by_its_place_and_lines_of_a_text_one_by_one() {
+    fn difference_names_paths_and_compares_text_lines() {
         let a = json!({"agent": "a", "system": "one\ntwo\nthree", "tools": ["x"], "gone": {"x": 1},
             "contracts": [{"name": "x", "class": "pure"}, {"name": "y", "class": "pure", "made_of": "1"}]});
         let b = json!({"agent": "a", "system": "one\ntwo and a half\nthree\nfour", "tools": ["x", "y"], "model": "m",

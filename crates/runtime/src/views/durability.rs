@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_turn_waited_adds_up_until_a_write_says_so_and_that_of_long_ago_is_forgotten() {
+    fn unreported_write_time_accumulates_and_forgets_old_turns() {
         let unsaid = UnreportedWriteTime::default();
         let turn = |n: usize| TurnId::from_u128(n as u128);
         let millis = Duration::from_millis;

@@ -463,7 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_somebody_makes_up_are_counted_together_once_there_are_many() {
+    fn excess_metric_names_share_one_counter() {
         let metrics = WorkerMetrics::since(Millis(0));
         for n in 0..METRIC_NAMES * 3 {
             metrics.called(&format!("tool{n}"), Duration::ZERO, None);

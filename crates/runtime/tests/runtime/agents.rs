@@ -83,7 +83,7 @@ async fn answered(life: &Life, input: Input) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_names_the_agent_that_answers_and_each_has_its_own_tools() {
+async fn input_selects_agent_with_its_own_tools() {
     let lines = vec![call("look", "x"), Line::Say("a"), call("look", "x"), Line::Say("b"), Line::Say("c")];
     let life = life(lines, vec![agent("clerk", "Sell.", "Looks."), agent("judge", "Judge.", "Looks.")]).await;
     let told = |who: &str| format!("{who} opens the agent has no document `x`; there are: none, reaches []");
@@ -100,7 +100,7 @@ async fn an_input_names_the_agent_that_answers_and_each_has_its_own_tools() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_agents_of_one_name_are_refused_at_start_up() {
+async fn duplicate_agent_names_are_refused_at_startup() {
     let agents = vec![agent("clerk", "", "a"), agent("clerk", "", "b")];
     let started = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, beside(agents)).await;
     assert_eq!(
@@ -125,7 +125,7 @@ impl PolicyEngine for Folds {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_and_a_turn_say_something_over_their_agent_and_it_is_made_once() {
+async fn session_and_turn_overlays_resolve_agent_once() {
     let lines = vec![call("look", "a.md"), Line::Say("1"), Line::Say("2"), Line::Say("3")];
     let mut clerk = agent("clerk", "Sell.", "Looks.");
     clerk.package.network = NetworkAllowList::only(["a", "b"]);
@@ -160,7 +160,7 @@ async fn a_session_and_a_turn_say_something_over_their_agent_and_it_is_made_once
 }
 
 #[tokio::test(start_paused = true)]
-async fn editing_an_agent_never_changes_a_turn_that_runs_or_is_replayed() {
+async fn agent_edit_changes_no_running_or_replayed_turn() {
     let lines = || {
         vec![call("stepped", "x"), Line::Say("old"), Line::Say("new"), call("stepped", "y"), Line::Say("end")]
     };
@@ -192,7 +192,7 @@ async fn editing_an_agent_never_changes_a_turn_that_runs_or_is_replayed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_whose_agent_is_not_here_does_not_run_with_the_tools_of_another_one() {
+async fn turn_of_missing_agent_uses_no_other_tools() {
     let lines = || vec![call("stepped", "x"), call("pay", "eve"), Line::Say("done")];
     let clerk = |witness: &Arc<Witness>| {
         let tools = toolbox(witness.clone(), true).unwrap();
@@ -225,7 +225,7 @@ async fn a_turn_whose_agent_is_not_here_does_not_run_with_the_tools_of_another_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_goes_on_with_a_package_whose_contracts_are_a_sidecar() {
+async fn turn_continues_with_sidecar_contracts() {
     let large = "x".repeat(limits::INLINE_BYTES);
     let lines = || vec![call("stepped", "x"), call("look", "x"), Line::Say("done")];
     let (memory, first) = fresh(lines()).await;
@@ -267,7 +267,7 @@ impl Tool for Named {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_whose_package_does_not_parse_is_stopped() {
+async fn turn_with_unparsable_package_is_stuck() {
     let memory = MemoryStore::new();
     let (turn, now, package) = (TurnId::from_u128(5), Millis(1_000), b"{\"agent\": 7}".to_vec());
     let accept = AcceptRequest {

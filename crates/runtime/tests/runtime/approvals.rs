@@ -60,7 +60,7 @@ async fn agree(life: &Life, names: &[&str], verdict: &ApprovalVerdict) -> ! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_takes_two_approvals_runs_with_the_second_and_both_are_in_the_record() {
+async fn call_needing_two_approvals_runs_after_second() {
     let (_, life) = under(money(two_of_three()), paid()).await;
     let turn = life.send("go").await;
     let asked = question(&life).await;
@@ -79,7 +79,7 @@ async fn a_call_that_takes_two_approvals_runs_with_the_second_and_both_are_in_th
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_whose_arguments_are_changed_is_another_one() {
+async fn edited_arguments_create_new_approval_request() {
     let (_, life) = under(money(two_of_three()), paid()).await;
     let turn = life.send("go").await;
     let first = question(&life).await;
@@ -101,7 +101,7 @@ async fn a_question_whose_arguments_are_changed_is_another_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_whose_rule_nobody_can_answer_does_not_start() {
+async fn agent_with_unanswerable_rule_does_not_start() {
     let who = vec!["ann".to_owned()];
     let then = PolicyDecision::Ask(ApprovalRequirement {
         who,
@@ -116,7 +116,7 @@ async fn an_agent_whose_rule_nobody_can_answer_does_not_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_approved_for_the_session_asks_nobody_again_there_and_the_record_says_who_allowed_it() {
+async fn session_approval_skips_asking_and_is_recorded() {
     let (_, life) = under(money(anybody()), twice()).await;
     let first = life.send("go").await;
     let asked = question(&life).await;
@@ -146,7 +146,7 @@ async fn until_asked(life: &Life) -> ApprovalQuestion {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_approved_for_the_session_is_asked_again_once_it_is_revoked() {
+async fn revoked_session_approval_is_asked_again() {
     let (_, life) = under(money(anybody()), twice()).await;
     let first = life.send("go").await;
     let asked = question(&life).await;
@@ -198,7 +198,7 @@ async fn asked_after(change: impl FnOnce(&mut RuntimeConfig)) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_tool_rule_or_policy_asks_again_what_was_approved_for_the_session() {
+async fn changed_tool_rule_or_policy_voids_session_approval() {
     assert_eq!(asked_after(|_| {}).await, 0);
     let reworded = |config: &mut RuntimeConfig| {
         let mut tools = toolbox(Arc::default(), false).unwrap();
@@ -223,7 +223,7 @@ async fn a_changed_tool_rule_or_policy_asks_again_what_was_approved_for_the_sess
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_approved_for_the_session_covers_no_call_that_untrusted_text_may_have_asked_for() {
+async fn session_approval_excludes_untrusted_calls() {
     let lines =
         vec![call("pay", "7"), call("look", "around"), call("pay", "8"), call("pay", "9"), Line::Say("done")];
     let change = |config: &mut RuntimeConfig| {
@@ -313,7 +313,7 @@ impl Backend for Revoking {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_revoked_before_a_call_is_claimed_does_not_allow_it() {
+async fn approval_revoked_before_claim_does_not_apply() {
     let mut asked_again = Vec::new();
     for write in 0.. {
         let store = Revoking {
@@ -406,17 +406,17 @@ async fn approved_as_often_as_it_takes(life: &Life, names: usize, death: &CrashP
 }
 
 #[tokio::test(start_paused = true)]
-async fn votes_survive_a_death_at_every_write() {
+async fn votes_survive_crash_at_every_write() {
     survives(two_of_three, &["bob", "cleo"], ApprovalVerdict::Approve).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_approval_for_the_session_survives_a_death_at_every_write() {
+async fn session_approval_survives_crash_at_every_write() {
     survives(anybody, &["ann"], ApprovalVerdict::ApproveForSession).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_votes_is_told_how_many_more_it_takes() {
+async fn voter_learns_how_many_approvals_remain() {
     let (_, life) = under(money(two_of_three()), paid()).await;
     life.send("go").await;
     let asked = question(&life).await;
@@ -446,7 +446,7 @@ async fn notices(life: &Life) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn people_are_reminded_and_others_may_approve_after_a_while_though_no_turn_is_driven() {
+async fn parked_approval_sends_reminders_and_escalates() {
     let (_, life) = under(money(reminding()), paid()).await;
     let turn = life.send("go").await;
     let asked = question(&life).await;
@@ -465,7 +465,7 @@ async fn people_are_reminded_and_others_may_approve_after_a_while_though_no_turn
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_reminder_is_repeated_or_lost_by_a_death_at_any_write() {
+async fn crash_neither_repeats_nor_loses_reminders() {
     let keyed = || Input { key: Some("k".into()), ..input("go") };
     let lines = || vec![call("book", "7"), Line::Say("done")];
     let rules = || ruled(vec![rule("money", "book", reminding())]);
@@ -558,7 +558,7 @@ impl Backend for Counting {
 }
 
 #[tokio::test(start_paused = true)]
-async fn looking_at_one_question_reads_no_other() {
+async fn finding_approval_reads_no_other_request() {
     let (memory, life) = under(money(anybody()), paid()).await;
     let mut reads = Vec::new();
     for number in 1..=5 {
@@ -589,7 +589,7 @@ async fn moved_by(life: &Life, turn: TurnId) -> (ApprovalId, Vec<String>, Option
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_names_who_may_approve_a_turn_that_was_not_begun() {
+async fn why_names_approvers_of_unstarted_turn() {
     let asks = PolicyDecision::Ask(ApprovalRequirement {
         who: vec!["ann".to_owned()],
         ..ApprovalRequirement::default()
@@ -603,7 +603,7 @@ async fn why_names_who_may_approve_a_turn_that_was_not_begun() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_names_those_too_who_may_approve_by_now() {
+async fn why_names_escalated_approvers() {
     let (_, life) = under(money(reminding()), paid()).await;
     let turn = life.send("go").await;
     question(&life).await;
@@ -613,7 +613,7 @@ async fn why_names_those_too_who_may_approve_by_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_names_the_question_that_an_edit_made_of_the_first() {
+async fn why_names_edited_approval_request() {
     let (_, life) = under(money(two_of_three()), paid()).await;
     let turn = life.send("go").await;
     let first = question(&life).await;

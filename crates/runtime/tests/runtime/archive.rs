@@ -96,7 +96,7 @@ fn sealed(lines: &[Written]) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_reads_back_with_its_values_and_attachments() {
+async fn session_archive_round_trips_values_and_attachments() {
     let store = recorded().await;
     reads_back(store.clone()).await;
     let other: Arc<dyn Store> = Arc::new(MemoryStore::new());
@@ -108,7 +108,7 @@ async fn a_session_reads_back_with_its_values_and_attachments() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_was_cut_or_changed_anywhere_is_refused_with_its_line_and_nothing_is_written() {
+async fn damaged_archive_is_refused_with_line_number() {
     let text = exported(&recorded().await, SESSION).await;
     let whole = lines(&text);
     let count = whole.len();
@@ -138,7 +138,7 @@ async fn a_file_that_was_cut_or_changed_anywhere_is_refused_with_its_line_and_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_whose_sums_fit_but_whose_lines_contradict_each_other_is_refused() {
+async fn contradictory_archive_with_valid_checksums_is_refused() {
     let whole = lines(&exported(&recorded().await, SESSION).await);
     let place = |wanted: fn(&Written) -> bool| whole.iter().position(wanted).unwrap();
     let without = |wanted: fn(&Written) -> bool| {
@@ -224,7 +224,7 @@ async fn a_file_whose_sums_fit_but_whose_lines_contradict_each_other_is_refused(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_import_is_one_write_and_a_death_leaves_all_of_it_or_nothing() {
+async fn import_is_atomic_across_crashes() {
     let text = exported(&recorded().await, SESSION).await;
     for (death, there) in [(CrashPoint::Before(0), 0), (CrashPoint::AfterWrite(0), 1)] {
         let memory = MemoryStore::new();
@@ -245,7 +245,7 @@ async fn an_import_is_one_write_and_a_death_leaves_all_of_it_or_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_imported_once_and_a_key_that_is_taken_is_refused() {
+async fn session_imports_once_and_taken_key_is_refused() {
     let text = exported(&recorded().await, SESSION).await;
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     taken_in(&text, &store).await.unwrap();
@@ -262,7 +262,7 @@ async fn a_session_is_imported_once_and_a_key_that_is_taken_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_was_under_way_is_closed_by_an_import_and_never_driven() {
+async fn import_closes_running_turn_without_driving_it() {
     let (memory, life) = fresh(vec![call("hangs", "a"), Line::Say("done")]).await;
     life.send("go").await;
     life.runtime.submit(Input { key: Some("two".into()), ..input("more") }).await.unwrap();
@@ -292,7 +292,7 @@ async fn a_turn_that_was_under_way_is_closed_by_an_import_and_never_driven() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fork_is_exported_with_what_it_was_forked_from_up_to_there() {
+async fn exported_fork_contains_ancestors_up_to_fork() {
     let (memory, life) = fresh(vec![Line::Say("one"), Line::Say("two"), Line::Say("three")]).await;
     let first = life.send("a").await;
     life.end(first).await;
@@ -334,7 +334,7 @@ async fn a_fork_is_exported_with_what_it_was_forked_from_up_to_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn outputs_of_an_imported_session_are_not_delivered_again() {
+async fn imported_session_outputs_are_not_redelivered() {
     let text = exported(&recorded().await, SESSION).await;
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let subscription = SinkSubscription::to_ends("log", FeedStart::Beginning);
@@ -347,7 +347,7 @@ async fn outputs_of_an_imported_session_are_not_delivered_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn archives_of_every_released_format_are_imported_and_replayed_for_ever() {
+async fn archives_of_every_released_format_import_and_replay() {
     for text in [include_str!("../fixtures/archive-1.jsonl")] {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let imported = taken_in(text, &store).await.unwrap();

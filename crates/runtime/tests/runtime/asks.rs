@@ -63,7 +63,7 @@ pub(crate) fn answered(text: &str) -> TurnEnd {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_that_broke_off_goes_on_behind_what_was_said_where_the_model_can() {
+async fn broken_reply_resumes_where_model_supports_it() {
     let (change, told) = speaker(vec![1, 2]);
     let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let (accepted, mut events) = life.runtime.submit_watched(input("count")).await.unwrap();
@@ -90,7 +90,7 @@ async fn a_reply_that_broke_off_goes_on_behind_what_was_said_where_the_model_can
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_that_was_being_said_when_the_process_died_goes_on_behind_what_was_kept() {
+async fn reply_interrupted_by_crash_resumes_after_saved_text() {
     let (mut finished_early, mut went_on) = (0, 0);
     for write in 1..6 {
         let memory = MemoryStore::new();
@@ -138,7 +138,7 @@ impl ModelProvider for Changed {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_watches_is_told_where_a_prompt_ceased_to_be_served_from_the_cache() {
+async fn event_reports_where_prompt_cache_broke() {
     let change = |config: &mut RuntimeConfig| config.models = vec![Arc::new(Changed)];
     let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let (accepted, mut events) = life.runtime.submit_watched(input("hi")).await.unwrap();
@@ -170,7 +170,7 @@ impl ModelProvider for Pings {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_alive_and_brings_nothing_new_is_cut() {
+async fn stream_without_new_content_is_cut() {
     let change = |config: &mut RuntimeConfig| {
         config.models = vec![Arc::new(Pings)];
         config.limits = Limits { provider_wait: Duration::ZERO, model_attempts: 1, ..Limits::default() };
@@ -211,7 +211,7 @@ pub(crate) fn picture(bytes: &[u8]) -> Upload {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attachment_reaches_the_model_with_its_bytes_and_a_missing_one_is_known_to_be_missing() {
+async fn attachment_reaches_model_or_is_shown_missing() {
     let viewer: Arc<Viewer> = Arc::default();
     let shown = viewer.clone();
     let change = move |config: &mut RuntimeConfig| config.models = vec![Arc::new(Views(viewer))];
@@ -229,7 +229,7 @@ async fn an_attachment_reaches_the_model_with_its_bytes_and_a_missing_one_is_kno
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attachment_over_its_limit_is_refused_with_both_numbers() {
+async fn oversized_attachment_is_refused_with_both_numbers() {
     let change = |config: &mut RuntimeConfig| {
         config.limits = Limits { attachment_bytes: 3, attachments_per_input: 1, ..Limits::default() };
     };
@@ -384,7 +384,7 @@ impl ModelProvider for Answers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_asks_a_model_outside_the_conversation_until_the_answer_fits_and_each_question_once() {
+async fn tool_model_request_retries_until_answer_is_valid() {
     let asked: Arc<Mutex<Vec<String>>> = Arc::default();
     let witness: Arc<Witness> = Arc::default();
     let count = {
@@ -434,7 +434,7 @@ async fn answering(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_runs_another_one_once_and_none_that_must_not_be_repeated() {
+async fn nested_calls_run_once_and_only_if_repeatable() {
     let life =
         tooled(vec![call("delegate", "look here"), call("delegate", "pay ann"), Line::Say("done")]).await;
     let turn = life.send("go").await;
@@ -449,7 +449,7 @@ async fn a_tool_runs_another_one_once_and_none_that_must_not_be_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_tool_that_another_one_runs_writes_is_there_exactly_once_wherever_the_process_dies() {
+async fn nested_call_writes_are_exactly_once_across_crashes() {
     let lines = || vec![call("delegate", "keep x"), Line::Say("done")];
     let keyed = || Input { key: Some("k".into()), ..input("go") };
     let count = |life: &Life| life.runtime.store().clone();
@@ -484,7 +484,7 @@ async fn what_a_tool_that_another_one_runs_writes_is_there_exactly_once_wherever
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_too_large_to_be_shown_is_attached_and_read_on_by_its_handle() {
+async fn oversized_result_is_attached_and_readable_by_handle() {
     let life = tooled(vec![call("long", "word "), Line::Say("done")]).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("done"));
@@ -526,7 +526,7 @@ impl ModelProvider for Busy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sessions_that_share_a_key_wait_together_when_one_is_turned_away() {
+async fn sessions_sharing_provider_key_back_off_together() {
     let asked: Arc<Mutex<Vec<Millis>>> = Arc::default();
     let heard = asked.clone();
     let change = move |config: &mut RuntimeConfig| {

@@ -76,7 +76,7 @@ fn answered(text: &str) -> TurnEnd {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_turn_may_use_is_reserved_while_it_runs_and_what_it_used_is_booked_at_its_end() {
+async fn turn_reserves_budget_and_books_actual_usage() {
     let (_, life) = under(of_agent(tokens(1_000_000)), vec![Line::Hang]).await;
     life.send("go").await;
     life.until("turn.accepted").await;
@@ -95,7 +95,7 @@ async fn what_a_turn_may_use_is_reserved_while_it_runs_and_what_it_used_is_booke
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_needs_more_than_its_budget_ends_before_it_is_spent() {
+async fn turn_exceeding_budget_ends_before_spending() {
     let (_, life) = under(of_turn(tokens(50)), vec![Line::Say("hello")]).await;
     let turn = life.send("go").await;
     assert_eq!(short(life.end(turn).await), format!("tokens of {turn}"));
@@ -122,7 +122,7 @@ async fn a_turn_that_needs_more_than_its_budget_ends_before_it_is_spent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_holds_still_where_its_budget_pauses_and_goes_on_when_it_is_raised() {
+async fn paused_turn_resumes_when_budget_is_raised() {
     let soft = Budget { pause_at: Percent::try_from(1).ok(), ..tokens(20_000) };
     let (memory, life) = under(of_agent(soft), vec![call("put", "a"), Line::Say("done")]).await;
     let turn = life.send("go").await;
@@ -142,7 +142,7 @@ async fn a_turn_holds_still_where_its_budget_pauses_and_goes_on_when_it_is_raise
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_needs_more_than_a_whole_budget_ends_and_does_not_hold_still_for_it() {
+async fn turn_exceeding_whole_budget_ends_without_waiting() {
     let soft = Budget { pause_at: Percent::try_from(50).ok(), ..tokens(50) };
     let (_, life) = under(of_agent(soft), vec![Line::Say("hello")]).await;
     let turn = life.send("go").await;
@@ -156,7 +156,7 @@ async fn a_turn_that_needs_more_than_a_whole_budget_ends_and_does_not_hold_still
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_holds_still_for_a_budget_before_any_of_its_calls_runs() {
+async fn batch_waits_for_budget_before_any_call() {
     let soft = Budget { calls: Some(4), pause_at: Percent::try_from(50).ok(), ..Budget::default() };
     let two = Line::Call(vec![("put", json!({ "text": "a" })), ("pay", json!({ "text": "b" }))]);
     let (_, life) = under(of_agent(soft), vec![two, Line::Say("done")]).await;
@@ -188,14 +188,14 @@ async fn warned(lines: Vec<Line>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_said_when_little_is_left_of_a_budget() {
+async fn low_budget_emits_warning() {
     assert_eq!(warned(vec![Line::Say("done")]).await, ["tokens of agent:tester"]);
     let told = warned(vec![call("put", "a"), Line::Say("done")]).await;
     assert_eq!(told, ["tokens of agent:tester", "tokens of agent:tester"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn budgets_lie_in_each_other_and_the_smallest_counts() {
+async fn nested_budgets_apply_the_smallest() {
     let budgets = Budgets { session: Some(tokens(10)), ..of_agent(tokens(1_000_000)) };
     let (_, life) = under(budgets, vec![Line::Say("hello")]).await;
     let turn = life.send("go").await;
@@ -204,7 +204,7 @@ async fn budgets_lie_in_each_other_and_the_smallest_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_operator_sets_counts_for_agents_that_bring_no_budget() {
+async fn operator_budget_applies_to_agents_without_one() {
     let (_, life) = under(Budgets::default(), vec![Line::Say("hello"), Line::Say("again")]).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("hello"));
@@ -217,7 +217,7 @@ async fn what_an_operator_sets_counts_for_agents_that_bring_no_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_of_a_day_begins_anew_the_next_day() {
+async fn daily_budget_resets_next_day() {
     let budget = Budget { calls: Some(1), per: Some(Period::Day), ..Budget::default() };
     let (_, life) = under(of_agent(budget), vec![Line::Say("one"), Line::Say("two")]).await;
     let turn = life.send("go").await;
@@ -234,7 +234,7 @@ async fn a_budget_of_a_day_begins_anew_the_next_day() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_is_over_when_the_time_of_its_budget_is_and_waiting_does_not_count() {
+async fn wall_time_budget_ends_turn_excluding_waits() {
     let minute = Budget { time: Some(Duration::from_mins(1)), ..Budget::default() };
     let (_, life) = under(of_turn(minute.clone()), vec![call("stepped", "a"), Line::Say("done")]).await;
     let turn = life.send("go").await;
@@ -322,7 +322,7 @@ fn own_tools(config: &mut RuntimeConfig) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_with_a_price_is_paid_from_the_budget_unless_it_fails() {
+async fn priced_call_is_charged_unless_it_fails() {
     let fax = |text: &str| ("fax", json!({ "text": text }));
     let lines = vec![Line::Call(vec![fax("ann"), fax("nobody")]), Line::Say("done")];
     let change = |config: &mut RuntimeConfig| {
@@ -346,7 +346,7 @@ async fn a_call_with_a_price_is_paid_from_the_budget_unless_it_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_may_have_happened_costs_its_price_also_where_its_turn_is_sealed() {
+async fn possibly_executed_call_is_charged_after_sealing() {
     let memory = MemoryStore::new();
     let life = async |store: Arc<dyn Store>, number| {
         live_with(store, vec![call("fax", "busy")], Arc::default(), number, own_tools).await.unwrap()
@@ -375,7 +375,7 @@ async fn a_call_that_may_have_happened_costs_its_price_also_where_its_turn_is_se
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_spent_is_what_it_cost_also_where_a_tool_calls_a_tool() {
+async fn spent_amount_equals_cost_for_nested_calls() {
     let lines = vec![call("fax", "ann"), call("clerk", "bob"), call("clerk", "nobody"), Line::Say("done")];
     let script = Script::new(lines);
     let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, |config| {
@@ -407,7 +407,7 @@ async fn what_was_spent_is_what_it_cost_also_where_a_tool_calls_a_tool() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_a_tool_asks_is_paid_from_the_same_budget() {
+async fn tool_model_requests_charge_the_same_budget() {
     let lines = vec![call("wonder", ""), Line::Say("done")];
     let change = |budgets| {
         move |config: &mut RuntimeConfig| {
@@ -441,7 +441,7 @@ async fn a_model_that_a_tool_asks_is_paid_from_the_same_budget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_in_money_needs_a_model_with_a_price() {
+async fn money_budget_requires_a_priced_model() {
     let money = Budget { money: Some("1".parse().unwrap()), ..Budget::default() };
     let error =
         live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, with(of_agent(money))).await.err();
@@ -487,7 +487,7 @@ fn tester() -> BudgetAccount {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_holds_still_for_what_others_reserved_goes_on_when_they_give_it_back() {
+async fn turn_resumes_when_other_reservations_are_released() {
     let soft = Budget { pause_at: Percent::try_from(100).ok(), ..tokens(2_000) };
     let change = |config: &mut RuntimeConfig| {
         slowly(vec![Line::Say("done")], of_agent(soft))(config);
@@ -503,7 +503,7 @@ async fn a_turn_that_holds_still_for_what_others_reserved_goes_on_when_they_give
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_holds_still_for_a_budget_of_a_day_goes_on_the_next_day() {
+async fn turn_waiting_for_daily_budget_resumes_next_day() {
     let daily = Budget {
         calls: Some(1),
         per: Some(Period::Day),
@@ -520,7 +520,7 @@ async fn a_turn_that_holds_still_for_a_budget_of_a_day_goes_on_the_next_day() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_runs_is_counted_from_when_a_budget_is_set() {
+async fn new_budget_counts_running_turn() {
     let change = slowly(vec![call("put", "a"), Line::Say("done")], Budgets::default());
     let life = live_with(Arc::new(MemoryStore::new()), vec![], Arc::default(), 1, change).await.unwrap();
     let turn = life.send("go").await;
@@ -532,7 +532,7 @@ async fn a_turn_that_runs_is_counted_from_when_a_budget_is_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_in_money_that_an_operator_sets_needs_a_price_too() {
+async fn operator_money_budget_requires_priced_model() {
     let (_, life) = under(Budgets::default(), vec![Line::Say("hello")]).await;
     let money = Budget { money: Some("1".parse().unwrap()), ..Budget::default() };
     life.runtime.set_budget(tester(), Some(money)).await.unwrap();
@@ -544,7 +544,7 @@ async fn a_budget_in_money_that_an_operator_sets_needs_a_price_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_of_an_organisation_stops_its_turns() {
+async fn organisation_budget_stops_its_turns() {
     let (_, life) = under(Budgets::default(), vec![Line::Say("hello")]).await;
     let none = Budget { calls: Some(0), ..Budget::default() };
     life.runtime.set_budget(BudgetAccount::Org(OrgId::DEFAULT), Some(none)).await.unwrap();
@@ -553,7 +553,7 @@ async fn a_budget_of_an_organisation_stops_its_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_operator_says_what_an_organisation_may_use() {
+async fn only_operator_sets_organisation_budget() {
     let (_, life) = under(Budgets::default(), vec![]).await;
     let acme = life.runtime.create_org("acme".parse().unwrap()).await.unwrap().id;
     life.runtime.set_budget(BudgetAccount::Org(acme), Some(tokens(1))).await.unwrap();
@@ -565,7 +565,7 @@ async fn only_the_operator_says_what_an_organisation_may_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_turns_a_call_away_gives_back_what_was_reserved() {
+async fn rejected_model_call_releases_its_reservation() {
     for (line, until) in [(Line::Fail(Kind::ModelRejected), "turn.ended"), (Line::Busy, "turn.parked")] {
         let quick = |config: &mut RuntimeConfig| {
             config.package.budgets = of_agent(tokens(1 << 40));
@@ -585,7 +585,7 @@ async fn a_model_that_turns_a_call_away_gives_back_what_was_reserved() {
 
 /// Replies in the conversation, of tools and for summaries are all limited to what is reserved.
 #[tokio::test(start_paused = true)]
-async fn every_reply_is_bounded_where_an_operator_counts() {
+async fn operator_budget_bounds_every_reply() {
     let change = |config: &mut RuntimeConfig| {
         own_tools(config);
         config.limits = Limits { view_bytes: 4_000, ..Limits::default() };
@@ -605,7 +605,7 @@ async fn every_reply_is_bounded_where_an_operator_counts() {
 
 /// A turn replays its recorded requests, whether a budget is set by then or not.
 #[tokio::test(start_paused = true)]
-async fn a_turn_goes_on_after_a_budget_was_set_or_cleared_while_it_slept() {
+async fn sleeping_turn_resumes_after_budget_change() {
     for (before, after) in [(Some(tokens(1 << 40)), None), (None, Some(tokens(1 << 40)))] {
         let (memory, life) = under(Budgets::default(), vec![call("stepped", "a"), Line::Say("done")]).await;
         life.runtime.set_budget(tester(), before).await.unwrap();
@@ -620,7 +620,7 @@ async fn a_turn_goes_on_after_a_budget_was_set_or_cleared_while_it_slept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_of_which_nobody_says_what_it_used_counts_as_all_that_was_reserved() {
+async fn reply_without_usage_charges_full_reservation() {
     let change = |config: &mut RuntimeConfig| {
         config.models = vec![Arc::new(Greedy { reports: false, ..Greedy::default() })];
         config.package.budgets = of_agent(tokens(1 << 40));
@@ -766,29 +766,29 @@ async fn never_overspends(storm: &Storm) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sixty_four_turns_under_one_budget_never_overspend_whoever_dies() {
+async fn sixty_four_turns_never_overspend_despite_crashes() {
     never_overspends(&Storm { greedy: Greedy::default(), by: Says::Agent, workers: 1, seeds: 8 }).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn sixty_four_turns_never_overspend_what_an_operator_set() {
+async fn sixty_four_turns_never_overspend_operator_budget() {
     never_overspends(&Storm { greedy: Greedy::default(), by: Says::Operator, workers: 1, seeds: 4 }).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn sixty_four_turns_never_overspend_where_no_usage_is_reported() {
+async fn sixty_four_turns_never_overspend_without_usage_reports() {
     let greedy = Greedy { reports: false, ..Greedy::default() };
     never_overspends(&Storm { greedy, by: Says::Agent, workers: 1, seeds: 4 }).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn sixty_four_turns_never_overspend_with_two_workers_at_once() {
+async fn sixty_four_turns_never_overspend_with_two_workers() {
     never_overspends(&Storm { greedy: Greedy::default(), by: Says::Agent, workers: 2, seeds: 4 }).await;
 }
 
 /// A turn with two model calls and a tool call crashes at every write. The booked amount is never less than the usage.
 #[tokio::test(start_paused = true)]
-async fn a_turn_under_a_budget_that_dies_anywhere_books_no_less_than_it_used() {
+async fn crashed_turn_books_at_least_its_usage() {
     let lines = || vec![call("put", "a"), Line::Say("done")];
     let mut at = 0;
     loop {
@@ -828,7 +828,7 @@ async fn a_turn_under_a_budget_that_dies_anywhere_books_no_less_than_it_used() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_cancelled_gives_back_what_it_did_not_begin() {
+async fn cancelled_turn_releases_unstarted_reservations() {
     let soft = Budget { pause_at: Percent::try_from(1).ok(), ..tokens(20_000) };
     let (_, life) = under(of_agent(soft), vec![Line::Say("done")]).await;
     let turn = life.send("go").await;
@@ -870,7 +870,7 @@ async fn a_budget_of_another_organisation_cannot_be_set() {
 
 /// Reservations do not outlive their turn, even if a worker without budgets ends it.
 #[tokio::test(start_paused = true)]
-async fn nothing_stays_reserved_for_a_turn_that_ends_where_nothing_is_counted_any_more() {
+async fn worker_without_budgets_releases_ended_turn_reservation() {
     let (memory, first) =
         under(of_agent(tokens(100_000)), vec![call("stepped", "x"), Line::Say("done")]).await;
     let turn = first.send("go").await;
@@ -890,7 +890,7 @@ async fn nothing_stays_reserved_for_a_turn_that_ends_where_nothing_is_counted_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_nobody_approved_uses_nothing_when_its_turn_is_cancelled() {
+async fn cancelled_unapproved_call_uses_nothing() {
     let asks = || rule("money", "pay", PolicyDecision::Ask(ApprovalRequirement::default()));
     let governed = |config: &mut RuntimeConfig| {
         config.package.budgets = of_agent(tokens(1 << 40));

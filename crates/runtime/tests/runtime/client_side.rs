@@ -37,7 +37,7 @@ async fn answer(life: &Life, turn: TurnId) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_of_a_client_tool_waits_for_the_sender_while_its_neighbours_run() {
+async fn client_tool_call_waits_while_other_calls_run() {
     let (_memory, life) = fresh(lines()).await;
     let turn = life.runtime.submit(asking("what shall I wear?")).await.unwrap().turn;
     life.until("turn.parked").await;
@@ -51,7 +51,7 @@ async fn a_call_of_a_client_tool_waits_for_the_sender_while_its_neighbours_run()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_never_saw_the_input_goes_on_when_its_sender_answers() {
+async fn another_worker_resumes_after_client_tool_result() {
     let (memory, first) = fresh(lines()).await;
     let turn = first.runtime.submit(asking("what shall I wear?")).await.unwrap().turn;
     first.until("turn.parked").await;
@@ -63,7 +63,7 @@ async fn a_worker_that_never_saw_the_input_goes_on_when_its_sender_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tools_of_a_client_that_cannot_be_told_to_a_model_are_refused() {
+async fn invalid_client_tools_are_refused() {
     let (_memory, life) = fresh(Vec::new()).await;
     let refused = async |client_tools| {
         let input = Input { client_tools, ..input("hi") };
@@ -101,7 +101,7 @@ fn elsewhere() -> Vec<Message> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_said_elsewhere_before_is_shown_to_the_model_in_this_turn_and_in_the_next() {
+async fn supplied_messages_reach_model_now_and_next_turn() {
     let lines = vec![Line::Say(""), Line::Say(""), Line::Say("wear two"), Line::Say("yes")];
     let (memory, first) = fresh(lines.clone()).await;
     let input = |text, before| Input { before, key: Some("k".to_owned()), ..input(text) };
@@ -120,7 +120,7 @@ async fn what_was_said_elsewhere_before_is_shown_to_the_model_in_this_turn_and_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_that_joins_a_turn_cannot_bring_what_was_said_before() {
+async fn joining_input_cannot_supply_earlier_messages() {
     let (_memory, life) = fresh(Vec::new()).await;
     let joining = Input { before: elsewhere(), delivery: InputDelivery::Join, ..input("hi") };
     assert_eq!(life.runtime.submit(joining).await.unwrap_err().kind(), Kind::InputInvalid);

@@ -48,7 +48,7 @@ async fn priced_life() -> Life {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_models_cost_is_added_up_by_session_agent_model_source_and_day() {
+async fn model_costs_sum_by_every_dimension() {
     let life = priced_life().await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() });
@@ -74,7 +74,7 @@ async fn what_models_cost_is_added_up_by_session_agent_model_source_and_day() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sums_that_are_kept_are_those_of_the_whole_journal_and_no_record_is_read_twice() {
+async fn cached_costs_match_journal_without_rereading() {
     let life = priced_life().await;
     let (store, sums) = (life.runtime.store(), OrgCostCache::new(100));
     for text in ["one", "two", "three"] {
@@ -100,7 +100,7 @@ async fn sums_that_are_kept_are_those_of_the_whole_journal_and_no_record_is_read
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_is_deleted_takes_what_it_spent_with_it() {
+async fn deleted_session_removes_its_costs() {
     let life = priced_life().await;
     let (store, sums) = (life.runtime.store(), OrgCostCache::new(100));
     let turn = life.send("go").await;
@@ -117,7 +117,7 @@ async fn a_session_that_is_deleted_takes_what_it_spent_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sums_that_are_more_than_may_be_kept_are_refused_until_something_is_deleted() {
+async fn cost_cache_over_limit_fails_until_deletion() {
     let life = priced_life().await;
     let (store, sums) = (life.runtime.store(), OrgCostCache::new(1));
     let turn = life.send("go").await;

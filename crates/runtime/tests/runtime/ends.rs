@@ -60,7 +60,7 @@ async fn session_shows_how_its_last_turn_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn queued_turn_that_is_cancelled_is_the_last() {
+async fn cancelled_queued_turn_is_last_turn() {
     let (_memory, life) = fresh(vec![call("wait", "k"), Line::Say("thanks")]).await;
     let first = life.send("go").await;
     life.until("turn.parked").await;
@@ -73,7 +73,7 @@ async fn queued_turn_that_is_cancelled_is_the_last() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stuck_turn_counts_as_the_last() {
+async fn stuck_turn_counts_as_last_turn() {
     let memory = outlast_ports::memory::MemoryStore::new();
     let lines = || vec![call("stepped", "x"), Line::Say("done")];
     let first = live(Arc::new(memory.clone()), lines(), Arc::default(), 1).await;
@@ -92,7 +92,7 @@ async fn stuck_turn_counts_as_the_last() {
 }
 
 #[test]
-fn unknown_end_is_refused_with_the_known_ones() {
+fn unknown_end_error_lists_known_ends() {
     let error = "lost".parse::<LastEnd>().unwrap_err();
     assert_eq!(error.kind(), Kind::InputInvalid);
     assert_eq!(
@@ -217,7 +217,7 @@ async fn cancelled_turn_has_a_cost_without_budgets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_that_never_went_out_costs_nothing() {
+async fn unsent_call_costs_nothing() {
     let budget = Budget { tokens: Some(1 << 40), ..Budget::default() };
     let budgets = Budgets { session: Some(budget), ..Budgets::default() };
     let memory = outlast_ports::memory::MemoryStore::new();

@@ -90,7 +90,7 @@ fn told(life: &Life, end: &TurnEnd) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_that_fails_panics_hangs_or_decides_nonsense_forbids_at_every_point() {
+async fn failing_policy_engine_denies_at_every_point() {
     for at in PolicyPoint::ALL {
         let nonsense = match at {
             PolicyPoint::Tool => PolicyDecision::Modify {
@@ -118,7 +118,7 @@ async fn an_engine_that_fails_panics_hangs_or_decides_nonsense_forbids_at_every_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_engine_decides_is_in_the_record_with_its_version() {
+async fn engine_decision_is_recorded_with_its_version() {
     let (life, end) = under(PolicyPoint::Egress, Does::Decides(deny()), Vec::new()).await;
     assert_eq!(end, TurnEnd::Answered { text: "done".to_owned() });
     let ruled = rulings(&life).await.pop().unwrap();
@@ -127,7 +127,7 @@ async fn what_an_engine_decides_is_in_the_record_with_its_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn neither_an_engine_nor_a_rule_opens_what_the_other_closes() {
+async fn engine_and_rule_cannot_loosen_each_other() {
     for at in PolicyPoint::ALL {
         let (_, silent) = under(at, Does::Nothing, Vec::new()).await;
         assert_eq!(silent, TurnEnd::Answered { text: "done".to_owned() }, "{at}");
@@ -141,7 +141,7 @@ async fn neither_an_engine_nor_a_rule_opens_what_the_other_closes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_can_ask_a_person_where_a_rule_could() {
+async fn engine_can_ask_where_rules_can() {
     let witness: Arc<Witness> = Arc::default();
     let change = doing(&witness, Vec::new());
     let change = |config: &mut RuntimeConfig| {
@@ -193,7 +193,7 @@ async fn begun(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_approved_under_another_policy_is_asked_again_and_happens_only_after_that() {
+async fn approval_under_old_policy_is_asked_again() {
     for at in
         [PolicyPoint::Tool, PolicyPoint::Turn, PolicyPoint::Model, PolicyPoint::Payment, PolicyPoint::Output]
     {
@@ -220,7 +220,7 @@ async fn what_was_approved_under_another_policy_is_asked_again_and_happens_only_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_engine_asks_can_be_approved_for_the_session_and_covers_what_it_asks_alike() {
+async fn engine_request_can_be_approved_for_session() {
     let (memory, once) = (MemoryStore::new(), vec![call("do", "egress"), Line::Say("done")]);
     let witness: Arc<Witness> = Arc::default();
     let change = doing(&witness, Vec::new());
@@ -244,7 +244,7 @@ async fn what_an_engine_asks_can_be_approved_for_the_session_and_covers_what_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_rule_changes_is_changed_where_an_engine_asks_about_it() {
+async fn engine_asks_about_arguments_changed_by_rule() {
     let set = [("/text".to_owned(), json!("secret"))].into();
     let rules = vec![rule(PolicyPoint::Tool, PolicyDecision::Modify { set, redact: Vec::new() })];
     let life = begun(&MemoryStore::new(), 1, b"engine 1", (PolicyPoint::Tool, asks(&["ann"])), rules).await;
@@ -259,7 +259,7 @@ async fn what_a_rule_changes_is_changed_where_an_engine_asks_about_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_a_rule_changes_and_an_engine_asks_about_is_shown_as_it_will_stand() {
+async fn approval_shows_answer_after_rule_changes() {
     let redact = vec![Redaction { pattern: "d.*e".to_owned(), with: "well".to_owned() }];
     let rules = vec![rule(PolicyPoint::Output, PolicyDecision::Modify { set: [].into(), redact })];
     let life = begun(&MemoryStore::new(), 1, b"engine 1", (PolicyPoint::Output, asks(&["ann"])), rules).await;
@@ -273,7 +273,7 @@ async fn an_answer_that_a_rule_changes_and_an_engine_asks_about_is_shown_as_it_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_a_rule_and_an_engine_ask_it_takes_somebody_whom_both_hear() {
+async fn rule_and_engine_requests_need_common_approver() {
     for at in [PolicyPoint::Tool, PolicyPoint::Turn, PolicyPoint::Payment] {
         let rules = vec![rule(at, asks(&[]))];
         let life = begun(&MemoryStore::new(), 1, b"engine 1", (at, asks(&["cfo"])), rules).await;
@@ -294,7 +294,7 @@ async fn where_a_rule_and_an_engine_ask_it_takes_somebody_whom_both_hear() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_that_asks_what_nobody_can_answer_forbids() {
+async fn unanswerable_engine_request_denies() {
     let who = vec!["ann".to_owned()];
     let two_of_one = PolicyDecision::Ask(ApprovalRequirement {
         who,
@@ -336,7 +336,7 @@ impl PolicyEngine for Choosy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_is_asked_where_it_decides_and_nowhere_else() {
+async fn engine_runs_only_at_its_points() {
     for at in PolicyPoint::ALL {
         for decides in [&[][..], &[at][..], &PolicyPoint::ALL[..]] {
             let engine = Choosy::at(decides);
@@ -398,7 +398,7 @@ impl ModelProvider for Slow {
 }
 
 #[tokio::test(start_paused = true)]
-async fn words_are_heard_as_they_are_said_unless_the_engine_decides_at_output() {
+async fn text_streams_live_unless_engine_decides_output() {
     let others: Vec<PolicyPoint> =
         PolicyPoint::ALL.into_iter().filter(|at| *at != PolicyPoint::Output).collect();
     let word = |after: u64, text: &str| (after, text.to_owned());
@@ -429,7 +429,7 @@ impl PolicyEngine for Clumsy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_that_fails_to_say_where_it_decides_is_asked_everywhere() {
+async fn engine_with_failing_points_is_asked_everywhere() {
     let change = |config: &mut RuntimeConfig| config.policy_engine = Some(Arc::new(Clumsy));
     let lines = vec![Line::Say("done")];
     let life = live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap();

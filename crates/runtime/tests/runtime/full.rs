@@ -57,7 +57,7 @@ async fn with_room_for(writes: u64) -> (Arc<AtomicU64>, Life) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_that_finds_no_room_is_refused_and_leaves_nothing() {
+async fn full_store_refuses_input_and_writes_nothing() {
     let (room, life) = with_room_for(0).await;
     assert_eq!(life.runtime.submit(input("go")).await.unwrap_err().kind(), Kind::StoreFull);
     assert!(life.runtime.store().sessions(None, 10).await.unwrap().is_empty());
@@ -68,7 +68,7 @@ async fn an_input_that_finds_no_room_is_refused_and_leaves_nothing() {
 
 /// However long the disk is full, what the turn has done is neither lost nor repeated.
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_finds_no_room_holds_what_it_knows_and_goes_on_when_there_is_some() {
+async fn turn_on_full_store_resumes_without_loss() {
     // The writes are its input, its claim and its answer. After those, only the last reply is missing.
     for writes in 1..=3 {
         let (room, life) = with_room_for(writes).await;
@@ -98,7 +98,7 @@ async fn a_turn_that_finds_no_room_holds_what_it_knows_and_goes_on_when_there_is
 
 /// A turn that is cancelled while the disk is full loses nothing. Its pending facts are written first.
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_cancelled_while_it_finds_no_room_has_its_beginning_and_its_end() {
+async fn cancelled_turn_on_full_store_records_its_start() {
     // Two inputs and the end of the first turn fit. Nothing is reserved for the second one yet.
     let room = Arc::new(AtomicU64::new(3));
     let store = Narrow { inner: MemoryStore::new(), room: room.clone() };

@@ -115,7 +115,7 @@ pub(crate) fn note() -> HookAt {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_checkpoint_messages_join_the_turn_and_are_recorded_as_what_joined() {
+async fn checkpoint_hook_messages_join_turn_and_are_recorded() {
     let (life, end) = end_of(vec![note()], vec![call("pay", "ann"), Line::Say("done")]).await;
     assert_eq!(end, answered("done"));
     assert_eq!(life.last_shown(), ["go", "", "paid ann", "Mind the gap."]);
@@ -149,7 +149,7 @@ impl Tool for Relay {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_tools_make_go_through_the_same_hooks() {
+async fn nested_calls_run_the_same_hooks() {
     let witness: Arc<Witness> = Arc::default();
     let mut toolbox = toolbox(witness.clone(), true).unwrap();
     toolbox.add(Relay).unwrap();
@@ -170,7 +170,7 @@ async fn calls_that_tools_make_go_through_the_same_hooks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_context_adds_to_what_one_call_shows_and_not_to_the_conversation() {
+async fn before_context_adds_to_one_model_call_only() {
     let facts = hook::<BeforeContext>("facts", |seen| {
         assert_eq!((seen.system.as_str(), seen.messages.len()), ("Test.", 1));
         let patch = ContextPatch { system: Some("Be short.".into()), messages: vec!["It is Monday.".into()] };
@@ -188,7 +188,7 @@ async fn before_context_adds_to_what_one_call_shows_and_not_to_the_conversation(
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_model_changes_what_the_model_is_told_first_and_how_it_generates() {
+async fn before_model_changes_system_prompt_and_options() {
     let kind = hook::<BeforeModel>("kind", |seen| {
         let options = Generation { temperature_milli: Some(0), ..seen.options };
         Ok(Some(ModelPatch { system: Some(format!("{} Be kind.", seen.system)), options: Some(options) }))
@@ -201,7 +201,7 @@ async fn before_model_changes_what_the_model_is_told_first_and_how_it_generates(
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_model_changes_the_reply_and_the_record_keeps_what_it_was() {
+async fn after_model_changes_reply_and_records_original() {
     let mask = hook::<AfterModel>("mask", |_| Ok(Some(ReplyPatch { text: "call ***".into() })));
     let (life, end) = end_of(vec![mask], vec![Line::Say("call 555")]).await;
     assert_eq!(end, answered("call ***"));
@@ -212,7 +212,7 @@ async fn after_model_changes_the_reply_and_the_record_keeps_what_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_tool_changes_the_arguments_and_the_rules_judge_what_will_really_run() {
+async fn before_tool_changes_arguments_before_rules_judge() {
     let to = |text: &'static str| {
         hook::<BeforeTool>("to", move |_| Ok(Some(CallPatch::Arguments(json!({ "text": text })))))
     };
@@ -248,7 +248,7 @@ async fn before_tool_changes_the_arguments_and_the_rules_judge_what_will_really_
 }
 
 #[tokio::test(start_paused = true)]
-async fn arguments_that_a_hook_breaks_are_held_to_the_schema() {
+async fn arguments_changed_by_hook_must_match_schema() {
     let broken = hook::<BeforeTool>("broken", |_| Ok(Some(CallPatch::Arguments(json!({ "text": 7 })))));
     let (life, _) = end_of(vec![broken], vec![call("pay", "ann"), Line::Say("done")]).await;
     assert_eq!(life.witness.count("pay"), 0);
@@ -260,7 +260,7 @@ async fn arguments_that_a_hook_breaks_are_held_to_the_schema() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_tool_refuses_a_call_and_the_model_is_told_why() {
+async fn before_tool_refusal_reaches_model_with_reason() {
     let refuse = hook::<BeforeTool>("guard", |_| Ok(Some(CallPatch::Refuse("not today".into()))));
     let unseen = hook::<BeforeTool>("behind", |_| panic!("nothing is left to look at"));
     let (life, end) = end_of(vec![refuse, unseen], vec![call("pay", "ann"), Line::Say("done")]).await;
@@ -271,7 +271,7 @@ async fn before_tool_refuses_a_call_and_the_model_is_told_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_hook_changes_of_a_call_is_written_with_its_claim() {
+async fn hook_change_is_written_with_call_claim() {
     let mortal = CrashingStore::new(MemoryStore::new(), CrashPoint::Never);
     let pulse = mortal.pulse();
     let lines = vec![call("pay", "1000"), Line::Say("done")];
@@ -290,7 +290,7 @@ async fn what_a_hook_changes_of_a_call_is_written_with_its_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_tool_changes_what_the_model_is_told_and_the_record_keeps_what_it_was() {
+async fn after_tool_changes_result_and_records_original() {
     let (life, _) = end_of(all(), vec![call("pay", "ann"), Line::Say("done")]).await;
     assert!(life.last_shown().contains(&"<paid ann>".to_owned()));
     let changed = changes(&life).await.into_iter().find(|changed| changed.hook.as_str() == "mask").unwrap();
@@ -298,7 +298,7 @@ async fn after_tool_changes_what_the_model_is_told_and_the_record_keeps_what_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_tool_changes_a_call_that_was_completed_from_outside() {
+async fn after_tool_changes_externally_completed_call() {
     let life = with(all(), vec![call("wait", "k"), Line::Say("done")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -309,7 +309,7 @@ async fn after_tool_changes_a_call_that_was_completed_from_outside() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_completion_sends_the_model_back_and_not_for_ever() {
+async fn before_completion_sends_back_up_to_limit() {
     let (life, end) = end_of(all(), vec![Line::Say("perhaps"), Line::Say("yes")]).await;
     assert_eq!(end, answered("yes -- signed"));
     assert!(life.last_shown().contains(&"Be sure.".to_owned()));
@@ -341,7 +341,7 @@ async fn after_end_and_on_error_observe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hooks_of_a_point_run_in_the_order_in_which_the_agent_names_them() {
+async fn hooks_run_in_the_order_agent_names_them() {
     let add = |name: &'static str| {
         hook::<AfterModel>(name, move |seen| Ok(Some(ReplyPatch { text: format!("{}{name}", seen.text) })))
     };
@@ -353,7 +353,7 @@ async fn hooks_of_a_point_run_in_the_order_in_which_the_agent_names_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_over_its_deadline_is_cut_and_what_it_belongs_to_fails() {
+async fn hook_over_deadline_fails_its_operation() {
     let slow = hanging::<BeforeModel>("slow").within(Duration::from_secs(3));
     let life = with(vec![slow], vec![Line::Say("done")]).await;
     let begun = life.runtime.now();
@@ -368,7 +368,7 @@ async fn a_hook_over_its_deadline_is_cut_and_what_it_belongs_to_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_hook_fails_what_it_belongs_to() {
+async fn failing_hook_fails_its_operation() {
     let said = "failed: the moon is full";
     let lines = || vec![call("pay", "ann"), Line::Say("done")];
     for hook in [failing::<BeforeContext>("h"), failing::<BeforeModel>("h"), failing::<AfterModel>("h")] {
@@ -395,7 +395,7 @@ async fn a_failing_hook_fails_what_it_belongs_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_or_a_change_beyond_the_limits_is_a_failure_of_the_hook() {
+async fn hook_panic_or_oversized_change_is_failure() {
     let panics = hook::<AfterModel>("h", |_| panic!("boom"));
     let (_, end) = end_of(vec![panics], vec![Line::Say("done")]).await;
     assert_eq!(failure(end), "hook.failed: the hook `h` at after_model panicked");
@@ -409,7 +409,7 @@ async fn a_panic_or_a_change_beyond_the_limits_is_a_failure_of_the_hook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_failure_of_a_hook_that_observes_is_ignored_where_that_is_said() {
+async fn observing_hook_failure_can_be_ignored() {
     let hooks = vec![
         failing::<BeforeModel>("a").observing().on_failure(OnFailure::Ignore),
         hanging::<BeforeTool>("b").observing().on_failure(OnFailure::Ignore),
@@ -438,7 +438,7 @@ async fn refused(hooks: Vec<HookAt>, change: impl FnOnce(&mut RuntimeConfig)) ->
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_names_a_hook_nobody_provides_is_refused_at_start() {
+async fn agent_with_unknown_hook_is_refused_at_startup() {
     let error = refused(vec![failing::<AfterModel>("mask")], |config| config.hooks.clear()).await;
     assert_eq!(
         error.to_string(),
@@ -457,7 +457,7 @@ async fn an_agent_that_names_a_hook_nobody_provides_is_refused_at_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_parked_turn_whose_hook_is_gone_is_stuck_until_it_is_back() {
+async fn parked_turn_is_stuck_until_hook_returns() {
     let memory = MemoryStore::new();
     let lines = vec![call("wait", "k"), Line::Say("done")];
     let first =
@@ -486,7 +486,7 @@ async fn a_parked_turn_whose_hook_is_gone_is_stuck_until_it_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_does_not_run_again_for_what_is_recorded() {
+async fn hook_does_not_rerun_for_recorded_effect() {
     let runs: Arc<Mutex<Vec<String>>> = Arc::default();
     let counted = || {
         let runs = runs.clone();

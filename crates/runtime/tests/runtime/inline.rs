@@ -79,25 +79,25 @@ async fn run_input(lines: Vec<Line>, tools: &[&str], input: TurnInput) -> Result
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_turn_runs_on_a_host_that_keeps_nothing() {
+async fn same_turn_runs_on_inline_host() {
     let driven = run(vec![call("pay", "5"), Line::Say("done")], &["pay"]).await.unwrap();
     assert!(matches!(driven, DriveOutcome::Ended(TurnEnd::Answered { text }) if text == "done"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_needs_a_durable_host_is_refused_before_anything_runs() {
+async fn inline_host_refuses_durable_tool_before_running() {
     let error = run(vec![Line::Say("never said")], &["stepped"]).await.unwrap_err();
     assert_eq!(error.kind(), Kind::HostNotDurable);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_did_not_say_so_is_told_when_it_tries() {
+async fn undeclared_durable_tool_gets_error_when_used() {
     let driven = run(vec![call("keep", ""), Line::Say("done")], &["keep"]).await.unwrap();
     assert!(matches!(driven, DriveOutcome::Ended(TurnEnd::Answered { .. })));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_a_turn_names_the_organisation_the_effect_and_the_call() {
+async fn turn_error_names_organisation_effect_and_call() {
     let turn = TurnId::from_u128(1);
     let place = ErrorPlace {
         org: Some(OrgId::DEFAULT),

@@ -128,7 +128,7 @@ async fn inherited(life: &Life, session: SessionId) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_one_agent_read_stays_untrusted_where_the_next_one_trusts_a_tool_of_the_same_name() {
+async fn untrusted_result_stays_untrusted_for_next_agent() {
     let lines = vec![call("look", "page"), Line::Say("read"), call("pay", "eve"), Line::Say("done")];
     let (_, life) = living(TrustGuard::Strict, lines, |config| {
         let mut tools = Toolbox::new(Services::default());
@@ -165,7 +165,7 @@ impl PolicyEngine for Suspicious {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_and_an_engine_see_where_text_comes_from_without_a_guard() {
+async fn rules_and_engine_see_labels_without_guard() {
     let lines = || vec![call("look", "page"), call("pay", "eve"), Line::Say("done")];
     let deny = PolicyDecision::Deny { reason: "no".to_owned() };
     let rules = vec![Rule { untrusted: Some(true), ..rule("web", "pay", deny) }];
@@ -182,7 +182,7 @@ async fn a_rule_and_an_engine_see_where_text_comes_from_without_a_guard() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_can_name_the_sources_of_text_and_opens_no_guard_to_another_one() {
+async fn rule_for_source_opens_guard_to_no_other() {
     let lines = |read: &'static str| vec![call(read, "page"), call("pay", "eve"), Line::Say("done")];
     let deny = || PolicyDecision::Deny { reason: "no".to_owned() };
     let of = |label: &str, untrusted, then| {
@@ -216,7 +216,7 @@ async fn a_rule_can_name_the_sources_of_text_and_opens_no_guard_to_another_one()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_model_said_elsewhere_is_not_trusted_in_the_session_that_it_is_brought_to() {
+async fn supplied_model_messages_are_untrusted_in_session() {
     let lines = || vec![call("pay", "eve"), Line::Say("done"), call("pay", "eve"), Line::Say("done")];
     let said = Message::Assistant { parts: vec![Part::text(INJECTED)], calls: Vec::new() };
     for (before, labels, paid) in [
@@ -291,7 +291,7 @@ fn tellers() -> Vec<(HookAt, Vec<Line>)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_hook_tells_the_model_is_not_trusted_unless_the_hook_says_so() {
+async fn hook_messages_are_untrusted_unless_declared_trusted() {
     for at in 0..tellers().len() {
         for (trusted, paid) in [(false, 0), (true, 1)] {
             let (teller, lines) = tellers().remove(at);
@@ -342,7 +342,7 @@ async fn retry_keeps_the_labels_of_hooks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_hook_told_the_model_is_remembered_by_the_process_that_goes_on() {
+async fn hook_message_labels_survive_restart() {
     let lines = || vec![call("rest", "x"), call("pay", "eve"), Line::Say("done")];
     let once = || {
         hook::<BeforeContext>("teller", |seen| {
@@ -370,7 +370,7 @@ async fn what_a_hook_told_the_model_is_remembered_by_the_process_that_goes_on() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn labels_follow_a_conversation_into_its_forks_and_rewinds() {
+async fn labels_follow_conversation_into_forks_and_rewinds() {
     let lines = vec![Line::Say("one"), call("look", "page"), Line::Say("two"), Line::Say("three")];
     let (_, life) = living(TrustGuard::Strict, lines, |_| {}).await;
     let mut ends = Vec::new();
@@ -419,7 +419,7 @@ impl ModelProvider for Digits {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_rule_takes_out_of_an_answer_is_told_to_nobody_and_kept_nowhere() {
+async fn redacted_answer_text_is_neither_streamed_nor_stored() {
     let redact = vec![Redaction { pattern: r"\d{3,}".to_owned(), with: "…".to_owned() }];
     let masked = Rule {
         at: PolicyPoint::Output,
@@ -463,7 +463,7 @@ async fn what_a_rule_takes_out_of_an_answer_is_told_to_nobody_and_kept_nowhere()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_denied_or_asked_about_is_told_to_nobody_who_watches() {
+async fn denied_or_asked_answer_is_not_streamed() {
     let done = RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("secret")]) };
     let deny = PolicyDecision::Deny { reason: "no".to_owned() };
     let rules = vec![Rule { at: PolicyPoint::Output, tests: vec![done], ..rule("out", "*", deny) }];
@@ -524,7 +524,7 @@ async fn says(life: &Life, what: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_rule_takes_out_is_taken_out_of_text_beside_calls_and_of_refusals_too() {
+async fn redaction_covers_text_beside_calls_and_refusals() {
     let redact = vec![Redaction { pattern: r"\d{3,}".to_owned(), with: "…".to_owned() }];
     let masks = PolicyDecision::Modify { set: [].into(), redact };
     let lines = vec![Line::SayAndPay("I pay with 5551."), Line::Refuse("I do not tell 5551.")];
@@ -536,7 +536,7 @@ async fn what_a_rule_takes_out_is_taken_out_of_text_beside_calls_and_of_refusals
 }
 
 #[tokio::test(start_paused = true)]
-async fn text_beside_calls_that_is_denied_or_asked_about_is_left_out_and_the_calls_are_made() {
+async fn denied_text_is_dropped_but_calls_run() {
     let secret = || vec![RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("secret")]) }];
     for then in [
         PolicyDecision::Deny { reason: "no".to_owned() },
@@ -556,7 +556,7 @@ async fn text_beside_calls_that_is_denied_or_asked_about_is_left_out_and_the_cal
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_that_is_denied_fails_its_turn_and_one_that_is_asked_about_waits() {
+async fn denied_refusal_fails_turn_and_asked_waits() {
     let deny = PolicyDecision::Deny { reason: "no".to_owned() };
     let (_, life, end, heard) = heard_under(vec![Line::Refuse("secret")], vec![], deny).await;
     assert!(matches!(end, TurnEnd::Failed { failure } if failure.code == Kind::PolicyDenied));
@@ -584,7 +584,7 @@ async fn a_refusal_that_is_denied_fails_its_turn_and_one_that_is_asked_about_wai
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_a_rule_forbids_altogether_is_not_shown_to_the_model() {
+async fn forbidden_tool_is_hidden_from_model() {
     let deny = || PolicyDecision::Deny { reason: "no".to_owned() };
     let large = RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("1000")]) };
     let over = || Rule { tests: vec![large.clone()], ..rule("large", "pay", deny()) };
@@ -613,7 +613,7 @@ async fn a_tool_that_a_rule_forbids_altogether_is_not_shown_to_the_model() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_a_tool_makes_reaches_no_tool_that_its_agent_does_not_have() {
+async fn nested_call_reaches_only_tools_of_agent() {
     let (_, life) = living(TrustGuard::Open, vec![call("let", "pay"), Line::Say("done")], |config| {
         config.package.tools.retain(|tool| tool.as_str() != "pay");
     })
@@ -626,7 +626,7 @@ async fn a_call_that_a_tool_makes_reaches_no_tool_that_its_agent_does_not_have()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_tells_what_it_drives_now() {
+async fn worker_reports_running_turns() {
     let (_, life) = living(TrustGuard::Open, vec![Line::Hang], |_| {}).await;
     assert_eq!(life.runtime.running(), []);
     let since = life.runtime.now();
@@ -751,7 +751,7 @@ async fn value_typed_in_earlier_turn_clears_sink() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn text_of_a_hook_does_not_clear_sink() {
+async fn hook_text_clears_no_sink() {
     let teller = hook::<BeforeContext>("teller", |seen| {
         let first = seen.messages.len() == 1;
         Ok(first.then(|| ContextPatch {

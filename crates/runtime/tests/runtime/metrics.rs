@@ -37,7 +37,7 @@ fn of(pairs: &[(&str, f64)]) -> Vec<(String, f64)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_counts_its_turns_calls_tokens_and_writes() {
+async fn worker_counts_turns_calls_tokens_and_writes() {
     let (memory, life) = fresh(vec![call("flaky", ""), call("panics", ""), Line::Say("done")]).await;
     let turn = life.send("go").await;
     life.end(turn).await;
@@ -68,7 +68,7 @@ async fn a_worker_counts_its_turns_calls_tokens_and_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_of_a_turn_is_told_by_its_phases() {
+async fn turn_time_is_measured_by_phase() {
     let (memory, life) = fresh(vec![call("hangs", ""), call("stepped", "x"), Line::Say("done")]).await;
     let turn = life.send("go").await;
     life.end(turn).await;
@@ -98,7 +98,7 @@ async fn the_time_of_a_turn_is_told_by_its_phases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_worker_counts_is_for_the_operator() {
+async fn worker_metrics_require_operator_access() {
     let (memory, life) = fresh(Vec::new()).await;
     let narrow = life.runtime.serving(Access::to(OrgId::DEFAULT));
     assert_eq!(narrow.metrics().await.unwrap_err().kind(), Kind::AccessDenied);
@@ -138,7 +138,7 @@ async fn measured(hangs: bool) -> (Life, MemoryStore, Arc<Mutex<Vec<MetricsSnaps
 }
 
 #[tokio::test(start_paused = true)]
-async fn measurements_are_handed_out_now_and_then_and_when_the_worker_stops() {
+async fn metrics_export_periodically_and_at_shutdown() {
     let (life, _, took) = measured(false).await;
     let turn = life.send("hi").await;
     life.end(turn).await;
@@ -151,7 +151,7 @@ async fn measurements_are_handed_out_now_and_then_and_when_the_worker_stops() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_for_measurements_that_hangs_slows_no_turn_and_what_it_missed_is_counted() {
+async fn hanging_exporter_slows_no_turn_and_counts_drops() {
     let (life, memory, _) = measured(true).await;
     tokio::time::sleep(Duration::from_mins(2)).await;
     let turn = life.send("hi").await;

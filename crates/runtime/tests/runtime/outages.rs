@@ -133,7 +133,7 @@ async fn outage_of_two_hours_delays_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turn_fails_when_its_patience_is_over() {
+async fn turn_fails_when_provider_wait_expires() {
     assert_eq!(Limits::default().provider_wait, 24 * HOUR);
     let provider = Flaky::down_for(1_000 * HOUR);
     let life = start(&provider, Limits { provider_wait: 20 * MINUTE, ..Limits::default() }).await;
@@ -146,7 +146,7 @@ async fn turn_fails_when_its_patience_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patience_of_the_agent_and_of_the_input_count() {
+async fn agent_and_input_provider_waits_apply() {
     let provider = Flaky::down_for(1_000 * HOUR);
     let life = start_with(&provider, |config| config.package.provider_wait_s = Some(3_600)).await;
     let of_agent = life.runtime.submit(in_session(1)).await.unwrap().turn;
@@ -175,7 +175,7 @@ async fn retry_calls_the_provider_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_names_the_provider_its_failure_and_the_next_attempt() {
+async fn why_names_provider_failure_and_next_attempt() {
     let provider = Flaky::down_for(HOUR);
     let life = start(&provider, Limits::default()).await;
     let turn = life.send("go").await;
@@ -190,7 +190,7 @@ async fn why_names_the_provider_its_failure_and_the_next_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_probe_goes_out_for_many_turns_and_they_wake_paced() {
+async fn one_probe_serves_many_turns_that_wake_paced() {
     let provider = Flaky::down_for(HOUR);
     let life = start(&provider, Limits::default()).await;
     let mut turns = Vec::new();
@@ -215,7 +215,7 @@ async fn one_probe_goes_out_for_many_turns_and_they_wake_paced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restart_in_an_outage_sends_one_probe_for_all_waiting_turns() {
+async fn restart_during_outage_sends_one_shared_probe() {
     let (memory, provider) = (MemoryStore::new(), Flaky::down_for(2 * HOUR));
     let life = start_on(&memory, &provider, Limits::default(), 1).await;
     let mut turns = Vec::new();
@@ -237,7 +237,7 @@ async fn restart_in_an_outage_sends_one_probe_for_all_waiting_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn provider_that_says_when_is_not_called_before() {
+async fn provider_is_not_called_before_its_retry_after() {
     let provider = Flaky { asked_for: Some(2 * HOUR), ..Flaky::down_for(MINUTE) };
     let life = start(&provider, Limits::default()).await;
     let first = life.runtime.submit(in_session(1)).await.unwrap().turn;
@@ -262,7 +262,7 @@ async fn wall_time_budget_does_not_count_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_key_and_empty_account_make_the_turn_stuck() {
+async fn turn_is_stuck_on_refused_key_or_account() {
     for kind in [Kind::ModelUnauthorized, Kind::ModelNoCredit] {
         let provider = Flaky::down_for(HOUR);
         provider.set(0, 1_000 * HOUR, kind);
@@ -297,7 +297,7 @@ async fn models(life: &Life) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fallback_model_answers_at_once_while_the_first_is_down() {
+async fn fallback_model_answers_while_first_is_down() {
     for kind in [Kind::ModelUnavailable, Kind::ModelUnauthorized, Kind::ModelNoCredit] {
         let provider = Flaky::down_for(HOUR);
         provider.set(0, HOUR, kind);
@@ -341,7 +341,7 @@ async fn retry_names_the_fallback_model_that_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_keeps_an_input_that_joined_where_the_turn_failed() {
+async fn retry_keeps_input_joined_at_failure() {
     let provider = Flaky::down_for(HOUR);
     let (life, turn) = failed_with_joined_input(&provider, Duration::ZERO).await;
     tokio::time::sleep(2 * HOUR).await;
@@ -358,7 +358,7 @@ async fn retry_keeps_an_input_that_joined_where_the_turn_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn impatient_turn_falls_back_when_its_key_is_refused() {
+async fn refused_key_falls_back_without_provider_wait() {
     let provider = Flaky::down_for(HOUR);
     provider.set(0, HOUR, Kind::ModelUnauthorized);
     let life = start_with(&provider, |config| {
@@ -371,7 +371,7 @@ async fn impatient_turn_falls_back_when_its_key_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fallback_that_rejects_the_call_does_not_end_the_turn() {
+async fn rejection_by_fallback_does_not_end_turn() {
     for kind in [Kind::ModelRejected, Kind::ModelUnknown, Kind::ModelContextExceeded] {
         let provider = Flaky::down_for(HOUR);
         provider.set(1, 100 * HOUR, kind);
@@ -382,7 +382,7 @@ async fn fallback_that_rejects_the_call_does_not_end_the_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn impatient_turn_calls_its_provider_before_it_fails() {
+async fn zero_provider_wait_still_calls_provider() {
     let provider = Flaky::down_for(6 * HOUR);
     let life = start(&provider, Limits::default()).await;
     for session in [1, 2] {
@@ -398,7 +398,7 @@ async fn impatient_turn_calls_its_provider_before_it_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn time_spent_stuck_does_not_count_as_patience() {
+async fn stuck_time_does_not_count_as_provider_wait() {
     let provider = Flaky::down_for(HOUR);
     provider.set(0, 1_000 * HOUR, Kind::ModelUnauthorized);
     let life = start(&provider, Limits::default()).await;
@@ -410,7 +410,7 @@ async fn time_spent_stuck_does_not_count_as_patience() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_to_another_session_wakes_a_single_waiting_turn() {
+async fn answer_to_other_session_wakes_one_turn() {
     let provider = Flaky::down_for(Duration::ZERO);
     let life = start(&provider, Limits::default()).await;
     let first = life.runtime.submit(in_session(3)).await.unwrap().turn;
@@ -438,7 +438,7 @@ async fn turn_waits_when_every_model_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reply_of_a_fallback_model_is_replayed_after_a_crash() {
+async fn fallback_reply_is_replayed_after_crash() {
     let provider = Flaky::down_for(100 * HOUR);
     let memory = MemoryStore::new();
     let both = |config: &mut RuntimeConfig| {
@@ -465,7 +465,7 @@ async fn reply_of_a_fallback_model_is_replayed_after_a_crash() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tool_that_asks_a_model_waits_for_its_provider() {
+async fn tool_model_request_waits_for_its_provider() {
     let memory = MemoryStore::new();
     let change = |config: &mut RuntimeConfig| {
         let mut toolbox = Toolbox::new(Services::default());

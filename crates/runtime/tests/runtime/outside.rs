@@ -82,7 +82,7 @@ fn refused<T>(answer: Result<T, Error>) -> Kind {
 }
 
 #[tokio::test(start_paused = true)]
-async fn content_lies_outside_and_the_model_is_shown_it() {
+async fn externally_stored_content_reaches_model() {
     let place = Place::new();
     let life = place.live().await;
     assert_eq!(life_end(&life, see(b"a picture")).await, answered("seen"));
@@ -98,7 +98,7 @@ async fn content_lies_outside_and_the_model_is_shown_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_as_a_stream_is_attached_wherever_contents_lie() {
+async fn streamed_content_is_attached_in_any_store() {
     let place = Place::new();
     let media_type = || MediaType::try_from("image/png".to_owned()).unwrap();
     let bytes: Vec<u8> = (0..1_000_000_u32).flat_map(u32::to_be_bytes).collect();
@@ -129,7 +129,7 @@ async fn what_comes_as_a_stream_is_attached_wherever_contents_lie() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_whose_content_cannot_be_put_is_refused_and_nothing_is_written() {
+async fn failed_content_upload_refuses_input_and_writes_nothing() {
     let place = Place::new();
     let life = place.live().await;
     place.contents.set_reachable(false);
@@ -140,7 +140,7 @@ async fn an_input_whose_content_cannot_be_put_is_refused_and_nothing_is_written(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_waits_until_contents_can_be_read_again() {
+async fn turn_waits_until_content_is_readable() {
     let place = Place::new();
     let limits = Limits { recent_file_bytes: 0, ..Limits::default() };
     let life = place.live_on(Arc::new(place.memory.clone()), limits).await;
@@ -167,7 +167,7 @@ async fn content_that_is_gone_is_shown_as_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn content_that_was_changed_stops_the_turn_until_it_is_put_again() {
+async fn altered_content_stops_turn_until_restored() {
     let place = Place::new();
     let limits = Limits { recent_file_bytes: 0, ..Limits::default() };
     let life = place.live_on(Arc::new(place.memory.clone()), limits).await;
@@ -187,7 +187,7 @@ async fn content_that_was_changed_stops_the_turn_until_it_is_put_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn content_outside_has_a_limit_of_its_own() {
+async fn external_content_has_its_own_limit() {
     let place = Place::new();
     let limits = Limits { attachment_bytes: 3, outside_bytes: 5, ..Limits::default() };
     let life = place.live_on(Arc::new(place.memory.clone()), limits).await;
@@ -210,7 +210,7 @@ async fn content_outside_has_a_limit_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_tool_attaches_lies_outside_and_waits_until_it_can_be_put() {
+async fn tool_attachment_waits_until_external_store_accepts() {
     let place = Place::new();
     let witness: Arc<Witness> = Arc::default();
     let tools = with_tools(&witness);
@@ -234,7 +234,7 @@ async fn what_a_tool_attaches_lies_outside_and_waits_until_it_can_be_put() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn content_of_a_process_that_died_before_it_wrote_is_reclaimed_after_a_day() {
+async fn orphaned_content_is_deleted_after_a_day() {
     let place = Place::new();
     let mortal = CrashingStore::new(place.memory.clone(), CrashPoint::Before(0));
     let pulse = mortal.pulse();
@@ -254,7 +254,7 @@ async fn content_of_a_process_that_died_before_it_wrote_is_reclaimed_after_a_day
 }
 
 #[tokio::test(start_paused = true)]
-async fn content_goes_after_its_last_session_whoever_dies_while_it_is_deleted() {
+async fn content_is_deleted_with_last_session_despite_crashes() {
     for death in [
         CrashPoint::Never,
         CrashPoint::Before(0),
@@ -389,7 +389,7 @@ async fn attaches(runtime: &outlast_runtime::Runtime, who: u128) -> u32 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_order_of_puts_and_sweeps_loses_content_that_is_referred_to() {
+async fn concurrent_puts_and_sweeps_keep_referenced_content() {
     let (mut swept, mut refusals) = (0, 0);
     for seed in 0..40 {
         let place = Place::new();
@@ -445,7 +445,7 @@ async fn no_order_of_puts_and_sweeps_loses_content_that_is_referred_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_attached_although_other_contents_were_deleted_since_and_refused_if_its_own_was() {
+async fn upload_is_refused_only_if_content_was_swept() {
     let place = Place::new();
     let life = place.live().await;
     let eager = place.attachments(Limits { content_grace: Duration::ZERO, ..Limits::default() });

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[tokio::test(start_paused = true)]
-async fn an_accepted_turn_goes_on_by_itself_when_a_worker_starts() {
+async fn starting_worker_resumes_accepted_turn() {
     let memory = MemoryStore::new();
     let dies = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(1));
     let first = live(Arc::new(dies), vec![call("put", "a"), Line::Say("done")], Arc::default(), 1).await;
@@ -22,7 +22,7 @@ async fn an_accepted_turn_goes_on_by_itself_when_a_worker_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_worker_loses_its_session_after_its_lease_and_its_writes_change_nothing() {
+async fn expired_lease_rejects_writes_of_silent_worker() {
     let memory = MemoryStore::new();
     let stops = CrashingStore::new(memory.clone(), CrashPoint::Before(1));
     let lines = || vec![Line::Say("hello")];
@@ -36,7 +36,7 @@ async fn a_silent_worker_loses_its_session_after_its_lease_and_its_writes_change
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_keeps_its_session_for_as_long_as_it_works_however_short_its_lease_is() {
+async fn working_worker_keeps_session_despite_short_lease() {
     let memory = MemoryStore::new();
     let clock = PausedClock::new();
     let short = |config: &mut outlast_runtime::RuntimeConfig| {
@@ -54,7 +54,7 @@ async fn a_worker_keeps_its_session_for_as_long_as_it_works_however_short_its_le
 }
 
 #[test]
-fn a_worker_with_a_lease_of_two_milliseconds_still_gets_to_work() {
+fn two_millisecond_lease_still_makes_progress() {
     let (to_us, ended) = std::sync::mpsc::channel();
     // On a separate thread, because a loop that never awaits would also block the timeout.
     std::thread::spawn(move || {
@@ -75,7 +75,7 @@ fn a_worker_with_a_lease_of_two_milliseconds_still_gets_to_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_gets_its_lost_session_back_drives_it_until_it_is_done() {
+async fn worker_that_reclaims_session_drives_it_to_end() {
     let (memory, life) =
         fresh(vec![call("hangs", "once"), call("hangs", "once more"), Line::Say("done")]).await;
     let turn = life.send("go").await;
@@ -93,7 +93,7 @@ async fn a_worker_that_gets_its_lost_session_back_drives_it_until_it_is_done() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_shuts_down_hands_its_session_back() {
+async fn worker_shutdown_releases_its_session() {
     let (memory, first) = fresh(vec![call("hangs", "polite"), Line::Say("done")]).await;
     let turn = first.send("go").await;
     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -106,7 +106,7 @@ async fn a_worker_that_shuts_down_hands_its_session_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_shuts_down_hands_a_session_back_whose_step_it_cannot_wait_for() {
+async fn worker_shutdown_releases_session_with_unfinished_step() {
     let lines = || vec![call("hangs", "rude"), Line::Say("done")];
     let (memory, first) = fresh(lines()).await;
     let turn = first.send("go").await;
@@ -171,7 +171,7 @@ async fn stuck_with(tools: fn(&mut outlast_runtime::RuntimeConfig), want: Kind) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_whose_code_parted_from_its_history_gets_stuck_until_it_is_mended() {
+async fn diverged_turn_is_stuck_until_code_is_fixed() {
     let other_steps = |config: &mut outlast_runtime::RuntimeConfig| {
         let mut toolbox = toolbox(Arc::default(), false).unwrap();
         toolbox.add(Restepped(Arc::default())).unwrap();
@@ -181,7 +181,7 @@ async fn a_turn_whose_code_parted_from_its_history_gets_stuck_until_it_is_mended
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_whose_tools_are_not_in_this_build_gets_stuck_until_they_are() {
+async fn turn_with_missing_tools_is_stuck_until_restored() {
     let fewer_tools = |config: &mut outlast_runtime::RuntimeConfig| {
         config.tools = vec![Arc::new(toolbox(Arc::default(), false).unwrap())];
         config.package.tools.retain(|tool| tool.as_str() != "stepped");
@@ -190,7 +190,7 @@ async fn a_turn_whose_tools_are_not_in_this_build_gets_stuck_until_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_whose_tool_promises_something_else_by_now_gets_stuck_and_says_what() {
+async fn turn_with_changed_contract_is_stuck_with_reason() {
     let unrepeatable = |config: &mut outlast_runtime::RuntimeConfig| {
         let mut toolbox = toolbox(Arc::default(), false).unwrap();
         toolbox.add(Unrepeatable(Arc::default())).unwrap();
@@ -203,7 +203,7 @@ async fn a_turn_whose_tool_promises_something_else_by_now_gets_stuck_and_says_wh
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stuck_turn_looks_again_by_itself_once_its_program_is_back() {
+async fn stuck_turn_resumes_when_its_program_returns() {
     let (memory, first) = fresh(vec![call("stepped", "x"), Line::Say("done")]).await;
     let turn = first.send("go").await;
     first.until("turn.parked").await;
@@ -221,7 +221,7 @@ async fn a_stuck_turn_looks_again_by_itself_once_its_program_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_is_answered_under_the_configuration_of_whoever_took_it_in() {
+async fn input_uses_configuration_of_accepting_worker() {
     let memory = MemoryStore::new();
     let dies = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(0));
     let first = live(Arc::new(dies), vec![Line::Say("mine")], Arc::default(), 1).await;
@@ -245,7 +245,7 @@ async fn an_input_is_answered_under_the_configuration_of_whoever_took_it_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_with_its_hands_full_takes_the_next_session_when_one_is_free() {
+async fn worker_at_capacity_takes_next_session_when_free() {
     use outlast_ports::store::SessionTarget;
     use outlast_runtime::Input;
     let memory = MemoryStore::new();

@@ -149,7 +149,7 @@ async fn states(life: &Life) -> Vec<PaymentState> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_payment_is_reserved_before_the_act_and_settled_after_it_and_every_step_is_recorded() {
+async fn payment_is_reserved_settled_and_recorded() {
     let purse = purse();
     let life = with(purse.clone(), buy("a cake")).await;
     let turn = life.send("go").await;
@@ -166,7 +166,7 @@ async fn a_payment_is_reserved_before_the_act_and_settled_after_it_and_every_ste
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_settled_is_released_when_the_call_is_over() {
+async fn unsettled_payment_is_released_after_call() {
     for (text, reason) in [
         ("broken", "the call failed"),
         ("forgotten", "the call ended without settling it"),
@@ -184,7 +184,7 @@ async fn what_is_not_settled_is_released_when_the_call_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_call_releases_what_it_had_reserved() {
+async fn cancelled_call_releases_its_payment() {
     let purse = purse();
     let life = with(purse.clone(), buy("slow")).await;
     let turn = life.send("go").await;
@@ -195,7 +195,7 @@ async fn a_cancelled_call_releases_what_it_had_reserved() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_another_tool_runs_pays_once_too() {
+async fn nested_tool_pays_once() {
     let purse = purse();
     let life =
         with(purse.clone(), vec![call("send", "a cake"), call("send", "broken"), Line::Say("done")]).await;
@@ -208,7 +208,7 @@ async fn a_tool_that_another_tool_runs_pays_once_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_authority_refuses_is_told_to_the_tool_and_recorded() {
+async fn authority_refusal_reaches_tool_and_is_recorded() {
     let poor = Arc::new(InMemoryPaymentAuthority::with_money(["1 EUR".parse().unwrap()]));
     let life = with(poor.clone(), buy("a cake")).await;
     let turn = life.send("go").await;
@@ -240,7 +240,7 @@ impl PaymentAuthority for Silent {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_authority_that_does_not_answer_does_not_hold_the_turn_up() {
+async fn unresponsive_authority_does_not_block_turn() {
     let life = with(Arc::new(Silent), buy("a cake")).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, TurnEnd::Answered { text: "done".to_owned() });
@@ -255,7 +255,7 @@ async fn an_authority_that_does_not_answer_does_not_hold_the_turn_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_shuts_down_does_not_wait_for_an_authority_that_hangs() {
+async fn shutdown_does_not_wait_for_hanging_authority() {
     let life = with(Arc::new(Silent), buy("a cake")).await;
     let turn = life.send("go").await;
     life.end(turn).await;
@@ -288,7 +288,7 @@ impl PaymentAuthority for Strict {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_authority_that_refuses_to_release_what_it_never_had_is_owed_nothing() {
+async fn refused_release_of_unknown_payment_owes_nothing() {
     let life = with(Arc::new(Strict), buy("a cake")).await;
     let turn = life.send("go").await;
     life.end(turn).await;
@@ -297,7 +297,7 @@ async fn an_authority_that_refuses_to_release_what_it_never_had_is_owed_nothing(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_pays_is_refused_at_start_where_nobody_can() {
+async fn paying_tool_without_authority_is_refused_at_startup() {
     let mut toolbox = Toolbox::new(Services::default());
     let error = toolbox.add(Buy(Arc::default(), EffectClassOf::Idempotent)).unwrap_err();
     assert_eq!(
@@ -337,7 +337,7 @@ async fn play(
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_paid_twice_or_left_set_aside_wherever_the_process_dies() {
+async fn crash_neither_double_pays_nor_leaks_reservation() {
     for lines in [buy("a cake"), vec![call("send", "a cake"), Line::Say("done")]] {
         let (whole, _, writes) = play(EffectClassOf::Idempotent, &lines, CrashPoint::Never).await;
         assert_eq!(look(&whole), ("6.9 EUR".to_owned(), vec!["settled"]));
@@ -359,7 +359,7 @@ async fn nothing_is_paid_twice_or_left_set_aside_wherever_the_process_dies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_gave_money_back_comes_to_the_same_result_wherever_the_process_dies() {
+async fn releasing_call_has_same_result_after_crash() {
     for lines in [buy("given back"), vec![call("send", "given back"), Line::Say("done")]] {
         let (_, _, writes) = play(EffectClassOf::Idempotent, &lines, CrashPoint::Never).await;
         for at in 0..writes {
@@ -374,7 +374,7 @@ async fn a_call_that_gave_money_back_comes_to_the_same_result_wherever_the_proce
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_act_that_must_not_repeat_is_paid_exactly_if_it_happened() {
+async fn at_most_once_call_is_paid_iff_executed() {
     let lines = buy("a cake");
     let (_, _, writes) = play(EffectClassOf::Probed, &lines, CrashPoint::Never).await;
     for at in 0..writes {
@@ -464,7 +464,7 @@ fn released(reason: &str) -> PaymentState {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_authority_does_not_take_is_kept_and_told_again_until_it_does() {
+async fn payment_outbox_retries_until_authority_accepts() {
     let deaf = Deaf::new(3);
     let life = with(deaf.clone(), buy("broken")).await;
     let turn = life.send("go").await;
@@ -480,7 +480,7 @@ async fn what_the_authority_does_not_take_is_kept_and_told_again_until_it_does()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_owed_is_listed_with_the_last_failure_and_pauses_grow_to_their_bound() {
+async fn payment_outbox_lists_failures_with_bounded_backoff() {
     let deaf = Deaf::new(u32::MAX);
     let life = with(deaf.clone(), buy("broken")).await;
     let turn = life.send("go").await;
@@ -523,7 +523,7 @@ fn verdicts() -> [OutcomeVerdict; 2] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_on_a_call_of_unknown_outcome_pays_or_frees_what_it_had_set_aside() {
+async fn settling_unknown_call_settles_or_releases_payment() {
     let ends = [("6.9 EUR", "settled", "settle"), ("10 EUR", "released", "release")];
     for (verdict, (left, standing, told)) in verdicts().into_iter().zip(ends) {
         for times in [0, 2] {
@@ -542,7 +542,7 @@ async fn a_word_on_a_call_of_unknown_outcome_pays_or_frees_what_it_had_set_aside
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_word_on_a_call_decides_its_payment_wherever_the_process_dies() {
+async fn settling_call_decides_payment_across_crashes() {
     for verdict in verdicts() {
         let (writes, whole) = word_over_a_death(&verdict, CrashPoint::Never).await;
         for at in 0..writes {

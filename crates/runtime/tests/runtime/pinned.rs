@@ -22,7 +22,7 @@ fn told_of_stepped(life: &Life) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_in_flight_goes_on_with_the_contracts_it_began_with() {
+async fn running_turn_keeps_its_pinned_contracts() {
     let lines = || vec![call("stepped", "x"), Line::Say("done"), Line::Say("again")];
     let (memory, first) = fresh(lines()).await;
     let turn = first.send("go").await;
@@ -81,7 +81,7 @@ async fn left_by_an_older_program(memory: &MemoryStore, package: Vec<u8>, begun:
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_of_a_database_without_contracts_goes_on_with_those_of_now() {
+async fn turn_without_stored_contracts_uses_current_ones() {
     let package = package(&toolbox(Arc::default(), true).unwrap());
     let package = canonical_json::to_string(&package).into_bytes();
     for begun in [false, true] {
@@ -101,7 +101,7 @@ async fn a_turn_of_a_database_without_contracts_goes_on_with_those_of_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_whose_package_is_not_here_begins_under_no_other_one() {
+async fn turn_with_missing_package_starts_under_no_other() {
     let memory = MemoryStore::new();
     // Accepted with a package that only the second worker can run.
     let package = Package { agent: "clerk".to_owned(), ..package(&toolbox(Arc::default(), true).unwrap()) };

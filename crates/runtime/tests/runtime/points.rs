@@ -178,7 +178,7 @@ const OF_CALLS: [PolicyPoint; 4] =
     [PolicyPoint::Egress, PolicyPoint::Secret, PolicyPoint::Process, PolicyPoint::Payment];
 
 #[tokio::test(start_paused = true)]
-async fn what_a_rule_allows_happens_at_every_point_and_the_rule_is_in_the_record() {
+async fn allowed_action_is_recorded_at_every_point() {
     for at in PolicyPoint::ALL.into_iter().filter(|at| *at != PolicyPoint::Tool) {
         let life = under(vec![rule(at, PolicyDecision::Allow)], lines(at)).await;
         let turn = life.send("go").await;
@@ -190,7 +190,7 @@ async fn what_a_rule_allows_happens_at_every_point_and_the_rule_is_in_the_record
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_or_a_model_call_that_a_rule_denies_ends_the_turn_and_no_model_is_asked() {
+async fn denied_turn_or_model_call_ends_turn() {
     for at in [PolicyPoint::Turn, PolicyPoint::Model] {
         let life = under(vec![rule(at, deny())], lines(at)).await;
         let turn = life.send("go").await;
@@ -202,7 +202,7 @@ async fn a_turn_or_a_model_call_that_a_rule_denies_ends_the_turn_and_no_model_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_call_wants_to_do_and_a_rule_denies_does_not_happen_and_the_model_is_told() {
+async fn denied_call_action_is_reported_to_model() {
     for at in OF_CALLS {
         let life = under(vec![rule(at, deny())], lines(at)).await;
         let turn = life.send("go").await;
@@ -215,7 +215,7 @@ async fn what_a_call_wants_to_do_and_a_rule_denies_does_not_happen_and_the_model
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_call_wants_to_do_can_end_the_turn_and_no_tool_goes_on_in_spite_of_it() {
+async fn interrupted_call_action_ends_turn() {
     for at in OF_CALLS {
         for tool in ["do", "let"] {
             for more in ["", " anyway"] {
@@ -231,7 +231,7 @@ async fn what_a_call_wants_to_do_can_end_the_turn_and_no_tool_goes_on_in_spite_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_a_model_call_a_payment_and_an_answer_wait_until_somebody_approves_exactly_them() {
+async fn turn_model_payment_and_answer_wait_for_approval() {
     for (at, facts) in [
         (PolicyPoint::Turn, json!({ "input": "go", "attachments": 0 })),
         (PolicyPoint::Model, json!({ "model": "test/script", "call": 0, "options": {} })),
@@ -253,7 +253,7 @@ async fn a_turn_a_model_call_a_payment_and_an_answer_wait_until_somebody_approve
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_approves_does_not_happen() {
+async fn unapproved_action_does_not_happen() {
     let no = || Some(ApprovalVerdict::Deny { reason: "too much".to_owned() });
     for (at, word) in [
         (PolicyPoint::Turn, no()),
@@ -286,7 +286,7 @@ async fn what_nobody_approves_does_not_happen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_and_a_model_call_that_are_deferred_go_on_after_their_pause() {
+async fn deferred_turn_and_model_call_resume_after_pause() {
     for at in [PolicyPoint::Turn, PolicyPoint::Model] {
         let life = under(vec![rule(at, defer())], lines(at)).await;
         let begun = life.runtime.now();
@@ -307,7 +307,7 @@ fn not_early(at: PolicyPoint) -> Rule {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_judged_again_after_its_pause_waits_until_nothing_stands_against_it() {
+async fn reevaluated_action_waits_until_allowed() {
     for at in [PolicyPoint::Turn, PolicyPoint::Model] {
         let life = under(vec![not_early(at)], lines(at)).await;
         let begun = life.runtime.now();
@@ -327,7 +327,7 @@ async fn what_is_judged_again_after_its_pause_waits_until_nothing_stands_against
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_judged_again_may_be_changed_or_asked_about_then() {
+async fn reevaluation_may_modify_or_ask() {
     let put_off = not_early(PolicyPoint::Model);
     let otherwise = |then| Rule { id: "else".parse().unwrap(), ..rule(PolicyPoint::Model, then) };
     let rules = vec![put_off.clone(), otherwise(set("/options/tokens_most", json!(64)))];
@@ -346,7 +346,7 @@ async fn what_is_judged_again_may_be_changed_or_asked_about_then() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_put_off_too_often_is_denied() {
+async fn repeatedly_deferred_action_is_denied() {
     for at in [PolicyPoint::Turn, PolicyPoint::Model] {
         let witness: Arc<Witness> = Arc::default();
         let put_off = PolicyDecision::Defer { pause: Duration::from_mins(1), resume: AfterDeferral::Judge };
@@ -369,7 +369,7 @@ async fn what_is_put_off_too_often_is_denied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_can_change_how_a_model_generates_that_of_a_tools_own_question_too() {
+async fn rule_can_change_model_options_of_any_request() {
     let rules = vec![rule(PolicyPoint::Model, set("/options/tokens_most", json!(64)))];
     let life = under(rules, vec![call("do", "model"), Line::Say("done")]).await;
     let turn = life.send("go").await;
@@ -380,7 +380,7 @@ async fn a_rule_can_change_how_a_model_generates_that_of_a_tools_own_question_to
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tools_own_question_to_a_model_cannot_wait_and_can_be_denied() {
+async fn tool_model_request_can_be_denied_not_deferred() {
     let second = RuleTest { path: "/call".to_owned(), is: Comparison::Over(0.into()) };
     for then in [deny(), asks(), defer()] {
         let rules = vec![Rule { tests: vec![second.clone()], ..rule(PolicyPoint::Model, then) }];
@@ -396,7 +396,7 @@ async fn a_tools_own_question_to_a_model_cannot_wait_and_can_be_denied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_a_rule_denies_goes_back_to_the_model_up_to_a_limit() {
+async fn denied_answer_goes_back_up_to_limit() {
     let done = RuleTest { path: "/text".to_owned(), is: Comparison::Like("do*".to_owned()) };
     let rules = || vec![Rule { tests: vec![done.clone()], ..rule(PolicyPoint::Output, deny()) }];
     let life = under(rules(), lines(PolicyPoint::Output)).await;
@@ -410,14 +410,14 @@ async fn an_answer_that_a_rule_denies_goes_back_to_the_model_up_to_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_can_end_the_turn() {
+async fn rule_on_answer_can_end_turn() {
     let life = under(vec![rule(PolicyPoint::Output, interrupt())], lines(PolicyPoint::Output)).await;
     let turn = life.send("go").await;
     assert_eq!(code(&life.end(turn).await), Some(Kind::PolicyInterrupted));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_a_rule_changes_stands_changed_in_every_record() {
+async fn changed_answer_replaces_original_in_every_record() {
     let redact = vec![Redaction { pattern: r"\d{3,}".to_owned(), with: "$0".to_owned() }];
     let masked = PolicyDecision::Modify { set: [].into(), redact };
     for (then, text) in [(masked, "call $0, or $0"), (set("/text", json!("no")), "no")] {
@@ -457,7 +457,7 @@ async fn rules_see_the_facts_of_their_point() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_are_for_agents_tools_and_times() {
+async fn rules_match_agents_tools_and_times() {
     // The test clock shows Thursday, 1 January 1970, a quarter past midnight UTC. London was one hour ahead then.
     let times = |days: &[Day], hours: &str| {
         Some(RuleTimes {
@@ -486,7 +486,7 @@ async fn rules_are_for_agents_tools_and_times() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_makes_no_sense_is_refused_at_the_start() {
+async fn invalid_rule_is_refused_at_startup() {
     let witness: Arc<Witness> = Arc::default();
     let times = RuleTimes { zone: "Europe/Atlantis".to_owned(), days: vec![Day::Mon], hours: None };
     let redact = vec![Redaction { pattern: "(".to_owned(), with: String::new() }];
@@ -510,7 +510,7 @@ async fn a_rule_that_makes_no_sense_is_refused_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_a_tool_makes_cannot_wait_and_is_denied_where_a_rule_would_hold_it_up() {
+async fn nested_call_that_must_wait_is_denied() {
     for then in [asks(), defer()] {
         let rules = vec![Rule { tool: "do".to_owned(), ..rule(PolicyPoint::Tool, then) }];
         let life = under(rules, vec![call("let", "egress"), Line::Say("done")]).await;
@@ -523,7 +523,7 @@ async fn a_call_that_a_tool_makes_cannot_wait_and_is_denied_where_a_rule_would_h
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_decided_of_a_call_that_a_tool_makes_is_in_the_record_with_what_it_runs_with() {
+async fn nested_call_decision_is_recorded_with_arguments() {
     for (then, text, times) in [
         (PolicyDecision::Allow, "egress", 1),
         (set("/text", json!("secret")), "secret", 1),
@@ -583,7 +583,7 @@ async fn what_is_decided_of_a_call_that_a_tool_makes_is_in_the_record_with_what_
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_error_of_a_turn_that_a_rule_denies_names_the_rule_and_the_version_of_its_policy() {
+async fn denied_turn_error_names_rule_and_policy_version() {
     for at in [PolicyPoint::Turn, PolicyPoint::Model] {
         let rules = vec![rule(at, deny())];
         let life = under(rules.clone(), lines(at)).await;
@@ -595,7 +595,7 @@ async fn the_error_of_a_turn_that_a_rule_denies_names_the_rule_and_the_version_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_waits_to_begin_or_to_end_can_be_cancelled() {
+async fn turn_waiting_at_start_or_end_is_cancellable() {
     for at in [PolicyPoint::Turn, PolicyPoint::Model, PolicyPoint::Output] {
         let life = under(vec![rule(at, asks())], lines(at)).await;
         let turn = life.send("go").await;
@@ -606,7 +606,7 @@ async fn a_turn_that_waits_to_begin_or_to_end_can_be_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_at_a_point_survives_a_death_at_every_write_and_happens_once() {
+async fn waiting_action_survives_crashes_and_happens_once() {
     let defer = || PolicyDecision::Defer { pause: Duration::from_secs(5), resume: AfterDeferral::Go };
     let cases = [
         (PolicyPoint::Turn, asks()),
@@ -627,7 +627,7 @@ async fn what_waits_at_a_point_survives_a_death_at_every_write_and_happens_once(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_judged_again_survives_a_death_at_every_write_and_happens_once() {
+async fn reevaluated_action_survives_crashes_and_happens_once() {
     for at in [PolicyPoint::Turn, PolicyPoint::Model] {
         let deaths = killed_at_every_write(&not_early(at)).await;
         assert!(deaths > 8, "{at}: died {deaths} times");

@@ -120,7 +120,7 @@ async fn asked_about(rules: Vec<Rule>) -> Life {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_of_a_tool_that_wants_an_approval_waits_for_one_where_nobody_else_decides() {
+async fn tool_requiring_approval_waits_by_default() {
     let other = RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("another")]) };
     for (rules, asks) in [
         (vec![], true),
@@ -141,7 +141,7 @@ async fn a_call_of_a_tool_that_wants_an_approval_waits_for_one_where_nobody_else
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_rule_of_a_session_or_a_turn_answers_for_a_tool_that_wants_an_approval() {
+async fn session_or_turn_rule_cannot_skip_tool_approval() {
     let defer = json!({ "defer": { "pause": { "secs": 60, "nanos": 0 } } });
     for then in [json!("allow"), defer] {
         let life = asked_about(Vec::new()).await;
@@ -162,7 +162,7 @@ async fn no_rule_of_a_session_or_a_turn_answers_for_a_tool_that_wants_an_approva
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_a_rule_denies_never_runs_and_the_model_is_told_the_rule() {
+async fn denied_call_never_runs_and_names_rule() {
     let deny = PolicyDecision::Deny { reason: "money is tight".to_owned() };
     let (_, life) = under(vec![rule("no-money", "pa*", deny)], paid()).await;
     let turn = life.send("go").await;
@@ -173,7 +173,7 @@ async fn a_call_that_a_rule_denies_never_runs_and_the_model_is_told_the_rule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_allows_is_in_the_record_and_so_is_what_a_rule_changed() {
+async fn allowing_and_modifying_rules_are_recorded() {
     let rules = || vec![rule("fine", "*", PolicyDecision::Allow)];
     let (_, life) = under(rules(), paid()).await;
     let turn = life.send("go").await;
@@ -201,7 +201,7 @@ async fn a_rule_that_allows_is_in_the_record_and_so_is_what_a_rule_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_changes_a_call_leads_it_past_no_earlier_rule() {
+async fn modified_call_is_checked_by_earlier_rules() {
     let is =
         |text: &str| vec![RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!(text)]) }];
     let to = |text: &str| PolicyDecision::Modify {
@@ -229,7 +229,7 @@ async fn a_rule_that_changes_a_call_leads_it_past_no_earlier_rule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_interrupts_ends_the_turn_and_no_call_of_the_reply_runs() {
+async fn interrupting_rule_ends_turn_without_calls() {
     let interrupt = PolicyDecision::Interrupt { reason: "something is wrong".to_owned() };
     let lines = vec![Line::Call(vec![("put", json!({})), ("pay", json!({}))])];
     let (_, life) = under(vec![rule("alarm", "pay", interrupt)], lines).await;
@@ -240,7 +240,7 @@ async fn a_rule_that_interrupts_ends_the_turn_and_no_call_of_the_reply_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_deferred_runs_after_its_pause() {
+async fn deferred_call_runs_after_its_pause() {
     let defer = PolicyDecision::Defer { pause: Duration::from_hours(2), resume: AfterDeferral::Go };
     let (_, life) = under(vec![rule("later", "pay", defer)], paid()).await;
     let begun = life.runtime.now();
@@ -253,7 +253,7 @@ async fn a_call_that_is_deferred_runs_after_its_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_waits_until_somebody_who_may_approves_exactly_it() {
+async fn call_waits_for_approval_by_authorised_approver() {
     let (_, life) = under(vec![rule("money", "pay", asks())], paid()).await;
     let turn = life.send("go").await;
     let question = question(&life).await;
@@ -270,7 +270,7 @@ async fn a_call_waits_until_somebody_who_may_approves_exactly_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_not_approved_does_not_run_and_the_model_is_told_who_said_no() {
+async fn denied_approval_reports_approver_to_model() {
     for (word, told) in [
         (
             Some(ApprovalVerdict::Deny { reason: "too much".to_owned() }),
@@ -292,7 +292,7 @@ async fn a_call_that_is_not_approved_does_not_run_and_the_model_is_told_who_said
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_approval_may_change_the_arguments_and_the_change_is_recorded_and_held_to_the_rules() {
+async fn edited_arguments_are_recorded_and_checked_by_rules() {
     let never = RuleTest { path: "/text".to_owned(), is: Comparison::OneOf(vec![json!("all")]) };
     let deny = PolicyDecision::Deny { reason: "not everything".to_owned() };
     let rules = || {
@@ -344,7 +344,7 @@ impl Tool for Quoted {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_worked_out_for_a_call_is_worked_out_anew_when_it_is_edited() {
+async fn edited_call_is_prepared_again() {
     let witness: Arc<Witness> = Arc::default();
     let change = |config: &mut RuntimeConfig| {
         let mut toolbox = Toolbox::new(Services::default());
@@ -370,7 +370,7 @@ fn asks_about(id: &str, text: &str, who: &str) -> Rule {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_may_approve_one_call_cannot_change_it_into_one_that_others_are_asked_about() {
+async fn edit_matching_another_approval_rule_is_denied() {
     let rules = vec![asks_about("small", "7", "ann"), asks_about("large", "7000", "cfo")];
     let (_, life) = under(rules, paid()).await;
     let turn = life.send("go").await;
@@ -386,7 +386,7 @@ async fn who_may_approve_one_call_cannot_change_it_into_one_that_others_are_aske
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_yes_after_the_deadline_counts_no_more_though_no_worker_has_seen_that_it_is_over() {
+async fn approval_after_deadline_does_not_count() {
     let (memory, life) = under(vec![rule("money", "pay", asks())], paid()).await;
     let turn = life.send("go").await;
     let asked = question(&life).await;
@@ -418,7 +418,7 @@ async fn refused(life: &Life) -> Vec<RefusedCall> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_record_of_a_call_that_a_rule_refuses_has_the_rule_its_version_and_the_labels() {
+async fn refused_call_records_rule_version_and_labels() {
     let reason = || "no".to_owned();
     for then in [PolicyDecision::Deny { reason: reason() }, PolicyDecision::Interrupt { reason: reason() }] {
         let rules = vec![Rule { untrusted: Some(true), ..rule("tainted", "pay", then.clone()) }];
@@ -481,7 +481,7 @@ fn counting(prepared: &Arc<AtomicUsize>, witness: &Arc<Witness>) -> impl FnOnce(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edited_call_that_holds_still_is_worked_out_once_for_its_new_arguments() {
+async fn edited_waiting_call_is_prepared_once() {
     let (prepared, witness) = (Arc::default(), Arc::default());
     let change = counting(&prepared, &witness);
     let lines = vec![call("counted", "7"), Line::Say("done")];
@@ -514,7 +514,7 @@ async fn edits(life: &Life) -> ! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edited_call_survives_a_death_at_every_write_and_runs_with_what_was_worked_out_for_it() {
+async fn edited_call_survives_crashes_with_its_preparation() {
     let keyed = || Input { key: Some("k".into()), ..input("go") };
     let lines = || vec![call("counted", "7"), Line::Say("done")];
     let mut deaths = 0;
@@ -611,7 +611,7 @@ async fn odd(how: &'static str, rules: Vec<Rule>) -> Life {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_hangs_or_panics_while_it_looks_at_a_call_is_told_to_the_model() {
+async fn failing_tool_preparation_is_reported_to_model() {
     for (how, told) in [
         ("prepare hangs", "error tool.timed_out: the tool did not look at the call within 5000 ms"),
         ("prepare panics", "error tool.panicked: the tool panicked while it looked at the call"),
@@ -624,7 +624,7 @@ async fn a_tool_that_hangs_or_panics_while_it_looks_at_a_call_is_told_to_the_mod
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_hangs_or_panics_while_it_previews_a_call_holds_no_question_up() {
+async fn failing_preview_blocks_no_approval() {
     for (how, preview) in [("", Some("would do it")), ("preview hangs", None), ("preview panics", None)] {
         let life = odd(how, vec![rule("money", "odd", asks())]).await;
         let turn = life.send("go").await;
@@ -636,7 +636,7 @@ async fn a_tool_that_hangs_or_panics_while_it_previews_a_call_holds_no_question_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_whose_tool_looks_at_a_call_can_be_cancelled() {
+async fn turn_preparing_a_call_can_be_cancelled() {
     let life = odd("prepare hangs", Vec::new()).await;
     let (turn, begun) = (life.send("go").await, life.runtime.now());
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -646,7 +646,7 @@ async fn a_turn_whose_tool_looks_at_a_call_can_be_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_no_approval_is_a_no() {
+async fn malformed_approval_answer_is_denial() {
     let (_, life) = under(vec![rule("money", "pay", asks())], paid()).await;
     let turn = life.send("go").await;
     let question = question(&life).await;
@@ -657,7 +657,7 @@ async fn an_answer_that_is_no_approval_is_a_no() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_is_defined_otherwise_by_now_asks_again() {
+async fn redefined_tool_asks_again() {
     let rules = || vec![rule("money", "stepped", asks())];
     let lines = || vec![call("stepped", "7"), Line::Say("done")];
     let memory = MemoryStore::new();
@@ -690,7 +690,7 @@ async fn a_tool_that_is_defined_otherwise_by_now_asks_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_needs_an_approval_survives_a_death_at_every_write_and_runs_once() {
+async fn approved_call_survives_crashes_and_runs_once() {
     let keyed = || Input { key: Some("k".into()), ..input("go") };
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
@@ -738,7 +738,7 @@ async fn a_call_that_needs_an_approval_survives_a_death_at_every_write_and_runs_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_with_the_name_of_the_guard_is_refused_at_start_up() {
+async fn rule_named_like_guard_is_refused_at_startup() {
     let named = |config: &mut RuntimeConfig| {
         let then = PolicyDecision::Deny { reason: "no".to_owned() };
         config.package.policy.rules = vec![rule("guard", "pay", then)];
@@ -748,7 +748,7 @@ async fn a_rule_with_the_name_of_the_guard_is_refused_at_start_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_no_argument_can_be_is_refused_at_start_up() {
+async fn impossible_sink_path_is_refused_at_startup() {
     for (sinks, starts) in [
         (["/text"], true),
         (["text"], false),

@@ -110,7 +110,7 @@ async fn told(files: Vec<Upload>, calls: Vec<(&'static str, Value)>) -> (Vec<Str
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_argument_that_refers_to_an_attachment_is_what_is_in_it() {
+async fn attachment_reference_argument_becomes_its_content() {
     let (text, numbers) = (file("text/plain", b"a long text"), file("application/json", b"[1, 2]"));
     let arguments = json!({
         "text": reference(&text),
@@ -135,7 +135,7 @@ async fn an_argument_that_refers_to_an_attachment_is_what_is_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_wants_a_reference_gets_it() {
+async fn tool_can_receive_attachment_reference() {
     let picture = file("image/png", &[137, 80]);
     let calls = [reference(&picture), picture.attachment.id.to_string()];
     let calls = calls.map(|picture| ("look", json!({ "picture": picture }))).to_vec();
@@ -144,7 +144,7 @@ async fn a_tool_that_wants_a_reference_gets_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reference_that_leads_nowhere_is_told_to_the_model() {
+async fn dangling_reference_is_reported_to_model() {
     let (picture, large) = (file("image/png", &[137, 80]), file("text/plain", &[b'x'; 31]));
     let text = |text: String| ("take", json!({ "text": text }));
     let gone = format!("attachment:att_{}", "0".repeat(32));

@@ -179,7 +179,7 @@ fn assert_kept(went: &[u64], rate: &RateLimit) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_beyond_a_rate_wait_for_their_turn_and_the_record_says_so() {
+async fn calls_over_rate_wait_and_are_recorded() {
     let (memory, outside) = (MemoryStore::new(), Outside::new());
     let rate = RateLimit { burst: count(2), ..rate("post", 60, RatePeriod::Minute) };
     let life = live_in(&memory, &outside, vec![calls("post", 4), Line::Say("done")], vec![rate], 1).await;
@@ -196,7 +196,7 @@ async fn calls_beyond_a_rate_wait_for_their_turn_and_the_record_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_for_long_parks_its_turn_and_another_process_goes_on_with_it() {
+async fn long_rate_wait_parks_turn_across_restart() {
     let (memory, outside) = (MemoryStore::new(), Outside::new());
     let lines = || vec![calls("mail", 2), Line::Say("done")];
     let rates = || vec![rate("mail", 1, RatePeriod::Minute)];
@@ -212,7 +212,7 @@ async fn a_call_that_waits_for_long_parks_its_turn_and_another_process_goes_on_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_that_denies_tells_the_model_and_nothing_goes_out() {
+async fn denying_rate_reports_to_model_and_sends_nothing() {
     let (memory, outside) = (MemoryStore::new(), Outside::new());
     let deny = RateLimit { when_full: WhenFull::Deny, ..rate("po*", 2, RatePeriod::Minute) };
     let lines = vec![calls("post", 1), calls("post", 1), Line::Say("done")];
@@ -234,7 +234,7 @@ async fn a_rate_that_denies_tells_the_model_and_nothing_goes_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_a_rate_lets_go_at_once_costs_no_write_of_its_own() {
+async fn immediately_admitted_call_costs_no_extra_write() {
     let mut writes = Vec::new();
     for rates in [vec![], vec![rate("*", 60, RatePeriod::Second)]] {
         let (memory, outside) = (MemoryStore::new(), Outside::new());
@@ -251,7 +251,7 @@ async fn a_call_that_a_rate_lets_go_at_once_costs_no_write_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_attempt_of_a_call_and_every_call_of_a_tool_by_a_tool_counts() {
+async fn rate_counts_every_attempt_and_nested_call() {
     for (tool, gaps) in [("shaky", vec![60, 60]), ("forward", vec![60])] {
         let (memory, outside) = (MemoryStore::new(), Outside::new());
         let rates = vec![
@@ -268,7 +268,7 @@ async fn every_attempt_of_a_call_and_every_call_of_a_tool_by_a_tool_counts() {
 /// A turn crashes at every write. A queued call has not begun, so an at-most-once call still goes out. A permit taken
 /// for a call that crashed is used up and never given back.
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_dies_anywhere_in_line_neither_loses_a_call_nor_exceeds_the_rate() {
+async fn crash_in_queue_keeps_call_and_rate() {
     for tool in ["mail", "post"] {
         let rate = rate("*", 20, RatePeriod::Minute);
         for at in 0.. {
@@ -310,7 +310,7 @@ async fn a_turn_that_dies_anywhere_in_line_neither_loses_a_call_nor_exceeds_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn sixty_four_turns_of_several_processes_under_one_rate_never_exceed_it_whoever_dies() {
+async fn sixty_four_turns_never_exceed_shared_rate() {
     for seed in 0..6_u64 {
         let (memory, outside) = (MemoryStore::new(), Outside::new());
         let rate = RateLimit { burst: count(5), ..rate("*", 120, RatePeriod::Minute) };
@@ -396,7 +396,7 @@ impl RateLimiter for Elsewhere {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limiter_of_ones_own_is_asked_and_its_waits_survive_the_process() {
+async fn custom_limiter_waits_survive_restart() {
     let (memory, outside) = (MemoryStore::new(), Outside::new());
     let limiter: Arc<dyn RateLimiter> = Arc::new(Elsewhere::default());
     let change = |config: &mut RuntimeConfig| {
@@ -415,7 +415,7 @@ async fn a_limiter_of_ones_own_is_asked_and_its_waits_survive_the_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_limiter_is_down_calls_are_denied_unless_their_rate_is_open() {
+async fn unavailable_limiter_denies_unless_rate_fails_open() {
     for (down, hangs) in [(true, false), (false, true)] {
         for (when_down, went) in [(WhenDown::Closed, 0), (WhenDown::Open, 1)] {
             let (memory, outside) = (MemoryStore::new(), Outside::new());
@@ -436,7 +436,7 @@ async fn while_the_limiter_is_down_calls_are_denied_unless_their_rate_is_open() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_cancelled_in_line_ends_without_the_call() {
+async fn turn_cancelled_in_queue_makes_no_call() {
     let (memory, outside) = (MemoryStore::new(), Outside::new());
     let rate = rate("mail", 60, RatePeriod::Minute);
     let life = live_in(&memory, &outside, vec![calls("mail", 2), Line::Say("done")], vec![rate], 1).await;

@@ -92,7 +92,7 @@ async fn retry_takes_over_replies_and_results() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_asks_again_for_answers_that_did_not_fit() {
+async fn retry_asks_again_after_invalid_output() {
     let (memory, life) = fresh(vec![Line::Say("a"), Line::Say("b"), Line::Say("c"), Line::Say("d")]).await;
     let wanted = Input { output: Some(json!({"type": "integer"})), ..input("go") };
     let turn = life.runtime.submit(wanted).await.unwrap().turn;
@@ -134,7 +134,7 @@ async fn retry_never_repeats_a_call_of_unknown_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_never_repeats_a_call_that_stopped_when_cancelled() {
+async fn retry_never_repeats_call_stopped_by_cancel() {
     for text in ["cancelled", "interrupted"] {
         let (_memory, life) = fresh(vec![call("hangs", text), Line::Say("done")]).await;
         let turn = life.send("go").await;
@@ -182,7 +182,7 @@ async fn retry_makes_a_call_that_a_budget_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn settled_call_is_taken_over_as_settled() {
+async fn retry_keeps_settled_calls() {
     let (_memory, life) = fresh(vec![call("hangs", "x"), Line::Say("done")]).await;
     let turn = life.send("go").await;
     while life.witness.count("hangs") == 0 {
@@ -216,7 +216,7 @@ async fn interrupted_call_runs_again_under_the_same_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_again_gives_the_same_turn() {
+async fn repeated_retry_returns_the_same_turn() {
     let (_memory, life) = fresh(vec![call("wait", "k"), Line::Say("done")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -267,7 +267,7 @@ async fn retry_of_an_earlier_turn_needs_a_fork() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_continues_behind_the_turn_before() {
+async fn retry_continues_after_the_previous_turn() {
     let fails = vec![Line::Say("hello"), Line::Fail(Kind::ModelRejected)];
     let works = vec![Line::Say("hello"), Line::Say("sunny"), Line::Say("bye")];
     let (_, life, turns) = after(fails, works, &["hi", "weather?"]).await;

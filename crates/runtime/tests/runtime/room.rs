@@ -120,7 +120,7 @@ async fn compactions(life: &Life) -> Vec<CompactionRecord> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversation_near_the_window_is_made_shorter_and_the_journal_stays_whole() {
+async fn long_conversation_compacts_and_journal_stays_whole() {
     let shown: Shown = Arc::default();
     let life = life(Arc::new(MemoryStore::new()), &shown, WINDOW, 1).await;
     for number in 0..12 {
@@ -149,7 +149,7 @@ async fn a_conversation_near_the_window_is_made_shorter_and_the_journal_stays_wh
 }
 
 #[tokio::test(start_paused = true)]
-async fn results_of_tools_are_left_out_before_anything_is_summarised() {
+async fn tool_results_are_dropped_before_summarising() {
     let shown: Shown = Arc::default();
     let life = life(Arc::new(MemoryStore::new()), &shown, WINDOW, 1).await;
     for number in 0..6 {
@@ -167,7 +167,7 @@ async fn results_of_tools_are_left_out_before_anything_is_summarised() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_that_takes_less_than_it_says_is_shown_less() {
+async fn smaller_actual_context_window_triggers_compaction() {
     let shown: Shown = Arc::default();
     let life = life(Arc::new(MemoryStore::new()), &shown, 3_500, 1).await;
     for number in 0..4 {
@@ -183,7 +183,7 @@ async fn a_model_that_takes_less_than_it_says_is_shown_less() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_summary_is_a_model_call_that_a_policy_decides_about() {
+async fn policy_decides_about_summary_model_call() {
     let tokens = |then| Rule { at: PolicyPoint::Model, ..Rule::new("short".parse().unwrap(), then) };
     let set = PolicyDecision::Modify {
         set: [("/options/tokens_most".to_owned(), json!(64))].into(),
@@ -226,7 +226,7 @@ async fn a_summary_is_a_model_call_that_a_policy_decides_about() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fork_before_a_compaction_is_shown_the_conversation_as_it_was() {
+async fn fork_before_compaction_shows_original_conversation() {
     let shown: Shown = Arc::default();
     let life = life(Arc::new(MemoryStore::new()), &shown, WINDOW, 1).await;
     for number in 0..5 {
@@ -247,7 +247,7 @@ async fn a_fork_before_a_compaction_is_shown_the_conversation_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_compaction_survives_a_death_anywhere_and_is_paid_for_once() {
+async fn compaction_survives_crash_and_is_paid_once() {
     let whole = {
         let memory = MemoryStore::new();
         let mortal = CrashingStore::new(memory.clone(), CrashPoint::Never);

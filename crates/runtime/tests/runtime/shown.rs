@@ -38,14 +38,14 @@ fn lines() -> Vec<Line> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_model_was_shown_is_put_together_again_call_by_call() {
+async fn prompt_snapshots_are_rebuilt_call_by_call() {
     let [seen, again] = both(lines(), |_| {}).await;
     assert_eq!(seen.len(), 4);
     assert_eq!(again, seen);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_hooks_added_to_it_is_part_of_it() {
+async fn prompt_snapshot_includes_hook_additions() {
     let [seen, again] = both(lines(), hooked(all())).await;
     assert_eq!(seen[0].0, "Test.\n\nBe short.");
     assert_eq!(again, seen);

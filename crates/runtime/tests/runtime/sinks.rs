@@ -154,7 +154,7 @@ async fn play(death: CrashPoint) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_output_is_delivered_under_one_id_wherever_the_process_dies() {
+async fn output_keeps_one_id_across_crashes() {
     let writes = play(CrashPoint::Never).await;
     assert!(writes > 8, "{writes}");
     for at in 0..writes {
@@ -164,7 +164,7 @@ async fn every_output_is_delivered_under_one_id_wherever_the_process_dies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_output_that_is_not_taken_is_tried_again_after_growing_pauses_until_it_is_given_up() {
+async fn failed_output_retries_with_backoff_then_gives_up() {
     let (life, seen) = one_turn(Habit::Fails(Kind::DeliveryFailed, u32::MAX)).await;
     let left = settled(&life).await;
     assert_eq!((left.due, left.dead, left.delivered), (0, 1, 0));
@@ -183,7 +183,7 @@ async fn an_output_that_is_not_taken_is_tried_again_after_growing_pauses_until_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_asks_for_time_gets_it_up_to_a_limit() {
+async fn sink_retry_after_is_capped() {
     for (asked, most) in [(Duration::from_mins(20), 20), (Duration::from_hours(999), 180)] {
         let (life, seen) = one_turn(Habit::AsksFor(asked)).await;
         assert_eq!(settled(&life).await.delivered, 1);
@@ -193,7 +193,7 @@ async fn a_sink_that_asks_for_time_gets_it_up_to_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_output_that_cannot_be_taken_is_given_up_at_once_and_can_be_tried_again() {
+async fn permanently_rejected_output_can_be_retried_manually() {
     let (life, seen) = one_turn(Habit::Fails(Kind::DeliveryGone, 1)).await;
     assert_eq!(settled(&life).await.dead, 1);
     let now = life.runtime.now();
@@ -205,7 +205,7 @@ async fn an_output_that_cannot_be_taken_is_given_up_at_once_and_can_be_tried_aga
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_hangs_or_panics_has_failed_and_holds_up_no_other() {
+async fn hanging_or_panicking_sink_delays_no_other() {
     let [hangs, panics, takes]: [Arc<Seen>; 3] = Default::default();
     let sinks = vec![
         outlet("hangs", &hangs, Habit::Hangs),
@@ -296,14 +296,14 @@ async fn asked_at_rest(sinks: Vec<SubscribedSink>) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_at_rest_does_not_ask_its_store_more_often_because_of_sinks() {
+async fn sinks_add_no_store_polling_at_rest() {
     let seen: Arc<Seen> = Arc::default();
     let with = asked_at_rest(vec![outlet("a", &seen, Habit::Takes)]).await;
     assert_eq!((seen.ids().len(), with), (1, asked_at_rest(Vec::new()).await));
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_sinks_of_one_name_are_refused_at_start_up() {
+async fn duplicate_sink_names_are_refused_at_startup() {
     let seen: Arc<Seen> = Arc::default();
     let sinks = vec![outlet("a", &seen, Habit::Takes), outlet("a", &seen, Habit::Takes)];
     let memory = Arc::new(MemoryStore::new());

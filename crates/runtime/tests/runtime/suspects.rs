@@ -230,7 +230,7 @@ async fn deployment_that_always_crashes_seals_no_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clean_stops_count_nothing() {
+async fn clean_shutdowns_count_as_no_crash() {
     let memory = MemoryStore::new();
     let deadly = Deadly::new(&PausedClock::new());
     let first = life(&memory, &deadly, 1).await;
@@ -249,7 +249,7 @@ async fn clean_stops_count_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn held_turn_says_why_and_when() {
+async fn held_turn_reports_reason_and_release_time() {
     let memory = MemoryStore::new();
     let deadly = Deadly::new(&PausedClock::new());
     let first = life(&memory, &deadly, 1).await;
@@ -345,7 +345,7 @@ async fn until(what: impl AsyncFn() -> bool) {
 }
 
 #[test]
-fn turn_that_blocks_its_thread_is_sealed_after_restart() {
+fn thread_blocking_turn_is_sealed_after_restart() {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let threads = Arc::new(WorkerThreads::new(NonZeroUsize::new(4).unwrap()).unwrap());
     let blocked = Arc::new(Mutex::new(()));

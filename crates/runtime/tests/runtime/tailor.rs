@@ -187,7 +187,7 @@ impl Life {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_kept_answers_from_the_next_input_on() {
+async fn saved_agent_answers_from_next_input() {
     let (_, life) = life(vec![]).await;
     assert_eq!(life.runtime.submit(to("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
     assert_eq!(life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap(), ConfigEffect::Here);
@@ -199,7 +199,7 @@ async fn an_agent_that_is_kept_answers_from_the_next_input_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_cannot_be_run_here_is_refused_and_nothing_is_written() {
+async fn unrunnable_agent_is_refused_and_not_saved() {
     let (_, life) = life(vec![]).await;
     life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap();
     for (body, why) in [
@@ -217,7 +217,7 @@ async fn an_agent_that_cannot_be_run_here_is_refused_and_nothing_is_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_harness_changes_the_agents_on_it_and_one_that_would_break_an_agent_is_refused_with_its_name() {
+async fn harness_change_that_breaks_agent_is_refused() {
     let (_, life) = life(vec![]).await;
     life.put(ConfigKind::Harness, "base", json!({ "system": "Be kind." })).await.unwrap();
     life.put_agent("clerk", json!({ "system": "Sell.", "parent": "base" })).await.unwrap();
@@ -238,7 +238,7 @@ async fn a_harness_changes_the_agents_on_it_and_one_that_would_break_an_agent_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_for_an_approval_runs_though_the_agent_has_lost_the_tool_meanwhile() {
+async fn approved_call_runs_after_agent_loses_tool() {
     let (memory, life) = life(paid()).await;
     life.put_agent("clerk", json!({ "system": "Sell.", "uses": ["pay"] })).await.unwrap();
     let waiting = life.runtime.submit(to("clerk", "go")).await.unwrap().turn;
@@ -257,7 +257,7 @@ async fn a_call_that_waits_for_an_approval_runs_though_the_agent_has_lost_the_to
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_approved_runs_the_program_that_it_was_approved_with_and_another_one_asks_anew() {
+async fn approval_is_bound_to_the_approved_program() {
     let lines = vec![call("pay", "7"), Line::Say("done"), call("pay", "7"), Line::Say("done")];
     let (_, life) = life(lines).await;
     let with = |program: &str| json!({ "uses": ["pay"], "program": program });
@@ -285,7 +285,7 @@ async fn a_call_that_is_approved_runs_the_program_that_it_was_approved_with_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_knows_only_another_program_leaves_the_turn_stuck_until_the_first_one_is_back() {
+async fn turn_is_stuck_until_its_program_returns() {
     let began = json!({ "uses": ["pay"], "program": "pay.sh", "hook": "watch.sh" });
     for (part, program, why) in [
         ("program", "other.sh", "the tool `pay` was another program or address when the turn began"),
@@ -320,7 +320,7 @@ async fn a_process_that_knows_only_another_program_leaves_the_turn_stuck_until_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_that_says_something_over_its_agent_is_answered_by_the_agent_of_now() {
+async fn overlaid_input_uses_current_agent() {
     let (_, life) = life(vec![]).await;
     let over = || Input {
         overlays: vec![serde_json::from_value(json!({ "system": "Rhyme." })).unwrap()],
@@ -336,7 +336,7 @@ async fn an_input_that_says_something_over_its_agent_is_answered_by_the_agent_of
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_process_keeps_is_noticed_and_what_cannot_be_made_of_it_leaves_the_last_one_in_place() {
+async fn reloader_loads_remote_changes_and_skips_invalid_ones() {
     let memory = MemoryStore::new();
     keep(&memory, ConfigKind::Agent, "clerk", json!({ "system": "Sell." })).await;
     let life = life_on(&memory, vec![], Arc::default(), 1).await;
@@ -364,7 +364,7 @@ async fn what_another_process_keeps_is_noticed_and_what_cannot_be_made_of_it_lea
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_of_an_agent_that_another_process_kept_a_moment_ago_is_not_stuck() {
+async fn turn_of_just_saved_remote_agent_runs() {
     let (memory, second) = life(vec![]).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     let first = life_on(&memory, paid(), Arc::default(), 2).await;
@@ -378,7 +378,7 @@ async fn a_turn_of_an_agent_that_another_process_kept_a_moment_ago_is_not_stuck(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_organisation_keeps_is_no_agent_here_and_who_may_not_operate_keeps_nothing() {
+async fn agent_config_requires_own_organisation_and_operator_scope() {
     let (_, life) = life(vec![]).await;
     let acme = life.runtime.create_org("acme".parse().unwrap()).await.unwrap().id;
     let theirs = life.runtime.serving(Access::to(acme));
@@ -392,7 +392,7 @@ async fn what_another_organisation_keeps_is_no_agent_here_and_who_may_not_operat
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_one_organisation_keeps_is_none_to_another() {
+async fn agent_is_invisible_to_other_organisations() {
     let (memory, life) = life(vec![]).await;
     life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap();
     assert_eq!(life.told_by("clerk").await, "Sell.");
@@ -458,7 +458,7 @@ fn accept(target: SessionTarget, package: Hash, now: Millis) -> AcceptRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_deleted_answers_no_more_and_its_turns_go_on_with_what_they_have() {
+async fn deleted_agent_refuses_inputs_and_finishes_turns() {
     let (_, life) = life(paid()).await;
     life.put_agent("clerk", json!({ "uses": ["pay"] })).await.unwrap();
     let waiting = life.runtime.submit(to("clerk", "go")).await.unwrap().turn;
@@ -477,7 +477,7 @@ async fn an_agent_that_is_deleted_answers_no_more_and_its_turns_go_on_with_what_
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_is_not_kept_though_no_agent_is_made_of_it() {
+async fn unreadable_configuration_is_not_saved() {
     let (_, life) = life(vec![]).await;
     let refused = life.put(ConfigKind::Harness, "base", json!({ "torn": true })).await.unwrap_err();
     assert_eq!(refused.to_string(), "config.invalid: it is torn");
@@ -485,7 +485,7 @@ async fn what_cannot_be_read_is_not_kept_though_no_agent_is_made_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_agent_stands_on_is_not_deleted() {
+async fn harness_in_use_cannot_be_deleted() {
     let (_, life) = life(vec![]).await;
     life.put(ConfigKind::Harness, "base", json!({ "system": "Be kind." })).await.unwrap();
     life.put_agent("clerk", json!({ "parent": "base" })).await.unwrap();

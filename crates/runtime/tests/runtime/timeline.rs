@@ -49,7 +49,7 @@ fn batch() -> Fact {
 }
 
 #[test]
-fn every_further_attempt_of_a_call_is_kept_with_its_time() {
+fn timeline_keeps_every_attempt_with_time() {
     let again = |attempt| Fact::Reclaimed(CallReclaimed { claim: CLAIM, attempt });
     let renewed = again(1);
     let done = Outcome::ToolCall(ToolOutcome::Done(ToolResult::Ok(json!("put a"))));
@@ -65,7 +65,7 @@ fn every_further_attempt_of_a_call_is_kept_with_its_time() {
 }
 
 #[test]
-fn what_held_an_effect_up_is_kept_with_it() {
+fn timeline_shows_incident_on_its_effect() {
     let failure = Failure::new(Kind::JournalDiverged, "the tool is gone");
     let stuck = Fact::Stuck { failure: failure.clone() };
     let [effect] = &effects(vec![stuck.clone(), batch()])[..] else { panic!() };
@@ -93,7 +93,7 @@ fn failed(effect: &EffectView) -> Vec<(u32, Duration, Kind)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_of_a_model_call_that_failed_stand_in_its_record_and_cost_no_commit() {
+async fn failed_model_attempts_are_recorded_without_commit() {
     let store = CrashingStore::new(MemoryStore::new(), CrashPoint::Never);
     let pulse = store.pulse();
     let life = live(Arc::new(store), vec![Line::Cut], Arc::default(), 1).await;
@@ -108,7 +108,7 @@ async fn attempts_of_a_model_call_that_failed_stand_in_its_record_and_cost_no_co
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_of_a_model_call_count_from_one_in_every_turn_of_a_session() {
+async fn model_attempts_count_from_one_each_turn() {
     let (_memory, life) = fresh(vec![Line::Say("first"), Line::Cut]).await;
     let first = life.send("go").await;
     life.end(first).await;
@@ -123,7 +123,7 @@ async fn attempts_of_a_model_call_count_from_one_in_every_turn_of_a_session() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_that_stalled_are_kept_where_the_call_fails_in_the_end_and_span_their_silence() {
+async fn stalled_attempts_are_recorded_with_their_duration() {
     let life = impatient(vec![Line::Hang], Duration::ZERO).await;
     let turn = life.send("go").await;
     assert!(matches!(life.end(turn).await, TurnEnd::Failed { .. }));
@@ -138,7 +138,7 @@ async fn attempts_that_stalled_are_kept_where_the_call_fails_in_the_end_and_span
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_before_a_turn_holds_still_are_written_with_its_parking_and_belong_to_the_same_call() {
+async fn attempts_before_park_belong_to_same_call() {
     let life = impatient(vec![Line::Busy], Duration::from_secs(10)).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -158,7 +158,7 @@ async fn attempts_before_a_turn_holds_still_are_written_with_its_parking_and_bel
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_of_a_call_that_was_cancelled_meanwhile_are_not_lost() {
+async fn attempts_of_cancelled_call_are_kept() {
     let (_memory, life) = fresh(vec![Line::Hang]).await;
     let turn = life.send("go").await;
     tokio::time::sleep(Limits::default().model_stall + Duration::from_secs(5)).await;
@@ -184,7 +184,7 @@ async fn never_there(limits: Limits) -> (Life, TurnId) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_of_which_more_attempts_failed_than_a_record_tells_keeps_the_last_ones() {
+async fn record_keeps_the_last_failed_attempts() {
     let backoff_most = Duration::from_secs(1);
     let (life, turn) = never_there(Limits { model_attempts: 40, backoff_most, ..Limits::default() }).await;
     let records = life.runtime.store().turn_records(turn).await.unwrap();
@@ -208,7 +208,7 @@ async fn quick_attempts_are_all_recorded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_policy_decides_of_a_turn_a_model_call_and_its_answer_stands_with_each() {
+async fn policy_decisions_appear_with_their_effects() {
     for (at, then) in [
         (PolicyPoint::Turn, PolicyDecision::Allow),
         (PolicyPoint::Turn, deny()),
@@ -239,7 +239,7 @@ async fn what_a_policy_decides_of_a_turn_a_model_call_and_its_answer_stands_with
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_call_that_a_rule_holds_up_is_there_while_it_waits_and_is_the_same_when_it_was_asked() {
+async fn deferred_model_call_is_same_effect_after_wait() {
     let defer = PolicyDecision::Defer { pause: Duration::from_hours(2), resume: policy::AfterDeferral::Go };
     let life = under(vec![rule(PolicyPoint::Model, defer)], lines(PolicyPoint::Model)).await;
     let turn = life.send("go").await;
@@ -256,7 +256,7 @@ async fn a_model_call_that_a_rule_holds_up_is_there_while_it_waits_and_is_the_sa
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_call_began_when_the_write_before_that_of_its_reply_was_made() {
+async fn model_call_starts_at_previous_write() {
     let life = impatient(vec![call("look", "a"), Line::Hang], Duration::ZERO).await;
     let turn = life.send("go").await;
     life.end(turn).await;
@@ -281,7 +281,7 @@ async fn resumed_after(death: CrashPoint) -> (Life, Timeline, Vec<Record>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_another_worker_went_on_with_says_who_did_when_and_what_was_answered_before() {
+async fn resumed_turn_records_worker_time_and_progress() {
     let deaths = [
         (CrashPoint::Before(1), vec![0, 0, 0]),
         (CrashPoint::AfterWrite(1), vec![1, 0, 0]),
@@ -304,7 +304,7 @@ async fn a_turn_that_another_worker_went_on_with_says_who_did_when_and_what_was_
 }
 
 #[tokio::test(start_paused = true)]
-async fn going_on_in_the_middle_of_a_turn_costs_no_commit_of_its_own() {
+async fn mid_turn_resume_costs_no_extra_commit() {
     let memory = MemoryStore::new();
     let lines = || vec![call("put", "a"), Line::Say("done")];
     let dies = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(2));
@@ -325,7 +325,7 @@ async fn going_on_in_the_middle_of_a_turn_costs_no_commit_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_was_handed_back_is_resumed_and_one_that_wakes_from_a_wait_is_not() {
+async fn only_handed_back_turn_records_a_resume() {
     let (memory, first) = fresh(vec![call("hangs", "polite"), Line::Say("done")]).await;
     let turn = first.send("go").await;
     tokio::time::sleep(Duration::from_millis(10)).await;

@@ -162,7 +162,7 @@ fn check(spans: &[Span], death: CrashPoint) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_has_one_trace_with_the_same_spans_wherever_its_process_dies() {
+async fn turn_trace_is_identical_across_crashes() {
     let input = Input { key: Some("one".to_owned()), ..input("go, canary-c") };
     let (spans, writes) = play(CrashPoint::Never, settings(), &input).await;
     check(&spans, CrashPoint::Never);
@@ -176,7 +176,7 @@ async fn a_turn_has_one_trace_with_the_same_spans_wherever_its_process_dies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_said_stays_here_unless_it_is_switched_on() {
+async fn traces_omit_content_unless_enabled() {
     let text = |spans: &[Span]| format!("{spans:?}");
     let input = Input { key: Some("one".to_owned()), ..input("go, canary-c") };
     let (silent, _) = play(CrashPoint::Never, settings(), &input).await;
@@ -192,7 +192,7 @@ async fn what_was_said_stays_here_unless_it_is_switched_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_goes_on_below_the_span_that_caused_it_and_what_that_says_of_sampling_counts() {
+async fn trace_follows_parent_span_and_its_sampling() {
     let of = |flags: &str| {
         let parent = format!("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-{flags}");
         Input { key: Some("one".to_owned()), traceparent: Some(parent.parse().unwrap()), ..input("go") }

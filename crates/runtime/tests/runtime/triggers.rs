@@ -113,7 +113,7 @@ async fn keys(store: &dyn outlast_ports::store::Store) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_occurrence_begins_one_turn_wherever_the_process_dies() {
+async fn occurrence_starts_one_turn_across_crashes() {
     let play = async |death: CrashPoint| {
         let (memory, outside) = (MemoryStore::new(), Outside::with(&["a", "b"]));
         let mortal = CrashingStore::new(memory.clone(), death);
@@ -141,7 +141,7 @@ async fn an_occurrence_begins_one_turn_wherever_the_process_dies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_fails_or_panics_is_asked_again() {
+async fn failing_or_panicking_source_is_polled_again() {
     let (memory, outside) = (MemoryStore::new(), Outside::with(&["a"]));
     outside.faults.store(7, Ordering::SeqCst);
     let life = life(Arc::new(memory.clone()), &outside, 1).await;
@@ -151,7 +151,7 @@ async fn a_source_that_fails_or_panics_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_occurrence_that_can_begin_no_turn_is_told_to_its_source_and_the_next_one_comes() {
+async fn rejected_occurrence_is_reported_and_next_proceeds() {
     let (memory, outside) = (MemoryStore::new(), Outside::with(&["long", "b"]));
     let life = life(Arc::new(memory.clone()), &outside, 1).await;
     outside.until_settled(2).await;
@@ -163,7 +163,7 @@ async fn an_occurrence_that_can_begin_no_turn_is_told_to_its_source_and_the_next
 }
 
 #[test]
-fn two_triggers_of_one_name_stop_the_start() {
+fn duplicate_trigger_names_are_refused_at_startup() {
     let outside = Outside::with(&[]);
     let error = plugins(&outside).and(plugins(&outside)).err().unwrap();
     assert_eq!(error.to_string(), "config.invalid: two triggers are called `line`; names must be unique");

@@ -16,7 +16,7 @@ fn answered(text: &str) -> TurnEnd {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_of_model_tool_model_commits_four_times_and_a_plain_one_twice() {
+async fn tool_turn_commits_four_times_plain_turn_twice() {
     let memory = outlast_ports::memory::MemoryStore::new();
     let store = CrashingStore::new(memory, CrashPoint::Never);
     let pulse = store.pulse();
@@ -31,7 +31,7 @@ async fn a_turn_of_model_tool_model_commits_four_times_and_a_plain_one_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_journal_of_a_tool_turn_says_what_happened_in_order() {
+async fn journal_records_tool_turn_in_order() {
     let (_memory, life) = fresh(vec![call("pay", "5"), Line::Say("done")]).await;
     let turn = life.send("pay five").await;
     life.end(turn).await;
@@ -53,7 +53,7 @@ async fn the_journal_of_a_tool_turn_says_what_happened_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_runs_in_parallel_and_one_failing_call_is_a_result_and_not_the_end() {
+async fn parallel_batch_survives_one_failing_call() {
     let calls = Line::Call(vec![
         ("look", json!({"text": "a"})),
         ("panics", json!({"text": "b"})),
@@ -81,7 +81,7 @@ async fn a_batch_runs_in_parallel_and_one_failing_call_is_a_result_and_not_the_e
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempt_n_of_m_is_visible_to_the_tool_with_a_stable_key() {
+async fn tool_sees_attempt_number_and_stable_key() {
     let (_memory, life) = fresh(vec![call("flaky", ""), Line::Say("done")]).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("done"));
@@ -91,7 +91,7 @@ async fn attempt_n_of_m_is_visible_to_the_tool_with_a_stable_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_over_its_deadline_is_cancelled_and_reported() {
+async fn tool_over_deadline_is_cancelled_and_reported() {
     let (_memory, life) = fresh(vec![call("hangs", ""), Line::Say("done")]).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("done"));
@@ -100,7 +100,7 @@ async fn a_tool_over_its_deadline_is_cancelled_and_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pending_call_parks_the_turn_until_somebody_completes_it_once() {
+async fn pending_call_parks_turn_until_completed_once() {
     let (_memory, life) = fresh(vec![call("wait", "k"), Line::Say("thanks")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -117,7 +117,7 @@ async fn a_pending_call_parks_the_turn_until_somebody_completes_it_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sleep_in_a_tool_parks_the_turn_and_answered_steps_are_not_run_again() {
+async fn tool_sleep_parks_turn_without_repeating_steps() {
     let (_memory, life) = fresh(vec![call("stepped", "x"), Line::Say("done")]).await;
     let begun = life.runtime.now();
     let turn = life.send("go").await;
@@ -129,7 +129,7 @@ async fn a_sleep_in_a_tool_parks_the_turn_and_answered_steps_are_not_run_again()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_for_an_event_ends_at_its_deadline() {
+async fn event_wait_ends_at_its_deadline() {
     let (_memory, life) = fresh(vec![call("ask", "e"), Line::Say("done")]).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("done"));
@@ -150,7 +150,7 @@ async fn values_a_tool_writes_commit_with_its_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn input_that_steers_joins_at_the_next_checkpoint_and_is_read_once() {
+async fn steering_input_joins_next_checkpoint_once() {
     let (_memory, life) = fresh(vec![call("ask", "e"), Line::Say("both done")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -167,7 +167,7 @@ async fn input_that_steers_joins_at_the_next_checkpoint_and_is_read_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn input_during_a_turn_waits_for_its_own() {
+async fn input_during_turn_waits_for_next_turn() {
     let (_memory, life) = fresh(vec![call("wait", "k"), Line::Say("one"), Line::Say("two")]).await;
     let first = life.send("a").await;
     life.until("turn.parked").await;
@@ -191,7 +191,7 @@ async fn cancel_reaches_the_model_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancel_reaches_running_tools_and_leaves_no_call_without_an_outcome() {
+async fn cancel_gives_every_running_call_an_outcome() {
     let calls = Line::Call(vec![
         ("hangs", json!({"text": "polite"})),
         ("hangs", json!({"text": "rude"})),
@@ -226,7 +226,7 @@ async fn cancel_reaches_a_parked_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_that_may_pass_is_tried_again_and_cut_text_is_retracted() {
+async fn transient_error_retries_and_retracts_cut_text() {
     let (_memory, life) = fresh(vec![Line::Cut]).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, answered("whole"));
@@ -234,7 +234,7 @@ async fn an_error_that_may_pass_is_tried_again_and_cut_text_is_retracted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_that_repeating_cannot_help_ends_the_turn_and_the_session_goes_on() {
+async fn permanent_error_fails_turn_without_retry() {
     let (_memory, life) = fresh(vec![Line::Fail(Kind::ModelRejected)]).await;
     let turn = life.send("go").await;
     let TurnEnd::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };
@@ -243,7 +243,7 @@ async fn an_error_that_repeating_cannot_help_ends_the_turn_and_the_session_goes_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_stream_is_cut_and_tried_again_up_to_a_limit() {
+async fn silent_stream_is_retried_up_to_limit() {
     let life = impatient(vec![Line::Hang], Duration::ZERO).await;
     let turn = life.send("go").await;
     let TurnEnd::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };
@@ -255,14 +255,14 @@ async fn a_silent_stream_is_cut_and_tried_again_up_to_a_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_out_of_model_calls_says_so() {
+async fn turn_reports_exhausted_model_calls() {
     let (_memory, life) = fresh((0..20).map(|_| call("look", "a")).collect()).await;
     let turn = life.send("go").await;
     assert_eq!(life.end(turn).await, TurnEnd::OutOfModelCalls { limit: 10 });
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_key_twice_is_one_turn() {
+async fn same_idempotency_key_yields_one_turn() {
     let (_memory, life) = fresh(vec![Line::Say("once")]).await;
     let keyed = || Input { key: Some("k1".into()), ..input("hi") };
     let first = life.runtime.submit(keyed()).await.unwrap();
@@ -274,7 +274,7 @@ async fn the_same_key_twice_is_one_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_at_the_limit_is_taken_and_one_over_it_is_refused() {
+async fn input_is_accepted_up_to_its_limit() {
     let (_memory, life) = fresh(vec![Line::Say("long")]).await;
     let most = Limits::default().input_bytes;
     let turn = life.send(&"a".repeat(most)).await;
@@ -285,7 +285,7 @@ async fn an_input_at_the_limit_is_taken_and_one_over_it_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_port_that_is_missing_is_found_at_start_up() {
+async fn missing_port_is_found_at_startup() {
     let start = |change: fn(&mut outlast_runtime::RuntimeConfig)| async move {
         let store = Arc::new(outlast_ports::memory::MemoryStore::new());
         live_with(store, vec![], Arc::default(), 1, change).await.err().map(|error| error.kind())
@@ -299,7 +299,7 @@ async fn a_port_that_is_missing_is_found_at_start_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fork_in_the_middle_of_a_batch_is_repaired_and_an_event_says_so() {
+async fn mid_batch_fork_is_repaired_with_event() {
     let (_memory, life) = fresh(vec![call("pay", "5"), Line::Say("done"), Line::Say("again")]).await;
     let turn = life.send("go").await;
     life.end(turn).await;
@@ -317,7 +317,7 @@ async fn a_fork_in_the_middle_of_a_batch_is_repaired_and_an_event_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_settles_an_unknown_call_and_the_model_reads_it_from_then_on() {
+async fn operator_settlement_of_unknown_call_reaches_model() {
     let (_memory, life) = fresh(vec![call("hangs", "rude"), Line::Say("ok"), Line::Say("fine")]).await;
     let turn = life.send("go").await;
     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -335,7 +335,7 @@ async fn an_operator_settles_an_unknown_call_and_the_model_reads_it_from_then_on
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_wait_for_the_model_parks_the_turn_and_attempts_go_on_counting_over_it() {
+async fn long_model_wait_parks_and_keeps_attempt_count() {
     let life = impatient(vec![Line::Busy], Duration::from_secs(10)).await;
     let turn = life.send("go").await;
     let TurnEnd::Failed { failure } = life.end(turn).await else { panic!("the turn did not fail") };

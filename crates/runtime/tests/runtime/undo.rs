@@ -171,7 +171,7 @@ fn aborted(undone: u32, left: u32) -> TurnEnd {
 }
 
 #[tokio::test(start_paused = true)]
-async fn aborting_a_turn_takes_its_calls_back_newest_first() {
+async fn abort_undoes_calls_newest_first() {
     let (desk, life) = begin(story()).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -185,7 +185,7 @@ async fn aborting_a_turn_takes_its_calls_back_newest_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_only_cancelled_takes_nothing_back() {
+async fn cancelled_turn_undoes_nothing() {
     let (desk, life) = begin(story()).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -197,7 +197,7 @@ async fn a_turn_that_is_only_cancelled_takes_nothing_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_taken_back_is_counted_and_does_not_keep_the_rest_from_it() {
+async fn irreversible_call_is_counted_and_others_undone() {
     let (desk, life) = begin(vec![book(&["flight"]), book(&["final"]), call("wait", "x")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -207,7 +207,7 @@ async fn what_cannot_be_taken_back_is_counted_and_does_not_keep_the_rest_from_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_was_completed_from_outside_is_taken_back_by_its_completion() {
+async fn undo_of_external_call_uses_its_completion() {
     let (desk, life) = begin(vec![ask("order", "x"), call("wait", "y")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -227,7 +227,7 @@ async fn a_call_that_was_completed_from_outside_is_taken_back_by_its_completion(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_takes_back_what_the_tools_it_ran_did_as_a_group() {
+async fn tool_undoes_nested_calls_as_group() {
     let (desk, life) = begin(vec![ask("trip", "too dear"), call("wait", "x")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -238,7 +238,7 @@ async fn a_tool_takes_back_what_the_tools_it_ran_did_as_a_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_tool_that_another_one_ran_did_is_taken_back_with_the_turn() {
+async fn abort_undoes_nested_calls() {
     let (desk, life) = begin(vec![ask("trip", "fine"), call("wait", "x")]).await;
     let turn = life.send("go").await;
     life.until("turn.parked").await;
@@ -248,7 +248,7 @@ async fn what_a_tool_that_another_one_ran_did_is_taken_back_with_the_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_aborted_turn_is_taken_back_wherever_the_process_dies() {
+async fn abort_undo_survives_crashes() {
     let keyed = || Input { key: Some("k".into()), ..input("go") };
     let lines = || vec![book(&["car"]), ask("trip", "too dear"), book(&["boat", "gift"]), call("wait", "x")];
     let mut deaths = 0;
@@ -292,7 +292,7 @@ async fn an_aborted_turn_is_taken_back_wherever_the_process_dies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_takes_back_is_missed_at_start_up() {
+async fn missing_undo_tool_is_refused_at_startup() {
     let change = |config: &mut RuntimeConfig| {
         let mut toolbox = Toolbox::new(Services::default());
         toolbox.add(Order(Arc::default())).unwrap();

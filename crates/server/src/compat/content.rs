@@ -72,7 +72,7 @@ mod tests {
     use outlast_vocab::Kind;
 
     #[test]
-    fn a_file_is_what_its_url_holds_and_nothing_is_fetched() {
+    fn data_url_becomes_a_file_without_fetching() {
         let taken = data_url("data:image/png;base64,AQID", Some("a.png"), "here");
         let Ok(MessageContent::File(file)) = taken else { panic!("it holds a file") };
         let attachment = file.attachment();

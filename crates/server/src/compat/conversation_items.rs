@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_nobody_answered_has_a_result_before_something_new_is_said() {
+    fn unanswered_call_gets_a_result_before_new_input() {
         let brought = said(|conversed| {
             conversed.add_message("user", text("weather?"), "input[0]")?;
             conversed.add_call("a", "look", "{}", "input[1]")?;
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn results_at_the_end_are_for_the_turn_that_asked_and_for_no_other() {
+    fn trailing_results_must_match_the_asking_turn() {
         let results = said(|conversed| conversed.add_result(OURS, Value::from("snow"), "input[0]"));
         assert!(matches!(results, Ok(RequestContent::Results(results)) if results.len() == 1));
         let theirs = said(|conversed| {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_stand_before_everything_else() {
+    fn instructions_must_precede_all_other_items() {
         let late = said(|conversed| {
             conversed.add_message("developer", text("Be kind."), "input[0]")?;
             conversed.add_message("user", text("hello"), "input[1]")?;

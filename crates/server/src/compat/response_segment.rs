@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_of_a_wire_has_one_spelling_and_names_its_turn() {
+    fn compat_id_round_trips_and_names_its_turn() {
         let turn = TurnId::from_u128(0xabc);
         for number in [0, 1, 12] {
             let leg = ResponseSegment { turn, number };

@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_words_and_are_the_same_however_the_text_comes_in() {
+    fn pieces_are_words_independent_of_chunking() {
         assert_eq!(cut("one  two\nthree"), ["one  ", "two\n", "three"]);
         assert_eq!(cut(""), Vec::<&str>::new());
         let long = "ä".repeat(70);

@@ -210,7 +210,7 @@ fn shape(answer: &Answer, ids: &Ids) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn every_route_answers_for_ids_of_another_organisation_as_for_ids_that_were_never_given_out() {
+async fn every_route_treats_foreign_ids_as_unknown() {
     let stage = Stage::keyed().await;
     let ids = acme(&stage, &stage.key("acme", "admin").await).await;
     let (bolt, unknown) = (stage.key("bolt", "admin").await, Ids::unknown(&ids));
@@ -248,7 +248,7 @@ fn is_for_operators(operation: &Operation) -> bool {
 }
 
 #[tokio::test]
-async fn ids_in_queries_and_bodies_are_no_better_than_ids_in_paths() {
+async fn foreign_ids_in_queries_and_bodies_are_unknown() {
     let stage = Stage::keyed().await;
     let ids = acme(&stage, &stage.key("acme", "admin").await).await;
     let bolt = stage.key("bolt", "admin").await;
@@ -336,7 +336,7 @@ async fn ids_in_queries_and_bodies_are_no_better_than_ids_in_paths() {
 }
 
 #[tokio::test]
-async fn every_route_takes_the_scope_that_the_document_names_and_no_less() {
+async fn every_route_requires_its_documented_scope() {
     let stage = Stage::keyed().await;
     let ids = Ids::unknown(&acme(&stage, &stage.key("acme", "admin").await).await);
     for scope in Scope::ALL {
@@ -362,7 +362,7 @@ async fn every_route_takes_the_scope_that_the_document_names_and_no_less() {
 }
 
 #[tokio::test]
-async fn no_route_that_takes_a_key_is_answered_without_a_good_one() {
+async fn every_keyed_route_rejects_missing_or_wrong_keys() {
     let stage = Stage::keyed().await;
     let ids = Ids::unknown(&acme(&stage, &stage.key("acme", "admin").await).await);
     let good = stage.key("bolt", "admin").await;
@@ -400,7 +400,7 @@ async fn no_route_that_takes_a_key_is_answered_without_a_good_one() {
 }
 
 #[tokio::test]
-async fn the_operator_makes_the_first_key_of_an_organisation_and_nobody_else_does_r12_8() {
+async fn only_operators_create_an_organisations_first_key() {
     let stage = Stage::keyed().await;
     let (operator, bolt) = (stage.key("default", "admin").await, stage.key("bolt", "admin").await);
     let made = stage.request("POST", "/v1/orgs").key(&operator).json(&json!({ "name": "acme" })).send().await;

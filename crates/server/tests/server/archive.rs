@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_is_exported_is_imported_elsewhere_with_every_record() {
+async fn exported_session_is_imported_with_every_record() {
     let (here, there) = (Stage::new().await, Stage::new().await);
     let said = here.say("ann", "hello").await;
     let session = said["session"].as_str().unwrap();
@@ -30,7 +30,7 @@ async fn a_session_that_is_exported_is_imported_elsewhere_with_every_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_knows_no_agents_to_run_sessions_again_says_so() {
+async fn server_without_rerun_agents_has_no_rerun_route() {
     let stage = Stage::new().await;
     let said = stage.say("ann", "hello").await;
     let path = format!("/v1/sessions/{}/rerun", said["session"].as_str().unwrap());
@@ -48,7 +48,7 @@ async fn rerunning() -> (Stage, tempfile::TempDir) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_re_run_is_of_the_callers_organisation_and_stands_in_the_audit_and_real_calls_take_more_than_run() {
+async fn rerun_is_audited_and_live_calls_need_operate() {
     let (stage, _dir) = rerunning().await;
     let (run, operate) = (stage.key("acme", "run").await, stage.key("acme", "operate").await);
     let say = stage.request("POST", "/v1/turns?wait=20").key(&run).json(&json!({ "text": "hello" }));

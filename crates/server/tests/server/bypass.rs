@@ -55,7 +55,7 @@ const BELIEVED: [(&str, &str); 14] = [
 ];
 
 #[tokio::test]
-async fn no_spelling_of_a_path_leads_around_the_key() {
+async fn path_spelling_cannot_bypass_the_key() {
     let stage = Stage::keyed().await;
     let key = stage.key("acme", "admin").await;
     let opened = stage.request("POST", "/v1/sessions").key(&key).json(&json!({})).send().await.ok();
@@ -75,7 +75,7 @@ async fn no_spelling_of_a_path_leads_around_the_key() {
 }
 
 #[tokio::test]
-async fn no_header_stands_for_a_key() {
+async fn headers_cannot_replace_a_key() {
     let stage = Stage::keyed().await;
     let good = stage.key("acme", "admin").await;
     let ask = || stage.request("GET", "/v1/sessions");
@@ -115,7 +115,7 @@ async fn no_header_stands_for_a_key() {
 }
 
 #[tokio::test]
-async fn a_request_has_the_method_of_its_line_whatever_else_it_says() {
+async fn method_override_headers_are_ignored() {
     let stage = Stage::keyed().await;
     let (admin, reads) = (stage.key("acme", "admin").await, stage.key("acme", "read").await);
     let opened = stage.request("POST", "/v1/sessions").key(&admin).json(&json!({})).send().await.ok();

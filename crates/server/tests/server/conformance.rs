@@ -515,7 +515,7 @@ async fn check(wanted: Wanted, suite: &str, scenarios: &[&str], says: &str) {
 }
 
 #[tokio::test]
-async fn the_conformance_suite_of_mcp_passes() {
+async fn mcp_conformance_suite_passes() {
     let wanted = Wanted { subscribes: true };
     check(wanted, "mcp-conformance", &["--suite", "all"], "Total: 46 passed, 0 failed").await;
 }
@@ -523,7 +523,7 @@ async fn the_conformance_suite_of_mcp_passes() {
 /// Runs everything that the revision requires. The suite also runs unscored scenarios: those of extensions
 /// that this server does not have, and those that its own reference implementation does not pass yet.
 #[tokio::test]
-async fn the_conformance_suite_of_mcp_passes_for_the_newest_revision() {
+async fn newest_mcp_conformance_suite_passes() {
     let wanted = Wanted { subscribes: false };
     let says = "✓ input-required-result-validate-input: 3 passed, 0 failed";
     check(wanted, "mcp-conformance-next", &["--requirements", "2026-07-28"], says).await;

@@ -2,7 +2,7 @@
 use crate::stage::Stage;
 
 #[tokio::test]
-async fn the_console_is_at_the_address_of_the_server_and_takes_nothing_from_the_api() {
+async fn console_routes_do_not_shadow_the_api() {
     let stage = Stage::keyed().await;
     for path in [
         "/",

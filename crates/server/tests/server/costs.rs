@@ -4,7 +4,7 @@ use outlast_vocab::limits::ServerLimits;
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn what_was_spent_is_told_day_by_day() {
+async fn costs_are_reported_per_day() {
     let stage = Stage::new().await;
     stage.say("ann", "hello").await;
     let cost = stage.get("/v1/cost?by=model&per=day").await.ok();
@@ -14,7 +14,7 @@ async fn what_was_spent_is_told_day_by_day() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_spent_follows_turns_deletions_and_sessions_that_come_back() {
+async fn costs_follow_turns_deletions_and_imports() {
     let stage = Stage::new().await;
     let first = stage.say("ann", "hello").await;
     let costs = async || {
@@ -48,7 +48,7 @@ async fn what_was_spent_follows_turns_deletions_and_sessions_that_come_back() {
 }
 
 #[tokio::test]
-async fn what_others_spent_is_not_told_and_more_than_may_be_kept_is_refused() {
+async fn foreign_costs_are_hidden_and_entries_are_limited() {
     let stage = Stage::keyed_with(ServerLimits { cost_entries: 1, ..ServerLimits::default() }).await;
     let (acme, other) = (stage.key("acme", "run").await, stage.key("other", "run").await);
     let say = |key: &str| {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 #[tokio::test]
-async fn a_request_by_another_name_or_from_another_site_does_nothing() {
+async fn foreign_host_or_origin_request_is_rejected() {
     let stage = Stage::new().await;
     let body = json!({ "text": "hello" });
     let send = || stage.request("POST", "/v1/turns").json(&body);
@@ -31,7 +31,7 @@ async fn a_request_by_another_name_or_from_another_site_does_nothing() {
 }
 
 #[tokio::test]
-async fn a_request_by_a_name_that_a_proxy_passes_on_needs_a_key() {
+async fn proxied_host_request_needs_a_key() {
     let name = "agents.example.com";
     let door = |door: outlast_server::OriginPolicy| {
         let hosts = [door.hosts.clone(), vec![name.to_owned()]].concat();
@@ -79,7 +79,7 @@ async fn a_request_by_a_name_that_a_proxy_passes_on_needs_a_key() {
 }
 
 #[tokio::test]
-async fn a_site_that_is_let_in_is_answered_with_its_name() {
+async fn allowed_origin_is_echoed_in_cors_headers() {
     let site = "https://console.example";
     let stage = Stage::with(
         |door| outlast_server::OriginPolicy { origins: vec![site.to_owned()], ..door },
@@ -94,7 +94,7 @@ async fn a_site_that_is_let_in_is_answered_with_its_name() {
 }
 
 #[tokio::test]
-async fn a_site_that_is_let_in_may_send_what_clients_of_every_api_send() {
+async fn allowed_origin_may_send_headers_of_every_api() {
     let site = "https://console.example";
     let door = |door| outlast_server::OriginPolicy { origins: vec![site.to_owned()], ..door };
     let stage = Stage::with(door, ServerLimits::default()).await;
@@ -132,7 +132,7 @@ async fn a_site_that_is_let_in_may_send_what_clients_of_every_api_send() {
 }
 
 #[tokio::test]
-async fn bodies_with_too_many_members_huge_numbers_or_long_ids_are_refused() {
+async fn excessive_members_numbers_or_ids_are_rejected() {
     let stage = Stage::new().await;
     let send = |body: String| stage.request("POST", "/v1/turns").bytes("application/json", body).send();
     let members = |count: usize| {
@@ -173,7 +173,7 @@ async fn bodies_with_too_many_members_huge_numbers_or_long_ids_are_refused() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_too_large_too_deep_or_ambiguous_are_refused() {
+async fn oversized_nested_or_ambiguous_bodies_are_rejected() {
     let limits = ServerLimits { body_bytes: 1_000, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let send = |body: String| stage.request("POST", "/v1/turns").bytes("application/json", body).send();
@@ -196,7 +196,7 @@ async fn bodies_that_are_too_large_too_deep_or_ambiguous_are_refused() {
 }
 
 #[tokio::test]
-async fn a_list_is_not_taken_for_an_object() {
+async fn array_is_rejected_where_an_object_is_expected() {
     let stage = Stage::new().await;
     let turn = stage.say("ann", "hello").await;
     let (session, turn) = (turn["session"].as_str().unwrap(), turn["turn"].as_str().unwrap());
@@ -223,7 +223,7 @@ async fn a_list_is_not_taken_for_an_object() {
 }
 
 #[tokio::test]
-async fn headers_that_are_too_long_or_too_slow_cost_nothing_but_their_connection() {
+async fn long_or_slow_headers_close_only_their_connection() {
     let limits = ServerLimits { header_wait: Duration::from_millis(200), ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let long = stage.request("GET", "/v1/sessions").header("x-long", &"x".repeat(100 << 10)).send().await;
@@ -254,7 +254,7 @@ async fn headers_that_are_too_long_or_too_slow_cost_nothing_but_their_connection
 }
 
 #[tokio::test]
-async fn who_was_let_in_before_the_server_stops_is_answered() {
+async fn accepted_connection_is_answered_during_shutdown() {
     let stage = Stage::new().await;
     let address = stage.address;
     let request = format!("GET /health/live HTTP/1.1\r\nhost: {address}\r\n\r\n");
@@ -275,7 +275,7 @@ async fn who_was_let_in_before_the_server_stops_is_answered() {
 }
 
 #[tokio::test]
-async fn who_says_nothing_does_not_hold_a_server_up_that_stops() {
+async fn silent_connection_does_not_delay_shutdown() {
     let stage = Stage::new().await;
     let mut silent = tokio::net::TcpStream::connect(stage.address).await.unwrap();
     assert_eq!(stage.get("/health/live").await.status, 200);
@@ -285,7 +285,7 @@ async fn who_says_nothing_does_not_hold_a_server_up_that_stops() {
 }
 
 #[tokio::test]
-async fn an_address_that_others_reach_is_not_served_without_keys() {
+async fn public_address_is_not_served_without_keys() {
     let outlast = Outlast::ephemeral().start().await.unwrap();
     let bind = || Server::bind(outlast.runtime(), "0.0.0.0:0".parse().unwrap(), Access::operator());
     let refused = bind().await.err().unwrap();
@@ -306,7 +306,7 @@ async fn an_address_that_others_reach_is_not_served_without_keys() {
 }
 
 #[tokio::test]
-async fn a_request_has_an_id_and_no_answer_is_kept_or_framed() {
+async fn responses_carry_request_ids_and_security_headers() {
     let stage = Stage::new().await;
     let chosen = stage.request("GET", "/v1/sessions").header("x-request-id", "abc-1").send().await;
     assert_eq!(chosen.header("x-request-id"), Some("abc-1"));
@@ -324,7 +324,7 @@ async fn a_request_has_an_id_and_no_answer_is_kept_or_framed() {
 }
 
 #[tokio::test]
-async fn a_problem_names_its_request_and_what_it_is_about() {
+async fn problem_response_names_its_request_and_subject() {
     let stage = Stage::new().await;
     let ask = |path: &str| stage.request("GET", path).header("x-request-id", "abc-1").send();
     let (session, turn) = ("ses_019a8b6e5c7d7f3a9b1c2d3e4f506172", "trn_019a8b6e5c7d7f3a9b1c2d3e4f506172");

@@ -18,7 +18,7 @@ fn durable(events: &[Event]) -> Vec<&Event> {
 }
 
 #[tokio::test]
-async fn a_reader_that_comes_back_misses_nothing_and_gets_nothing_twice() {
+async fn reconnecting_reader_gets_every_event_once() {
     let stage = Stage::new().await;
     let receipt = stage.say("ann", "hello").await;
     let path = format!("/v1/sessions/{}/events", receipt["session"].as_str().unwrap());
@@ -37,7 +37,7 @@ async fn a_reader_that_comes_back_misses_nothing_and_gets_nothing_twice() {
 }
 
 #[tokio::test]
-async fn a_reader_goes_on_after_the_server_was_started_anew() {
+async fn reader_continues_after_a_server_restart() {
     let stage = Stage::new().await;
     let receipt = stage.say("ann", "one").await;
     let path = format!("/v1/sessions/{}/events", receipt["session"].as_str().unwrap());
@@ -56,7 +56,7 @@ async fn a_reader_goes_on_after_the_server_was_started_anew() {
 }
 
 #[tokio::test]
-async fn text_is_streamed_as_it_is_said_and_is_the_text_of_the_record() {
+async fn streamed_text_equals_the_recorded_text() {
     let stage = Stage::new().await;
     let session = stage.post("/v1/sessions", &json!({})).await.ok()["id"].as_str().unwrap().to_owned();
     let stream = stage.request("GET", &format!("/v1/sessions/{session}/events")).stream().await;
@@ -73,7 +73,7 @@ async fn text_is_streamed_as_it_is_said_and_is_the_text_of_the_record() {
 }
 
 #[tokio::test]
-async fn a_hundred_readers_of_a_session_are_told_the_same_wherever_they_begin() {
+async fn hundred_readers_of_one_session_see_equal_events() {
     let stage = Stage::new().await;
     let receipt = stage.say("ann", "one").await;
     let session = receipt["session"].as_str().unwrap();
@@ -101,7 +101,7 @@ async fn a_hundred_readers_of_a_session_are_told_the_same_wherever_they_begin() 
 }
 
 #[tokio::test]
-async fn a_server_tells_which_turns_it_drives_now() {
+async fn running_route_lists_the_active_turns() {
     let stage = Stage::new().await;
     assert_eq!(stage.get("/v1/running").await.ok(), json!([]));
     let session = stage.post("/v1/sessions", &json!({})).await.ok()["id"].as_str().unwrap().to_owned();
@@ -142,7 +142,7 @@ async fn events_are_filtered_by_turn_type_and_agent() {
 }
 
 #[tokio::test]
-async fn a_page_that_finds_nothing_looks_at_no_more_than_it_may_and_says_where_to_go_on() {
+async fn empty_page_stops_at_the_search_limit() {
     let limits = ServerLimits { searched: 3, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let receipt = stage.say("ann", "one").await;
@@ -155,7 +155,7 @@ async fn a_page_that_finds_nothing_looks_at_no_more_than_it_may_and_says_where_t
 }
 
 #[tokio::test]
-async fn a_page_waits_for_what_comes_and_not_longer() {
+async fn page_waits_for_events_up_to_its_timeout() {
     let stage = Stage::new().await;
     let receipt = stage.say("ann", "one").await;
     let path = format!("/v1/sessions/{}/events", receipt["session"].as_str().unwrap());
@@ -169,7 +169,7 @@ async fn a_page_waits_for_what_comes_and_not_longer() {
 }
 
 #[tokio::test]
-async fn all_sessions_are_followed_from_now_on() {
+async fn stream_of_all_sessions_starts_with_new_events() {
     let stage = Stage::new().await;
     stage.say("ann", "one").await;
     let stream = stage.request("GET", "/v1/events?type=turn.ended").stream().await;
@@ -181,7 +181,7 @@ async fn all_sessions_are_followed_from_now_on() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_silent_says_that_it_is_alive_and_ends_with_the_server() {
+async fn silent_stream_sends_heartbeats_until_shutdown() {
     let limits = ServerLimits { heartbeat: Duration::from_millis(20), ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let receipt = stage.say("ann", "one").await;
@@ -201,7 +201,7 @@ async fn a_stream_that_is_silent_says_that_it_is_alive_and_ends_with_the_server(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_that_a_reader_did_not_ask_for_do_not_keep_its_stream_silent() {
+async fn filtered_events_do_not_stop_heartbeats() {
     let limits = ServerLimits { heartbeat: Duration::from_millis(400), ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let receipt = stage.say("ann", "one").await;
@@ -230,7 +230,7 @@ async fn moment() -> Result<String, Error> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_a_wire_has_no_word_for_do_not_keep_its_stream_silent() {
+async fn unmapped_calls_do_not_stop_compat_heartbeats() {
     let dir = tempfile::tempdir().unwrap();
     let script = format!("any\n{}say done", "call moment {}\n---\n".repeat(15));
     let model = Rehearsal::scripted(script.parse().unwrap(), Arc::new(SystemClock));
@@ -320,7 +320,7 @@ async fn a_revoked_key_loses_its_running_downloads() {
 }
 
 #[tokio::test]
-async fn a_caller_has_so_many_streams_and_no_more() {
+async fn streams_of_a_caller_are_limited() {
     let limits = ServerLimits { streams_per_caller: 2, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let open = || stage.request("GET", "/v1/events").stream();
@@ -333,7 +333,7 @@ async fn a_caller_has_so_many_streams_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_caller_that_waits_for_much_at_once_leaves_room_to_others() {
+async fn waiting_caller_leaves_capacity_for_others() {
     let limits = ServerLimits { requests_per_caller: 2, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let key = stage.key("default", "read").await;

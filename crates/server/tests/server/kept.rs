@@ -72,7 +72,7 @@ impl Stage {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_put_answers_the_next_turn_and_is_in_every_list() {
+async fn stored_agent_answers_and_appears_in_every_list() {
     let (stage, _dir) = stage().await;
     let early = stage.post("/v1/turns", &json!({ "agent": "clerk", "text": "hello" })).await;
     assert_eq!((early.status, early.code().as_str()), (404, "agent.not_found"));
@@ -93,7 +93,7 @@ async fn an_agent_that_is_put_answers_the_next_turn_and_is_in_every_list() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_one_organisation_puts_is_one_that_never_was_to_another() {
+async fn stored_agent_is_invisible_to_other_organisations() {
     let (stage, _dir) = stage().await;
     stage.put("agent/clerk", json!({ "system": "Sell." })).await.ok();
     let key = stage.key("acme", "run").await;
@@ -110,7 +110,7 @@ async fn an_agent_that_one_organisation_puts_is_one_that_never_was_to_another() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_cannot_be_run_is_refused_and_nothing_is_written() {
+async fn invalid_agent_is_rejected_and_not_stored() {
     let (stage, _dir) = stage().await;
     stage.put("agent/clerk", json!({ "system": "Sell." })).await.ok();
     let broken = stage.put("agent/clerk", json!({ "model": "nobody/x" })).await;
@@ -124,7 +124,7 @@ async fn an_agent_that_cannot_be_run_is_refused_and_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_harness_that_is_put_changes_the_agent_on_it_and_may_not_break_it() {
+async fn harness_update_changes_agents_and_cannot_break_them() {
     let (stage, _dir) = stage().await;
     stage.put("harness/base", json!({ "system": "Be kind." })).await.ok();
     stage.put("agent/clerk", json!({ "system": "Sell.", "parent": "base" })).await.ok();
@@ -140,7 +140,7 @@ async fn a_harness_that_is_put_changes_the_agent_on_it_and_may_not_break_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_waits_for_an_approval_ends_as_it_began_though_its_agent_is_another_one() {
+async fn waiting_turn_keeps_its_agent_after_a_replacement() {
     let (stage, _dir) = stage().await;
     stage.put("agent/clerk", json!({ "system": "Sell.", "pays": true })).await.ok();
     let said = json!({ "agent": "clerk", "text": "pay", "session_key": "ann" });
@@ -162,7 +162,7 @@ async fn a_turn_that_waits_for_an_approval_ends_as_it_began_though_its_agent_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_process_put_is_noticed_and_said_of_if_it_cannot_be_made() {
+async fn config_from_another_process_is_loaded_or_reported() {
     let (stage, dir) = stage().await;
     stage.put("agent/clerk", json!({ "system": "Sell." })).await.ok();
     let beside = outlast::sqlite::SqliteStore::open(&dir.path().join("outlast.db")).unwrap();
@@ -189,7 +189,7 @@ async fn what_another_process_put_is_noticed_and_said_of_if_it_cannot_be_made() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_keeps_a_configuration_that_no_agent_here_is_made_of_is_told_so() {
+async fn unused_stored_config_returns_a_note() {
     let (stage, _dir) = stage().await;
     let put = || stage.request("PUT", "/v1/configs/agent/clerk").json(&json!({ "system": "Sell." }));
     assert_eq!(put().send().await.ok().get("note"), None);
@@ -200,7 +200,7 @@ async fn who_keeps_a_configuration_that_no_agent_here_is_made_of_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_that_is_deleted_answers_no_more_and_keeps_its_versions() {
+async fn deleted_agent_stops_answering_and_keeps_its_versions() {
     let (stage, _dir) = stage().await;
     stage.put("agent/clerk", json!({ "system": "Sell." })).await.ok();
     let delete = || stage.request("DELETE", "/v1/configs/agent/clerk");

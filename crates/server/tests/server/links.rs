@@ -115,7 +115,7 @@ fn refused(answer: &Answer, status: u16, code: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_shows_exactly_what_is_asked_and_only_its_button_decides() {
+async fn approval_link_decides_only_by_its_button() {
     let mut asked = Asked::new(ApprovalRequirement {
         reason: Some("it is <money>".into()),
         ..ApprovalRequirement::default()
@@ -147,7 +147,7 @@ async fn a_link_shows_exactly_what_is_asked_and_only_its_button_decides() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_decides_once_and_whoever_comes_later_is_told_what_was_decided() {
+async fn used_link_shows_the_earlier_decision() {
     let mut asked = Asked::new(ApprovalRequirement::default()).await;
     let links = asked.asked().await.remove(0);
     let denied = asked.form("POST", &links.deny, "reason=not+this+month%21").await;
@@ -162,7 +162,7 @@ async fn a_link_decides_once_and_whoever_comes_later_is_told_what_was_decided() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_person_has_links_of_their_own_and_one_vote() {
+async fn each_approver_has_own_links_and_one_vote() {
     let mut asked = Asked::new(two()).await;
     let links = asked.asked().await;
     let names: Vec<String> = links.iter().map(|links| links.by.to_string()).collect();
@@ -178,7 +178,7 @@ async fn each_person_has_links_of_their_own_and_one_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_is_void_once_somebody_has_changed_the_arguments() {
+async fn edited_arguments_invalidate_an_approval_link() {
     let mut asked = Asked::new(two()).await;
     let links = asked.asked().await;
     let runtime = asked.stage.outlast.operator();
@@ -195,7 +195,7 @@ async fn a_link_is_void_once_somebody_has_changed_the_arguments() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_altered_expired_or_an_agents_opens_nothing() {
+async fn altered_expired_or_agent_links_are_rejected() {
     let mut asked = Asked::new(two()).await;
     let links = asked.asked().await;
     let store = asked.stage.outlast.operator();
@@ -230,7 +230,7 @@ async fn what_is_altered_expired_or_an_agents_opens_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pages_of_other_sites_cannot_press_the_button() {
+async fn foreign_origin_cannot_submit_an_approval_link() {
     let mut asked = Asked::new(ApprovalRequirement::default()).await;
     let links = asked.asked().await.remove(0);
     let path = links.approve.strip_prefix("https://agents.example").unwrap();

@@ -97,7 +97,7 @@ async fn walked(stage: &Stage, path: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn every_list_of_the_document_is_walked_to_its_end_one_entry_at_a_time() {
+async fn every_list_pages_to_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let rate = |name: &str| {
         RateLimit::new(name.parse().unwrap(), "pay", 1_000.try_into().unwrap(), RatePeriod::Second)
@@ -133,7 +133,7 @@ async fn every_list_of_the_document_is_walked_to_its_end_one_entry_at_a_time() {
 }
 
 #[tokio::test]
-async fn what_is_decided_between_two_pages_hides_nothing_of_the_next() {
+async fn decision_between_pages_hides_no_approval() {
     let stage = Stage::new().await;
     for name in ["ann", "bob", "cid"] {
         stage.park(name, "pay joe").await;
@@ -149,7 +149,7 @@ async fn what_is_decided_between_two_pages_hides_nothing_of_the_next() {
 }
 
 #[tokio::test]
-async fn what_is_said_between_two_pages_of_messages_hides_nothing_of_the_next_and_repeats_nothing() {
+async fn messages_between_pages_cause_no_gap_or_duplicate() {
     let stage = Stage::new().await;
     stage.say("ann", "hello").await;
     let session = stage.park("ann", "pay joe").await["session"].as_str().unwrap().to_owned();
@@ -176,7 +176,7 @@ async fn what_is_said_between_two_pages_of_messages_hides_nothing_of_the_next_an
 }
 
 #[tokio::test]
-async fn messages_are_counted_by_who_said_them() {
+async fn messages_are_counted_by_role() {
     let stage = Stage::new().await;
     stage.say("ann", "hello").await;
     let receipt = stage.park("ann", "pay joe").await;

@@ -58,7 +58,7 @@ fn session(answer: &Answer) -> String {
 }
 
 #[tokio::test]
-async fn a_session_of_the_protocol_is_for_whoever_opened_it() {
+async fn mcp_session_belongs_to_its_opener() {
     let stage = Stage::keyed().await;
     let (acme, bolt) = (stage.key("acme", "admin").await, stage.key("bolt", "admin").await);
     let opened = session(&post(&stage, &hello()).key(&acme).send().await);
@@ -79,7 +79,7 @@ async fn a_session_of_the_protocol_is_for_whoever_opened_it() {
 }
 
 #[tokio::test]
-async fn there_are_so_many_sessions_of_the_protocol_and_no_more() {
+async fn mcp_sessions_are_limited_in_total() {
     let limits = ServerLimits { mcp_sessions: 2, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let first = session(&post(&stage, &hello()).send().await);
@@ -96,7 +96,7 @@ async fn there_are_so_many_sessions_of_the_protocol_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_caller_has_so_many_sessions_of_the_protocol_and_leaves_some_to_others() {
+async fn mcp_sessions_are_limited_per_caller() {
     let limits = ServerLimits { mcp_sessions_per_caller: 1, ..ServerLimits::default() };
     let stage = Stage::keyed_with(limits).await;
     let (acme, bolt) = (stage.key("acme", "admin").await, stage.key("bolt", "admin").await);
@@ -109,7 +109,7 @@ async fn a_caller_has_so_many_sessions_of_the_protocol_and_leaves_some_to_others
 }
 
 #[tokio::test]
-async fn an_answer_that_may_be_a_stream_counts_as_one() {
+async fn mcp_response_counts_as_a_stream() {
     let limits = ServerLimits { streams_per_caller: 1, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let stream = stage.request("GET", "/v1/events").stream().await;
@@ -120,7 +120,7 @@ async fn an_answer_that_may_be_a_stream_counts_as_one() {
 }
 
 #[tokio::test]
-async fn messages_of_mcp_clients_are_held_to_the_limits_of_bodies() {
+async fn mcp_messages_obey_the_body_limits() {
     let limits = ServerLimits { body_bytes: 1_000, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let large = json!({ "jsonrpc": "2.0", "id": 1, "method": "x".repeat(2_000) });
@@ -134,7 +134,7 @@ async fn messages_of_mcp_clients_are_held_to_the_limits_of_bodies() {
 }
 
 #[tokio::test]
-async fn a_turn_that_was_stuck_and_went_on_is_told_as_it_ended() {
+async fn recovered_stuck_turn_is_reported_as_it_ended() {
     let stage = Stage::new().await;
     let parked = stage.park("s", "later").await;
     let turn = parked["turn"].as_str().unwrap().to_owned();
@@ -158,7 +158,7 @@ async fn a_turn_that_was_stuck_and_went_on_is_told_as_it_ended() {
 }
 
 #[tokio::test]
-async fn the_person_behind_a_client_is_asked_once_they_may_answer_and_told_why() {
+async fn client_user_is_asked_with_reason_when_eligible() {
     let escalate = Escalation { after: Duration::from_millis(1), to: vec!["ann".to_owned()] };
     let ask = |escalate| ApprovalRequirement {
         who: vec!["bob".to_owned()],
@@ -192,7 +192,7 @@ async fn the_person_behind_a_client_is_asked_once_they_may_answer_and_told_why()
 }
 
 #[tokio::test]
-async fn a_call_is_part_of_the_trace_that_its_request_names() {
+async fn mcp_call_joins_the_trace_of_its_request() {
     let stage = Stage::new().await;
     let (said, header) = (
         "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",

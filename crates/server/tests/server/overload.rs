@@ -69,7 +69,7 @@ fn client(number: usize, address: SocketAddr, until: Instant, told: &Mutex<Told>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_ten_times_the_load_what_is_too_much_is_refused_and_nothing_that_was_taken_is_lost() {
+async fn overload_refuses_excess_and_loses_no_accepted_input() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Limits { queued_inputs: 4, ..Limits::default() };
     let builder = agent(&dir.path().join("outlast.db")).limits(queue);
@@ -125,7 +125,7 @@ async fn at_ten_times_the_load_what_is_too_much_is_refused_and_nothing_that_was_
 }
 
 #[tokio::test]
-async fn an_input_too_many_for_a_session_is_told_to_come_again_and_nothing_of_it_is_kept() {
+async fn excess_session_input_is_refused_and_not_stored() {
     let dir = tempfile::tempdir().unwrap();
     let queue = Limits { queued_inputs: 2, ..Limits::default() };
     let builder = agent(&dir.path().join("outlast.db")).limits(queue);
@@ -143,7 +143,7 @@ async fn an_input_too_many_for_a_session_is_told_to_come_again_and_nothing_of_it
 }
 
 #[tokio::test]
-async fn a_connection_too_many_is_told_to_come_again_and_the_others_are_answered() {
+async fn excess_connection_is_refused_with_retry_after() {
     let limits = ServerLimits { connections: 2, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let waits = || tokio::spawn(stage.request("GET", "/v1/events?wait=3").send());
@@ -252,7 +252,7 @@ async fn ambiguous_requests_are_refused() {
 }
 
 #[tokio::test]
-async fn a_request_too_many_is_told_to_come_again_and_whether_the_server_is_alive_is_told_always() {
+async fn excess_request_is_refused_but_health_check_answers() {
     let limits = ServerLimits { requests_at_once: 1, ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let waiting = tokio::spawn(stage.request("GET", "/v1/events?wait=2").send());

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_sends_too_much_is_told_when_to_come_again_and_others_are_not_held_up() {
+async fn key_over_its_quota_gets_retry_after() {
     let limits = ServerLimits { requests_per_minute: NonZeroU32::new(2), ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let key = stage.key("default", "read").await;
@@ -25,7 +25,7 @@ async fn a_key_that_sends_too_much_is_told_when_to_come_again_and_others_are_not
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_without_a_quota_says_nothing_of_one() {
+async fn server_without_a_quota_sends_no_quota_headers() {
     let stage = Stage::new().await;
     let answer = stage.get("/v1/sessions").await;
     assert_eq!((answer.header("ratelimit"), answer.header("ratelimit-policy")), (None, None));
@@ -44,7 +44,7 @@ async fn wrong_keys(stage: &Stage) -> [String; 4] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_tries_many_keys_is_told_to_wait_and_good_ones_come_in_all_the_same() {
+async fn invalid_key_limit_does_not_block_valid_keys() {
     let limits =
         ServerLimits { wrong_keys_per_minute: NonZeroU32::new(8).unwrap(), ..ServerLimits::default() };
     let stage = Stage::with(|door| outlast_server::OriginPolicy { without_key: None, ..door }, limits).await;
@@ -71,7 +71,7 @@ async fn an_address_that_tries_many_keys_is_told_to_wait_and_good_ones_come_in_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn how_long_the_answer_takes_does_not_tell_whether_a_key_is_there() {
+async fn response_time_does_not_reveal_known_keys() {
     let stage = Stage::keyed().await;
     let [known, unknown, ..] = wrong_keys(&stage).await;
     let (mut of_known, mut of_unknown) = (Vec::new(), Vec::new());

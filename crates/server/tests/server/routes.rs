@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 #[test]
-fn the_openapi_document_in_the_repository_is_the_one_of_the_code() {
+fn checked_in_openapi_document_matches_the_code() {
     let document = outlast_server::document();
     let text = serde_json::to_string_pretty(&document).unwrap() + "\n";
     expect_file!["../../../../docs/openapi.json"].assert_eq(&text);
 }
 
 #[test]
-fn operations_have_names_of_their_own_and_every_answer_is_described() {
+fn operations_have_unique_names_and_described_responses() {
     let document = serde_json::to_value(outlast_server::document()).unwrap();
     let mut names = BTreeSet::new();
     for (path, item) in document["paths"].as_object().unwrap() {
@@ -33,7 +33,7 @@ fn operations_have_names_of_their_own_and_every_answer_is_described() {
 /// Types with the same name would share one schema in the OpenAPI document, so one of their routes would be
 /// wrong.
 #[test]
-fn types_of_the_document_have_names_of_their_own() {
+fn openapi_types_have_unique_names() {
     fn sources(dir: &Path, found: &mut Vec<String>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
@@ -59,7 +59,7 @@ fn types_of_the_document_have_names_of_their_own() {
 }
 
 #[test]
-fn every_status_of_a_route_is_told_by_its_number() {
+fn responses_are_documented_by_status_number() {
     let document = serde_json::to_value(outlast_server::document()).unwrap();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
@@ -71,7 +71,7 @@ fn every_status_of_a_route_is_told_by_its_number() {
 }
 
 #[tokio::test]
-async fn an_input_is_durable_with_its_receipt_and_its_turn_can_be_looked_at() {
+async fn accepted_input_is_durable_and_its_turn_readable() {
     let stage = Stage::new().await;
     let receipt = stage.say("ann", "hello").await;
     assert_eq!(receipt["end"], json!({ "how": "answered", "text": "Reply to hello." }));
@@ -89,7 +89,7 @@ async fn an_input_is_durable_with_its_receipt_and_its_turn_can_be_looked_at() {
 }
 
 #[tokio::test]
-async fn the_same_idempotency_key_is_the_same_turn_and_another_input_under_it_is_refused() {
+async fn idempotency_key_returns_same_turn_and_rejects_changes() {
     let stage = Stage::new().await;
     let id = stage.post("/v1/sessions", &json!({ "key": "ann" })).await.ok()["id"].clone();
     let path = format!("/v1/sessions/{}/turns", id.as_str().unwrap());
@@ -106,7 +106,7 @@ async fn the_same_idempotency_key_is_the_same_turn_and_another_input_under_it_is
 }
 
 #[tokio::test]
-async fn the_same_idempotency_key_is_the_same_turn_also_where_no_session_is_named() {
+async fn idempotency_key_works_without_a_session() {
     let stage = Stage::new().await;
     let send = |text: &str| {
         let request = stage.request("POST", "/v1/turns?wait=20").header("idempotency-key", "k");
@@ -164,7 +164,7 @@ async fn sessions_are_listed_searched_and_paged() {
 }
 
 #[tokio::test]
-async fn a_model_call_shows_its_prompt_its_tools_and_every_message() {
+async fn model_call_shows_prompt_tools_and_messages() {
     let stage = Stage::new().await;
     stage.say("ann", "hello").await;
     let receipt = stage.park("ann", "pay joe").await;
@@ -228,7 +228,7 @@ async fn messages_and_effects_of_a_session_are_read() {
 }
 
 #[tokio::test]
-async fn what_a_turn_waits_for_is_said_with_what_moves_it() {
+async fn why_names_what_resolves_a_waiting_turn() {
     let stage = Stage::new().await;
     let paying = stage.park("ann", "pay joe").await;
     let why = stage.get(&format!("/v1/sessions/{}/why", paying["session"].as_str().unwrap())).await.ok();
@@ -251,7 +251,7 @@ async fn what_a_turn_waits_for_is_said_with_what_moves_it() {
 }
 
 #[tokio::test]
-async fn a_call_is_denied_with_a_reason_or_run_with_other_arguments() {
+async fn call_is_denied_or_run_with_edited_arguments() {
     let stage = Stage::new().await;
     for (name, decision, end) in [
         ("ann", json!({ "verdict": "edit", "arguments": { "euros": 7 }, "by": "joe" }), "paid 7"),
@@ -280,7 +280,7 @@ async fn a_call_is_denied_with_a_reason_or_run_with_other_arguments() {
 }
 
 #[tokio::test]
-async fn a_call_is_approved_for_the_rest_of_its_session_until_that_is_taken_back() {
+async fn session_approval_applies_until_it_is_revoked() {
     let stage = Stage::new().await;
     let receipt = stage.park("ann", "pay joe").await;
     let id = stage.get("/v1/approvals").await.ok()["items"][0]["id"].clone();
@@ -299,7 +299,7 @@ async fn a_call_is_approved_for_the_rest_of_its_session_until_that_is_taken_back
 }
 
 #[tokio::test]
-async fn a_turn_that_a_rule_denies_says_which_rule_of_which_version() {
+async fn denied_turn_names_the_rule_and_its_version() {
     let dir = tempfile::tempdir().unwrap();
     let deny = PolicyDecision::Deny { reason: "not now".to_owned() };
     let rules = vec![Rule { at: PolicyPoint::Turn, ..Rule::new("closed".parse().unwrap(), deny) }];
@@ -317,7 +317,7 @@ async fn a_turn_that_a_rule_denies_says_which_rule_of_which_version() {
 }
 
 #[tokio::test]
-async fn failed_attempts_and_decisions_stand_with_the_model_call_and_those_of_a_turn_with_the_turn() {
+async fn failed_attempts_and_decisions_are_listed() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str, at| Rule { at, ..Rule::new(name.parse().unwrap(), PolicyDecision::Allow) };
     let rules =
@@ -350,7 +350,7 @@ async fn failed_attempts_and_decisions_stand_with_the_model_call_and_those_of_a_
 }
 
 #[tokio::test]
-async fn who_is_asked_is_told_why() {
+async fn approval_shows_the_rule_reason() {
     let dir = tempfile::tempdir().unwrap();
     let ask = ApprovalRequirement { reason: Some("it is money".into()), ..ApprovalRequirement::default() };
     let rule = Rule { tool: "pay".to_owned(), ..Rule::new("ask".parse().unwrap(), PolicyDecision::Ask(ask)) };
@@ -387,7 +387,7 @@ async fn sessions_are_forked_rewound_and_deleted() {
 }
 
 #[tokio::test]
-async fn a_turn_is_cancelled_and_a_late_cancel_is_told_so() {
+async fn cancel_stops_a_turn_or_is_too_late() {
     let stage = Stage::new().await;
     let receipt = stage.park("ann", "later").await;
     let path = format!("/v1/turns/{}", receipt["turn"].as_str().unwrap());
@@ -420,7 +420,7 @@ async fn a_turn_is_cancelled_without_a_reason() {
 }
 
 #[tokio::test]
-async fn files_come_in_with_a_form_and_go_out_as_they_were_and_are_never_shown() {
+async fn uploaded_files_download_unchanged_and_never_render() {
     let stage = Stage::new().await;
     let form = "--x\r\ncontent-disposition: form-data; name=\"input\"\r\n\r\n{\"text\": \"look\", \"session_key\": \"ann\"}\r\n\
         --x\r\ncontent-disposition: form-data; name=\"f\"; filename=\"a b/\u{e9}.html\"\r\ncontent-type: text/html\r\n\r\n\
@@ -450,7 +450,7 @@ async fn files_come_in_with_a_form_and_go_out_as_they_were_and_are_never_shown()
 }
 
 #[tokio::test]
-async fn a_configuration_is_replaced_only_if_it_is_the_version_that_was_read() {
+async fn config_is_replaced_only_at_the_expected_version() {
     let stage = Stage::new().await;
     let put = |text: &str| stage.request("PUT", "/v1/configs/agent/clerk").json(&json!({ "system": text }));
     let first = put("Sell.").header("if-none-match", "*").send().await;
@@ -474,7 +474,7 @@ async fn a_configuration_is_replaced_only_if_it_is_the_version_that_was_read() {
 }
 
 #[tokio::test]
-async fn agents_cost_budgets_and_keys_are_looked_at_and_set() {
+async fn agents_costs_budgets_and_keys_are_managed() {
     let stage = Stage::new().await;
     stage.say("ann", "hello").await;
     let agents = stage.get("/v1/agents").await.ok();
@@ -503,7 +503,7 @@ async fn agents_cost_budgets_and_keys_are_looked_at_and_set() {
 }
 
 #[tokio::test]
-async fn the_server_says_how_it_is_and_explains_its_errors() {
+async fn server_reports_health_metrics_and_error_pages() {
     let stage = Stage::new().await;
     assert_eq!(stage.get("/health/live").await.ok()["state"], "live");
     assert_eq!(stage.get("/health/ready").await.ok()["durability"], "survives power loss");
@@ -523,7 +523,7 @@ async fn the_server_says_how_it_is_and_explains_its_errors() {
 }
 
 #[tokio::test]
-async fn a_turn_says_over_its_agent_what_a_turn_may_say_and_nothing_else() {
+async fn turn_overlay_accepts_only_allowed_fields() {
     let stage = Stage::new().await;
     let send = |overlay: Value| {
         let body = json!({ "session_key": "ann", "text": "hello", "overlay": overlay });

@@ -10,7 +10,7 @@ fn excerpts(page: &Value) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_are_found_by_their_words_in_all_sessions_or_in_one() {
+async fn search_finds_messages_in_one_or_all_sessions() {
     let stage = Stage::new().await;
     let one = stage.say("one", "the invoice of Bern").await;
     stage.say("two", "another Invoice").await;
@@ -38,7 +38,7 @@ async fn messages_are_found_by_their_words_in_all_sessions_or_in_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_finds_messages_of_another_organisation() {
+async fn search_hides_messages_of_other_organisations() {
     let stage = Stage::keyed().await;
     let (ours, theirs) = (stage.key("acme", "run").await, stage.key("other", "run").await);
     let body = json!({ "session_key": "s", "text": "a canary" });
@@ -55,7 +55,7 @@ async fn nobody_finds_messages_of_another_organisation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_context_of_a_session_says_what_each_part_takes() {
+async fn session_context_reports_the_size_of_its_parts() {
     let stage = Stage::new().await;
     let said = stage.say("one", "hello").await;
     let path = format!("/v1/sessions/{}/context", said["session"].as_str().unwrap());
@@ -75,7 +75,7 @@ async fn the_context_of_a_session_says_what_each_part_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_and_questions_say_what_they_cost_so_far_and_what_a_question_takes() {
+async fn sessions_and_approvals_show_their_cost() {
     let stage = Stage::new().await;
     stage.park("s", "pay joe").await;
     let session = stage.get("/v1/sessions").await.ok()["items"][0].clone();

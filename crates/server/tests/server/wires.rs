@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_client_that_cannot_come_without_a_key_may_send_any_where_nobody_needs_one() {
+async fn keyless_compat_endpoint_accepts_any_key() {
     let stage = Stage::new().await;
     let models = |key: &str| stage.request("GET", "/openai/v1/models").key(key).send();
     assert_eq!(models("none").await.ok()["data"][0]["id"], "assistant");
@@ -18,7 +18,7 @@ async fn a_client_that_cannot_come_without_a_key_may_send_any_where_nobody_needs
 }
 
 #[tokio::test]
-async fn errors_of_a_wire_have_its_shape_also_at_the_door_and_where_nothing_is() {
+async fn compat_errors_use_the_shape_of_their_api() {
     let stage = Stage::new().await;
     let stranger = stage.request("GET", "/openai/v1/models").header("host", "evil.example").send().await;
     assert_eq!((stranger.status, stranger.json()["error"]["code"].as_str()), (403, Some("origin.denied")));
@@ -41,7 +41,7 @@ async fn errors_of_a_wire_have_its_shape_also_at_the_door_and_where_nothing_is()
 }
 
 #[tokio::test]
-async fn a_parameter_that_is_not_there_is_named() {
+async fn missing_parameter_is_named() {
     let stage = Stage::new().await;
     for (path, body, param) in [
         ("/openai/v1/chat/completions", json!({ "model": "assistant" }), "messages"),
@@ -65,7 +65,7 @@ fn text(value: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn a_turn_that_waits_for_others_goes_on_without_the_client_that_asked() {
+async fn waiting_turn_outlives_its_compat_request() {
     let limits = ServerLimits { wire_wait: Duration::from_millis(200), ..ServerLimits::default() };
     let stage = Stage::with(|door| door, limits).await;
     let asked =
@@ -128,7 +128,7 @@ async fn wire_request_fails_when_its_provider_stays_down() {
 }
 
 #[tokio::test]
-async fn what_a_turn_of_our_own_api_answered_is_a_response_too() {
+async fn native_turn_is_readable_as_a_response() {
     let stage = Stage::new().await;
     let receipt = stage.say("ann", "hello").await;
     let id = text(&receipt["turn"]).replace("trn_", "resp_");
@@ -147,7 +147,7 @@ fn chat(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_whole_answer_is_what_became_durable_and_not_what_was_said_meanwhile() {
+async fn complete_answer_uses_the_durable_text() {
     let dir = tempfile::tempdir().unwrap();
     let mask = |_: HookCall, _: <AfterModel as HookStage>::Seen| {
         std::future::ready(Ok(Some(ReplyPatch { text: "It is a secret.".to_owned() })))
@@ -167,7 +167,7 @@ async fn a_whole_answer_is_what_became_durable_and_not_what_was_said_meanwhile()
 }
 
 #[tokio::test]
-async fn who_waits_for_a_whole_answer_when_the_server_stops_is_told_that_the_turn_goes_on() {
+async fn shutdown_tells_waiting_clients_the_turn_continues() {
     let stage = Stage::new().await;
     let completion = tokio::spawn(stage.request("POST", CHAT).json(&chat("later")).send());
     let asked = json!({ "model": "assistant", "input": "later" });

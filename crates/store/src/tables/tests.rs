@@ -76,7 +76,7 @@ async fn limit_pages(store: &SqliteStore, more: i64) {
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_a_write_as_a_whole_and_takes_it_when_there_is_room() {
+async fn full_disk_rejects_whole_writes_until_space_returns() {
     let (_folder, store) = store();
     let first = ended(&store, "hi").await;
     limit_pages(&store, 4).await;
@@ -159,7 +159,7 @@ async fn a_deleted_session_leaves_no_row() {
 }
 
 #[tokio::test]
-async fn a_blob_goes_with_its_last_use() {
+async fn blob_is_deleted_with_its_last_reference() {
     let (_folder, store) = store();
     let long = "long ".repeat(10_000);
     let (one, other) = (ended(&store, &long).await, ended(&store, &long).await);
@@ -172,7 +172,7 @@ async fn a_blob_goes_with_its_last_use() {
 }
 
 #[tokio::test]
-async fn a_position_in_the_feed_is_never_given_out_twice() {
+async fn feed_cursor_is_never_reused() {
     let (_folder, store) = store();
     let feed = |after| store.feed(FeedCursor(after), usize::MAX);
     let old = ended(&store, "hi").await;
@@ -186,7 +186,7 @@ async fn a_position_in_the_feed_is_never_given_out_twice() {
 }
 
 #[tokio::test]
-async fn sessions_at_rest_cost_nothing_to_look_past() {
+async fn session_queries_use_indexes() {
     let (_folder, store) = store();
     for (sql, expected) in [
         (read::SESSIONS_OF, "SEARCH sessions USING INDEX sessions_org (org=? AND no<?)"),
@@ -219,7 +219,7 @@ async fn plan(store: &SqliteStore, sql: &'static str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_page_of_the_audit_reads_no_line_before_it_and_none_of_others() {
+async fn audit_page_reads_only_its_own_lines() {
     let (_folder, store) = store();
     let begins = ["SCALAR SUBQUERY 1", "SEARCH audit USING COVERING INDEX audit_reached (reached>?)"];
     let pages = [
@@ -232,7 +232,7 @@ async fn a_page_of_the_audit_reads_no_line_before_it_and_none_of_others() {
 }
 
 #[tokio::test]
-async fn a_page_of_a_list_reads_no_row_before_it_and_none_of_others() {
+async fn list_page_reads_only_its_own_rows() {
     let (_folder, store) = store();
     for (sql, expected) in [
         (read::UNKNOWN, "SEARCH claims USING INDEX claims_unknown ((since,call)>(?,?))"),
@@ -257,7 +257,7 @@ async fn a_page_of_a_list_reads_no_row_before_it_and_none_of_others() {
 }
 
 #[tokio::test]
-async fn a_number_out_of_range_is_damage() {
+async fn out_of_range_number_is_reported_as_corrupt() {
     let (_folder, store) = store();
     let session = ended(&store, "hi").await.session;
     store.submit(|tables| tables.run("UPDATE sessions SET state = 9", [])).await.unwrap();
@@ -265,7 +265,7 @@ async fn a_number_out_of_range_is_damage() {
 }
 
 #[tokio::test]
-async fn the_end_of_time_stays_in_the_future() {
+async fn maximum_timestamp_never_becomes_due() {
     let (_folder, store) = store();
     let taker = LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(u64::MAX) };
     let leased = store.accept(AcceptRequest { taker: Some(taker), ..input("hi") }).await.unwrap();

@@ -51,7 +51,7 @@ async fn together(store: &SqliteStore, units: Vec<Unit>) -> Vec<Result<(), Error
 }
 
 #[tokio::test]
-async fn writers_that_are_ready_together_share_one_sync() {
+async fn concurrent_writers_share_one_sync() {
     let place = Place::new();
     let store = place.open();
     let units = (0..64).map(|_| Box::new(opened(SessionId::from_u128(fresh()))) as Unit).collect();
@@ -64,7 +64,7 @@ async fn writers_that_are_ready_together_share_one_sync() {
 }
 
 #[tokio::test]
-async fn a_writer_alone_is_durable_at_once() {
+async fn single_writer_is_durable_at_once() {
     let place = Place::new();
     let store = place.open();
     for _ in 0..3 {
@@ -74,7 +74,7 @@ async fn a_writer_alone_is_durable_at_once() {
 }
 
 #[tokio::test]
-async fn one_refused_unit_does_not_spoil_its_neighbours() {
+async fn refused_unit_leaves_others_in_batch_intact() {
     let place = Place::new();
     let store = place.open();
     let [first, refused, last] = [(); 3].map(|()| SessionId::from_u128(fresh()));
@@ -99,7 +99,7 @@ async fn one_refused_unit_does_not_spoil_its_neighbours() {
 }
 
 #[tokio::test]
-async fn what_a_refused_unit_wrote_is_not_seen_by_the_next() {
+async fn next_unit_sees_no_refused_writes() {
     let place = Place::new();
     let store = place.open();
     let id = SessionId::from_u128(fresh());
@@ -125,7 +125,7 @@ async fn what_a_refused_unit_wrote_is_not_seen_by_the_next() {
 }
 
 #[tokio::test]
-async fn a_panicking_unit_is_an_error_for_its_caller_only() {
+async fn panicking_unit_fails_only_its_caller() {
     let place = Place::new();
     let store = place.open();
     let [first, panicked, last] = [(); 3].map(|()| SessionId::from_u128(fresh()));
@@ -151,7 +151,7 @@ async fn a_panicking_unit_is_an_error_for_its_caller_only() {
 }
 
 #[tokio::test]
-async fn a_panicking_query_is_an_error_for_its_caller_only() {
+async fn panicking_query_fails_only_its_caller() {
     let place = Place::new();
     let store = place.open();
     for _ in 0..4 {
@@ -162,7 +162,7 @@ async fn a_panicking_query_is_an_error_for_its_caller_only() {
 }
 
 #[tokio::test]
-async fn a_refusal_alone_costs_no_sync() {
+async fn refused_write_needs_no_sync() {
     let place = Place::new();
     let store = place.open();
     let refused =
@@ -172,7 +172,7 @@ async fn a_refusal_alone_costs_no_sync() {
 }
 
 #[tokio::test]
-async fn a_unit_sees_what_the_units_before_it_did() {
+async fn unit_sees_writes_of_earlier_units() {
     let place = Place::new();
     let store = place.open();
     let key = "the one".to_owned();
@@ -187,7 +187,7 @@ async fn a_unit_sees_what_the_units_before_it_did() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_does_not_undo_its_write() {
+async fn dropped_caller_does_not_undo_its_write() {
     let place = Place::new();
     let store = place.open();
     let id = SessionId::from_u128(fresh());
@@ -203,7 +203,7 @@ async fn a_caller_that_goes_away_does_not_undo_its_write() {
 }
 
 #[tokio::test]
-async fn a_reader_sees_one_state_while_others_write() {
+async fn reader_sees_one_snapshot_while_others_write() {
     let place = Place::new();
     let store = place.open();
     open_session(&store).await;

@@ -82,6 +82,6 @@ fn memory_and_sqlite_give_the_same_answers() {
 }
 
 #[test]
-fn memory_and_two_processes_on_sqlite_give_the_same_answers() {
+fn memory_and_two_sqlite_processes_give_same_answers() {
     check(1_000..1_020, 2);
 }

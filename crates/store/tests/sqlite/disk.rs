@@ -29,7 +29,7 @@ async fn write_until_it_fails() {
 }
 
 #[tokio::test]
-async fn a_store_whose_disk_fails_stops_and_has_lost_nothing_when_it_starts_again() {
+async fn store_loses_nothing_after_disk_failure_and_restart() {
     if std::env::var(CHILD).is_ok() {
         return write_until_it_fails().await;
     }
@@ -38,7 +38,7 @@ async fn a_store_whose_disk_fails_stops_and_has_lost_nothing_when_it_starts_agai
     let mut child = Command::new("sh");
     child.args(["-c", "trap '' XFSZ; ulimit -f 4000; exec \"$0\" --exact \"$1\""]);
     child.arg(std::env::current_exe().unwrap());
-    child.arg("disk::a_store_whose_disk_fails_stops_and_has_lost_nothing_when_it_starts_again");
+    child.arg("disk::store_loses_nothing_after_disk_failure_and_restart");
     let output = child.env(CHILD, "").current_dir(place.folder()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 

@@ -22,7 +22,7 @@ fn check_refused(place: &Place, kind: Kind, message: &str) {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_is_there_after_the_store_is_opened_again() {
+async fn acknowledged_writes_survive_reopening_the_store() {
     let place = Place::new();
     let store = place.open();
     let accepted = accept(&store, "hi", None).await.unwrap();
@@ -35,7 +35,7 @@ async fn what_was_acknowledged_is_there_after_the_store_is_opened_again() {
 }
 
 #[tokio::test]
-async fn a_database_says_what_it_is() {
+async fn status_reports_engine_path_schema_and_size() {
     let place = Place::new();
     let store = place.open();
     let status = store.status().await.unwrap();
@@ -47,7 +47,7 @@ async fn a_database_says_what_it_is() {
 }
 
 #[tokio::test]
-async fn weaker_durability_needs_the_unsafe_flag_and_is_shown() {
+async fn weaker_durability_needs_unsafe_flag_and_is_shown() {
     let place = Place::new();
     let options = SqliteOptions { unsafe_durability: true, ..SqliteOptions::default() };
     let store = SqliteStore::open_with(&place.path(), options).unwrap();
@@ -60,7 +60,7 @@ async fn weaker_durability_needs_the_unsafe_flag_and_is_shown() {
 }
 
 #[tokio::test]
-async fn the_secret_is_made_with_the_database_and_stays() {
+async fn secret_is_created_once_per_database() {
     let place = Place::new();
     let first = place.open().secret().await.unwrap();
     assert_eq!(place.open().secret().await.unwrap(), first);
@@ -69,7 +69,7 @@ async fn the_secret_is_made_with_the_database_and_stays() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_new_database_is_its_owners_alone() {
+async fn new_database_is_private_to_its_owner() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     let store = place.open();
@@ -81,7 +81,7 @@ async fn a_new_database_is_its_owners_alone() {
 }
 
 #[test]
-fn a_newer_schema_is_refused_and_nothing_changes() {
+fn newer_schema_is_refused_unchanged() {
     let place = Place::new();
     drop(place.open());
     let conn = Connection::open(place.path()).unwrap();
@@ -95,7 +95,7 @@ fn a_newer_schema_is_refused_and_nothing_changes() {
 }
 
 #[test]
-fn a_newer_schema_whose_log_was_left_by_a_crash_is_refused_and_nothing_changes() {
+fn newer_schema_with_leftover_wal_is_refused_unchanged() {
     let place = Place::new();
     drop(place.open());
     let conn = Connection::open(place.path()).unwrap();
@@ -112,7 +112,7 @@ fn a_newer_schema_whose_log_was_left_by_a_crash_is_refused_and_nothing_changes()
 }
 
 #[test]
-fn the_database_of_another_program_is_refused_and_nothing_changes() {
+fn database_of_another_program_is_refused_unchanged() {
     let place = Place::new();
     let conn = Connection::open(place.path()).unwrap();
     conn.execute_batch("CREATE TABLE theirs (x); PRAGMA application_id = 7").unwrap();
@@ -126,7 +126,7 @@ fn the_database_of_another_program_is_refused_and_nothing_changes() {
 }
 
 #[test]
-fn a_file_that_is_no_database_is_refused_and_nothing_changes() {
+fn non_database_file_is_refused_unchanged() {
     for text in ["hi".to_owned(), "not a database\n".repeat(1_000)] {
         let place = Place::new();
         fs::write(place.path(), text).unwrap();
@@ -147,7 +147,7 @@ fn an_empty_file_becomes_a_database() {
 }
 
 #[tokio::test]
-async fn damage_inside_the_file_is_an_error_and_not_an_answer() {
+async fn corrupt_page_is_reported_as_an_error() {
     let place = Place::new();
     let store = place.open();
     for _ in 0..200 {
@@ -167,7 +167,7 @@ async fn damage_inside_the_file_is_an_error_and_not_an_answer() {
 }
 
 #[test]
-fn a_directory_and_a_missing_directory_are_told_apart_from_damage() {
+fn directory_errors_are_not_reported_as_corruption() {
     let place = Place::new();
     assert_eq!(refused(place.folder()).kind(), Kind::IoFailed);
     assert_eq!(refused(&place.folder().join("no/outlast.db")).kind(), Kind::IoFailed);
@@ -177,7 +177,7 @@ fn a_directory_and_a_missing_directory_are_told_apart_from_damage() {
 }
 
 #[tokio::test]
-async fn a_file_that_the_system_does_not_open_for_a_while_is_busy_and_nothing_is_lost() {
+async fn temporarily_unopenable_file_is_busy_and_loses_nothing() {
     let place = Place::new();
     let store = place.open();
     let accepted = accept(&store, "hi", None).await.unwrap();
@@ -192,7 +192,7 @@ async fn a_file_that_the_system_does_not_open_for_a_while_is_busy_and_nothing_is
 }
 
 #[test]
-fn an_odd_name_is_only_a_name() {
+fn special_file_names_are_taken_literally() {
     let place = Place::new();
     for name in ["file:a?mode=memory", ":memory:", "ü b#c%20.db"] {
         drop(SqliteStore::open(&place.folder().join(name)).unwrap());
@@ -201,7 +201,7 @@ fn an_odd_name_is_only_a_name() {
 }
 
 #[test]
-fn processes_that_open_a_new_file_at_once_all_succeed() {
+fn concurrent_opens_of_new_file_all_succeed() {
     const CHILD: &str = "OUTLAST_TEST_OPEN";
     if let Ok(path) = std::env::var(CHILD) {
         drop(SqliteStore::open(Path::new(&path)).unwrap());
@@ -209,7 +209,7 @@ fn processes_that_open_a_new_file_at_once_all_succeed() {
     }
     for _ in 0..3 {
         let place = Place::new();
-        let test = "files::processes_that_open_a_new_file_at_once_all_succeed";
+        let test = "files::concurrent_opens_of_new_file_all_succeed";
         let child = || {
             let mut child = Command::new(std::env::current_exe().unwrap());
             child.args(["--exact", test]).env(CHILD, place.path()).stdout(Stdio::null()).spawn().unwrap()
@@ -234,7 +234,7 @@ fn processes_that_open_a_new_file_at_once_all_succeed() {
 /// Runs itself again as an unprivileged user, because root may write everywhere.
 #[cfg(unix)]
 #[test]
-fn a_file_or_directory_without_the_right_to_write_is_refused_as_read_only() {
+fn unwritable_file_or_directory_is_read_only() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     const CHILD: &str = "OUTLAST_TEST_READ_ONLY";
@@ -261,7 +261,7 @@ fn a_file_or_directory_without_the_right_to_write_is_refused_as_read_only() {
     let program = place.folder().join("test");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let mut child = Command::new(program);
-    child.args(["--exact", "files::a_file_or_directory_without_the_right_to_write_is_refused_as_read_only"]);
+    child.args(["--exact", "files::unwritable_file_or_directory_is_read_only"]);
     child.env(CHILD, place.folder()).current_dir("/").stdout(Stdio::null());
     let administrator =
         fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0);

@@ -26,7 +26,7 @@ async fn asked(store: &SqliteStore) -> BoxFuture<'_, Result<(), Error>> {
 }
 
 #[tokio::test]
-async fn nothing_is_durable_before_the_writer_is_moved_on() {
+async fn stepped_writer_commits_only_when_stepped() {
     let place = Place::new();
     let (store, mut writer) = open(&place);
     let waits = asked(&store).await;
@@ -38,7 +38,7 @@ async fn nothing_is_durable_before_the_writer_is_moved_on() {
 }
 
 #[tokio::test]
-async fn a_writer_that_is_dropped_leaves_what_it_committed() {
+async fn dropped_writer_keeps_its_commits() {
     let place = Place::new();
     let (store, mut writer) = open(&place);
     for number in 0..3 {

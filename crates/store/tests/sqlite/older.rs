@@ -26,7 +26,7 @@ const WRITTEN: u64 = 1_700_000_000_000;
 const COUNTS: u32 = 8;
 
 #[tokio::test]
-async fn a_database_of_every_older_schema_opens_and_its_turns_are_finished() {
+async fn every_older_schema_opens_and_finishes_its_turns() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let mut opened = 0;
     for schema in 1.. {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[tokio::test]
-async fn two_holders_of_one_file_see_each_others_work() {
+async fn two_stores_on_one_file_see_each_other() {
     let place = Place::new();
     let (one, other) = (place.open(), place.open());
     let session = open_session(&one).await;
@@ -23,7 +23,7 @@ async fn two_holders_of_one_file_see_each_others_work() {
 }
 
 #[tokio::test]
-async fn holders_of_one_file_write_at_the_same_time_and_lose_nothing() {
+async fn concurrent_stores_on_one_file_lose_nothing() {
     let place = Place::new();
     let mut writers = Vec::new();
     for _ in 0..3 {
@@ -44,7 +44,7 @@ async fn holders_of_one_file_write_at_the_same_time_and_lose_nothing() {
 }
 
 #[tokio::test]
-async fn the_change_number_moves_only_when_another_holder_wrote() {
+async fn change_counter_advances_only_on_foreign_writes() {
     let place = Place::new();
     let (one, other) = (place.open(), place.open());
     let before = one.changes().await.unwrap();
@@ -59,7 +59,7 @@ async fn the_change_number_moves_only_when_another_holder_wrote() {
 }
 
 #[tokio::test]
-async fn a_write_that_another_process_keeps_out_for_too_long_is_told_so_and_changes_nothing() {
+async fn write_blocked_past_busy_timeout_is_refused() {
     let place = Place::new();
     let options = SqliteOptions { busy_timeout: Duration::from_millis(20), ..SqliteOptions::default() };
     let store = SqliteStore::open_with(&place.path(), options).unwrap();

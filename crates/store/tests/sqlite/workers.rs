@@ -52,7 +52,7 @@ impl Drop for Other {
 }
 
 #[tokio::test]
-async fn a_killed_worker_is_found_dead_at_once_and_its_session_is_taken() {
+async fn killed_worker_is_dead_and_loses_its_session() {
     if let Ok(worker) = std::env::var(CHILD) {
         Other::be(&worker).await;
     }
@@ -60,7 +60,7 @@ async fn a_killed_worker_is_found_dead_at_once_and_its_session_is_taken() {
     let [worker, heir] = [(); 2].map(|()| WorkerId::from_u128(fresh()));
     let store = place.open_as(heir);
     let taker = LeaseRequest { worker: heir, until: Millis(90_000) };
-    let name = "workers::a_killed_worker_is_found_dead_at_once_and_its_session_is_taken";
+    let name = "workers::killed_worker_is_dead_and_loses_its_session";
     let mut other = Other::begin(name, &place, worker);
     assert!(!is_dead(&store, worker).await);
     assert_eq!(store.claim(taker, Millis(2_000), 10).await.unwrap().len(), 0);
@@ -88,7 +88,7 @@ async fn a_stopped_worker_is_not_dead() {
 }
 
 #[tokio::test]
-async fn a_worker_never_takes_itself_for_dead() {
+async fn worker_never_reports_itself_dead() {
     let place = Place::new();
     let worker = WorkerId::from_u128(fresh());
     let store = place.open_as(worker);
@@ -109,14 +109,14 @@ fn lock_files_are_private() {
 }
 
 #[tokio::test]
-async fn a_worker_without_a_lock_is_not_dead_for_that() {
+async fn worker_without_lock_file_is_not_dead() {
     let place = Place::new();
     let store = place.open_as(WorkerId::from_u128(fresh()));
     assert!(!is_dead(&store, WorkerId::from_u128(fresh())).await);
 }
 
 #[tokio::test]
-async fn a_worker_that_ends_with_a_lease_is_dead_and_one_without_leaves_nothing() {
+async fn ended_worker_is_dead_only_with_a_lease() {
     let place = Place::new();
     let [ended, left] = [(); 2].map(|()| WorkerId::from_u128(fresh()));
     let watcher = place.open();
@@ -144,7 +144,7 @@ async fn a_worker_that_ends_with_a_lease_is_dead_and_one_without_leaves_nothing(
 }
 
 #[test]
-fn two_holders_cannot_be_the_same_worker() {
+fn worker_id_cannot_be_used_twice() {
     let place = Place::new();
     let worker = WorkerId::from_u128(fresh());
     let _first = place.open_as(worker);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_bind_as_in_mathematics() {
+    fn operators_follow_mathematical_precedence() {
         check(
             &[
                 "2*(3+4)",
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_exact_result_says_why() {
+    fn inexact_result_is_refused_with_a_reason() {
         check(
             &[
                 "1/0",
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_says_what_was_expected() {
+    fn invalid_expression_names_what_was_expected() {
         check(
             &["", "2+", "(2", "2)", "2 3", "1,000", "two", "2 ** 3", ".", "5.", "1e5", "2 + é", "()"],
             &expect![[r"
@@ -331,12 +331,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "[0-9+*/%^(). -]{0,40}") {
+        fn calculator_never_panics_on_any_text(text in "[0-9+*/%^(). -]{0,40}") {
             drop(evaluate(&text));
         }
 
         #[test]
-        fn integers_agree_with_the_machine(a in -1000_i64..1000, b in -1000_i64..1000, c in 1_i64..1000) {
+        fn integer_results_match_native_arithmetic(a in -1000_i64..1000, b in -1000_i64..1000, c in 1_i64..1000) {
             let text = format!("({a} + {b}) * {c} - {a} % {c}");
             let want = (a + b) * c - a % c;
             prop_assert_eq!(evaluate(&text).unwrap().to_string(), want.to_string());

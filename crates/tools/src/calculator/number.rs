@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_digits_of_the_largest_fractions_are_right() {
+    fn largest_fractions_print_correct_digits() {
         let largest = i128::MAX;
         let shown = ExactNumber { numerator: largest - 1, denominator: largest }.to_string();
         assert_eq!(shown, "0.99999999999999999999…");
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_integer_has_no_opposite() {
+    fn smallest_integer_cannot_be_negated() {
         let smallest = ExactNumber { numerator: i128::MIN, denominator: 1 };
         assert_eq!(smallest.negate(), Err(ArithmeticFailure::TooLarge));
         assert_eq!(ExactNumber::ONE.divide(smallest), Err(ArithmeticFailure::TooLarge));

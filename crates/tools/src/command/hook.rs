@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_reads_what_it_sees_and_prints_what_it_changes() {
+    async fn hook_program_reads_input_and_prints_changes() {
         check(
             r#"read told; printf '{"refuse": "saw %s"}' "$(echo "$told" | tr -d '"')""#,
             &expect![[
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_change_of_the_point_is_a_failure_and_says_what_was_printed() {
+    async fn invalid_hook_output_fails_and_is_quoted() {
         check("echo fine", &expect!["hook.failed: expected a change of before_tool as JSON on standard output, got `fine`: expected ident at line 1 column 2"]).await;
         check(r#"echo '{"text": "hi"}'"#, &expect!["hook.failed: expected a change of before_tool as JSON on standard output, got `{\"text\": \"hi\"}`: unknown variant `text`, expected `arguments` or `refuse`"]).await;
         check("echo no key >&2; exit 3", &expect!["hook.failed: exit status: 3: no key"]).await;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_nobody_waits_for_is_gone() {
+    async fn dropped_hook_kills_its_program() {
         let dir = TempDir::new().unwrap();
         let hangs = script("sleep 30; touch late", &dir);
         let began = Instant::now();

@@ -58,7 +58,7 @@ async fn check(script: &str, want: &Expect) {
 }
 
 #[tokio::test]
-async fn arguments_come_on_standard_input_and_the_result_is_what_is_printed() {
+async fn program_reads_arguments_from_stdin_and_prints_result() {
     check("printf '{\"given\": %s}' \"$(cat)\"", &expect![[r#"{"given":{"to":"ann"}}"#]]).await;
     check("echo; echo '\"two words\"'; echo", &expect![[r#""two words""#]]).await;
     check(":", &expect!["null"]).await;
@@ -73,7 +73,7 @@ async fn arguments_come_on_standard_input_and_the_result_is_what_is_printed() {
 }
 
 #[tokio::test]
-async fn a_program_that_fails_is_told_with_the_end_of_its_complaints() {
+async fn failed_program_reports_the_end_of_stderr() {
     check("echo no such card >&2; exit 3", &expect!["tool.failed: exit code 3: no such card"]).await;
     check("exit 1", &expect!["tool.failed: exit code 1: it says nothing on standard error"]).await;
     check(
@@ -91,7 +91,7 @@ async fn a_program_that_fails_is_told_with_the_end_of_its_complaints() {
 }
 
 #[tokio::test]
-async fn secrets_in_complaints_are_redacted() {
+async fn secrets_in_stderr_are_redacted() {
     let dir = TempDir::new().unwrap();
     // Cargo sets this variable for every test; here it plays the role of a secret.
     let script = "echo \"wrong key $CARGO_PKG_NAME in $PWD\" >&2; exit 1";
@@ -103,7 +103,7 @@ async fn secrets_in_complaints_are_redacted() {
 }
 
 #[tokio::test]
-async fn secrets_in_printed_text_are_redacted() {
+async fn secrets_in_stdout_are_redacted() {
     let dir = TempDir::new().unwrap();
     // Cargo sets this variable for every test; here it plays the role of a secret.
     let (contract, program) = tool("prints", "echo \"wrong key $CARGO_PKG_NAME\"", dir.path());
@@ -116,7 +116,7 @@ async fn secrets_in_printed_text_are_redacted() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_did_nothing() {
+async fn missing_program_is_reported_as_unavailable() {
     let dir = TempDir::new().unwrap();
     let (contract, program) = tool("gone", "", dir.path());
     let gone = commands((contract, Program { program: "./gone.sh".into(), ..program }));
@@ -126,7 +126,7 @@ async fn a_program_that_is_not_there_did_nothing() {
 }
 
 #[tokio::test]
-async fn a_program_sees_its_key_and_only_what_it_was_given_of_our_environment() {
+async fn program_environment_has_only_call_and_allowed_variables() {
     let dir = TempDir::new().unwrap();
     let (contract, program) = tool(
         "env",
@@ -159,7 +159,7 @@ async fn a_program_that_prints_too_much_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_program_need_not_read_what_it_is_given() {
+async fn program_may_ignore_its_standard_input() {
     let dir = TempDir::new().unwrap();
     let deaf = commands(tool("deaf", "exec <&-; echo 1", dir.path()));
     let much = json!({"text": "x".repeat(1 << 20)});
@@ -177,7 +177,7 @@ fn is_alive(file: &Path) -> bool {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_kills_the_program_and_what_it_started() {
+async fn dropped_call_kills_program_and_its_children() {
     let dir = TempDir::new().unwrap();
     let script = "sleep 1000 & echo $! > child; echo $$ > own; mv own started; wait";
     let commands = commands(tool("slow", script, dir.path()));
@@ -200,7 +200,7 @@ async fn a_call_that_is_dropped_kills_the_program_and_what_it_started() {
 }
 
 #[test]
-fn two_commands_of_one_name_are_refused() {
+fn duplicate_command_names_are_refused() {
     let dir = TempDir::new().unwrap();
     let mut commands = commands(tool("pay", "true", dir.path()));
     let (contract, program) = tool("pay", "true", dir.path());

@@ -235,7 +235,7 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn a_page_is_read_as_a_person_sees_it() {
+    fn html_is_reduced_to_its_visible_text() {
         let page = "<!doctype html><html><head><title>T</title><style>p{}</style></head>\n\
             <body><h1>Tea &amp; cake</h1>\n<p>It is\n  <b>hot</b>, <i>very</i>hot.</p>\
             <script>if (a < b) { alert('</p>') }</script><ul><li>one</li><li title=\"a>b\">two</li></ul>\
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_that_are_written_wrong_cost_some_text_at_most() {
+    fn malformed_markup_loses_at_most_some_text() {
         let pages = [
             "a < b",
             "<",

@@ -102,7 +102,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_text_is_replaced_where_it_is_once() {
+    fn edit_replaces_text_that_occurs_once() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("a.txt");
         fs::write(&place, "one two\ntwo three\n").unwrap();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preview_says_what_would_change_and_changes_nothing() {
+    fn preview_shows_changes_without_writing() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("a.txt");
         fs::write(&place, "one two\n").unwrap();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_that_was_interrupted_is_not_done_twice() {
+    fn interrupted_edit_is_not_applied_twice() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("a.txt");
         let arguments = json!({"path": "a.txt", "old": "tea", "new": "green tea"});

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_what_lies_beside_it_and_what_is_kept_out_are_left_alone() {
+    fn database_files_and_denied_paths_are_refused() {
         let Dirs { inside, root, .. } = &dirs();
         fs::create_dir_all(inside.join("outlast.db-workers")).unwrap();
         fs::write(inside.join("outlast.db"), [DATABASE, b"and more"].concat()).unwrap();
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_outside_is_refused() {
+    fn link_to_outside_is_refused() {
         let dirs = dirs();
         let Dirs { root, inside, outside, .. } = &dirs;
         symlink(outside, inside.join("dir")).unwrap();
@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn link_that_stays_inside_is_refused_too() {
+    fn link_inside_the_root_is_refused() {
         let dirs = dirs();
         let Dirs { root, inside, .. } = &dirs;
         root.write("docs/a.txt", "a", CALL).unwrap();
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn write_replaces_a_link_planted_under_its_temporary_name() {
+    fn write_replaces_link_planted_at_temporary_name() {
         let dirs = dirs();
         let Dirs { root, inside, outside, .. } = &dirs;
         symlink(outside.join("secret"), inside.join(format!("{TEMPORARY_PREFIX}{CALL}"))).unwrap();
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn only_text_of_bounded_size_is_read_and_written() {
+    fn files_must_be_text_of_bounded_size() {
         let dirs = dirs();
         let Dirs { root, inside, .. } = &dirs;
         fs::write(inside.join("binary"), [0xff, 0xfe]).unwrap();
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_replaces_what_an_interrupted_attempt_left_and_leaves_nothing_behind() {
+    fn write_replaces_leftovers_of_an_interrupted_attempt() {
         let dirs = dirs();
         let Dirs { root, inside, .. } = &dirs;
         fs::write(inside.join(format!("{TEMPORARY_PREFIX}{CALL}")), "half").unwrap();
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_listing_is_cut_in_the_order_of_names() {
+    fn long_listing_is_cut_in_name_order() {
         let dirs = dirs();
         let Dirs { root, inside, .. } = &dirs;
         for number in 0..LISTED_MOST + 2 {
@@ -677,7 +677,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_must_be_a_directory_that_is_there() {
+    fn root_must_be_an_existing_directory() {
         let dirs = dirs();
         let Dirs { outside, .. } = &dirs;
         assert_eq!(FileRoot::open(outside.join("none")).unwrap_err().kind(), Kind::IoFailed);

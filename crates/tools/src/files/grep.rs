@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_would_take_for_ever_elsewhere_takes_a_moment() {
+    fn backtracking_pattern_runs_in_linear_time() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a"), "a".repeat(100_000)).unwrap();
         let trial = ToolTester::with_files(dir.path());
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_is_bounded() {
+    fn grep_results_are_bounded() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a"), format!("{}\n", "é".repeat(400)).repeat(super::GREP_LINES + 1))
             .unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn search_stops_when_its_work_is_used_up() {
+    fn search_stops_at_its_work_limit() {
         let dir = tempfile::tempdir().unwrap();
         let large = ".".repeat(crate::FILE_BYTES);
         for (name, text) in [("a", "needle"), ("b", large.as_str()), ("c", large.as_str()), ("d", "needle")] {

@@ -255,7 +255,7 @@ mod tests {
     use std::path::PathBuf;
 
     #[test]
-    fn only_streams_of_this_process_are_exempt() {
+    fn only_own_process_streams_may_be_links() {
         for path in ["/dev/stdin", "/dev/fd/0", "/dev/fd/63", "/proc/self/fd/63"] {
             assert!(is_own_stream(Path::new(path)), "{path}");
         }

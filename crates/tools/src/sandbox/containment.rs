@@ -195,13 +195,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parent_is_found_behind_any_name() {
+    fn parent_pid_is_parsed_after_any_name() {
         assert_eq!(parent("12 (a) b (c) S 7 12 12 0"), Some(7));
         assert_eq!(parent("12 no name"), None);
     }
 
     #[test]
-    fn own_group_is_found_below_the_mount() {
+    fn own_cgroup_is_found_below_the_mount() {
         let mounts = "30 24 0:26 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
         let found = own_group("1:name=systemd:/\n0::/user.slice/a\n", mounts);
         assert_eq!(found, Some(PathBuf::from("/sys/fs/cgroup/unified/user.slice/a")));

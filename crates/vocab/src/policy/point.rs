@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn each_point_takes_the_decisions_that_make_sense_there() {
+    fn each_point_accepts_its_valid_decisions() {
         let line = |at: PolicyPoint| {
             let takes =
                 |then: &PolicyDecision| if rule(at, then.clone()).check().is_ok() { '+' } else { '-' };
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_at_a_point_is_refused_with_what_does() {
+    fn invalid_decision_error_lists_valid_ones() {
         check(
             &rule(PolicyPoint::Egress, PolicyDecision::Ask(ApprovalRequirement::default())),
             &expect![

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn hours_are_from_when_to_before_when_and_go_over_midnight() {
+    fn hours_exclude_their_end_and_cross_midnight() {
         let times = |hours: &str, days: &[Day]| RuleTimes {
             zone: "UTC".to_owned(),
             days: days.to_vec(),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hours_is_refused() {
+    fn invalid_hours_are_refused() {
         for text in
             ["", "9-17", "09:00", "09:00-09:00", "09:60-10:00", "09:00-24:01", "24:00-01:00", "a:b-c:d"]
         {

@@ -40,14 +40,14 @@ const DOUBLES: &[(u64, &str)] = &[
 ];
 
 #[test]
-fn doubles_are_spelled_as_in_the_table_of_the_rfc() {
+fn doubles_match_the_rfc_table() {
     for (bits, spelling) in DOUBLES {
         assert_eq!(canonical_json::to_string(&f64::from_bits(*bits)), *spelling, "{bits:016x}");
     }
 }
 
 #[test]
-fn what_the_rfc_has_no_spelling_for_cannot_be_in_a_value() {
+fn non_finite_numbers_cannot_occur_in_values() {
     for bits in [0x7fff_ffff_ffff_ffff, 0x7ff0_0000_0000_0000, 0xfff0_0000_0000_0000] {
         assert_eq!(Number::from_f64(f64::from_bits(bits)), None);
     }
@@ -55,7 +55,7 @@ fn what_the_rfc_has_no_spelling_for_cannot_be_in_a_value() {
 }
 
 #[test]
-fn the_sample_of_the_rfc_has_the_bytes_that_it_gives() {
+fn rfc_sample_yields_its_bytes() {
     let sample = r#"{
         "numbers": [333333333.33333329, 1E30, 4.50, 2e-3, 0.000000000000000000000000001],
         "string": "\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/",
@@ -69,7 +69,7 @@ fn the_sample_of_the_rfc_has_the_bytes_that_it_gives() {
 }
 
 #[test]
-fn members_are_sorted_as_in_the_example_of_the_rfc() {
+fn members_sort_as_in_the_rfc_example() {
     let names = r#"{
         "\u20ac": "Euro Sign",
         "\r": "Carriage Return",
@@ -88,7 +88,7 @@ fn members_are_sorted_as_in_the_example_of_the_rfc() {
 }
 
 #[test]
-fn unlike_in_the_rfc_an_integer_of_64_bits_is_exact() {
+fn sixty_four_bit_integers_are_exact_unlike_rfc() {
     // The RFC converts each of these pairs to one double.
     check("[9007199254740992, 9007199254740993]", "[9007199254740992,9007199254740993]");
     check("[18446744073709551614, 18446744073709551615]", "[18446744073709551614,18446744073709551615]");
@@ -96,14 +96,14 @@ fn unlike_in_the_rfc_an_integer_of_64_bits_is_exact() {
 }
 
 #[test]
-fn a_larger_integer_is_a_double_from_the_moment_it_is_read() {
+fn larger_integer_becomes_double_when_parsed() {
     // A reader of the value gets the double, so two of these with the same form are the same call.
     check("[18446744073709551616, 18446744073709551617]", "[18446744073709552000,18446744073709552000]");
     check("295147905179352825856", "295147905179352830000");
 }
 
 #[test]
-fn a_double_beyond_two_to_the_53_may_be_spelled_like_an_integer_nearby() {
+fn large_double_may_look_like_nearby_integer() {
     check("9223372036854775808.0", "9223372036854776000");
     check("9223372036854776000", "9223372036854776000");
     check("9223372036854775808", "9223372036854775808");
@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn a_double_is_spelled_without_an_exponent_from_a_millionth_up_to_1e21(bits in any::<u64>()) {
+    fn doubles_in_common_range_have_no_exponent(bits in any::<u64>()) {
         let double = f64::from_bits(bits);
         prop_assume!(double.is_finite());
         let spelling = canonical_json::to_string(&double);
@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn canonical_json_does_not_depend_on_order_or_spaces(value in json_value()) {
+    fn canonical_json_ignores_order_and_whitespace(value in json_value()) {
         let other: Value = serde_json::from_str(&backwards(&value)).unwrap();
         prop_assert_eq!(canonical_json::fingerprint(&other), canonical_json::fingerprint(&value));
     }

@@ -14,7 +14,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_from_anywhere_are_a_fact_or_an_error(bytes in vec(any::<u8>(), 0..64), fact in fact(), at in any::<usize>()) {
+    fn arbitrary_bytes_are_a_fact_or_error(bytes in vec(any::<u8>(), 0..64), fact in fact(), at in any::<usize>()) {
         let _ = Fact::decode(&bytes);
         let mut damaged = fact.encode();
         let at = at % damaged.len();
@@ -25,7 +25,7 @@ proptest! {
         }
     }
     #[test]
-    fn a_record_with_one_changed_byte_breaks_the_chain(
+    fn changed_byte_breaks_the_record_chain(
         fact in fact(),
         before in any::<[u8; 32]>(),
         (seq, turn, now) in any::<(u64, u128, u64)>(),

@@ -202,7 +202,7 @@ pub(crate) fn fact() -> impl Strategy<Value = Fact> {
 }
 
 #[test]
-fn facts_of_every_kind_and_effects_of_every_kind_are_drawn() {
+fn generator_covers_every_fact_and_effect_kind() {
     let mut runner = TestRunner::deterministic();
     let mut names = BTreeSet::new();
     let mut effects = BTreeSet::new();

@@ -31,13 +31,13 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_done_with_scopes_those_below_stay_with_those_above(a in scopes(), b in scopes()) {
+    fn scope_operations_keep_scopes_closed_downwards(a in scopes(), b in scopes()) {
         prop_assert!(is_closed(a) && is_closed(a.or(b)) && is_closed(a.and(b)));
         prop_assert_eq!(a.to_string().parse::<Scopes>().unwrap(), a);
     }
 
     #[test]
-    fn an_access_is_never_wider_than_the_one_it_came_from(a in scopes(), b in scopes(), own: u128, other: u128) {
+    fn derived_access_is_never_wider_than_source(a in scopes(), b in scopes(), own: u128, other: u128) {
         let (own, other) = (OrgId::from_u128(own), OrgId::from_u128(other));
         for reach in [OrgVisibility::Everything, OrgVisibility::Org(own), OrgVisibility::Org(other)] {
             let from = Access { scopes: a, ..Access::to(own) };

@@ -127,7 +127,7 @@ fn noted(memory: &MemoryStore) -> Vec<String> {
 }
 
 #[test]
-fn a_death_at_an_act_leaves_the_act_and_its_line_in_the_audit_or_neither() {
+fn crash_keeps_action_and_audit_line_atomic() {
     let ann: Principal = "person:ann".parse().unwrap();
     for (name, act) in ACTS {
         for (dies, heard, happens) in [

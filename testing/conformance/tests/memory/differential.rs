@@ -94,7 +94,7 @@ fn told_apart(seed: u64, one: Fault, other: Fault) -> String {
 }
 
 #[test]
-fn an_acknowledged_write_that_is_lost_is_found_and_shrunk_to_few_operations() {
+fn lost_acknowledged_write_is_found_and_shrunk() {
     for seed in 0..5 {
         let report = told_apart(seed, Fault::None, Fault::Forgets);
         let first = format!("seed {seed} with 100 operations makes the stores differ; these ");
@@ -105,20 +105,20 @@ fn an_acknowledged_write_that_is_lost_is_found_and_shrunk_to_few_operations() {
 }
 
 #[test]
-fn a_store_that_panics_is_reported_with_what_it_was_asked() {
+fn panicking_store_is_reported_with_its_operation() {
     let report = told_apart(1, Fault::None, Fault::Panics);
     assert!(report.ends_with("other: panicked: Some(\"the third write\")"), "{report}");
 }
 
 #[test]
-fn two_stores_that_are_damaged_in_the_same_way_are_not_healthy() {
+fn equally_corrupt_stores_are_reported() {
     let report = told_apart(1, Fault::SaysDamaged, Fault::SaysDamaged);
     let said = "store.corrupt: the file is damaged";
     assert!(report.ends_with(&format!("one:   {said}\nother: {said}")), "{report}");
 }
 
 #[test]
-fn the_run_asks_for_everything_and_is_refused_in_every_way_that_matters() {
+fn differential_run_covers_all_operations_and_refusals() {
     let mut all = AnswerCounts::new();
     for seed in 0..40 {
         let tally = differential(seed, 150, || (store(Fault::None), store(Fault::None)));

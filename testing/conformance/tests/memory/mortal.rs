@@ -59,7 +59,7 @@ fn told(pulse: &SimulatedProcess) -> String {
 }
 
 #[test]
-fn a_death_before_a_write_leaves_nothing_of_it_and_a_death_after_it_leaves_all() {
+fn crash_leaves_none_or_all_of_a_write() {
     let opened = r#"["session.opened"]"#;
     let of = |writes: usize, over: bool| format!("[{}], over: {over}", vec![opened; writes].join(", "));
     assert_eq!(open_three(CrashPoint::Never), (3, 3, of(3, false)));
@@ -70,7 +70,7 @@ fn a_death_before_a_write_leaves_nothing_of_it_and_a_death_after_it_leaves_all()
 }
 
 #[test]
-fn a_life_that_was_stopped_writes_nothing_more() {
+fn stopped_store_writes_nothing_more() {
     let memory = MemoryStore::new();
     let mortal = CrashingStore::new(memory.clone(), CrashPoint::Never);
     assert!(open(&mortal, 1));
@@ -81,7 +81,7 @@ fn a_life_that_was_stopped_writes_nothing_more() {
 }
 
 #[test]
-fn a_life_knows_only_what_it_wrote_itself() {
+fn crashing_store_lists_only_its_own_writes() {
     let memory = MemoryStore::new();
     assert!(open(&memory, 1));
     let mortal = CrashingStore::new(memory.clone(), CrashPoint::Never);

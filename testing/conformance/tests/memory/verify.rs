@@ -69,7 +69,7 @@ fn broken(expected: &str, change: impl FnOnce(&mut SessionRow, &mut Vec<RecordRo
 }
 
 #[test]
-fn a_copy_without_a_change_is_healthy() {
+fn unchanged_copy_verifies() {
     assert_eq!(verify(|_, _| ()).expect("nothing was changed"), 5);
 }
 
@@ -101,7 +101,7 @@ fn a_changed_hash_is_found() {
 }
 
 #[test]
-fn a_message_that_is_hidden_is_found() {
+fn changed_message_marker_is_found() {
     broken("record 3 breaks the chain: it is marked as what it is not", |_, records| records[2].node = false);
     broken("record 1 breaks the chain: it is marked as what it is not", |_, records| records[0].node = true);
 }
@@ -113,7 +113,7 @@ fn a_removed_record_is_found() {
 }
 
 #[test]
-fn a_removed_record_is_found_when_the_places_after_it_are_moved_up() {
+fn removed_record_is_found_after_renumbering() {
     broken("record 3 breaks the chain: its content does not fit its hash", |session, records| {
         records.remove(2);
         records[2].seq = Seq(3);
@@ -123,7 +123,7 @@ fn a_removed_record_is_found_when_the_places_after_it_are_moved_up() {
 }
 
 #[test]
-fn records_that_changed_places_are_found() {
+fn reordered_records_are_found() {
     broken("record 3 breaks the chain: its content does not fit its hash", |_, records| {
         records.swap(2, 3);
         (records[2].seq, records[3].seq) = (Seq(3), Seq(4));
@@ -131,7 +131,7 @@ fn records_that_changed_places_are_found() {
 }
 
 #[test]
-fn a_session_that_claims_another_end_is_found() {
+fn wrong_last_record_of_session_is_found() {
     broken("record 5 breaks the chain: the session says it has 4", |session, records| {
         records.pop();
         session.last_seq = Seq(4);
@@ -142,7 +142,7 @@ fn a_session_that_claims_another_end_is_found() {
 }
 
 #[test]
-fn content_that_does_not_fit_its_hash_is_found() {
+fn content_with_wrong_hash_is_found() {
     let memory = MemoryStore::new();
     let hash = Hash::of(b"what was stored");
     block_on(memory.write(move |rows| rows.put_blob(hash, b"what is there now"))).expect("it is written");

@@ -14,7 +14,7 @@ fn check(disk: &Disk) -> rusqlite::Result<String> {
 }
 
 #[test]
-fn corrupt_bytes_are_read_by_everybody_and_survive_a_power_loss() {
+fn corruption_survives_power_loss_and_fails_integrity_check() {
     let disk = worked();
     let good = disk.read(FILE).unwrap();
     disk.corrupt(FILE, 4_096, &[0xff; 100]);
@@ -29,12 +29,12 @@ fn corrupt_bytes_are_read_by_everybody_and_survive_a_power_loss() {
 
 #[test]
 #[should_panic(expected = "expected a file `none.db` to corrupt, found none")]
-fn only_a_file_that_is_there_can_be_corrupted() {
+fn missing_file_cannot_be_corrupted() {
     worked().corrupt("none.db", 0, &[1]);
 }
 
 #[test]
 #[should_panic(expected = "expected `work.db` to have 1000000001 bytes to corrupt, found ")]
-fn only_bytes_that_are_there_can_be_corrupted() {
+fn bytes_past_the_end_cannot_be_corrupted() {
     worked().corrupt(FILE, 1_000_000_000, &[1]);
 }

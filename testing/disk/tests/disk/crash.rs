@@ -17,7 +17,7 @@ fn die(at: u64, death: CrashMode, syncs: Syncs) -> (Disk, i64) {
 }
 
 #[test]
-fn a_kill_at_any_change_loses_no_acknowledged_commit() {
+fn kill_at_any_change_loses_no_commit() {
     for at in 0..changes(Syncs::Full) {
         for death in DEATHS {
             let (disk, acknowledged) = die(at, death, Syncs::Full);
@@ -95,12 +95,12 @@ fn cut_everywhere(syncs: Syncs) -> usize {
 }
 
 #[test]
-fn with_full_syncs_a_power_loss_at_any_change_loses_no_acknowledged_commit() {
+fn power_loss_with_full_sync_loses_no_commit() {
     assert_eq!(cut_everywhere(Syncs::Full), 0);
 }
 
 /// Shows that the disk can lose data. Otherwise the test above would prove nothing.
 #[test]
-fn with_normal_syncs_a_power_loss_loses_acknowledged_commits() {
+fn power_loss_with_normal_sync_loses_commits() {
     assert_ne!(cut_everywhere(Syncs::Normal), 0);
 }

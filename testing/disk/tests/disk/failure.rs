@@ -19,7 +19,7 @@ fn prepared() -> (Disk, Mount, Connection) {
 }
 
 #[test]
-fn a_full_disk_refuses_a_commit_and_keeps_the_others() {
+fn full_disk_rejects_commit_and_keeps_earlier_ones() {
     let (disk, _mount, conn) = prepared();
     let room = disk.used() + 1_000;
     disk.set_size_limit(Some(room));
@@ -32,7 +32,7 @@ fn a_full_disk_refuses_a_commit_and_keeps_the_others() {
 }
 
 #[test]
-fn a_failure_gives_the_code_of_its_operation() {
+fn failed_operation_returns_its_sqlite_code() {
     for (failure, expected) in [
         (ChangeFailure::Full, ffi::SQLITE_FULL),
         (ChangeFailure::WriteError, ffi::SQLITE_IOERR_WRITE),
@@ -54,7 +54,7 @@ fn a_failure_gives_the_code_of_its_operation() {
 
 /// A failed commit may exist after a restart, but no acknowledged commit is missing.
 #[test]
-fn a_failure_at_any_change_loses_no_acknowledged_commit() {
+fn failure_at_any_change_loses_no_commit() {
     for failure in [
         ChangeFailure::Full,
         ChangeFailure::WriteError,
@@ -82,7 +82,7 @@ fn a_failure_at_any_change_loses_no_acknowledged_commit() {
 /// system's cache and builds on it. The sync of the next commit succeeds, although the failed commit never reached the
 /// device.
 #[test]
-fn a_sync_that_succeeds_after_one_that_failed_does_not_make_up_for_it() {
+fn later_sync_does_not_repair_a_failed_one() {
     let (disk, mount, conn) = prepared();
     mount.fail_once_at(mount.changes(), ChangeFailure::SyncError);
     assert_eq!(code(add(&conn, 2)), ffi::SQLITE_IOERR_FSYNC);

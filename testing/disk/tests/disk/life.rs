@@ -42,7 +42,7 @@ fn two_processes_write_one_database_in_turns() {
 }
 
 #[test]
-fn a_reader_sees_one_state_and_holds_the_log() {
+fn reader_keeps_one_snapshot_and_the_wal() {
     let (disk, _mount, writer) = prepared();
     let mount = disk.mount();
     let reader = open(&mount).unwrap();
@@ -58,7 +58,7 @@ fn a_reader_sees_one_state_and_holds_the_log() {
 }
 
 #[test]
-fn a_writer_keeps_others_out_until_it_is_dead_and_closed() {
+fn writer_excludes_others_until_dead_and_closed() {
     let (disk, mount, writer) = prepared();
     let other_mount = disk.mount();
     let other = open(&other_mount).unwrap();
@@ -77,7 +77,7 @@ fn a_writer_keeps_others_out_until_it_is_dead_and_closed() {
 
 /// SQLite rolls the transaction back in the call that reports the death.
 #[test]
-fn a_process_that_died_inside_a_commit_is_in_nobodys_way() {
+fn process_killed_inside_a_commit_blocks_no_writer() {
     let (disk, mount, writer) = prepared();
     let other_mount = disk.mount();
     let other = open(&other_mount).unwrap();
@@ -105,7 +105,7 @@ fn a_power_loss_ends_all_processes() {
 }
 
 #[test]
-fn who_waits_for_a_busy_file_does_not_wait_in_real_time() {
+fn busy_wait_uses_simulated_time() {
     let (disk, _mount, writer) = prepared();
     let other_mount = disk.mount();
     let other = open(&other_mount).unwrap();
@@ -117,7 +117,7 @@ fn who_waits_for_a_busy_file_does_not_wait_in_real_time() {
 }
 
 #[test]
-fn a_process_that_died_alone_is_in_nobodys_way() {
+fn process_killed_inside_a_transaction_blocks_no_writer() {
     let (disk, mount, writer) = prepared();
     writer.execute_batch("BEGIN IMMEDIATE; UPDATE total SET sum = 1000").unwrap();
     mount.kill();
@@ -146,7 +146,7 @@ fn a_dead_process_reads_and_changes_nothing() {
 }
 
 #[test]
-fn the_last_connection_to_close_removes_the_log() {
+fn last_connection_to_close_removes_the_wal() {
     let (disk, _mount, conn) = prepared();
     let second = disk.mount();
     let other = open(&second).unwrap();
@@ -158,7 +158,7 @@ fn the_last_connection_to_close_removes_the_log() {
 }
 
 #[test]
-fn connections_outlive_their_mount_but_nobody_finds_it_any_more() {
+fn connections_outlive_their_dropped_mount() {
     let (disk, mount, conn) = prepared();
     let name = mount.vfs().to_owned();
     drop(mount);
@@ -170,7 +170,7 @@ fn connections_outlive_their_mount_but_nobody_finds_it_any_more() {
 }
 
 #[test]
-fn databases_without_a_file_work_too() {
+fn unnamed_temporary_databases_work() {
     let mount = Disk::new().mount();
     let conn = Connection::open_with_flags_and_vfs("", OpenFlags::default(), mount.vfs()).unwrap();
     conn.execute_batch("PRAGMA cache_size = 1; CREATE TABLE t (b)").unwrap();
@@ -209,7 +209,7 @@ fn processes_on_several_threads_wait_for_each_other() {
 }
 
 #[test]
-fn a_fork_goes_its_own_way() {
+fn disk_copy_changes_independently() {
     let (disk, _mount, conn) = prepared();
     add(&conn, 1).unwrap();
     let fork = Disk::from(disk.snapshot());
@@ -219,7 +219,7 @@ fn a_fork_goes_its_own_way() {
 }
 
 #[test]
-fn the_clock_shows_what_was_set() {
+fn clock_returns_the_time_that_was_set() {
     let (disk, _mount, conn) = prepared();
     disk.set_time(1_000_000_000_123);
     let told: (String, f64) = conn
@@ -261,7 +261,7 @@ fn a_rollback_journal_works_with_several_processes() {
 }
 
 #[test]
-fn the_same_work_makes_the_same_changes() {
+fn same_work_makes_identical_disk_changes() {
     assert_eq!(changes(Syncs::Full), changes(Syncs::Full));
     let disks = [Disk::new(), Disk::new()];
     for disk in &disks {
@@ -272,7 +272,7 @@ fn the_same_work_makes_the_same_changes() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_not_made_unasked() {
+fn missing_file_is_not_created_implicitly() {
     let mount = Disk::new().mount();
     let found =
         Connection::open_with_flags_and_vfs("none.db", OpenFlags::SQLITE_OPEN_READ_WRITE, mount.vfs());

@@ -35,12 +35,12 @@ fn check_story(change: impl FnOnce(&mut Story), want: &[&str]) {
 }
 
 #[test]
-fn nothing_is_broken_where_every_promise_was_kept() {
+fn valid_journal_has_no_violations() {
     check(|_| {}, &[]);
 }
 
 #[test]
-fn what_is_planted_is_noticed() {
+fn planted_errors_are_detected() {
     check(
         |evidence| evidence.plant(PlantedError::Lost),
         &[
@@ -58,7 +58,7 @@ fn what_is_planted_is_noticed() {
 }
 
 #[test]
-fn an_acknowledged_input_that_is_gone_is_lost() {
+fn missing_acknowledged_input_is_lost() {
     check(
         |evidence| drop(evidence.sessions.pop()),
         &[
@@ -69,7 +69,7 @@ fn an_acknowledged_input_that_is_gone_is_lost() {
 }
 
 #[test]
-fn an_input_that_is_not_where_its_receipt_says_is_lost() {
+fn input_not_at_its_receipt_is_lost() {
     check(
         |evidence| evidence.ledger[0] = receipt(MAIN, "k1", 3),
         &["Lost: trn_01 is `k1` at 1 with 68eae106, its receipt says `k1` at 3 with 14366f8f"],
@@ -77,7 +77,7 @@ fn an_input_that_is_not_where_its_receipt_says_is_lost() {
 }
 
 #[test]
-fn an_acknowledged_wish_or_resolution_that_is_gone_is_lost() {
+fn missing_acknowledged_cancel_or_resolution_is_lost() {
     check_story(
         |story| {
             story.records.retain(|record| {
@@ -106,7 +106,7 @@ fn an_input_that_became_two_turns_is_repeated() {
 }
 
 #[test]
-fn an_input_that_nobody_sent_is_corrupt() {
+fn input_without_a_sender_is_corrupt() {
     check(
         |evidence| assert!(evidence.sent.remove("k1")),
         &["Corrupted: trn_01 has an input that nobody sent: `k1`"],
@@ -114,17 +114,17 @@ fn an_input_that_nobody_sent_is_corrupt() {
 }
 
 #[test]
-fn a_turn_that_began_twice_read_its_input_twice() {
+fn turn_that_began_twice_is_repeated() {
     check_story(|story| story.begin(MAIN), &["Repeated: the input of trn_01 was read more than once"]);
 }
 
 #[test]
-fn an_input_that_joined_and_also_began_was_read_twice() {
+fn input_that_joined_and_began_is_repeated() {
     check_story(|story| story.begin(JOINED), &["Repeated: the input of trn_02 was read more than once"]);
 }
 
 #[test]
-fn an_input_that_joined_a_turn_which_never_read_it_is_lost() {
+fn joined_input_that_was_never_read_is_lost() {
     let is_checkpoint = |record: &Record| {
         matches!(&record.fact, Fact::Performed(EffectPerformed { outcome: Outcome::Checkpoint(_), .. }))
     };
@@ -143,7 +143,7 @@ fn a_turn_that_ended_twice_is_repeated() {
 }
 
 #[test]
-fn a_turn_that_failed_or_was_stopped_by_nobody_is_corrupt() {
+fn turn_failed_or_cancelled_without_cause_is_corrupt() {
     check(
         |evidence| evidence.wished.clear(),
         &[r#"Corrupted: trn_03 (`k3`) ended as Cancelled { reason: "enough" }"#],
@@ -174,7 +174,7 @@ fn a_turn_that_got_stuck_is_corrupt() {
 }
 
 #[test]
-fn a_turn_that_neither_ended_nor_waits_is_lost() {
+fn turn_neither_ended_nor_waiting_is_lost() {
     check_story(
         |story| drop(story.records.pop()),
         &["Lost: trn_03 (`k3`) neither ended nor waits for what it should"],
@@ -191,7 +191,7 @@ fn a_session_that_is_left_running_is_lost() {
 }
 
 #[test]
-fn a_wait_that_is_resolved_twice_or_read_as_something_else_is_found() {
+fn wait_resolved_twice_or_misread_is_found() {
     check_story(
         |story| {
             let (key, resolution) = (completion().key, Resolution::Ok(json!(6)));
@@ -211,7 +211,7 @@ fn a_wait_that_is_resolved_twice_or_read_as_something_else_is_found() {
 }
 
 #[test]
-fn an_at_most_once_call_that_acted_twice_is_repeated() {
+fn at_most_once_call_acting_twice_is_repeated() {
     check(
         |evidence| {
             let [pay, ..] = calls();
@@ -225,7 +225,7 @@ fn an_at_most_once_call_that_acted_twice_is_repeated() {
 }
 
 #[test]
-fn an_at_most_once_call_of_unknown_outcome_that_acted_twice_is_repeated() {
+fn unknown_at_most_once_call_cannot_act_twice() {
     check(
         |evidence| {
             let [.., lost_pay] = calls();
@@ -239,7 +239,7 @@ fn an_at_most_once_call_of_unknown_outcome_that_acted_twice_is_repeated() {
 }
 
 #[test]
-fn an_attempt_that_the_journal_does_not_know_yet_is_corrupt() {
+fn attempt_missing_from_the_journal_is_corrupt() {
     check(
         |evidence| {
             let [.., count, _] = calls();
@@ -250,7 +250,7 @@ fn an_attempt_that_the_journal_does_not_know_yet_is_corrupt() {
 }
 
 #[test]
-fn an_execution_under_another_key_or_with_other_arguments_is_corrupt() {
+fn execution_with_wrong_key_or_arguments_is_corrupt() {
     check(
         |evidence| {
             evidence.executions[5].call = CallId::from_u128(99).to_string();
@@ -265,7 +265,7 @@ fn an_execution_under_another_key_or_with_other_arguments_is_corrupt() {
 }
 
 #[test]
-fn a_result_of_what_never_happened_is_lost() {
+fn result_without_an_execution_is_lost() {
     check(
         |evidence| drop(evidence.executions.remove(0)),
         &["Lost: `pay` is said to have acted for cal_0b, but it did not"],
@@ -273,7 +273,7 @@ fn a_result_of_what_never_happened_is_lost() {
 }
 
 #[test]
-fn a_call_that_is_said_not_to_have_happened_and_did_is_corrupt() {
+fn executed_call_recorded_as_not_happened_is_corrupt() {
     check(
         |evidence| {
             let [_, book, ..] = calls();
@@ -284,7 +284,7 @@ fn a_call_that_is_said_not_to_have_happened_and_did_is_corrupt() {
 }
 
 #[test]
-fn a_step_that_ran_again_after_it_was_answered_is_repeated() {
+fn step_rerun_after_its_answer_is_repeated() {
     check(
         |evidence| {
             let [_, _, walk, ..] = calls();
@@ -310,7 +310,7 @@ fn a_step_that_was_answered_twice_is_repeated() {
 }
 
 #[test]
-fn a_step_that_ran_again_after_the_next_one_had_begun_is_repeated() {
+fn step_rerun_after_the_next_began_is_repeated() {
     check(
         |evidence| {
             let [_, _, walk, ..] = calls();
@@ -322,7 +322,7 @@ fn a_step_that_ran_again_after_the_next_one_had_begun_is_repeated() {
 }
 
 #[test]
-fn a_call_that_is_done_without_all_its_steps_is_lost() {
+fn finished_call_with_missing_steps_is_lost() {
     let is_home = |record: &Record| matches!(&record.fact, Fact::Performed(performed) if performed.key.as_str().ends_with("step:home"));
     check_story(
         |story| story.records.retain(|record| !is_home(record)),
@@ -341,7 +341,7 @@ fn a_call_that_was_answered_twice_is_repeated() {
 }
 
 #[test]
-fn a_call_without_an_outcome_in_a_turn_that_is_over_is_corrupt() {
+fn ended_turn_with_an_open_call_is_corrupt() {
     let is_answer = |record: &Record| matches!(&record.fact, Fact::Answered(answered) if answered.claim == ClaimRef { asked: Seq(4), child: 0 });
     check_story(
         |story| story.records.retain(|record| !is_answer(record)),
@@ -350,7 +350,7 @@ fn a_call_without_an_outcome_in_a_turn_that_is_over_is_corrupt() {
 }
 
 #[test]
-fn a_call_that_failed_without_a_reason_is_corrupt() {
+fn call_failed_without_a_reason_is_corrupt() {
     check_story(
         |story| {
             for record in &mut story.records {
@@ -367,7 +367,7 @@ fn a_call_that_failed_without_a_reason_is_corrupt() {
 }
 
 #[test]
-fn unknown_calls_are_listed_and_no_others() {
+fn unknown_list_must_match_the_journal() {
     check(
         |evidence| evidence.listed.clear(),
         &["Corrupted: cal_10 is unknown, but `outlast unknown` hides it"],
@@ -379,7 +379,7 @@ fn unknown_calls_are_listed_and_no_others() {
 }
 
 #[test]
-fn only_a_call_that_cannot_be_asked_about_may_be_unknown() {
+fn only_calls_without_probe_may_be_unknown() {
     check_story(
         |story| {
             for record in &mut story.records {
@@ -398,7 +398,7 @@ fn only_a_call_that_cannot_be_asked_about_may_be_unknown() {
 }
 
 #[test]
-fn a_transactional_call_counts_once() {
+fn transactional_call_must_count_exactly_once() {
     check(|evidence| evidence.sessions[0].count = 2, &["Repeated: ses_5b counts 2 for 1 calls"]);
     check(|evidence| evidence.sessions[0].count = 0, &["Lost: ses_5b counts 0 for 1 calls"]);
 }

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_decides_where_nothing_is_selected() {
+    fn keys_do_nothing_without_a_selected_approval() {
         let mut state = InboxState::default();
         for wish in press(&mut state, "asdejk\n") {
             assert_eq!(wish, InboxAction::Nothing);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_needs_a_reason_and_can_be_given_up() {
+    fn denial_needs_a_reason_and_can_be_cancelled() {
         let mut state = InboxState { mode: InboxMode::Denying(String::new()), ..InboxState::default() };
         assert_eq!(press(&mut state, "\n"), [InboxAction::Nothing]);
         assert_eq!(

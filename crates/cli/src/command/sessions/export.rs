@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_are_counted_wherever_a_piece_ends() {
+    fn records_are_counted_across_chunk_boundaries() {
         let sum = "0".repeat(64);
         let line = |kind: &str| format!("{{\"sum\":\"{sum}\",\"{kind}\":{{\"record\":1}}}}\n");
         let file = ["archive", "session", "record", "record", "content", "end"].map(line).concat();

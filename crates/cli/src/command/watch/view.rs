@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_says_of_each_session_what_it_does_and_what_it_took() {
+    fn list_shows_state_activity_and_cost_per_session() {
         let mut row = WatchRow::known(SessionId::from_u128(7));
         row.key = Some("ann".into());
         (row.state, row.doing, row.tokens) = ("parked", "approval of pay".into(), 42);
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_cut_where_it_would_be_too_wide() {
+    fn long_lines_wrap_at_the_display_width() {
         assert_eq!(folded("abcdef", 4), ["abcd", "ef"]);
         assert_eq!(folded("日本語", 4), ["日本", "語"]);
         assert_eq!(folded("", 4), [""]);
     }
 
     #[test]
-    fn an_open_session_shows_its_text_as_it_is_said() {
+    fn open_session_shows_its_streamed_text() {
         let mut live = LiveSession::of(SessionId::from_u128(7));
         let says = |offset: usize, text: &str| {
             let what = LiveEventKind::Text {

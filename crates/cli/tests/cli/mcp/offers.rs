@@ -3,7 +3,7 @@ use super::{accept, plain, play};
 use expect_test::expect;
 
 #[test]
-fn a_model_reads_the_resources_of_a_server() {
+fn model_reads_mcp_resources() {
     let place = plain("library", "");
     accept(&place);
     play(
@@ -35,7 +35,7 @@ fn a_model_reads_the_resources_of_a_server() {
 }
 
 #[test]
-fn a_person_reads_the_resources_and_prompts_of_a_server() {
+fn cli_reads_mcp_resources_and_prompts() {
     let place = plain("library", "");
     place.check(
         "mcp accept plain

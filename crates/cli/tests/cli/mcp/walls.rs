@@ -4,7 +4,7 @@ use crate::place::Place;
 use expect_test::expect;
 
 #[test]
-fn a_server_behind_walls_reaches_only_what_it_is_given() {
+fn sandboxed_mcp_server_reaches_only_granted_paths() {
     let place =
         plain("tries", "sandbox = true\nread = [\"plain.py\", \"shown\"]\nwrite = [\"own\"]\nenv = []\n");
     std::fs::create_dir(place.path().join("shown")).unwrap();
@@ -39,7 +39,7 @@ fn a_server_behind_walls_reaches_only_what_it_is_given() {
 }
 
 #[test]
-fn walls_are_for_servers_that_are_started_as_processes() {
+fn only_command_mcp_servers_accept_a_sandbox() {
     let place = Place::new();
     let mut log = String::new();
     for server in

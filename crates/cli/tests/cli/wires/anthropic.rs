@@ -30,31 +30,31 @@ fn finds_what_it_knows(mut client: Command) {
 }
 
 #[test]
-fn the_official_python_client_of_anthropic_finds_what_it_knows() {
+fn anthropic_python_client_passes_the_feature_matrix() {
     finds_what_it_knows(python("matrix"));
 }
 
 #[test]
-fn the_official_javascript_client_of_anthropic_finds_what_it_knows() {
+fn anthropic_javascript_client_passes_the_feature_matrix() {
     finds_what_it_knows(node("matrix"));
 }
 
 #[test]
-fn the_official_python_client_of_anthropic_has_the_same_text_after_the_server_was_killed() {
+fn anthropic_python_client_repeats_text_after_server_kill() {
     killed_in_the_middle(|url, key| with(python("again"), &[&here(url), key]));
 }
 
 #[test]
-fn the_official_javascript_client_of_anthropic_has_the_same_text_after_the_server_was_killed() {
+fn anthropic_javascript_client_repeats_text_after_server_kill() {
     killed_in_the_middle(|url, key| with(node("again"), &[&here(url), key]));
 }
 
 #[test]
-fn the_official_python_client_of_anthropic_is_told_that_an_answer_is_not_whole_when_the_server_stops() {
+fn anthropic_python_client_sees_incomplete_answer_on_shutdown() {
     stopped_in_the_middle(|url, key| with(python("stopped"), &[&here(url), key]));
 }
 
 #[test]
-fn the_official_javascript_client_of_anthropic_is_told_that_an_answer_is_not_whole_when_the_server_stops() {
+fn anthropic_javascript_client_sees_incomplete_answer_on_shutdown() {
     stopped_in_the_middle(|url, key| with(node("stopped"), &[&here(url), key]));
 }

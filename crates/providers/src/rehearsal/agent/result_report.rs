@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_result_has_its_sentence() {
+    fn each_tool_result_has_its_own_sentence() {
         let results = [
             ("clock", json!({}), json!("2026-07-03T10:20:30Z")),
             ("clock", json!({}), json!("2026-07-03T12:20:30+02:00")),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_plainly() {
+    fn tool_failure_is_reported_with_its_reason() {
         let fail = |code, detail: &str| told("pay", json!({}), &ToolResult::Err(Failure::new(code, detail)));
         let log = fail(Kind::ToolFailed, "the account is closed")
             + &fail(Kind::ToolOutcomeUnknown, "the process stopped while this call ran");

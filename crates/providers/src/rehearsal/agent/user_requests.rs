@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_asked_for_in_many_words() {
+    fn time_requests_are_recognised_in_many_phrasings() {
         check(
             &["What time is it?", "tell me the time please", "What's the date?", "what day is it"],
             &expect![[r"
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_is_found_in_words_and_signs() {
+    fn arithmetic_is_recognised_in_words_and_symbols() {
         check(
             &[
                 "add 2 and 3",
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn several_asks_are_told_apart() {
+    fn several_requests_in_one_message_are_separated() {
         check(
             &[
                 "what time is it and add 2 and 3",
@@ -597,13 +597,13 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_is_read_in_time_that_grows_with_it() {
+    fn parse_time_is_linear_in_message_length() {
         let text = format!("{}{}", "and ".repeat(1 << 17), " ".repeat(1 << 19));
         assert_eq!(parse_requests(&text).len(), 1);
     }
 
     #[test]
-    fn a_message_of_many_asks_is_read_as_far_as_the_bound() {
+    fn requests_per_message_are_limited() {
         assert_eq!(parse_requests(&"what time is it? ".repeat(REQUESTS_MAX + 1)).len(), REQUESTS_MAX);
     }
 }

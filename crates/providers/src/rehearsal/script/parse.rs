@@ -271,7 +271,7 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn a_line_that_does_not_parse_is_named_with_what_was_expected_and_found() {
+    fn parse_error_names_line_expectation_and_input() {
         let wrong = [
             "",
             "# only a comment",

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_goes_on_behind_its_last_event_only_if_what_it_has_is_how_the_answer_begins() {
+    fn stream_resumes_only_if_the_known_text_matches() {
         let all = numbers(&["", "one ", "two ", "three"], None);
         let last = all[2].unwrap().unwrap();
         assert_eq!(all[0], Ok(Some(0)));

@@ -134,7 +134,7 @@ fn words(told: &[SegmentEvent]) -> Vec<String> {
 }
 
 #[test]
-fn what_is_told_live_is_what_the_journal_tells_afterwards() {
+fn live_output_equals_journal_output() {
     let journal = Journal::new(None)
         .live(0, 1, 0, "Let me ")
         .live(0, 1, 7, "se")
@@ -167,7 +167,7 @@ fn what_is_told_live_is_what_the_journal_tells_afterwards() {
 }
 
 #[test]
-fn a_later_attempt_goes_on_seamlessly_if_it_begins_as_the_first_did_and_is_an_error_if_not() {
+fn retry_continues_text_with_equal_prefix_or_fails() {
     let first = || Journal::new(None).live(0, 1, 0, "one two ").live(0, 1, 8, "three ");
     let same = first().live(0, 6, 0, "one two three four").reply(0, "one two three four", &[]).ended("x");
     assert_eq!(same.told(0), same.durable().told(0));
@@ -179,7 +179,7 @@ fn a_later_attempt_goes_on_seamlessly_if_it_begins_as_the_first_did_and_is_an_er
 }
 
 #[test]
-fn a_stream_that_broke_is_not_taken_for_a_model_that_ran_out_of_tokens() {
+fn broken_stream_is_not_reported_as_length_limit() {
     let end = |journal: Journal| words(&journal.told(0).unwrap()).pop().unwrap();
     assert_eq!(end(Journal::new(None).short_reply(0, "one two").cut()), "Length 1+2");
     let failed = "Failed(Failure { code: ModelCut, detail: \"cut\", policy: None })";
@@ -189,14 +189,14 @@ fn a_stream_that_broke_is_not_taken_for_a_model_that_ran_out_of_tokens() {
 }
 
 #[test]
-fn frames_that_were_missed_are_made_up_for_by_the_record() {
+fn missed_frames_are_restored_from_the_record() {
     let journal =
         Journal::new(None).live(0, 1, 0, "one ").live(0, 1, 8, "three ").reply(0, "one two three", &[]);
     assert_eq!(words(&journal.told(0).unwrap())[1..4], ["0 \"one \"", "0 \"two \"", "0 \"three\""]);
 }
 
 #[test]
-fn a_leg_ends_with_the_calls_of_the_client_and_the_next_begins_with_their_results() {
+fn client_calls_end_segment_and_results_begin_next() {
     let key = ReplayKey::turn(0).tools(0).child(0, "mine").completion();
     let journal = Journal::new(None)
         .reply(0, "", &["mine", "theirs"])
@@ -228,7 +228,7 @@ fn a_leg_ends_with_the_calls_of_the_client_and_the_next_begins_with_their_result
 }
 
 #[test]
-fn of_an_answer_that_must_fit_a_schema_only_the_one_that_fits_is_told() {
+fn structured_output_reports_only_the_valid_answer() {
     let journal = Journal::new(Some(&json!({"type": "object"})))
         .live(0, 1, 0, "no json ")
         .reply(0, "no json", &[])

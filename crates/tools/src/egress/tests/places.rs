@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::process::Command;
 
 #[test]
-fn a_name_that_turns_bad_after_the_check_is_not_looked_up_again() {
+fn checked_address_is_used_without_second_lookup() {
     let good = Server::says(ok("good"));
     let bad = Server::at(&format!("127.0.0.2:{}", good.port()), {
         let answer = ok("bad");
@@ -27,7 +27,7 @@ fn a_name_that_turns_bad_after_the_check_is_not_looked_up_again() {
 }
 
 #[test]
-fn a_name_that_stands_for_anything_but_public_addresses_is_denied() {
+fn name_resolving_to_non_public_address_is_denied() {
     let names = Names::of(&[
         ("public.test", &["10.0.0.1"]),
         ("mixed.test", &["93.184.216.34 10.0.0.1"]),
@@ -73,7 +73,7 @@ fn a_name_that_stands_for_anything_but_public_addresses_is_denied() {
 }
 
 #[test]
-fn every_new_connection_is_checked_anew() {
+fn every_new_connection_checks_its_address() {
     let server = Server::start(|_, stream| {
         let _ = std::io::Write::write_all(
             stream,
@@ -89,7 +89,7 @@ fn every_new_connection_is_checked_anew() {
 }
 
 #[test]
-fn tls_is_asked_for_under_the_name_and_not_the_address() {
+fn tls_uses_the_host_name_not_the_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let heard = std::thread::spawn(move || {
@@ -110,7 +110,7 @@ fn tls_is_asked_for_under_the_name_and_not_the_address() {
 }
 
 #[test]
-fn proxies_of_the_environment_do_not_exist() {
+fn proxy_environment_variables_are_ignored() {
     const CHILD: &str = "OUTLAST_TEST_BEHIND_PROXY";
     if let Ok(port) = std::env::var(CHILD) {
         let names = Names::of(&[("direct.test", &["127.0.0.1"])]);
@@ -121,7 +121,7 @@ fn proxies_of_the_environment_do_not_exist() {
     let (direct, proxy) = (Server::says(ok("direct")), Server::says(ok("proxy")));
     let proxy_url = format!("http://{}", proxy.address);
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "egress::tests::places::proxies_of_the_environment_do_not_exist"]);
+    child.args(["--exact", "egress::tests::places::proxy_environment_variables_are_ignored"]);
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
         child.env(name, &proxy_url);
     }

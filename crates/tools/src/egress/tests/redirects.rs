@@ -7,7 +7,7 @@ use std::io::Write;
 use url::Url;
 
 #[test]
-fn a_redirect_into_the_private_is_denied() {
+fn redirect_to_private_address_is_denied() {
     let inside = Server::says(ok("secret"));
     let places = [
         "http://10.0.0.1/".to_owned(),
@@ -49,7 +49,7 @@ fn a_redirect_into_the_private_is_denied() {
 }
 
 #[test]
-fn a_redirect_does_not_leave_encryption() {
+fn redirect_from_https_to_http_is_denied() {
     let from = Url::parse("https://example.com/a/b").unwrap();
     let places =
         ["http://example.com/", "https://example.org/x", "/c", "c", "?d", "//example.net", "http:/e"];
@@ -88,7 +88,7 @@ fn more_than_five_redirects_are_not_followed() {
 }
 
 #[test]
-fn credentials_stay_with_the_host_they_were_given_for() {
+fn redirects_do_not_forward_credentials_to_other_hosts() {
     let second = Server::says(ok("end"));
     let to_second = moved(&format!("http://second.test:{}/", second.port()));
     let first = Server::start(move |request, stream| {

@@ -70,7 +70,7 @@ fn an_encoded_answer_is_decoded() {
 }
 
 #[test]
-fn a_bomb_is_cut_while_it_grows() {
+fn decompression_bomb_is_stopped_early() {
     // A hundred megabytes in a hundred kilobytes.
     let bomb = gzip(&vec![0; 100 << 20]);
     assert!(bomb.len() < 128 << 10, "{}", bomb.len());
@@ -84,7 +84,7 @@ fn a_bomb_is_cut_while_it_grows() {
 }
 
 #[test]
-fn an_answer_without_end_is_cut_at_the_bound() {
+fn endless_response_is_cut_at_the_limit() {
     let sent = Arc::new(AtomicUsize::new(0));
     let counted = sent.clone();
     let server = Server::start(move |_, stream| {
@@ -103,7 +103,7 @@ fn an_answer_without_end_is_cut_at_the_bound() {
 }
 
 #[test]
-fn a_length_that_is_announced_is_not_made_room_for() {
+fn announced_content_length_is_not_preallocated() {
     let server = Server::says(b"HTTP/1.1 200 OK\r\ncontent-length: 10737418240\r\n\r\nfirst".to_vec());
     assert_eq!(
         shown(&server),
@@ -112,7 +112,7 @@ fn a_length_that_is_announced_is_not_made_room_for() {
 }
 
 #[test]
-fn a_slow_answer_is_given_up() {
+fn slow_response_times_out() {
     fn drip(stream: &mut TcpStream, pause: Duration) {
         let mut sent = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n");
         while sent.is_ok() {
@@ -134,7 +134,7 @@ fn a_slow_answer_is_given_up() {
 }
 
 #[test]
-fn an_answer_that_breaks_off_is_no_answer() {
+fn interrupted_response_is_an_error() {
     let log = [
         shown(&Server::start(|_, stream| {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nhalf");

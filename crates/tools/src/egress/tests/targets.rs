@@ -107,7 +107,7 @@ ff02::1 is for many at once
 ";
 
 #[test]
-fn nothing_but_public_addresses_is_reached() {
+fn only_public_addresses_are_reached() {
     for line in ADDRESSES.lines() {
         let (address, expected) = line.split_once(" is ").unwrap();
         let scope = AddressScope::of(address.parse().unwrap());
@@ -119,7 +119,7 @@ fn nothing_but_public_addresses_is_reached() {
 }
 
 #[test]
-fn an_address_is_the_same_in_every_spelling() {
+fn address_checks_cover_every_spelling() {
     check(
         &EgressRules::public(),
         &[
@@ -210,7 +210,7 @@ fn an_address_is_the_same_in_every_spelling() {
 }
 
 #[test]
-fn only_web_addresses_on_the_usual_ports_are_reached() {
+fn only_http_urls_on_standard_ports_are_reached() {
     check(
         &EgressRules::public(),
         &[
@@ -287,7 +287,7 @@ fn only_web_addresses_on_the_usual_ports_are_reached() {
 }
 
 #[test]
-fn with_a_list_only_what_is_on_it_is_reached() {
+fn allow_list_limits_reachable_hosts() {
     let rules = EgressRules::public().only(hosts(&[
         "example.com",
         "*.example.org",
@@ -334,7 +334,7 @@ fn with_a_list_only_what_is_on_it_is_reached() {
 }
 
 #[test]
-fn a_private_host_is_reached_only_where_it_was_named() {
+fn private_host_is_reached_only_when_listed() {
     let rules = EgressRules::public()
         .and_private(hosts(&["intranet.example", "127.0.0.1:8080", "[::1]:*", "10.0.0.1"]))
         .unwrap();
@@ -370,7 +370,7 @@ fn a_private_host_is_reached_only_where_it_was_named() {
 }
 
 #[test]
-fn the_rules_for_a_url_let_its_host_be_reached_and_no_other() {
+fn rules_for_a_url_allow_only_its_host() {
     let rules = EgressRules::for_url("https://example.com:8443/mcp", Network::Public).unwrap();
     assert!(rules.check("https://example.com:8443/other").is_ok());
     assert!(rules.check("https://example.com/mcp").is_err());
@@ -387,7 +387,7 @@ fn the_rules_for_a_url_let_its_host_be_reached_and_no_other() {
 }
 
 #[test]
-fn a_private_host_is_named_exactly() {
+fn private_host_rule_rejects_wildcards() {
     let error = EgressRules::public().and_private(hosts(&["intranet.example", "*.example"])).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -396,7 +396,7 @@ fn a_private_host_is_named_exactly() {
 }
 
 #[test]
-fn a_rule_for_a_host_reads_back_or_is_refused() {
+fn host_rule_round_trips_or_is_refused() {
     let rules = [
         "example.com",
         "EXAMPLE.com.",

@@ -9,7 +9,7 @@ fn hosts(names: &[&str]) -> Vec<HostRule> {
 }
 
 #[test]
-fn what_may_be_reached_is_narrowed_by_every_list_and_never_widened() {
+fn allow_lists_only_narrow_egress() {
     let rules =
         EgressRules::public().only(hosts(&["*.example.com"])).and_private(hosts(&["db.local:5432"])).unwrap();
     let both = NetworkAllowList::only(["a.example.com", "b.example.com", "db.local", "other.com"])
