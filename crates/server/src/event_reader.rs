@@ -20,6 +20,7 @@ const CACHED_TURNS: usize = 1_024;
 
 /// An event of a session. Clients must ignore fields and event types that they do not know.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Event)]
 pub(crate) struct EventResource {
     /// The version of the event format.
     v: u8,

@@ -114,6 +114,7 @@ async fn whoami(caller: Caller<Reads>) -> ApiResult<Json<CallerIdentity>> {
 
 /// A turn that this process is running.
 #[derive(Serialize, ToSchema)]
+#[schema(as = RunningTurn)]
 pub(crate) struct RunningTurnResource {
     /// The id of the session.
     #[schema(value_type = String)]

@@ -27,6 +27,7 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
 
 /// An API key, without its secret.
 #[derive(Serialize, ToSchema)]
+#[schema(as = ApiKey)]
 pub(crate) struct ApiKeyResource {
     /// The id of the key.
     #[schema(value_type = String)]
@@ -149,6 +150,7 @@ pub(crate) struct AuditParams {
 
 /// An entry of the audit log.
 #[derive(Serialize, ToSchema)]
+#[schema(as = AuditEntry)]
 pub(crate) struct AuditEntryResource {
     /// The number of the entry, for `after`.
     no: u64,

@@ -39,6 +39,7 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
 
 /// An agent of this server.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Agent)]
 pub(crate) struct AgentResource {
     /// The name of the agent.
     name: String,
@@ -123,6 +124,7 @@ async fn package_by_fingerprint(
 
 /// A version of an agent, a harness or a capability in the database.
 #[derive(Serialize, ToSchema)]
+#[schema(as = ConfigVersion)]
 pub(crate) struct ConfigVersionResource {
     /// `agent`, `harness` or `capability`.
     kind: &'static str,

@@ -28,6 +28,7 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
 
 /// An attachment of a session.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Attachment)]
 pub(crate) struct AttachmentResource {
     /// The id of the attachment.
     #[schema(value_type = String)]

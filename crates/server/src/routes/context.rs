@@ -23,6 +23,7 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
 
 /// The messages that a model would get now, and their size.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Context)]
 pub(crate) struct ContextResource {
     /// The approximate number of tokens in total. One token is counted per four bytes.
     tokens: usize,

@@ -64,6 +64,7 @@ enum CostInterval {
 
 /// The costs of one group.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Cost)]
 pub(crate) struct CostResource {
     /// The day, in UTC. Absent unless `per` is `day`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -197,6 +198,7 @@ fn parse_grouping(by: &str) -> Result<CostDimension, Error> {
 
 /// A budget and its usage.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Budget)]
 pub(crate) struct BudgetResource {
     /// The id of the organisation.
     #[schema(value_type = String)]
@@ -293,6 +295,7 @@ async fn budgets(
 
 /// A rate limit for outgoing calls, and its state.
 #[derive(Serialize, ToSchema)]
+#[schema(as = RateLimit)]
 pub(crate) struct RateLimitResource {
     /// The id of the organisation.
     #[schema(value_type = String)]

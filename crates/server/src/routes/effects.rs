@@ -33,6 +33,7 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
 
 /// An effect of a turn: a model call, a tool call or another request to the outside.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Effect)]
 pub(crate) struct EffectResource {
     /// The id of the turn.
     #[schema(value_type = String)]
@@ -108,6 +109,7 @@ fn is_zero_count(times: &usize) -> bool {
 
 /// An incident of an effect before its outcome.
 #[derive(Serialize, ToSchema)]
+#[schema(as = EffectIncident)]
 pub(crate) struct EffectIncidentResource {
     /// The sequence number of the record of the incident.
     #[schema(value_type = u64)]
@@ -154,6 +156,7 @@ impl From<EffectIncident> for EffectIncidentResource {
 
 /// A policy decision at a point of a turn.
 #[derive(Serialize, ToSchema)]
+#[schema(as = PolicyDecision)]
 pub(crate) struct PolicyDecisionResource {
     /// The path of the subject of the decision: the turn, a model call, its answer, or what a call does.
     key: String,
@@ -188,6 +191,7 @@ impl From<DecisionView> for PolicyDecisionResource {
 
 /// Details of a tool call.
 #[derive(Serialize, ToSchema)]
+#[schema(as = ToolCall)]
 pub(crate) struct ToolCallResource {
     /// Outlast's id of the call, which is also its idempotency key for external services.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -274,6 +278,7 @@ pub(crate) struct ModelCallParams {
 
 /// The request of a model call.
 #[derive(Serialize, ToSchema)]
+#[schema(as = ModelRequest)]
 pub(crate) struct ModelRequestResource {
     /// The name of the model.
     model: String,

@@ -23,6 +23,7 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
 
 /// An approval that applies to the rest of a session.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Grant)]
 pub(crate) struct GrantResource {
     /// The id of the grant.
     #[schema(value_type = String)]

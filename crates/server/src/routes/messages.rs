@@ -28,6 +28,7 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
 
 /// A message of a session.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Message)]
 pub(crate) struct MessageResource {
     /// The id of the session that contains the message. For a fork, this may be the session that it was
     /// forked from.

@@ -26,6 +26,7 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
 
 /// An organisation.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Org)]
 pub(crate) struct OrgResource {
     /// The id of the organisation.
     #[schema(value_type = String)]

@@ -30,6 +30,7 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
 
 /// A session.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Session)]
 pub(crate) struct SessionResource {
     /// The id of the session.
     #[schema(value_type = String, example = "ses_019a8b6e5c7d7f3a9b1c2d3e4f506172")]
@@ -109,6 +110,7 @@ pub(crate) struct SessionResource {
 
 /// A head of a session: the end of one branch of its messages.
 #[derive(Serialize, ToSchema)]
+#[schema(as = SessionHead)]
 pub(crate) struct SessionHeadResource {
     /// The name of the head.
     name: String,
@@ -136,6 +138,7 @@ impl From<NodeRef> for MessageRef {
 
 /// Something that a turn waits for.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Wait)]
 pub(crate) struct WaitResource {
     /// The path in the turn.
     key: String,

@@ -29,6 +29,7 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
 
 /// A sink and its state.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Sink)]
 pub(crate) struct SinkResource {
     /// The name of the sink.
     name: String,
@@ -69,6 +70,7 @@ async fn sinks(
 
 /// An output that has not been delivered yet.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Delivery)]
 pub(crate) struct DeliveryResource {
     /// The id of the delivery.
     #[schema(value_type = String)]

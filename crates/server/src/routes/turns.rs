@@ -41,6 +41,7 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
 
 /// A turn: one input, and everything done to answer it.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Turn)]
 pub(crate) struct TurnResource {
     /// The id of the turn.
     #[schema(value_type = String, example = "trn_019a8b6e5c7d7f3a9b1c2d3e4f506172")]
@@ -108,6 +109,7 @@ pub(crate) struct TurnDetails {
 /// A resume of a turn by another lease, after the previous worker died, lost the lease or handed the turn
 /// back.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Resume)]
 pub(crate) struct ResumeResource {
     /// The sequence number of the record of the resume, in the first write of the lease.
     #[schema(value_type = u64)]

@@ -91,6 +91,7 @@ async fn resolve(
 
 /// A tool call that waits for approval.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Approval)]
 pub(crate) struct ApprovalResource {
     /// The id of the approval.
     #[schema(value_type = String)]
@@ -168,6 +169,7 @@ pub(crate) struct ApprovalResource {
 
 /// A vote on an approval.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Vote)]
 pub(crate) struct VoteResource {
     /// The voter.
     by: String,
@@ -349,6 +351,7 @@ async fn decide(
 
 /// A call with an unknown outcome.
 #[derive(Serialize, ToSchema)]
+#[schema(as = UnknownCall)]
 pub(crate) struct UnknownCallResource {
     /// Outlast's id of the call, which is also its idempotency key for external services.
     #[schema(value_type = String)]
@@ -404,6 +407,7 @@ pub(crate) enum OutcomeRequest {
 
 /// The location of a settled call.
 #[derive(Serialize, ToSchema)]
+#[schema(as = SettledCall)]
 pub(crate) struct SettledCallResource {
     /// The id of the session.
     #[schema(value_type = String)]

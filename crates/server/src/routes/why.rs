@@ -22,6 +22,7 @@ pub(crate) fn routes() -> OpenApiRouter<ServerState> {
 
 /// Why a session or turn makes no progress.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Why)]
 pub(crate) struct WhyResource {
     /// The id of the session.
     #[schema(value_type = String)]
@@ -88,6 +89,7 @@ pub(crate) struct WhyResource {
 
 /// Something that a turn waits for, and what unblocks it.
 #[derive(Serialize, ToSchema)]
+#[schema(as = BlockingWait)]
 pub(crate) struct BlockingWaitResource {
     /// The path in the turn.
     key: String,
