@@ -385,10 +385,10 @@ impl Builder {
     ///
     /// ```
     /// use outlast::hook::{BeforeTool, HookAt};
-    /// use outlast::vocab::hook::{CallPatch, CallSeen, HookCall};
+    /// use outlast::vocab::hook::{CallHookInput, CallPatch, HookCall};
     ///
     /// # fn example() -> Result<(), outlast::Error> {
-    /// let cap = HookAt::new::<BeforeTool>("cap", |_: HookCall, call: CallSeen| async move {
+    /// let cap = HookAt::new::<BeforeTool>("cap", |_: HookCall, call: CallHookInput| async move {
     ///     let large = call.arguments["euros"].as_u64() > Some(100);
     ///     Ok(large.then(|| CallPatch::Refuse("ask somebody".to_owned())))
     /// })?;
@@ -608,7 +608,7 @@ impl Builder {
     }
 
     /// Adds a sink that receives the output of every finished turn, with retries under a stable id until the sink
-    /// accepts it: `Outlet::new("crm", Webhook::new(…)?)?`.
+    /// accepts it: `SubscribedSink::new("crm", WebhookSink::new(…)?)?`.
     #[must_use]
     pub fn sink(mut self, sink: SubscribedSink) -> Self {
         self.sinks.push(sink);
