@@ -34,10 +34,14 @@ create-missing = false
 [output.html]
 no-section-label = true
 smart-punctuation = false
+additional-css = ["book.css"]
 fold = { enable = true, level = 0 }
 playground = { runnable = false }
 search = { limit-results = 30, boost-title = 3, boost-hierarchy = 2 }
 "#;
+
+/// Code of the guide has up to 120 columns.
+const STYLE: &str = ":root { --content-max-width: 1000px; }\n";
 
 /// Pages by their path, either from the root of the repository or generated.
 type Pages = BTreeMap<String, String>;
@@ -84,7 +88,7 @@ fn build(root: &Path) -> Result<(), String> {
     pages.extend(reference::http(&read_json(root, "docs/openapi.json")?));
     let exists = |path: &Path| pages.contains_key(&*path.to_string_lossy()) || source.join(path).is_file();
     let mut finished: Pages =
-        pages.iter().map(|(path, text)| (path.clone(), unlink_missing(path, text, exists))).collect();
+        pages.iter().map(|(path, text)| (path.clone(), adapt_links(path, text, exists))).collect();
     finished.remove(SUMMARY);
     finished.insert("SUMMARY.md".to_owned(), summary(&pages)?);
     for (path, text) in finished {
@@ -93,6 +97,7 @@ fn build(root: &Path) -> Result<(), String> {
         fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     fs::write(source.join("book.toml"), SETTINGS).map_err(|error| format!("book.toml: {error}"))?;
+    fs::write(source.join("book.css"), STYLE).map_err(|error| format!("book.css: {error}"))?;
     let mdbook = root.join("target/needs/mdbook/bin/mdbook");
     if !run(Command::new(mdbook).arg("build").arg(&source)).succeeded {
         return Err("mdbook failed".to_owned());
@@ -129,8 +134,9 @@ fn read_json(root: &Path, path: &str) -> Result<Value, String> {
     serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))
 }
 
-/// Replaces links to files outside the book by their text. If the text does not name the file, its path follows.
-fn unlink_missing(path: &str, page: &str, exists: impl Fn(&Path) -> bool) -> String {
+/// Adapts the links of a page to the book. Replaces links to files outside the book by their text. If the text does not
+/// name the file, its path follows.
+fn adapt_links(path: &str, page: &str, exists: impl Fn(&Path) -> bool) -> String {
     let mut text = page.to_owned();
     for link in markdown::links(page).into_iter().rev() {
         if link.is_external() || link.path().is_empty() {
@@ -138,6 +144,11 @@ fn unlink_missing(path: &str, page: &str, exists: impl Fn(&Path) -> bool) -> Str
         }
         let Some(place) = markdown::resolve(path, link.path()) else { continue };
         if exists(&place) {
+            // mdBook makes `index.html` of a README.md, but does not change links to it.
+            if place.ends_with("README.md") {
+                let target = link.target.replace("README.md", "index.md");
+                text.replace_range(link.span, &format!("[{}]({target})", link.text));
+            }
             continue;
         }
         let names =
@@ -255,10 +266,12 @@ mod tests {
 
     #[test]
     fn links_out_of_the_book_become_text() {
-        let page = "[`first.rs`](../../examples/first.rs), [a\ntable](../../t.json), [b](b.md#x), [c](#c), [d](http://d)";
+        let page = "[`first.rs`](../../examples/first.rs), [a\ntable](../../t.json), [b](b.md#x), [c](#c), [d](http://d), \
+                    [e](../README.md#e)";
+        let exists = |path: &Path| ["docs/guide/b.md", "docs/README.md"].map(Path::new).contains(&path);
         assert_eq!(
-            unlink_missing("docs/guide/a.md", page, |path| path == Path::new("docs/guide/b.md")),
-            "`first.rs`, a\ntable (`t.json`), [b](b.md#x), [c](#c), [d](http://d)"
+            adapt_links("docs/guide/a.md", page, exists),
+            "`first.rs`, a\ntable (`t.json`), [b](b.md#x), [c](#c), [d](http://d), [e](../index.md#e)"
         );
     }
 

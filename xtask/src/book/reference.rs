@@ -45,6 +45,13 @@ pub(super) fn configuration(schema: &Value) -> Pages {
         .to_owned();
     fields(schema, "", &mut page);
     types(&schema["$defs"], "", &mut page);
+    // A table is known by its header, not by the name of its type.
+    for (name, table) in entries(&schema["$defs"]) {
+        if let Some(title) = table["title"].as_str() {
+            let anchor = name.to_lowercase();
+            page = page.replace(&format!("[{name}](#{anchor})"), &format!("[`{title}`](#{anchor})"));
+        }
+    }
     Pages::from([("reference/configuration.md".to_owned(), page)])
 }
 
@@ -129,7 +136,8 @@ fn write_operation(page: &mut String, method: &str, path: &str, operation: &Valu
             .collect();
         let bodies =
             if bodies.is_empty() { String::new() } else { format!(" Body: {}.", bodies.join(", or ")) };
-        line(page, &format!("- **{status}**: {}{bodies}", escape_html(text(&response["description"]))));
+        let about = escape_html(text(&response["description"]));
+        line(page, &format!("- **{status}**: {}.{bodies}", about.trim_end_matches('.')));
     }
     line(page, &format!("- Errors: [{}](../http.md#error-statuses)\n", errors.join(", ")));
 }
@@ -297,7 +305,7 @@ mod tests {
             pages["reference/http/turns.md"],
             "# turns\n\nTurns.\n\n## GET `/v1/turns/{id}`\n\nReturns a &lt;turn>.\n\nScope of the key: `read`.\n\n\
              | parameter | in | type | description |\n|---|---|---|---|\n| `id` | path, required | string |  |\n\n\
-             - **200**: OK Body: [Turn](types.md#turn) as `application/json`.\n\
+             - **200**: OK. Body: [Turn](types.md#turn) as `application/json`.\n\
              - Errors: [404](../http.md#error-statuses)\n\n"
         );
         assert!(pages["reference/http.md"].contains("| [turns](http/turns.md) | Turns. |"));
