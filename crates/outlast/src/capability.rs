@@ -13,7 +13,7 @@ type AddCapability = Box<dyn FnOnce(Builder) -> Result<Builder, Error> + Send>;
 ///     let told = Overlay { system: vec!["Use the calculator.".to_owned()], ..Overlay::default() };
 ///     Ok(agent.builtin(Builtin::Calculator).overlay(told))
 /// });
-/// let agent = Outlast::ephemeral().define(sums).switch_on("sums")?;
+/// let agent = Outlast::ephemeral().define_capability(sums).enable_capability("sums")?;
 /// # drop(agent);
 /// # Ok(())
 /// # }
