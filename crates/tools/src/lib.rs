@@ -19,7 +19,6 @@
 //! [`Builtin`] lists the groups that need at most a clock, [`files`] adds the file tools, and [`egress`] restricts what
 //! `fetch` may reach. Tools do not know turns or stores. They name the services they need, and the runtime injects
 //! them.
-//! name the services they need, and the runtime hands them over.
 mod ask_user;
 mod calculator;
 mod clock;

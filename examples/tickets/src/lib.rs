@@ -9,14 +9,14 @@
 //! - state in the session, options, and data that an input carries for it.
 //!
 //! ```
-//! use example_tickets::{Customer, Options, Tickets};
+//! use example_tickets::{TicketCustomer, TicketOptions, Tickets};
 //! use outlast::Outlast;
 //!
 //! # async fn example() -> Result<(), outlast::Error> {
-//! let options = Options { prefix: "HELP".to_owned(), open_most: 3, mail: Some("mail".into()) };
+//! let options = TicketOptions { prefix: "HELP".to_owned(), open_most: 3, mail: Some("mail".into()) };
 //! let outlast = Outlast::at("desk.db").plugin(Tickets, options).capability("closing").start().await?;
-//! let ann = Customer { name: "Ann".to_owned() };
-//! let turn = outlast.session("ann").send("my cake is late").carry::<Tickets>(&ann)?.await?;
+//! let ann = TicketCustomer { name: "Ann".to_owned() };
+//! let turn = outlast.session("ann").send("my cake is late").plugin_input::<Tickets>(&ann)?.await?;
 //! println!("{}", turn.answer().await?);
 //! # Ok(())
 //! # }
@@ -145,12 +145,12 @@ fn reminder(own: &PluginHookCall<Tickets>, at: &CheckpointHookInput) -> Vec<Stri
     Vec::new()
 }
 
-/// What a ticket is about.
+/// The topic of a ticket.
 #[derive(Deserialize, JsonSchema)]
 #[serde(crate = "outlast::serde")]
 #[schemars(crate = "outlast::schemars")]
 struct TicketTopic {
-    /// What it is about, in a few words.
+    /// The topic, in a few words.
     about: String,
 }
 
