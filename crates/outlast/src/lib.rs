@@ -218,6 +218,8 @@
 mod agent_plugins;
 mod builder;
 mod capability;
+#[cfg(doctest)]
+mod guide;
 mod input_builder;
 pub mod rerun;
 pub mod service;

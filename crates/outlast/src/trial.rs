@@ -42,7 +42,7 @@
 //!     })
 //!     .kill_every_effect()
 //!     .await?;
-//! report.assert_kept();
+//! report.assert_guarantees();
 //! # Ok(())
 //! # }
 //! ```
