@@ -1,10 +1,12 @@
 //! The project's commands: `cargo xtask test`, `tidy`, `fuzz`, `bench`, `sim`, `torture`, `proof`, `planted`,
-//! `console`.
+//! `console`, `book`.
 //!
 //! Uses no crate of the workspace, so that it still builds and reports errors if they do not build.
+mod book;
 mod command;
 mod console;
 mod fuzz;
+mod markdown;
 mod planted;
 mod required_tools;
 mod test;
@@ -39,6 +41,7 @@ usage: cargo xtask COMMAND
   console [--check | --browser | --pictures]
                    builds the console into console/dist; with --check sees that what is checked in is what the sources give,
                    with --browser plays the binary before a browser, with --pictures takes the pictures of the guide
+  book             builds the documentation as a web site with search, in target/book; installs mdBook the first time
   help             prints this text
 ";
 
@@ -55,13 +58,14 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(&root(), rest),
         "planted" => planted::run(&root(), rest),
         "console" => console::run_command(&root(), rest),
+        "book" if rest.is_empty() => book::run_command(&root()),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
             ExitCode::SUCCESS
         }
         _ => {
             eprint!(
-                "xtask: expected one of test, tidy, fuzz, bench, sim, torture, proof, planted, console, help; found `{}`\n\n{USAGE}",
+                "xtask: expected one of test, tidy, fuzz, bench, sim, torture, proof, planted, console, book, help; found `{}`\n\n{USAGE}",
                 args.join(" ")
             );
             ExitCode::from(2)

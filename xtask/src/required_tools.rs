@@ -1,4 +1,4 @@
-//! The programs that the tests need in addition to cargo, and how to install each.
+//! The programs that the tests, fuzzing and the book need in addition to cargo, and how to install each.
 use crate::command::{print_step, run};
 use std::process::{Command, Stdio};
 
@@ -183,6 +183,23 @@ const FUZZING: &[RequiredTool] = &[RequiredTool {
     install: &[&["apt-get", "update"], &["apt-get", "install", "-y", "g++"]],
 }];
 
+/// The additional needs of the book.
+const BOOK: &[RequiredTool] = &[RequiredTool {
+    what: "mdBook, which builds the documentation (a few minutes)",
+    check: &["target/needs/mdbook/bin/mdbook", "--version"],
+    install: &[&[
+        "cargo",
+        "install",
+        "mdbook@0.5.4",
+        "--locked",
+        "--no-default-features",
+        "--features",
+        "search",
+        "--root",
+        "target/needs/mdbook",
+    ]],
+}];
+
 /// Installs what is missing. Returns what could not be installed, each with the command that would install it.
 pub(crate) fn install_missing() -> Vec<String> {
     CONSOLE.iter().chain(TEST_TOOLS).filter_map(|need| install_tool(need).err()).collect()
@@ -196,6 +213,11 @@ pub(crate) fn install_for_console() -> Vec<String> {
 /// Like [`install_missing`], for fuzzing.
 pub(crate) fn install_for_fuzzing() -> Vec<String> {
     FUZZING.iter().filter_map(|need| install_tool(need).err()).collect()
+}
+
+/// Like [`install_missing`], for the book.
+pub(crate) fn install_for_book() -> Vec<String> {
+    BOOK.iter().filter_map(|need| install_tool(need).err()).collect()
 }
 
 fn install_tool(need: &RequiredTool) -> Result<(), String> {

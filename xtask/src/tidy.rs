@@ -2,7 +2,7 @@
 //!
 //! A rule is a function from texts to findings, so that its test can pass any text. Only this module reads the disk.
 //! The rules: [`crates`] (allowed dependencies), [`purity`], [`source`], [`sql`], [`pages`] (errors, decisions),
-//! [`coverage`], [`links`], [`leaks`].
+//! [`coverage`], [`links`], [`summary`] (the book), [`leaks`].
 mod coverage;
 mod crates;
 mod leaks;
@@ -12,6 +12,7 @@ mod purity;
 mod rust_source;
 mod source;
 mod sql;
+mod summary;
 
 use crate::command::{metadata, output};
 use crates::WorkspacePackage;
@@ -64,6 +65,8 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<TidyFinding>, String> {
         pages::every_page_is_linked(&files),
         coverage::named_tests_exist(&files),
         links::links_lead_somewhere(&files),
+        summary::every_page_is_in_the_summary(&files),
+        summary::next_links_follow_the_summary(&files),
         leaks::no_machine_is_named(&files),
         leaks::crates_come_from_the_public_index(&files),
     ]

@@ -56,6 +56,35 @@ pub(crate) type InstallPlugin = Box<dyn FnOnce() -> Result<InstalledPlugin, Erro
 type AddTool = Box<dyn FnOnce(&mut Toolbox) -> Result<(), Error> + Send>;
 
 /// Configures a worker. Create one with [`Outlast::at`] or [`Outlast::ephemeral`] and call [`Builder::start`].
+///
+/// # Example
+///
+/// ```
+/// use outlast::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// /// Tells the temperature in a city.
+/// #[tool(pure)]
+/// async fn weather(city: String, stations: Service<Vec<(String, i32)>>) -> Result<i32, Error> {
+///     let found = stations.iter().find(|(name, _)| *name == city);
+///     found.map(|(_, degrees)| *degrees).ok_or_else(|| failed(format!("no station in {city}")))
+/// }
+///
+/// let outlast = Outlast::ephemeral() // or `Outlast::at("agent.db")`
+///     .agent("forecaster")
+///     .system("You answer questions about the weather.")
+///     .service(vec![("Paris".to_owned(), 21)])
+///     .tool(weather)
+///     .builtin_tools()
+///     .start()
+///     .await?;
+/// let turn = outlast.session("ann").send(r#"call weather {"city": "Paris"}"#).await?;
+/// assert_eq!(turn.answer().await?, "weather gave 21.");
+/// # outlast.shut_down().await;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Builder {
     storage: StorageLocation,
     unsafe_durability: bool,
@@ -113,6 +142,27 @@ enum StorageLocation {
 /// A handle to a running worker, scoped to one organisation (by default the one called `default`).
 ///
 /// Cloning is cheap.
+///
+/// # Example
+///
+/// ```
+/// use outlast::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// let outlast = Outlast::ephemeral().builtin_tools().start().await?;
+/// let ann = outlast.session("ann"); // always the same session
+/// ann.send("remember my name is Ann").await?.answer().await?;
+/// let turn = ann.send("what is my name?").await?;
+/// assert_eq!(turn.answer().await?, "Your name is Ann.");
+///
+/// // Another process can find the turn by its id.
+/// let found = outlast.turn(turn.id()).await?;
+/// assert_eq!(found.session(), turn.session());
+/// # outlast.shut_down().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Outlast {
     pub(crate) runtime: Runtime,
@@ -126,6 +176,22 @@ impl Outlast {
 
     /// Returns a builder for a further agent, to pass to [`Builder::add_agent`]. The agent's sessions are stored with those
     /// of the first agent.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use outlast::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Error> {
+    /// let clerk = Outlast::agent("clerk").system("Sell cakes.").builtin_tools();
+    /// let outlast = Outlast::ephemeral().system("Help.").add_agent(clerk).start().await?;
+    /// let session = outlast.session("ann").answered_by("clerk");
+    /// assert_eq!(session.send("add 2 and 3").await?.answer().await?, "2 + 3 is 5.");
+    /// # outlast.shut_down().await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn agent(name: impl Into<String>) -> Builder {
         Self::ephemeral().agent(name)
     }

@@ -20,6 +20,25 @@ use tokio::io::AsyncRead;
 /// An input that is being prepared. Await it to send it.
 ///
 /// Once the await returns, the input is durable and will be answered even if this process dies.
+///
+/// # Example
+///
+/// ```
+/// use outlast::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// let outlast = Outlast::ephemeral().builtin_tools().start().await?;
+/// let turn = outlast
+///     .session("ann")
+///     .send("add 2 and 3")
+///     .attach("text/plain", Some("note.txt".to_owned()), b"tea at five".as_slice())?
+///     .await?;
+/// assert_eq!(turn.answer().await?, "2 + 3 is 5.");
+/// # outlast.shut_down().await;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is sent until it is awaited"]
 pub struct InputBuilder {
     pub(crate) session: Session,

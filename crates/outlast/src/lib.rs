@@ -1,35 +1,228 @@
 //! Outlast is a durable runtime for agents.
 //!
-//! Outlast records every step of a turn in a journal. If the process is killed, a worker resumes the turn from the last
-//! record. An accepted turn is never lost, and an at-most-once call never runs twice.
+//! Outlast records every step of a turn in a journal: the input, each model call, each tool call, each wait. If the
+//! process is killed, a worker resumes the turn from the last record. An accepted turn is never lost, and an
+//! at-most-once call never runs twice. You need one SQLite file, and no server.
 //!
-//! # Example
+//! # First turn
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), outlast::Error> {
 //! let outlast = outlast::Outlast::at("agent.db").builtin_tools().start().await?;
 //! let turn = outlast.session("ann").send("what time is it?").await?;
 //! println!("{}", turn.answer().await?);
+//! outlast.shut_down().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
+//! - [`Outlast::at`] returns a [`Builder`], which configures and starts a worker.
+//! - A [`Session`] takes inputs, one after the other. You choose its key, and the first input creates it.
+//! - When `send` returns, the input is on disk. If this process dies, the next one that opens `agent.db` answers it.
+//! - A [`Turn`] is one accepted input and the work on its answer.
+//!
+//! Without a provider, the built-in rehearsal model answers: it follows a few rules and needs no key. To use a real
+//! model, add `.provider(Providers::from_env()?).model("openai/gpt-5")` ([`providers`]). The examples below run with the
+//! rehearsal model, which makes the call that the input asks for.
+//!
+//! # Tools
+//!
+//! An `async fn` with [`#[tool]`](macro@tool) is a tool. Its arguments come from the model, its
+//! [services](service) from the runtime.
+//!
+//! ```
+//! use outlast::prelude::*;
+//!
+//! /// Sends a parcel to the customer.
+//! #[tool] // at most once, unless it says otherwise
+//! async fn ship(item: String, call: Call) -> Result<String, Error> {
+//!     println!("{item} leaves under the key {}", call.id);
+//!     Ok(format!("a parcel with {item}"))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Error> {
+//! let outlast = Outlast::ephemeral().tool(ship).start().await?;
+//! // The same idempotency key is the same turn, so the parcel leaves once.
+//! for _ in 0..2 {
+//!     let turn = outlast.session("ann").send_once("order-17", r#"call ship {"item": "tea"}"#).await?;
+//!     assert_eq!(turn.answer().await?, "ship gave a parcel with tea.");
+//! }
+//! # outlast.shut_down().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`tools`] contains ready tools: a calculator, a clock, values, files, HTTP and a sandboxed shell.
+//!
+//! # Streaming
+//!
+//! [`InputBuilder::watched`] subscribes before the turn starts. Durable events are records with a cursor, from which any
+//! process can continue to read. Live events show text while the model writes it, and are not stored.
+//!
+//! ```
+//! use outlast::prelude::*;
+//! use outlast::vocab::event::{Event, LiveEventKind};
+//! use outlast::vocab::record::Fact;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Error> {
+//! let outlast = Outlast::ephemeral().builtin_tools().start().await?;
+//! let (_turn, mut events) = outlast.session("ann").send("add 2 and 3").watched().await?;
+//! let mut text = String::new();
+//! loop {
+//!     match events.next().await? {
+//!         Event::Live(live) => {
+//!             if let LiveEventKind::Text { text: part, .. } = live.what {
+//!                 text += &part;
+//!             }
+//!         }
+//!         Event::Durable(record) if matches!(record.fact, Fact::Ended { .. }) => break,
+//!         _ => {}
+//!     }
+//! }
+//! assert_eq!(text, "2 + 3 is 5.");
+//! # outlast.shut_down().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Waiting and approvals
+//!
+//! A turn that waits for a person, a timer or another system holds no process. A rule can ask a person before a call
+//! runs:
+//!
+//! ```
+//! use outlast::prelude::*;
+//! use outlast::vocab::policy::{Approval, ApprovalRequirement, ApprovalVerdict, Policy, PolicyDecision, Rule};
+//!
+//! /// Pays a person.
+//! #[tool(idempotent)]
+//! async fn pay(to: String, euros: u32) -> Result<String, Error> {
+//!     Ok(format!("{euros} euros to {to}"))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Error> {
+//! let ask = PolicyDecision::Ask(ApprovalRequirement::default());
+//! let rule = Rule { tool: "pay".to_owned(), ..Rule::new("ask-first".parse()?, ask) };
+//! let outlast = Outlast::ephemeral().tool(pay).policy(Policy { rules: vec![rule] }).start().await?;
+//! let turn = outlast.session("ann").send(r#"call pay {"to": "Bob", "euros": 5}"#).await?;
+//!
+//! // Usually in another process: the console, `outlast approvals`, or a page of yours.
+//! let runtime = outlast.runtime();
+//! let question = loop {
+//!     if let Some(question) = runtime.approvals().pending(1, runtime.now()).await?.pop() {
+//!         break question;
+//!     }
+//!     tokio::task::yield_now().await;
+//! };
+//! runtime.approve(question.id, Approval::new("boss", ApprovalVerdict::Approve)).await?;
+//! assert_eq!(turn.answer().await?, "pay gave 5 euros to Bob.");
+//! # outlast.shut_down().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A tool waits with [`Timer`](service::Timer), [`Events`](service::Events) or [`Completion`](service::Completion).
+//!
+//! # Typed answers
+//!
+//! [`Session::ask`] returns a value of your type. The model receives its JSON Schema, and an answer that does not match
+//! goes back to the model with the errors.
+//!
+//! ```
+//! use outlast::prelude::*;
+//! use outlast::providers::{Rehearsal, Script};
+//! use outlast::runtime::worker::system::SystemClock;
+//! use std::sync::Arc;
+//!
+//! #[derive(Deserialize, JsonSchema)]
+//! #[serde(crate = "outlast::serde")]
+//! #[schemars(crate = "outlast::schemars")]
+//! struct Weather {
+//!     /// In degrees Celsius.
+//!     degrees: i32,
+//!     rain: bool,
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Error> {
+//! // A script plays the model.
+//! let script: Script = r#"say {"degrees": 20, "rain": false}"#.parse()?;
+//! let model = Rehearsal::scripted(script, Arc::new(SystemClock));
+//! let outlast = Outlast::ephemeral().provider(model).start().await?;
+//! let weather: Weather = outlast.new_session().ask("What is the weather in Lisbon?").await?;
+//! assert_eq!((weather.degrees, weather.rain), (20, false));
+//! # outlast.shut_down().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Durability
+//!
+//! A tool declares how to recover a call that a crash interrupted:
+//!
+//! | class | after a crash |
+//! |---|---|
+//! | `pure` | runs again |
+//! | `idempotent` | runs again under the same [`Call::id`](field@tool::Call::id), which the other side uses as an idempotency key |
+//! | `transactional` | runs again; its writes to the session commit with its result |
+//! | `at_most_once` (default) | does not run again; an operator records what happened |
+//!
+//! [`Steps`](service::Steps) split a tool into parts that run once each. [`trial`] kills your agent at every effect in a
+//! test, and checks what is left.
+//!
+//! ```
+//! # use outlast::prelude::*;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Error> {
+//! # let directory = std::env::temp_dir().join(format!("outlast-doc-{}", std::process::id()));
+//! # std::fs::create_dir_all(&directory).map_err(failed)?;
+//! # let path = directory.join("agent.db");
+//! let first = Outlast::at(&path).builtin_tools().start().await?;
+//! let id = first.session("ann").send("add 2 and 3").await?.id();
+//! first.shut_down().await; // or the process dies
+//!
+//! let second = Outlast::at(&path).builtin_tools().start().await?;
+//! assert_eq!(second.turn(id).await?.answer().await?, "2 + 3 is 5.");
+//! # second.shut_down().await;
+//! # std::fs::remove_dir_all(&directory).map_err(failed)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! Without features, the crate compiles about 190 crates, SQLite and TLS included.
+//!
+//! | feature | enables | additional crates |
+//! |---|---|---|
+//! | `trial` (default) | [`trial`]: crash tests of your agent | 3 |
+//! | `mcp` | `outlast::mcp`: tools of MCP servers | 9 |
+//! | `telemetry` | [`Builder`]`::telemetry`: traces over OTLP | 14 |
+//! | `objects` | [`Builder`]`::attachments`: attachments in a folder or in S3 | 30 |
+//! | `server` | `outlast::server`: the HTTP API | 36 |
+//! | `cedar` | `outlast::cedar`: Cedar policies | 41 |
+//!
 //! # Where to go next
 //!
-//! - [`Builder`] configures and starts a worker, [`Session`] takes inputs, and [`Turn`] represents one accepted input.
-//! - [`InputBuilder::watched`] streams the events of a turn from its start.
-//! - [`tool`] contains what tools are written against, and [`model`] what model providers are written against.
+//! - [`Builder`] has all settings: models, rules, budgets, rate limits, hooks, plug-ins, payments.
+//! - [`tool`](mod@tool) contains what tools are written against, and [`model`] what model providers are written against.
 //! - [`sinks`] deliver the outputs of turns to other systems.
 //! - [`Outlast::export`] writes a session to a file. [`replay`] runs that file again without any outside call, and
 //!   [`rerun`] runs it with another agent.
 //! - [`Outlast::for_org`] serves another organisation. Organisations cannot see each other's data.
-//! - [`trial`] kills an agent at every effect and checks the state that is left.
+//! - The guide in `docs/guide` explains each topic. `cargo xtask book` builds it as a book.
 
 mod agent_plugins;
 mod builder;
 mod capability;
+#[cfg(doctest)]
+mod guide;
 mod input_builder;
 pub mod rerun;
+pub mod service;
 mod session;
 mod session_archive;
 #[cfg(feature = "trial")]
@@ -114,8 +307,7 @@ pub use outlast_ports::ResultFuture;
 pub use outlast_ports::memory::MemoryStore;
 pub use outlast_ports::{
     archive, attachment_upload, budget, clock, configs, contents, hook, metrics, model, orgs, outbox,
-    payment, payment_outbox, plugin, policy, rate, search, service, sink, spawner, store, tool, trigger,
-    votes,
+    payment, payment_outbox, plugin, policy, rate, search, sink, spawner, store, tool, trigger, votes,
 };
 pub use outlast_providers as providers;
 pub use outlast_runtime as runtime;
@@ -139,6 +331,7 @@ pub use {schemars, serde, serde_json};
 /// The items that programs with tools need most often.
 pub mod prelude {
     pub use crate::payment::Payments;
+    #[doc(no_inline)]
     pub use crate::service::{
         AttachmentRef, Attachments, Cancellation, Completion, Events, Models, Progress, Service, Steps,
         Timer, Tools, Values,

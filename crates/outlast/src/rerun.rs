@@ -6,7 +6,7 @@
 //!
 //! # async fn example(file: std::io::Cursor<Vec<u8>>) -> Result<(), outlast::Error> {
 //! let agent = Outlast::ephemeral().builtin_tools().system("Answer in one word.");
-//! let compared = Rerun::of(file).from("1".parse()?).with(agent).await?;
+//! let compared = Rerun::new(file).from("1".parse()?).run_with(agent).await?;
 //! for turn in &compared.turns {
 //!     println!("{:?} was {:?}", turn.rerun.answer, turn.recorded.answer);
 //! }

@@ -15,6 +15,27 @@ use serde::de::DeserializeOwned;
 use std::sync::{Arc, OnceLock};
 
 /// A handle to one session, which sends inputs to one of its heads.
+///
+/// # Example
+///
+/// ```
+/// use outlast::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// let outlast = Outlast::ephemeral().builtin_tools().start().await?;
+/// let session = outlast.session("ann");
+/// let turn = session.send("add 2 and 3").await?;
+/// assert_eq!(turn.answer().await?, "2 + 3 is 5.");
+///
+/// // An idempotency key makes it safe to send again after a lost response.
+/// let first = session.send_once("order-17", "add 3 and 4").await?;
+/// let second = session.send_once("order-17", "add 3 and 4").await?;
+/// assert!(second.duplicate() && first.id() == second.id());
+/// # outlast.shut_down().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Session {
     runtime: Runtime,
@@ -111,6 +132,25 @@ impl Session {
 }
 
 /// A handle to one turn: an accepted input and the work on its answer.
+///
+/// # Example
+///
+/// ```
+/// use outlast::prelude::*;
+/// use outlast::vocab::record::TurnEnd;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Error> {
+/// let outlast = Outlast::ephemeral().builtin_tools().start().await?;
+/// let turn = outlast.session("ann").send("add 2 and 3").await?;
+/// match turn.outcome().await? {
+///     TurnEnd::Answered { .. } => assert_eq!(turn.answer().await?, "2 + 3 is 5."),
+///     end => panic!("the turn ended as {}", end.name()),
+/// }
+/// # outlast.shut_down().await;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Turn {
     runtime: Runtime,
     session: SessionId,

@@ -42,7 +42,7 @@
 //!     })
 //!     .kill_every_effect()
 //!     .await?;
-//! report.assert_kept();
+//! report.assert_guarantees();
 //! # Ok(())
 //! # }
 //! ```
@@ -110,6 +110,8 @@ type InvariantCheck<W> = Box<dyn Fn(&ObservedRun, &W) -> Result<(), String> + Se
 type ProgressCallback = Box<dyn Fn(TrialProgress) + Send + Sync>;
 
 /// A crash test of an agent. `W` is the outside world: the state that tools change and a crash does not undo.
+///
+/// The [module](self) contains an example.
 pub struct Trial<W> {
     plan: TrialPlan<W>,
     settings: TrialSettings<W>,

@@ -155,3 +155,56 @@ fn readme_program_is_the_first_example() {
     let (program, _) = program.split_once("```").expect("the program has an end");
     assert_eq!(program, fs::read_to_string(root.join("examples/first.rs")).unwrap());
 }
+
+/// Blocks of the guide that are fragments: the page, and how the block begins.
+const GUIDE_FRAGMENTS: &[(&str, &str)] = &[
+    // Left-out parts, marked with `…`, or a function without its trait.
+    ("built-in-tools.md", "fn main() {"),
+    ("payments.md", "#[tool(idempotent)]"),
+    ("plugins.md", "let outlast = Outlast::at(\"desk.db\")"),
+    ("plugins.md", "impl Plugin for Tickets"),
+    ("plugins.md", "impl TriggerSource for MailFolder"),
+    ("plugins.md", "async fn run("),
+    ("policy-reference.md", "impl PolicyEngine for Purchases"),
+    ("replay.md", "let mut export"),
+    ("testing-your-agent.md", "#[tokio::test]"),
+    ("writing-a-tool.md", "/// Resizes a picture."),
+    ("writing-a-tool.md", "/// Books a flight."),
+    // They need the conformance suites, or a feature that is off by default.
+    ("payments.md", "outlast_conformance::"),
+    ("rates.md", "outlast_conformance::"),
+    ("mcp-server.md", "use outlast::server"),
+    ("server-reference.md", "let threads"),
+    ("telemetry.md", "use outlast::telemetry"),
+    ("telemetry.md", "let text = outlast::telemetry"),
+];
+
+/// Doc tests compile `src/guide.rs`. This test compares it with the guide.
+#[test]
+fn guide_code_is_compiled() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let compiled = fs::read_to_string(root.join("src/guide.rs")).unwrap();
+    let lines = compiled.lines().map(|line| line.strip_prefix("//!").unwrap_or(line));
+    let lines = lines.map(|line| line.strip_prefix(' ').unwrap_or(line));
+    let compiled: String =
+        lines.filter(|line| !line.starts_with("# ")).map(|line| format!("{line}\n")).collect();
+    let mut fragments = GUIDE_FRAGMENTS.to_vec();
+    for page in fs::read_dir(root.join("../../docs/guide")).unwrap() {
+        let page = page.unwrap().path();
+        let name = page.file_name().unwrap().to_str().unwrap();
+        let text = fs::read_to_string(&page).unwrap();
+        for block in text.split("\n```rust").skip(1) {
+            let (_, block) = block.split_once('\n').unwrap();
+            let (block, _) = block.split_once("\n```").unwrap();
+            if let Some(at) =
+                fragments.iter().position(|(page, begin)| *page == name && block.starts_with(begin))
+            {
+                fragments.remove(at);
+                continue;
+            }
+            let expected = format!("```no_run\n{block}\n```\n");
+            assert!(compiled.contains(&expected), "copy this block of {name} to src/guide.rs:\n{block}");
+        }
+    }
+    assert!(fragments.is_empty(), "these fragments are not in the guide any more: {fragments:?}");
+}

@@ -1,16 +1,36 @@
 //! Links between the pages of the repository must be valid. Web addresses are not checked.
 use super::{RepoFile, TidyFinding};
-use std::collections::BTreeSet;
-use std::path::{Component, Path, PathBuf};
+use crate::markdown::{self, Link, anchors, is_external, prose_lines, resolve};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
-/// Checks that each relative link of a Markdown page names a file or directory of the repository.
+/// Checks that each relative link of a Markdown page names a file or directory of the repository, and that the part
+/// after `#` is a heading of that page.
 pub(super) fn links_lead_somewhere(files: &[RepoFile]) -> Vec<TidyFinding> {
     let places: BTreeSet<&Path> = files.iter().flat_map(|file| Path::new(&file.path).ancestors()).collect();
+    let pages: BTreeMap<&Path, BTreeSet<String>> = files
+        .iter()
+        .filter(|file| file.is_markdown())
+        .map(|file| (Path::new(&file.path), anchors(&file.text)))
+        .collect();
     let mut findings = Vec::new();
     for page in files.iter().filter(|file| file.is_markdown()) {
-        for (line, target) in links(page) {
-            if !resolve(&page.path, target).is_some_and(|place| places.contains(place.as_path())) {
-                let what = format!("expected a file at `{target}`, found none; correct the link");
+        for Target { line, path, anchor } in targets(page) {
+            let place =
+                if path.is_empty() { Some(page.path.clone().into()) } else { resolve(&page.path, path) };
+            let Some(place) = place.filter(|place| places.contains(place.as_path())) else {
+                let what = format!("expected a file at `{path}`, found none; correct the link");
+                findings.push(TidyFinding::new(page, line, what));
+                continue;
+            };
+            let headings = pages.get(place.as_path());
+            if let (Some(anchor), Some(headings)) = (anchor, headings)
+                && !headings.contains(anchor)
+            {
+                let what = format!(
+                    "expected a heading `#{anchor}` in {}, found none; correct the link",
+                    place.display()
+                );
                 findings.push(TidyFinding::new(page, line, what));
             }
         }
@@ -18,61 +38,33 @@ pub(super) fn links_lead_somewhere(files: &[RepoFile]) -> Vec<TidyFinding> {
     findings
 }
 
-/// Returns the link targets within the repository, without the part after `#`.
-fn links(page: &RepoFile) -> Vec<(usize, &str)> {
-    let mut links = Vec::new();
-    let mut in_fence = false;
-    for (number, line) in page.lines() {
-        if line.trim_start().starts_with("```") {
-            in_fence = !in_fence;
-        }
-        if in_fence {
-            continue;
-        }
-        let inline =
-            line.match_indices("](").filter(|(at, _)| !in_code(line, *at)).filter_map(|(at, opening)| {
-                let target = &line[at + opening.len()..];
-                target.find(')').map(|end| &target[..end])
-            });
-        let targets = inline.chain(definition(line)).filter_map(|target| {
-            let target = target.split_whitespace().next()?.trim_matches(['<', '>']);
-            let place = target.split('#').next().unwrap_or_default();
-            (!place.is_empty() && !target.contains("://") && !target.starts_with("mailto:")).then_some(place)
-        });
-        links.extend(targets.map(|target| (number, target)));
-    }
-    links
+/// Where a link leads, within the repository.
+struct Target<'a> {
+    line: usize,
+    /// Empty for a link within the page.
+    path: &'a str,
+    anchor: Option<&'a str>,
 }
 
-/// Returns whether the position is between backticks.
-fn in_code(line: &str, at: usize) -> bool {
-    line[..at].matches('`').count() % 2 == 1
+fn targets(page: &RepoFile) -> Vec<Target<'_>> {
+    let inline = markdown::links(&page.text);
+    let inline = inline.iter().filter(|link| !link.is_external() && !link.target.is_empty());
+    let mut targets: Vec<Target<'_>> = inline
+        .map(|link: &Link<'_>| Target { line: link.line, path: link.path(), anchor: link.anchor() })
+        .collect();
+    let definitions = prose_lines(&page.text).filter_map(|(line, _, text)| Some((line, definition(text)?)));
+    targets.extend(definitions.filter(|(_, target)| !is_external(target)).map(|(line, target)| {
+        let (path, anchor) =
+            target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+        Target { line, path, anchor }
+    }));
+    targets
 }
 
 /// Returns the target of `[name]: target`.
 fn definition(line: &str) -> Option<&str> {
     let (name, target) = line.strip_prefix('[')?.split_once("]: ")?;
-    (!name.contains(']')).then_some(target)
-}
-
-/// Resolves a link relative to the root. A link out of the repository is invalid.
-fn resolve(page: &str, target: &str) -> Option<PathBuf> {
-    let mut place = match target.strip_prefix('/') {
-        Some(_) => PathBuf::new(),
-        None => Path::new(page).parent()?.to_path_buf(),
-    };
-    for component in Path::new(target).components() {
-        match component {
-            Component::ParentDir => {
-                if !place.pop() {
-                    return None;
-                }
-            }
-            Component::Normal(name) => place.push(name),
-            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
-        }
-    }
-    Some(place)
+    if name.contains(']') { None } else { target.split_whitespace().next() }
 }
 
 #[cfg(test)]
@@ -84,21 +76,35 @@ mod tests {
     fn broken_link_is_found() {
         expect(
             &links_lead_somewhere(&files(&[
-                ("README.md", "[a](docs/a.md) and [b](docs/b.md)\n![c](c.png)\n[up](../x.md)\n"),
+                ("README.md", "# Top\n[a](docs/a.md) and [b](docs/b.md)\n![c](c.png)\n[up](../x.md)\n"),
                 ("docs/a.md", "\n[home](../README.md#top)\n[home]: ../READ.md\n"),
             ])),
             &[
-                "README.md:1: expected a file at `docs/b.md`, found none; correct the link",
-                "README.md:2: expected a file at `c.png`, found none; correct the link",
-                "README.md:3: expected a file at `../x.md`, found none; correct the link",
+                "README.md:2: expected a file at `docs/b.md`, found none; correct the link",
+                "README.md:3: expected a file at `c.png`, found none; correct the link",
+                "README.md:4: expected a file at `../x.md`, found none; correct the link",
                 "docs/a.md:3: expected a file at `../READ.md`, found none; correct the link",
             ],
         );
     }
 
     #[test]
-    fn directory_anchor_web_and_code_links_are_ignored() {
-        let page = "[d](docs/) [e](/docs/a.md) [f](./docs) [g](#top) [h](https://example.org/x) [i](mailto:a@b)\n\
+    fn link_to_missing_heading_is_found() {
+        expect(
+            &links_lead_somewhere(&files(&[
+                ("README.md", "# Top\n[a](docs/a.md#two-words) [b](docs/a.md#one) [c](#top) [d](#bottom)\n"),
+                ("docs/a.md", "# A\n## Two words\n```sh\n# one\n```\n"),
+            ])),
+            &[
+                "README.md:2: expected a heading `#one` in docs/a.md, found none; correct the link",
+                "README.md:2: expected a heading `#bottom` in README.md, found none; correct the link",
+            ],
+        );
+    }
+
+    #[test]
+    fn directories_the_web_and_code_are_left_alone() {
+        let page = "# Top\n[d](docs/) [e](/docs/a.md) [f](./docs) [g](#top) [h](https://example.org/x#y) [i](mailto:a@b)\n\
                     `[j](nowhere.md)`\n```\n[k](nowhere.md)\n```\n[l](docs/a.md \"title\")\n";
         expect(&links_lead_somewhere(&files(&[("README.md", page), ("docs/a.md", "")])), &[]);
     }
