@@ -25,16 +25,16 @@ fn tables(schema: &Value) -> BTreeMap<String, Vec<String>> {
         } else {
             let named = [
                 "Api",
-                "Class",
+                "BuiltinGroup",
                 "DocumentTable",
-                "From",
-                "Full",
-                "Group",
-                "Header",
+                "FullRateAction",
                 "KeyTable",
-                "Place",
-                "Then",
-                "Variable",
+                "RuleDecision",
+                "SinkStart",
+                "SinkVariable",
+                "TelemetryHeader",
+                "ToolClass",
+                "WebhookAddress",
             ];
             assert!(
                 named.contains(&name.as_str()),

@@ -118,11 +118,11 @@ asks! {
     cancel => |s, ids| s.cancel(ids.waiting, "stop".to_owned(), NOW);
     abort => |s, ids| s.abort(ids.waiting, "stop".to_owned(), NOW);
     resolve => |s, ids| s.resolve(ids.waiting, ids.place, value_resolution(), NOW);
-    key_of => |s, ids| s.completion_key(ids.waiting, ids.place);
+    completion_key => |s, ids| s.completion_key(ids.waiting, ids.place);
     claim => |s, ids| s.claim(ids.taker(), Millis(9_000), ALL);
     renew => |s, ids| s.renew(ids.taker());
     commit => |s, ids| s.commit(commit(&ids.lease, vec![started()], TurnTransition::Continue));
-    hand_back => |s, ids| s.release_lease(ids.lease, NOW);
+    release_lease => |s, ids| s.release_lease(ids.lease, NOW);
     claim_suspect => |s, ids| s.claim_suspect(ids.taker(), std::time::Duration::MAX, Millis(9_000));
     begin_trial => |s, ids| s.begin_trial(ids.lease);
     end_trial => |s, ids| s.end_trial(ids.lease);
@@ -154,7 +154,7 @@ asks! {
     delete => |s, ids| s.delete(ids.session, NOW);
     forks => |s, ids| s.forks(ids.session);
     outlines => |s, ids| s.outlines(ids.session);
-    recorded => |s, ids| s.export_records(ids.records(), BTreeSet::new());
+    export_records => |s, ids| s.export_records(ids.records(), BTreeSet::new());
     note_rerun => |s, ids| s.note_rerun(RerunAudit { session: ids.session, is_live: true, detail: String::new(), now: NOW });
     import => |s, _ids| s.import(ImportRequest { from: Box::new(std::io::empty()), key: None, outside: BTreeMap::new(), is_comparison: false, now: NOW });
     settle => |s, ids| s.settle(ids.call, OutcomeVerdict::DidNotHappen, NOW);
@@ -169,13 +169,13 @@ asks! {
     value_names => |s, ids| s.value_names(ids.session, String::new(), ALL);
     secret => |s, _ids| s.secret();
     sweeps => |s, _ids| s.sweeps();
-    left => |s, _ids| s.unreferenced(ALL);
-    unused => |s, ids| s.filter_unreferenced(vec![ids.content]);
-    condemn => |s, ids| s.mark_for_deletion(ids.condemn());
+    unreferenced => |s, _ids| s.unreferenced(ALL);
+    filter_unreferenced => |s, ids| s.filter_unreferenced(vec![ids.content]);
+    mark_for_deletion => |s, ids| s.mark_for_deletion(ids.condemn());
     acquit => |s, ids| s.acquit(ids.condemn());
-    forget => |s, ids| s.forget_deleted(vec![ids.content], ids.taker().worker);
+    forget_deleted => |s, ids| s.forget_deleted(vec![ids.content], ids.taker().worker);
     subscribe => |s, _ids| s.subscribe(vec![subscription()], NOW);
-    outlook => |s, _ids| s.delivery_schedule("crm".to_owned(), NOW);
+    delivery_schedule => |s, _ids| s.delivery_schedule("crm".to_owned(), NOW);
     collect => |s, ids| {
         let (subscription, LeaseRequest { worker, until }) = (subscription(), ids.taker());
         s.collect(CollectRequest { subscription, worker, now: NOW, until, limit: ALL, attempts: 3 })
@@ -192,7 +192,7 @@ asks! {
     rates => |s, _ids| s.rates(ALL);
     rates_after => |s, _ids| s.rates_after(Some((OrgId::DEFAULT, String::new())), ALL);
     budgets_are_set => |s, _ids| s.budgets_are_set();
-    awaited => |s, ids| s.awaited_budgets(ids.waiting);
+    awaited_budgets => |s, ids| s.awaited_budgets(ids.waiting);
     set_budget => |s, ids| s.set_budget(BudgetAccount::Session(ids.session), None, NOW);
     put_config => |s, _ids| s.put_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), NOW);
     replace_config => |s, _ids| s.replace_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), 0, NOW);
@@ -206,14 +206,14 @@ asks! {
         let (turn, key, approval) = (ids.waiting, ids.place, Approval::new("outlast", Word::Approve));
         s.vote(VoteRequest { turn, key, edited: None, approval, session_grants_max: 1, now: NOW })
     };
-    standing => |s, ids| s.approval_progress(ids.waiting, ids.place);
-    notify => |s, _ids| s.send_due_notices(Millis(9_000), 1, ALL);
+    approval_progress => |s, ids| s.approval_progress(ids.waiting, ids.place);
+    send_due_notices => |s, _ids| s.send_due_notices(Millis(9_000), 1, ALL);
     owed => |s, _ids| s.owed(ALL);
-    next_owed => |s, _ids| s.next_payment_due();
-    take_owed => |s, _ids| s.take_due_payments(backoff(), Millis(9_000), ALL);
+    next_payment_due => |s, _ids| s.next_payment_due();
+    take_due_payments => |s, _ids| s.take_due_payments(backoff(), Millis(9_000), ALL);
     told => |s, ids| s.told(ids.owing_turn, payment(PaymentState::Settled { receipt: "1".to_owned() }), NOW);
-    not_told => |s, ids| s.record_payment_failure(ids.owing_turn, payment(PaymentState::Settling).key, Failure::new(Kind::PaymentUnavailable, "no"));
-    grants_in => |s, ids| s.session_grants(ids.lease.session);
+    record_payment_failure => |s, ids| s.record_payment_failure(ids.owing_turn, payment(PaymentState::Settling).key, Failure::new(Kind::PaymentUnavailable, "no"));
+    session_grants => |s, ids| s.session_grants(ids.lease.session);
     grants => |s, _ids| s.grants(ALL);
     grants_after => |s, _ids| s.grants_after(Some((Millis(9_000), GrantId::from_u128(0))), ALL);
     revoke_grant => |s, ids| s.revoke_grant(ids.grant, NOW);
@@ -229,7 +229,7 @@ asks! {
     revoke_key => |s, ids| s.revoke_key(ids.api_key, NOW);
     keys => |s, _ids| s.keys();
     keys_after => |s, _ids| s.keys_after(Some(KeyId::from_u128(0)), ALL);
-    admit => |s, ids| s.authenticate(ApiKey::new(ids.api_key, [7; 32]), NOW);
+    authenticate => |s, ids| s.authenticate(ApiKey::new(ids.api_key, [7; 32]), NOW);
     audit => |s, _ids| s.audit(AuditRange { after: 0, since: Millis(0), limit: ALL });
 }
 
