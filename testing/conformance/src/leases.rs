@@ -23,7 +23,7 @@ pub(super) async fn a_claim_raises_the_fence(s: &StoreUnderTest<'_>) -> RuleResu
 pub(super) async fn of_two_takers_one_gets_the_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.queue(session, "hi").await?;
-    let (one, other) = join(s.claim(s.taker(), NOW, ALL), s.claim(s.rival(), NOW, ALL)).await;
+    let (one, other) = join(s.claim(s.lease_request(), NOW, ALL), s.claim(s.rival(), NOW, ALL)).await;
     assert_eq!(one?.len() + other?.len(), 1);
     Ok(())
 }
@@ -35,7 +35,7 @@ pub(super) async fn a_claim_takes_no_more_than_its_limit(s: &StoreUnderTest<'_>)
     }
     let mut taken = Vec::new();
     for (limit, found) in [(2, 2), (0, 0), (2, 2), (2, 1), (2, 0)] {
-        let works = s.claim(s.taker(), NOW, limit).await?;
+        let works = s.claim(s.lease_request(), NOW, limit).await?;
         assert_eq!(works.len(), found);
         taken.extend(works.into_iter().map(|work| work.lease.session));
     }
@@ -120,7 +120,7 @@ pub(super) async fn a_dead_workers_lease_is_claimable_at_once(s: &StoreUnderTest
 
 pub(super) async fn a_worker_does_not_claim_what_it_drives(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
-    assert!(s.claim(s.taker(), NOW, ALL).await?.is_empty());
+    assert!(s.claim(s.lease_request(), NOW, ALL).await?.is_empty());
     s.add(&work.lease, vec![reply("still mine")]).await?;
     Ok(())
 }
@@ -131,7 +131,7 @@ pub(super) async fn asking_whether_there_is_work_takes_none(s: &StoreUnderTest<'
     let ready = s.fresh_session().await?;
     s.queue(ready, "hi").await?;
     assert!(s.has_work(asker, NOW).await? && s.has_work(asker, NOW).await?);
-    let lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
+    let lease = s.claim_only_turn(s.lease_request(), NOW).await?.lease;
     assert!(!s.has_work(asker, NOW).await? && s.has_work(asker, UNTIL).await?);
     s.park(&lease, vec![wait_until("a", UNTIL)]).await?;
     assert!(!s.has_work(asker, NOW).await? && s.has_work(asker, UNTIL).await?);
@@ -145,7 +145,7 @@ pub(super) async fn asking_whether_there_is_work_takes_none(s: &StoreUnderTest<'
 pub(super) async fn renewing_extends_ones_own_leases_and_no_others(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, two) = (s.begin("one").await?, s.begin("two").await?);
     let theirs = s.begin_by(s.rival(), "hi").await?;
-    let mut kept = s.renew(LeaseRequest { until: Millis(LATER.0 + 1), ..s.taker() }).await?;
+    let mut kept = s.renew(LeaseRequest { until: Millis(LATER.0 + 1), ..s.lease_request() }).await?;
     kept.sort_unstable();
     let mut mine = [one, two].map(|work| (work.lease.session, work.lease.fence));
     mine.sort_unstable();
@@ -162,7 +162,7 @@ pub(super) async fn renewing_says_which_leases_are_left(s: &StoreUnderTest<'_>) 
     s.end(&ended.lease).await?;
     s.park(&parked.lease, vec![wait("a")]).await?;
     s.release_lease(returned.lease, NOW).await?;
-    let left = s.renew(LeaseRequest { until: LATER, ..s.taker() }).await?;
+    let left = s.renew(LeaseRequest { until: LATER, ..s.lease_request() }).await?;
     assert_eq!(left, [(kept.lease.session, kept.lease.fence)]);
     assert_eq!(s.session(lost.lease.session).await?.state, SessionState::Leased);
     Ok(())
@@ -188,10 +188,10 @@ pub(super) async fn a_turn_that_was_left_in_its_middle_is_resumed_and_one_that_p
     let first = s.begin("hi").await?;
     let abandoned = s.claim_only_turn(s.rival(), UNTIL).await?;
     s.release_lease(abandoned.lease.clone(), UNTIL).await?;
-    let returned = s.claim_only_turn(s.taker(), UNTIL).await?;
+    let returned = s.claim_only_turn(s.lease_request(), UNTIL).await?;
     s.park(&returned.lease, vec![wait_until("a", LATER)]).await?;
     let woken = s.claim_only_turn(s.rival(), LATER).await?;
-    let left_again = s.claim_only_turn(s.taker(), Millis(LATER.0 + LATER.0)).await?;
+    let left_again = s.claim_only_turn(s.lease_request(), Millis(LATER.0 + LATER.0)).await?;
     let resumed = [&first, &abandoned, &returned, &woken, &left_again].map(|work| work.resumed);
     assert_eq!(resumed, [false, true, true, false, true]);
     Ok(())
@@ -202,7 +202,7 @@ pub(super) async fn handing_back_does_not_count_as_an_attempt(s: &StoreUnderTest
     for _ in 0..3 {
         assert_eq!(work.guard.deaths, 0);
         s.release_lease(work.lease, NOW).await?;
-        work = s.claim_only_turn(s.taker(), NOW).await?;
+        work = s.claim_only_turn(s.lease_request(), NOW).await?;
     }
     Ok(())
 }

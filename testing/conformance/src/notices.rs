@@ -88,7 +88,7 @@ impl TurnWithNotices<'_> {
     }
 
     async fn next(&self) -> Result<Option<Millis>, Error> {
-        Ok(self.s.agenda(self.s.taker().worker, NOW).await?.next_notice)
+        Ok(self.s.agenda(self.s.lease_request().worker, NOW).await?.next_notice)
     }
 }
 
@@ -150,7 +150,7 @@ pub(super) async fn nobody_is_told_while_nobody_waits_and_what_fell_due_comes_af
     let question = wait_for(s, ask()).await?;
     assert_eq!(question.notices_sent_at(10).await?, ["reminder 1"]);
     // A worker drives the turn for a moment, and a reminder becomes due in that time.
-    let lease = s.claim_only_turn(s.taker(), DEADLINE).await?.lease;
+    let lease = s.claim_only_turn(s.lease_request(), DEADLINE).await?.lease;
     assert_eq!(question.notices_sent_at(20).await?, nothing());
     assert_eq!(question.next().await?, None);
     question.park(&lease).await?;
@@ -171,10 +171,10 @@ pub(super) async fn a_sink_is_told_of_a_question_once_and_of_every_notice(
     let question = wait_for(s, ask()).await?;
     question.notices_sent_at(10).await?;
     // A worker drives the turn for a moment, and it waits for the same answer again.
-    let lease = s.claim_only_turn(s.taker(), DEADLINE).await?.lease;
+    let lease = s.claim_only_turn(s.lease_request(), DEADLINE).await?.lease;
     question.park(&lease).await?;
     question.notices_sent_at(26).await?;
-    let LeaseRequest { worker, until } = s.taker();
+    let LeaseRequest { worker, until } = s.lease_request();
     let collect = |subscription, limit| CollectRequest {
         subscription,
         worker,
@@ -228,7 +228,7 @@ pub(super) async fn a_turn_that_was_stopped_leaves_no_question_behind(s: &StoreU
     question.notices_sent_at(10).await?;
     question.approve("ann").await?;
     s.cancel(question.lease.turn, "stop".to_owned(), NOW).await?;
-    let lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
+    let lease = s.claim_only_turn(s.lease_request(), NOW).await?.lease;
     assert_eq!(question.notices_sent_at(50).await?, nothing());
     let facts = vec![reclaimed(question.claim), settled(question.claim)];
     s.write(&lease, facts, TurnTransition::End(answer("bye"))).await?;

@@ -37,7 +37,7 @@ async fn collect(
     of: &SinkSubscription,
     now: Millis,
 ) -> Result<Vec<DueDelivery>, Error> {
-    collect_by(s, s.taker(), of, now).await
+    collect_by(s, s.lease_request(), of, now).await
 }
 
 fn turns(due: &[DueDelivery]) -> Vec<TurnId> {
@@ -121,7 +121,7 @@ pub(super) async fn a_sink_gets_the_ends_it_wants_and_no_input_that_joined(
 pub(super) async fn who_takes_a_delivery_has_it_for_a_time(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     let turn = ended(s).await?;
-    let one = s.taker();
+    let one = s.lease_request();
     assert_eq!(turns(&collect_by(s, one, &of, NOW).await?), [turn]);
     let rival = s.rival();
     assert_eq!(collect_by(s, rival, &of, Millis(one.until.0 - 1)).await?, []);
@@ -138,7 +138,7 @@ pub(super) async fn a_delivery_of_a_dead_worker_is_taken_by_another_at_once(
 ) -> RuleResult {
     let of = sink(s, "a").await?;
     let turn = ended(s).await?;
-    let (one, other) = (s.taker(), s.rival());
+    let (one, other) = (s.lease_request(), s.rival());
     assert_eq!(turns(&collect_by(s, one, &of, NOW).await?), [turn]);
     assert!(!s.delivery_schedule("a".to_owned(), NOW).await?.is_due);
     s.bury(one);
@@ -152,7 +152,7 @@ pub(super) async fn what_was_delivered_is_never_due_again(s: &StoreUnderTest<'_>
     ended(s).await?;
     let due = collect(s, &of, NOW).await?.remove(0);
     // The delivery took too long, and another worker has taken the output over.
-    let again = collect_by(s, s.rival(), &of, s.taker().until).await?.remove(0);
+    let again = collect_by(s, s.rival(), &of, s.lease_request().until).await?.remove(0);
     s.delivered(attempt(&of, &due)).await?;
     s.delivered(attempt(&of, &again)).await?;
     s.undelivered(attempt(&of, &again), failure(), Some(NOW)).await?;
@@ -202,9 +202,9 @@ pub(super) async fn what_kills_its_workers_is_given_up(s: &StoreUnderTest<'_>) -
     let of = sink(s, "a").await?;
     ended(s).await?;
     for _ in 0..ATTEMPTS {
-        let taker = s.rival();
-        assert_eq!(collect_by(s, taker, &of, NOW).await?.len(), 1);
-        s.bury(taker);
+        let lease_request = s.rival();
+        assert_eq!(collect_by(s, lease_request, &of, NOW).await?.len(), 1);
+        s.bury(lease_request);
     }
     assert_eq!(collect_by(s, s.rival(), &of, NOW).await?, []);
     assert_eq!(s.sinks().await?.remove(0).dead, 1);

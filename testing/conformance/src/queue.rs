@@ -242,7 +242,7 @@ pub(super) async fn inputs_for_a_parked_session_wait_for_its_turn(s: &StoreUnder
     assert!(accepted.work.is_none());
     assert_eq!(s.claimable(NOW).await?, []);
     s.resolve(work.lease.turn, wait_key("a"), value_resolution(), NOW).await?;
-    let again = s.claim_only_turn(s.taker(), NOW).await?;
+    let again = s.claim_only_turn(s.lease_request(), NOW).await?;
     assert_eq!(again.lease.turn, work.lease.turn);
     assert_eq!(next_turn(s.end(&again.lease).await?).lease.turn, accepted.turn);
     Ok(())

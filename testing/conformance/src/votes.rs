@@ -211,7 +211,7 @@ pub(super) async fn votes_on_a_question_whose_time_is_over_are_gone(s: &StoreUnd
     let question = wait_for(s, call_needing_approval(requirement(&["ann", "bob"], 2))).await?;
     question.vote("ann", ApprovalVerdict::Approve).await?;
     s.cancel(question.lease.turn, "stop".to_owned(), NOW).await?;
-    let lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
+    let lease = s.claim_only_turn(s.lease_request(), NOW).await?.lease;
     let effect = AwaitEvent { key: question.key.clone(), deadline: None };
     s.add(&lease, vec![performed(question.key.clone(), effect, Resolution::Timeout)]).await?;
     assert!(question.voters().await?.is_empty());
@@ -369,7 +369,7 @@ pub(super) async fn a_call_is_claimed_under_an_approval_of_its_own_session_that_
     let other = s.begin("hi").await?.lease;
     refused(s.add(&other, vec![asked(&[call_under_grant(grant.clone())])]).await, Kind::TurnRaced);
     let forged = AppliedGrant { form: Hash::of(b"another form"), ..grant.clone() };
-    let lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
+    let lease = s.claim_only_turn(s.lease_request(), NOW).await?.lease;
     assert_eq!(lease.session, question.lease.session);
     refused(s.add(&lease, vec![asked(&[call_under_grant(forged)])]).await, Kind::TurnRaced);
     s.add(&lease, vec![asked(&[call_under_grant(grant.clone())])]).await?;
@@ -433,7 +433,10 @@ pub(super) async fn a_session_has_no_more_approvals_than_the_limit(s: &StoreUnde
 pub(super) async fn what_is_approved_for_a_session_goes_with_it(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = session_id();
     let accept = AcceptRequest { target: SessionTarget::New(session), ..input(session, "pay") };
-    let lease = s.begin_as(input_of_clerk(AcceptRequest { taker: Some(s.taker()), ..accept })).await?.lease;
+    let lease = s
+        .begin_as(input_of_clerk(AcceptRequest { lease_request: Some(s.lease_request()), ..accept }))
+        .await?
+        .lease;
     let (held, open) = (
         call_needing_approval(ApprovalRequirement::default()),
         call_needing_approval(requirement(&["ann", "bob"], 2)),

@@ -246,7 +246,7 @@ pub(super) async fn a_turn_parks_as_often_as_it_needs(s: &StoreUnderTest<'_>) ->
         s.park(&lease, vec![wait(name)]).await?;
         assert_eq!(s.session(lease.session).await?.waits, [wait(name)]);
         s.resolve(lease.turn, wait_key(name), value_resolution(), NOW).await?;
-        lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
+        lease = s.claim_only_turn(s.lease_request(), NOW).await?.lease;
     }
     s.end(&lease).await?;
     assert_eq!(s.verify(lease.session).await?, s.all(lease.session).await?.len() as u64);

@@ -265,7 +265,7 @@ async fn a_session_is_imported_once_and_a_key_that_is_taken_is_refused() {
 async fn a_turn_that_was_under_way_is_closed_by_an_import_and_never_driven() {
     let (memory, life) = fresh(vec![call("hangs", "a"), Line::Say("done")]).await;
     life.send("go").await;
-    life.runtime.submit(Input { key: Some("two".into()), ..input("more") }).await.unwrap();
+    life.runtime.submit(keyed_input("two", "more")).await.unwrap();
     life.until("effect.asked").await;
     let text = exported(&(Arc::new(memory.clone()) as Arc<dyn Store>), SESSION).await;
     life.die(&memory).await;

@@ -805,7 +805,7 @@ async fn a_turn_under_a_budget_that_dies_anywhere_books_no_less_than_it_used() {
                 continue;
             };
             let turn = async {
-                let input = Input { key: Some("k".into()), ..input("go") };
+                let input = keyed_input("k", "go");
                 let Ok(accepted) = life.runtime.submit(input).await else { return };
                 life.end(accepted.turn).await;
             };

@@ -140,7 +140,7 @@ async fn what_one_agent_read_stays_untrusted_where_the_next_one_trusts_a_tool_of
     .await;
     let first = life.send("read the page").await;
     life.end(first).await;
-    let second = Input { agent: Some("clerk".to_owned()), ..input("go on") };
+    let second = input_for("clerk", "go on");
     let second = life.runtime.submit(second).await.unwrap().turn;
     life.end(second).await;
     assert_eq!(inherited(&life, SESSION).await, ["", "tool:look"]);
