@@ -147,17 +147,15 @@ impl Drop for BugWorktree<'_> {
 mod tests {
     use super::*;
 
+    // `tidy` checks the same without git, on each run; this test asks git itself.
     #[test]
-    fn every_planted_bug_applies_and_names_its_test() {
+    fn git_applies_every_bug() {
         let root = crate::root();
         for bug in PlantedBug::all(&root).unwrap() {
             let patch = bug.patch.to_string_lossy();
             let applies =
                 command::output(Command::new("git").current_dir(&root).args(["apply", "--check", &patch]));
             assert_eq!(applies, Ok(String::new()), "{}", bug.name);
-            let named = ["grep", "--quiet", &format!("{}\\b", bug.test), "--", "crates", "testing"];
-            let found = command::output(Command::new("git").current_dir(&root).args(named));
-            assert_eq!(found, Ok(String::new()), "{}", bug.test);
         }
     }
 

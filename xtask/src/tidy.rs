@@ -2,12 +2,13 @@
 //!
 //! A rule is a function from texts to findings, so that its test can pass any text. Only this module reads the disk.
 //! The rules: [`crates`] (allowed dependencies), [`purity`], [`source`], [`sql`], [`pages`] (errors, decisions),
-//! [`coverage`], [`links`], [`summary`] (the book), [`leaks`].
+//! [`coverage`], [`links`], [`leaks`], [`planted`].
 mod coverage;
 mod crates;
 mod leaks;
 mod links;
 mod pages;
+mod planted;
 mod purity;
 mod rust_source;
 mod source;
@@ -64,6 +65,7 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<TidyFinding>, String> {
         pages::decisions_are_numbered(&files),
         pages::every_page_is_linked(&files),
         coverage::named_tests_exist(&files),
+        planted::planted_bugs_apply(&files),
         links::links_lead_somewhere(&files),
         summary::every_page_is_in_the_summary(&files),
         summary::next_links_follow_the_summary(&files),

@@ -172,18 +172,18 @@ impl Conversation {
             return None;
         }
         // The most recent messages stay as they are: about a third of the window, and at least one exchange.
-        let mut room = need.window / 10 * 3;
+        let mut remaining = need.window / 10 * 3;
         let hidden = turn.len() - shown.len();
-        let (asked, since) = shown.split_at(1.min(shown.len()));
-        room = room.saturating_sub(size_of(asked));
-        let cut_here = since.len() - tail_that_fits(since, &mut room);
+        let (input, since) = shown.split_at(1.min(shown.len()));
+        remaining = remaining.saturating_sub(size_of(input));
+        let cut_here = since.len() - tail_that_fits(since, &mut remaining);
         let mut kept_turns = 0;
         if cut_here == 0 {
             for extent in self.turns.iter().rev() {
-                if extent.size > room {
+                if extent.size > remaining {
                     break;
                 }
-                room -= extent.size;
+                remaining -= extent.size;
                 kept_turns += 1;
             }
         }
@@ -226,7 +226,7 @@ pub struct CompactionPlan {
 
 /// Returns how many of the last messages fit into the room. A call is never separated from its result, and
 /// the last exchange stays whatever its size.
-fn tail_that_fits(messages: &[Message], room: &mut usize) -> usize {
+fn tail_that_fits(messages: &[Message], remaining: &mut usize) -> usize {
     let mut kept = 0;
     let mut end = messages.len();
     while end > 0 {
@@ -235,10 +235,10 @@ fn tail_that_fits(messages: &[Message], room: &mut usize) -> usize {
         let start =
             messages[..end].iter().rposition(|message| !matches!(message, Message::Tool { .. })).unwrap_or(0);
         let size = size_of(&messages[start..end]);
-        if size > *room && kept > 0 {
+        if size > *remaining && kept > 0 {
             break;
         }
-        *room = room.saturating_sub(size);
+        *remaining = remaining.saturating_sub(size);
         kept = messages.len() - start;
         end = start;
     }

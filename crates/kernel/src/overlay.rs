@@ -349,18 +349,18 @@ pub fn origins(layers: &[OriginLayer]) -> BTreeMap<String, Vec<String>> {
 /// Returns the names of all values that a layer sets.
 fn names(overlay: &Overlay) -> Vec<String> {
     let mut names = Vec::new();
-    let mut said = |is: bool, name: &str| {
+    let mut name_if = |is: bool, name: &str| {
         if is {
             names.push(name.to_owned());
         }
     };
-    said(!overlay.system.is_empty(), "system");
-    said(overlay.model.is_some(), "model");
-    said(!overlay.models.is_empty(), "models");
-    said(overlay.provider_wait_s.is_some(), "provider_wait_s");
-    said(overlay.model_calls.is_some(), "model_calls");
-    said(!overlay.network.is_open(), "network");
-    said(!overlay.guard.is_open(), "guard");
+    name_if(!overlay.system.is_empty(), "system");
+    name_if(overlay.model.is_some(), "model");
+    name_if(!overlay.models.is_empty(), "models");
+    name_if(overlay.provider_wait_s.is_some(), "provider_wait_s");
+    name_if(overlay.model_calls.is_some(), "model_calls");
+    name_if(!overlay.network.is_open(), "network");
+    name_if(!overlay.guard.is_open(), "guard");
     names.extend(overlay.capabilities.iter().map(|name| format!("capabilities.{name}")));
     names.extend(overlay.builtin.iter().map(|name| format!("builtin.{name}")));
     names.extend(overlay.tools.iter().map(|NamedDefinition { name, .. }| format!("tools.{name}")));

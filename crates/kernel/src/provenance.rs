@@ -79,7 +79,7 @@ impl<'a> TrustedText<'a> {
     pub fn add_turn(&mut self, turn: TurnMessages<'a>, tools: &[ToolContract], tainted: bool) {
         let TurnMessages { messages, user_typed: typed, input } = turn;
         let mut tainted = tainted;
-        let mut asked: BTreeMap<&ModelCallId, &ToolUse> = BTreeMap::new();
+        let mut tool_uses: BTreeMap<&ModelCallId, &ToolUse> = BTreeMap::new();
         for (place, message) in messages.iter().enumerate() {
             match message {
                 Message::User { parts } => {
@@ -91,7 +91,9 @@ impl<'a> TrustedText<'a> {
                     tainted |= parts.iter().any(|part| matches!(part, Part::Attachment { .. }));
                 }
                 Message::Assistant { .. } | Message::Tool { .. } if place < input => tainted = true,
-                Message::Assistant { calls, .. } => asked = calls.iter().map(|one| (&one.id, one)).collect(),
+                Message::Assistant { calls, .. } => {
+                    tool_uses = calls.iter().map(|one| (&one.id, one)).collect()
+                }
                 Message::Tool { call, tool, result } => {
                     let Some(contract) = tools.iter().find(|one| one.name == *tool && one.trusted) else {
                         tainted = true;
@@ -101,7 +103,7 @@ impl<'a> TrustedText<'a> {
                         CallArguments::Json(arguments) => self.has_all(contract, arguments),
                         CallArguments::Broken(_) => false,
                     };
-                    let counts = !tainted || asked.get(call).is_some_and(is_clean);
+                    let counts = !tainted || tool_uses.get(call).is_some_and(is_clean);
                     if let (true, ToolResult::Ok(value)) = (counts, result) {
                         self.add_values(&Origin::Tool(tool.clone()), value);
                     }
@@ -242,11 +244,11 @@ fn is_closed<'s>(schema: &'s Value, pointer: &str, found: &mut Vec<&'s Value>) -
         found.push(schema);
         return pointer.is_empty();
     };
-    let Some(words) = schema.as_object() else { return *schema == Value::Bool(false) };
+    let Some(keywords) = schema.as_object() else { return *schema == Value::Bool(false) };
     let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
-    let closed_here = words.get("additionalProperties") == Some(&Value::Bool(false));
-    let branches = || ["anyOf", "oneOf"].into_iter().filter_map(|word| words.get(word)?.as_array());
-    if !closed_here && !words.contains_key("properties") && branches().next().is_some() {
+    let closed_here = keywords.get("additionalProperties") == Some(&Value::Bool(false));
+    let branches = || ["anyOf", "oneOf"].into_iter().filter_map(|keyword| keywords.get(keyword)?.as_array());
+    if !closed_here && !keywords.contains_key("properties") && branches().next().is_some() {
         return branches().flatten().all(|branch| is_closed(branch, pointer, found));
     }
     (!may_be(schema, "object") || is_closed_object(schema, first, rest, found))
@@ -298,12 +300,12 @@ fn may_be(schema: &Value, kind: &str) -> bool {
 fn is_choice(root: &Value, schema: &Value, refs_left: usize) -> bool {
     let within = ["anyOf", "oneOf", "allOf", "prefixItems"]
         .into_iter()
-        .filter_map(|word| schema.get(word)?.as_array());
+        .filter_map(|keyword| schema.get(keyword)?.as_array());
     let leads_to_choice = |reference: &Value| {
         let target = reference.as_str().and_then(|path| root.pointer(path.strip_prefix('#')?));
         refs_left == 0 || target.is_none_or(|target| is_choice(root, target, refs_left - 1))
     };
-    ["enum", "const", "if", "not", "$dynamicRef"].into_iter().any(|word| schema.get(word).is_some())
+    ["enum", "const", "if", "not", "$dynamicRef"].into_iter().any(|keyword| schema.get(keyword).is_some())
         || schema.get("$ref").is_some_and(leads_to_choice)
         || within.flatten().any(|one| is_choice(root, one, refs_left))
         || schema.get("items").is_some_and(|items| is_choice(root, items, refs_left))
@@ -483,13 +485,13 @@ mod tests {
             ToolContract { trusted: true, class: EffectClass::Pure, ..tool("clock", closed(json!({}))) };
         let call =
             ToolUse::new("a".parse().unwrap(), "clock".parse().unwrap(), CallArguments::Json(json!({})));
-        let asked = Message::Assistant { parts: Vec::new(), calls: vec![call] };
-        let told = Message::Tool {
+        let reply = Message::Assistant { parts: Vec::new(), calls: vec![call] };
+        let result = Message::Tool {
             call: "a".parse().unwrap(),
             tool: "clock".parse().unwrap(),
             result: ToolResult::Ok(json!("eve@evil.com")),
         };
-        let messages = [asked.clone(), told.clone(), Message::user("go on"), asked, told];
+        let messages = [reply.clone(), result.clone(), Message::user("go on"), reply, result];
         let mut own = TrustedText::default();
         own.add_turn(
             TurnMessages { messages: &messages[2..], user_typed: &[0], input: 0 },

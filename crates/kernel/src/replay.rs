@@ -36,9 +36,9 @@ pub struct TurnHistory {
     undoable: Vec<UndoableCall>,
     hooked: Vec<HookApplied>,
     payments: BTreeMap<ReplayKey, Payment>,
-    ruled: BTreeMap<ReplayKey, PolicyDecided>,
+    decisions: BTreeMap<ReplayKey, PolicyDecided>,
     spending: TurnCost,
-    paced: BTreeMap<ReplayKey, RateLimited>,
+    rate_limited: BTreeMap<ReplayKey, RateLimited>,
     ended: Option<TurnEnd>,
     last_node: Option<JournalPosition>,
     stuck: u32,
@@ -80,7 +80,7 @@ impl TurnHistory {
     /// Reads the history of a turn from its records, in order.
     pub fn of(records: Vec<Record>) -> Result<Self, Error> {
         let mut history = Self::default();
-        let mut asked: BTreeMap<Seq, ReplayKey> = BTreeMap::new();
+        let mut batch_keys: BTreeMap<Seq, ReplayKey> = BTreeMap::new();
         for record in records {
             if record.fact.is_node() {
                 history.last_node = Some(record.place());
@@ -91,18 +91,19 @@ impl TurnHistory {
                 Fact::Started(started) => history.started = Some(started),
                 Fact::Performed(performed) => history.add_performed(performed),
                 Fact::Asked(EffectRequested { key, command: Command::ToolBatch(batch) }) => {
-                    asked.insert(record.seq, key.clone());
+                    batch_keys.insert(record.seq, key.clone());
                     let recorded = |call| RecordedCall { call, attempts: 1, parked: false, outcome: None };
                     let calls = batch.calls.into_iter().map(recorded).collect();
                     history.batches.insert(key, RecordedBatch { asked: record.seq, calls });
                 }
                 Fact::Answered(answered) => {
-                    let key = asked.get(&answered.claim.asked).cloned().unwrap_or_else(|| ReplayKey::turn(0));
+                    let key =
+                        batch_keys.get(&answered.claim.asked).cloned().unwrap_or_else(|| ReplayKey::turn(0));
                     let outcome = answered.outcome.of::<ToolCall>(&key)?;
-                    history.call(&asked, answered.claim)?.outcome = Some(outcome);
+                    history.call(&batch_keys, answered.claim)?.outcome = Some(outcome);
                 }
                 Fact::Reclaimed(reclaimed) => {
-                    let call = history.call(&asked, reclaimed.claim)?;
+                    let call = history.call(&batch_keys, reclaimed.claim)?;
                     (call.attempts, call.parked) = (reclaimed.attempt, false);
                 }
                 Fact::Parked { waits } => history.park(waits, record.at),
@@ -116,9 +117,9 @@ impl TurnHistory {
                 Fact::Undoable(undoable) => history.add_undoable(undoable),
                 Fact::Hooked(hooked) => history.hooked.push(hooked),
                 Fact::Payment(payment) => history.add_payment(payment),
-                Fact::Ruled(ruled) => history.add_decision(ruled),
-                Fact::Paced(paced) => {
-                    history.paced.insert(paced.key.clone(), paced);
+                Fact::Ruled(decision) => history.add_decision(decision),
+                Fact::Paced(rate_limited) => {
+                    history.rate_limited.insert(rate_limited.key.clone(), rate_limited);
                 }
                 Fact::Ended { end } => history.ended = Some(end),
                 Fact::Resumed(resumed) => history.leases.push(resumed.lease),
@@ -188,13 +189,13 @@ impl TurnHistory {
     }
 
     /// Adds a policy decision. The first decision under a key stands.
-    pub fn add_decision(&mut self, ruled: PolicyDecided) {
-        self.ruled.entry(ruled.key.clone()).or_insert(ruled);
+    pub fn add_decision(&mut self, decision: PolicyDecided) {
+        self.decisions.entry(decision.key.clone()).or_insert(decision);
     }
 
     /// Returns the recorded policy decision under this key. If there is one, the policy is not asked again.
     pub fn decision(&self, key: &ReplayKey) -> Option<&PolicyDecided> {
-        self.ruled.get(key)
+        self.decisions.get(key)
     }
 
     /// Returns what the turn has spent so far.
@@ -290,9 +291,9 @@ impl TurnHistory {
                 None => Ok(None),
             };
         };
-        let asked: Command = effect.clone().into();
-        if recorded.kind() != E::KIND || recorded.without_times() != asked.without_times() {
-            return Err(diverged(key, recorded, &asked));
+        let requested: Command = effect.clone().into();
+        if recorded.kind() != E::KIND || recorded.without_times() != requested.without_times() {
+            return Err(diverged(key, recorded, &requested));
         }
         outcome.clone().of::<E>(key).map(Some)
     }
@@ -345,14 +346,16 @@ impl TurnHistory {
 
     /// Returns whether a call has not started because it waits for a rate limit, an approval or a deferral.
     pub fn awaits_start(&self, key: &ReplayKey, call: &PreparedCall) -> bool {
-        let in_line =
-            matches!(self.paced.get(key), Some(RateLimited { pace: RateLimitOutcome::Waits { .. }, .. }));
+        let in_line = matches!(
+            self.rate_limited.get(key),
+            Some(RateLimited { pace: RateLimitOutcome::Waits { .. }, .. })
+        );
         in_line || call.is_held() && !self.performed.keys().any(|performed| performed.blocks_start_of(key))
     }
 
     /// Returns the latest rate limit decision for the call, or `None` if it never had to wait.
     pub fn paced(&self, call: &ReplayKey) -> Option<&RateLimited> {
-        self.paced.get(call)
+        self.rate_limited.get(call)
     }
 
     /// Returns whether the call parked after it had started, and not only before it could start.
@@ -529,10 +532,10 @@ impl TurnHistory {
 
     fn call(
         &mut self,
-        asked: &BTreeMap<Seq, ReplayKey>,
+        batch_keys: &BTreeMap<Seq, ReplayKey>,
         claim: ClaimRef,
     ) -> Result<&mut RecordedCall, Error> {
-        let batch = asked.get(&claim.asked).and_then(|key| self.batches.get_mut(key));
+        let batch = batch_keys.get(&claim.asked).and_then(|key| self.batches.get_mut(key));
         let call = batch.and_then(|batch| batch.calls.get_mut(usize::try_from(claim.child).ok()?));
         call.ok_or_else(|| {
             let ClaimRef { asked, child } = claim;
@@ -577,13 +580,13 @@ pub fn interrupted_call_action(call: &PreparedCall, attempts: u32) -> Interrupte
     }
 }
 
-fn diverged(key: &ReplayKey, recorded: &Command, asked: &Command) -> Error {
-    let (then, now) = (recorded.without_times(), asked.without_times());
+fn diverged(key: &ReplayKey, recorded: &Command, requested: &Command) -> Error {
+    let (then, now) = (recorded.without_times(), requested.without_times());
     let difference = match difference(&then, &now) {
         Some((path, then, now)) => format!("first difference at {path}: recorded {then}, asked {now}"),
         None => "the requests read the same".to_owned(),
     };
-    let (was, is) = (recorded.kind(), asked.kind());
+    let (was, is) = (recorded.kind(), requested.kind());
     let kinds = if was == is { format!("another {is}") } else { format!("{is}") };
     Error::new(
         Kind::JournalDiverged,

@@ -846,9 +846,10 @@ impl Builder {
         let (models, policy_engine) = (self.take_models(), self.policy_engine.take());
         let (clock, entropy, limits) = (self.clock.clone(), self.entropy.clone(), self.limits.clone());
         let (agent, plugins) = self.into_agent()?;
-        let mut world = RuntimeServices::new(models, ToolCatalogue::new(Vec::new())?, clock, entropy, limits);
-        (world.policy_engine, world.plugins) = (policy_engine, plugins);
-        agent.fitted(&world)
+        let mut services =
+            RuntimeServices::new(models, ToolCatalogue::new(Vec::new())?, clock, entropy, limits);
+        (services.policy_engine, services.plugins) = (policy_engine, plugins);
+        agent.fitted(&services)
     }
 
     /// Returns the agent alone, for a worker that is already running ([`Outlast::put_agent`], [`Builder::agent_factory`]).

@@ -126,7 +126,7 @@ pub enum ReservationResult {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetShortfall {
     /// The owner of the budget.
-    pub purse: BudgetAccount,
+    pub account: BudgetAccount,
     /// The reason why the effect does not fit.
     pub reason: BudgetDeficit,
     /// Whether turns pause until the budget is raised. Otherwise they end.
@@ -179,7 +179,7 @@ pub struct AwaitedBudget {
     /// The key of the wait.
     pub wait: ReplayKey,
     /// The owner of the budget.
-    pub purse: BudgetAccount,
+    pub account: BudgetAccount,
 }
 
 /// The budget accounts of a store.
@@ -201,5 +201,6 @@ pub trait BudgetStore: Send + Sync {
     fn awaited_budgets(&self, turn: TurnId) -> ResultFuture<'_, Vec<AwaitedBudget>>;
 
     /// Sets a budget that overrides the agent's, or removes the override. Turns that pause for a budget try again.
-    fn set_budget(&self, purse: BudgetAccount, budget: Option<Budget>, now: Millis) -> ResultFuture<'_, ()>;
+    fn set_budget(&self, account: BudgetAccount, budget: Option<Budget>, now: Millis)
+    -> ResultFuture<'_, ()>;
 }

@@ -28,7 +28,7 @@ mod tests {
         let names = ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_PKG_VERSION", "PATH"].map(str::to_owned);
         let (path, name) = (env!("CARGO_MANIFEST_DIR"), env!("CARGO_PKG_NAME"));
         let text = format!("{path} of {name} 0.1.0");
-        let want = format!("{path} of [redacted] 0.1.0").replace(name, "[redacted]");
-        assert_eq!(redact_variables(&text, &names), want);
+        let expected = format!("{path} of [redacted] 0.1.0").replace(name, "[redacted]");
+        assert_eq!(redact_variables(&text, &names), expected);
     }
 }

@@ -124,12 +124,12 @@ struct Tables {
     outside: BTreeMap<Hash, ExternalContentRow>,
     sweeps: SweepCounter,
     partials: BTreeMap<(TurnNo, usize), PartialRow>,
-    purses: BTreeMap<(OrgId, String), BudgetAccountRow>,
+    accounts: BTreeMap<(OrgId, String), BudgetAccountRow>,
     rates: BTreeMap<(OrgId, String), RateView>,
-    holds: BTreeMap<(TurnNo, ReplayKey), ReservationRow>,
+    reservations: BTreeMap<(TurnNo, ReplayKey), ReservationRow>,
     votes: BTreeMap<VoteKey, VoteRow>,
     notices: BTreeMap<(TurnNo, ReplayKey), NoticeRow>,
-    owed: BTreeMap<(TurnNo, ReplayKey), PendingPaymentRow>,
+    pending_payments: BTreeMap<(TurnNo, ReplayKey), PendingPaymentRow>,
     grants: BTreeMap<GrantId, GrantRow>,
     sinks: BTreeMap<String, SinkRow>,
     configs: BTreeMap<ConfigKey, ConfigRow>,
@@ -364,12 +364,12 @@ impl Tables {
     }
 
     fn set_purse(&mut self, key: (OrgId, String), row: Option<BudgetAccountRow>) {
-        let old = swap(&mut self.purses, &key, row);
+        let old = swap(&mut self.accounts, &key, row);
         self.undo.push(UndoEntry::BudgetAccount(key, old));
     }
 
     fn set_hold(&mut self, key: (TurnNo, ReplayKey), row: Option<ReservationRow>) {
-        let old = swap(&mut self.holds, &key, row);
+        let old = swap(&mut self.reservations, &key, row);
         self.undo.push(UndoEntry::Hold(key, old));
     }
 
@@ -384,7 +384,7 @@ impl Tables {
     }
 
     fn set_owed(&mut self, key: (TurnNo, ReplayKey), row: Option<PendingPaymentRow>) {
-        let old = swap(&mut self.owed, &key, row);
+        let old = swap(&mut self.pending_payments, &key, row);
         self.undo.push(UndoEntry::PendingPayment(key, old));
     }
 
@@ -592,12 +592,12 @@ impl ReadRows for Tables {
         before: u64,
         limit: usize,
     ) -> Result<Vec<(u64, RecordRow)>, Error> {
-        let fitting = self.search_words.range(..before).rev().filter(|(_, words)| wanted.fits(words));
-        let rows = fitting.filter_map(|(position, _)| Some((*position, self.log.get(position)?.clone())));
-        let shown = rows.filter(|(_, row)| {
+        let matching = self.search_words.range(..before).rev().filter(|(_, words)| wanted.fits(words));
+        let rows = matching.filter_map(|(position, _)| Some((*position, self.log.get(position)?.clone())));
+        let visible = rows.filter(|(_, row)| {
             self.covers(of, row.session) && session.is_none_or(|session| session == row.session)
         });
-        Ok(shown.take(limit).collect())
+        Ok(visible.take(limit).collect())
     }
 
     fn feed_end(&self) -> Result<u64, Error> {
@@ -624,8 +624,9 @@ impl ReadRows for Tables {
         limit: usize,
     ) -> Result<Vec<ClaimRow>, Error> {
         let place = |row: &&ClaimRow| (row.since, row.call);
-        let shown = |row: &&ClaimRow| row.unknown && self.covers(of, row.session) && Some(place(row)) > after;
-        let mut rows: Vec<&ClaimRow> = self.claims.values().filter(shown).collect();
+        let visible =
+            |row: &&ClaimRow| row.unknown && self.covers(of, row.session) && Some(place(row)) > after;
+        let mut rows: Vec<&ClaimRow> = self.claims.values().filter(visible).collect();
         rows.sort_by_key(place);
         Ok(page(rows.into_iter(), limit))
     }
@@ -635,8 +636,8 @@ impl ReadRows for Tables {
     }
 
     fn waiting(&self, of: OrgVisibility, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
-        let shown = |turn: &TurnNo| self.turns.get(turn).is_some_and(|turn| self.covers(of, turn.session));
-        let turns = self.waits.iter().filter(|(turn, _)| shown(turn));
+        let visible = |turn: &TurnNo| self.turns.get(turn).is_some_and(|turn| self.covers(of, turn.session));
+        let turns = self.waits.iter().filter(|(turn, _)| visible(turn));
         let all = turns.flat_map(|(turn, waits)| waits.iter().map(move |wait| (*turn, wait.clone())));
         Ok(all.filter(|(_, wait)| wait.kind == kind).take(limit).collect())
     }
@@ -664,8 +665,8 @@ impl ReadRows for Tables {
         after: Option<AttachmentId>,
         limit: usize,
     ) -> Result<Vec<AttachmentRow>, Error> {
-        let shown = |row: &&AttachmentRow| row.session == session && Some(row.attachment.id) > after;
-        Ok(page(self.attachments.values().filter(shown), limit))
+        let visible = |row: &&AttachmentRow| row.session == session && Some(row.attachment.id) > after;
+        Ok(page(self.attachments.values().filter(visible), limit))
     }
 
     fn rate(&self, org: OrgId, name: &str) -> Result<Option<RateView>, Error> {
@@ -678,12 +679,12 @@ impl ReadRows for Tables {
         after: Option<(OrgId, &str)>,
         limit: usize,
     ) -> Result<Vec<RateView>, Error> {
-        let shown = |row: &&RateView| of.covers(row.org) && Some((row.org, row.name.as_str())) > after;
-        Ok(page(self.rates.values().filter(shown), limit))
+        let visible = |row: &&RateView| of.covers(row.org) && Some((row.org, row.name.as_str())) > after;
+        Ok(page(self.rates.values().filter(visible), limit))
     }
 
     fn purse(&self, org: OrgId, name: &str) -> Result<Option<BudgetAccountRow>, Error> {
-        Ok(self.purses.get(&(org, name.to_owned())).cloned())
+        Ok(self.accounts.get(&(org, name.to_owned())).cloned())
     }
 
     fn budget_accounts(
@@ -692,17 +693,17 @@ impl ReadRows for Tables {
         after: Option<(OrgId, &str)>,
         limit: usize,
     ) -> Result<Vec<BudgetAccountRow>, Error> {
-        let shown =
+        let visible =
             |row: &&BudgetAccountRow| of.covers(row.org) && Some((row.org, row.name.as_str())) > after;
-        Ok(page(self.purses.values().filter(shown), limit))
+        Ok(page(self.accounts.values().filter(visible), limit))
     }
 
     fn budgets_are_set(&self) -> Result<bool, Error> {
-        Ok(self.purses.values().any(|row| row.operator_budget.is_some()))
+        Ok(self.accounts.values().any(|row| row.operator_budget.is_some()))
     }
 
     fn reservations(&self, turn: TurnNo) -> Result<Vec<ReservationRow>, Error> {
-        Ok(self.holds.values().filter(|row| row.turn == turn).cloned().collect())
+        Ok(self.reservations.values().filter(|row| row.turn == turn).cloned().collect())
     }
 
     fn votes(&self, turn: TurnNo) -> Result<Vec<VoteRow>, Error> {
@@ -725,26 +726,27 @@ impl ReadRows for Tables {
     }
 
     fn pending_payment(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<PendingPaymentRow>, Error> {
-        Ok(self.owed.get(&(turn, key.clone())).cloned())
+        Ok(self.pending_payments.get(&(turn, key.clone())).cloned())
     }
 
     fn owed(&self, of: OrgVisibility, limit: usize) -> Result<Vec<PendingPaymentRow>, Error> {
-        let shown = |row: &&PendingPaymentRow| {
+        let visible = |row: &&PendingPaymentRow| {
             self.turns.get(&row.turn).is_some_and(|turn| self.covers(of, turn.session))
         };
-        let mut rows: Vec<&PendingPaymentRow> = self.owed.values().filter(shown).collect();
+        let mut rows: Vec<&PendingPaymentRow> = self.pending_payments.values().filter(visible).collect();
         rows.sort_by_key(|row| row.since);
         Ok(page(rows.into_iter(), limit))
     }
 
     fn payments_due(&self, now: Millis, limit: usize) -> Result<Vec<PendingPaymentRow>, Error> {
-        let mut rows: Vec<&PendingPaymentRow> = self.owed.values().filter(|row| row.due_at <= now).collect();
+        let mut rows: Vec<&PendingPaymentRow> =
+            self.pending_payments.values().filter(|row| row.due_at <= now).collect();
         rows.sort_by_key(|row| row.due_at);
         Ok(page(rows.into_iter(), limit))
     }
 
     fn next_payment_due(&self) -> Result<Option<Millis>, Error> {
-        Ok(self.owed.values().map(|row| row.due_at).min())
+        Ok(self.pending_payments.values().map(|row| row.due_at).min())
     }
 
     fn grant(&self, id: GrantId) -> Result<Option<GrantRow>, Error> {
@@ -763,8 +765,8 @@ impl ReadRows for Tables {
     ) -> Result<Vec<GrantRow>, Error> {
         let place = |row: &&GrantRow| (Reverse(row.at), row.id);
         let after = after.map(|(at, id)| (Reverse(at), id));
-        let shown = |row: &&GrantRow| self.covers(of, row.session) && Some(place(row)) > after;
-        let mut rows: Vec<&GrantRow> = self.grants.values().filter(shown).collect();
+        let visible = |row: &&GrantRow| self.covers(of, row.session) && Some(place(row)) > after;
+        let mut rows: Vec<&GrantRow> = self.grants.values().filter(visible).collect();
         rows.sort_by_key(place);
         Ok(page(rows.into_iter(), limit))
     }
@@ -805,8 +807,9 @@ impl ReadRows for Tables {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<ConfigRow>, Error> {
-        let shown = |row: &&ConfigRow| row.org == org && row.kind == kind && Some(row.name.as_str()) > after;
-        let of_kind = self.configs.values().filter(shown);
+        let visible =
+            |row: &&ConfigRow| row.org == org && row.kind == kind && Some(row.name.as_str()) > after;
+        let of_kind = self.configs.values().filter(visible);
         let last: BTreeMap<&str, &ConfigRow> = of_kind.map(|row| (row.name.as_str(), row)).collect();
         Ok(page(last.into_values(), limit))
     }
@@ -943,9 +946,9 @@ impl Rows for Tables {
                 self.set_notice((turn, row.key), None);
             }
             self.delete_partials(turn)?;
-            let told: Vec<DeliveryKey> =
+            let deliveries: Vec<DeliveryKey> =
                 self.deliveries.keys().filter(|(_, of, _)| *of == turn).cloned().collect();
-            for at in told {
+            for at in deliveries {
                 self.set_delivery(at, None);
             }
             self.set_turn(turn, None);

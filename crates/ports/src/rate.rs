@@ -72,10 +72,10 @@ impl RateLimiter for LocalRateLimiter {
         let LimiterRequest { org, rates, attempt: asks, wait_most, now } = asked;
         let mut known = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let standing = |rate: &RateLimit| known.get(&(org, rate.name.clone())).copied().unwrap_or_default();
-        let mut books: Vec<(&RateLimit, RateState)> =
+        let mut states: Vec<(&RateLimit, RateState)> =
             rates.iter().map(|rate| (rate, standing(rate))).collect();
-        let taken = admit(&mut books, asks, now, wait_most);
-        for (rate, standing) in books {
+        let taken = admit(&mut states, asks, now, wait_most);
+        for (rate, standing) in states {
             known.insert((org, rate.name.clone()), standing);
         }
         let none = || Error::new(Kind::Internal, "a call was asked for without a rate");
@@ -121,8 +121,8 @@ impl RateView {
     /// Returns how many calls could start at this time.
     pub fn calls_available(&self, now: Millis) -> u32 {
         let ahead = now.0.saturating_mul(1_000).checked_sub(self.state.next.max(self.state.queue_end));
-        let room = ahead.map_or(0, |ahead| ahead / self.every.max(1) + 1);
-        u32::try_from(room).unwrap_or(u32::MAX).min(self.burst)
+        let available = ahead.map_or(0, |ahead| ahead / self.every.max(1) + 1);
+        u32::try_from(available).unwrap_or(u32::MAX).min(self.burst)
     }
 }
 

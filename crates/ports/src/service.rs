@@ -66,7 +66,7 @@ pub trait CallScope: Send + Sync {
     fn attachment_range(&self, id: AttachmentId, range: Range<u64>) -> ResultFuture<'_, Vec<u8>>;
 
     /// Checks whether the policy allows the call to do this.
-    fn check_action(&self, deed: PolicyAction) -> ResultFuture<'_, ()>;
+    fn check_action(&self, action: PolicyAction) -> ResultFuture<'_, ()>;
 
     /// Returns the network access rules of the turn's agent.
     fn network(&self) -> Result<NetworkAllowList, Error>;
@@ -379,8 +379,8 @@ impl Agent {
 
     /// Asks the policy whether the call may do this. On an error, the tool must not continue; the error is for the
     /// model.
-    pub async fn permit(&self, deed: PolicyAction) -> Result<(), Error> {
-        self.0.check_action(deed).await
+    pub async fn permit(&self, action: PolicyAction) -> Result<(), Error> {
+        self.0.check_action(action).await
     }
 
     /// Returns one of the agent's documents.

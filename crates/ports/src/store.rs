@@ -42,7 +42,7 @@ use outlast_vocab::record::{
 };
 use outlast_vocab::trace::TraceParent;
 use outlast_vocab::wait::{CompletionKey, Resolution, Wait, WaitKind};
-use outlast_vocab::{Error, Failure, Hash, Kind, Millis};
+use outlast_vocab::{Error, Failure, Hash, Kind, Limits, Millis};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -133,11 +133,39 @@ pub struct AcceptRequest {
     /// The current time.
     pub now: Millis,
     /// The worker that runs the turn immediately if the session is idle.
-    pub taker: Option<LeaseRequest>,
-    /// The budget reservation for the first model call, if the taker starts the turn and budgets apply.
+    pub lease_request: Option<LeaseRequest>,
+    /// The budget reservation for the first model call, if the worker starts the turn and budgets apply.
     pub first: Option<FirstCallReservation>,
     /// The maximum number of inputs that may be queued for the session.
     pub queued_most: usize,
+}
+
+impl AcceptRequest {
+    /// Creates a request with a text, on the main head of a session. No worker takes its turn.
+    pub fn text(target: SessionTarget, turn: TurnId, text: impl Into<String>, now: Millis) -> Self {
+        Self {
+            target,
+            turn,
+            parts: vec![Part::text(text)],
+            key: None,
+            request: None,
+            index: None,
+            delivery: InputDelivery::Next,
+            head: MAIN_HEAD.to_owned(),
+            output: None,
+            plugins: BTreeMap::new(),
+            traceparent: None,
+            before: Vec::new(),
+            note: None,
+            package: None,
+            blobs: Vec::new(),
+            files: Vec::new(),
+            now,
+            lease_request: None,
+            first: None,
+            queued_most: Limits::default().queued_inputs,
+        }
+    }
 }
 
 /// The request to retry a turn that ended.
@@ -152,7 +180,7 @@ pub struct RetryRequest {
     /// The current time.
     pub now: Millis,
     /// The worker that runs the turn immediately if the session is idle.
-    pub taker: Option<LeaseRequest>,
+    pub lease_request: Option<LeaseRequest>,
     /// The maximum number of inputs that may be queued for the session.
     pub queued_most: usize,
 }
@@ -168,7 +196,7 @@ pub struct AcceptReceipt {
     pub duplicate: bool,
     /// The input's position in the journal, which serves as a receipt.
     pub place: JournalPosition,
-    /// The turn to run, if the taker got the session.
+    /// The turn to run, if the worker got the session.
     pub work: Option<ClaimedTurn>,
 }
 
@@ -348,7 +376,7 @@ pub struct CommitReceipt {
     /// The result of the budget reservation, if one was requested.
     pub hold_result: Option<ReservationResult>,
     /// The rate-limit decisions for the commit's calls, in order. Empty if a budget is exhausted.
-    pub paced: Vec<AdmissionDecision>,
+    pub admissions: Vec<AdmissionDecision>,
     /// The state of the turn after the commit.
     pub after: TurnAfterCommit,
 }
@@ -677,10 +705,15 @@ pub trait Inbox: Send + Sync {
 /// Assigns sessions to workers. Claiming a session raises its fence, and a write with an old fence changes nothing.
 pub trait Turns: Send + Sync {
     /// Claims up to `limit` sessions that need a worker: ready, due, or left by a dead worker.
-    fn claim(&self, taker: LeaseRequest, now: Millis, limit: usize) -> ResultFuture<'_, Vec<ClaimedTurn>>;
+    fn claim(
+        &self,
+        lease_request: LeaseRequest,
+        now: Millis,
+        limit: usize,
+    ) -> ResultFuture<'_, Vec<ClaimedTurn>>;
 
     /// Extends all leases of a worker and returns those it still holds.
-    fn renew(&self, taker: LeaseRequest) -> ResultFuture<'_, Vec<(SessionId, Fence)>>;
+    fn renew(&self, lease_request: LeaseRequest) -> ResultFuture<'_, Vec<(SessionId, Fence)>>;
 
     /// Appends facts to the journal and applies everything that follows from them.
     fn commit(&self, commit: Commit) -> ResultFuture<'_, CommitReceipt>;
@@ -692,7 +725,7 @@ pub trait Turns: Send + Sync {
     /// Returns `None` for a worker that has not `lived` long enough, or while another suspect is on trial.
     fn claim_suspect(
         &self,
-        taker: LeaseRequest,
+        lease_request: LeaseRequest,
         lived: Duration,
         due: Millis,
     ) -> ResultFuture<'_, Option<ClaimedTurn>>;
@@ -995,12 +1028,17 @@ impl<B: Backend> Inbox for B {
 }
 
 impl<B: Backend> Turns for B {
-    fn claim(&self, taker: LeaseRequest, now: Millis, limit: usize) -> ResultFuture<'_, Vec<ClaimedTurn>> {
-        self.write(move |rows| ledger::claim(rows, taker, now, limit))
+    fn claim(
+        &self,
+        lease_request: LeaseRequest,
+        now: Millis,
+        limit: usize,
+    ) -> ResultFuture<'_, Vec<ClaimedTurn>> {
+        self.write(move |rows| ledger::claim(rows, lease_request, now, limit))
     }
 
-    fn renew(&self, taker: LeaseRequest) -> ResultFuture<'_, Vec<(SessionId, Fence)>> {
-        self.write(move |rows| ledger::renew(rows, taker))
+    fn renew(&self, lease_request: LeaseRequest) -> ResultFuture<'_, Vec<(SessionId, Fence)>> {
+        self.write(move |rows| ledger::renew(rows, lease_request))
     }
 
     fn commit(&self, mut commit: Commit) -> ResultFuture<'_, CommitReceipt> {
@@ -1014,11 +1052,11 @@ impl<B: Backend> Turns for B {
 
     fn claim_suspect(
         &self,
-        taker: LeaseRequest,
+        lease_request: LeaseRequest,
         lived: Duration,
         due: Millis,
     ) -> ResultFuture<'_, Option<ClaimedTurn>> {
-        self.write(move |rows| ledger::claim_suspect(rows, taker, lived, due))
+        self.write(move |rows| ledger::claim_suspect(rows, lease_request, lived, due))
     }
 
     fn begin_trial(&self, lease: Lease) -> ResultFuture<'_, bool> {
@@ -1250,8 +1288,13 @@ impl<B: Backend> BudgetStore for B {
         self.read(move |rows| ledger::awaited_budgets(rows, turn))
     }
 
-    fn set_budget(&self, purse: BudgetAccount, budget: Option<Budget>, now: Millis) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::set_budget(rows, &purse, budget, now))
+    fn set_budget(
+        &self,
+        account: BudgetAccount,
+        budget: Option<Budget>,
+        now: Millis,
+    ) -> ResultFuture<'_, ()> {
+        self.write(move |rows| ledger::set_budget(rows, &account, budget, now))
     }
 }
 

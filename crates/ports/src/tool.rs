@@ -309,12 +309,12 @@ impl ToolSpec {
 /// Refuses properties that a schema does not name. The type ignores them, so nothing is lost. A sensitive argument
 /// cannot be passed under another name then.
 fn close_schema(schema: &mut Value) {
-    let Value::Object(words) = schema else { return };
-    if words.contains_key("properties") && !words.contains_key("additionalProperties") {
-        words.insert("additionalProperties".to_owned(), Value::Bool(false));
+    let Value::Object(keywords) = schema else { return };
+    if keywords.contains_key("properties") && !keywords.contains_key("additionalProperties") {
+        keywords.insert("additionalProperties".to_owned(), Value::Bool(false));
     }
-    for (word, value) in words.iter_mut() {
-        match (word.as_str(), value) {
+    for (keyword, value) in keywords.iter_mut() {
+        match (keyword.as_str(), value) {
             ("properties", Value::Object(members)) => members.values_mut().for_each(close_schema),
             ("anyOf" | "oneOf" | "prefixItems", Value::Array(schemas)) => {
                 schemas.iter_mut().for_each(close_schema);

@@ -67,7 +67,7 @@ pub trait TriggerSource: Send + Sync {
     ///
     /// The source need not repeat it after that. If this fails, or the process crashes before it, the occurrence is
     /// repeated and resolves to the same turn.
-    fn settled<'a>(&'a self, id: &'a str, came: Result<TurnId, &'a Error>) -> ResultFuture<'a, ()>;
+    fn settled<'a>(&'a self, id: &'a str, outcome: Result<TurnId, &'a Error>) -> ResultFuture<'a, ()>;
 }
 
 /// A source with its name.

@@ -92,9 +92,9 @@ pub async fn replay(
     let attachments = Attachments::new(store.clone(), None, limits.clone());
     let session = import(store.as_ref(), &attachments, from, None, Millis(0)).await?.session;
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
-    let world =
+    let services =
         RuntimeServices::new(Vec::new(), ToolCatalogue::new(Vec::new())?, clock, entropy, limits.clone());
-    let replaying = ArchiveReplay { world: Arc::new(world), store, agent };
+    let replaying = ArchiveReplay { services: Arc::new(services), store, agent };
     let mut turns = Vec::new();
     for view in replaying.store.turns(session, 0, usize::MAX).await? {
         turns.push(replaying.turn(&view).await?);
@@ -104,7 +104,7 @@ pub async fn replay(
 
 struct ArchiveReplay<'a> {
     /// Services without models and tools.
-    world: Arc<RuntimeServices>,
+    services: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
     agent: Option<&'a PinnedPackage>,
 }
@@ -133,15 +133,18 @@ impl ArchiveReplay<'_> {
         };
         let recorded = read(self.store.as_ref(), started.package).await?;
         let now = self.agent.unwrap_or(&recorded);
-        let outfit = Arc::new(ResolvedAgent::offline(now, &self.world)?);
+        let resolved_agent = Arc::new(ResolvedAgent::offline(now, &self.services)?);
         if let Some(found) = of_package(&records, &recorded, now) {
             return Ok(Some(found));
         }
         let by_rules = match self.agent {
-            Some(_) => of_policy(&records, &ResolvedAgent::offline(&recorded, &self.world)?, &outfit).await,
+            Some(_) => {
+                of_policy(&records, &ResolvedAgent::offline(&recorded, &self.services)?, &resolved_agent)
+                    .await
+            }
             None => None,
         };
-        let driven = self.drive(view, history, &outfit, &started, &accepted).await?;
+        let driven = self.drive(view, history, &resolved_agent, &started, &accepted).await?;
         // Report the one that comes first in the recording. Effects that are not in it come last.
         let place =
             |found: &Divergence| effects.iter().position(|key| found.effect == *key).unwrap_or(usize::MAX);
@@ -152,27 +155,27 @@ impl ArchiveReplay<'_> {
         &self,
         view: &TurnView,
         history: TurnHistory,
-        outfit: &Arc<ResolvedAgent>,
+        resolved_agent: &Arc<ResolvedAgent>,
         started: &TurnStarted,
         accepted: &TurnAccepted,
     ) -> Result<Option<Divergence>, Error> {
-        let (canceller, wish) = cancel();
+        let (canceller, cancel_signal) = cancel();
         if let Some(reason) = history.cancelled() {
             canceller.cancel(reason);
         }
         let stopping = watch::Sender::new(false);
         let labels = started.labels.clone().unwrap_or_default();
         let turn = ActiveTurn {
-            world: &self.world,
-            outfit,
+            services: &self.services,
+            resolved_agent,
             org: None,
             caller: Caller { session: view.session, turn: view.id },
             index: view.index,
             lease: 1,
             labels: &labels,
             earlier: &EarlierText::default(),
-            heard: HookLabels::default(),
-            cancel: wish,
+            hook_labels: HookLabels::default(),
+            cancel: cancel_signal,
             stopping: stopping.subscribe(),
         };
         let TurnAccepted { before, parts, output, .. } = accepted.clone();

@@ -238,11 +238,11 @@ pub struct Runtime {
 }
 
 struct WorkerState {
-    world: Arc<RuntimeServices>,
+    services: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
     worker: WorkerId,
-    outfits: Arc<AgentRegistry>,
-    fitting: Option<AgentReloader>,
+    agent_registry: Arc<AgentRegistry>,
+    agent_reloader: Option<AgentReloader>,
     secret: [u8; 32],
     driving: Mutex<BTreeMap<SessionId, ActiveDrive>>,
     tasks: Arc<Tasks>,
@@ -302,34 +302,35 @@ impl Runtime {
             return Err(Error::new(Kind::PortMissing, "no model provider is configured"));
         }
         let started = clock.elapsed();
-        let world = RuntimeServices::new(models, ToolCatalogue::new(tools)?, clock, entropy, limits);
-        let world = Arc::new(RuntimeServices {
+        let services = RuntimeServices::new(models, ToolCatalogue::new(tools)?, clock, entropy, limits);
+        let services = Arc::new(RuntimeServices {
             contents,
             hooks: Arc::new(Hooks::new(hooks)?),
             plugins,
             payments,
             policy_engine,
             limiter,
-            ..world
+            ..services
         });
-        let outfits = Arc::new(AgentRegistry::new(package, agents, &world)?);
-        let fitting = tailored
-            .map(|tailored| AgentReloader::new(tailored, store.clone(), outfits.clone(), world.clone()));
+        let agent_registry = Arc::new(AgentRegistry::new(package, agents, &services)?);
+        let agent_reloader = tailored.map(|tailored| {
+            AgentReloader::new(tailored, store.clone(), agent_registry.clone(), services.clone())
+        });
         // Load agents before turns are driven, because a turn may need one of them.
-        if let Some(fitting) = &fitting {
-            fitting.look().await?;
+        if let Some(agent_reloader) = &agent_reloader {
+            agent_reloader.look().await?;
         }
-        world.look_at_budgets(store.as_ref()).await?;
-        let recent = Arc::new(ConversationCache::new(world.limits.recent_bytes));
-        let deliveries = SinkDeliveries::open(world.clone(), store.clone(), worker, sinks).await?;
+        services.look_at_budgets(store.as_ref()).await?;
+        let recent = Arc::new(ConversationCache::new(services.limits.recent_bytes));
+        let deliveries = SinkDeliveries::open(services.clone(), store.clone(), worker, sinks).await?;
         let inner = Arc::new(WorkerState {
-            world,
+            services,
             deliveries,
             secret: store.secret().await?,
             store,
             worker,
-            outfits,
-            fitting,
+            agent_registry,
+            agent_reloader,
             driving: Mutex::default(),
             tasks: Tasks::new(tasks),
             wake: Notify::new(),
@@ -343,19 +344,24 @@ impl Runtime {
         });
         inner.tasks.spawn(background_loops::keep(inner.clone()));
         inner.deliveries.start(&inner.tasks, &inner.stopping);
-        if inner.world.payments.is_some() {
-            let (world, store, bell) =
-                (inner.world.clone(), inner.store.clone(), inner.deliveries.subscribe_wakeups());
-            inner.tasks.spawn(payments::retry_payment_outbox(world, store, bell, inner.stopping.subscribe()));
+        if inner.services.payments.is_some() {
+            let (services, store, bell) =
+                (inner.services.clone(), inner.store.clone(), inner.deliveries.subscribe_wakeups());
+            inner.tasks.spawn(payments::retry_payment_outbox(
+                services,
+                store,
+                bell,
+                inner.stopping.subscribe(),
+            ));
         }
         if let Some(metrics) = metrics {
             inner.tasks.spawn(metrics_export::export_metrics(inner.clone(), metrics));
         }
         inner.tasks.spawn(outage_wakeups::wake_after_outages(inner.clone()));
-        if inner.world.contents.is_some() {
+        if inner.services.contents.is_some() {
             inner.tasks.spawn(background_loops::sweep(inner.clone()));
         }
-        if inner.fitting.is_some() {
+        if inner.agent_reloader.is_some() {
             inner.tasks.spawn(background_loops::reload_agents(inner.clone()));
         }
         Ok(Self::of_operator(inner))
@@ -386,7 +392,7 @@ impl Runtime {
 
     /// Creates an organisation. Requires operator access.
     pub async fn create_org(&self, name: Name) -> Result<Org, Error> {
-        let id = OrgId::fresh(self.now(), self.inner.world.entropy.random_id_bytes());
+        let id = OrgId::fresh(self.now(), self.inner.services.entropy.random_id_bytes());
         let org = Org { id, name, created: self.now() };
         self.store.create_org(org.clone()).await?;
         Ok(org)
@@ -394,8 +400,8 @@ impl Runtime {
 
     /// Creates an API key. The key is shown only once.
     pub async fn issue_key(&self, grant: ApiKeyGrant) -> Result<ApiKey, Error> {
-        let WorkerState { secret, world, .. } = &*self.inner;
-        issue(self.store.as_ref(), secret, grant, self.now(), world.entropy.as_ref()).await
+        let WorkerState { secret, services, .. } = &*self.inner;
+        issue(self.store.as_ref(), secret, grant, self.now(), services.entropy.as_ref()).await
     }
 
     /// Returns the access of an API key. All invalid keys get the same error.
@@ -404,8 +410,8 @@ impl Runtime {
     }
 
     /// Returns the services of this process.
-    pub fn world(&self) -> &Arc<RuntimeServices> {
-        &self.inner.world
+    pub fn services(&self) -> &Arc<RuntimeServices> {
+        &self.inner.services
     }
 
     /// Returns the store, restricted to the access of this handle.
@@ -415,13 +421,13 @@ impl Runtime {
 
     /// Returns the attachments, restricted to the access of this handle.
     pub fn attachments(&self) -> Attachments {
-        self.inner.world.attachments(&self.store)
+        self.inner.services.attachments(&self.store)
     }
 
     /// Installs an agent in place of the one with its name, and returns the fingerprint of its package. Turns that were
     /// accepted before keep their package.
     pub fn put_agent(&self, agent: AgentBundle) -> Result<Hash, Error> {
-        self.inner.outfits.put(agent, &self.inner.world)
+        self.inner.agent_registry.put(agent, &self.inner.services)
     }
 
     /// Stores a new version of an agent, a harness or a capability. If this process loads the agents of the
@@ -462,8 +468,8 @@ impl Runtime {
     async fn change(&self, change: ConfigChange) -> Result<SavedConfig, Error> {
         // Check access first, because building an agent opens directories.
         self.access.require(Scope::Operate)?;
-        if let Some(fitting) = self.fitting() {
-            return fitting.change(change, self.store.as_ref(), self.now()).await;
+        if let Some(agent_reloader) = self.agent_reloader() {
+            return agent_reloader.change(change, self.store.as_ref(), self.now()).await;
         }
         let config = change.write(self.store.as_ref(), self.now()).await?;
         Ok(SavedConfig { config, counts: ConfigEffect::Elsewhere })
@@ -472,12 +478,15 @@ impl Runtime {
     /// Returns the agents that cannot be built from the database, if this process loads those of the handle's
     /// organisation.
     pub fn left_out(&self) -> Vec<FailedAgent> {
-        self.fitting().map(AgentReloader::left_out).unwrap_or_default()
+        self.agent_reloader().map(AgentReloader::left_out).unwrap_or_default()
     }
 
     /// Returns the loader of agents for the organisation of this handle.
-    fn fitting(&self) -> Option<&AgentReloader> {
-        self.inner.fitting.as_ref().filter(|fitting| fitting.org() == self.access.reach.home())
+    fn agent_reloader(&self) -> Option<&AgentReloader> {
+        self.inner
+            .agent_reloader
+            .as_ref()
+            .filter(|agent_reloader| agent_reloader.org() == self.access.reach.home())
     }
 
     /// Returns the sinks of this worker.
@@ -502,7 +511,10 @@ impl Runtime {
                 Error::new(Kind::DeliveryNotFound, detail)
             })?;
         let now = self.now();
-        outlet.sink.send_test(DeliveryId::fresh(now, self.inner.world.entropy.random_id_bytes()), now).await
+        outlet
+            .sink
+            .send_test(DeliveryId::fresh(now, self.inner.services.entropy.random_id_bytes()), now)
+            .await
     }
 
     /// Returns the counters of this worker since it started, and its current gauges. Requires operator access, because
@@ -514,17 +526,17 @@ impl Runtime {
     /// Deletes contents outside the database that are not referenced.
     pub async fn sweep(&self) -> Result<SweepReport, Error> {
         let _alone = self.inner.sweeping.lock().await;
-        self.inner.world.attachments(&self.inner.store).sweep(self.inner.worker, self.now()).await
+        self.inner.services.attachments(&self.inner.store).sweep(self.inner.worker, self.now()).await
     }
 
     /// Returns a fresh session id.
     pub fn fresh_session(&self) -> SessionId {
-        SessionId::fresh(self.now(), self.inner.world.entropy.random_id_bytes())
+        SessionId::fresh(self.now(), self.inner.services.entropy.random_id_bytes())
     }
 
     /// Returns the current time of this worker.
     pub fn now(&self) -> Millis {
-        self.inner.world.clock.now()
+        self.inner.services.clock.now()
     }
 
     /// Accepts an input. When this returns, the input is durable, and this worker or the one that holds the session
@@ -535,12 +547,12 @@ impl Runtime {
 
     /// Accepts an input and follows its session. Subscribes before the turn can start, so no live event is missed.
     pub async fn submit_watched(&self, input: Input) -> Result<(AcceptReceipt, SessionEventStream), Error> {
-        let listen = |session| LiveListener::new(self.inner.world.clone(), session);
+        let listen = |session| LiveListener::new(self.inner.services.clone(), session);
         let line = listen(self.session_of(&input.target).await?);
         self.accept_input(input, |accepted| {
             // This is the session that was looked up, unless another caller has just opened it under the same key.
             let line = if line.session() == accepted.session { line } else { listen(accepted.session) };
-            SessionEventStream::of_input(self.inner.world.clone(), self.store.clone(), line, accepted)
+            SessionEventStream::of_input(self.inner.services.clone(), self.store.clone(), line, accepted)
         })
         .await
     }
@@ -564,21 +576,23 @@ impl Runtime {
         meanwhile: impl FnOnce(&AcceptReceipt) -> T,
     ) -> Result<(AcceptReceipt, T), Error> {
         let inner = &self.inner;
-        check_input(&input, &inner.world.limits, self.attachments().most())?;
-        inner.world.plugins.check(&input.plugins)?;
+        check_input(&input, &inner.services.limits, self.attachments().most())?;
+        inner.services.plugins.check(&input.plugins)?;
         let Input { target, mut parts, key, request, index, delivery, head, output, .. } = input;
         let Input { plugins, traceparent, before, note, client_tools, agent, overlays, files, .. } = input;
         let provider_wait_s = input.provider_wait_s;
         let layers = InputLayers { overlays: &overlays, client_tools: &client_tools, provider_wait_s };
-        let outfit = inner.outfits.chosen(agent.as_deref(), layers, self.access.reach, &inner.world)?;
+        let resolved_agent =
+            inner.agent_registry.chosen(agent.as_deref(), layers, self.access.reach, &inner.services)?;
         let before_it = before.iter().filter_map(|message| match message {
             Message::User { parts } => Some(parts.as_slice()),
             Message::Assistant { .. } | Message::Tool { .. } => None,
         });
-        let said: Vec<&[Part]> = before_it.chain([parts.as_slice()]).collect();
+        let given_parts: Vec<&[Part]> = before_it.chain([parts.as_slice()]).collect();
         let refers = |part: &Part, file: &AttachmentUpload| matches!(part, Part::Attachment { attachment } if attachment.id == file.attachment().id);
-        let is_shown =
-            |file: &&AttachmentUpload| said.iter().any(|parts| parts.iter().any(|part| refers(part, file)));
+        let is_shown = |file: &&AttachmentUpload| {
+            given_parts.iter().any(|parts| parts.iter().any(|part| refers(part, file)))
+        };
         let others: Vec<Part> = files
             .iter()
             .filter(|file| !is_shown(file))
@@ -589,7 +603,7 @@ impl Runtime {
         let _taking = ClaimGuard::new(&inner.taking);
         let accept = AcceptRequest {
             target,
-            turn: TurnId::fresh(now, inner.world.entropy.random_id_bytes()),
+            turn: TurnId::fresh(now, inner.services.entropy.random_id_bytes()),
             key,
             request,
             index,
@@ -600,33 +614,33 @@ impl Runtime {
             traceparent,
             before,
             note,
-            package: Some(outfit.fingerprint),
-            blobs: outfit.to_store(),
+            package: Some(resolved_agent.fingerprint),
+            blobs: resolved_agent.to_store(),
             files: Vec::new(),
             now,
-            taker: inner.taker(now),
+            lease_request: inner.lease_request(now),
             first: BudgetMeter::first(
-                &outfit,
-                &inner.world,
+                &resolved_agent,
+                &inner.services,
                 &parts,
                 files.iter().map(AttachmentUpload::bytes).sum(),
             ),
-            queued_most: inner.world.limits.queued_inputs,
+            queued_most: inner.services.limits.queued_inputs,
             parts,
         };
-        let began = inner.world.clock.elapsed();
+        let began = inner.services.clock.elapsed();
         let accepted = self.accept(accept, files).await?;
-        let waited = inner.world.clock.elapsed().saturating_sub(began);
-        inner.world.metrics.committed(waited);
+        let waited = inner.services.clock.elapsed().saturating_sub(began);
+        inner.services.metrics.committed(waited);
         if !accepted.duplicate {
-            inner.world.metrics.accepted();
-            inner.world.hub.unreported_writes.waited(accepted.turn, waited);
+            inner.services.metrics.accepted();
+            inner.services.hub.unreported_writes.waited(accepted.turn, waited);
         }
-        outfit.was_stored();
+        resolved_agent.was_stored();
         let AcceptReceipt { session, turn, duplicate, .. } = &accepted;
         tracing::info!(%session, %turn, duplicate, "an input was accepted");
         let made = meanwhile(&accepted);
-        inner.world.hub.committed(accepted.session, accepted.place.seq);
+        inner.services.hub.committed(accepted.session, accepted.place.seq);
         let AcceptReceipt { session, turn, duplicate, place, work } = accepted;
         match work {
             Some(work) => inner.spawn(work),
@@ -647,14 +661,14 @@ impl Runtime {
             return self.store.accept(accept).await;
         }
         // Use the worker's store, because where contents are stored does not depend on the access of the handle.
-        let attachments = inner.world.attachments(&inner.store);
+        let attachments = inner.services.attachments(&inner.store);
         for tries in 1.. {
             let placed = attachments.place(files.clone()).await?;
             match self.store.accept(AcceptRequest { files: placed, ..accept.clone() }).await {
                 Err(error) if error.kind() == Kind::AttachmentSwept && tries < PLACED_AT_MOST => {
                     tracing::info!(%error, "contents are looked for again");
-                    let Limits { backoff_first, backoff_most, .. } = inner.world.limits;
-                    inner.world.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
+                    let Limits { backoff_first, backoff_most, .. } = inner.services.limits;
+                    inner.services.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
                     files = attachments.confirm(files, inner.worker, self.now()).await?;
                 }
                 written => return written,
@@ -668,15 +682,14 @@ impl Runtime {
         let mut turn = turn;
         loop {
             // Most turns are driven here and publish their end. The store knows the others.
-            let told = self.inner.world.hub.end_of(turn, self.access.reach).await;
-            let end = match told {
+            let end = match self.inner.services.hub.end_of(turn, self.access.reach).await {
                 Some(end) => Some(end),
                 None => self.store.turn(turn).await?.end,
             };
             match end {
                 Some(TurnEnd::Joined { into }) => turn = into,
                 Some(end) => return Ok(end),
-                None => self.inner.world.clock.sleep(LOOK_FOR_END).await,
+                None => self.inner.services.clock.sleep(LOOK_FOR_END).await,
             }
         }
     }
@@ -725,9 +738,9 @@ impl Runtime {
     }
 
     /// Overrides the budget of an agent, or removes the override. Turns that wait for a budget try again.
-    pub async fn set_budget(&self, purse: BudgetAccount, budget: Option<Budget>) -> Result<(), Error> {
-        self.store.set_budget(purse, budget, self.now()).await?;
-        self.inner.world.look_at_budgets(self.inner.store.as_ref()).await?;
+    pub async fn set_budget(&self, account: BudgetAccount, budget: Option<Budget>) -> Result<(), Error> {
+        self.store.set_budget(account, budget, self.now()).await?;
+        self.inner.services.look_at_budgets(self.inner.store.as_ref()).await?;
         self.inner.wake.notify_one();
         Ok(())
     }
@@ -783,15 +796,16 @@ impl Runtime {
         let now = self.now();
         let _taking = ClaimGuard::new(&inner.taking);
         let fork = (place == RetryPlace::Fork).then(|| self.fresh_session());
-        let fresh = TurnId::fresh(now, inner.world.entropy.random_id_bytes());
-        let (taker, queued_most) = (inner.taker(now), inner.world.limits.queued_inputs);
-        let accepted = self.store.retry(RetryRequest { turn, fresh, fork, now, taker, queued_most }).await?;
+        let fresh = TurnId::fresh(now, inner.services.entropy.random_id_bytes());
+        let (lease_request, queued_most) = (inner.lease_request(now), inner.services.limits.queued_inputs);
+        let accepted =
+            self.store.retry(RetryRequest { turn, fresh, fork, now, lease_request, queued_most }).await?;
         let AcceptReceipt { session, turn: retry, duplicate, place, work } = accepted;
         tracing::info!(%session, %turn, %retry, duplicate, "a turn is retried");
         if !duplicate {
-            inner.world.metrics.accepted();
+            inner.services.metrics.accepted();
         }
-        inner.world.hub.committed(session, place.seq);
+        inner.services.hub.committed(session, place.seq);
         match work {
             Some(work) => inner.spawn(work),
             None => inner.wake.notify_one(),
@@ -801,7 +815,7 @@ impl Runtime {
 
     /// Follows a session from a cursor.
     pub fn events(&self, session: SessionId, after: Seq) -> SessionEventStream {
-        SessionEventStream::new(self.inner.world.clone(), self.store.clone(), session, after)
+        SessionEventStream::new(self.inner.services.clone(), self.store.clone(), session, after)
     }
 
     /// Waits until this worker drives no turn, has none to claim, and no delivery is due.
@@ -816,27 +830,27 @@ impl Runtime {
             }
             self.inner.wake.notify_one();
             self.inner.deliveries.wake_sinks();
-            self.inner.world.clock.sleep(Duration::from_millis(10)).await;
+            self.inner.services.clock.sleep(Duration::from_millis(10)).await;
         }
     }
 
     /// Stops claiming work, lets turns finish their current step, and hands their sessions back. Turns that need longer
     /// than `patience` are dropped and handed back too. The next worker then finds their calls interrupted.
     pub async fn shut_down(self, patience: Duration) {
-        let WorkerState { stopping, yielding, tasks, world, store, .. } = &*self.inner;
+        let WorkerState { stopping, yielding, tasks, services, store, .. } = &*self.inner;
         stopping.send_replace(true);
         yielding.send_replace(true);
         tokio::select! {
             biased;
             () = tasks.ended() => return,
-            () = world.clock.sleep(patience) => {}
+            () = services.clock.sleep(patience) => {}
         }
         let leases = self.inner.leases();
         tokio::select! {
             biased;
             () = tasks.drop_all() => {}
             // A task that blocks its thread cannot be dropped.
-            () = world.clock.sleep(BLOCKED_WAIT) => {}
+            () = services.clock.sleep(BLOCKED_WAIT) => {}
         }
         let blocked = self.inner.blocked();
         for lease in leases {
@@ -844,7 +858,7 @@ impl Runtime {
                 tracing::error!(session = %lease.session, turn = %lease.turn, "a turn blocks its thread; its session is not handed back");
                 continue;
             }
-            match store.release_lease(lease, world.clock.now()).await {
+            match store.release_lease(lease, services.clock.now()).await {
                 // It has just finished its step.
                 Err(error) if error.kind() == Kind::LeaseLost => {}
                 Err(error) => {
@@ -896,13 +910,13 @@ fn check_target(target: &SessionTarget, limits: &Limits) -> Result<(), Error> {
 
 impl WorkerState {
     /// Returns the claim of this worker on a session, unless it is full or stopping.
-    fn taker(&self, now: Millis) -> Option<LeaseRequest> {
-        let free = self.room() > 0 && !*self.stopping.borrow();
-        free.then(|| LeaseRequest { worker: self.worker, until: now.after(self.world.limits.lease) })
+    fn lease_request(&self, now: Millis) -> Option<LeaseRequest> {
+        let free = self.free_slots() > 0 && !*self.stopping.borrow();
+        free.then(|| LeaseRequest { worker: self.worker, until: now.after(self.services.limits.lease) })
     }
 
-    fn room(&self) -> usize {
-        self.world.limits.sessions_at_once.saturating_sub(lock(&self.driving).len())
+    fn free_slots(&self) -> usize {
+        self.services.limits.sessions_at_once.saturating_sub(lock(&self.driving).len())
     }
 
     /// Drives a session in a separate task.
@@ -914,11 +928,11 @@ impl WorkerState {
     /// Registers a turn as driven here.
     fn begin(&self, work: &ClaimedTurn) -> DriveHandles {
         let ClaimedTurn { lease, org, .. } = work;
-        let (canceller, wish) = cancel();
+        let (canceller, cancel_signal) = cancel();
         let canceller = Arc::new(canceller);
-        self.world.hub.begins(lease.turn, *org);
+        self.services.hub.begins(lease.turn, *org);
         let Lease { turn, fence, .. } = *lease;
-        let since = self.world.clock.now();
+        let since = self.services.clock.now();
         let poll = Arc::new(watchdog::PollTimer::default());
         let driving = ActiveDrive {
             turn,
@@ -930,7 +944,7 @@ impl WorkerState {
             poll: poll.clone(),
         };
         lock(&self.driving).insert(lease.session, driving);
-        DriveHandles { canceller, cancel: wish, poll }
+        DriveHandles { canceller, cancel: cancel_signal, poll }
     }
 
     /// Returns whether a session is still driven under this lease. A worker that lost a session may have claimed it

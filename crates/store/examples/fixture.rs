@@ -18,7 +18,7 @@ use outlast_vocab::effect::{
 };
 use outlast_vocab::id::{KeyId, OrgId};
 use outlast_vocab::message::Part;
-use outlast_vocab::record::{EffectPerformed, EffectRequested, Fact, InputDelivery, TurnEnd, TurnStarted};
+use outlast_vocab::record::{EffectPerformed, EffectRequested, Fact, TurnEnd, TurnStarted};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{CallId, Error, Failure, Hash, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
@@ -84,26 +84,15 @@ async fn main() -> Result<(), Error> {
 
 async fn begin(store: &SqliteStore, key: &str, number: u128) -> Result<Lease, Error> {
     let accept = AcceptRequest {
-        target: SessionTarget::Key { key: key.to_owned(), fresh: SessionId::from_u128(number) },
-        turn: TurnId::from_u128(number),
-        parts: vec![Part::text("hi")],
         key: Some("first".to_owned()),
-        delivery: InputDelivery::Next,
-        head: MAIN_HEAD.to_owned(),
-        output: None,
-        plugins: std::collections::BTreeMap::new(),
-        traceparent: None,
-        before: Vec::new(),
-        note: None,
-        package: None,
-        blobs: Vec::new(),
-        files: Vec::new(),
-        now: NOW,
-        taker: Some(LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(NOW.0 + 15_000) }),
-        first: None,
+        lease_request: Some(LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(NOW.0 + 15_000) }),
         queued_most: 1,
-        request: None,
-        index: None,
+        ..AcceptRequest::text(
+            SessionTarget::Key { key: key.to_owned(), fresh: SessionId::from_u128(number) },
+            TurnId::from_u128(number),
+            "hi",
+            NOW,
+        )
     };
     let work = store.accept(accept).await?.work;
     work.map(|work| work.lease)

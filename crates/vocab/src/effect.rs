@@ -4,7 +4,7 @@
 //! bytes are decoded, and [`Outcome::of`] is the one function that checks it.
 use crate::cost::Cost;
 use crate::error::Failure;
-use crate::id::{AgentId, ProcessId, SessionId, TurnId};
+use crate::id::TurnId;
 use crate::key::ReplayKey;
 use crate::label::{Labels, Provenance};
 use crate::message::{CallArguments, Message, ModelCallId, ModelName, Part, ToolName, ToolResult, ToolUse};
@@ -98,14 +98,8 @@ effects! {
     ToolBatch -> BatchOutcome = ToolBatch, "tool_batch";
     /// Runs one named step inside a tool.
     DurableStep -> StepOutcome = DurableStep, "durable_step";
-    /// Starts or manages a process.
-    ProcessRequest -> ProcessOutcome = Process, "process";
-    /// Runs code in a named language.
-    ExecCode -> ExecOutcome = ExecCode, "exec_code";
     /// Collects the inputs and messages that join the turn at a boundary.
     Checkpoint -> CheckpointOutcome = Checkpoint, "checkpoint";
-    /// Updates the configuration of the turn.
-    SyncEnvironment -> Environment = SyncEnvironment, "sync_environment";
     /// Sleeps until a point in time.
     Sleep -> SleepOutcome = Sleep, "sleep";
     /// Waits until a key is resolved from outside.
@@ -468,110 +462,6 @@ impl From<StepOutcome> for Result<Value, Error> {
     }
 }
 
-/// Starts or manages a process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProcessRequest {
-    /// Starts a process.
-    Start {
-        /// The id of the new process.
-        process: ProcessId,
-        /// The tool or agent that does the work.
-        work: ProcessWork,
-    },
-    /// Lists the processes of the session.
-    List {
-        /// Whether to include processes that have ended.
-        ended_too: bool,
-    },
-    /// Transfers handles to another session.
-    Transfer {
-        /// The processes.
-        processes: Vec<ProcessId>,
-        /// The new owner.
-        to: SessionId,
-    },
-    /// Deletes a session and everything it owns.
-    DeleteSession {
-        /// The session.
-        session: SessionId,
-    },
-    /// Waits for a process to end.
-    Await {
-        /// The process.
-        process: ProcessId,
-    },
-    /// Cancels a process.
-    Cancel {
-        /// The process.
-        process: ProcessId,
-        /// The reason.
-        reason: String,
-    },
-    /// Sends a named signal to a process.
-    Signal {
-        /// The process.
-        process: ProcessId,
-        /// The name of the signal.
-        name: String,
-        /// The content of the signal.
-        payload: Value,
-    },
-}
-
-/// The work of a process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProcessWork {
-    /// A tool call.
-    Tool(Box<PreparedCall>),
-    /// Code.
-    Code(ExecCode),
-    /// A turn of another agent.
-    Turn {
-        /// The agent.
-        agent: AgentId,
-        /// Its input.
-        parts: Vec<Part>,
-    },
-    /// Work outside Outlast that is reported to it.
-    External,
-}
-
-/// The answer to a [`ProcessRequest`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ProcessOutcome {
-    /// The process runs, or already ran under this id.
-    Started(ProcessId),
-    /// The processes of the session.
-    Listed(Vec<ProcessId>),
-    /// The request was carried out.
-    Done,
-    /// The process ended with this result.
-    Ended(ToolResult),
-    /// The request was refused.
-    Refused(Failure),
-}
-
-/// Runs code in a named language.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExecCode {
-    /// The language.
-    pub language: String,
-    /// The code.
-    pub code: String,
-}
-
-/// The outcome of running code.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExecOutcome {
-    /// The value of the code, or its error.
-    pub result: ToolResult,
-    /// The output that the code printed.
-    pub output: String,
-}
-
 /// Collects the inputs and messages that join the turn at a boundary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
@@ -649,23 +539,6 @@ pub struct JoinedInput {
     pub parts: Vec<Part>,
 }
 
-/// Updates the configuration of the turn.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SyncEnvironment {
-    /// Whether the configuration may change within the turn.
-    pub may_change: bool,
-}
-
-/// The configuration after a sync.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Environment {
-    /// The same as before.
-    Unchanged,
-    /// The package with this fingerprint.
-    Package(Hash),
-}
-
 /// Sleeps until a point in time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sleep {
@@ -707,6 +580,6 @@ mod tests {
         let text = serde_json::to_string(&command).unwrap();
         assert_eq!(text, r#"{"sleep":{"until":9}}"#);
         assert_eq!(serde_json::from_str::<Command>(&text).unwrap(), command);
-        assert_eq!(EffectKind::ALL.len(), 11);
+        assert_eq!(EffectKind::ALL.len(), 8);
     }
 }

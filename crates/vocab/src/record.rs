@@ -880,7 +880,15 @@ mod tests {
     }
 
     #[test]
-    fn hook_change_to_null_round_trips() {
+    fn unknown_effect_kind_is_a_corrupt_record() {
+        let body = br#"{"performed":{"key":"turn/0","command":{"exec_code":{"language":"py","code":"1"}},"outcome":{"exec_code":{"result":{"ok":1},"output":""}}}}"#;
+        let error = Fact::decode(&[&[1], body.as_slice()].concat()).unwrap_err();
+        assert_eq!(error.to_string(), "record.corrupt: a record's body does not decode");
+        assert!(format!("{:?}", std::error::Error::source(&error)).contains("unknown variant `exec_code`"));
+    }
+
+    #[test]
+    fn what_a_hook_changed_is_read_back_even_if_it_was_null() {
         let patch = HookPatch::AfterModel(crate::hook::ReplyPatch { text: "hi".to_owned() });
         for was in [None, Some(Value::Null), Some(Value::from("ho"))] {
             let (key, hook) = (ReplayKey::turn(0).model(0), "audit".parse().unwrap());

@@ -37,8 +37,8 @@ pub(crate) fn measure(report: &mut BenchReport) -> Result<(), Box<dyn std::error
 }
 
 struct InlineBench {
-    world: Arc<RuntimeServices>,
-    outfit: Arc<ResolvedAgent>,
+    services: Arc<RuntimeServices>,
+    resolved_agent: Arc<ResolvedAgent>,
     tokio: tokio::runtime::Runtime,
 }
 
@@ -46,16 +46,16 @@ impl InlineBench {
     fn new(script: &str) -> Result<Self, Box<dyn std::error::Error>> {
         let toolbox = bench_rig::toolbox(BenchToolSet::Echo)?;
         let package = bench_rig::package(&toolbox)?;
-        let world = Arc::new(RuntimeServices::new(
+        let services = Arc::new(RuntimeServices::new(
             vec![Arc::new(bench_rig::model(script)?)],
             ToolCatalogue::new(vec![Arc::new(toolbox)])?,
             Arc::new(SystemClock),
             Arc::new(SystemEntropy),
             Limits::default(),
         ));
-        let outfit = Arc::new(ResolvedAgent::new(package, &world)?);
+        let resolved_agent = Arc::new(ResolvedAgent::new(package, &services)?);
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { world, outfit, tokio })
+        Ok(Self { services, resolved_agent, tokio })
     }
 
     async fn turn(&self) -> Result<(), Error> {
@@ -64,10 +64,10 @@ impl InlineBench {
         let turn = ActiveTurn {
             labels: &labels,
             earlier: &EarlierText::default(),
-            heard: HookLabels::default(),
+            hook_labels: HookLabels::default(),
             org: None,
-            world: &self.world,
-            outfit: &self.outfit,
+            services: &self.services,
+            resolved_agent: &self.resolved_agent,
             caller: Caller { session: SessionId::from_u128(1), turn: TurnId::from_u128(1) },
             index: 0,
             lease: 1,

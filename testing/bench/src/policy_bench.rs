@@ -68,10 +68,10 @@ fn rules() -> Result<Vec<Rule>, Error> {
 
 /// Returns the microseconds from a model's call to the decision: collecting labels and evaluating the policy.
 fn policy_microseconds() -> Result<f64, Box<dyn std::error::Error>> {
-    let (base, world) = agent()?;
+    let (base, services) = agent()?;
     let package = Package { policy: Policy { rules: rules()? }, guard: TrustGuard::Strict, ..base };
-    let outfit = ResolvedAgent::new(package, &world)?;
-    let tool = outfit.contracts[0].name.clone();
+    let resolved_agent = ResolvedAgent::new(package, &services)?;
+    let tool = resolved_agent.contracts[0].name.clone();
     let read = (0..MESSAGES).map(|number| {
         let call = format!("c{number}").parse()?;
         Ok(Message::Tool { call, tool: tool.clone(), result: ToolResult::Ok(json!("a page")) })
@@ -80,8 +80,8 @@ fn policy_microseconds() -> Result<f64, Box<dyn std::error::Error>> {
     let value = json!({ "to": "ann@example.com", "euros": 5, "note": "lunch" });
     let provenance = &Provenance::of_call();
     cpu_microseconds(|| {
-        let labels = of_messages(black_box(&read), &outfit.contracts);
-        let around = outfit.circumstances(Some(OrgId::DEFAULT), TurnCost::default());
+        let labels = of_messages(black_box(&read), &resolved_agent.contracts);
+        let around = resolved_agent.circumstances(Some(OrgId::DEFAULT), TurnCost::default());
         let facts = PolicyFacts {
             at: PolicyPoint::Tool,
             tool: Some(&tool),
@@ -90,7 +90,7 @@ fn policy_microseconds() -> Result<f64, Box<dyn std::error::Error>> {
             provenance,
             circumstances: &around,
         };
-        let ruling = outfit.rule(black_box(&facts)).now_or_never().flatten();
+        let ruling = resolved_agent.rule(black_box(&facts)).now_or_never().flatten();
         // Untrusted text may have caused the call. If the guard did not decide, something else was measured.
         let guarded = ruling.is_some_and(|ruling| ruling.rule.as_str() == "guard");
         guarded.then_some(()).ok_or_else(|| Error::new(Kind::Internal, "the gate let the call through"))
@@ -101,19 +101,19 @@ fn policy_microseconds() -> Result<f64, Box<dyn std::error::Error>> {
 fn agent() -> Result<(Package, RuntimeServices), Error> {
     let toolbox = bench_rig::toolbox(BenchToolSet::Echo)?;
     let base = bench_rig::package(&toolbox)?;
-    let world = RuntimeServices::new(
+    let services = RuntimeServices::new(
         vec![Arc::new(bench_rig::model(PLAIN_SCRIPT)?)],
         ToolCatalogue::new(vec![Arc::new(toolbox)])?,
         Arc::new(SystemClock),
         Arc::new(SystemEntropy),
         Limits::default(),
     );
-    Ok((base, world))
+    Ok((base, services))
 }
 
 /// Returns the microseconds from overlays to a package that a turn can be pinned to.
 fn package_microseconds() -> Result<f64, Box<dyn std::error::Error>> {
-    let (base, world) = agent()?;
+    let (base, services) = agent()?;
     let layer = |number: usize| {
         let system = vec![format!("Part {number} of what it is told. ").repeat(8)];
         OriginLayer::new(format!("layer {number}"), Overlay { system, ..Overlay::default() })
@@ -124,7 +124,7 @@ fn package_microseconds() -> Result<f64, Box<dyn std::error::Error>> {
         let folded = fold(black_box(layers.clone()))?;
         let package = Package { system: join_prompt(folded.system), ..base.clone() };
         let package = over(&package, Overlay { rules: own.clone(), ..Overlay::default() })?;
-        black_box(ResolvedAgent::new(package, &world)?);
+        black_box(ResolvedAgent::new(package, &services)?);
         Ok(())
     })
 }

@@ -85,11 +85,12 @@ pub(super) async fn raised_budget_prevents_parking(s: &StoreUnderTest<'_>) -> Ru
     let (runs, lease) = (s.begin("a").await?.lease, s.begin("b").await?.lease);
     reserve(s, &runs, "raised", 60).await?;
     let lacks = BudgetDeficit::Insufficient { measure: Measure::Calls, want: 50, used: 60, most: 100 };
-    let purse = BudgetAccount::Agent("raised".to_owned());
-    let short = BudgetShortfall { purse: purse.clone(), reason: lacks, pauses_turns: true, renewed_at: None };
+    let account = BudgetAccount::Agent("raised".to_owned());
+    let short =
+        BudgetShortfall { account: account.clone(), reason: lacks, pauses_turns: true, renewed_at: None };
     assert_eq!(reserve(s, &lease, "raised", 50).await?, Some(ReservationResult::Exhausted(short)));
     let more = Budget { calls: Some(110), ..Budget::default() };
-    s.set_budget(purse, Some(more), NOW).await?;
+    s.set_budget(account, Some(more), NOW).await?;
     assert!(matches!(park(s, &lease, "raised", 50).await?, TurnAfterCommit::Ready));
     assert_eq!(state(s, &lease).await?, SessionState::Leased);
     Ok(())
@@ -101,7 +102,7 @@ pub(super) async fn released_budget_wakes_turns_that_now_fit(s: &StoreUnderTest<
     reserve(s, &runs, "freed", 90).await?;
     assert!(matches!(park(s, &little, "freed", 20).await?, TurnAfterCommit::Parked));
     assert!(matches!(park(s, &much, "freed", 60).await?, TurnAfterCommit::Parked));
-    let awaited = AwaitedBudget { wait: key().budget(0), purse: BudgetAccount::Agent("freed".to_owned()) };
+    let awaited = AwaitedBudget { wait: key().budget(0), account: BudgetAccount::Agent("freed".to_owned()) };
     assert_eq!(
         (s.awaited_budgets(much.turn).await?, s.awaited_budgets(runs.turn).await?),
         (vec![awaited], vec![])
@@ -169,9 +170,9 @@ pub(super) async fn daily_budget_reports_its_renewal_time(s: &StoreUnderTest<'_>
 
 pub(super) async fn unknown_price_is_refused_under_a_money_limit(s: &StoreUnderTest<'_>) -> RuleResult {
     let lease = s.begin("hi").await?.lease;
-    let purse = BudgetAccount::Agent("unpriced".to_owned());
+    let account = BudgetAccount::Agent("unpriced".to_owned());
     let money = Budget { money: Some("5".parse()?), ..Budget::default() };
-    s.set_budget(purse.clone(), Some(money), NOW).await?;
+    s.set_budget(account.clone(), Some(money), NOW).await?;
     let wanted = BudgetReservation::new(key(), calls(1), PriceKnowledge::Unknown);
     let metering = Some(BudgetUpdate { reservation: Some(wanted), ..budget_update("unpriced") });
     let held = s
@@ -179,7 +180,7 @@ pub(super) async fn unknown_price_is_refused_under_a_money_limit(s: &StoreUnderT
         .await?
         .hold_result;
     let short =
-        BudgetShortfall { purse, reason: BudgetDeficit::Price, pauses_turns: false, renewed_at: None };
+        BudgetShortfall { account, reason: BudgetDeficit::Price, pauses_turns: false, renewed_at: None };
     assert_eq!(held, Some(ReservationResult::Exhausted(short)));
     Ok(())
 }

@@ -132,7 +132,7 @@ pub(super) async fn a_turn_can_park_while_a_call_runs(s: &StoreUnderTest<'_>) ->
     let claim = s.ask(&lease, &[call("send")]).await?[0];
     assert!(matches!(s.park(&lease, vec![wait("a")]).await?, TurnAfterCommit::Parked));
     s.resolve(lease.turn, wait_key("a"), value_resolution(), NOW).await?;
-    let again = s.claim_only_turn(s.taker(), NOW).await?.lease;
+    let again = s.claim_only_turn(s.lease_request(), NOW).await?.lease;
     s.add(&again, vec![reclaimed(claim), settled(claim)]).await?;
     s.end(&again).await?;
     Ok(())

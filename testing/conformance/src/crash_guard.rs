@@ -38,8 +38,8 @@ async fn die_alone(s: &StoreUnderTest<'_>) -> RuleResult {
 }
 
 /// A lease that outlasts every pause.
-fn long(taker: LeaseRequest) -> LeaseRequest {
-    LeaseRequest { until: Millis(DUE.0 * 2), ..taker }
+fn long(lease_request: LeaseRequest) -> LeaseRequest {
+    LeaseRequest { until: Millis(DUE.0 * 2), ..lease_request }
 }
 
 pub(super) async fn turn_whose_workers_died_is_held(s: &StoreUnderTest<'_>) -> RuleResult {
@@ -71,7 +71,7 @@ pub(super) async fn suspect_waits_for_pause_and_old_worker(s: &StoreUnderTest<'_
 
 pub(super) async fn one_suspect_turn_is_tried_at_a_time(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, _other) = (suspect_turn(s).await?, suspect_turn(s).await?);
-    let tried = s.claim_suspect(s.taker(), OLD, DUE).await?.expect("both are due");
+    let tried = s.claim_suspect(s.lease_request(), OLD, DUE).await?.expect("both are due");
     assert_eq!(tried.lease.turn, one.lease.turn);
     assert!(s.claim_suspect(s.rival(), OLD, DUE).await?.is_none());
     s.end(&tried.lease).await?;
@@ -83,18 +83,18 @@ pub(super) async fn worker_with_a_suspect_claims_no_other_turn(s: &StoreUnderTes
     let busy = s.begin("busy").await?;
     s.queue(busy.lease.session, "next").await?;
     suspect_turn(s).await?;
-    let tried = s.claim_suspect(s.taker(), OLD, DUE).await?.expect("it is due");
+    let tried = s.claim_suspect(s.lease_request(), OLD, DUE).await?.expect("it is due");
     assert!(!s.begin_trial(tried.lease.clone()).await?);
     assert!(matches!(s.end(&busy.lease).await?, TurnAfterCommit::Ended));
     assert!(s.begin_trial(tried.lease.clone()).await?);
-    let (session, taker) = (s.fresh_session().await?, Some(s.taker()));
-    let accepted = s.accept(AcceptRequest { taker, ..s.driven(session, "new") }).await?;
+    let (session, lease_request) = (s.fresh_session().await?, Some(s.lease_request()));
+    let accepted = s.accept(AcceptRequest { lease_request, ..s.driven(session, "new") }).await?;
     assert!(accepted.work.is_none());
-    assert_eq!(s.claim(s.taker(), NOW, ALL).await?.len(), 0);
+    assert_eq!(s.claim(s.lease_request(), NOW, ALL).await?.len(), 0);
     // Another worker can claim both. This worker can too, once the suspect has made progress.
     assert_eq!(s.claim(s.rival(), NOW, 1).await?.len(), 1);
     s.add(&tried.lease, vec![reply("half")]).await?;
-    assert_eq!(s.claim(s.taker(), NOW, ALL).await?.len(), 1);
+    assert_eq!(s.claim(s.lease_request(), NOW, ALL).await?.len(), 1);
     Ok(())
 }
 
@@ -133,11 +133,11 @@ pub(super) async fn progress_resets_the_death_count(s: &StoreUnderTest<'_>) -> R
     suspect_turn(s).await?;
     die_alone(s).await?;
     assert_eq!(s.claim(s.rival(), NOW, ALL).await?.len(), 0);
-    let (taker, dying) = (s.rival(), s.rival());
-    let tried = s.claim_suspect(taker, OLD, DUE).await?.expect("it is due");
+    let (lease_request, dying) = (s.rival(), s.rival());
+    let tried = s.claim_suspect(lease_request, OLD, DUE).await?.expect("it is due");
     assert!(s.begin_trial(tried.lease.clone()).await?);
     s.add(&tried.lease, vec![started(), reply("half")]).await?;
-    s.bury(taker);
+    s.bury(lease_request);
     let again = s.claim_only_turn(dying, NOW).await?;
     assert_eq!(again.guard, CrashGuard { deaths: 1, ..CrashGuard::default() });
     Ok(())
@@ -145,7 +145,7 @@ pub(super) async fn progress_resets_the_death_count(s: &StoreUnderTest<'_>) -> R
 
 pub(super) async fn released_suspect_is_held_without_counting_a_death(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = suspect_turn(s).await?.lease.session;
-    let tried = s.claim_suspect(s.taker(), OLD, DUE).await?.expect("it is due");
+    let tried = s.claim_suspect(s.lease_request(), OLD, DUE).await?.expect("it is due");
     assert!(s.begin_trial(tried.lease.clone()).await?);
     s.release_lease(tried.lease, NOW).await?;
     let view = s.session(session).await?;
@@ -158,11 +158,11 @@ pub(super) async fn surviving_the_trial_resets_deaths_alone(s: &StoreUnderTest<'
     suspect_turn(s).await?;
     die_alone(s).await?;
     assert_eq!(s.claim(s.rival(), NOW, ALL).await?.len(), 0);
-    let taker = long(s.rival());
-    let tried = s.claim_suspect(taker, OLD, DUE).await?.expect("it is due");
+    let lease_request = long(s.rival());
+    let tried = s.claim_suspect(lease_request, OLD, DUE).await?.expect("it is due");
     assert!(s.begin_trial(tried.lease.clone()).await?);
     s.end_trial(tried.lease).await?;
-    s.bury(taker);
+    s.bury(lease_request);
     assert_eq!(s.claim(s.rival(), NOW, ALL).await?.len(), 0);
     let again = s.claim_suspect(s.rival(), OLD, DUE).await?.expect("it is due");
     assert_eq!((again.guard.deaths, again.guard.alone), (SUSPECT_DEATHS + 2, 0));
@@ -181,10 +181,10 @@ pub(super) async fn hung_turn_becomes_suspect_after_one_death(s: &StoreUnderTest
 
 pub(super) async fn turn_that_hangs_alone_is_returned_for_sealing(s: &StoreUnderTest<'_>) -> RuleResult {
     suspect_turn(s).await?;
-    let tried = s.claim_suspect(s.taker(), OLD, DUE).await?.expect("it is due");
+    let tried = s.claim_suspect(s.lease_request(), OLD, DUE).await?.expect("it is due");
     assert!(s.begin_trial(tried.lease.clone()).await?);
     assert!(s.report_hang(tried.lease.clone()).await?);
-    let guilty = s.claim_only_turn(s.taker(), NOW).await?;
+    let guilty = s.claim_only_turn(s.lease_request(), NOW).await?;
     assert!(guilty.guard.is_guilty() && guilty.lease.fence > tried.lease.fence);
     // Its worker can claim other work at the same time.
     s.begin("other").await?;
@@ -197,7 +197,7 @@ pub(super) async fn cancelled_held_turn_is_due_at_once(s: &StoreUnderTest<'_>) -
     let view = s.session(work.lease.session).await?;
     assert_eq!((view.state, view.wake_at), (SessionState::Held, Some(NOW)));
     s.queue(work.lease.session, "next").await?;
-    let tried = s.claim_suspect(s.taker(), OLD, NOW).await?.expect("it is due");
+    let tried = s.claim_suspect(s.lease_request(), OLD, NOW).await?.expect("it is due");
     let following = next_turn(s.end(&tried.lease).await?);
     assert_eq!((following.guard, following.trial), (CrashGuard::default(), None));
     Ok(())

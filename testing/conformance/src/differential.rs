@@ -8,15 +8,14 @@ mod commit_generator;
 mod known_ids;
 mod request_generator;
 mod run_profile;
-mod seeded_random;
 mod store_request;
 mod store_snapshot;
 mod value_generators;
 
 use super::Fixture;
+use crate::random::SeededRandom;
 use known_ids::KnownIds;
 use run_profile::RunProfile;
-use seeded_random::SeededRandom;
 use std::collections::BTreeMap;
 use std::fmt;
 use store_request::StoreRequest;
@@ -79,11 +78,11 @@ pub fn differential<A: Fixture, B: Fixture>(
     operations: usize,
     make: impl Fn() -> (A, B),
 ) -> Result<AnswerCounts, Difference> {
-    let mut dice = SeededRandom::new(seed);
-    let numbers: Vec<u64> = (0..operations).map(|_| dice.number()).collect();
+    let mut random = SeededRandom::new(seed, 0);
+    let numbers: Vec<u64> = (0..operations).map(|_| random.number()).collect();
     let play = |numbers: &[u64], look_every| {
         let (one, other) = make();
-        let known = KnownIds::new(RunProfile::draw(&mut SeededRandom::new(seed)));
+        let known = KnownIds::new(RunProfile::draw(&mut SeededRandom::new(seed, 0)));
         play(
             numbers,
             look_every,
@@ -116,7 +115,7 @@ fn play(
     mut race: ComparedStores<'_>,
 ) -> Result<AnswerCounts, StoreDivergence> {
     for (n, number) in (1..).zip(numbers) {
-        let asks = request_generator::draw_requests(&mut race.known, &mut SeededRandom::new(*number));
+        let asks = request_generator::draw_requests(&mut race.known, &mut SeededRandom::new(*number, 0));
         race.ask(&asks)?;
         if n % look_every == 0 {
             race.compare_snapshots()?;

@@ -84,18 +84,18 @@ pub(super) async fn external_content_is_unreferenced_after_last_session_deletion
 
 pub(super) async fn referenced_content_is_not_marked_for_deletion(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = attached(s, "a").await?;
-    assert!(!mark_for_deletion(s, s.taker(), "a", NOW).await?);
+    assert!(!mark_for_deletion(s, s.lease_request(), "a", NOW).await?);
     assert_eq!(s.sweeps().await?, SweepCounter(0));
     s.delete(session, NOW).await?;
-    assert!(mark_for_deletion(s, s.taker(), "a", NOW).await?);
+    assert!(mark_for_deletion(s, s.lease_request(), "a", NOW).await?);
     // Content without a row was stored by a process that crashed before it wrote the row.
-    assert!(mark_for_deletion(s, s.taker(), "orphan", NOW).await?);
+    assert!(mark_for_deletion(s, s.lease_request(), "orphan", NOW).await?);
     Ok(())
 }
 
 pub(super) async fn content_that_is_being_deleted_cannot_be_attached(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
-    assert!(mark_for_deletion(s, s.taker(), "a", NOW).await?);
+    assert!(mark_for_deletion(s, s.lease_request(), "a", NOW).await?);
     let now = s.sweeps().await?;
     refused(attach(s, session, "a", now).await, Kind::AttachmentSwept);
     // The refused input is not written. Other contents are not affected.
@@ -107,21 +107,21 @@ pub(super) async fn content_uploaded_before_deletion_cannot_be_attached(
     s: &StoreUnderTest<'_>,
 ) -> RuleResult {
     let session = s.fresh_session().await?;
-    let worker = s.taker().worker;
+    let worker = s.lease_request().worker;
     let before = s.sweeps().await?;
-    assert!(mark_for_deletion(s, s.taker(), "a", NOW).await?);
+    assert!(mark_for_deletion(s, s.lease_request(), "a", NOW).await?);
     let during = s.sweeps().await?;
     s.forget_deleted(vec![content("a")], worker).await?;
     refused(attach(s, session, "a", before).await, Kind::AttachmentSwept);
     refused(attach(s, session, "a", during).await, Kind::AttachmentSwept);
     let after = s.sweeps().await?;
     attach(s, session, "a", after).await?;
-    assert!(!mark_for_deletion(s, s.taker(), "a", NOW).await?);
+    assert!(!mark_for_deletion(s, s.lease_request(), "a", NOW).await?);
     Ok(())
 }
 
-pub(super) async fn only_the_marking_worker_finishes_a_deletion(s: &StoreUnderTest<'_>) -> RuleResult {
-    let (one, other) = (s.taker(), s.rival());
+pub(super) async fn a_deletion_is_finished_by_who_began_it(s: &StoreUnderTest<'_>) -> RuleResult {
+    let (one, other) = (s.lease_request(), s.rival());
     assert!(mark_for_deletion(s, one, "a", NOW).await?);
     let late = NOW.after(LASTS);
     assert!(!mark_for_deletion(s, one, "a", Millis(late.0 - 1)).await?);
@@ -134,8 +134,10 @@ pub(super) async fn only_the_marking_worker_finishes_a_deletion(s: &StoreUnderTe
     Ok(())
 }
 
-pub(super) async fn another_worker_finishes_deletion_of_dead_worker(s: &StoreUnderTest<'_>) -> RuleResult {
-    let (one, other) = (s.taker(), s.rival());
+pub(super) async fn a_deletion_of_a_dead_worker_is_finished_by_another_one_later(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
+    let (one, other) = (s.lease_request(), s.rival());
     assert!(mark_for_deletion(s, one, "a", NOW).await?);
     s.bury(one);
     // The last request of the dead worker may still be in progress.
@@ -146,8 +148,10 @@ pub(super) async fn another_worker_finishes_deletion_of_dead_worker(s: &StoreUnd
     Ok(())
 }
 
-pub(super) async fn new_use_cancels_deletion_of_dead_worker(s: &StoreUnderTest<'_>) -> RuleResult {
-    let (one, other) = (s.taker(), s.rival());
+pub(super) async fn a_deletion_of_a_dead_worker_is_taken_back_by_who_needs_the_content(
+    s: &StoreUnderTest<'_>,
+) -> RuleResult {
+    let (one, other) = (s.lease_request(), s.rival());
     let session = s.fresh_session().await?;
     let acquit = async |now| {
         let contents = vec![content("a"), content("never condemned")];

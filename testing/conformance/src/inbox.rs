@@ -48,7 +48,7 @@ pub(super) async fn inputs_without_a_key_are_never_duplicates(s: &StoreUnderTest
 
 pub(super) async fn duplicate_input_starts_no_second_turn(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
-    let accept = || AcceptRequest { taker: Some(s.taker()), ..keyed(session, "k", "hi") };
+    let accept = || AcceptRequest { lease_request: Some(s.lease_request()), ..keyed(session, "k", "hi") };
     let work = s.begin_as(accept()).await?;
     s.end(&work.lease).await?;
     let again = s.accept(accept()).await?;
@@ -163,12 +163,12 @@ pub(super) async fn accepting_input_leases_an_idle_session_atomically(s: &StoreU
     let accepted = s.accept(s.driven(session, "hi")).await?;
     let work = accepted.work.expect("the session is idle");
     assert_eq!((work.lease.session, work.lease.turn), (session, accepted.turn));
-    assert_eq!((work.lease.worker, work.lease.fence), (s.taker().worker, Fence(1)));
+    assert_eq!((work.lease.worker, work.lease.fence), (s.lease_request().worker, Fence(1)));
     assert_eq!((work.index, work.head.as_str(), work.parent, work.guard.deaths), (0, "main", None, 0));
     assert_eq!(work.records, s.turn_records(accepted.turn).await?);
     let view = s.session(session).await?;
     assert_eq!((view.state, view.active), (SessionState::Leased, Some(accepted.turn)));
-    assert_eq!(view.worker, Some(s.taker().worker));
+    assert_eq!(view.worker, Some(s.lease_request().worker));
     assert_eq!(s.facts(session).await?, ["session.opened", "turn.accepted"]);
     assert_eq!(s.claimable(NOW).await?, []);
     Ok(())
@@ -187,11 +187,11 @@ pub(super) async fn unclaimed_input_waits_for_a_worker(s: &StoreUnderTest<'_>) -
 pub(super) async fn an_input_for_a_busy_session_is_queued(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
     let session = work.lease.session;
-    let accepted = s.accept(AcceptRequest { taker: Some(s.rival()), ..input(session, "ho") }).await?;
+    let accepted = s.accept(AcceptRequest { lease_request: Some(s.rival()), ..input(session, "ho") }).await?;
     assert!(accepted.work.is_none());
     assert_eq!(s.turn(accepted.turn).await?.state, TurnState::Queued);
     let view = s.session(session).await?;
-    assert_eq!((view.active, view.worker), (Some(work.lease.turn), Some(s.taker().worker)));
+    assert_eq!((view.active, view.worker), (Some(work.lease.turn), Some(s.lease_request().worker)));
     assert_eq!(s.claimable(NOW).await?, []);
     Ok(())
 }
@@ -201,7 +201,7 @@ pub(super) async fn new_input_does_not_overtake_queued_ones(s: &StoreUnderTest<'
     let first = s.queue(session, "first").await?;
     let second = s.accept(s.driven(session, "second")).await?;
     assert!(second.work.is_none());
-    let work = s.claim_only_turn(s.taker(), NOW).await?;
+    let work = s.claim_only_turn(s.lease_request(), NOW).await?;
     assert_eq!(work.lease.turn, first);
     assert_eq!(next_turn(s.end(&work.lease).await?).lease.turn, second.turn);
     Ok(())

@@ -23,7 +23,7 @@ pub(super) async fn a_claim_raises_the_fence(s: &StoreUnderTest<'_>) -> RuleResu
 pub(super) async fn only_one_of_two_workers_claims_a_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = s.fresh_session().await?;
     s.queue(session, "hi").await?;
-    let (one, other) = join(s.claim(s.taker(), NOW, ALL), s.claim(s.rival(), NOW, ALL)).await;
+    let (one, other) = join(s.claim(s.lease_request(), NOW, ALL), s.claim(s.rival(), NOW, ALL)).await;
     assert_eq!(one?.len() + other?.len(), 1);
     Ok(())
 }
@@ -35,7 +35,7 @@ pub(super) async fn a_claim_takes_no_more_than_its_limit(s: &StoreUnderTest<'_>)
     }
     let mut taken = Vec::new();
     for (limit, found) in [(2, 2), (0, 0), (2, 2), (2, 1), (2, 0)] {
-        let works = s.claim(s.taker(), NOW, limit).await?;
+        let works = s.claim(s.lease_request(), NOW, limit).await?;
         assert_eq!(works.len(), found);
         taken.extend(works.into_iter().map(|work| work.lease.session));
     }
@@ -112,7 +112,7 @@ pub(super) async fn a_dead_workers_lease_is_claimable_at_once(s: &StoreUnderTest
 
 pub(super) async fn worker_does_not_claim_its_own_leased_session(s: &StoreUnderTest<'_>) -> RuleResult {
     let work = s.begin("hi").await?;
-    assert!(s.claim(s.taker(), NOW, ALL).await?.is_empty());
+    assert!(s.claim(s.lease_request(), NOW, ALL).await?.is_empty());
     s.add(&work.lease, vec![reply("still mine")]).await?;
     Ok(())
 }
@@ -123,7 +123,7 @@ pub(super) async fn checking_for_work_claims_nothing(s: &StoreUnderTest<'_>) -> 
     let ready = s.fresh_session().await?;
     s.queue(ready, "hi").await?;
     assert!(s.has_work(asker, NOW).await? && s.has_work(asker, NOW).await?);
-    let lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
+    let lease = s.claim_only_turn(s.lease_request(), NOW).await?.lease;
     assert!(!s.has_work(asker, NOW).await? && s.has_work(asker, UNTIL).await?);
     s.park(&lease, vec![wait_until("a", UNTIL)]).await?;
     assert!(!s.has_work(asker, NOW).await? && s.has_work(asker, UNTIL).await?);
@@ -137,7 +137,7 @@ pub(super) async fn checking_for_work_claims_nothing(s: &StoreUnderTest<'_>) -> 
 pub(super) async fn renewal_extends_only_own_leases(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, two) = (s.begin("one").await?, s.begin("two").await?);
     let theirs = s.begin_by(s.rival(), "hi").await?;
-    let mut kept = s.renew(LeaseRequest { until: Millis(LATER.0 + 1), ..s.taker() }).await?;
+    let mut kept = s.renew(LeaseRequest { until: Millis(LATER.0 + 1), ..s.lease_request() }).await?;
     kept.sort_unstable();
     let mut mine = [one, two].map(|work| (work.lease.session, work.lease.fence));
     mine.sort_unstable();
@@ -154,7 +154,7 @@ pub(super) async fn renewal_lists_the_remaining_leases(s: &StoreUnderTest<'_>) -
     s.end(&ended.lease).await?;
     s.park(&parked.lease, vec![wait("a")]).await?;
     s.release_lease(returned.lease, NOW).await?;
-    let left = s.renew(LeaseRequest { until: LATER, ..s.taker() }).await?;
+    let left = s.renew(LeaseRequest { until: LATER, ..s.lease_request() }).await?;
     assert_eq!(left, [(kept.lease.session, kept.lease.fence)]);
     assert_eq!(s.session(lost.lease.session).await?.state, SessionState::Leased);
     Ok(())
@@ -176,10 +176,10 @@ pub(super) async fn only_interrupted_turns_are_marked_as_resumed(s: &StoreUnderT
     let first = s.begin("hi").await?;
     let abandoned = s.claim_only_turn(s.rival(), UNTIL).await?;
     s.release_lease(abandoned.lease.clone(), UNTIL).await?;
-    let returned = s.claim_only_turn(s.taker(), UNTIL).await?;
+    let returned = s.claim_only_turn(s.lease_request(), UNTIL).await?;
     s.park(&returned.lease, vec![wait_until("a", LATER)]).await?;
     let woken = s.claim_only_turn(s.rival(), LATER).await?;
-    let left_again = s.claim_only_turn(s.taker(), Millis(LATER.0 + LATER.0)).await?;
+    let left_again = s.claim_only_turn(s.lease_request(), Millis(LATER.0 + LATER.0)).await?;
     let resumed = [&first, &abandoned, &returned, &woken, &left_again].map(|work| work.resumed);
     assert_eq!(resumed, [false, true, true, false, true]);
     Ok(())
@@ -190,7 +190,7 @@ pub(super) async fn releasing_a_lease_counts_no_death(s: &StoreUnderTest<'_>) ->
     for _ in 0..3 {
         assert_eq!(work.guard.deaths, 0);
         s.release_lease(work.lease, NOW).await?;
-        work = s.claim_only_turn(s.taker(), NOW).await?;
+        work = s.claim_only_turn(s.lease_request(), NOW).await?;
     }
     Ok(())
 }

@@ -88,7 +88,7 @@ impl TurnWithNotices<'_> {
     }
 
     async fn next(&self) -> Result<Option<Millis>, Error> {
-        Ok(self.s.agenda(self.s.taker().worker, NOW).await?.next_notice)
+        Ok(self.s.agenda(self.s.lease_request().worker, NOW).await?.next_notice)
     }
 }
 
@@ -146,7 +146,7 @@ pub(super) async fn reminders_pause_while_the_turn_runs(s: &StoreUnderTest<'_>) 
     let question = wait_for(s, ask()).await?;
     assert_eq!(question.notices_sent_at(10).await?, ["reminder 1"]);
     // A worker drives the turn for a moment, and a reminder becomes due in that time.
-    let lease = s.claim_only_turn(s.taker(), DEADLINE).await?.lease;
+    let lease = s.claim_only_turn(s.lease_request(), DEADLINE).await?.lease;
     assert_eq!(question.notices_sent_at(20).await?, nothing());
     assert_eq!(question.next().await?, None);
     question.park(&lease).await?;
@@ -165,10 +165,10 @@ pub(super) async fn sink_gets_each_approval_once_and_every_notice(s: &StoreUnder
     let question = wait_for(s, ask()).await?;
     question.notices_sent_at(10).await?;
     // A worker drives the turn for a moment, and it waits for the same answer again.
-    let lease = s.claim_only_turn(s.taker(), DEADLINE).await?.lease;
+    let lease = s.claim_only_turn(s.lease_request(), DEADLINE).await?.lease;
     question.park(&lease).await?;
     question.notices_sent_at(26).await?;
-    let LeaseRequest { worker, until } = s.taker();
+    let LeaseRequest { worker, until } = s.lease_request();
     let collect = |subscription, limit| CollectRequest {
         subscription,
         worker,
@@ -222,7 +222,7 @@ pub(super) async fn cancelled_turn_leaves_no_open_approval(s: &StoreUnderTest<'_
     question.notices_sent_at(10).await?;
     question.approve("ann").await?;
     s.cancel(question.lease.turn, "stop".to_owned(), NOW).await?;
-    let lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
+    let lease = s.claim_only_turn(s.lease_request(), NOW).await?.lease;
     assert_eq!(question.notices_sent_at(50).await?, nothing());
     let facts = vec![reclaimed(question.claim), settled(question.claim)];
     s.write(&lease, facts, TurnTransition::End(answer("bye"))).await?;

@@ -81,8 +81,11 @@ impl OrgsUnderTest<'_> {
 
     /// Starts a turn in a new session of an organisation, leased to the scene's worker.
     async fn begin_for(&self, org: OrgId, accept: AcceptRequest) -> Result<Lease, Error> {
-        let accepted = self.within(org).accept(AcceptRequest { taker: Some(self.taker()), ..accept }).await?;
-        Ok(accepted.work.expect("the session is new, so its taker gets it").lease)
+        let accepted = self
+            .within(org)
+            .accept(AcceptRequest { lease_request: Some(self.lease_request()), ..accept })
+            .await?;
+        Ok(accepted.work.expect("the session is new, so its worker gets it").lease)
     }
 
     /// Creates some data of every kind in an organisation: ended, waiting, unknown, attached and delivered.
@@ -135,7 +138,7 @@ impl OrgsUnderTest<'_> {
 
         let subscription = SinkSubscription::to_ends("crm", FeedStart::Beginning);
         self.subscribe(vec![subscription.clone()], NOW).await?;
-        let (worker, until) = (self.taker().worker, self.taker().until);
+        let (worker, until) = (self.lease_request().worker, self.lease_request().until);
         let due = self
             .collect(CollectRequest { subscription, worker, now: NOW, until, limit: ALL, attempts: 3 })
             .await?;

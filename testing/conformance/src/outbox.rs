@@ -37,7 +37,7 @@ async fn collect(
     of: &SinkSubscription,
     now: Millis,
 ) -> Result<Vec<DueDelivery>, Error> {
-    collect_by(s, s.taker(), of, now).await
+    collect_by(s, s.lease_request(), of, now).await
 }
 
 fn turns(due: &[DueDelivery]) -> Vec<TurnId> {
@@ -123,7 +123,7 @@ pub(super) async fn collected_delivery_is_reserved_until_its_lease_expires(
 ) -> RuleResult {
     let of = sink(s, "a").await?;
     let turn = ended(s).await?;
-    let one = s.taker();
+    let one = s.lease_request();
     assert_eq!(turns(&collect_by(s, one, &of, NOW).await?), [turn]);
     let rival = s.rival();
     assert_eq!(collect_by(s, rival, &of, Millis(one.until.0 - 1)).await?, []);
@@ -138,7 +138,7 @@ pub(super) async fn collected_delivery_is_reserved_until_its_lease_expires(
 pub(super) async fn another_worker_takes_deliveries_of_dead_worker(s: &StoreUnderTest<'_>) -> RuleResult {
     let of = sink(s, "a").await?;
     let turn = ended(s).await?;
-    let (one, other) = (s.taker(), s.rival());
+    let (one, other) = (s.lease_request(), s.rival());
     assert_eq!(turns(&collect_by(s, one, &of, NOW).await?), [turn]);
     assert!(!s.delivery_schedule("a".to_owned(), NOW).await?.is_due);
     s.bury(one);
@@ -152,7 +152,7 @@ pub(super) async fn delivered_output_is_never_due_again(s: &StoreUnderTest<'_>) 
     ended(s).await?;
     let due = collect(s, &of, NOW).await?.remove(0);
     // The delivery took too long, and another worker has taken the output over.
-    let again = collect_by(s, s.rival(), &of, s.taker().until).await?.remove(0);
+    let again = collect_by(s, s.rival(), &of, s.lease_request().until).await?.remove(0);
     s.delivered(attempt(&of, &due)).await?;
     s.delivered(attempt(&of, &again)).await?;
     s.undelivered(attempt(&of, &again), failure(), Some(NOW)).await?;
@@ -200,9 +200,9 @@ pub(super) async fn delivery_that_kills_workers_becomes_dead(s: &StoreUnderTest<
     let of = sink(s, "a").await?;
     ended(s).await?;
     for _ in 0..ATTEMPTS {
-        let taker = s.rival();
-        assert_eq!(collect_by(s, taker, &of, NOW).await?.len(), 1);
-        s.bury(taker);
+        let lease_request = s.rival();
+        assert_eq!(collect_by(s, lease_request, &of, NOW).await?.len(), 1);
+        s.bury(lease_request);
     }
     assert_eq!(collect_by(s, s.rival(), &of, NOW).await?, []);
     assert_eq!(s.sinks().await?.remove(0).dead, 1);

@@ -236,7 +236,7 @@ pub(super) async fn inputs_wait_while_the_session_is_parked(s: &StoreUnderTest<'
     assert!(accepted.work.is_none());
     assert_eq!(s.claimable(NOW).await?, []);
     s.resolve(work.lease.turn, wait_key("a"), value_resolution(), NOW).await?;
-    let again = s.claim_only_turn(s.taker(), NOW).await?;
+    let again = s.claim_only_turn(s.lease_request(), NOW).await?;
     assert_eq!(again.lease.turn, work.lease.turn);
     assert_eq!(next_turn(s.end(&again.lease).await?).lease.turn, accepted.turn);
     Ok(())

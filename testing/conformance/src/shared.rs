@@ -59,7 +59,7 @@ pub(super) async fn only_one_of_two_processes_gets_a_session(s: &SharedStores<'_
         let session = s.fresh_session().await?;
         s.queue(session, "hi").await?;
     }
-    let (here, there) = join(s.claim(s.taker(), NOW, ALL), s.there.claim(s.rival(), NOW, ALL)).await;
+    let (here, there) = join(s.claim(s.lease_request(), NOW, ALL), s.there.claim(s.rival(), NOW, ALL)).await;
     let mut taken: Vec<_> = here?.into_iter().chain(there?).map(|work| work.lease.session).collect();
     taken.sort_unstable();
     taken.dedup();
@@ -74,7 +74,7 @@ pub(super) async fn a_process_that_lost_its_lease_writes_nothing(s: &SharedStore
     let before = s.snapshot().await?;
     refused(s.add(&lease, vec![reply("late")]).await, Kind::LeaseLost);
     assert_eq!(s.snapshot().await?, before);
-    assert!(s.renew(s.taker()).await?.is_empty());
+    assert!(s.renew(s.lease_request()).await?.is_empty());
     Ok(())
 }
 

@@ -24,7 +24,7 @@ use std::ops::Deref;
 
 /// When a rule starts.
 pub(super) const NOW: Millis = Millis(1_000);
-/// When the leases of [`StoreUnderTest::taker`] end.
+/// When the leases of [`StoreUnderTest::lease_request`] end.
 pub(super) const UNTIL: Millis = Millis(2_000);
 /// When the leases of [`StoreUnderTest::rival`] end.
 pub(super) const LATER: Millis = Millis(4_000);
@@ -35,12 +35,12 @@ pub(super) const ALL: usize = usize::MAX;
 pub(super) struct StoreUnderTest<'a> {
     on: &'a dyn Fixture,
     store: &'a dyn Store,
-    taker: LeaseRequest,
+    lease_request: LeaseRequest,
 }
 
 impl<'a> From<&'a dyn Fixture> for StoreUnderTest<'a> {
     fn from(on: &'a dyn Fixture) -> Self {
-        Self { on, store: on.store(), taker: LeaseRequest { worker: on.worker(), until: UNTIL } }
+        Self { on, store: on.store(), lease_request: LeaseRequest { worker: on.worker(), until: UNTIL } }
     }
 }
 
@@ -54,8 +54,8 @@ impl<'a> Deref for StoreUnderTest<'a> {
 
 impl StoreUnderTest<'_> {
     /// Returns the worker that drives.
-    pub(super) fn taker(&self) -> LeaseRequest {
-        self.taker
+    pub(super) fn lease_request(&self) -> LeaseRequest {
+        self.lease_request
     }
 
     /// Returns another worker, a new one each time.
@@ -64,13 +64,13 @@ impl StoreUnderTest<'_> {
     }
 
     /// Makes the store consider this worker dead.
-    pub(super) fn bury(&self, taker: LeaseRequest) {
-        self.on.bury(taker.worker);
+    pub(super) fn bury(&self, lease_request: LeaseRequest) {
+        self.on.bury(lease_request.worker);
     }
 
     /// An input that the worker drives at once.
     pub(super) fn driven(&self, session: SessionId, text: &str) -> AcceptRequest {
-        AcceptRequest { taker: Some(self.taker), ..input(session, text) }
+        AcceptRequest { lease_request: Some(self.lease_request), ..input(session, text) }
     }
 
     /// Opens a session.
@@ -80,14 +80,18 @@ impl StoreUnderTest<'_> {
 
     /// Starts a turn in a new session, leased to the worker.
     pub(super) async fn begin(&self, text: &str) -> Result<ClaimedTurn, Error> {
-        self.begin_by(self.taker, text).await
+        self.begin_by(self.lease_request, text).await
     }
 
     /// Starts a turn in a new session, leased to this worker.
-    pub(super) async fn begin_by(&self, taker: LeaseRequest, text: &str) -> Result<ClaimedTurn, Error> {
+    pub(super) async fn begin_by(
+        &self,
+        lease_request: LeaseRequest,
+        text: &str,
+    ) -> Result<ClaimedTurn, Error> {
         let session = session_id();
-        let (target, taker) = (SessionTarget::New(session), Some(taker));
-        self.begin_as(AcceptRequest { target, taker, ..input(session, text) }).await
+        let (target, lease_request) = (SessionTarget::New(session), Some(lease_request));
+        self.begin_as(AcceptRequest { target, lease_request, ..input(session, text) }).await
     }
 
     /// Starts a turn in this session, leased to the worker.
@@ -95,9 +99,9 @@ impl StoreUnderTest<'_> {
         self.begin_as(self.driven(session, text)).await
     }
 
-    /// Starts a turn with this input, leased to its taker.
+    /// Starts a turn with this input, leased to its worker.
     pub(super) async fn begin_as(&self, accept: AcceptRequest) -> Result<ClaimedTurn, Error> {
-        Ok(self.accept(accept).await?.work.expect("the session is idle, so its taker gets it"))
+        Ok(self.accept(accept).await?.work.expect("the session is idle, so its worker gets it"))
     }
 
     /// Adds an input to the queue.
@@ -176,10 +180,10 @@ impl StoreUnderTest<'_> {
     /// Claims the only available turn.
     pub(super) async fn claim_only_turn(
         &self,
-        taker: LeaseRequest,
+        lease_request: LeaseRequest,
         now: Millis,
     ) -> Result<ClaimedTurn, Error> {
-        let mut found = self.claim(taker, now, ALL).await?;
+        let mut found = self.claim(lease_request, now, ALL).await?;
         assert_eq!(found.len(), 1, "one session wants to be driven");
         Ok(found.remove(0))
     }
@@ -237,28 +241,7 @@ pub(super) fn by_key(key: &str) -> SessionTarget {
 
 /// An input that no worker drives yet.
 pub(super) fn input(session: SessionId, text: &str) -> AcceptRequest {
-    AcceptRequest {
-        target: SessionTarget::Id(session),
-        turn: TurnId::from_u128(fresh()),
-        parts: vec![Part::text(text)],
-        key: None,
-        delivery: InputDelivery::Next,
-        head: MAIN_HEAD.to_owned(),
-        output: None,
-        plugins: std::collections::BTreeMap::new(),
-        traceparent: None,
-        before: Vec::new(),
-        note: None,
-        package: None,
-        blobs: Vec::new(),
-        files: Vec::new(),
-        now: NOW,
-        taker: None,
-        first: None,
-        queued_most: 100,
-        request: None,
-        index: None,
-    }
+    AcceptRequest::text(SessionTarget::Id(session), TurnId::from_u128(fresh()), text, NOW)
 }
 
 /// An input with an idempotency key.

@@ -65,7 +65,7 @@ async fn failed_turn(s: &StoreUnderTest<'_>, session: SessionId, text: &str) -> 
 
 fn retry_of(s: &StoreUnderTest<'_>, turn: TurnId, fork: Option<SessionId>) -> RetryRequest {
     let fresh = TurnId::from_u128(session_id().to_u128());
-    RetryRequest { turn, fresh, fork, now: NOW, taker: Some(s.taker()), queued_most: 9 }
+    RetryRequest { turn, fresh, fork, now: NOW, lease_request: Some(s.lease_request()), queued_most: 9 }
 }
 
 pub(super) async fn retry_replaces_its_original_turn(s: &StoreUnderTest<'_>) -> RuleResult {

@@ -15,7 +15,7 @@ pub(super) async fn session_view_reports_its_state(s: &StoreUnderTest<'_>) -> Ru
     assert_eq!(state(session).await?, SessionState::Idle);
     s.queue(session, "hi").await?;
     assert_eq!(state(session).await?, SessionState::Ready);
-    let lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
+    let lease = s.claim_only_turn(s.lease_request(), NOW).await?.lease;
     assert_eq!(state(session).await?, SessionState::Leased);
     s.park(&lease, vec![wait_until("a", LATER)]).await?;
     assert_eq!(state(session).await?, SessionState::Parked);
@@ -102,8 +102,8 @@ pub(super) async fn unknown_ids_and_keys_are_not_found(s: &StoreUnderTest<'_>) -
 
 pub(super) async fn empty_store_has_no_work(s: &StoreUnderTest<'_>) -> RuleResult {
     assert!(s.sessions(None, ALL).await?.is_empty());
-    assert!(s.claim(s.taker(), LATER, ALL).await?.is_empty());
-    assert!(s.renew(s.taker()).await?.is_empty());
+    assert!(s.claim(s.lease_request(), LATER, ALL).await?.is_empty());
+    assert!(s.renew(s.lease_request()).await?.is_empty());
     assert!(s.unknown(ALL).await?.is_empty());
     assert_eq!(s.next_wake().await?, None);
     assert!(s.feed(FeedCursor(0), ALL).await?.is_empty());

@@ -207,7 +207,7 @@ pub(super) async fn expired_approval_drops_its_votes(s: &StoreUnderTest<'_>) -> 
     let question = wait_for(s, call_needing_approval(requirement(&["ann", "bob"], 2))).await?;
     question.vote("ann", ApprovalVerdict::Approve).await?;
     s.cancel(question.lease.turn, "stop".to_owned(), NOW).await?;
-    let lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
+    let lease = s.claim_only_turn(s.lease_request(), NOW).await?.lease;
     let effect = AwaitEvent { key: question.key.clone(), deadline: None };
     s.add(&lease, vec![performed(question.key.clone(), effect, Resolution::Timeout)]).await?;
     assert!(question.voters().await?.is_empty());
@@ -357,7 +357,7 @@ pub(super) async fn claim_requires_a_valid_approval_of_its_session(s: &StoreUnde
     let other = s.begin("hi").await?.lease;
     refused(s.add(&other, vec![asked(&[call_under_grant(grant.clone())])]).await, Kind::TurnRaced);
     let forged = AppliedGrant { form: Hash::of(b"another form"), ..grant.clone() };
-    let lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
+    let lease = s.claim_only_turn(s.lease_request(), NOW).await?.lease;
     assert_eq!(lease.session, question.lease.session);
     refused(s.add(&lease, vec![asked(&[call_under_grant(forged)])]).await, Kind::TurnRaced);
     s.add(&lease, vec![asked(&[call_under_grant(grant.clone())])]).await?;
@@ -419,7 +419,10 @@ pub(super) async fn session_approvals_are_limited(s: &StoreUnderTest<'_>) -> Rul
 pub(super) async fn deleting_a_session_removes_its_approvals(s: &StoreUnderTest<'_>) -> RuleResult {
     let session = session_id();
     let accept = AcceptRequest { target: SessionTarget::New(session), ..input(session, "pay") };
-    let lease = s.begin_as(input_of_clerk(AcceptRequest { taker: Some(s.taker()), ..accept })).await?.lease;
+    let lease = s
+        .begin_as(input_of_clerk(AcceptRequest { lease_request: Some(s.lease_request()), ..accept }))
+        .await?
+        .lease;
     let (held, open) = (
         call_needing_approval(ApprovalRequirement::default()),
         call_needing_approval(requirement(&["ann", "bob"], 2)),

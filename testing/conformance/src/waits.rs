@@ -242,7 +242,7 @@ pub(super) async fn turn_can_park_many_times(s: &StoreUnderTest<'_>) -> RuleResu
         s.park(&lease, vec![wait(name)]).await?;
         assert_eq!(s.session(lease.session).await?.waits, [wait(name)]);
         s.resolve(lease.turn, wait_key(name), value_resolution(), NOW).await?;
-        lease = s.claim_only_turn(s.taker(), NOW).await?.lease;
+        lease = s.claim_only_turn(s.lease_request(), NOW).await?.lease;
     }
     s.end(&lease).await?;
     assert_eq!(s.verify(lease.session).await?, s.all(lease.session).await?.len() as u64);

@@ -3,8 +3,8 @@
 use crate::on_every_core;
 use crate::plan::{Fault, FaultKind, FaultTime, SimPlan};
 use crate::scenario::catalogue;
-use crate::sim_rng::SimRng;
 use crate::simulation::{SimOutcome, run};
+use outlast_conformance::random::SeededRandom;
 use serde::Serialize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -93,9 +93,9 @@ pub(crate) fn kill_everywhere(plays: &[usize], limit: SearchLimit) -> (Vec<Crash
 }
 
 fn shuffle<T>(list: &mut [T], seed: u64) {
-    let mut dice = SimRng::new(seed, 0);
+    let mut random = SeededRandom::new(seed, 0);
     for last in (1..list.len()).rev() {
-        list.swap(last, dice.index(last + 1));
+        list.swap(last, random.index(last + 1));
     }
 }
 

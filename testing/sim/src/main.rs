@@ -21,7 +21,6 @@ mod seed_search;
 mod sim_args;
 mod sim_mcp_server;
 mod sim_process;
-mod sim_rng;
 mod sim_time;
 mod sim_user;
 mod simulation;

@@ -2,7 +2,7 @@
 //! plan is reduced by leaving out parts.
 use crate::model::SimModelFault;
 use crate::scenario::{Scenario, catalogue};
-use crate::sim_rng::SimRng;
+use outlast_conformance::random::SeededRandom;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -114,80 +114,85 @@ impl SimPlan {
     /// Draws a plan from a seed. Each kind of fault is first switched on or off for the whole run, so that runs differ
     /// in kind.
     pub(crate) fn draw_from_seed(seed: u64, only: Option<usize>) -> Self {
-        let mut dice = SimRng::new(seed, 1);
+        let mut random = SeededRandom::new(seed, 1);
         let session_scenarios = if let Some(play) = only {
             vec![play]
         } else {
             let (alone, sociable): (Vec<usize>, Vec<usize>) =
                 (0..catalogue().len()).partition(|no| catalogue()[*no].needs_own_worker);
-            let together = (0..=dice.below(4)).map(|_| sociable[dice.index(sociable.len())]).collect();
+            let together = (0..=random.below(4)).map(|_| sociable[random.index(sociable.len())]).collect();
             // A separate stream, so that all other seeds still draw the same plans.
-            let mut lonely = SimRng::new(seed, 3);
+            let mut lonely = SeededRandom::new(seed, 3);
             if lonely.percent(20) { vec![alone[lonely.index(alone.len())]] } else { together }
         };
-        let workers = 1 + dice.index(3);
-        let (crashes, power, disk, pauses, clocks) =
-            (dice.percent(70), dice.percent(30), dice.percent(25), dice.percent(25), dice.percent(15));
+        let workers = 1 + random.index(3);
+        let (crashes, power, disk, pauses, clocks) = (
+            random.percent(70),
+            random.percent(30),
+            random.percent(25),
+            random.percent(25),
+            random.percent(15),
+        );
         let mut faults = Vec::new();
         let actions = 60 * session_scenarios.len() as u64;
-        for _ in 0..dice.below(6) {
+        for _ in 0..random.below(6) {
             let mut kinds = Vec::new();
             if crashes {
                 kinds.extend([
-                    FaultKind::Kill(dice.below(20_000)),
+                    FaultKind::Kill(random.below(20_000)),
                     FaultKind::Kill(0),
                     FaultKind::ShutDown,
                     FaultKind::NewerSchema,
                 ]);
             }
             if power {
-                kinds.push(FaultKind::PowerLoss(dice.below(u64::MAX)));
+                kinds.push(FaultKind::PowerLoss(random.below(u64::MAX)));
             }
             if disk {
                 kinds.extend([
                     FaultKind::SyncFails,
                     FaultKind::WriteFails,
-                    FaultKind::Full(1 + dice.below(5_000)),
+                    FaultKind::Full(1 + random.below(5_000)),
                 ]);
             }
             if pauses {
-                kinds.push(FaultKind::Pause(10_000 + dice.below(20_000)));
+                kinds.push(FaultKind::Pause(10_000 + random.below(20_000)));
             }
             if clocks {
                 let hour = 3_600_000;
-                kinds.push(FaultKind::Jump(i64::try_from(dice.below(2 * hour)).unwrap_or(0) - 3_600_000));
+                kinds.push(FaultKind::Jump(i64::try_from(random.below(2 * hour)).unwrap_or(0) - 3_600_000));
             }
             kinds.push(FaultKind::CheckpointLog);
-            let blow = kinds[dice.index(kinds.len())];
-            let at = match (blow, dice.below(5)) {
-                (FaultKind::Kill(_), 0) => FaultTime::BeforeWrite(dice.below(actions / 6)),
-                (FaultKind::Kill(_), 1) => FaultTime::AfterWrite(dice.below(actions / 6)),
+            let blow = kinds[random.index(kinds.len())];
+            let at = match (blow, random.below(5)) {
+                (FaultKind::Kill(_), 0) => FaultTime::BeforeWrite(random.below(actions / 6)),
+                (FaultKind::Kill(_), 1) => FaultTime::AfterWrite(random.below(actions / 6)),
                 (FaultKind::Kill(_) | FaultKind::PowerLoss(_), 2) => {
-                    FaultTime::InWrite(dice.below(actions / 6), dice.below(20))
+                    FaultTime::InWrite(random.below(actions / 6), random.below(20))
                 }
-                (FaultKind::Kill(_), 3) => FaultTime::InOpening(1 + dice.below(4), dice.below(8)),
-                _ => FaultTime::Action(dice.below(actions), dice.index(workers)),
+                (FaultKind::Kill(_), 3) => FaultTime::InOpening(1 + random.below(4), random.below(8)),
+                _ => FaultTime::Action(random.below(actions), random.index(workers)),
             };
             faults.push(Fault { at, fault_kind: blow });
         }
         let mut model_faults = BTreeMap::new();
-        if dice.percent(50) {
-            let bad = dice.percent(20);
-            for _ in 0..dice.below(3) {
-                let mood = match dice.below(if bad { 7 } else { 5 }) {
-                    0 => SimModelFault::Busy([50, 3_000, 30_000][dice.index(3)]),
+        if random.percent(50) {
+            let bad = random.percent(20);
+            for _ in 0..random.below(3) {
+                let mood = match random.below(if bad { 7 } else { 5 }) {
+                    0 => SimModelFault::Busy([50, 3_000, 30_000][random.index(3)]),
                     1 => SimModelFault::Down,
-                    2 => SimModelFault::Cut(dice.index(4)),
-                    3 => SimModelFault::Stall(dice.index(4)),
-                    4 => SimModelFault::Slow(1 + dice.below(20_000)),
-                    5 => SimModelFault::Twice(dice.index(4)),
-                    _ => SimModelFault::Swapped(dice.index(4)),
+                    2 => SimModelFault::Cut(random.index(4)),
+                    3 => SimModelFault::Stall(random.index(4)),
+                    4 => SimModelFault::Slow(1 + random.below(20_000)),
+                    5 => SimModelFault::Twice(random.index(4)),
+                    _ => SimModelFault::Swapped(random.index(4)),
                 };
                 // Never two in a row, or a call could run out of attempts.
-                model_faults.insert(2 * dice.below(6), mood);
+                model_faults.insert(2 * random.below(6), mood);
             }
         }
-        let deaths_visible = dice.percent(60);
+        let deaths_visible = random.percent(60);
         Self { schedule: seed, workers, session_scenarios, faults, model_faults, deaths_visible }
     }
 

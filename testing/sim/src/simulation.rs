@@ -3,9 +3,9 @@
 use crate::oracle::{self, SessionEndState};
 use crate::plan::{Fault, FaultKind, FaultTime, SimPlan};
 use crate::sim_process::{self, SimProcess, SimSharedState};
-use crate::sim_rng::SimRng;
 use crate::sim_user::SimUser;
 use crate::task_scheduler::{SimProcessNo, TaskNo, TaskScheduler};
+use outlast_conformance::random::SeededRandom;
 use outlast_disk::{ChangeFailure, CrashMode, Disk, DiskSnapshot, Mount, PowerLossEffect};
 use outlast_vocab::Kind;
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ pub(crate) fn run_again(plan: &SimPlan) -> u64 {
 
 struct Simulation<'a> {
     plan: &'a SimPlan,
-    dice: SimRng,
+    random: SeededRandom,
     origin: SimSharedState,
     schedule: TaskScheduler,
     disk: Disk,
@@ -115,7 +115,7 @@ impl<'a> Simulation<'a> {
     fn new(plan: &'a SimPlan) -> Self {
         Self {
             plan,
-            dice: SimRng::new(plan.schedule, 0),
+            random: SeededRandom::new(plan.schedule, 0),
             origin: SimSharedState::new(plan),
             schedule: TaskScheduler::default(),
             disk: Disk::from(empty_database_disk()),
@@ -199,7 +199,7 @@ impl<'a> Simulation<'a> {
         if could.is_empty() {
             return None;
         }
-        let chosen = self.dice.index(could.len());
+        let chosen = self.random.index(could.len());
         could.into_iter().nth(chosen)
     }
 
@@ -324,11 +324,11 @@ impl<'a> Simulation<'a> {
     }
 
     fn lose_power(&mut self, pattern: u64) {
-        let mut dice = SimRng::new(pattern, 2);
-        self.disk.lose_power(&mut |_| match dice.below(3) {
+        let mut random = SeededRandom::new(pattern, 2);
+        self.disk.lose_power(&mut |_| match random.below(3) {
             0 => PowerLossEffect::Kept,
             1 => PowerLossEffect::Dropped,
-            _ => PowerLossEffect::Torn { sectors: dice.below(u64::MAX) },
+            _ => PowerLossEffect::Torn { sectors: random.below(u64::MAX) },
         });
         for no in 0..self.slots.len() {
             self.kill(no, 100);
@@ -449,7 +449,7 @@ impl<'a> Simulation<'a> {
         if ready.is_empty() {
             return;
         }
-        let through = ready[self.dice.index(ready.len())];
+        let through = ready[self.random.index(ready.len())];
         let Some(life) = &self.slots[through].life else { return };
         for client in &mut self.clients {
             client.send_due_actions(now, life, &self.schedule, &self.origin.witness);

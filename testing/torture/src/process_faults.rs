@@ -1,10 +1,11 @@
 //! The faults. Each scene starts workers, harms them in its own way, and leaves none running.
 use crate::journal;
+use crate::random_stream::log_uniform_delay;
 use crate::round_state::RoundState;
-use crate::torture_rng::TortureRng;
 use crate::torture_stats::KillKind;
 use crate::torture_users::CommandKill;
 use crate::worker::{ProcessExit, RoundMessage, Worker, WorkerMessage, file_size_and_mtime};
+use outlast_conformance::random::SeededRandom;
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::io;
@@ -32,23 +33,23 @@ impl RoundState {
     /// Plays the first scene, without a database.
     pub(crate) fn kill_during_creation(&mut self) -> io::Result<()> {
         self.client.add_random_input();
-        for _ in 0..=self.dice.below(3) {
+        for _ in 0..=self.random.below(3) {
             self.kill_while_starting()?;
         }
         Ok(())
     }
 
     /// Plays one scene.
-    pub(crate) fn inject_random_fault(&mut self, dice: TortureRng) -> io::Result<()> {
-        self.dice = dice;
-        for _ in 0..=self.dice.below(2) {
+    pub(crate) fn inject_random_fault(&mut self, random: SeededRandom) -> io::Result<()> {
+        self.random = random;
+        for _ in 0..=self.random.below(2) {
             self.client.add_random_input();
         }
-        if self.dice.percent(15) {
+        if self.random.percent(15) {
             // While no worker runs.
             self.client.run_random_command(&self.binary, &CommandKill::NotKilled)?;
         }
-        match self.dice.below(100) {
+        match self.random.below(100) {
             0..12 => self.kill_while_starting(),
             12..28 => self.kill_while_running(),
             28..41 => self.kill_after_acknowledgement(),
@@ -63,7 +64,7 @@ impl RoundState {
 
     fn kill_while_starting(&mut self) -> io::Result<()> {
         let worker = self.start()?;
-        let time = self.dice.within(START);
+        let time = self.random.time_below(START);
         self.listen_for(time)?;
         self.kill(worker, KillKind::Running)
     }
@@ -71,17 +72,17 @@ impl RoundState {
     fn kill_while_running(&mut self) -> io::Result<()> {
         let worker = self.start()?;
         self.wait_until_ready(&worker)?;
-        if self.dice.percent(30) {
+        if self.random.percent(30) {
             self.client.run_random_command(&self.binary, &CommandKill::NotKilled)?;
         }
-        let time = self.dice.log_uniform_delay();
+        let time = log_uniform_delay(&mut self.random);
         self.listen_for(time)?;
         self.kill(worker, KillKind::Running)
     }
 
     fn kill_after_acknowledgement(&mut self) -> io::Result<()> {
         let worker = self.start()?;
-        let times = 1 + self.dice.below(3);
+        let times = 1 + self.random.below(3);
         let accepted = self.wait_for_acknowledgements(times, PATIENCE)?;
         self.pause();
         self.kill(worker, if accepted { KillKind::Acknowledging } else { KillKind::Running })
@@ -89,7 +90,7 @@ impl RoundState {
 
     fn kill_after_execution(&mut self) -> io::Result<()> {
         let worker = self.start()?;
-        let times = 1 + self.dice.below(8);
+        let times = 1 + self.random.below(8);
         let acted = self.wait_for_executions(&worker, times, PATIENCE)?;
         self.pause();
         self.kill(worker, if acted { KillKind::Executing } else { KillKind::Running })
@@ -117,23 +118,23 @@ impl RoundState {
 
     /// Sometimes pauses for up to two milliseconds.
     fn pause(&mut self) {
-        if self.dice.percent(60) {
-            std::thread::sleep(self.dice.within(Duration::from_millis(2)));
+        if self.random.percent(60) {
+            std::thread::sleep(self.random.time_below(Duration::from_millis(2)));
         }
     }
 
     fn kill_while_closing(&mut self) -> io::Result<()> {
         let mut worker = self.start()?;
         self.wait_until_ready(&worker)?;
-        let time = self.dice.log_uniform_delay();
+        let time = log_uniform_delay(&mut self.random);
         self.listen_for(time)?;
-        if self.dice.percent(50) {
+        if self.random.percent(50) {
             worker.end_input();
         } else {
             worker.terminate()?;
         }
-        if self.dice.percent(30) {
-            let time = self.dice.log_uniform_delay();
+        if self.random.percent(30) {
+            let time = log_uniform_delay(&mut self.random);
             self.listen_for(time)?;
             return self.kill(worker, KillKind::Closing);
         }
@@ -182,18 +183,18 @@ impl RoundState {
 
     fn kill_one_of_two_workers(&mut self) -> io::Result<()> {
         let first = self.start()?;
-        if self.dice.percent(50) {
+        if self.random.percent(50) {
             self.wait_until_ready(&first)?;
         }
         self.client.add_random_input();
         let second = self.start()?;
-        let time = self.dice.within(TOGETHER);
+        let time = self.random.time_below(TOGETHER);
         self.listen_for(time)?;
-        let (victim, other) = if self.dice.percent(50) { (first, second) } else { (second, first) };
+        let (victim, other) = if self.random.percent(50) { (first, second) } else { (second, first) };
         self.kill(victim, KillKind::Paired)?;
         // The other worker notices and resumes the work.
         self.wait_until_ready(&other)?;
-        let time = self.binary.lease / 3 + self.dice.within(TOGETHER);
+        let time = self.binary.lease / 3 + self.random.time_below(TOGETHER);
         self.listen_for(time)?;
         self.kill_or_shut_down(other, KillKind::Paired)
     }
@@ -205,7 +206,7 @@ impl RoundState {
         let before = self.binary.workers();
         self.client.add_random_input();
         let first = self.start()?;
-        let times = 1 + self.dice.below(4);
+        let times = 1 + self.random.below(4);
         self.wait_for_executions(&first, times, PATIENCE)?;
         self.pause();
         first.signal(Signal::STOP)?;
@@ -214,10 +215,10 @@ impl RoundState {
         self.figures.stops += 1;
         self.listen_for(self.binary.lease)?;
         // Continue it while the other worker handles the same turn, because a stale lease does the most harm then.
-        let times = 1 + self.dice.below(3);
+        let times = 1 + self.random.below(3);
         self.wait_for_executions(&heir, times, self.binary.lease)?;
         self.pause();
-        if self.dice.percent(20) {
+        if self.random.percent(20) {
             self.kill(first, KillKind::Stopped)?;
             return self.kill_or_shut_down(heir, KillKind::Paired);
         }
@@ -225,9 +226,9 @@ impl RoundState {
         let kept = self.driven_by_others(&before);
         self.figures.taken_over += held.saturating_sub(kept);
         self.note(&format!("let {} go on, which still has {kept} sessions", first.pid))?;
-        let time = self.dice.log_uniform_delay();
+        let time = log_uniform_delay(&mut self.random);
         self.listen_for(time)?;
-        if self.dice.percent(50) {
+        if self.random.percent(50) {
             self.kill(first, KillKind::Stopped)?;
             self.kill_or_shut_down(heir, KillKind::Paired)
         } else {
@@ -248,10 +249,10 @@ impl RoundState {
     fn kill_commands(&mut self) -> io::Result<()> {
         let worker = self.start()?;
         self.wait_until_ready(&worker)?;
-        let time = self.dice.log_uniform_delay();
+        let time = log_uniform_delay(&mut self.random);
         self.listen_for(time)?;
-        for _ in 0..=self.dice.below(2) {
-            let fate = CommandKill::KilledAfter(self.dice.within(START));
+        for _ in 0..=self.random.below(2) {
+            let fate = CommandKill::KilledAfter(self.random.time_below(START));
             if self.client.run_random_command(&self.binary, &fate)? == Some(ProcessExit::Killed) {
                 self.killed(KillKind::Commanding, "a command")?;
             }
@@ -261,6 +262,6 @@ impl RoundState {
 
     /// Finishes with a worker: most are killed, some are shut down.
     fn kill_or_shut_down(&mut self, worker: Worker, kind: KillKind) -> io::Result<()> {
-        if self.dice.percent(80) { self.kill(worker, kind) } else { self.end(worker) }
+        if self.random.percent(80) { self.kill(worker, kind) } else { self.end(worker) }
     }
 }

@@ -2,8 +2,8 @@
 use crate::TorturePlan;
 use crate::journal;
 use crate::journal_checker::{self, PromiseViolation, PromiseViolationKind, RoundEvidence};
+use crate::random_stream::RandomPurpose;
 use crate::round_state::RoundState;
-use crate::torture_rng::{RngPurpose, TortureRng};
 use crate::torture_stats::TortureStats;
 use crate::worker::OutlastBinary;
 use crate::{ledger, witness, witness_protocol};
@@ -47,7 +47,7 @@ pub(crate) fn play(
     bounds: RoundLimits,
 ) -> Result<RoundOutcome, Box<dyn Error>> {
     let begun = Instant::now();
-    let kills = bounds.kills.min(KILLS + TortureRng::of(plan.seed, number, RngPurpose::Round).below(KILLS));
+    let kills = bounds.kills.min(KILLS + RandomPurpose::Round.stream(plan.seed, number).below(KILLS));
     let binary = OutlastBinary { program: plan.outlast.clone(), dir: dir.to_owned(), lease: LEASE };
     let mut stage = RoundState::create_in(plan, number, binary)?;
     let in_time = || bounds.until.is_none_or(|until| Instant::now() < until);
@@ -57,7 +57,7 @@ pub(crate) fn play(
         && in_time()
         && let Some(scene) = scenes.next()
     {
-        stage.inject_random_fault(TortureRng::of(plan.seed, number, RngPurpose::Scene(scene)))?;
+        stage.inject_random_fault(RandomPurpose::Scene(scene).stream(plan.seed, number))?;
     }
     let mut broken = run_until_idle(&mut stage)?;
     broken.append(&mut stage.client.broken);

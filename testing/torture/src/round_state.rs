@@ -1,11 +1,12 @@
 //! The state of a round: the binary, the users, the messages and the statistics. Starts, observes and kills workers.
 use crate::TorturePlan;
 use crate::journal_checker::{PromiseViolation, PromiseViolationKind};
-use crate::torture_rng::{RngPurpose, TortureRng};
+use crate::random_stream::RandomPurpose;
 use crate::torture_stats::{KillKind, TortureStats};
 use crate::torture_users::TortureUsers;
 use crate::witness::WitnessServer;
 use crate::worker::{OutlastBinary, ProcessExit, RoundMessage, Worker, WorkerMessage};
+use outlast_conformance::random::SeededRandom;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,7 +23,7 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 /// One database and everything around it.
 pub(crate) struct RoundState {
     pub(crate) binary: OutlastBinary,
-    pub(crate) dice: TortureRng,
+    pub(crate) random: SeededRandom,
     pub(crate) client: TortureUsers,
     pub(crate) figures: TortureStats,
     /// Whether the log may be grown.
@@ -51,10 +52,10 @@ impl RoundState {
             drop(from_witness.send(RoundMessage::WitnessSaw(execution)));
         })?;
         Ok(Self {
-            client: TortureUsers::new(dir, TortureRng::of(plan.seed, round, RngPurpose::Client))?,
+            client: TortureUsers::new(dir, RandomPurpose::Client.stream(plan.seed, round))?,
             fault_log: File::create_new(dir.join(FAULT_LOG_FILE))?,
             binary,
-            dice: TortureRng::of(plan.seed, round, RngPurpose::Scene(0)),
+            random: RandomPurpose::Scene(0).stream(plan.seed, round),
             figures: TortureStats::default(),
             ballast: plan.ballast,
             news,

@@ -3,11 +3,11 @@
 //! Each acknowledgement is written to the ledger before anything else happens, so no promise is forgotten.
 use crate::journal_checker::{PromiseViolation, PromiseViolationKind};
 use crate::ledger::{Ledger, LedgerEntry};
-use crate::torture_rng::TortureRng;
 use crate::worker::{
     ChildProcess, InputReceipt, OutlastBinary, ProcessExit, RoundMessage, WorkerInput, WorkerMessage,
 };
 use outlast::vocab::wait::CompletionKey;
+use outlast_conformance::random::SeededRandom;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::Path;
@@ -21,7 +21,7 @@ const LARGE_INPUT_BYTES: usize = 800_000;
 
 /// The state of all users of one database.
 pub(crate) struct TortureUsers {
-    dice: TortureRng,
+    random: SeededRandom,
     ledger: Ledger,
     orders: Vec<WorkerInput>,
     receipts: BTreeMap<String, InputReceipt>,
@@ -46,9 +46,9 @@ pub(crate) enum CommandKill {
 
 impl TortureUsers {
     /// Creates the users of a new database.
-    pub(crate) fn new(dir: &Path, dice: TortureRng) -> io::Result<Self> {
+    pub(crate) fn new(dir: &Path, random: SeededRandom) -> io::Result<Self> {
         Ok(Self {
-            dice,
+            random,
             ledger: Ledger::begin(dir)?,
             orders: Vec::new(),
             receipts: BTreeMap::new(),
@@ -62,8 +62,8 @@ impl TortureUsers {
 
     /// Adds an input of any kind.
     pub(crate) fn add_random_input(&mut self) {
-        let kind = self.dice.below(100);
-        let session = format!("session {}", self.dice.below(SESSIONS));
+        let kind = self.random.below(100);
+        let session = format!("session {}", self.random.below(SESSIONS));
         let unasked = !self.orders.iter().any(is_unanswered);
         match kind {
             0..20 => self.add(session, "journey", false),
@@ -92,8 +92,8 @@ impl TortureUsers {
     /// Returns the inputs for a new worker: all unacknowledged ones, and some others, because a client cannot always
     /// tell.
     pub(crate) fn inputs_to_send(&mut self) -> Vec<WorkerInput> {
-        let Self { orders, receipts, dice, .. } = self;
-        let again = |order: &&WorkerInput| !receipts.contains_key(&order.key) || dice.percent(10);
+        let Self { orders, receipts, random, .. } = self;
+        let again = |order: &&WorkerInput| !receipts.contains_key(&order.key) || random.percent(10);
         orders.iter().filter(again).cloned().collect()
     }
 
@@ -167,8 +167,8 @@ impl TortureUsers {
     ) -> io::Result<Option<ProcessExit>> {
         let questions = self.open_questions();
         let turns: Vec<String> = self.receipts.values().map(|receipt| receipt.turn.clone()).collect();
-        match (self.dice.pick(&questions), self.dice.pick(&turns)) {
-            (Some(question), _) if self.dice.percent(80) => self.answer(binary, question, fate).map(Some),
+        match (self.random.one_if_any(&questions), self.random.one_if_any(&turns)) {
+            (Some(question), _) if self.random.percent(80) => self.answer(binary, question, fate).map(Some),
             (_, Some(turn)) => self.try_cancel_turn(binary, turn, fate).map(Some),
             _ => Ok(None),
         }

@@ -61,7 +61,7 @@ const TABLE: &[CrateRule] = &[
     CrateRule::open("outlast", BELOW_FACADE),
     CrateRule::open("outlast-cli", FACADE_AND_BELOW),
     CrateRule::open("outlast-bench", BENCH),
-    CrateRule::open("outlast-torture", FACADE_AND_BELOW),
+    CrateRule::open("outlast-torture", &["outlast", "outlast-conformance"]),
     CrateRule::open("outlast-conformance", &["outlast-ports", "outlast-vocab"]),
     CrateRule::closed("outlast-disk", &[], &["rusqlite"]),
     CrateRule::closed("outlast-playback", &[], &[]),

@@ -497,9 +497,14 @@ impl SessionImport {
         self.attached(rows, line, BlobLocation::Database)
     }
 
-    fn attached(&self, rows: &mut dyn Rows, line: AttachmentLine, lies: BlobLocation) -> Result<(), Error> {
+    fn attached(
+        &self,
+        rows: &mut dyn Rows,
+        line: AttachmentLine,
+        location: BlobLocation,
+    ) -> Result<(), Error> {
         let AttachmentLine { attachment, bytes } = line;
-        rows.insert_attachment(&AttachmentRow { session: self.row.no, attachment, bytes, location: lies })
+        rows.insert_attachment(&AttachmentRow { session: self.row.no, attachment, bytes, location })
     }
 
     /// Ends a turn that had not ended. A running call that must not be repeated gets an unknown outcome.

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 /// A budget that applies to a turn.
 struct AppliedBudget {
-    purse: BudgetAccount,
+    account: BudgetAccount,
     budget: Budget,
     row: BudgetAccountRow,
     /// Whether the agent declares another budget than before, and that budget applies.
@@ -29,29 +29,33 @@ pub(super) fn update_accounts(
     rows: &mut dyn Rows,
     session: &SessionRow,
     turn: &TurnRow,
-    metering: &BudgetUpdate,
+    budget_update: &BudgetUpdate,
     now: Millis,
 ) -> Result<Option<ReservationResult>, Error> {
-    for BudgetSettlement { key, used, lost } in &metering.settled {
+    for BudgetSettlement { key, used, lost } in &budget_update.settled {
         if let Some(row) = reservation_of(rows, turn, key)? {
             settle(rows, session.org, &row, used.map(|used| (used, *lost)), now)?;
         }
     }
-    let time = UsageAmount::time(metering.run_time);
-    for mut one in applied_budgets(rows, session, turn, metering, now)? {
+    let time = UsageAmount::time(budget_update.run_time);
+    for mut one in applied_budgets(rows, session, turn, budget_update, now)? {
         if one.budget.time.is_some() && time != UsageAmount::ZERO {
             one.row.spent = one.row.spent + time;
             put_account(rows, &one, now)?;
         }
     }
-    if let Some(standing) = metering.conversation_cost {
+    if let Some(standing) = budget_update.conversation_cost {
         let mut row = account_row(rows, session.org, &BudgetAccount::Session(session.id).to_string())?;
         if row.conversation_cost != standing {
             row.conversation_cost = standing;
             rows.put_budget_account(&row)?;
         }
     }
-    metering.reservation.as_ref().map(|hold| reserve(rows, session, turn, metering, hold, now)).transpose()
+    budget_update
+        .reservation
+        .as_ref()
+        .map(|hold| reserve(rows, session, turn, budget_update, hold, now))
+        .transpose()
 }
 
 /// Reserves for the first effect of a turn that begins with its input. Adds the amount for reading the earlier
@@ -75,7 +79,7 @@ fn reserve(
     rows: &mut dyn Rows,
     session: &SessionRow,
     turn: &TurnRow,
-    metering: &BudgetUpdate,
+    budget_update: &BudgetUpdate,
     hold: &BudgetReservation,
     now: Millis,
 ) -> Result<ReservationResult, Error> {
@@ -87,36 +91,39 @@ fn reserve(
         Some(row) => settle(rows, session.org, &row, None, now)?,
         None => {}
     }
-    let counted = applied_budgets(rows, session, turn, metering, now)?;
+    let counted = applied_budgets(rows, session, turn, budget_update, now)?;
     let low = match check_fit(&counted, hold, now) {
         Ok(low) => low,
         Err(short) => return Ok(ReservationResult::Exhausted(short.1)),
     };
-    let mut purses = Vec::with_capacity(counted.len());
+    let mut accounts = Vec::with_capacity(counted.len());
     for mut one in counted {
         one.row.reserved = one.row.reserved + most;
         put_account(rows, &one, now)?;
-        purses.push(one.row.name);
+        accounts.push(one.row.name);
     }
-    rows.put_reservation(&ReservationRow { turn: turn.no, key, amount_max: most, accounts: purses })?;
+    rows.put_reservation(&ReservationRow { turn: turn.no, key, amount_max: most, accounts })?;
     Ok(ReservationResult::Reserved { most, low })
 }
 
 /// Writes a budget account. If the agent's declaration changed, wakes the turns that pause for the budget.
 fn put_account(rows: &mut dyn Rows, one: &AppliedBudget, now: Millis) -> Result<(), Error> {
-    let AppliedBudget { purse, row, renewed, .. } = one;
+    let AppliedBudget { account, row, renewed, .. } = one;
     rows.put_budget_account(row)?;
     if !renewed {
         return Ok(());
     }
     // Each day or month of a budget has a separate name.
-    let owner = purse.to_string();
+    let owner = account.to_string();
     let is_its = |name: &String| {
         name.strip_prefix(&owner).is_some_and(|rest| rest.is_empty() || rest.starts_with('@'))
     };
     for (turn, wait) in rows.waiting(OrgVisibility::Org(row.org), WaitKind::Budget, usize::MAX)? {
-        let wishes = rows.reservations(turn)?;
-        if wishes.iter().any(|wish| wish.key == wait.key && wish.accounts.iter().any(is_its)) {
+        let reservations = rows.reservations(turn)?;
+        if reservations
+            .iter()
+            .any(|reservation| reservation.key == wait.key && reservation.accounts.iter().any(is_its))
+        {
             wake(rows, turn, &wait.key, now)?;
         }
     }
@@ -132,11 +139,11 @@ fn check_fit<'c>(
 ) -> Result<Vec<BudgetShortfall>, Box<(&'c AppliedBudget, BudgetShortfall)>> {
     let mut low = Vec::new();
     for one in counted {
-        let AppliedBudget { purse, budget, row, .. } = one;
+        let AppliedBudget { account, budget, row, .. } = one;
         let used = row.spent + row.reserved;
         let until = budget.per.map(|period| period.end(now));
         let short = |lacks, pauses| BudgetShortfall {
-            purse: purse.clone(),
+            account: account.clone(),
             reason: lacks,
             pauses_turns: pauses,
             renewed_at: until,
@@ -184,9 +191,11 @@ fn settle(
 /// the budget at which the turn's effect fits. A wait without such a row, left by an older version, is always woken.
 fn wake_waiting_turns(rows: &mut dyn Rows, freed: &BudgetAccountRow, now: Millis) -> Result<(), Error> {
     for (turn, wait) in rows.waiting(OrgVisibility::Org(freed.org), WaitKind::Budget, usize::MAX)? {
-        let wish = rows.reservations(turn)?.into_iter().find(|wish| wish.key == wait.key);
-        let fits = wish.is_none_or(|wish| {
-            wish.accounts.contains(&freed.name) && wish.amount_max.covers(freed.spent + freed.reserved)
+        let reservation =
+            rows.reservations(turn)?.into_iter().find(|reservation| reservation.key == wait.key);
+        let fits = reservation.is_none_or(|reservation| {
+            reservation.accounts.contains(&freed.name)
+                && reservation.amount_max.covers(freed.spent + freed.reserved)
         });
         if fits {
             wake(rows, turn, &wait.key, now)?;
@@ -210,12 +219,12 @@ pub(super) fn must_wait(
     rows: &mut dyn Rows,
     session: &SessionRow,
     turn: &TurnRow,
-    metering: &BudgetUpdate,
+    budget_update: &BudgetUpdate,
     now: Millis,
 ) -> Result<bool, Error> {
-    let counted = applied_budgets(rows, session, turn, metering, now)?;
-    let mut wishes = Vec::with_capacity(metering.waits.len());
-    for BudgetWait { wait, reservation: hold } in &metering.waits {
+    let counted = applied_budgets(rows, session, turn, budget_update, now)?;
+    let mut reservations = Vec::with_capacity(budget_update.waits.len());
+    for BudgetWait { wait, reservation: hold } in &budget_update.waits {
         let Err(found) = check_fit(&counted, hold, now) else { return Ok(false) };
         let (by, short) = *found;
         let most = match short.reason {
@@ -225,18 +234,18 @@ pub(super) fn must_wait(
             // By now another budget is short, and turns do not pause for that one.
             BudgetDeficit::Insufficient { .. } | BudgetDeficit::Price => return Ok(false),
         };
-        let purses = vec![by.row.name.clone()];
-        wishes.push(ReservationRow { turn: turn.no, key: wait.clone(), amount_max: most, accounts: purses });
+        let accounts = vec![by.row.name.clone()];
+        reservations.push(ReservationRow { turn: turn.no, key: wait.clone(), amount_max: most, accounts });
     }
-    wishes.iter().try_for_each(|wish| rows.put_reservation(wish))?;
+    reservations.iter().try_for_each(|reservation| rows.put_reservation(reservation))?;
     Ok(true)
 }
 
 /// Deletes the rows that state what a turn paused for.
 pub(super) fn delete_budget_waits(rows: &mut dyn Rows, turn: TurnNo) -> Result<(), Error> {
-    let wishes: Vec<ReservationRow> =
+    let reservations: Vec<ReservationRow> =
         rows.reservations(turn)?.into_iter().filter(|hold| hold.key.is_budget()).collect();
-    wishes.iter().try_for_each(|wish| rows.delete_reservation(turn, &wish.key))
+    reservations.iter().try_for_each(|reservation| rows.delete_reservation(turn, &reservation.key))
 }
 
 /// Closes the budget accounts of an ended turn. Open reservations count as used, even if budgets no longer apply.
@@ -267,19 +276,19 @@ fn applied_budgets(
     rows: &dyn Rows,
     session: &SessionRow,
     turn: &TurnRow,
-    metering: &BudgetUpdate,
+    budget_update: &BudgetUpdate,
     now: Millis,
 ) -> Result<Vec<AppliedBudget>, Error> {
-    let BudgetUpdate { agent, budgets, .. } = metering;
-    let purses = [
+    let BudgetUpdate { agent, budgets, .. } = budget_update;
+    let accounts = [
         (BudgetAccount::Turn(turn.id), &budgets.turn),
         (BudgetAccount::Session(session.id), &budgets.session),
         (BudgetAccount::Agent(agent.clone()), &budgets.agent),
         (BudgetAccount::Org(session.org), &None),
     ];
     let mut counted = Vec::new();
-    for (purse, brought) in purses {
-        let name = purse.to_string();
+    for (account, brought) in accounts {
+        let name = account.to_string();
         let row = account_row(rows, session.org, &name)?;
         let by_agent = row.operator_budget.is_none();
         let Some(budget) =
@@ -292,10 +301,10 @@ fn applied_budgets(
             None => row,
         };
         // Turn and session budgets have a single running turn, which waits only for an operator to raise them.
-        let shared = matches!(purse, BudgetAccount::Agent(_));
+        let shared = matches!(account, BudgetAccount::Agent(_));
         let renewed = by_agent && shared && row.agent_budget != *brought;
         let row = BudgetAccountRow { agent_budget: brought.clone(), ..row };
-        counted.push(AppliedBudget { purse, budget, row, renewed });
+        counted.push(AppliedBudget { account, budget, row, renewed });
     }
     Ok(counted)
 }
@@ -338,8 +347,8 @@ pub fn budgets(
         }))
     };
     let after = after.map(|(org, name)| (*org, name.as_str()));
-    let purses = rows.budget_accounts(rows.access().reach, after, rows_to_read(limit))?;
-    Page::from_rows(purses, limit, |row| (row.org, row.name.clone()), view)
+    let accounts = rows.budget_accounts(rows.access().reach, after, rows_to_read(limit))?;
+    Page::from_rows(accounts, limit, |row| (row.org, row.name.clone()), view)
 }
 
 /// Returns the budget that applies to an account, and who set it. A daily or monthly budget has one account per
@@ -364,25 +373,25 @@ fn split_period(name: &str) -> Option<(&str, Period)> {
 /// Returns the budgets that a turn pauses for.
 pub fn awaited_budgets(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<AwaitedBudget>, Error> {
     rows.access().require(Scope::Read)?;
-    let wishes =
+    let reservations =
         rows.reservations(super::turn_row(rows, turn)?.no)?.into_iter().filter(|hold| hold.key.is_budget());
-    let awaited = |ReservationRow { key, accounts: purses, .. }: ReservationRow| {
-        let purse = |name: &String| split_period(name).map_or(name.as_str(), |(owner, _)| owner).parse();
-        let awaited = move |purse| AwaitedBudget { wait: key.clone(), purse };
-        purses.iter().map(purse).map(|purse| purse.map(&awaited)).collect::<Vec<_>>()
+    let awaited = |ReservationRow { key, accounts, .. }: ReservationRow| {
+        let account = |name: &String| split_period(name).map_or(name.as_str(), |(owner, _)| owner).parse();
+        let awaited = move |account| AwaitedBudget { wait: key.clone(), account };
+        accounts.iter().map(account).map(|account| account.map(&awaited)).collect::<Vec<_>>()
     };
-    wishes.flat_map(awaited).collect()
+    reservations.flat_map(awaited).collect()
 }
 
 /// Sets a budget that overrides the agent's, or removes the override. Turns that pause for a budget try again.
 pub fn set_budget(
     rows: &mut dyn Rows,
-    purse: &BudgetAccount,
+    account: &BudgetAccount,
     budget: Option<Budget>,
     now: Millis,
 ) -> Result<(), Error> {
-    let org = org_of(rows, purse)?;
-    if matches!(purse, BudgetAccount::Org(_)) {
+    let org = org_of(rows, account)?;
+    if matches!(account, BudgetAccount::Org(_)) {
         // Only the operator of the database limits an organisation. The organisation cannot lift the limit.
         rows.access().require_operator()?;
     }
@@ -390,8 +399,8 @@ pub fn set_budget(
         Some(budget) => canonical_json::to_string(budget),
         None => "as its agent says".to_owned(),
     };
-    audit_action(rows, AuditedAction { act: AuditAction::SetBudget, org, subject: purse, detail }, now)?;
-    let mut row = account_row(rows, org, &purse.to_string())?;
+    audit_action(rows, AuditedAction { act: AuditAction::SetBudget, org, subject: account, detail }, now)?;
+    let mut row = account_row(rows, org, &account.to_string())?;
     row.operator_budget = budget;
     rows.put_budget_account(&row)?;
     for (turn, wait) in rows.waiting(OrgVisibility::Org(org), WaitKind::Budget, usize::MAX)? {
@@ -401,8 +410,8 @@ pub fn set_budget(
 }
 
 /// Returns the organisation that owns a budget. A caller without access gets a "not found" error.
-fn org_of(rows: &dyn Rows, purse: &BudgetAccount) -> Result<OrgId, Error> {
-    match purse {
+fn org_of(rows: &dyn Rows, account: &BudgetAccount) -> Result<OrgId, Error> {
+    match account {
         BudgetAccount::Turn(turn) => {
             let turn = super::turn_row(rows, *turn)?;
             Ok(super::required_row("session", rows.session(turn.session)?)?.org)

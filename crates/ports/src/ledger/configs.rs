@@ -88,8 +88,8 @@ fn expect_last(kind: ConfigKind, name: &str, found: u32, last: u32) -> Result<()
     if found == last {
         return Ok(());
     }
-    let said = |version| if version == 0 { "none".to_owned() } else { format!("version {version}") };
-    let (expected, found) = (said(last), said(found));
+    let describe = |version| if version == 0 { "none".to_owned() } else { format!("version {version}") };
+    let (expected, found) = (describe(last), describe(found));
     let detail = format!("expected {expected} of the {kind} `{name}` to be the last, and there is {found}");
     Err(Error::new(Kind::ConfigChanged, detail))
 }

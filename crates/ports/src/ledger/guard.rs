@@ -95,7 +95,7 @@ pub(super) fn release(session: &mut SessionRow, now: Millis) {
 /// The suspect must have been due at `due` or earlier. `lived` is the age of the worker.
 pub fn claim_suspect(
     rows: &mut dyn Rows,
-    taker: LeaseRequest,
+    lease_request: LeaseRequest,
     lived: Duration,
     due: Millis,
 ) -> Result<Option<ClaimedTurn>, Error> {
@@ -105,7 +105,7 @@ pub fn claim_suspect(
     }
     let Some(mut session) = rows.suspect_due(due, most_deaths(lived))? else { return Ok(None) };
     session.guard.trial = TrialState::Waits;
-    take(rows, session, taker).map(Some)
+    take(rows, session, lease_request).map(Some)
 }
 
 /// Returns whether a suspect is ready for a trial, for a worker that is old enough.

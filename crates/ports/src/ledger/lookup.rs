@@ -437,8 +437,8 @@ pub fn attachments(
 }
 
 fn attachment_view(row: AttachmentRow) -> AttachmentView {
-    let AttachmentRow { attachment, bytes, location: lies, .. } = row;
-    AttachmentView { attachment, bytes, location: lies }
+    let AttachmentRow { attachment, bytes, location, .. } = row;
+    AttachmentView { attachment, bytes, location }
 }
 
 /// Returns the stored text of the reply that a turn was receiving. Adjacent pieces are joined.

@@ -21,11 +21,11 @@ pub(super) fn schedule_notices(
     now: Millis,
 ) -> Result<(), Error> {
     let mut there = rows.notices(turn.no)?;
-    let mut asked = waits.iter().filter(|wait| wait.kind == WaitKind::Approval).peekable();
-    if asked.peek().is_none() && there.is_empty() {
+    let mut approvals = waits.iter().filter(|wait| wait.kind == WaitKind::Approval).peekable();
+    if approvals.peek().is_none() && there.is_empty() {
         return Ok(());
     }
-    for Wait { key, .. } in asked {
+    for Wait { key, .. } in approvals {
         let row = match there.iter().position(|row| row.key == *key) {
             Some(known) => Some(there.swap_remove(known)),
             None => ask_of(rows, session, turn, key)?.map(|ask| NoticeRow {

@@ -23,8 +23,8 @@ pub(super) struct AuditedAction<'a> {
 }
 
 /// Adds an audit entry in the transaction of the action, and refuses callers without permission.
-pub(super) fn audit_action(rows: &mut dyn Rows, deed: AuditedAction<'_>, at: Millis) -> Result<(), Error> {
-    let AuditedAction { act, org, subject, detail } = deed;
+pub(super) fn audit_action(rows: &mut dyn Rows, action: AuditedAction<'_>, at: Millis) -> Result<(), Error> {
+    let AuditedAction { act, org, subject, detail } = action;
     let access = rows.access();
     access.require(act.required_scope())?;
     let by = access.by.clone();

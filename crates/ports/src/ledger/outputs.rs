@@ -22,20 +22,20 @@ pub(super) fn moments(
 ) -> Result<Vec<OutputPosition>, Error> {
     let seq = record.seq;
     if turn.ended == Some(seq) {
-        let wants = wanted.wants_end(&lookup::end_of(rows, turn)?);
-        return Ok(wants.then_some(OutputPosition { seq, nth: 0 }).into_iter().collect());
+        let wants_end = wanted.wants_end(&lookup::end_of(rows, turn)?);
+        return Ok(wants_end.then_some(OutputPosition { seq, nth: 0 }).into_iter().collect());
     }
     // Only sinks that subscribe to approvals pay for decoding every record.
     if wanted.on.iter().all(|topic| *topic == SinkTopic::TurnEnded) {
         return Ok(Vec::new());
     }
-    let told = match lookup::decode(rows, record, Some(turn.id))?.fact {
+    let positions = match lookup::decode(rows, record, Some(turn.id))?.fact {
         Fact::Parked { waits } => first_named_approvals(rows, (session, turn), seq, &waits)?,
         Fact::Reminded { .. } | Fact::Escalated { .. } => vec![0],
         _ => Vec::new(),
     };
     let mut moments = Vec::new();
-    for nth in told {
+    for nth in positions {
         let moment = OutputPosition { seq, nth };
         if wanted.on.contains(&output_event(rows, (session, turn), moment)?.topic()) {
             moments.push(moment);
@@ -98,8 +98,8 @@ pub(super) fn output_event(
             return Err(Error::new(Kind::RecordCorrupt, detail));
         }
     };
-    let asking = required_row("question", approval_request(&records, turn, &key, moment.seq))?;
-    Ok(OutputEvent::Approval(notice, Box::new(asking)))
+    let request = required_row("question", approval_request(&records, turn, &key, moment.seq))?;
+    Ok(OutputEvent::Approval(notice, Box::new(request)))
 }
 
 /// Returns the approval request of a wait, as it was when this record was written.

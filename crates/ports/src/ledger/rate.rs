@@ -16,15 +16,16 @@ pub(super) fn apply_rate_limits(
     rows: &mut dyn Rows,
     session: &mut SessionRow,
     turn: &mut TurnRow,
-    wants: &[AdmissionRequest],
+    requests: &[AdmissionRequest],
     now: Millis,
 ) -> Result<Vec<AdmissionDecision>, Error> {
-    let mut pacings = Vec::with_capacity(wants.len());
-    for want in wants {
-        let (said, pacing) = match (request_admission(rows, session.org, want, now)?, want.attempt) {
+    let mut decisions = Vec::with_capacity(requests.len());
+    for request in requests {
+        let (limited, decision) = match (request_admission(rows, session.org, request, now)?, request.attempt)
+        {
             (RateAdmission::Admitted, AdmissionAttempt::First) => (None, AdmissionDecision::Admitted(now)),
             (RateAdmission::Admitted, AdmissionAttempt::Again) => {
-                let rate = want.rates.first().map(|rate| rate.name.clone());
+                let rate = request.rates.first().map(|rate| rate.name.clone());
                 (rate.map(|rate| (rate, RateLimitOutcome::Goes)), AdmissionDecision::Admitted(now))
             }
             (RateAdmission::Queued(until, rate), _) => {
@@ -38,36 +39,36 @@ pub(super) fn apply_rate_limits(
                 )
             }
         };
-        if let Some((rate, pace)) = said {
-            let fact = Fact::Paced(RateLimited { key: want.key.clone(), rate, pace });
+        if let Some((rate, pace)) = limited {
+            let fact = Fact::Paced(RateLimited { key: request.key.clone(), rate, pace });
             append(rows, session, Some(&mut *turn), fact.into(), now)?;
         }
-        pacings.push(pacing);
+        decisions.push(decision);
     }
-    Ok(pacings)
+    Ok(decisions)
 }
 
 fn request_admission(
     rows: &mut dyn Rows,
     org: OrgId,
-    want: &AdmissionRequest,
+    request: &AdmissionRequest,
     now: Millis,
 ) -> Result<RateAdmission, Error> {
-    let known = want.rates.iter().map(|rate| {
+    let known = request.rates.iter().map(|rate| {
         let row = rows.rate(org, rate.name.as_str())?;
         Ok(row.unwrap_or_else(|| RateView::unused(org, rate.name.as_str())))
     });
     let known = known.collect::<Result<Vec<RateView>, Error>>()?;
-    let mut books: Vec<(&RateLimit, RateState)> =
-        want.rates.iter().zip(&known).map(|(rate, row)| (rate, row.state)).collect();
-    let taken = admit(&mut books, want.attempt, now, want.wait_most)
-        .ok_or_else(|| Error::new(Kind::Internal, format!("{} falls under no rate", want.key)))?;
+    let mut states: Vec<(&RateLimit, RateState)> =
+        request.rates.iter().zip(&known).map(|(rate, row)| (rate, row.state)).collect();
+    let taken = admit(&mut states, request.attempt, now, request.wait_most)
+        .ok_or_else(|| Error::new(Kind::Internal, format!("{} falls under no rate", request.key)))?;
     let (out, turned_away) = match &taken {
         RateAdmission::Admitted => (1, 0),
         RateAdmission::Queued(..) => (0, 0),
         RateAdmission::Rejected(..) => (0, 1),
     };
-    for ((rate, standing), row) in books.into_iter().zip(known) {
+    for ((rate, standing), row) in states.into_iter().zip(known) {
         let (taken, refused) = (row.taken + out, row.refused + turned_away);
         let (every, burst) = (rate.every(), rate.burst.get());
         rows.put_rate(&RateView { every, burst, state: standing, taken, refused, asked: now, ..row })?;

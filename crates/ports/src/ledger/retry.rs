@@ -24,13 +24,13 @@ pub fn retry(rows: &mut dyn Rows, retry: RetryRequest) -> Result<AcceptReceipt, 
     check_end(rows, &original)?;
     let session = required_row("session", rows.session(original.session)?)?;
     check_origin(&session, &original)?;
-    let deed = AuditedAction {
+    let action = AuditedAction {
         act: AuditAction::Retry,
         org: session.org,
         subject: &original.id,
         detail: format!("as {}", retry.fresh),
     };
-    audit_action(rows, deed, retry.now)?;
+    audit_action(rows, action, retry.now)?;
     let (session, head, stands) = if let Some(fresh) = retry.fork {
         let node = if has_begun(&original) {
             original.parent
@@ -63,7 +63,7 @@ pub fn retry(rows: &mut dyn Rows, retry: RetryRequest) -> Result<AcceptReceipt, 
         retry_of: Some(original.no),
         accepted,
     };
-    add_turn(rows, session, new, (retry.taker, None), retry.now)
+    add_turn(rows, session, new, (retry.lease_request, None), retry.now)
 }
 
 /// Refuses a turn that was imported without a signature of this database. The file determines which input, replies

@@ -29,13 +29,13 @@ pub fn fork(rows: &mut dyn Rows, fork: ForkRequest) -> Result<SessionId, Error> 
                 let detail = format!("session {from} has a head `{name}` already; rewind moves it");
                 return Err(Error::new(Kind::InputKeyReused, detail));
             }
-            let deed = AuditedAction {
+            let action = AuditedAction {
                 act: AuditAction::Fork,
                 org: parent.org,
                 subject: &from,
                 detail: format!("to the head `{name}`"),
             };
-            audit_action(rows, deed, now)?;
+            audit_action(rows, action, now)?;
             move_head(rows, &mut parent, &name, node, now)?;
             Ok(parent.id)
         }
@@ -53,13 +53,13 @@ pub fn fork(rows: &mut dyn Rows, fork: ForkRequest) -> Result<SessionId, Error> 
             if rows.heads(parent.no)?.iter().any(|(_, stands)| *stands == node) {
                 copy_values(rows, parent.no, session.no)?;
             }
-            let deed = AuditedAction {
+            let action = AuditedAction {
                 act: AuditAction::Fork,
                 org: parent.org,
                 subject: &from,
                 detail: format!("to {fresh}"),
             };
-            audit_action(rows, deed, now)?;
+            audit_action(rows, action, now)?;
             Ok(session.id)
         }
     }

@@ -52,7 +52,7 @@ pub fn accept(rows: &mut dyn Rows, accept: AcceptRequest) -> Result<AcceptReceip
         blobs,
         files,
         now,
-        taker,
+        lease_request,
         first,
         queued_most,
     } = accept;
@@ -98,7 +98,7 @@ pub fn accept(rows: &mut dyn Rows, accept: AcceptRequest) -> Result<AcceptReceip
         retry_of: None,
     };
     let new = NewTurn { id: turn, input, head, head_node: stands, retry_of: None, accepted };
-    add_turn(rows, session, new, (taker, first), now)
+    add_turn(rows, session, new, (lease_request, first), now)
 }
 
 /// A turn that is about to be added.
@@ -117,25 +117,25 @@ pub(super) struct NewTurn {
     pub accepted: record::TurnAccepted,
 }
 
-/// Adds a turn to its session. If the session is idle, the taker runs the turn immediately, with a reservation for
+/// Adds a turn to its session. If the session is idle, the requesting worker runs the turn immediately, with a reservation for
 /// its first effect.
 pub(super) fn add_turn(
     rows: &mut dyn Rows,
     mut session: SessionRow,
     new: NewTurn,
-    (taker, first): (Option<LeaseRequest>, Option<FirstCallReservation>),
+    (lease_request, first): (Option<LeaseRequest>, Option<FirstCallReservation>),
     now: Millis,
 ) -> Result<AcceptReceipt, Error> {
     let NewTurn { id: turn, input, head, head_node: stands, retry_of, accepted: fact } = new;
-    let mut taker = taker.filter(|_| session.state == SessionState::Idle);
-    if let Some(LeaseRequest { worker, .. }) = taker
+    let mut lease_request = lease_request.filter(|_| session.state == SessionState::Idle);
+    if let Some(LeaseRequest { worker, .. }) = lease_request
         && runs_alone(rows, worker, session.no)?
     {
-        taker = None;
+        lease_request = None;
     }
     let accepted = Seq(session.last_seq.0 + 1);
     // An input becomes a message of the tree when its turn begins, and not before.
-    let (state, last_node, parent) = match taker {
+    let (state, last_node, parent) = match lease_request {
         Some(_) => (TurnState::Active, accepted, stands),
         None => (TurnState::Queued, Seq(0), None),
     };
@@ -160,9 +160,9 @@ pub(super) fn add_turn(
     row.no = rows.insert_turn(&row)?;
     let (place, fact) = append(rows, &mut session, Some(&mut row), Fact::Accepted(fact).into(), now)?;
     session.turns += 1;
-    let work = if let Some(taker) = taker {
+    let work = if let Some(lease_request) = lease_request {
         (session.active, session.guard) = (Some(row.no), CrashGuard::default());
-        lease(&mut session, taker);
+        lease(&mut session, lease_request);
         let accepted = record::Record { seq: place.seq, turn: Some(turn), at: now, hash: place.hash, fact };
         let held = first.map(|first| reserve_first_call(rows, &session, &row, &first, now)).transpose()?;
         Some(ClaimedTurn { hold_result: held, ..work_of(rows, &session, &row, vec![accepted])? })
@@ -205,7 +205,7 @@ fn attach(rows: &mut dyn Rows, session: SessionNo, files: Vec<AttachmentUpload>)
             continue;
         }
         let (attachment, bytes) = (file.attachment().clone(), file.bytes());
-        let lies = match file {
+        let location = match file {
             AttachmentUpload::Inline(upload) => {
                 rows.put_blob(attachment.content, &upload.bytes)?;
                 BlobLocation::Database
@@ -215,7 +215,7 @@ fn attach(rows: &mut dyn Rows, session: SessionNo, files: Vec<AttachmentUpload>)
                 BlobLocation::Outside
             }
         };
-        rows.insert_attachment(&AttachmentRow { session, attachment, bytes, location: lies })?;
+        rows.insert_attachment(&AttachmentRow { session, attachment, bytes, location })?;
     }
     Ok(())
 }
@@ -290,11 +290,11 @@ fn begin(rows: &mut dyn Rows, session: &mut SessionRow, turn: &mut TurnRow) -> R
 }
 
 /// Leases the session to a worker. The raised fence makes every write of the previous holder fail.
-fn lease(session: &mut SessionRow, taker: LeaseRequest) {
+fn lease(session: &mut SessionRow, lease_request: LeaseRequest) {
     session.state = SessionState::Leased;
     session.fence = Fence(session.fence.0 + 1);
-    session.worker = Some(taker.worker);
-    session.lease_until = taker.until;
+    session.worker = Some(lease_request.worker);
+    session.lease_until = lease_request.until;
     session.wake_at = None;
 }
 
@@ -323,21 +323,21 @@ fn work_of(
 /// died, that counts against the turn, which is held back if it becomes a suspect.
 pub fn claim(
     rows: &mut dyn Rows,
-    taker: LeaseRequest,
+    lease_request: LeaseRequest,
     now: Millis,
     limit: usize,
 ) -> Result<Vec<ClaimedTurn>, Error> {
-    let found = claimable(rows, taker.worker, now, limit)?;
-    if found.is_empty() || runs_alone(rows, taker.worker, SessionNo(0))? {
+    let found = claimable(rows, lease_request.worker, now, limit)?;
+    if found.is_empty() || runs_alone(rows, lease_request.worker, SessionNo(0))? {
         return Ok(Vec::new());
     }
     let mut works = Vec::new();
     for mut session in found {
-        if session.state == SessionState::Leased && !count_death(&mut session, taker.worker, now) {
+        if session.state == SessionState::Leased && !count_death(&mut session, lease_request.worker, now) {
             session.updated = now;
             rows.put_session(&session)?;
         } else {
-            works.push(take(rows, session, taker)?);
+            works.push(take(rows, session, lease_request)?);
         }
     }
     Ok(works)
@@ -396,7 +396,7 @@ fn abandoned(
 pub(super) fn take(
     rows: &mut dyn Rows,
     mut session: SessionRow,
-    taker: LeaseRequest,
+    lease_request: LeaseRequest,
 ) -> Result<ClaimedTurn, Error> {
     let (turn, resumed) = if let Some(no) = session.active {
         // A parked turn keeps its waits until it is claimed again. Any other turn was interrupted.
@@ -408,16 +408,16 @@ pub(super) fn take(
     };
     rows.delete_waits(turn.no)?;
     delete_budget_waits(rows, turn.no)?;
-    lease(&mut session, taker);
+    lease(&mut session, lease_request);
     rows.put_session(&session)?;
     let records = lookup::of_turn(rows, &session, &turn)?;
     Ok(ClaimedTurn { resumed, ..work_of(rows, &session, &turn, records)? })
 }
 
 /// Extends all leases of a worker.
-pub fn renew(rows: &mut dyn Rows, taker: LeaseRequest) -> Result<Vec<(SessionId, Fence)>, Error> {
+pub fn renew(rows: &mut dyn Rows, lease_request: LeaseRequest) -> Result<Vec<(SessionId, Fence)>, Error> {
     rows.access().require_operator()?;
-    rows.extend_leases(taker.worker, taker.until)
+    rows.extend_leases(lease_request.worker, lease_request.until)
 }
 
 /// Releases a session so that another worker can claim it immediately. A suspect is held back. Nothing is counted
@@ -488,7 +488,7 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<EncodedFact>) -> 
         None => None,
     };
     // A call that does not fit its budget does not ask the rate limits.
-    let paced = match &held {
+    let admissions = match &held {
         Some(ReservationResult::Exhausted(_)) => Vec::new(),
         Some(ReservationResult::Reserved { .. }) | None => {
             apply_rate_limits(rows, &mut session, &mut turn, &admissions, now)?
@@ -521,7 +521,7 @@ pub fn commit(rows: &mut dyn Rows, commit: Commit, drafts: Vec<EncodedFact>) -> 
         has_joining_input: input_waits,
         cancelled,
         hold_result: held,
-        paced,
+        admissions,
         after,
     })
 }
@@ -747,14 +747,15 @@ fn next(rows: &mut dyn Rows, session: &mut SessionRow) -> Result<TurnAfterCommit
         session.worker = None;
         return Ok(TurnAfterCommit::Ended);
     };
-    let taker = LeaseRequest { worker: required_row("worker", session.worker)?, until: session.lease_until };
-    if runs_alone(rows, taker.worker, session.no)? {
+    let lease_request =
+        LeaseRequest { worker: required_row("worker", session.worker)?, until: session.lease_until };
+    if runs_alone(rows, lease_request.worker, session.no)? {
         session.state = SessionState::Ready;
         session.worker = None;
         return Ok(TurnAfterCommit::Ended);
     }
     begin(rows, session, &mut turn)?;
-    lease(session, taker);
+    lease(session, lease_request);
     let records = lookup::of_turn(rows, session, &turn)?;
     Ok(TurnAfterCommit::Next(Box::new(work_of(rows, session, &turn, records)?)))
 }
@@ -813,8 +814,8 @@ pub fn cancel(
         TurnState::Ended => return lookup::end_of(rows, &turn).map(CancelOutcome::AlreadyEnded),
         TurnState::Active if turn.cancelled => return Ok(CancelOutcome::Requested),
         TurnState::Queued => {
-            let wish = Fact::CancelRequested { reason: reason.clone(), undo };
-            append(rows, &mut session, Some(&mut turn), wish.into(), now)?;
+            let request = Fact::CancelRequested { reason: reason.clone(), undo };
+            append(rows, &mut session, Some(&mut turn), request.into(), now)?;
             end_turn(rows, &mut session, &mut turn, TurnEnd::Cancelled { reason }, now)?;
             session.queued -= 1;
             if session.active.is_none() && session.queued == 0 {

@@ -144,11 +144,11 @@ pub(super) fn check_may_vote_as(access: &Access, by: &str) -> Result<(), Error> 
 }
 
 fn check_is_approver(ask: &ApprovalRequirement, given: SentNotices, by: &str) -> Result<(), Error> {
-    let heard = ask.heard(given);
-    if heard.is_empty() || heard.contains(&by) {
+    let approvers = ask.heard(given);
+    if approvers.is_empty() || approvers.contains(&by) {
         return Ok(());
     }
-    let detail = format!("`{by}` may not approve this; it takes one of: {}", heard.join(", "));
+    let detail = format!("`{by}` may not approve this; it takes one of: {}", approvers.join(", "));
     Err(Error::new(Kind::ApprovalForbidden, detail))
 }
 
@@ -226,8 +226,9 @@ fn resolution_of(votes: Vec<Vote>, last: Vote) -> Result<Resolution, Error> {
         _ => ApprovalVerdict::Approve,
     };
     let with = votes.into_iter().map(|vote| vote.by).filter(|by| *by != last.by).collect();
-    let word = serde_json::to_value(Approval { by: last.by, verdict, with });
-    word.map(Resolution::Ok)
+    let approval = serde_json::to_value(Approval { by: last.by, verdict, with });
+    approval
+        .map(Resolution::Ok)
         .map_err(|cause| Error::new(Kind::InputInvalid, "the approval does not fit JSON").because(cause))
 }
 

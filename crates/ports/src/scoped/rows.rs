@@ -66,11 +66,11 @@ impl<'a, R> VisibleRows<'a, R> {
     }
 
     fn session_seen(&self, row: SessionRow) -> Option<SessionRow> {
-        let shown = self.covers(row.org);
-        if shown {
+        let visible = self.covers(row.org);
+        if visible {
             self.seen.borrow_mut().sessions.insert(row.no);
         }
-        shown.then_some(row)
+        visible.then_some(row)
     }
 
     fn turn_seen(&self, row: TurnRow) -> TurnRow {
@@ -249,14 +249,14 @@ impl<R: Deref<Target: ReadRows>> ReadRows for VisibleRows<'_, R> {
     }
 
     fn feed(&self, of: OrgVisibility, after: u64, limit: usize) -> Result<Vec<(u64, RecordRow)>, Error> {
-        let mut shown = Vec::new();
+        let mut visible = Vec::new();
         for (position, row) in self.rows.feed(self.narrow(of), after, limit)? {
             if self.is_visible(row.session)? {
                 self.record_seen(&row);
-                shown.push((position, row));
+                visible.push((position, row));
             }
         }
-        Ok(shown)
+        Ok(visible)
     }
 
     fn search(
@@ -267,14 +267,14 @@ impl<R: Deref<Target: ReadRows>> ReadRows for VisibleRows<'_, R> {
         before: u64,
         limit: usize,
     ) -> Result<Vec<(u64, RecordRow)>, Error> {
-        let mut shown = Vec::new();
+        let mut visible = Vec::new();
         for (position, row) in self.rows.search(self.narrow(of), session, wanted, before, limit)? {
             if self.is_visible(row.session)? {
                 self.record_seen(&row);
-                shown.push((position, row));
+                visible.push((position, row));
             }
         }
-        Ok(shown)
+        Ok(visible)
     }
 
     fn feed_end(&self) -> Result<u64, Error> {
@@ -299,13 +299,13 @@ impl<R: Deref<Target: ReadRows>> ReadRows for VisibleRows<'_, R> {
         after: Option<(Millis, CallId)>,
         limit: usize,
     ) -> Result<Vec<ClaimRow>, Error> {
-        let mut shown = Vec::new();
+        let mut visible = Vec::new();
         for row in self.rows.unknown(self.narrow(of), after, limit)? {
             if self.is_visible(row.session)? {
-                shown.push(row);
+                visible.push(row);
             }
         }
-        Ok(shown)
+        Ok(visible)
     }
 
     fn waits(&self, turn: TurnNo) -> Result<Vec<Wait>, Error> {
@@ -313,13 +313,13 @@ impl<R: Deref<Target: ReadRows>> ReadRows for VisibleRows<'_, R> {
     }
 
     fn waiting(&self, of: OrgVisibility, kind: WaitKind, limit: usize) -> Result<Vec<(TurnNo, Wait)>, Error> {
-        let mut shown = Vec::new();
+        let mut visible = Vec::new();
         for (turn, wait) in self.rows.waiting(self.narrow(of), kind, limit)? {
             if self.is_turn_visible(turn)? {
-                shown.push((turn, wait));
+                visible.push((turn, wait));
             }
         }
-        Ok(shown)
+        Ok(visible)
     }
 
     fn resolution(&self, turn: TurnNo, key: &ReplayKey) -> Result<Option<Resolution>, Error> {
@@ -429,13 +429,13 @@ impl<R: Deref<Target: ReadRows>> ReadRows for VisibleRows<'_, R> {
     }
 
     fn owed(&self, of: OrgVisibility, limit: usize) -> Result<Vec<PendingPaymentRow>, Error> {
-        let mut shown = Vec::new();
+        let mut visible = Vec::new();
         for row in self.rows.owed(self.narrow(of), limit)? {
             if self.is_turn_visible(row.turn)? {
-                shown.push(row);
+                visible.push(row);
             }
         }
-        Ok(shown)
+        Ok(visible)
     }
 
     fn payments_due(&self, now: Millis, limit: usize) -> Result<Vec<PendingPaymentRow>, Error> {
@@ -463,13 +463,13 @@ impl<R: Deref<Target: ReadRows>> ReadRows for VisibleRows<'_, R> {
         after: Option<(Millis, GrantId)>,
         limit: usize,
     ) -> Result<Vec<GrantRow>, Error> {
-        let mut shown = Vec::new();
+        let mut visible = Vec::new();
         for row in self.rows.grants(self.narrow(of), after, limit)? {
             if self.is_visible(row.session)? {
-                shown.push(row);
+                visible.push(row);
             }
         }
-        Ok(shown)
+        Ok(visible)
     }
 
     fn partials(&self, turn: TurnNo) -> Result<Vec<PartialRow>, Error> {
@@ -553,8 +553,8 @@ impl<R: Deref<Target: ReadRows>> ReadRows for VisibleRows<'_, R> {
 
     fn orgs(&self, after: Option<&str>, limit: usize) -> Result<Vec<Org>, Error> {
         let OrgVisibility::Org(only) = self.access.reach else { return self.rows.orgs(after, limit) };
-        let shown = self.rows.org(only)?.filter(|org| after.is_none_or(|after| org.name.as_str() > after));
-        Ok(shown.into_iter().take(limit).collect())
+        let visible = self.rows.org(only)?.filter(|org| after.is_none_or(|after| org.name.as_str() > after));
+        Ok(visible.into_iter().take(limit).collect())
     }
 
     fn key(&self, id: KeyId) -> Result<Option<KeyRow>, Error> {

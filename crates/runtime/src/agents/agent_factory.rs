@@ -7,7 +7,7 @@
 //!
 //! The program provides the [`AgentFactory`], which turns configuration into agents. The registry of agents is
 //! [`crate::agents::agent_registry`].
-use crate::agents::agent_registry::{AgentBundle, AgentRegistry, outfit};
+use crate::agents::agent_registry::{AgentBundle, AgentRegistry, resolve_agent};
 use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
 use outlast_ports::configs::{ConfigKind, StoredConfig};
 use outlast_ports::store::Store;
@@ -109,8 +109,8 @@ pub(crate) struct AgentReloader {
     tailored: OrgAgentFactory,
     /// The store, restricted to the organisation.
     store: Arc<dyn Store>,
-    outfits: Arc<AgentRegistry>,
-    world: Arc<RuntimeServices>,
+    agent_registry: Arc<AgentRegistry>,
+    services: Arc<RuntimeServices>,
     /// Locked while agents are built, so that changes are applied one at a time.
     made: tokio::sync::Mutex<LoadedVersions>,
     left_out: Mutex<Vec<FailedAgent>>,
@@ -136,12 +136,12 @@ impl AgentReloader {
     pub(crate) fn new(
         tailored: OrgAgentFactory,
         store: Arc<dyn Store>,
-        outfits: Arc<AgentRegistry>,
-        world: Arc<RuntimeServices>,
+        agent_registry: Arc<AgentRegistry>,
+        services: Arc<RuntimeServices>,
     ) -> Self {
         let store = store.serving(Access::to(tailored.org));
         let (made, left_out) = (tokio::sync::Mutex::default(), Mutex::default());
-        Self { tailored, store, outfits, world, made, left_out }
+        Self { tailored, store, agent_registry, services, made, left_out }
     }
 
     /// Returns the organisation whose agents are loaded.
@@ -249,8 +249,8 @@ impl AgentReloader {
                 continue;
             }
             let org = is_kept.then_some(self.tailored.org);
-            match make().and_then(|agent| outfit(agent, org, &self.world)) {
-                Ok(outfit) => cut.ready.push((layers, Arc::new(outfit))),
+            match make().and_then(|agent| resolve_agent(agent, org, &self.services)) {
+                Ok(resolved_agent) => cut.ready.push((layers, Arc::new(resolved_agent))),
                 Err(error) => cut.failed.push((name, error)),
             }
         }
@@ -263,15 +263,15 @@ impl AgentReloader {
             let stays = cut.names.contains(agent);
             if !stays {
                 tracing::info!(agent, "an agent of the database was deleted and answers no more");
-                self.outfits.remove(agent);
+                self.agent_registry.remove(agent);
             }
             stays
         });
-        for (layers, outfit) in cut.ready {
-            let (agent, package) = (&outfit.package.agent, outfit.fingerprint);
+        for (layers, resolved_agent) in cut.ready {
+            let (agent, package) = (&resolved_agent.package.agent, resolved_agent.fingerprint);
             tracing::info!(agent, %package, "an agent of the database answers from now on");
             made.layers.insert(agent.clone(), layers);
-            self.outfits.install(outfit);
+            self.agent_registry.install(resolved_agent);
         }
         let left_out = |(name, error): (String, Error)| {
             let answers = made.layers.contains_key(&name);

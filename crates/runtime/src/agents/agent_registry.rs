@@ -42,8 +42,8 @@ impl AgentBundle {
     }
 
     /// Like [`pinned`](Self::pinned), but returns an error if this process cannot run the agent, as at start-up.
-    pub fn fitted(self, world: &RuntimeServices) -> Result<PinnedPackage, Error> {
-        let ResolvedAgent { package, contracts, .. } = outfit(self, None, world)?;
+    pub fn fitted(self, services: &RuntimeServices) -> Result<PinnedPackage, Error> {
+        let ResolvedAgent { package, contracts, .. } = resolve_agent(self, None, services)?;
         Ok(PinnedPackage { package, contracts: Some(contracts) })
     }
 }
@@ -96,7 +96,7 @@ impl RegistryState {
         let of_it: VecDeque<_>;
         (of_it, self.made) =
             take(&mut self.made).into_iter().partition(|(_, made)| made.package.agent == name);
-        self.past.extend(of_it.into_iter().map(|(_, outfit)| outfit));
+        self.past.extend(of_it.into_iter().map(|(_, resolved_agent)| resolved_agent));
         self.past.extend(agent);
         let too_many = self.past.len().saturating_sub(most);
         self.past.drain(..too_many);
@@ -108,20 +108,20 @@ impl AgentRegistry {
     pub(crate) fn new(
         first: Package,
         others: Vec<AgentBundle>,
-        world: &RuntimeServices,
+        services: &RuntimeServices,
     ) -> Result<Self, Error> {
         let name = first.agent.clone();
-        let mut named = BTreeMap::from([(name.clone(), Arc::new(ResolvedAgent::new(first, world)?))]);
+        let mut named = BTreeMap::from([(name.clone(), Arc::new(ResolvedAgent::new(first, services)?))]);
         for agent in others {
-            let outfit = outfit(agent, None, world)?;
-            let name = outfit.package.agent.clone();
-            if named.insert(name.clone(), Arc::new(outfit)).is_some() {
+            let resolved_agent = resolve_agent(agent, None, services)?;
+            let name = resolved_agent.package.agent.clone();
+            if named.insert(name.clone(), Arc::new(resolved_agent)).is_some() {
                 let detail = format!("two agents are called `{name}`; names must be unique");
                 return Err(Error::new(Kind::ConfigInvalid, detail));
             }
         }
         let known = Mutex::new(RegistryState { named, made: VecDeque::new(), past: VecDeque::new() });
-        Ok(Self { first: name, most: world.limits.packages_kept, known })
+        Ok(Self { first: name, most: services.limits.packages_kept, known })
     }
 
     fn known(&self) -> MutexGuard<'_, RegistryState> {
@@ -143,39 +143,39 @@ impl AgentRegistry {
     /// Returns all agents that callers with this reach may use, by name.
     pub(crate) fn views(&self, reach: OrgVisibility) -> Vec<AgentView> {
         let known = self.known();
-        let view = |(name, outfit): (&String, &Arc<ResolvedAgent>)| AgentView {
+        let view = |(name, resolved_agent): (&String, &Arc<ResolvedAgent>)| AgentView {
             name: name.clone(),
             first: *name == self.first,
-            fingerprint: outfit.fingerprint,
+            fingerprint: resolved_agent.fingerprint,
             pinned: PinnedPackage {
-                package: outfit.package.clone(),
-                contracts: Some(outfit.contracts.clone()),
+                package: resolved_agent.package.clone(),
+                contracts: Some(resolved_agent.contracts.clone()),
             },
         };
-        known.named.iter().filter(|(_, outfit)| outfit.is_within(reach)).map(view).collect()
+        known.named.iter().filter(|(_, resolved_agent)| resolved_agent.is_within(reach)).map(view).collect()
     }
 
     /// Resolves an agent and installs it in place of the one with its name. Turns that were accepted before keep
     /// theirs.
-    pub(crate) fn put(&self, agent: AgentBundle, world: &RuntimeServices) -> Result<Hash, Error> {
-        let outfit = Arc::new(outfit(agent, None, world)?);
-        let fingerprint = outfit.fingerprint;
-        self.install(outfit);
+    pub(crate) fn put(&self, agent: AgentBundle, services: &RuntimeServices) -> Result<Hash, Error> {
+        let resolved_agent = Arc::new(resolve_agent(agent, None, services)?);
+        let fingerprint = resolved_agent.fingerprint;
+        self.install(resolved_agent);
         Ok(fingerprint)
     }
 
     /// Installs a resolved agent in place of the one with its name.
-    pub(crate) fn install(&self, outfit: Arc<ResolvedAgent>) {
+    pub(crate) fn install(&self, resolved_agent: Arc<ResolvedAgent>) {
         let mut known = self.known();
-        let name = outfit.package.agent.clone();
-        let replaced = known.named.insert(name.clone(), outfit);
+        let name = resolved_agent.package.agent.clone();
+        let replaced = known.named.insert(name.clone(), resolved_agent);
         known.retire(&name, replaced, self.most);
     }
 
     /// Removes an agent that was loaded from the database. Turns that were accepted before keep it.
     pub(crate) fn remove(&self, name: &str) {
         let mut known = self.known();
-        if known.named.get(name).is_some_and(|outfit| outfit.org.is_some()) {
+        if known.named.get(name).is_some_and(|resolved_agent| resolved_agent.org.is_some()) {
             let gone = known.named.remove(name);
             known.retire(name, gone, self.most);
         }
@@ -187,7 +187,7 @@ impl AgentRegistry {
         agent: Option<&str>,
         layers: InputLayers<'_>,
         reach: OrgVisibility,
-        world: &RuntimeServices,
+        services: &RuntimeServices,
     ) -> Result<Arc<ResolvedAgent>, Error> {
         let InputLayers { overlays, client_tools, provider_wait_s } = layers;
         let base = match agent {
@@ -203,13 +203,13 @@ impl AgentRegistry {
         if let Some(made) = self.made(key) {
             return Ok(made);
         }
-        limits::check("client_tools", client_tools.len(), world.limits.client_tools)?;
+        limits::check("client_tools", client_tools.len(), services.limits.client_tools)?;
         let package = Package { provider_wait_s, ..base.package.clone() };
         let package = fold(package, overlays)?;
         let package = Package { client_tools: client_tools.to_vec(), ..package };
-        let outfit = Arc::new(ResolvedAgent::with(package, world, base.parts())?);
-        self.keep(key, &outfit);
-        Ok(outfit)
+        let resolved_agent = Arc::new(ResolvedAgent::with(package, services, base.parts())?);
+        self.keep(key, &resolved_agent);
+        Ok(resolved_agent)
     }
 
     /// Returns the package that a turn was accepted or started with, from memory or from the store.
@@ -218,45 +218,47 @@ impl AgentRegistry {
         fingerprint: Hash,
         reach: OrgVisibility,
         store: &dyn Store,
-        world: &RuntimeServices,
+        services: &RuntimeServices,
     ) -> Result<Arc<ResolvedAgent>, Error> {
-        if let Some(outfit) = self.here(fingerprint, reach) {
-            return Ok(outfit);
+        if let Some(resolved_agent) = self.here(fingerprint, reach) {
+            return Ok(resolved_agent);
         }
         let pinned = read(store, fingerprint).await?;
         let own = self.own(&pinned.package.agent, reach)?;
-        let outfit = ResolvedAgent::pinned(pinned, world, own).map(Arc::new).map_err(|error| {
+        let resolved_agent = ResolvedAgent::pinned(pinned, services, own).map(Arc::new).map_err(|error| {
             let detail = format!("the turn began under another configuration: {}", error.detail());
             Error::new(Kind::PackageUnavailable, detail).because(error)
         })?;
-        self.keep(fingerprint, &outfit);
-        Ok(outfit)
+        self.keep(fingerprint, &resolved_agent);
+        Ok(resolved_agent)
     }
 
     /// Returns the budgets of a turn. The turn and session budgets are those it started with. The agent budget is the
     /// current one, because all turns of the agent share it.
-    pub(crate) fn budgets(&self, outfit: &ResolvedAgent, reach: OrgVisibility) -> Arc<Budgets> {
-        match self.named(&outfit.package.agent, reach) {
-            Ok(now) if now.budgets.agent != outfit.budgets.agent => {
+    pub(crate) fn budgets(&self, resolved_agent: &ResolvedAgent, reach: OrgVisibility) -> Arc<Budgets> {
+        match self.named(&resolved_agent.package.agent, reach) {
+            Ok(now) if now.budgets.agent != resolved_agent.budgets.agent => {
                 let agent = now.budgets.agent.clone();
-                Arc::new(Budgets { agent, ..Budgets::clone(&outfit.budgets) })
+                Arc::new(Budgets { agent, ..Budgets::clone(&resolved_agent.budgets) })
             }
-            _ => outfit.budgets.clone(),
+            _ => resolved_agent.budgets.clone(),
         }
     }
 
     /// Returns an agent by name. Agents of other organisations are reported as not found.
     fn named(&self, name: &str, reach: OrgVisibility) -> Result<Arc<ResolvedAgent>, Error> {
         let known = self.known();
-        known.named.get(name).filter(|outfit| outfit.is_within(reach)).cloned().ok_or_else(|| {
-            let detail = format!("no agent is called `{name}` here; there are: {}", names(&known, reach));
-            Error::new(Kind::AgentNotFound, detail)
-        })
+        known.named.get(name).filter(|resolved_agent| resolved_agent.is_within(reach)).cloned().ok_or_else(
+            || {
+                let detail = format!("no agent is called `{name}` here; there are: {}", names(&known, reach));
+                Error::new(Kind::AgentNotFound, detail)
+            },
+        )
     }
 
     /// Returns the tools and hooks of an agent. Another agent may have different tools with the same names.
     fn own(&self, agent: &str, reach: OrgVisibility) -> Result<AgentParts, Error> {
-        self.named(agent, reach).map(|outfit| outfit.parts()).map_err(|error| {
+        self.named(agent, reach).map(|resolved_agent| resolved_agent.parts()).map_err(|error| {
             let detail = format!("the turn began under another configuration: {}", error.detail());
             Error::new(Kind::PackageUnavailable, detail).because(error)
         })
@@ -265,24 +267,30 @@ impl AgentRegistry {
     /// Returns the agent with this fingerprint, if it is in memory and callers with this reach may use it.
     pub(crate) fn here(&self, fingerprint: Hash, reach: OrgVisibility) -> Option<Arc<ResolvedAgent>> {
         let known = self.known();
-        let is_it = |outfit: &ResolvedAgent| outfit.fingerprint == fingerprint && outfit.is_within(reach);
-        let named = known.named.values().find(|outfit| is_it(outfit));
-        // A variant is cached under the hash of the input's settings, a stored package under its own fingerprint.
-        let is_made = |(key, outfit): &&(Hash, Arc<ResolvedAgent>)| {
-            is_it(outfit) || (*key == fingerprint && outfit.is_within(reach))
+        let is_it = |resolved_agent: &ResolvedAgent| {
+            resolved_agent.fingerprint == fingerprint && resolved_agent.is_within(reach)
         };
-        let made = || known.made.iter().find(is_made).map(|(_, outfit)| outfit);
-        let past = || known.past.iter().rev().find(|outfit| is_it(outfit));
+        let named = known.named.values().find(|resolved_agent| is_it(resolved_agent));
+        // A variant is cached under the hash of the input's settings, a stored package under its own fingerprint.
+        let is_made = |(key, resolved_agent): &&(Hash, Arc<ResolvedAgent>)| {
+            is_it(resolved_agent) || (*key == fingerprint && resolved_agent.is_within(reach))
+        };
+        let made = || known.made.iter().find(is_made).map(|(_, resolved_agent)| resolved_agent);
+        let past = || known.past.iter().rev().find(|resolved_agent| is_it(resolved_agent));
         named.or_else(made).or_else(past).cloned()
     }
 
     fn made(&self, key: Hash) -> Option<Arc<ResolvedAgent>> {
-        self.known().made.iter().find(|(made, _)| *made == key).map(|(_, outfit)| outfit.clone())
+        self.known()
+            .made
+            .iter()
+            .find(|(made, _)| *made == key)
+            .map(|(_, resolved_agent)| resolved_agent.clone())
     }
 
-    fn keep(&self, key: Hash, outfit: &Arc<ResolvedAgent>) {
+    fn keep(&self, key: Hash, resolved_agent: &Arc<ResolvedAgent>) {
         let mut known = self.known();
-        known.made.push_back((key, outfit.clone()));
+        known.made.push_back((key, resolved_agent.clone()));
         if known.made.len() > self.most {
             known.made.pop_front();
         }
@@ -291,26 +299,26 @@ impl AgentRegistry {
 
 /// Returns the names of the agents that callers with this reach may use, for error messages.
 fn names(known: &RegistryState, reach: OrgVisibility) -> String {
-    let shown = known.named.iter().filter(|(_, outfit)| outfit.is_within(reach));
+    let shown = known.named.iter().filter(|(_, resolved_agent)| resolved_agent.is_within(reach));
     shown.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// Resolves an agent. `org` is the organisation whose database configuration it was built from, or `None` for an agent
 /// of the program.
-pub(crate) fn outfit(
+pub(crate) fn resolve_agent(
     agent: AgentBundle,
     org: Option<OrgId>,
-    world: &RuntimeServices,
+    services: &RuntimeServices,
 ) -> Result<ResolvedAgent, Error> {
     let AgentBundle { package, tools, hooks } = agent;
-    for model in package.models().filter(|model| world.model(model).is_err()) {
-        if let Some(lacks) = world.models.iter().find_map(|provider| provider.unavailable_reason(model)) {
+    for model in package.models().filter(|model| services.model(model).is_err()) {
+        if let Some(lacks) = services.models.iter().find_map(|provider| provider.unavailable_reason(model)) {
             return Err(lacks);
         }
     }
     let own =
         AgentParts { tools: Arc::new(ToolCatalogue::new(tools)?), hooks: Arc::new(Hooks::new(hooks)?), org };
-    ResolvedAgent::with(package, world, own)
+    ResolvedAgent::with(package, services, own)
 }
 
 /// Applies overlays to a package, in order.

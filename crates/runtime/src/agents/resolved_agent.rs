@@ -179,16 +179,16 @@ pub struct ResolvedAgent {
 
 impl ResolvedAgent {
     /// Resolves a package with the tools and hooks of the default agent.
-    pub fn new(package: Package, world: &RuntimeServices) -> Result<Self, Error> {
-        let own = AgentParts { tools: world.tools.clone(), hooks: world.hooks.clone(), org: None };
-        Self::with(package, world, own)
+    pub fn new(package: Package, services: &RuntimeServices) -> Result<Self, Error> {
+        let own = AgentParts { tools: services.tools.clone(), hooks: services.hooks.clone(), org: None };
+        Self::with(package, services, own)
     }
 
     /// Resolves a package with the tools and hooks of its agent. A missing model, tool or hook is an error here, before
     /// any turn runs.
-    pub fn with(package: Package, world: &RuntimeServices, own: AgentParts) -> Result<Self, Error> {
+    pub fn with(package: Package, services: &RuntimeServices, own: AgentParts) -> Result<Self, Error> {
         for model in package.models() {
-            let (_, info) = world.model(model)?;
+            let (_, info) = services.model(model)?;
             if !package.budgets.bounds_money() || info.prices.is_some() {
                 continue;
             }
@@ -199,9 +199,9 @@ impl ResolvedAgent {
             );
             return Err(Error::new(Kind::ConfigInvalid, detail));
         }
-        own.hooks.check(&package, &world.limits)?;
-        let gate = PolicyEvaluator::new(&package, world)?;
-        check_rates(&package.rates, &world.limits)?;
+        own.hooks.check(&package, &services.limits)?;
+        let gate = PolicyEvaluator::new(&package, services)?;
+        check_rates(&package.rates, &services.limits)?;
         check_questions(&package)?;
         let own = AgentParts { tools: own.tools.with_client(&package.client_tools)?, ..own };
         let contracts = contracts(&package, &own.tools)?;
@@ -213,8 +213,8 @@ impl ResolvedAgent {
     /// The model sees the contracts that were recorded, and calls keep their recorded order, limits and retries. Two
     /// things must not have changed since: the effect class of a tool, because the tool itself has to keep that
     /// promise, and the program behind a tool, because that is what was approved.
-    pub fn pinned(pinned: PinnedPackage, world: &RuntimeServices, own: AgentParts) -> Result<Self, Error> {
-        let here = Self::with(pinned.package, world, own)?;
+    pub fn pinned(pinned: PinnedPackage, services: &RuntimeServices, own: AgentParts) -> Result<Self, Error> {
+        let here = Self::with(pinned.package, services, own)?;
         let Some(contracts) = pinned.contracts else { return Ok(here) };
         for then in &contracts {
             let Some(now) = here.contracts.iter().find(|now| now.name == then.name) else { continue };
@@ -236,13 +236,13 @@ impl ResolvedAgent {
 
     /// Resolves a package for replaying a recording. Nothing is performed, so models and tools need not exist here.
     /// Hooks at points that record nothing are left out.
-    pub(crate) fn offline(pinned: &PinnedPackage, world: &RuntimeServices) -> Result<Self, Error> {
+    pub(crate) fn offline(pinned: &PinnedPackage, services: &RuntimeServices) -> Result<Self, Error> {
         let PinnedPackage { mut package, contracts } = pinned.clone();
         package
             .hooks
             .retain(|usage| !matches!(usage.point, HookPoint::BeforeCompletion | HookPoint::AtCheckpoint));
-        let own = AgentParts { tools: world.tools.clone(), hooks: world.hooks.clone(), org: None };
-        let gate = PolicyEvaluator::new(&package, world)?;
+        let own = AgentParts { tools: services.tools.clone(), hooks: services.hooks.clone(), org: None };
+        let gate = PolicyEvaluator::new(&package, services)?;
         Ok(Self::of(package, contracts.unwrap_or_default(), own, gate))
     }
 
@@ -280,7 +280,7 @@ impl ResolvedAgent {
     }
 
     fn of(package: Package, contracts: Vec<ToolContract>, own: AgentParts, gate: PolicyEvaluator) -> Self {
-        let tools = canonical_json::fingerprint(&told(&contracts));
+        let tools = canonical_json::fingerprint(&without_programs(&contracts));
         let may_run =
             |contract: &&ToolContract| !always_denies(&package.policy, &package.agent, &contract.name);
         let shown = contracts.iter().filter(may_run).cloned().collect();
@@ -322,8 +322,8 @@ impl ResolvedAgent {
     }
 
     /// Returns the most tokens of one reply, for metered turns.
-    pub(crate) fn reply_tokens(&self, world: &RuntimeServices) -> u32 {
-        self.budgets.reply_tokens.unwrap_or(world.limits.reply_tokens)
+    pub(crate) fn reply_tokens(&self, services: &RuntimeServices) -> u32 {
+        self.budgets.reply_tokens.unwrap_or(services.limits.reply_tokens)
     }
 
     /// Returns the blobs to store, or nothing if this process has stored them.
@@ -342,7 +342,7 @@ impl ResolvedAgent {
 
 /// Returns the contracts without the programs and addresses behind the tools. A recording may be replayed on a machine
 /// where those differ.
-fn told(contracts: &[ToolContract]) -> Cow<'_, [ToolContract]> {
+fn without_programs(contracts: &[ToolContract]) -> Cow<'_, [ToolContract]> {
     if contracts.iter().all(|contract| contract.made_of.is_none()) {
         return Cow::Borrowed(contracts);
     }

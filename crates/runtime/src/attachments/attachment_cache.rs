@@ -1,8 +1,8 @@
 //! Loads the bytes of attachments for model calls and caches them.
 use crate::agents::resolved_agent::RuntimeServices;
-use crate::turn::host::Host;
 use outlast_ports::model::AttachmentContents;
-use outlast_vocab::message::{Message, Part};
+use outlast_ports::store::{Store, Upload};
+use outlast_vocab::message::{Attachment, Message, Part};
 use outlast_vocab::{Error, Hash};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,41 +10,46 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Returns the bytes of the attachments in these messages, newest first, up to `shown_file_bytes`.
 ///
 /// Attachments that are gone or do not fit are left out; the model sees that they are missing.
-pub(crate) async fn of<'m, H: Host>(
-    world: &RuntimeServices,
-    host: &H,
+///
+/// `unsaved` are attachments that the store does not have yet. Without a store, only those are found.
+pub(crate) async fn contents_of<'m>(
+    services: &RuntimeServices,
+    store: Option<&Arc<dyn Store>>,
+    unsaved: &[Upload],
     messages: impl DoubleEndedIterator<Item = &'m Message>,
 ) -> Result<AttachmentContents, Error> {
     let mut files = AttachmentContents::default();
-    let mut room = world.limits.shown_file_bytes;
-    for content in messages.rev().flat_map(contents) {
+    let mut remaining = services.limits.shown_file_bytes;
+    for content in messages.rev().flat_map(attachments).map(|attachment| attachment.content) {
         if files.get(content).is_some() {
             continue;
         }
-        let bytes = match (world.files.get(content), host.store()) {
+        let made = unsaved.iter().find(|file| file.attachment.content == content);
+        let known = made.map(|file| file.bytes.clone()).or_else(|| services.files.get(content));
+        let bytes = match (known, store) {
             (Some(bytes), _) => bytes,
             (None, None) => continue,
-            (None, Some(store)) => match world.attachments(store).whole(content, room).await? {
-                Some(bytes) => world.files.keep(content, bytes.into()),
+            (None, Some(store)) => match services.attachments(store).whole(content, remaining).await? {
+                Some(bytes) => services.files.keep(content, bytes.into()),
                 None => continue,
             },
         };
-        if bytes.len() <= room {
-            room -= bytes.len();
+        if bytes.len() <= remaining {
+            remaining -= bytes.len();
             files.insert(content, bytes);
         }
     }
     Ok(files)
 }
 
-/// Returns the contents that a message refers to.
-fn contents(message: &Message) -> impl Iterator<Item = Hash> {
+/// Returns the attachments that a message refers to.
+pub(crate) fn attachments(message: &Message) -> impl DoubleEndedIterator<Item = &Attachment> {
     let parts = match message {
         Message::User { parts } | Message::Assistant { parts, .. } => parts.as_slice(),
         Message::Tool { .. } => &[],
     };
     parts.iter().filter_map(|part| match part {
-        Part::Attachment { attachment } => Some(attachment.content),
+        Part::Attachment { attachment } => Some(attachment),
         Part::Text { .. } | Part::Reasoning { .. } | Part::Sealed { .. } => None,
     })
 }

@@ -34,14 +34,14 @@ pub(crate) async fn perform(
     first: u32,
     scope: Arc<ToolCallScope>,
 ) -> Result<CallCompletion, Error> {
-    let (name, began) = (prepared.tool.clone(), turn.world.clock.elapsed());
-    let came = attempts(turn, index, claim, prepared, first, scope).await?;
-    if let CallCompletion::Ran(_, ToolOutcome::Done(result), _) = &came {
+    let (name, began) = (prepared.tool.clone(), turn.services.clock.elapsed());
+    let completion = attempts(turn, index, claim, prepared, first, scope).await?;
+    if let CallCompletion::Ran(_, ToolOutcome::Done(result), _) = &completion {
         let failure = if let ToolResult::Err(failure) = result { Some(failure) } else { None };
-        let took = turn.world.clock.elapsed().saturating_sub(began);
-        turn.world.metrics.called(name.as_str(), took, failure);
+        let took = turn.services.clock.elapsed().saturating_sub(began);
+        turn.services.metrics.called(name.as_str(), took, failure);
     }
-    Ok(came)
+    Ok(completion)
 }
 
 /// Runs one call until it has an outcome, with the retries that its policy allows.
@@ -83,7 +83,7 @@ async fn attempts(
         let error = match ran {
             Ok(ToolRunOutcome::Completed(value)) => {
                 scope.release_open_payments("the call ended without settling it").await;
-                let undo = undoable(turn.outfit, &scope.key, &prepared, &value);
+                let undo = undoable(turn.resolved_agent, &scope.key, &prepared, &value);
                 let (result, written) =
                     match attach_if_oversized(turn, shown(ToolResult::Ok(value)).await, &scope).await {
                         Ok(brought) => brought,
@@ -120,10 +120,10 @@ async fn attempts(
             return Ok(CallCompletion::Ran(index, ToolOutcome::Done(result), CallWrites::default()));
         }
         tracing::warn!(%error, attempt, tool = %prepared.tool, "the tool call is tried again");
-        turn.world.metrics.tried_again(RetryKind::Tool);
-        let longest = turn.world.limits.backoff_most;
+        turn.services.metrics.tried_again(RetryKind::Tool);
+        let longest = turn.services.limits.backoff_most;
         let pause = error.pause().unwrap_or_else(|| backoff(policy.backoff, longest, attempt));
-        turn.world.clock.sleep(pause).await;
+        turn.services.clock.sleep(pause).await;
         attempt += 1;
         scope.begin_attempt(claim, attempt).await;
         if let Err(error) = scope.wait_for_rate_limits(&scope.key, &prepared.tool, scope.again()).await {
@@ -156,11 +156,11 @@ async fn attach_if_oversized(
     scope: &ToolCallScope,
 ) -> Result<(ToolResult, CallWrites), Error> {
     let ToolResult::Ok(value) = result else { return Ok((result, scope.take_written().await?)) };
-    let Limits { result_bytes, result_shown_bytes, preview_bytes, .. } = turn.world.limits;
+    let Limits { result_bytes, result_shown_bytes, preview_bytes, .. } = turn.services.limits;
     let size = json_size(&value);
     limits::check("result_bytes", size, result_bytes)?;
     let mut written = scope.take_written().await?;
-    let reads_on = turn.outfit.contracts.iter().any(|contract| contract.name.as_str() == READ_MORE);
+    let reads_on = turn.resolved_agent.contracts.iter().any(|contract| contract.name.as_str() == READ_MORE);
     if size <= result_shown_bytes || !reads_on || scope.tier == HostTier::Ephemeral {
         return Ok((ToolResult::Ok(value), written));
     }
@@ -189,7 +189,7 @@ async fn once(
     attempts: u32,
     scope: &Arc<ToolCallScope>,
 ) -> Result<ToolRunOutcome, Error> {
-    let provider = turn.outfit.catalogue.provider(&prepared.tool)?;
+    let provider = turn.resolved_agent.catalogue.provider(&prepared.tool)?;
     let facts = call(scope, prepared, attempt, attempts);
     let mut run = AssertUnwindSafe(provider.execute(prepared, facts, scope.clone())).catch_unwind();
     let ran = match poll_immediate(&mut run).await {
@@ -197,10 +197,11 @@ async fn once(
         None => within_deadline(turn, prepared, run, scope).await,
     };
     ran?.unwrap_or_else(|panic| {
-        let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
-        let said =
-            said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "nothing".to_owned());
-        Err(Error::new(Kind::ToolPanicked, format!("the tool panicked and said: {said}")))
+        let message = panic.downcast_ref::<&str>().map(|message| (*message).to_owned());
+        let message = message
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "nothing".to_owned());
+        Err(Error::new(Kind::ToolPanicked, format!("the tool panicked and said: {message}")))
     })
 }
 
@@ -212,8 +213,8 @@ async fn within_deadline<T>(
     scope: &ToolCallScope,
 ) -> Result<T, Error> {
     let deadline = contract(turn, prepared).and_then(|contract| contract.deadline);
-    let deadline = deadline.unwrap_or(turn.world.limits.tool_deadline);
-    match select(run, turn.world.clock.sleep(deadline)).await {
+    let deadline = deadline.unwrap_or(turn.services.limits.tool_deadline);
+    match select(run, turn.services.clock.sleep(deadline)).await {
         Either::Left((ran, _)) => Ok(ran),
         Either::Right(_) if scope.is_parked() => std::future::pending().await,
         Either::Right(_) => {

@@ -143,8 +143,9 @@ impl ToolCatalogue {
         self: &Arc<Self>,
         contracts: &[ToolContract],
     ) -> Result<Arc<Self>, Error> {
-        let differs =
-            |told: &&ToolContract| self.contract(&told.name).is_some_and(|now| now.input != told.input);
+        let differs = |recorded: &&ToolContract| {
+            self.contract(&recorded.name).is_some_and(|now| now.input != recorded.input)
+        };
         let differing: Vec<&ToolContract> = contracts.iter().filter(differs).collect();
         if differing.is_empty() {
             return Ok(self.clone());
@@ -181,12 +182,12 @@ impl ToolCatalogue {
         &self,
         asked: CallPreparation<'_>,
         held: &AttachmentResolver,
-        outfit: &ResolvedAgent,
+        resolved_agent: &ResolvedAgent,
         limits: &Limits,
     ) -> BatchCall {
         let CallPreparation { caller, key, ask, labels, .. } = asked;
         let mut provenance = Provenance::default();
-        match self.check(held, asked, outfit, limits, &mut provenance).await {
+        match self.check(held, asked, resolved_agent, limits, &mut provenance).await {
             Ok(CheckedCall { arguments, class, payload, ruling }) => BatchCall::Run(PreparedCall {
                 id: CallId::derived(&[&caller.turn.to_u128().to_be_bytes(), key.as_str().as_bytes()]),
                 model_id: ask.id.clone(),
@@ -218,13 +219,14 @@ impl ToolCatalogue {
         &self,
         held: &AttachmentResolver,
         asked: CallPreparation<'_>,
-        outfit: &ResolvedAgent,
+        resolved_agent: &ResolvedAgent,
         limits: &Limits,
         provenance: &mut Provenance,
     ) -> Result<CheckedCall, CallRefusal> {
         let CallPreparation { ask, labels, trusted, around, cancel, .. } = asked;
-        let visible = outfit.shown.as_slice();
-        let Some(contract) = outfit.contracts.iter().find(|contract| contract.name == ask.tool) else {
+        let visible = resolved_agent.shown.as_slice();
+        let Some(contract) = resolved_agent.contracts.iter().find(|contract| contract.name == ask.tool)
+        else {
             return Err(unknown(&ask.tool, visible).into());
         };
         let entry = self.tools.get(&ask.tool).ok_or_else(|| unknown(&ask.tool, visible))?;
@@ -246,7 +248,7 @@ impl ToolCatalogue {
             provenance,
             circumstances: around,
         };
-        let mut ruling = outfit.rule(&facts).await;
+        let mut ruling = resolved_agent.rule(&facts).await;
         if let Some(error) = ruling.as_ref().and_then(RecordedDecision::refusal) {
             return Err(CallRefusal { error, ruling: ruling.map(Box::new) });
         }
@@ -259,12 +261,12 @@ impl ToolCatalogue {
         let deadline = contract.deadline.unwrap_or(limits.tool_deadline);
         if let Some(RecordedDecision { decision: PolicyDecision::Ask(_), preview, .. }) = &mut ruling {
             // A preview is optional: if it fails, the call is not held up.
-            let told = async { entry.provider.preview(&ask.tool, &whole).await };
-            let told = outfit.run_within_deadline(told, deadline, cancel).await.ok().flatten();
-            *preview = told.map(|told| told[..told.floor_char_boundary(limits.preview_bytes)].into());
+            let text = async { entry.provider.preview(&ask.tool, &whole).await };
+            let text = resolved_agent.run_within_deadline(text, deadline, cancel).await.ok().flatten();
+            *preview = text.map(|text| text[..text.floor_char_boundary(limits.preview_bytes)].into());
         }
         let payload = async { entry.provider.prepare(held.session, &ask.tool, &whole).await };
-        let payload = outfit.run_within_deadline(payload, deadline, cancel).await?;
+        let payload = resolved_agent.run_within_deadline(payload, deadline, cancel).await?;
         Ok(CheckedCall { arguments, class: contract.class, payload, ruling })
     }
 
@@ -312,7 +314,7 @@ fn check_sinks(contract: &ToolContract) -> Result<(), Error> {
 fn may_have(schema: &Value, pointer: &str) -> bool {
     let Some(path) = pointer.strip_prefix('/') else { return pointer.is_empty() };
     let (first, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
-    let is_open = OPEN_KEYWORDS.iter().any(|word| schema.get(word).is_some());
+    let is_open = OPEN_KEYWORDS.iter().any(|keyword| schema.get(keyword).is_some());
     is_open
         || may_be(schema, "array") && may_have_element(schema, first, rest)
         || may_be(schema, "object") && may_have_member(schema, first, rest)

@@ -108,20 +108,20 @@ impl RuntimeServices {
 
 /// Retries outbox payments when they are due, until the worker stops. Checks the outbox early when `bell` rings.
 pub(crate) async fn retry_payment_outbox(
-    world: Arc<RuntimeServices>,
+    services: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
     mut bell: watch::Receiver<()>,
     mut stopping: watch::Receiver<bool>,
 ) {
     loop {
         bell.borrow_and_update();
-        let told = tokio::select! {
+        let sent = tokio::select! {
             biased;
             // An interrupted request is repeated under the same idempotency key.
             _ = stopping.wait_for(|stopping| *stopping) => return,
-            told = tell_due(&world, store.as_ref()) => told,
+            sent = tell_due(&services, store.as_ref()) => sent,
         };
-        let pause = told.unwrap_or_else(|error| {
+        let pause = sent.unwrap_or_else(|error| {
             tracing::warn!(%error, "what the payment authority is owed could not be looked at");
             LOOK_AGAIN
         });
@@ -129,34 +129,38 @@ pub(crate) async fn retry_payment_outbox(
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
             _ = bell.changed() => {}
-            () = world.clock.sleep(pause) => {}
+            () = services.clock.sleep(pause) => {}
         }
     }
 }
 
 /// Sends the outbox payments that are due. Returns how long to wait before the next check.
-async fn tell_due(world: &RuntimeServices, store: &dyn Store) -> Result<Duration, Error> {
-    let Limits { payment_first: first, payment_most: most, .. } = world.limits;
+async fn tell_due(services: &RuntimeServices, store: &dyn Store) -> Result<Duration, Error> {
+    let Limits { payment_first: first, payment_most: most, .. } = services.limits;
     loop {
-        let now = world.clock.now();
+        let now = services.clock.now();
         match store.next_payment_due().await? {
             Some(due) if due <= now => {}
             Some(due) => return Ok(now.until(due).min(LONGEST_SLEEP)),
             None => return Ok(LONGEST_SLEEP),
         }
         // One at a time, so that other workers can take the rest while one request hangs.
-        for owed in store.take_due_payments(PaymentBackoff { first, pause_max: most }, now, 1).await? {
-            tell_one(world, store, owed).await?;
+        for pending in store.take_due_payments(PaymentBackoff { first, pause_max: most }, now, 1).await? {
+            tell_one(services, store, pending).await?;
         }
     }
 }
 
-async fn tell_one(world: &RuntimeServices, store: &dyn Store, owed: PendingPayment) -> Result<(), Error> {
-    let PendingPayment { session, turn, payment, attempts, .. } = owed;
-    match world.send_payment_decision(&payment).await {
+async fn tell_one(
+    services: &RuntimeServices,
+    store: &dyn Store,
+    pending: PendingPayment,
+) -> Result<(), Error> {
+    let PendingPayment { session, turn, payment, attempts, .. } = pending;
+    match services.send_payment_decision(&payment).await {
         Ok(concluded) => {
-            if let Some(last) = store.told(turn, concluded, world.clock.now()).await? {
-                world.hub.committed(session, last);
+            if let Some(last) = store.told(turn, concluded, services.clock.now()).await? {
+                services.hub.committed(session, last);
             }
             Ok(())
         }

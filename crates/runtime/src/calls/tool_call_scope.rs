@@ -78,7 +78,7 @@ pub(crate) enum CallMessage {
 
 /// The scope of one running call.
 pub(crate) struct ToolCallScope {
-    pub(crate) world: Arc<RuntimeServices>,
+    pub(crate) services: Arc<RuntimeServices>,
     pub(crate) tier: HostTier,
     pub(crate) history: Arc<TurnHistory>,
     pub(crate) store: Option<Arc<dyn Store>>,
@@ -86,7 +86,7 @@ pub(crate) struct ToolCallScope {
     pub(crate) cancel: CancelSignal,
     pub(crate) session: SessionId,
     pub(crate) turn: TurnId,
-    pub(crate) outfit: Arc<ResolvedAgent>,
+    pub(crate) resolved_agent: Arc<ResolvedAgent>,
     pub(crate) lease: u64,
     /// Whether its usage is metered.
     pub(crate) metered: bool,
@@ -96,7 +96,7 @@ pub(crate) struct ToolCallScope {
     /// The untrusted sources that may have caused the call.
     pub(crate) labels: Labels,
     /// The labels of what hooks have told the model during this drive.
-    pub(crate) heard: HookLabels,
+    pub(crate) hook_labels: HookLabels,
     /// The tool.
     pub(crate) tool: Option<ToolName>,
     /// The organisation of the session.
@@ -157,7 +157,7 @@ impl ToolCallScope {
         };
         let added = values.iter().filter(|write| write.value.is_some()).count();
         if let (Some(store), 1..) = (&self.store, added) {
-            let most = self.world.limits.values_per_session;
+            let most = self.services.limits.values_per_session;
             let there = store.value_names(self.session, String::new(), most + 1).await?;
             let new =
                 values.iter().filter(|write| write.value.is_some() && !there.contains(&write.name)).count();
@@ -168,8 +168,8 @@ impl ToolCallScope {
 
     /// Returns the attachments that arguments may refer to.
     pub(crate) fn held(&self) -> AttachmentResolver {
-        let bytes = self.world.limits.projected_bytes;
-        let attachments = self.store.as_ref().map(|store| self.world.attachments(store));
+        let bytes = self.services.limits.projected_bytes;
+        let attachments = self.store.as_ref().map(|store| self.services.attachments(store));
         AttachmentResolver { attachments, session: self.session, bytes }
     }
 
@@ -243,9 +243,9 @@ impl ToolCallScope {
 
     /// Reserves budget for what the call is about to do. If a budget is short, parks the call until the budget is
     /// raised, or returns an error.
-    pub(crate) async fn reserve(&self, hold: BudgetReservation) -> Result<(), Error> {
-        let key = hold.key.clone();
-        match self.try_to_reserve(hold).await {
+    pub(crate) async fn reserve(&self, reservation: BudgetReservation) -> Result<(), Error> {
+        let key = reservation.key.clone();
+        match self.try_to_reserve(reservation).await {
             None => Ok(()),
             Some(short) if short.pauses_turns => {
                 let key = key.budget(self.history.budget_wait_count(&key));
@@ -257,17 +257,17 @@ impl ToolCallScope {
 
     /// Returns whether the usage of the call is metered. An operator may set a budget while it runs.
     fn is_metered(&self) -> bool {
-        self.metered || (self.tier == HostTier::Durable && self.world.budgets_are_set())
+        self.metered || (self.tier == HostTier::Durable && self.services.budgets_are_set())
     }
 
     /// Reserves budget, or returns the budget that is short.
-    async fn try_to_reserve(&self, hold: BudgetReservation) -> Option<BudgetShortfall> {
+    async fn try_to_reserve(&self, reservation: BudgetReservation) -> Option<BudgetShortfall> {
         if !self.is_metered() {
             return None;
         }
         self.send_settlements().await;
-        let (word, short) = oneshot::channel();
-        let _ = self.to_driver.send(CallMessage::Reserve(hold, word)).await;
+        let (reply_to, short) = oneshot::channel();
+        let _ = self.to_driver.send(CallMessage::Reserve(reservation, reply_to)).await;
         match short.await {
             Ok(short) => short,
             // The write failed and the turn with it. The driver drops this call.
@@ -321,10 +321,13 @@ impl ToolCallScope {
     }
 
     fn name_step(&self, name: &str) -> Result<(), Error> {
-        let limits = &self.world.limits;
-        if name.is_empty() || name.len() > limits.key_bytes {
-            let detail =
-                format!("a step's name has 1 to {} bytes, this one has {}", limits.key_bytes, name.len());
+        let limits = &self.services.limits;
+        if name.trim().is_empty() || name.len() > limits.key_bytes {
+            let most = limits.key_bytes;
+            let found = if name.len() > most { format!("{} bytes", name.len()) } else { format!("{name:?}") };
+            let detail = format!(
+                "a step's name must have 1 to {most} bytes and a character that is not white space, found {found}"
+            );
             return Err(Error::new(Kind::StepNameInvalid, detail));
         }
         let mut used = self.used();
@@ -343,16 +346,16 @@ impl ToolCallScope {
             used.sleeps - 1
         };
         let key = self.key.sleep(number);
-        let now = self.world.clock.now();
+        let now = self.services.clock.now();
         let pinned = self.history.wait(&key).and_then(|wait| wait.deadline);
         let effect = Sleep { until: pinned.unwrap_or_else(|| now.after(pause)) };
         if self.answered(&key, &effect)?.is_some() {
             return Ok(());
         }
-        if self.tier == HostTier::Durable && now.until(effect.until) > self.world.limits.wait_in_memory {
+        if self.tier == HostTier::Durable && now.until(effect.until) > self.services.limits.wait_in_memory {
             return self.park_call(Wait { key, kind: WaitKind::Sleep, deadline: Some(effect.until) }).await;
         }
-        self.world.clock.sleep_until(effect.until).await;
+        self.services.clock.sleep_until(effect.until).await;
         self.note(self.performed(key, effect, SleepOutcome {})).await;
         Ok(())
     }
@@ -376,7 +379,7 @@ impl ToolCallScope {
 
     /// Returns the state of a wait. Its deadline is fixed when the turn first parks on it.
     fn awaited(&self, key: ReplayKey, kind: WaitKind, within: Option<Duration>) -> Result<WaitState, Error> {
-        let now = self.world.clock.now();
+        let now = self.services.clock.now();
         let deadline = match self.history.wait(&key) {
             Some(wait) => wait.deadline,
             None => within.map(|within| now.after(within)),
@@ -397,9 +400,20 @@ impl ToolCallScope {
     fn count_nested(&self) -> Result<u32, Error> {
         let mut used = self.used();
         used.nested += 1;
-        let (made, most) = (used.nested as usize, self.world.limits.nested_per_call as usize);
+        let (made, most) = (used.nested as usize, self.services.limits.nested_per_call as usize);
         limits::check("nested_per_call", made, most)?;
         Ok(used.nested - 1)
+    }
+
+    /// Returns the replay key of the wait for this event. Refuses an empty key, which is most likely a missing value.
+    fn event_replay_key(&self, custom: &str) -> Result<ReplayKey, Error> {
+        let most = self.services.limits.key_bytes;
+        if custom.is_empty() {
+            let detail = format!("expected an event key of 1 to {most} bytes, found an empty one");
+            return Err(Error::new(Kind::InputInvalid, detail));
+        }
+        limits::check("key_bytes", custom.len(), most)?;
+        Ok(self.key.event(custom))
     }
 
     fn sign(&self, key: ReplayKey) -> Result<CompletionKey, Error> {
@@ -409,7 +423,7 @@ impl ToolCallScope {
 
     fn tell(&self, what: LiveEventKind) {
         let turn = self.turn;
-        self.world.hub.tell(self.session, || LiveEvent { turn, what });
+        self.services.hub.tell(self.session, || LiveEvent { turn, what });
     }
 }
 
@@ -430,14 +444,12 @@ impl CallScope for ToolCallScope {
     fn event<'a>(&'a self, custom: &'a str, within: Option<Duration>) -> ResultFuture<'a, Resolution> {
         Box::pin(async move {
             self.durable("waiting for an event")?;
-            limits::check("key_bytes", custom.len(), self.world.limits.key_bytes)?;
-            self.wait_for(self.key.event(custom), WaitKind::Event, within).await
+            self.wait_for(self.event_replay_key(custom)?, WaitKind::Event, within).await
         })
     }
 
     fn event_key(&self, custom: &str) -> Result<CompletionKey, Error> {
-        limits::check("key_bytes", custom.len(), self.world.limits.key_bytes)?;
-        self.sign(self.key.event(custom))
+        self.sign(self.event_replay_key(custom)?)
     }
 
     fn completion_key(&self) -> Result<CompletionKey, Error> {
@@ -454,7 +466,7 @@ impl CallScope for ToolCallScope {
 
     fn attach(&self, file: Upload) -> Result<(), Error> {
         self.durable("keeping an attachment")?;
-        limits::check("attachment_bytes", file.bytes.len(), self.world.limits.attachment_bytes)?;
+        limits::check("attachment_bytes", file.bytes.len(), self.services.limits.attachment_bytes)?;
         self.used().files.push(file);
         Ok(())
     }
@@ -466,7 +478,7 @@ impl CallScope for ToolCallScope {
                 return Ok(own);
             }
             let store = self.store.as_ref().ok_or_else(|| not_durable("reading an attachment"))?;
-            self.world.attachments(store).load(self.session, id).await
+            self.services.attachments(store).load(self.session, id).await
         })
     }
 
@@ -481,7 +493,7 @@ impl CallScope for ToolCallScope {
                 });
             }
             let store = self.store.as_ref().ok_or_else(|| not_durable("looking at an attachment"))?;
-            self.world.attachments(store).info(self.session, id).await
+            self.services.attachments(store).info(self.session, id).await
         })
     }
 
@@ -492,20 +504,20 @@ impl CallScope for ToolCallScope {
                 return Ok(byte_range(&bytes, range).to_vec());
             }
             let store = self.store.as_ref().ok_or_else(|| not_durable("reading an attachment"))?;
-            self.world.attachments(store).read(self.session, id, range).await
+            self.services.attachments(store).read(self.session, id, range).await
         })
     }
 
-    fn check_action(&self, deed: PolicyAction) -> ResultFuture<'_, ()> {
-        Box::pin(self.may_do(deed))
+    fn check_action(&self, action: PolicyAction) -> ResultFuture<'_, ()> {
+        Box::pin(self.may_do(action))
     }
 
     fn network(&self) -> Result<NetworkAllowList, Error> {
-        Ok(self.outfit.package.network.clone())
+        Ok(self.resolved_agent.package.network.clone())
     }
 
     fn document(&self, path: &str) -> Result<String, Error> {
-        let documents = &self.outfit.package.documents;
+        let documents = &self.resolved_agent.package.documents;
         documents.get(path).cloned().ok_or_else(|| {
             let paths: Vec<&str> = documents.keys().map(String::as_str).collect();
             let paths = if paths.is_empty() { "none".to_owned() } else { paths.join(", ") };
@@ -515,7 +527,7 @@ impl CallScope for ToolCallScope {
     }
 
     fn model(&self) -> Result<ModelName, Error> {
-        Ok(self.outfit.package.model.clone())
+        Ok(self.resolved_agent.package.model.clone())
     }
 
     fn direct(&self, call: DirectCall) -> ResultFuture<'_, Reply> {
@@ -573,7 +585,7 @@ impl CallScope for ToolCallScope {
         let written = self.used().values.clone();
         Box::pin(async move {
             let store = self.store.as_ref().ok_or_else(|| not_durable("listing values"))?;
-            let most = self.world.limits.values_per_session;
+            let most = self.services.limits.values_per_session;
             let stored = store.value_names(self.session, prefix.to_owned(), most).await?;
             let mut names: BTreeSet<String> = stored.into_iter().collect();
             for write in written.into_iter().filter(|write| write.name.starts_with(prefix)) {
@@ -604,7 +616,7 @@ impl ToolCallScope {
 
     fn write_value(&self, name: &str, value: Option<Value>) -> Result<(), Error> {
         self.durable("writing a value")?;
-        let limits = &self.world.limits;
+        let limits = &self.services.limits;
         if name.is_empty() {
             return Err(Error::new(Kind::InputInvalid, "a value needs a name"));
         }

@@ -8,7 +8,7 @@ use crate::calls::call::perform;
 use crate::calls::catalogue::CallPreparation;
 use crate::calls::tool_call_scope::{CallMessage, CallUsage, CallWrites, ToolCallScope};
 use crate::limits::budget_meter::{calls, hold_calls, most, named, price_of, short_of, wait_for};
-use crate::limits::tool_limits::{CallPermit, taken_over, wants, was_refused};
+use crate::limits::tool_limits::{CallPermit, admission_requests_of, taken_over, was_refused};
 use crate::policy::grants::note_grants;
 use crate::policy::hooks::{EffectHooks, after_tool, before_tool};
 use crate::turn::drive::ActiveTurn;
@@ -109,7 +109,7 @@ pub(crate) async fn run<H: Host>(
         None => {}
     }
     let runs = slots.iter().any(|slot| !matches!(slot.state, BatchCallState::Settled(_)));
-    let began = turn.world.clock.elapsed();
+    let began = turn.services.clock.elapsed();
     let waits = loop {
         match work(turn, &mut slots, batch.is_undo(), host).await? {
             BatchProgress::Settled => break Vec::new(),
@@ -125,7 +125,7 @@ pub(crate) async fn run<H: Host>(
     };
     // A batch that was settled before took no time now.
     if runs {
-        turn.world.metrics.passed(TurnPhase::Tools, turn.world.clock.elapsed().saturating_sub(began));
+        turn.services.metrics.passed(TurnPhase::Tools, turn.services.clock.elapsed().saturating_sub(began));
     }
     if !waits.is_empty() {
         host.flush().await?;
@@ -166,16 +166,16 @@ async fn next_call<H: Host>(
     next: Option<NextModelCall<'_>>,
     host: &mut H,
 ) -> Result<(), Error> {
-    let known = turn.world.model(&turn.outfit.package.model).map(|(_, info)| info);
+    let known = turn.services.model(&turn.resolved_agent.package.model).map(|(_, info)| info);
     let (Some(NextModelCall { key, messages, results }), Ok(info), true) = (next, known, host.is_metered())
     else {
         return host.flush().await.map(drop);
     };
     let before = host.conversation().messages().clone();
-    let said: usize = before.iter().chain(messages).map(Message::request_bytes_max).sum();
-    let told: usize = results.iter().map(|result| result.request_bytes_max() + RESULT_BYTES).sum();
-    let bytes = turn.outfit.prompt_bytes_most() + said + told;
-    let most = most(info, bytes, turn.outfit.reply_tokens(turn.world));
+    let message_bytes: usize = before.iter().chain(messages).map(Message::request_bytes_max).sum();
+    let result_bytes: usize = results.iter().map(|result| result.request_bytes_max() + RESULT_BYTES).sum();
+    let bytes = turn.resolved_agent.prompt_bytes_most() + message_bytes + result_bytes;
+    let most = most(info, bytes, turn.resolved_agent.reply_tokens(turn.services));
     host.reserve_ahead(BudgetReservation::new(key, most, price_of(info))).await
 }
 
@@ -225,7 +225,7 @@ async fn claim<H: Host>(
     }
     let labels = turn.labels_after(batch.read());
     let trusted = turn.trusted_text(batch, &labels, host).await?;
-    let around = turn.outfit.circumstances(turn.org, host.spending());
+    let around = turn.resolved_agent.circumstances(turn.org, host.spending());
     let (mut calls, mut changes) = (Vec::new(), Vec::new());
     let reusable = history.reusable();
     for (index, (ask, refused)) in batch.calls().enumerate() {
@@ -234,7 +234,7 @@ async fn claim<H: Host>(
             calls.push(reused.call.clone());
             continue;
         }
-        let (tools, limits) = (&turn.outfit.catalogue, &turn.world.limits);
+        let (tools, limits) = (&turn.resolved_agent.catalogue, &turn.services.limits);
         let held = &turn.held(host);
         let mut call = match refused.cloned() {
             Some(failure) => refused_call(ask, failure),
@@ -247,7 +247,7 @@ async fn claim<H: Host>(
                         let (around, cancel) = (&around, &turn.cancel);
                         let asked =
                             CallPreparation { caller, key: &key, ask: &ask, labels, trusted, around, cancel };
-                        tools.prepare(asked, held, turn.outfit, limits).await
+                        tools.prepare(asked, held, turn.resolved_agent, limits).await
                     }
                     Err(error) => refused_call(ask, Failure::from(&error)),
                 }
@@ -265,10 +265,10 @@ async fn claim<H: Host>(
         let key = batch.key().child(index, call.model_id().as_str());
         reusable.outcome(&key).filter(|_| matches!(call, BatchCall::Run(_))).cloned()
     };
-    let mut wants = wants(turn, batch.key(), &calls);
-    wants.retain(|want| reusable.outcome(&want.key).is_none());
-    let wanted: Vec<ReplayKey> = wants.iter().map(|want| want.key.clone()).collect();
-    host.request_permits(wants).await?;
+    let mut admission_requests = admission_requests_of(turn, batch.key(), &calls);
+    admission_requests.retain(|request| reusable.outcome(&request.key).is_none());
+    let wanted: Vec<ReplayKey> = admission_requests.iter().map(|request| request.key.clone()).collect();
+    host.request_permits(admission_requests).await?;
     let command = ToolBatch { calls: calls.clone() }.into();
     host.buffer_fact(Fact::Asked(EffectRequested { key: batch.key().clone(), command }));
     let is_reused: Vec<bool> =
@@ -276,14 +276,14 @@ async fn claim<H: Host>(
     let performed = calls.iter().zip(&is_reused).filter(|(_, is_reused)| !**is_reused);
     let most = most_of(turn, performed.map(|(call, _)| call));
     let ReservationOutcome { last: asked, short } = reserve(batch.key(), most, host).await?;
-    let paced: BTreeMap<ReplayKey, AdmissionDecision> = wanted.into_iter().zip(host.paced()).collect();
+    let admissions: BTreeMap<ReplayKey, AdmissionDecision> = wanted.into_iter().zip(host.paced()).collect();
     let unasked = if batch.key().is_part_of_undo() { CallPermit::Now } else { CallPermit::Unasked };
     let slots = calls.into_iter().enumerate().map(|(index, call)| {
         let child = u32::try_from(index).unwrap_or(u32::MAX);
         let key = batch.key().child(index, call.model_id().as_str());
         let outcome = known(index, &call);
         let tool = call.running_tool().filter(|_| outcome.is_none()).cloned();
-        let begins = paced.get(&key).cloned().map_or(Ok(unasked), CallPermit::of);
+        let begins = admissions.get(&key).cloned().map_or(Ok(unasked), CallPermit::of);
         let refused = begins.as_ref().err().cloned();
         let (class, state) = match call {
             BatchCall::Run(call) => {
@@ -301,7 +301,7 @@ async fn claim<H: Host>(
     });
     let slots: Vec<BatchCallSlot> = slots.collect();
     for slot in
-        slots.iter().filter(|slot| matches!(paced.get(&slot.key), Some(AdmissionDecision::Rejected(_))))
+        slots.iter().filter(|slot| matches!(admissions.get(&slot.key), Some(AdmissionDecision::Rejected(_))))
     {
         note_result(slot, host);
     }
@@ -365,8 +365,9 @@ fn used_of(turn: &ActiveTurn<'_>, slots: &[BatchCallSlot], most: UsageAmount) ->
         }
         _ => None,
     });
-    let failed =
-        calls(failed.map(|tool| turn.outfit.contracts.iter().find(|contract| contract.name == *tool)));
+    let failed = calls(
+        failed.map(|tool| turn.resolved_agent.contracts.iter().find(|contract| contract.name == *tool)),
+    );
     UsageAmount { calls: most.calls, ..most.saturating_sub(failed) }
 }
 
@@ -378,7 +379,8 @@ fn used_when_cut(
     began: &[bool],
 ) -> (UsageAmount, UsageAmount) {
     let price = |slot: &BatchCallSlot| {
-        let of = |tool: &ToolName| turn.outfit.contracts.iter().find(|contract| contract.name == *tool);
+        let of =
+            |tool: &ToolName| turn.resolved_agent.contracts.iter().find(|contract| contract.name == *tool);
         calls(slot.tool.iter().map(of))
     };
     let (mut used, mut lost) = (UsageAmount::ZERO, UsageAmount::ZERO);
@@ -499,9 +501,9 @@ async fn rule<H: Host>(
     let outcome = shown(turn, key, call, outcome, host).await;
     host.buffer_fact(Fact::Reclaimed(CallReclaimed { claim, attempt: attempts }));
     if let ToolOutcome::Done(ToolResult::Ok(value)) = &actual {
-        note_undo(undoable(turn.outfit, key, call, value), host);
+        note_undo(undoable(turn.resolved_agent, key, call, value), host);
     }
-    let cost = turn.outfit.charged(&call.tool, &outcome);
+    let cost = turn.resolved_agent.charged(&call.tool, &outcome);
     host.buffer_fact(Fact::Answered(EffectAnswered { claim, outcome: outcome.clone().into(), cost }));
     Ok(result_of(&outcome).map_or_else(|| BatchCallState::Pending(call.clone()), BatchCallState::Settled))
 }
@@ -511,8 +513,10 @@ async fn rule<H: Host>(
 async fn conclude<H: Host>(turn: &ActiveTurn<'_>, key: &ReplayKey, outcome: &ToolOutcome, host: &mut H) {
     let open: Vec<Payment> = host.history().open_payments(key).cloned().collect();
     let facts = match outcome {
-        ToolOutcome::Done(ToolResult::Ok(_)) => turn.world.settle_all(open).await,
-        ToolOutcome::Done(ToolResult::Err(_)) => turn.world.free_all(open, "the call did not happen").await,
+        ToolOutcome::Done(ToolResult::Ok(_)) => turn.services.settle_all(open).await,
+        ToolOutcome::Done(ToolResult::Err(_)) => {
+            turn.services.free_all(open, "the call did not happen").await
+        }
         ToolOutcome::Pending | ToolOutcome::Unknown => Vec::new(),
     };
     host.buffer_facts(facts);
@@ -536,7 +540,7 @@ async fn shown<H: Host>(
 
 /// Asks the tool whether an interrupted call happened. If the probe fails, the outcome is unknown.
 async fn probe(turn: &ActiveTurn<'_>, call: &PreparedCall, held: &AttachmentResolver) -> ToolOutcome {
-    let asked = match (turn.outfit.catalogue.provider(&call.tool), whole(turn, call, held).await) {
+    let asked = match (turn.resolved_agent.catalogue.provider(&call.tool), whole(turn, call, held).await) {
         (Ok(provider), Ok(call)) => AssertUnwindSafe(provider.probe(&call)).catch_unwind().await,
         (Err(error), _) | (_, Err(error)) => Ok(Err(error)),
     };
@@ -568,7 +572,7 @@ async fn work<H: Host>(
     let schedule =
         |slot: &BatchCallSlot| if one_by_one { CallScheduling::Serial } else { scheduling(turn, slot) };
     let schedule: Vec<CallScheduling> = slots.iter().map(schedule).collect();
-    let mut order = CallBatch::new(&schedule, turn.world.limits.parallel_tools);
+    let mut order = CallBatch::new(&schedule, turn.services.limits.parallel_tools);
     let mut running = FuturesUnordered::new();
     let mut waiting: BTreeMap<usize, Vec<Wait>> = BTreeMap::new();
     for (index, slot) in slots.iter().enumerate() {
@@ -586,7 +590,7 @@ async fn work<H: Host>(
         if waiting.len() == running.len() {
             return Ok(BatchProgress::Waits(waiting.into_values().flatten().collect()));
         }
-        let came = tokio::select! {
+        let completion = tokio::select! {
             biased;
             message = from_calls.recv() => {
                 if let Some(message) = message {
@@ -594,17 +598,17 @@ async fn work<H: Host>(
                 }
                 continue;
             }
-            came = running.next() => came,
+            completion = running.next() => completion,
             reason = turn.cancel.requested() => {
-                let mut patience = turn.world.clock.sleep(turn.world.limits.cancel_grace);
+                let mut patience = turn.services.clock.sleep(turn.services.limits.cancel_grace);
                 while running.len() > waiting.len() {
                     tokio::select! {
                         biased;
                         Some(message) = from_calls.recv() => take(message, &mut waiting, host).await?,
-                        Some(came) = running.next() => {
-                            let came = came?;
-                            let (CallCompletion::Ran(index, ..) | CallCompletion::Completed(index, ..)) = came;
-                            settle(turn, &mut slots[index], came, host);
+                        Some(completion) = running.next() => {
+                            let completion = completion?;
+                            let (CallCompletion::Ran(index, ..) | CallCompletion::Completed(index, ..)) = completion;
+                            settle(turn, &mut slots[index], completion, host);
                         }
                         () = &mut patience => break,
                     }
@@ -621,9 +625,9 @@ async fn work<H: Host>(
             }
         };
         // Calls that finish at the same time share one write.
-        let mut came = came;
+        let mut completion = completion;
         let mut keep = false;
-        while let Some(now) = came {
+        while let Some(now) = completion {
             let now = now?;
             // Facts that the call sent earlier come before its answer.
             while let Ok(message) = from_calls.try_recv() {
@@ -637,7 +641,7 @@ async fn work<H: Host>(
                 keep = true;
                 running.push(start(turn, index, &slots[index], host, &to_driver));
             }
-            came = poll_immediate(running.next()).await.flatten();
+            completion = poll_immediate(running.next()).await.flatten();
         }
         // The answer of a call that must not run again is written now. Pure answers wait for the next write. The caller
         // writes the last ones.
@@ -657,7 +661,7 @@ fn scheduling(turn: &ActiveTurn<'_>, slot: &BatchCallSlot) -> CallScheduling {
 }
 
 pub(crate) fn contract<'a>(turn: &'a ActiveTurn<'_>, call: &PreparedCall) -> Option<&'a ToolContract> {
-    turn.outfit.contracts.iter().find(|contract| contract.name == call.tool)
+    turn.resolved_agent.contracts.iter().find(|contract| contract.name == call.tool)
 }
 
 /// Returns a call with the references in its arguments replaced by the content.
@@ -686,17 +690,17 @@ async fn take<H: Host>(
             // The call may have been dropped meanwhile. The fact stays recorded.
             let _ = done.send(());
         }
-        CallMessage::Reserve(hold, word) => {
-            let short = host.reserve(hold).await?.short;
+        CallMessage::Reserve(reservation, reply_to) => {
+            let short = host.reserve(reservation).await?.short;
             // The call may have been dropped meanwhile. The reservation then counts as used.
-            let _ = word.send(short);
+            let _ = reply_to.send(short);
         }
-        CallMessage::GoesOut(want, word) => {
-            host.request_permits(vec![want]).await?;
+        CallMessage::GoesOut(request, reply_to) => {
+            host.request_permits(vec![request]).await?;
             host.flush().await?;
-            if let Some(pacing) = host.paced().pop() {
+            if let Some(decision) = host.paced().pop() {
                 // The call may have been dropped meanwhile. Its permit is then used up.
-                let _ = word.send(pacing);
+                let _ = reply_to.send(decision);
             }
         }
         CallMessage::Settle(settled) => {
@@ -714,15 +718,15 @@ async fn take<H: Host>(
 fn settle<H: Host>(
     turn: &ActiveTurn<'_>,
     slot: &mut BatchCallSlot,
-    came: CallCompletion,
+    completion: CallCompletion,
     host: &mut H,
 ) -> bool {
     let (BatchCallState::Run(call, _) | BatchCallState::Pending(call)) = &slot.state else { return true };
-    let result = match came {
+    let result = match completion {
         CallCompletion::Ran(_, outcome, CallWrites { values, files, undo }) => {
             let result = result_of(&outcome);
             note_undo(undo, host);
-            let cost = turn.outfit.charged(&call.tool, &outcome);
+            let cost = turn.resolved_agent.charged(&call.tool, &outcome);
             host.buffer_fact(Fact::Answered(EffectAnswered {
                 claim: slot.claim,
                 outcome: outcome.into(),
@@ -734,7 +738,7 @@ fn settle<H: Host>(
         }
         CallCompletion::Completed(_, resolution, result) => {
             if let (Resolution::Ok(value), None) = (&resolution, host.history().undo_of(&slot.key)) {
-                note_undo(undoable(turn.outfit, &slot.key, call, value), host);
+                note_undo(undoable(turn.resolved_agent, &slot.key, call, value), host);
             }
             Some(result)
         }
@@ -797,7 +801,7 @@ fn give_up<H: Host>(
         let outcome = failure.map_or(ToolOutcome::Unknown, |(kind, detail)| {
             ToolOutcome::Done(ToolResult::Err(Failure::new(kind, detail)))
         });
-        let cost = turn.outfit.charged(&call.tool, &outcome);
+        let cost = turn.resolved_agent.charged(&call.tool, &outcome);
         host.buffer_fact(Fact::Answered(EffectAnswered { claim: slot.claim, outcome: outcome.into(), cost }));
     }
 }
@@ -815,7 +819,7 @@ fn start<'a, H: Host>(
         BatchCallState::Settled(_) => None,
     };
     let scope = Arc::new(ToolCallScope {
-        world: turn.world.clone(),
+        services: turn.services.clone(),
         tier: host.tier(),
         history: host.history().clone(),
         store: host.store().cloned(),
@@ -823,7 +827,7 @@ fn start<'a, H: Host>(
         cancel: turn.cancel.clone(),
         session: turn.caller.session,
         turn: turn.caller.turn,
-        outfit: turn.outfit.clone(),
+        resolved_agent: turn.resolved_agent.clone(),
         lease: turn.lease,
         metered: host.is_metered(),
         class: slot.class,
@@ -832,7 +836,7 @@ fn start<'a, H: Host>(
         tool: call.map(|call| call.tool.clone()),
         org: turn.org,
         spending: host.spending(),
-        heard: turn.heard.clone(),
+        hook_labels: turn.hook_labels.clone(),
         child: index,
         key: slot.key.clone(),
         begins: slot.begins,

@@ -14,7 +14,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A reader of one session.
 pub struct SessionEventStream {
-    world: Arc<RuntimeServices>,
+    services: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
     session: SessionId,
     after: Seq,
@@ -30,9 +30,23 @@ pub struct SessionEventStream {
 impl SessionEventStream {
     /// Reads from a cursor. It subscribes to live events first, so nothing is missed between reading and
     /// following.
-    pub fn new(world: Arc<RuntimeServices>, store: Arc<dyn Store>, session: SessionId, after: Seq) -> Self {
-        let line = LiveListener::new(world.clone(), session);
-        Self { world, store, session, after, line, ready: VecDeque::new(), look: true, upto: Seq(u64::MAX) }
+    pub fn new(
+        services: Arc<RuntimeServices>,
+        store: Arc<dyn Store>,
+        session: SessionId,
+        after: Seq,
+    ) -> Self {
+        let line = LiveListener::new(services.clone(), session);
+        Self {
+            services,
+            store,
+            session,
+            after,
+            line,
+            ready: VecDeque::new(),
+            look: true,
+            upto: Seq(u64::MAX),
+        }
     }
 
     /// Reads from an input, over a subscription that began before its turn.
@@ -40,7 +54,7 @@ impl SessionEventStream {
     /// The subscription buffers the live events of the turn. Records are returned in step with it, however
     /// late the reader starts.
     pub(crate) fn of_input(
-        world: Arc<RuntimeServices>,
+        services: Arc<RuntimeServices>,
         store: Arc<dyn Store>,
         line: LiveListener,
         accepted: &AcceptReceipt,
@@ -49,7 +63,7 @@ impl SessionEventStream {
         // The turn of a duplicate input may have ended long ago, without live events.
         let upto = if accepted.duplicate { Seq(u64::MAX) } else { place.seq };
         let after = Seq(place.seq.0.saturating_sub(1));
-        Self { world, store, session, after, line, ready: VecDeque::new(), look: true, upto }
+        Self { services, store, session, after, line, ready: VecDeque::new(), look: true, upto }
     }
 
     /// Returns the next event, waiting for it if necessary.
@@ -61,7 +75,7 @@ impl SessionEventStream {
             let signal = tokio::select! {
                 biased;
                 signal = self.line.next() => signal,
-                () = self.world.clock.sleep(LOOK_AGAIN) => Signal::Committed(Seq(u64::MAX)),
+                () = self.services.clock.sleep(LOOK_AGAIN) => Signal::Committed(Seq(u64::MAX)),
             };
             match signal {
                 Signal::Live(live) => return Ok(Event::Live(live)),
@@ -74,8 +88,8 @@ impl SessionEventStream {
     /// Returns the next durable event if there is one already.
     pub async fn past(&mut self) -> Result<Option<Event>, Error> {
         if self.ready.is_empty() && self.look {
-            let page = self.store.records(self.session, self.after, self.world.limits.page_rows).await?;
-            self.look = page.len() == self.world.limits.page_rows;
+            let page = self.store.records(self.session, self.after, self.services.limits.page_rows).await?;
+            self.look = page.len() == self.services.limits.page_rows;
             self.ready.extend(page.into_iter().map(|record| Event::Durable(Box::new(record))));
         }
         let may_go = |event: &mut Event| event.seq().is_none_or(|seq| seq <= self.upto);

@@ -14,7 +14,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A reader of the records of all visible sessions.
 pub struct RecordFeed {
-    world: Arc<RuntimeServices>,
+    services: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
     /// The store over all organisations. Only the end of its feed is read, and it is never returned.
     whole: Arc<dyn Store>,
@@ -28,13 +28,13 @@ pub struct RecordFeed {
 impl RecordFeed {
     /// Reads from a cursor. `store` shows the visible part of `whole`.
     pub(crate) fn new(
-        world: Arc<RuntimeServices>,
+        services: Arc<RuntimeServices>,
         (store, whole): (Arc<dyn Store>, Arc<dyn Store>),
         after: FeedCursor,
     ) -> Self {
-        let mut news = world.hub.news();
+        let mut news = services.hub.news();
         news.mark_changed();
-        Self { world, store, whole, after, looked: after, news, ready: VecDeque::new() }
+        Self { services, store, whole, after, looked: after, news, ready: VecDeque::new() }
     }
 
     /// Returns the next record, waiting for it if necessary.
@@ -45,8 +45,8 @@ impl RecordFeed {
             }
             tokio::select! {
                 biased;
-                told = self.news.changed() => if told.is_err() { self.world.clock.sleep(LOOK_AGAIN).await },
-                () = self.world.clock.sleep(LOOK_AGAIN) => {}
+                changed = self.news.changed() => if changed.is_err() { self.services.clock.sleep(LOOK_AGAIN).await },
+                () = self.services.clock.sleep(LOOK_AGAIN) => {}
             }
         }
     }
@@ -55,7 +55,7 @@ impl RecordFeed {
     pub async fn past(&mut self) -> Result<Option<FeedRecord>, Error> {
         if self.ready.is_empty() {
             self.news.mark_unchanged();
-            let most = self.world.limits.page_rows;
+            let most = self.services.limits.page_rows;
             // Read before the page: if the page is not full, all later visible records come after this
             // position.
             let end = self.whole.feed_end().await?;
@@ -111,7 +111,7 @@ mod tests {
         let tools = ToolCatalogue::new(Vec::new()).unwrap();
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let limits = Limits { page_rows: 2, ..Limits::default() };
-        let world = Arc::new(RuntimeServices::new(Vec::new(), tools, clock, entropy, limits));
+        let services = Arc::new(RuntimeServices::new(Vec::new(), tools, clock, entropy, limits));
         let whole: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let org = |number| Org {
             id: OrgId::from_u128(number),
@@ -127,7 +127,7 @@ mod tests {
             let session = SessionId::from_u128(number);
             store.open(SessionTarget::New(session), Millis(0)).await.unwrap()
         };
-        let mut feed = RecordFeed::new(world, (own.clone(), whole.clone()), FeedCursor(0));
+        let mut feed = RecordFeed::new(services, (own.clone(), whole.clone()), FeedCursor(0));
         for number in 10..15 {
             open(&others, number).await;
         }

@@ -70,16 +70,16 @@ impl ReplyPublisher<'_> {
     /// Sends a piece of text to watchers, and buffers it for late ones.
     pub(crate) fn say(&self, key: &ReplayKey, attempt: u32, offset: usize, piece: &str) {
         let mut saying = lock(&self.hub.saying);
-        let said = saying.entry(self.session).or_insert_with(|| StreamingReply {
+        let reply = saying.entry(self.session).or_insert_with(|| StreamingReply {
             turn: self.turn,
             key: key.clone(),
             attempt,
             text: String::new(),
         });
-        if said.attempt != attempt || offset == 0 {
-            (said.attempt, said.text) = (attempt, String::new());
+        if reply.attempt != attempt || offset == 0 {
+            (reply.attempt, reply.text) = (attempt, String::new());
         }
-        said.text.push_str(piece);
+        reply.text.push_str(piece);
         let text = || LiveEventKind::Text { key: key.clone(), attempt, offset, text: piece.to_owned() };
         self.hub.tell(self.session, || LiveEvent { turn: self.turn, what: text() });
     }
@@ -126,7 +126,7 @@ struct QueuedSignals {
 
 /// A watcher of a session. Dropping it unsubscribes.
 pub struct LiveListener {
-    world: Arc<crate::RuntimeServices>,
+    services: Arc<crate::RuntimeServices>,
     session: SessionId,
     line: Arc<WatcherQueue>,
 }
@@ -227,18 +227,18 @@ impl LiveHub {
 
 impl LiveListener {
     /// Watches a session. If a reply is streaming, its text so far is delivered first.
-    pub fn new(world: Arc<crate::RuntimeServices>, session: SessionId) -> Self {
+    pub fn new(services: Arc<crate::RuntimeServices>, session: SessionId) -> Self {
         let line = Arc::new(WatcherQueue::default());
         {
-            let saying = lock(&world.hub.saying);
-            if let Some(said) = saying.get(&session) {
+            let saying = lock(&services.hub.saying);
+            if let Some(reply) = saying.get(&session) {
                 let mut waiting = lock(&line.waiting);
-                waiting.signals.push_back(Signal::Live(said.frame()));
+                waiting.signals.push_back(Signal::Live(reply.frame()));
                 waiting.frames += 1;
             }
-            lock(&world.hub.lines).entry(session).or_default().push(line.clone());
+            lock(&services.hub.lines).entry(session).or_default().push(line.clone());
         }
-        Self { world, session, line }
+        Self { services, session, line }
     }
 
     /// Returns the watched session.
@@ -292,7 +292,7 @@ impl QueuedSignals {
 
 impl Drop for LiveListener {
     fn drop(&mut self) {
-        let mut lines = lock(&self.world.hub.lines);
+        let mut lines = lock(&self.services.hub.lines);
         if let Some(watchers) = lines.get_mut(&self.session) {
             watchers.retain(|line| !Arc::ptr_eq(line, &self.line));
             if watchers.is_empty() {
@@ -309,7 +309,7 @@ mod tests {
     use crate::worker::system::{SystemClock, SystemEntropy};
     use outlast_vocab::Limits;
 
-    fn world(frames: usize) -> Arc<crate::RuntimeServices> {
+    fn services_with(frames: usize) -> Arc<crate::RuntimeServices> {
         let limits = Limits { live_frames: frames, ..Limits::default() };
         let tools = ToolCatalogue::new(Vec::new()).unwrap();
         Arc::new(crate::RuntimeServices::new(
@@ -327,14 +327,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn slow_reader_loses_oldest_frames_and_gets_count() {
-        let world = world(2);
+    async fn a_slow_reader_loses_the_oldest_frames_and_is_told_how_many() {
+        let services = services_with(2);
         let session = SessionId::from_u128(1);
-        let listener = LiveListener::new(world.clone(), session);
+        let listener = LiveListener::new(services.clone(), session);
         for text in ["a", "b", "c"] {
-            world.hub.tell(session, || note(text));
+            services.hub.tell(session, || note(text));
         }
-        world.hub.committed(session, Seq(3));
+        services.hub.committed(session, Seq(3));
         assert!(matches!(listener.next().await, Signal::Missed(1)));
         assert!(matches!(listener.next().await, Signal::Live(live) if live == note("b")));
         assert!(matches!(listener.next().await, Signal::Live(live) if live == note("c")));
@@ -342,13 +342,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stuck_reader_queue_stays_bounded() {
-        let world = world(8);
+    async fn a_reader_that_is_stuck_leaves_a_line_that_does_not_grow() {
+        let services = services_with(8);
         let session = SessionId::from_u128(1);
-        let listener = LiveListener::new(world.clone(), session);
+        let listener = LiveListener::new(services.clone(), session);
         for n in 1..=10_000 {
-            world.hub.tell(session, || note("a"));
-            world.hub.committed(session, Seq(n));
+            services.hub.tell(session, || note("a"));
+            services.hub.committed(session, Seq(n));
         }
         assert_eq!(lock(&listener.line.waiting).signals.len(), 17);
         assert!(matches!(listener.next().await, Signal::Missed(9_992)));
@@ -360,8 +360,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn subscriber_joining_mid_reply_misses_no_text() {
-        let world = world(8);
+    async fn who_comes_in_the_middle_of_a_reply_is_told_its_beginning_and_goes_on_without_a_gap() {
+        let services = services_with(8);
         let (session, turn) = (SessionId::from_u128(1), TurnId::from_u128(1));
         let (key, text) = (ReplayKey::turn(0).model(0), |attempt, offset, text: &str| LiveEventKind::Text {
             key: ReplayKey::turn(0).model(0),
@@ -369,39 +369,39 @@ mod tests {
             offset,
             text: text.to_owned(),
         });
-        let speaker = world.hub.speaker(session, turn);
+        let speaker = services.hub.speaker(session, turn);
         speaker.say(&key, 1, 0, "void");
         speaker.say(&key, 2, 0, "one ");
         speaker.say(&key, 2, 4, "two ");
-        let late = LiveListener::new(world.clone(), session);
+        let late = LiveListener::new(services.clone(), session);
         speaker.say(&key, 2, 8, "three");
         for (offset, piece) in [(0, "one two "), (8, "three")] {
             let Signal::Live(live) = late.next().await else { panic!("a frame was told") };
             assert_eq!(live.what, text(2, offset, piece));
         }
         drop(speaker);
-        assert!(lock(&world.hub.saying).is_empty());
+        assert!(lock(&services.hub.saying).is_empty());
     }
 
     #[tokio::test]
-    async fn session_without_subscribers_costs_nothing() {
-        let world = world(2);
+    async fn a_session_that_nobody_watches_costs_nothing() {
+        let services = services_with(2);
         let session = SessionId::from_u128(1);
-        drop(LiveListener::new(world.clone(), session));
-        assert!(lock(&world.hub.lines).is_empty());
-        world.hub.tell(session, || unreachable!("no frame is made for nobody"));
+        drop(LiveListener::new(services.clone(), session));
+        assert!(lock(&services.hub.lines).is_empty());
+        services.hub.tell(session, || unreachable!("no frame is made for nobody"));
     }
 
     #[tokio::test]
-    async fn turn_end_reaches_early_and_late_waiters() {
-        let world = world(2);
+    async fn the_end_of_a_turn_is_told_to_those_who_ask_before_and_after() {
+        let services = services_with(2);
         let turn = TurnId::from_u128(1);
-        assert_eq!(world.hub.end_of(turn, OrgVisibility::Everything).await, None);
-        world.hub.begins(turn, OrgId::DEFAULT);
-        let asked = world.hub.end_of(turn, OrgVisibility::Everything);
+        assert_eq!(services.hub.end_of(turn, OrgVisibility::Everything).await, None);
+        services.hub.begins(turn, OrgId::DEFAULT);
+        let asked = services.hub.end_of(turn, OrgVisibility::Everything);
         let end = TurnEnd::Answered { text: "yes".into() };
-        world.hub.ended(turn, &end);
-        assert_eq!(world.hub.end_of(turn, OrgVisibility::Everything).await, Some(end.clone()));
+        services.hub.ended(turn, &end);
+        assert_eq!(services.hub.end_of(turn, OrgVisibility::Everything).await, Some(end.clone()));
         assert_eq!(asked.await, Some(end));
     }
 }

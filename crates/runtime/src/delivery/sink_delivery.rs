@@ -32,7 +32,7 @@ const WRITES: u32 = 5;
 
 /// The sinks of a worker.
 pub(crate) struct SinkDeliveries {
-    world: Arc<RuntimeServices>,
+    services: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
     worker: WorkerId,
     outlets: Vec<SubscribedSink>,
@@ -46,12 +46,12 @@ pub(crate) struct SinkDeliveries {
 impl SinkDeliveries {
     /// Opens these sinks and subscribes those that are new.
     pub(crate) async fn open(
-        world: Arc<RuntimeServices>,
+        services: Arc<RuntimeServices>,
         store: Arc<dyn Store>,
         worker: WorkerId,
         outlets: Vec<SubscribedSink>,
     ) -> Result<Arc<Self>, Error> {
-        let now = world.clock.now();
+        let now = services.clock.now();
         for (n, SubscribedSink { subscription, .. }) in outlets.iter().enumerate() {
             let name = &subscription.name;
             if outlets[..n].iter().any(|other| other.subscription.name == *name) {
@@ -67,7 +67,7 @@ impl SinkDeliveries {
         }
         let (bell, under_way) = (watch::Sender::new(()), AtomicUsize::new(0));
         let secret = store.secret().await?;
-        Ok(Arc::new(Self { world, store, worker, outlets, secret, bell, under_way }))
+        Ok(Arc::new(Self { services, store, worker, outlets, secret, bell, under_way }))
     }
 
     /// Starts the task of each sink.
@@ -98,7 +98,12 @@ impl SinkDeliveries {
     pub(crate) async fn are_idle(&self) -> Result<bool, Error> {
         // The order matters: a collected delivery is counted as under way before it stops being due.
         for SubscribedSink { subscription, .. } in &self.outlets {
-            if self.store.delivery_schedule(subscription.name.clone(), self.world.clock.now()).await?.is_due {
+            if self
+                .store
+                .delivery_schedule(subscription.name.clone(), self.services.clock.now())
+                .await?
+                .is_due
+            {
                 return Ok(false);
             }
         }
@@ -129,7 +134,7 @@ impl SinkTask {
                 _ = stopping.wait_for(|stopping| *stopping) => break,
                 Some(()) = flying.next(), if !flying.is_empty() => {}
                 _ = bell.changed() => {}
-                () = self.sinks.world.clock.sleep(pause) => {}
+                () = self.sinks.services.clock.sleep(pause) => {}
             }
         }
         // Outputs of turns that just ended are still delivered, if the shutdown leaves time.
@@ -144,7 +149,7 @@ impl SinkTask {
     }
 
     fn limits(&self) -> &Limits {
-        &self.sinks.world.limits
+        &self.sinks.services.limits
     }
 
     /// Starts as many due deliveries as fit, and returns when to look again.
@@ -157,7 +162,7 @@ impl SinkTask {
             if limit == 0 {
                 return Ok(LONGEST_SLEEP);
             }
-            let now = self.sinks.world.clock.now();
+            let now = self.sinks.services.clock.now();
             let outlook = self.sinks.store.delivery_schedule(self.name().to_owned(), now).await?;
             if !outlook.is_due {
                 let next = outlook.next.map_or(LONGEST_SLEEP, |next| now.until(next));
@@ -207,13 +212,14 @@ impl SinkTask {
 
     /// Adds approval links if the sink wants them. Every attempt gets the same links.
     fn add_links(&self, output: &mut SinkOutput) {
-        let (Some(server), OutputEvent::Approval(_, asking)) = (&self.outlet.links, &mut output.event) else {
+        let (Some(server), OutputEvent::Approval(_, request)) = (&self.outlet.links, &mut output.event)
+        else {
             return;
         };
         let most = output.at.after(self.limits().link_lasts);
-        let expires = asking.expires.map_or(most, |expires| expires.min(most));
+        let expires = request.expires.map_or(most, |expires| expires.min(most));
         let to = LinkRecipients { turn: output.turn, expires, sink: self.name() };
-        asking.links = to.links(asking, server, &self.sinks.secret);
+        request.links = to.links(request, server, &self.sinks.secret);
     }
 
     /// Passes an output to the sink under a deadline. A panic fails the attempt.
@@ -221,7 +227,7 @@ impl SinkTask {
         let deadline = self.limits().delivery_deadline;
         let deliver = AssertUnwindSafe(self.outlet.sink.deliver(output)).catch_unwind();
         let failed = |detail: String| Err(Error::new(Kind::DeliveryFailed, detail));
-        match select(deliver, self.sinks.world.clock.sleep(deadline)).await {
+        match select(deliver, self.sinks.services.clock.sleep(deadline)).await {
             Either::Left((Ok(handed), _)) => handed,
             Either::Left((Err(_), _)) => failed("the sink panicked".to_owned()),
             Either::Right(_) => failed(format!("it took longer than the {} ms it may", deadline.as_millis())),
@@ -231,7 +237,7 @@ impl SinkTask {
     /// Returns when to retry an output, or `None` if the error is permanent or the attempts are used up.
     fn again(&self, error: &Error, tries: u32) -> Option<Millis> {
         let Limits { delivery_attempts, delivery_first, delivery_most, .. } = *self.limits();
-        let RuntimeServices { clock, entropy, .. } = &*self.sinks.world;
+        let RuntimeServices { clock, entropy, .. } = &*self.sinks.services;
         let goes_on = error.class() == Class::Retry && tries < delivery_attempts;
         goes_on.then(|| {
             let pause = jittered(delivery_first, delivery_most, tries, entropy.as_ref());
@@ -247,7 +253,7 @@ impl SinkTask {
         loop {
             match write().await {
                 Err(error) if error.class() == Class::Retry && tries < WRITES => {
-                    self.sinks.world.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
+                    self.sinks.services.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
                     tries += 1;
                 }
                 written => return written,

@@ -43,13 +43,15 @@ impl BudgetMeter {
     /// Starts the accounting of a turn under these budgets. Without a resolved agent, reservations can still
     /// be returned.
     pub(crate) fn of(
-        outfit: Option<&ResolvedAgent>,
+        resolved_agent: Option<&ResolvedAgent>,
         budgets: Option<Arc<Budgets>>,
-        world: &RuntimeServices,
+        services: &RuntimeServices,
         held: Option<&ReservationResult>,
         index: u32,
     ) -> Self {
-        let info = outfit.and_then(|outfit| world.model(&outfit.package.model).ok()).map(|(_, info)| info);
+        let info = resolved_agent
+            .and_then(|resolved_agent| services.model(&resolved_agent.package.model).ok())
+            .map(|(_, info)| info);
         let price = info.map_or(PriceKnowledge::Known, price_of);
         let key = || ReplayKey::turn(index).model(0);
         let (ready, low) = match held {
@@ -59,9 +61,12 @@ impl BudgetMeter {
             Some(ReservationResult::Exhausted(_)) | None => (None, Vec::new()),
         };
         let budgets = budgets.unwrap_or_default();
-        let brings = outfit.is_some_and(|outfit| !outfit.budgets.is_empty()) || !budgets.is_empty();
+        let brings = resolved_agent.is_some_and(|resolved_agent| !resolved_agent.budgets.is_empty())
+            || !budgets.is_empty();
         Self {
-            agent: outfit.map(|outfit| outfit.package.agent.clone()).unwrap_or_default(),
+            agent: resolved_agent
+                .map(|resolved_agent| resolved_agent.package.agent.clone())
+                .unwrap_or_default(),
             budgets,
             counts: brings || ready.is_some(),
             low,
@@ -70,44 +75,47 @@ impl BudgetMeter {
             settled: Vec::new(),
             standing: None,
             info,
-            since: world.clock.now(),
+            since: services.clock.now(),
         }
     }
 
     /// Whether budgets are tracked: the agent has one, or an operator has set one, even during the turn.
-    pub(crate) fn counts(&self, world: &RuntimeServices) -> bool {
-        self.counts || world.budgets_are_set()
+    pub(crate) fn counts(&self, services: &RuntimeServices) -> bool {
+        self.counts || services.budgets_are_set()
     }
 
     /// Returns the reservation for the first model call, made when the input is accepted.
     pub(crate) fn first(
-        outfit: &ResolvedAgent,
-        world: &RuntimeServices,
+        resolved_agent: &ResolvedAgent,
+        services: &RuntimeServices,
         parts: &[Part],
         files: u64,
     ) -> Option<FirstCallReservation> {
-        if outfit.budgets.is_empty() && !world.budgets_are_set() {
+        if resolved_agent.budgets.is_empty() && !services.budgets_are_set() {
             return None;
         }
-        let mut meter = Self::of(Some(outfit), Some(outfit.budgets.clone()), world, None, 0);
+        let mut meter =
+            Self::of(Some(resolved_agent), Some(resolved_agent.budgets.clone()), services, None, 0);
         let info = meter.info?;
-        let said = Message::User { parts: parts.to_vec() }.request_bytes_max();
+        let message_bytes = Message::User { parts: parts.to_vec() }.request_bytes_max();
         let attached = parts.iter().filter(|part| matches!(part, Part::Attachment { .. })).count();
         // Base64 makes files a third larger. This leaves a margin.
         let files = usize::try_from(files).unwrap_or(usize::MAX).saturating_mul(3) / 2;
-        let bytes = (outfit.prompt_bytes_most() + said + attached * ATTACHMENT_TOKENS).saturating_add(files);
-        let most = most(info, bytes, outfit.reply_tokens(world));
+        let bytes = (resolved_agent.prompt_bytes_most() + message_bytes + attached * ATTACHMENT_TOKENS)
+            .saturating_add(files);
+        let most = most(info, bytes, resolved_agent.reply_tokens(services));
         Some(FirstCallReservation {
-            budget_update: meter.take(world.clock.now()),
+            budget_update: meter.take(services.clock.now()),
             amount_max: most,
             price: price_of(info),
         })
     }
 
     /// Uses the reservation for this effect if it is large enough.
-    pub(crate) fn begin(&mut self, hold: &BudgetReservation) -> bool {
-        let ready =
-            self.ready.take_if(|ready| ready.key == hold.key && ready.amount_max.covers(hold.amount_max));
+    pub(crate) fn begin(&mut self, reservation: &BudgetReservation) -> bool {
+        let ready = self
+            .ready
+            .take_if(|ready| ready.key == reservation.key && ready.amount_max.covers(reservation.amount_max));
         ready.is_some()
     }
 
@@ -117,8 +125,8 @@ impl BudgetMeter {
     }
 
     /// Stores the reservation for an upcoming effect.
-    pub(crate) fn is_held(&mut self, hold: BudgetReservation) {
-        self.ready = Some(hold);
+    pub(crate) fn is_held(&mut self, reservation: BudgetReservation) {
+        self.ready = Some(reservation);
     }
 
     /// Takes the budgets that were running low when the turn was accepted. They are reported once.
@@ -127,18 +135,18 @@ impl BudgetMeter {
     }
 
     /// Stores a reservation that did not fit and that parks the turn.
-    pub(crate) fn does_not_fit(&mut self, hold: BudgetReservation) {
-        self.unfit.push(hold);
+    pub(crate) fn does_not_fit(&mut self, reservation: BudgetReservation) {
+        self.unfit.push(reservation);
     }
 
     /// Returns the reservations that belong to these budget waits.
-    pub(crate) fn holds_of_waits(&self, waits: &[Wait]) -> Vec<BudgetWait> {
-        let wish = |wait: &Wait| {
-            let of = self.unfit.iter().filter(|hold| wait.key.is_under(&hold.key));
-            let hold = of.max_by_key(|hold| hold.key.as_str().len())?.clone();
-            Some(BudgetWait { wait: wait.key.clone(), reservation: hold })
+    pub(crate) fn reservations_of_waits(&self, waits: &[Wait]) -> Vec<BudgetWait> {
+        let wait_reservation = |wait: &Wait| {
+            let of = self.unfit.iter().filter(|reservation| wait.key.is_under(&reservation.key));
+            let reservation = of.max_by_key(|reservation| reservation.key.as_str().len())?.clone();
+            Some(BudgetWait { wait: wait.key.clone(), reservation })
         };
-        waits.iter().filter(|wait| wait.kind == WaitKind::Budget).filter_map(wish).collect()
+        waits.iter().filter(|wait| wait.kind == WaitKind::Budget).filter_map(wait_reservation).collect()
     }
 
     /// Settles an effect that is over.
@@ -191,24 +199,31 @@ impl BudgetMeter {
 /// Returns the most that a model call may use.
 pub(crate) fn most(info: ModelCapabilities, bytes: usize, reply_tokens: u32) -> UsageAmount {
     let read = u64::try_from(bytes).unwrap_or(u64::MAX);
-    let said = u64::from(reply_tokens);
-    let money = info.prices.map(|prices| prices.most(read, said)).unwrap_or_default();
-    UsageAmount { tokens: read.saturating_add(said), money, calls: 1, millis: 0 }
+    let output_tokens = u64::from(reply_tokens);
+    let money = info.prices.map(|prices| prices.most(read, output_tokens)).unwrap_or_default();
+    UsageAmount { tokens: read.saturating_add(output_tokens), money, calls: 1, millis: 0 }
 }
 
 /// Returns the most that a request may use.
 pub(crate) fn most_of(
-    world: &RuntimeServices,
+    services: &RuntimeServices,
     info: ModelCapabilities,
     request: &ModelRequest<'_>,
 ) -> UsageAmount {
-    let reply = request.call.options.tokens_most.unwrap_or(world.limits.reply_tokens);
+    let reply = request.call.options.tokens_most.unwrap_or(services.limits.reply_tokens);
     most(info, request.bytes_max(), reply)
 }
 
 /// Adds a limit on output tokens if the options have none. That limit is what is reserved.
-pub(crate) fn bounded(options: Generation, outfit: &ResolvedAgent, world: &RuntimeServices) -> Generation {
-    Generation { tokens_most: options.tokens_most.or_else(|| Some(outfit.reply_tokens(world))), ..options }
+pub(crate) fn bounded(
+    options: Generation,
+    resolved_agent: &ResolvedAgent,
+    services: &RuntimeServices,
+) -> Generation {
+    Generation {
+        tokens_most: options.tokens_most.or_else(|| Some(resolved_agent.reply_tokens(services))),
+        ..options
+    }
 }
 
 /// Whether the price of a model is known.
@@ -228,7 +243,7 @@ pub(crate) fn used_by(reply: &Reply) -> Option<UsageAmount> {
 
 /// Names a budget for people.
 pub(crate) fn named(short: &BudgetShortfall) -> String {
-    format!("{} of {}", short.reason.measure().name(), short.purse)
+    format!("{} of {}", short.reason.measure().name(), short.account)
 }
 
 /// The error for a caller that cannot wait for a budget.

@@ -46,18 +46,22 @@ impl CallPermit {
 
 /// Returns permit requests for the calls of a new batch that start immediately. A call that waits for an approval, or
 /// for other calls of its batch, asks later.
-pub(crate) fn wants(turn: &ActiveTurn<'_>, batch: &ReplayKey, calls: &[BatchCall]) -> Vec<AdmissionRequest> {
-    if turn.outfit.package.rates.is_empty() || batch.is_part_of_undo() {
+pub(crate) fn admission_requests_of(
+    turn: &ActiveTurn<'_>,
+    batch: &ReplayKey,
+    calls: &[BatchCall],
+) -> Vec<AdmissionRequest> {
+    if turn.resolved_agent.package.rates.is_empty() || batch.is_part_of_undo() {
         return Vec::new();
     }
-    let wants = |index: usize| match &calls[index] {
+    let requests = |index: usize| match &calls[index] {
         BatchCall::Run(call) if !call.is_held() => {
             let key = batch.child(index, call.model_id.as_str());
-            want(&turn.outfit.package.rates, key, &call.tool, &turn.world.limits)
+            admission_request(&turn.resolved_agent.package.rates, key, &call.tool, &turn.services.limits)
         }
         BatchCall::Run(_) | BatchCall::Refused(_) => None,
     };
-    at_once(turn, calls).into_iter().filter_map(wants).collect()
+    at_once(turn, calls).into_iter().filter_map(requests).collect()
 }
 
 /// Returns the calls of a batch that start before any other has ended, in order.
@@ -69,7 +73,7 @@ fn at_once(turn: &ActiveTurn<'_>, calls: &[BatchCall]) -> Vec<usize> {
         BatchCall::Refused(_) => CallScheduling::Parallel,
     };
     let schedule: Vec<CallScheduling> = calls.iter().map(schedule).collect();
-    let mut order = CallBatch::new(&schedule, turn.world.limits.parallel_tools);
+    let mut order = CallBatch::new(&schedule, turn.services.limits.parallel_tools);
     for (index, _) in calls.iter().enumerate().filter(|(_, call)| matches!(call, BatchCall::Refused(_))) {
         order.finish(index);
     }
@@ -79,7 +83,7 @@ fn at_once(turn: &ActiveTurn<'_>, calls: &[BatchCall]) -> Vec<usize> {
 }
 
 /// Returns the permit request of a call, if a rate limit applies to its tool.
-pub(crate) fn want(
+pub(crate) fn admission_request(
     rates: &[RateLimit],
     key: ReplayKey,
     tool: &ToolName,
@@ -115,16 +119,16 @@ pub(crate) fn was_refused<'h>(history: &'h TurnHistory, call: &ReplayKey) -> Opt
 /// Asks an external limiter for a permit. Also returns the fact to record, unless the call goes out immediately.
 pub(crate) async fn ask_limiter(
     limiter: &dyn RateLimiter,
-    world: &RuntimeServices,
+    services: &RuntimeServices,
     org: OrgId,
-    want: AdmissionRequest,
+    request: AdmissionRequest,
 ) -> (AdmissionDecision, Option<Fact>) {
-    let AdmissionRequest { key, rates, attempt: asks, wait_most } = want;
-    let (now, deadline) = (world.clock.now(), world.limits.limiter_deadline);
+    let AdmissionRequest { key, rates, attempt: asks, wait_most } = request;
+    let (now, deadline) = (services.clock.now(), services.limits.limiter_deadline);
     let first = rates.first().map(|rate| rate.name.clone());
     let closed = rates.iter().find(|rate| rate.when_down == WhenDown::Closed).map(|rate| rate.name.clone());
     let asked = limiter.admit(LimiterRequest { org, rates, attempt: asks, wait_most, now });
-    let answer = match select(asked, world.clock.sleep(deadline)).await {
+    let answer = match select(asked, services.clock.sleep(deadline)).await {
         Either::Left((answer, _)) => answer,
         Either::Right(_) => {
             let detail = format!("the limiter did not answer within {} ms", deadline.as_millis());
@@ -135,7 +139,7 @@ pub(crate) async fn ask_limiter(
         (Ok(RateAdmission::Admitted), _) => {
             let waited = first.filter(|_| asks == AdmissionAttempt::Again);
             (
-                AdmissionDecision::Admitted(world.clock.now()),
+                AdmissionDecision::Admitted(services.clock.now()),
                 waited.map(|rate| paced(key, rate, RateLimitOutcome::Goes)),
             )
         }
@@ -153,7 +157,7 @@ pub(crate) async fn ask_limiter(
             tracing::warn!(%error, "the limiter is down; the call goes out, as its rate says");
             let waited = first.filter(|_| asks == AdmissionAttempt::Again);
             (
-                AdmissionDecision::Admitted(world.clock.now()),
+                AdmissionDecision::Admitted(services.clock.now()),
                 waited.map(|rate| paced(key, rate, RateLimitOutcome::Goes)),
             )
         }

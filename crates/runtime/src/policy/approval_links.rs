@@ -30,17 +30,17 @@ impl LinkRecipients<'_> {
     /// Returns a link to approve and a link to deny for each recipient.
     pub(crate) fn links(
         &self,
-        asking: &ApprovalRequest,
+        request: &ApprovalRequest,
         server: &PublicUrl,
         secret: &[u8; 32],
     ) -> Vec<ApproverLinks> {
-        let named = asking.who.iter().filter_map(|name| name.parse().ok().map(Principal::Person));
+        let named = request.who.iter().filter_map(|name| name.parse().ok().map(Principal::Person));
         let mut all: Vec<Principal> = named.collect();
-        if asking.who.is_empty() {
+        if request.who.is_empty() {
             all.extend(self.sink.parse().ok().map(Principal::Service));
         }
         let address = |by: &Principal, says| {
-            let (turn, question, expires) = (self.turn, asking.id, self.expires);
+            let (turn, question, expires) = (self.turn, request.id, self.expires);
             server.link(&ApprovalLink { turn, question, answer: says, by: by.clone(), expires }.sign(secret))
         };
         let links = |by| ApproverLinks {
@@ -137,7 +137,7 @@ fn used(how: &str) -> Error {
 /// Describes a decision.
 fn how(resolution: &Resolution) -> String {
     let approval = match resolution {
-        Resolution::Ok(word) => serde_json::from_value::<Approval>(word.clone()).ok(),
+        Resolution::Ok(approval) => serde_json::from_value::<Approval>(approval.clone()).ok(),
         Resolution::Timeout => return "nobody answered in time".to_owned(),
         Resolution::Err(_) | Resolution::Cancelled => return "it was called off".to_owned(),
     };

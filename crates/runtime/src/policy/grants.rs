@@ -23,8 +23,11 @@ pub(crate) async fn note_grants(
     let grants = store.session_grants(turn.caller.session).await?;
     for call in calls.iter_mut().filter(|call| may_be_granted(call)) {
         let BatchCall::Run(call) = call else { continue };
-        let grant =
-            turn.outfit.catalogue.contract(&call.tool).and_then(|contract| found(&grants, call, contract));
+        let grant = turn
+            .resolved_agent
+            .catalogue
+            .contract(&call.tool)
+            .and_then(|contract| found(&grants, call, contract));
         if let (Some(ruling), Some(SessionGrant { id, by, at, covers_form: form, .. })) =
             (&mut call.ruling, grant)
         {

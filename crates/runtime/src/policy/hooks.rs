@@ -101,8 +101,8 @@ impl HookLabels {
 /// The hooks of one effect.
 #[derive(Clone, Copy)]
 pub(crate) struct EffectHooks<'a> {
-    pub(crate) world: &'a RuntimeServices,
-    pub(crate) outfit: &'a ResolvedAgent,
+    pub(crate) services: &'a RuntimeServices,
+    pub(crate) resolved_agent: &'a ResolvedAgent,
     pub(crate) caller: Caller,
     /// The history of the turn.
     pub(crate) history: &'a TurnHistory,
@@ -111,7 +111,7 @@ pub(crate) struct EffectHooks<'a> {
     /// The store that holds the state of plug-ins.
     pub(crate) store: Option<&'a Arc<dyn Store>>,
     /// Collects untrusted hooks that send text to the model.
-    pub(crate) heard: &'a HookLabels,
+    pub(crate) hook_labels: &'a HookLabels,
 }
 
 /// The result of running the hooks of a point.
@@ -142,8 +142,8 @@ impl<'a> EffectHooks<'a> {
         store: Option<&'a Arc<dyn Store>>,
         key: &'a ReplayKey,
     ) -> Self {
-        let ActiveTurn { world, outfit, caller, heard, .. } = turn;
-        Self { world, outfit, caller: *caller, history, key, store, heard }
+        let ActiveTurn { services, resolved_agent, caller, hook_labels, .. } = turn;
+        Self { services, resolved_agent, caller: *caller, history, key, store, hook_labels }
     }
 
     /// Whether the agent has hooks at this point.
@@ -182,7 +182,7 @@ impl<'a> EffectHooks<'a> {
             };
             // A change without its own record is a message to the model.
             if !usage.trusted && P::to_journal(patch.clone()).is_none_or(|patch| patch.reaches_model()) {
-                self.heard.add(&usage.name);
+                self.hook_labels.add(&usage.name);
             }
             P::apply(&mut seen, &patch);
             let is_final = P::is_final(&patch);
@@ -214,7 +214,7 @@ impl<'a> EffectHooks<'a> {
     }
 
     fn uses<P: HookStage>(&self) -> impl Iterator<Item = &'a HookUse> + use<'a, P> {
-        self.outfit.package.hooks.iter().filter(|usage| usage.point == P::POINT)
+        self.resolved_agent.package.hooks.iter().filter(|usage| usage.point == P::POINT)
     }
 
     fn recorded_of<P: HookStage>(&self, usage: &HookUse) -> Option<P::Patch> {
@@ -236,13 +236,13 @@ impl<'a> EffectHooks<'a> {
     }
 
     async fn once<P: HookStage>(&self, usage: &HookUse, seen: P::Seen) -> Result<Option<P::Patch>, Error> {
-        let RuntimeServices { clock, limits, .. } = self.world;
-        let hooks = &self.outfit.hooks;
+        let RuntimeServices { clock, limits, .. } = self.services;
+        let hooks = &self.resolved_agent.hooks;
         let hook = hooks.find::<P>(&usage.name)?.clone();
         let call = HookCall {
             hook: usage.name.clone(),
             point: P::POINT,
-            agent: self.outfit.package.agent.clone(),
+            agent: self.resolved_agent.package.agent.clone(),
             session: self.caller.session,
             turn: self.caller.turn,
             key: self.key.clone(),
@@ -281,7 +281,7 @@ impl<'a> EffectHooks<'a> {
         if usage.observes {
             return Err(Error::new(Kind::HookFailed, "observes, but wants to change something"));
         }
-        let limits = &self.world.limits;
+        let limits = &self.services.limits;
         let value = serde_json::to_value(patch)
             .map_err(|cause| Error::new(Kind::HookFailed, format!("gave what is no JSON: {cause}")))?;
         let too_large =

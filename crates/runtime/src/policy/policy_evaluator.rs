@@ -55,7 +55,7 @@ impl std::fmt::Debug for PolicyEvaluator {
 
 impl PolicyEvaluator {
     /// Creates the gate of a package. An invalid rule is rejected here, not when it is first used.
-    pub(crate) fn new(package: &Package, world: &RuntimeServices) -> Result<Self, Error> {
+    pub(crate) fn new(package: &Package, services: &RuntimeServices) -> Result<Self, Error> {
         package.policy.check()?;
         check_names(package)?;
         let mut zones = BTreeMap::new();
@@ -69,9 +69,9 @@ impl PolicyEvaluator {
                 }
             }
         }
-        let (engine, clock) = (world.policy_engine.clone(), world.clock.clone());
+        let (engine, clock) = (services.policy_engine.clone(), services.clock.clone());
         let points = engine.as_deref().map(|engine| points_of(engine, &package.agent)).unwrap_or_default();
-        Ok(Self { engine, points, clock, deadline: world.limits.policy_deadline, zones })
+        Ok(Self { engine, points, clock, deadline: services.limits.policy_deadline, zones })
     }
 
     /// Returns the combined version of the rules and the engine.

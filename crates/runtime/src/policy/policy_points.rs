@@ -57,14 +57,14 @@ pub(crate) async fn at_turn<H: Host>(
 ) -> Result<PolicyOutcome, Error> {
     let key = ReplayKey::turn(turn.index);
     let begun = host.history().started().is_some() && host.policy_ruling(&key).is_none();
-    if begun || turn.cancel.reason().is_some() || !turn.outfit.decides_at(PolicyPoint::Turn) {
+    if begun || turn.cancel.reason().is_some() || !turn.resolved_agent.decides_at(PolicyPoint::Turn) {
         return Ok(PolicyOutcome::Continue);
     }
     let attachments = input.parts.iter().filter(|part| matches!(part, Part::Attachment { .. })).count();
     let facts = json!({ "input": text_of(&input.parts), "attachments": attachments });
     let about =
         PolicySubject { at: PolicyPoint::Turn, key, facts, labels: turn.labels.clone(), aside: false };
-    judged(turn, &about, host).await.map(|(_, word)| word)
+    judged(turn, &about, host).await.map(|(_, outcome)| outcome)
 }
 
 /// Decides whether a model may be called, and with which options.
@@ -74,18 +74,18 @@ pub(crate) async fn at_model<H: Host>(
     shaped: &mut HookedModelRequest<'_>,
     host: &mut H,
 ) -> Result<PolicyOutcome, Error> {
-    if !turn.outfit.decides_at(PolicyPoint::Model) {
+    if !turn.resolved_agent.decides_at(PolicyPoint::Model) {
         return Ok(PolicyOutcome::Continue);
     }
     let call = shaped.effect(ask, None);
     let facts = model_facts(&call, ask.number());
     let labels = turn.labels_after(ask.messages());
     let about = PolicySubject { at: PolicyPoint::Model, key: ask.key().clone(), facts, labels, aside: false };
-    let (ruling, word) = judged(turn, &about, host).await?;
+    let (ruling, outcome) = judged(turn, &about, host).await?;
     if let Some((set, _)) = ruling.as_ref().and_then(RecordedDecision::change) {
         shaped.options = with_options(call.options, set);
     }
-    Ok(word)
+    Ok(outcome)
 }
 
 /// Decides whether a fallback model may be called, and with which options. If a rule denies the call or wants an
@@ -97,7 +97,7 @@ pub(crate) async fn may_fall_back<H: Host>(
     shaped: &mut HookedModelRequest<'_>,
     host: &mut H,
 ) -> Result<bool, Error> {
-    if !turn.outfit.decides_at(PolicyPoint::Model) {
+    if !turn.resolved_agent.decides_at(PolicyPoint::Model) {
         return Ok(true);
     }
     let call = ModelCall { model: model.clone(), ..shaped.effect(ask, None) };
@@ -105,11 +105,11 @@ pub(crate) async fn may_fall_back<H: Host>(
     let labels = turn.labels_after(ask.messages());
     let key = ask.key().fallback(number);
     let about = PolicySubject { at: PolicyPoint::Model, key, facts, labels, aside: false };
-    let (ruling, word) = judged(turn, &about, host).await?;
+    let (ruling, outcome) = judged(turn, &about, host).await?;
     if let Some((set, _)) = ruling.as_ref().and_then(RecordedDecision::change) {
         shaped.options = with_options(call.options, set);
     }
-    Ok(matches!(word, PolicyOutcome::Continue))
+    Ok(matches!(outcome, PolicyOutcome::Continue))
 }
 
 /// Returns the facts about a model call that rules can match.
@@ -150,7 +150,7 @@ pub(crate) async fn of_reply<H: Host>(
     host: &mut H,
 ) -> Result<ModelOutcome, Error> {
     let mut reply = match outcome {
-        ModelOutcome::Reply(reply) if turn.outfit.decides_at(PolicyPoint::Output) => reply,
+        ModelOutcome::Reply(reply) if turn.resolved_agent.decides_at(PolicyPoint::Output) => reply,
         outcome => return Ok(outcome),
     };
     let (text, aside) = (text_of(&reply.parts).into_owned(), is_aside(&reply));
@@ -177,7 +177,7 @@ pub(crate) async fn of_reply<H: Host>(
     }
     let text = text_of(&reply.parts);
     if !text.is_empty() {
-        let speaker = turn.world.hub.speaker(turn.caller.session, turn.caller.turn);
+        let speaker = turn.services.hub.speaker(turn.caller.session, turn.caller.turn);
         speaker.say(ask.key(), reply.attempt, 0, &text);
     }
     Ok(ModelOutcome::Reply(reply))
@@ -215,7 +215,7 @@ pub(crate) async fn at_summary<H: Host>(
     host: &mut H,
 ) -> Result<Generation, Error> {
     let options = call.options.clone();
-    if !turn.outfit.decides_at(PolicyPoint::Model) {
+    if !turn.resolved_agent.decides_at(PolicyPoint::Model) {
         return Ok(options);
     }
     let (facts, labels) = (model_facts(call, ask.number()), turn.labels_after(ask.messages()));
@@ -317,7 +317,7 @@ async fn judged<H: Host>(
             PolicySubject { at: *at, key, facts: facts.clone(), labels: labels.clone(), aside: *aside };
         let ruling = match (decided(turn, &mut now, host).await?, put_off) {
             (None, Some(RecordedDecision { rule, .. })) => {
-                let goes = RecordedDecision::new(rule, turn.outfit.policy, PolicyDecision::Allow);
+                let goes = RecordedDecision::new(rule, turn.resolved_agent.policy, PolicyDecision::Allow);
                 let noted =
                     PolicyDecided::new(now.key.clone(), now.at, goes.clone(), &now.facts, now.labels.clone());
                 host.buffer_fact(Fact::Ruled(noted));
@@ -325,16 +325,16 @@ async fn judged<H: Host>(
             }
             (ruling, _) => ruling,
         };
-        let word = carry_out_ruling(turn, &now, ruling.clone(), host)?;
+        let outcome = carry_out_ruling(turn, &now, ruling.clone(), host)?;
         let is_again = |ruling: &&RecordedDecision| {
             matches!(ruling.decision, PolicyDecision::Defer { resume: AfterDeferral::Judge, .. })
         };
-        let (PolicyOutcome::Continue, Some(again)) = (&word, ruling.as_ref().filter(is_again)) else {
-            return Ok((ruling, word));
+        let (PolicyOutcome::Continue, Some(again)) = (&outcome, ruling.as_ref().filter(is_again)) else {
+            return Ok((ruling, outcome));
         };
         number += 1;
         // A recorded decision stays valid, even if the limit is lower now.
-        if number > turn.world.limits.judged_again
+        if number > turn.services.limits.judged_again
             && host.policy_ruling(&about.key.decision_after_deferral(number)).is_none()
         {
             let detail =
@@ -359,10 +359,10 @@ async fn decided<H: Host>(
     let ruling = if let Some(ruling) = known {
         ruling
     } else {
-        let around = turn.outfit.circumstances(turn.org, host.spending());
+        let around = turn.resolved_agent.circumstances(turn.org, host.spending());
         let provenance = &Provenance::default();
         let asked = PolicyFacts { at, tool: None, value: facts, labels, provenance, circumstances: &around };
-        match turn.outfit.rule(&asked).await {
+        match turn.resolved_agent.rule(&asked).await {
             Some(ruling) if *aside && matches!(ruling.decision, PolicyDecision::Ask(_)) => {
                 let reason = "nobody is asked about what is said beside calls".to_owned();
                 RecordedDecision { decision: PolicyDecision::Deny { reason }, ..ruling }
@@ -395,11 +395,14 @@ fn carry_out_ruling<H: Host>(
     if let Some(refusal) = ruling.refusal() {
         return Ok(PolicyOutcome::Refuse(refusal));
     }
-    let now = turn.world.clock.now();
+    let now = turn.services.clock.now();
     match ruling.decision {
         PolicyDecision::Ask(ask) => {
-            let key =
-                about.key.approval(&approved_facts_fingerprint(about.at, &about.facts, turn.outfit.policy));
+            let key = about.key.approval(&approved_facts_fingerprint(
+                about.at,
+                &about.facts,
+                turn.resolved_agent.policy,
+            ));
             if host.tier() == HostTier::Ephemeral {
                 return Ok(PolicyOutcome::Refuse(not_durable("asking for an approval")));
             }

@@ -156,12 +156,12 @@ fn recorded_as_trusted<'c>(call: &'c BatchCall, arguments: &'c Value) -> Trusted
 
 /// Describes the decision of the rules, without rule names and versions, because only the decision matters.
 async fn decided(
-    outfit: &ResolvedAgent,
+    resolved_agent: &ResolvedAgent,
     (tool, arguments, labels): (&ToolName, &Value, &Labels),
     trusted: &TrustedText<'_>,
 ) -> String {
-    let around = &outfit.circumstances(None, TurnCost::default());
-    let contract = outfit.contracts.iter().find(|contract| contract.name == *tool);
+    let around = &resolved_agent.circumstances(None, TurnCost::default());
+    let contract = resolved_agent.contracts.iter().find(|contract| contract.name == *tool);
     let provenance =
         if labels.is_empty() { Provenance::default() } else { provenance(contract, arguments, trusted) };
     let (tool, provenance) = (Some(tool), &provenance);
@@ -173,7 +173,7 @@ async fn decided(
         provenance,
         circumstances: around,
     };
-    match outfit.rule(&facts).await.map(|ruling| ruling.decision) {
+    match resolved_agent.rule(&facts).await.map(|ruling| ruling.decision) {
         None | Some(PolicyDecision::Allow) => "runs".to_owned(),
         Some(decision) => format!("is ruled {}", json!(decision)),
     }

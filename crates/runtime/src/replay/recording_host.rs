@@ -40,7 +40,7 @@ impl RecordingHost {
         };
         match (driven, self.beyond) {
             (Err(_), Some(_)) if self.history.ended().is_none_or(ends_anywhere) => Ok(None),
-            (Err(_), Some(asked)) => diverged(told(self.history.ended()), asked, Vec::new()),
+            (Err(_), Some(asked)) => diverged(describe_end(self.history.ended()), asked, Vec::new()),
             (Err(error), None) if matches!(error.kind(), Kind::JournalDiverged | Kind::CallChanged) => {
                 let detail = error.detail().to_owned();
                 diverged("another request".to_owned(), "what differs from it".to_owned(), vec![detail])
@@ -51,7 +51,7 @@ impl RecordingHost {
                     return Ok(None);
                 }
                 let what = vec![format!("recorded {:?}", self.history.ended()), format!("now {now:?}")];
-                diverged(told(self.history.ended()), told(Some(&now)), what)
+                diverged(describe_end(self.history.ended()), describe_end(Some(&now)), what)
             }
             (Ok(_), _) => Ok(None),
         }
@@ -78,7 +78,7 @@ fn ends_anywhere(end: &TurnEnd) -> bool {
     }
 }
 
-fn told(end: Option<&TurnEnd>) -> String {
+fn describe_end(end: Option<&TurnEnd>) -> String {
     end.map_or_else(|| "nothing".to_owned(), |end| format!("the end `{}`", end.name()))
 }
 

@@ -18,9 +18,9 @@ pub fn cancel() -> (Canceller, CancelSignal) {
 impl Canceller {
     /// Requests cancellation. Only the first reason is kept.
     pub fn cancel(&self, reason: &str) {
-        self.0.send_if_modified(|wish| {
-            let first = wish.is_none();
-            wish.get_or_insert_with(|| reason.to_owned());
+        self.0.send_if_modified(|kept_reason| {
+            let first = kept_reason.is_none();
+            kept_reason.get_or_insert_with(|| reason.to_owned());
             first
         });
     }
@@ -34,8 +34,8 @@ impl CancelSignal {
 
     /// Waits until cancellation is requested, and returns the reason.
     pub async fn requested(&self) -> String {
-        let mut wish = self.0.clone();
-        match wish.wait_for(Option::is_some).await.map(|reason| reason.clone()) {
+        let mut kept_reason = self.0.clone();
+        match kept_reason.wait_for(Option::is_some).await.map(|reason| reason.clone()) {
             Ok(reason) => reason.unwrap_or_default(),
             // The canceller was dropped, so cancellation can no longer happen.
             Err(_) => std::future::pending().await,

@@ -47,9 +47,13 @@ impl Compactor<'_> {
         at_once: bool,
         host: &mut H,
     ) -> Result<bool, Error> {
-        let tools: usize =
-            turn.outfit.shown.iter().map(|tool| tool.description.len() + json_size(&tool.input)).sum();
-        let besides = turn.outfit.package.system.len() + tools;
+        let tools: usize = turn
+            .resolved_agent
+            .shown
+            .iter()
+            .map(|tool| tool.description.len() + json_size(&tool.input))
+            .sum();
+        let besides = turn.resolved_agent.package.system.len() + tools;
         let need = WindowDemand { window: self.window, overhead_bytes: besides, prompt_rejected: at_once };
         let conversation = host.conversation();
         let Some(plan) = conversation.plan(ask.messages(), need) else { return Ok(false) };
@@ -80,10 +84,10 @@ impl Compactor<'_> {
         messages: &[Message],
         host: &mut H,
     ) -> Result<Result<Reply, Error>, Error> {
-        let text = [Message::user(told(messages, self.window / 10 * 7))];
+        let text = [Message::user(text_to_summarise(messages, self.window / 10 * 7))];
         let metered = host.is_metered();
         let options = Generation::default();
-        let options = if metered { bounded(options, turn.outfit, turn.world) } else { options };
+        let options = if metered { bounded(options, turn.resolved_agent, turn.services) } else { options };
         let effect = ModelCall {
             model: self.model.clone(),
             at: None,
@@ -102,14 +106,14 @@ impl Compactor<'_> {
             session: turn.caller.session,
             ..ModelRequest::empty(&effect)
         };
-        let most = if metered { most_of(turn.world, self.info, &request) } else { UsageAmount::ZERO };
-        let hold = || BudgetReservation::new(key.clone(), most, price_of(self.info));
-        if metered && let Some(short) = host.reserve(hold()).await?.short {
+        let most = if metered { most_of(turn.services, self.info, &request) } else { UsageAmount::ZERO };
+        let reservation = || BudgetReservation::new(key.clone(), most, price_of(self.info));
+        if metered && let Some(short) = host.reserve(reservation()).await?.short {
             return Ok(Err(short_of(&short)));
         }
         let recorder = ReplyRecorder::new(self.provider);
-        let asking = ModelRequestRunner {
-            world: turn.world,
+        let runner = ModelRequestRunner {
+            services: turn.services,
             caller: turn.caller,
             key,
             provider: &recorder,
@@ -124,7 +128,7 @@ impl Compactor<'_> {
         let mut tries = FailedAttempts::default();
         let asked = tokio::select! {
             biased;
-            asked = asking.ask(request, String::new(), (&mut *host, &mut tries)) => Some(asked?),
+            asked = runner.ask(request, String::new(), (&mut *host, &mut tries)) => Some(asked?),
             _ = turn.cancel.requested() => None,
         };
         tries.note(key, host);
@@ -153,7 +157,7 @@ impl Compactor<'_> {
 
 /// Returns the messages as one text of at most `most` bytes. Keeps the first message, which may be a summary, and the
 /// newest ones.
-fn told(messages: &[Message], most: usize) -> String {
+fn text_to_summarise(messages: &[Message], most: usize) -> String {
     let mut pieces: Vec<String> = messages.iter().map(piece).collect();
     let mut size: usize = pieces.iter().map(String::len).sum();
     // Keep the first message, which can summarise everything before it.

@@ -26,9 +26,9 @@ use tokio::sync::watch;
 /// A turn and everything it works with, borrowed by the code that performs its effects.
 pub struct ActiveTurn<'a> {
     /// The services of this process.
-    pub world: &'a Arc<RuntimeServices>,
+    pub services: &'a Arc<RuntimeServices>,
     /// The agent, as resolved for this turn.
-    pub outfit: &'a Arc<ResolvedAgent>,
+    pub resolved_agent: &'a Arc<ResolvedAgent>,
     /// The session and the turn.
     pub caller: Caller,
     /// The number of the turn in the session, counted from 0.
@@ -42,7 +42,7 @@ pub struct ActiveTurn<'a> {
     /// Text that the user typed in earlier turns.
     pub earlier: &'a EarlierText,
     /// Collects the untrusted hooks that send text to the model.
-    pub heard: HookLabels,
+    pub hook_labels: HookLabels,
     /// Cancellation of the turn.
     pub cancel: CancelSignal,
     /// Whether the worker shuts down. If so, the turn is handed back before its next model call.
@@ -74,32 +74,32 @@ impl ActiveTurn<'_> {
 
     /// Returns the attachments that arguments of its calls may refer to.
     pub(crate) fn held<H: Host>(&self, host: &H) -> AttachmentResolver {
-        let (session, bytes) = (self.caller.session, self.world.limits.projected_bytes);
-        let attachments = host.store().map(|store| self.world.attachments(store));
+        let (session, bytes) = (self.caller.session, self.services.limits.projected_bytes);
+        let attachments = host.store().map(|store| self.services.attachments(store));
         AttachmentResolver { attachments, session, bytes }
     }
 
     /// Returns the labels of calls that the model makes after reading these messages of this turn.
     pub(crate) fn labels_after(&self, read: &[Message]) -> Labels {
-        if !self.outfit.keeps_labels() || read.is_empty() {
+        if !self.resolved_agent.keeps_labels() || read.is_empty() {
             return Labels::default();
         }
-        let mut labels = of_messages(read, &self.outfit.contracts);
+        let mut labels = of_messages(read, &self.resolved_agent.contracts);
         labels.extend(self.labels.clone());
-        labels.extend(self.heard.labels());
+        labels.extend(self.hook_labels.labels());
         labels.extend(self.definitions());
         labels
     }
 
     /// Returns the labels of the tool definitions that the model is shown.
     pub(crate) fn definitions(&self) -> Labels {
-        of_definitions(&self.outfit.shown)
+        of_definitions(&self.resolved_agent.shown)
     }
 
     /// Sends a live event to everyone who watches the session.
     pub(crate) fn tell(&self, what: impl FnOnce() -> LiveEventKind) {
         let Caller { session, turn } = self.caller;
-        self.world.hub.tell(session, || LiveEvent { turn, what: what() });
+        self.services.hub.tell(session, || LiveEvent { turn, what: what() });
     }
 }
 
@@ -131,7 +131,7 @@ pub async fn drive<H: Host>(
     host: &mut H,
 ) -> Result<DriveOutcome, Error> {
     if host.tier() == HostTier::Ephemeral
-        && let Some(tool) = turn.outfit.contracts.iter().find(|contract| contract.durable)
+        && let Some(tool) = turn.resolved_agent.contracts.iter().find(|contract| contract.durable)
     {
         return Err(not_durable(&format!("the tool `{}`", tool.name)).at(turn.at()));
     }
@@ -210,7 +210,7 @@ async fn checkpoint<H: Host>(turn: &ActiveTurn<'_>, at: CheckpointStep, host: &m
     }
     if !was_passed && ours.is_empty() {
         match at_checkpoint(turn, &at, host).await {
-            Ok(told) => ours.told = told,
+            Ok(messages) => ours.told = messages,
             Err(error) => return Ok(at.fail(Failure::from(&error))),
         }
     }
@@ -221,13 +221,14 @@ async fn checkpoint<H: Host>(turn: &ActiveTurn<'_>, at: CheckpointStep, host: &m
 fn plan(turn: &ActiveTurn<'_>, output: Option<Value>) -> TurnParameters {
     TurnParameters {
         index: turn.index,
-        model: turn.outfit.package.model.clone(),
-        tools: turn.outfit.tools,
-        model_calls: turn.outfit.package.model_calls,
-        tools_per_reply: turn.world.limits.tools_per_reply,
+        model: turn.resolved_agent.package.model.clone(),
+        tools: turn.resolved_agent.tools,
+        model_calls: turn.resolved_agent.package.model_calls,
+        tools_per_reply: turn.services.limits.tools_per_reply,
         output,
-        output_repairs: turn.world.limits.output_repairs,
+        output_repairs: turn.services.limits.output_repairs,
         // Only pinned settings may shape the request. Budgets that an operator sets later may not.
-        reply_tokens: (!turn.outfit.budgets.is_empty()).then(|| turn.outfit.reply_tokens(turn.world)),
+        reply_tokens: (!turn.resolved_agent.budgets.is_empty())
+            .then(|| turn.resolved_agent.reply_tokens(turn.services)),
     }
 }

@@ -54,13 +54,13 @@ pub struct ReservationOutcome {
 /// What a model request needs from its caller.
 pub trait ModelRequestHost: Send {
     /// Persists the text of an unfinished reply.
-    fn keep(&mut self, said: PartialReplyText) -> impl Future<Output = Result<(), Error>> + Send;
+    fn keep(&mut self, partial_text: PartialReplyText) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Writes the buffered facts and reserves budget for an effect. The effect may begin unless a budget is
     /// too low.
     fn reserve(
         &mut self,
-        hold: BudgetReservation,
+        reservation: BudgetReservation,
     ) -> impl Future<Output = Result<ReservationOutcome, Error>> + Send;
 
     /// Settles what an effect used. `None` counts as all that was reserved for it.
@@ -119,7 +119,7 @@ pub trait Host: ModelRequestHost {
     /// Buffers rate-limited calls. The next write checks their rate limits.
     fn request_permits(
         &mut self,
-        wants: Vec<AdmissionRequest>,
+        requests: Vec<AdmissionRequest>,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Returns the rate-limit decisions of the last write, in order. Empty if a budget was too low.
@@ -139,7 +139,10 @@ pub trait Host: ModelRequestHost {
     fn cut_short(&mut self, _: &ReplayKey, _used: UsageAmount, _lost: UsageAmount) {}
 
     /// Writes the buffered facts, and reserves budget for an upcoming effect if enough is left.
-    fn reserve_ahead(&mut self, hold: BudgetReservation) -> impl Future<Output = Result<(), Error>> + Send;
+    fn reserve_ahead(
+        &mut self,
+        reservation: BudgetReservation,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Reads the history of the turn again, including everything written since.
     fn reread(&mut self) -> impl Future<Output = Result<(), Error>> + Send;

@@ -22,7 +22,7 @@ pub struct InlineHost {
     history: Arc<TurnHistory>,
     conversation: Conversation,
     spending: TurnCost,
-    ruled: Vec<PolicyDecided>,
+    decisions: Vec<PolicyDecided>,
 }
 
 impl InlineHost {
@@ -76,13 +76,13 @@ impl Host for InlineHost {
 
     fn buffer_fact(&mut self, fact: Fact) {
         self.spending.add_fact(&fact);
-        if let Fact::Ruled(ruled) = fact {
-            self.ruled.push(ruled);
+        if let Fact::Ruled(decision) = fact {
+            self.decisions.push(decision);
         }
     }
 
     fn policy_ruling(&self, key: &ReplayKey) -> Option<&PolicyDecided> {
-        self.ruled.iter().find(|ruled| ruled.key == *key)
+        self.decisions.iter().find(|decision| decision.key == *key)
     }
 
     fn spending(&self) -> TurnCost {
@@ -93,8 +93,8 @@ impl Host for InlineHost {
 
     fn buffer_files(&mut self, _: Vec<Upload>) {}
 
-    async fn request_permits(&mut self, wants: Vec<AdmissionRequest>) -> Result<(), Error> {
-        if wants.is_empty() { Ok(()) } else { Err(not_durable("keeping to a rate")) }
+    async fn request_permits(&mut self, requests: Vec<AdmissionRequest>) -> Result<(), Error> {
+        if requests.is_empty() { Ok(()) } else { Err(not_durable("keeping to a rate")) }
     }
 
     fn paced(&mut self) -> Vec<AdmissionDecision> {

@@ -38,7 +38,7 @@ use tokio::sync::watch;
 
 /// Records the facts of one turn in a store, under one lease.
 pub struct JournaledHost {
-    world: Arc<RuntimeServices>,
+    services: Arc<RuntimeServices>,
     store: Arc<dyn Store>,
     secret: [u8; 32],
     lease: Lease,
@@ -51,16 +51,16 @@ pub struct JournaledHost {
     /// The record that this lease resumed the turn, for its first write.
     resumed: Option<TurnResumed>,
     parent: Option<NodeRef>,
-    noted: Vec<Fact>,
+    buffered_facts: Vec<Fact>,
     /// Policy decisions of this drive.
-    ruled: Vec<PolicyDecided>,
+    decisions: Vec<PolicyDecided>,
     spending: TurnCost,
     values: Vec<ValueWrite>,
     files: Vec<Upload>,
     /// Rate-limited calls for the next write.
-    wants: Vec<AdmissionRequest>,
+    admission_requests: Vec<AdmissionRequest>,
     /// Rate-limit decisions of the last write.
-    paced: Vec<AdmissionDecision>,
+    admissions: Vec<AdmissionDecision>,
     /// How the next write changes the persisted text of an unfinished reply.
     partial: PartialReplyChange,
     /// Whether such text may exist.
@@ -77,13 +77,13 @@ pub struct JournaledHost {
 
 struct TurnStart {
     started: TurnStarted,
-    outfit: Arc<ResolvedAgent>,
+    resolved_agent: Arc<ResolvedAgent>,
 }
 
 /// The parameters of a journaled host.
 pub struct JournaledHostConfig {
     /// The services of this process.
-    pub world: Arc<RuntimeServices>,
+    pub services: Arc<RuntimeServices>,
     /// The store for the facts.
     pub store: Arc<dyn Store>,
     /// The secret that signs completion keys.
@@ -116,20 +116,21 @@ pub struct JournaledHostConfig {
 
 impl JournaledHost {
     /// Opens the journal of a turn to drive it. A turn that began earlier keeps its pinned agent.
-    pub fn open(opening: JournaledHostConfig, outfit: &Arc<ResolvedAgent>) -> Self {
+    pub fn open(opening: JournaledHostConfig, resolved_agent: &Arc<ResolvedAgent>) -> Self {
         let (head, labels) = (opening.head.clone(), opening.labels.clone());
         let mut journal = Self::aside(opening);
         if journal.history.started().is_none() {
-            let (kernel, package, parent) = (outlast_kernel::VERSION, outfit.fingerprint, journal.parent);
+            let (kernel, package, parent) =
+                (outlast_kernel::VERSION, resolved_agent.fingerprint, journal.parent);
             let started = TurnStarted { kernel, package, head, parent, labels };
-            journal.begin = Some(TurnStart { started, outfit: outfit.clone() });
+            journal.begin = Some(TurnStart { started, resolved_agent: resolved_agent.clone() });
         }
         journal
     }
 
     /// Opens the journal of a turn to end or park it. The turn does not begin here, so nothing new is pinned.
     pub fn aside(opening: JournaledHostConfig) -> Self {
-        let JournaledHostConfig { world, store, secret, lease, org, history, canceller, stopping, .. } =
+        let JournaledHostConfig { services, store, secret, lease, org, history, canceller, stopping, .. } =
             opening;
         let JournaledHostConfig { parent, recent, first, meter, resumed, .. } = opening;
         // If the turn is driven again under the same lease, it was already resumed.
@@ -140,7 +141,7 @@ impl JournaledHost {
         let spending = history.spending();
         let history = Arc::new(history);
         Self {
-            world,
+            services,
             store,
             secret,
             lease,
@@ -151,13 +152,13 @@ impl JournaledHost {
             begin: None,
             resumed,
             parent,
-            noted: Vec::new(),
-            ruled: Vec::new(),
+            buffered_facts: Vec::new(),
+            decisions: Vec::new(),
             spending,
             values: Vec::new(),
             files: Vec::new(),
-            wants: Vec::new(),
-            paced: Vec::new(),
+            admission_requests: Vec::new(),
+            admissions: Vec::new(),
             partial: PartialReplyChange::Unchanged,
             keeps_text: begun,
             place,
@@ -175,7 +176,7 @@ impl JournaledHost {
     pub async fn close(
         &mut self,
         end: TurnEnd,
-        outfit: Option<&ResolvedAgent>,
+        resolved_agent: Option<&ResolvedAgent>,
     ) -> Result<DriveOutcome, Error> {
         let history = self.history.clone();
         for (claim, key, call) in history.open_calls() {
@@ -194,9 +195,11 @@ impl JournaledHost {
             };
             if outcome != ToolOutcome::Unknown {
                 let open = history.open_payments(&key).cloned().collect();
-                self.noted.extend(self.world.free_all(open, "the turn ended before the call was done").await);
+                self.buffered_facts
+                    .extend(self.services.free_all(open, "the turn ended before the call was done").await);
             }
-            let charged = || outfit.and_then(|outfit| outfit.charged(&prepared.tool, &outcome));
+            let charged =
+                || resolved_agent.and_then(|resolved_agent| resolved_agent.charged(&prepared.tool, &outcome));
             let cost = if reused.is_some() { None } else { charged() };
             self.buffer_fact(Fact::Reclaimed(CallReclaimed { claim, attempt: call.attempts }));
             self.buffer_fact(Fact::Answered(EffectAnswered { claim, outcome: outcome.into(), cost }));
@@ -235,7 +238,7 @@ impl JournaledHost {
     /// It retries until the write succeeds or the worker shuts down. Driving the turn again would be wrong
     /// here: the model would be asked twice, and a finished call would get an unknown outcome.
     async fn write(&mut self, commit: Commit) -> Result<CommitReceipt, Error> {
-        let Limits { backoff_first, backoff_most, .. } = self.world.limits;
+        let Limits { backoff_first, backoff_most, .. } = self.services.limits;
         let mut tries = 0;
         loop {
             tries += 1;
@@ -246,23 +249,23 @@ impl JournaledHost {
             tracing::warn!(%error, tries, "the turn cannot be written now; it holds what it knows");
             let Lease { session, turn, .. } = self.lease;
             let held = || LiveEventKind::Held { failure: Failure::from(&error) };
-            self.world.hub.tell(session, || LiveEvent { turn, what: held() });
+            self.services.hub.tell(session, || LiveEvent { turn, what: held() });
             let pause = backoff(backoff_first, backoff_most, tries);
             tokio::select! {
                 biased;
                 _ = self.stopping.wait_for(|stopping| *stopping) => return Err(error),
-                () = self.world.clock.sleep(pause) => {}
+                () = self.services.clock.sleep(pause) => {}
             }
         }
     }
 
     /// Uploads the contents of attachments, then writes the commit.
     async fn try_to_write(&self, commit: Commit) -> Result<CommitReceipt, Error> {
-        let now = self.world.clock.now();
+        let now = self.services.clock.now();
         if commit.files.is_empty() {
             return self.store.commit(Commit { now, ..commit }).await;
         }
-        let attachments = self.world.attachments(&self.store);
+        let attachments = self.services.attachments(&self.store);
         let here = commit.files.clone();
         let files = attachments.place(commit.files).await?;
         let written = self.store.commit(Commit { now, files, ..commit }).await;
@@ -274,41 +277,41 @@ impl JournaledHost {
         written
     }
 
-    async fn commit(&mut self, then: TurnTransition) -> Result<CommitReceipt, Error> {
-        let now = self.world.clock.now();
-        let metering = self.active_meter().map(|meter| {
-            if then != TurnTransition::Continue {
+    async fn commit(&mut self, transition: TurnTransition) -> Result<CommitReceipt, Error> {
+        let now = self.services.clock.now();
+        let budget_update = self.active_meter().map(|meter| {
+            if transition != TurnTransition::Continue {
                 meter.release_reservation();
             }
-            let wishes = if let TurnTransition::Park(waits) = &then {
-                meter.holds_of_waits(waits)
+            let budget_waits = if let TurnTransition::Park(waits) = &transition {
+                meter.reservations_of_waits(waits)
             } else {
                 Vec::new()
             };
-            BudgetUpdate { waits: wishes, ..meter.take(now) }
+            BudgetUpdate { waits: budget_waits, ..meter.take(now) }
         });
-        self.commit_metered(then, metering).await
+        self.commit_metered(transition, budget_update).await
     }
 
     /// Returns the budget accounting, if budgets are tracked now.
     fn active_meter(&mut self) -> Option<&mut BudgetMeter> {
-        let world = &self.world;
-        self.meter.as_mut().filter(|meter| meter.counts(world))
+        let services = &self.services;
+        self.meter.as_mut().filter(|meter| meter.counts(services))
     }
 
     /// Writes the buffered facts and reserves budget for an effect.
     async fn commit_holding(
         &mut self,
-        hold: BudgetReservation,
-        metering: BudgetUpdate,
+        reservation: BudgetReservation,
+        budget_update: BudgetUpdate,
     ) -> Result<ReservationOutcome, Error> {
-        let metering = BudgetUpdate { reservation: Some(hold.clone()), ..metering };
-        let receipt = self.commit_metered(TurnTransition::Continue, Some(metering)).await?;
+        let budget_update = BudgetUpdate { reservation: Some(reservation.clone()), ..budget_update };
+        let receipt = self.commit_metered(TurnTransition::Continue, Some(budget_update)).await?;
         let last = receipt.places.last().map_or(Seq(0), |place| place.seq);
         let short = match receipt.hold_result {
             Some(ReservationResult::Exhausted(short)) => {
                 if let (Some(meter), true) = (&mut self.meter, short.pauses_turns) {
-                    meter.does_not_fit(hold);
+                    meter.does_not_fit(reservation);
                 }
                 Some(short)
             }
@@ -326,21 +329,21 @@ impl JournaledHost {
         let Lease { session, turn, .. } = self.lease;
         for short in low {
             let low = || LiveEventKind::BudgetLow { budget: named(&short) };
-            self.world.hub.tell(session, || LiveEvent { turn, what: low() });
+            self.services.hub.tell(session, || LiveEvent { turn, what: low() });
         }
     }
 
     async fn commit_metered(
         &mut self,
-        then: TurnTransition,
-        metering: Option<BudgetUpdate>,
+        transition: TurnTransition,
+        budget_update: Option<BudgetUpdate>,
     ) -> Result<CommitReceipt, Error> {
-        let mut facts = std::mem::take(&mut self.noted);
+        let mut facts = std::mem::take(&mut self.buffered_facts);
         let mut blobs = Vec::new();
         let begin = self.begin.take();
-        if let Some(TurnStart { started, outfit }) = &begin {
+        if let Some(TurnStart { started, resolved_agent }) = &begin {
             facts.insert(0, Fact::Started(started.clone()));
-            blobs = outfit.to_store();
+            blobs = resolved_agent.to_store();
         }
         facts.splice(..0, self.resumed.take().map(Fact::Resumed));
         let nodes: Vec<usize> =
@@ -348,9 +351,9 @@ impl JournaledHost {
         let values = std::mem::take(&mut self.values);
         let files = std::mem::take(&mut self.files).into_iter().map(AttachmentUpload::Inline).collect();
         let partial = std::mem::take(&mut self.partial);
-        let (lease, now) = (self.lease.clone(), self.world.clock.now());
-        let wants = std::mem::take(&mut self.wants);
-        let waited = self.world.hub.unreported_writes.take(lease.turn);
+        let (lease, now) = (self.lease.clone(), self.services.clock.now());
+        let admission_requests = std::mem::take(&mut self.admission_requests);
+        let waited = self.services.hub.unreported_writes.take(lease.turn);
         let commit = Commit {
             lease,
             now,
@@ -359,19 +362,19 @@ impl JournaledHost {
             blobs,
             files,
             partial,
-            budget_update: metering,
-            admissions: wants,
+            budget_update,
+            admissions: admission_requests,
             waited,
-            transition: then,
+            transition,
         };
-        let since = self.world.clock.elapsed();
+        let since = self.services.clock.elapsed();
         let mut receipt = self.write(commit).await?;
-        let waited = self.world.clock.elapsed().saturating_sub(since);
-        self.world.hub.unreported_writes.waited(self.lease.turn, waited);
-        self.paced.append(&mut receipt.paced);
-        self.world.metrics.committed(waited);
+        let waited = self.services.clock.elapsed().saturating_sub(since);
+        self.services.hub.unreported_writes.waited(self.lease.turn, waited);
+        self.admissions.append(&mut receipt.admissions);
+        self.services.metrics.committed(waited);
         if let Some(begin) = begin {
-            begin.outfit.was_stored();
+            begin.resolved_agent.was_stored();
         }
         if let Some(last) = nodes.last() {
             self.place = receipt.places.get(*last).copied();
@@ -380,7 +383,7 @@ impl JournaledHost {
         if let Some(reason) = &receipt.cancelled {
             self.canceller.cancel(reason);
         }
-        self.world.hub.committed(self.lease.session, receipt.last.seq);
+        self.services.hub.committed(self.lease.session, receipt.last.seq);
         Ok(receipt)
     }
 }
@@ -391,24 +394,24 @@ fn may_be_written_later(error: &Error) -> bool {
 }
 
 impl ModelRequestHost for JournaledHost {
-    async fn keep(&mut self, said: PartialReplyText) -> Result<(), Error> {
-        (self.partial, self.keeps_text) = (PartialReplyChange::Append(said), true);
+    async fn keep(&mut self, partial_text: PartialReplyText) -> Result<(), Error> {
+        (self.partial, self.keeps_text) = (PartialReplyChange::Append(partial_text), true);
         self.commit(TurnTransition::Continue).await.map(drop)
     }
 
-    async fn reserve(&mut self, hold: BudgetReservation) -> Result<ReservationOutcome, Error> {
-        let now = self.world.clock.now();
+    async fn reserve(&mut self, reservation: BudgetReservation) -> Result<ReservationOutcome, Error> {
+        let now = self.services.clock.now();
         let Some(meter) = self.active_meter() else {
             return Ok(ReservationOutcome { last: self.flush().await?, short: None });
         };
         let low = meter.take_low();
-        if meter.begin(&hold) {
+        if meter.begin(&reservation) {
             self.tell_low(low);
             return Ok(ReservationOutcome { last: self.flush().await?, short: None });
         }
         meter.release_reservation();
-        let metering = meter.take(now);
-        self.commit_holding(hold, metering).await
+        let budget_update = meter.take(now);
+        self.commit_holding(reservation, budget_update).await
     }
 
     fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {
@@ -453,14 +456,14 @@ impl Host for JournaledHost {
             (self.partial, self.keeps_text) = (PartialReplyChange::Delete, false);
         }
         self.spending.add_fact(&fact);
-        if let Fact::Ruled(ruled) = &fact {
-            self.ruled.push(ruled.clone());
+        if let Fact::Ruled(decision) = &fact {
+            self.decisions.push(decision.clone());
         }
-        self.noted.push(fact);
+        self.buffered_facts.push(fact);
     }
 
     fn policy_ruling(&self, key: &ReplayKey) -> Option<&PolicyDecided> {
-        let now = || self.ruled.iter().find(|ruled| ruled.key == *key);
+        let now = || self.decisions.iter().find(|decision| decision.key == *key);
         self.history.decision(key).or_else(now)
     }
 
@@ -476,35 +479,35 @@ impl Host for JournaledHost {
         self.files.extend(files);
     }
 
-    async fn request_permits(&mut self, wants: Vec<AdmissionRequest>) -> Result<(), Error> {
-        self.paced.clear();
-        let Some(limiter) = self.world.limiter.clone() else {
-            self.wants.extend(wants);
+    async fn request_permits(&mut self, requests: Vec<AdmissionRequest>) -> Result<(), Error> {
+        self.admissions.clear();
+        let Some(limiter) = self.services.limiter.clone() else {
+            self.admission_requests.extend(requests);
             return Ok(());
         };
-        for want in wants {
-            let (pacing, fact) = ask_limiter(limiter.as_ref(), &self.world, self.org, want).await;
-            self.paced.push(pacing);
-            self.noted.extend(fact);
+        for request in requests {
+            let (decision, fact) = ask_limiter(limiter.as_ref(), &self.services, self.org, request).await;
+            self.admissions.push(decision);
+            self.buffered_facts.extend(fact);
         }
         Ok(())
     }
 
     fn paced(&mut self) -> Vec<AdmissionDecision> {
-        std::mem::take(&mut self.paced)
+        std::mem::take(&mut self.admissions)
     }
 
     async fn said(&self, key: &ReplayKey) -> Result<Option<String>, Error> {
         if !self.keeps_text {
             return Ok(None);
         }
-        let said = self.store.said(self.lease.turn).await?;
-        Ok(said.filter(|said| said.key == *key).map(|said| said.text))
+        let partial_text = self.store.said(self.lease.turn).await?;
+        Ok(partial_text.filter(|partial_text| partial_text.key == *key).map(|partial_text| partial_text.text))
     }
 
     async fn flush(&mut self) -> Result<Seq, Error> {
-        let nothing = self.noted.is_empty() && self.values.is_empty() && self.files.is_empty();
-        if nothing && self.wants.is_empty() {
+        let nothing = self.buffered_facts.is_empty() && self.values.is_empty() && self.files.is_empty();
+        if nothing && self.admission_requests.is_empty() {
             return Ok(self.place.map_or(Seq(0), |place| place.seq));
         }
         let receipt = self.commit(TurnTransition::Continue).await?;
@@ -512,7 +515,7 @@ impl Host for JournaledHost {
     }
 
     fn is_metered(&self) -> bool {
-        self.meter.as_ref().is_some_and(|meter| meter.counts(&self.world))
+        self.meter.as_ref().is_some_and(|meter| meter.counts(&self.services))
     }
 
     fn cut_short(&mut self, key: &ReplayKey, used: UsageAmount, lost: UsageAmount) {
@@ -521,17 +524,18 @@ impl Host for JournaledHost {
         }
     }
 
-    async fn reserve_ahead(&mut self, hold: BudgetReservation) -> Result<(), Error> {
-        let now = self.world.clock.now();
-        if self.noted.is_empty() {
+    async fn reserve_ahead(&mut self, reservation: BudgetReservation) -> Result<(), Error> {
+        let now = self.services.clock.now();
+        if self.buffered_facts.is_empty() {
             return self.flush().await.map(drop);
         }
         let Some(meter) = self.active_meter() else { return self.flush().await.map(drop) };
         meter.release_reservation();
-        let metering = meter.take(now);
-        let ReservationOutcome { short, .. } = self.commit_holding(hold.clone(), metering).await?;
+        let budget_update = meter.take(now);
+        let ReservationOutcome { short, .. } =
+            self.commit_holding(reservation.clone(), budget_update).await?;
         if let (Some(meter), None) = (&mut self.meter, short) {
-            meter.is_held(hold);
+            meter.is_held(reservation);
         }
         Ok(())
     }
@@ -557,7 +561,7 @@ impl Host for JournaledHost {
         let LoadedConversation { conversation, repaired: calls } =
             conversation_reader::conversation(self.store.as_ref(), node, bytes).await?;
         if !calls.is_empty() && !self.history.was_repaired() {
-            self.noted.push(Fact::Repaired { calls });
+            self.buffered_facts.push(Fact::Repaired { calls });
         }
         self.recall_as(conversation);
         Ok(())
@@ -619,7 +623,7 @@ impl Host for JournaledHost {
             self.commit(TurnTransition::Continue).await?;
         }
         self.flush().await?;
-        self.store.release_lease(self.lease.clone(), self.world.clock.now()).await?;
+        self.store.release_lease(self.lease.clone(), self.services.clock.now()).await?;
         Ok(DriveOutcome::HandedBack)
     }
 
@@ -630,11 +634,11 @@ impl Host for JournaledHost {
         {
             meter.set_next_turn_usage(before, &messages);
         }
-        let then = match &end {
+        let transition = match &end {
             TurnEnd::Answered { .. } => TurnTransition::EndUnlessJoined(end.clone()),
             _ => TurnTransition::End(end.clone()),
         };
-        let receipt = self.commit(then).await?;
+        let receipt = self.commit(transition).await?;
         let driven = match receipt.after {
             TurnAfterCommit::Ended => {
                 self.keep_conversation(messages, receipt.last.seq);
@@ -645,7 +649,7 @@ impl Host for JournaledHost {
                 return Ok(DriveOutcome::Again);
             }
         };
-        self.world.hub.ended(self.lease.turn, &end);
+        self.services.hub.ended(self.lease.turn, &end);
         Ok(driven)
     }
 }

@@ -78,9 +78,9 @@ pub(crate) async fn ask<H: Host>(
         PolicyOutcome::Wait(wait) => return Ok(ask.wait(wait)),
     }
     let mut tries = FailedAttempts::default();
-    let began = turn.world.clock.elapsed();
+    let began = turn.services.clock.elapsed();
     let verdict = ask_models(turn, &ask, &mut shaped, (hooked, &mut *host, &mut tries)).await?;
-    turn.world.metrics.passed(TurnPhase::Model, turn.world.clock.elapsed().saturating_sub(began));
+    turn.services.metrics.passed(TurnPhase::Model, turn.services.clock.elapsed().saturating_sub(began));
     if !matches!(verdict, ModelCallDecision::Outcome(..)) {
         tries.note(ask.key(), host);
         tries = FailedAttempts::default();
@@ -97,7 +97,7 @@ pub(crate) async fn ask<H: Host>(
             return Ok(ask.wait(wait_for(key, &short)));
         }
         ModelCallDecision::Wait(key, pause) => {
-            let deadline = turn.world.clock.now().after(pause);
+            let deadline = turn.services.clock.now().after(pause);
             return Ok(ask.wait(Wait { key, kind: WaitKind::Provider, deadline: Some(deadline) }));
         }
         ModelCallDecision::Stuck(error) => {
@@ -183,8 +183,8 @@ async fn ask_models<H: Host>(
     (options, host, tries): (Generation, &mut H, &mut FailedAttempts),
 ) -> Result<ModelCallDecision, Error> {
     let mut unavailable = UnavailableModels::default();
-    for (number, model) in turn.outfit.package.models().enumerate() {
-        let (provider, info) = match turn.world.model(model) {
+    for (number, model) in turn.resolved_agent.package.models().enumerate() {
+        let (provider, info) = match turn.services.model(model) {
             Ok(found) => found,
             Err(error) if number == 0 => return Ok(ModelCallDecision::Unknown(error)),
             Err(error) => {
@@ -227,15 +227,15 @@ async fn ask_one<H: Host>(
     (host, tries): (&mut H, &mut FailedAttempts),
 ) -> Result<Option<(ModelCall, ModelRequestResult)>, Error> {
     let ModelCandidate { model, provider, info } = *candidate;
-    let window = info.window_bytes.min(turn.world.limits.view_bytes);
+    let window = info.window_bytes.min(turn.services.limits.view_bytes);
     host.recall(window.saturating_mul(READ_AHEAD)).await?;
-    let window = window.saturating_sub(shaped.bytes_over(&turn.outfit.package.system));
-    let room = Compactor { model, provider, info, window };
+    let window = window.saturating_sub(shaped.bytes_over(&turn.resolved_agent.package.system));
+    let compactor = Compactor { model, provider, info, window };
     let mut at_once = false;
     loop {
         // A provider that is down cannot write a summary either.
-        let is_down = turn.world.health.is_down(provider_of(model), model);
-        let shorter = !is_down && room.make(turn, ask, at_once, host).await?;
+        let is_down = turn.services.health.is_down(provider_of(model), model);
+        let shorter = !is_down && compactor.make(turn, ask, at_once, host).await?;
         if turn.cancel.reason().is_some() {
             return Ok(None);
         }
@@ -258,7 +258,7 @@ fn answered_by<H: Host>(
     answered: Option<&ModelName>,
     (key, host): (&ReplayKey, &H),
 ) -> ModelCall {
-    let mut fallbacks = (1..).zip(&turn.outfit.package.fallback_models);
+    let mut fallbacks = (1..).zip(&turn.resolved_agent.package.fallback_models);
     match fallbacks.find(|(_, model)| Some(*model) == answered) {
         Some((number, model)) => {
             as_ruled(ModelCall { model: model.clone(), ..effect }, &key.fallback(number), host)
@@ -316,11 +316,12 @@ async fn show<H: Host>(
     if !shaped.added.is_empty() {
         now.to_mut().extend_from_slice(&shaped.added);
     }
-    let files = attachment_cache::of(turn.world, host, history.iter().chain(now.iter())).await?;
-    let judged = turn.outfit.decides_at(PolicyPoint::Output);
+    let shown = history.iter().chain(now.iter());
+    let files = attachment_cache::contents_of(turn.services, host.store(), &[], shown).await?;
+    let judged = turn.resolved_agent.decides_at(PolicyPoint::Output);
     let (past, store) = (host.history().clone(), host.store().cloned());
     let changes_replies = EffectHooks::of(turn, &past, store.as_ref(), ask.key()).any::<AfterModel>();
-    let said = if info.goes_on && !judged { host.said(ask.key()).await? } else { None };
+    let partial_text = if info.goes_on && !judged { host.said(ask.key()).await? } else { None };
     // The position of the call is known once the buffered facts are written.
     let metered = host.is_metered();
     let effect = |at| {
@@ -328,27 +329,27 @@ async fn show<H: Host>(
         if !metered {
             return call;
         }
-        ModelCall { options: bounded(call.options, turn.outfit, turn.world), ..call }
+        ModelCall { options: bounded(call.options, turn.resolved_agent, turn.services), ..call }
     };
     let draft = effect(None);
     let request = ModelRequest {
         system: &shaped.system,
         history: &history,
         turn: &now,
-        tools: &turn.outfit.shown,
+        tools: &turn.resolved_agent.shown,
         session: turn.caller.session,
         files: &files,
         ..ModelRequest::empty(&draft)
     };
-    let most = if metered { most_of(turn.world, info, &request) } else { UsageAmount::ZERO };
-    let hold = || BudgetReservation::new(ask.key().clone(), most, price_of(info));
-    if metered && let Some(short) = host.reserve(hold()).await?.short {
+    let most = if metered { most_of(turn.services, info, &request) } else { UsageAmount::ZERO };
+    let reservation = || BudgetReservation::new(ask.key().clone(), most, price_of(info));
+    if metered && let Some(short) = host.reserve(reservation()).await?.short {
         return Ok(Some((draft, ModelRequestResult::BudgetExhausted(short))));
     }
     let effect = effect(host.place());
     let recorder = ReplyRecorder::new(provider);
-    let asking = ModelRequestRunner {
-        world: turn.world,
+    let runner = ModelRequestRunner {
+        services: turn.services,
         caller: turn.caller,
         key: ask.key(),
         provider: &recorder,
@@ -356,8 +357,8 @@ async fn show<H: Host>(
         lease: turn.lease,
         past: PastAttempts::of(host.history(), ask.key())
             .after(tries)
-            .by_models(turn.outfit.package.models().count()),
-        patience: turn.outfit.provider_wait(&turn.world.limits),
+            .by_models(turn.resolved_agent.package.models().count()),
+        patience: turn.resolved_agent.provider_wait(&turn.services.limits),
         tier: host.tier(),
         audience: if judged { ReplyAudience::WatchersAfterPolicy } else { ReplyAudience::Watchers },
         most,
@@ -366,7 +367,7 @@ async fn show<H: Host>(
     // Cancellation only stops reading the stream. Earlier writes are complete.
     tokio::select! {
         biased;
-        asked = asking.ask(request, said.unwrap_or_default(), (&mut *host, tries)) => Ok(Some((effect, asked?))),
+        asked = runner.ask(request, partial_text.unwrap_or_default(), (&mut *host, tries)) => Ok(Some((effect, asked?))),
         _ = turn.cancel.requested() => {
             let mut partial = recorder.partial();
             if judged || changes_replies {
@@ -393,7 +394,7 @@ pub(crate) fn note_interrupted<H: Host>(
         host.settle(key, Some(UsageAmount::ZERO));
         return;
     }
-    let most = most_of(turn.world, info, request);
+    let most = most_of(turn.services, info, request);
     host.cut_short(key, most, most);
     host.buffer_fact(Fact::Interrupted(partial.interrupted(key, (info, request), most)));
 }

@@ -30,7 +30,7 @@ const TOKEN_BYTES: usize = 4;
 
 /// A model request and its context.
 pub(crate) struct ModelRequestRunner<'a> {
-    pub(crate) world: &'a RuntimeServices,
+    pub(crate) services: &'a RuntimeServices,
     pub(crate) caller: Caller,
     pub(crate) key: &'a ReplayKey,
     pub(crate) provider: &'a dyn ModelProvider,
@@ -201,13 +201,13 @@ impl<'a> ModelRequestRunner<'a> {
     pub(crate) async fn ask<A: ModelRequestHost>(
         mut self,
         request: ModelRequest<'_>,
-        mut said: String,
+        mut partial_text: String,
         (asker, tries): (&mut A, &mut FailedAttempts),
     ) -> Result<ModelRequestResult, Error> {
-        let (limits, began) = (&self.world.limits, self.world.clock.elapsed());
+        let (limits, began) = (&self.services.limits, self.services.clock.elapsed());
         let rate = self.provider.rate(&request.call.model);
         let Caller { session, turn } = self.caller;
-        let speaker = self.world.hub.speaker(session, turn);
+        let speaker = self.services.hub.speaker(session, turn);
         let mut tried_now = 0;
         loop {
             let permit = match self.admitted(&rate, (&request, began), asker).await {
@@ -219,15 +219,15 @@ impl<'a> ModelRequestRunner<'a> {
             };
             (self.past.tried, tried_now) = (self.past.tried + 1, tried_now + 1);
             let attempt = self.attempt_number();
-            let from = self.world.clock.now();
-            let mut heard = AttemptProgress::begin(&said, from);
-            if !said.is_empty() {
-                self.tell_text(&speaker, attempt, 0, &said);
-                heard.building.push(ModelEvent::Text(said.clone()), limits.reply_bytes)?;
+            let from = self.services.clock.now();
+            let mut progress = AttemptProgress::begin(&partial_text, from);
+            if !partial_text.is_empty() {
+                self.tell_text(&speaker, attempt, 0, &partial_text);
+                progress.building.push(ModelEvent::Text(partial_text.clone()), limits.reply_bytes)?;
             }
-            let stream = self.provider.stream(ModelRequest { said: &said, ..request });
-            let error = match self.listen((attempt, &speaker), stream, &mut heard, asker).await {
-                Ok(()) => match heard.building.finish(attempt, self.info.prices.as_ref()) {
+            let stream = self.provider.stream(ModelRequest { said: &partial_text, ..request });
+            let error = match self.listen((attempt, &speaker), stream, &mut progress, asker).await {
+                Ok(()) => match progress.building.finish(attempt, self.info.prices.as_ref()) {
                     Ok(reply) => {
                         self.provider_answered(&request.call.model, permit);
                         asker.settle(self.key, self.used(&reply));
@@ -238,27 +238,27 @@ impl<'a> ModelRequestRunner<'a> {
                 Err(StreamError::Store(error)) => return Err(error),
                 Err(StreamError::Model(error)) => error,
             };
-            let (until, failure) = (self.world.clock.now(), Failure::from(&error));
+            let (until, failure) = (self.services.clock.now(), Failure::from(&error));
             tries.failed(FailedAttempt { attempt, from, until, failure: failure.clone() });
             asker.waited_for_provider(from.until(until));
             self.past.down_since.get_or_insert(until);
             if let (Kind::ModelUnavailable, Some(asked_for)) = (error.kind(), error.pause()) {
-                self.world.governor.turned_away(&rate, asked_for, self.world.clock.now());
+                self.services.governor.turned_away(&rate, asked_for, self.services.clock.now());
             }
-            let streamed = heard.bytes > 0 && self.audience != ReplyAudience::WatchersAfterPolicy;
+            let streamed = progress.bytes > 0 && self.audience != ReplyAudience::WatchersAfterPolicy;
             self.past.streamed = streamed;
             if streamed {
                 speaker.forget();
                 self.tell(|| LiveEventKind::Retracted { key: self.key.clone(), attempt });
             }
             // An attempt that broke off may be charged; a rejected one is not.
-            let broke_off = heard.began || error.kind() == Kind::ModelStalled;
+            let broke_off = progress.began || error.kind() == Kind::ModelStalled;
             let used = if broke_off { None } else { Some(UsageAmount::ZERO) };
-            let entropy = self.world.entropy.as_ref();
+            let entropy = self.services.entropy.as_ref();
             let down = match error.class() {
                 // A provider that began to answer is up, whatever broke the stream. A probe that breaks off
                 // has failed.
-                Class::Retry if heard.began && !permit.as_ref().is_some_and(Permit::is_probe) => None,
+                Class::Retry if progress.began && !permit.as_ref().is_some_and(Permit::is_probe) => None,
                 Class::Retry => {
                     let failure = failure.clone();
                     permit.and_then(|permit| permit.failed(failure, error.pause(), limits, entropy, until))
@@ -290,12 +290,12 @@ impl<'a> ModelRequestRunner<'a> {
                 }
             };
             tracing::warn!(%error, attempt, "the model call is tried again");
-            self.world.metrics.tried_again(RetryKind::Model);
-            said = if heard.only_text { heard.text } else { String::new() };
-            self.world.clock.sleep(pause).await;
+            self.services.metrics.tried_again(RetryKind::Model);
+            partial_text = if progress.only_text { progress.text } else { String::new() };
+            self.services.clock.sleep(pause).await;
             asker.waited_for_provider(pause);
             if used.is_none()
-                && let Some(short) = asker.reserve(self.hold()).await?.short
+                && let Some(short) = asker.reserve(self.reservation()).await?.short
             {
                 return Ok(ModelRequestResult::BudgetExhausted(short));
             }
@@ -304,7 +304,7 @@ impl<'a> ModelRequestRunner<'a> {
 
     /// Returns the number of the next attempt, larger than that of any attempt under an earlier lease.
     fn attempt_number(&self) -> u32 {
-        let each = self.world.limits.model_attempts.saturating_mul(self.past.models);
+        let each = self.services.limits.model_attempts.saturating_mul(self.past.models);
         let before = self.lease.saturating_sub(1).saturating_mul(u64::from(each));
         u32::try_from(before + u64::from(self.past.tried)).unwrap_or(u32::MAX)
     }
@@ -324,7 +324,7 @@ impl<'a> ModelRequestRunner<'a> {
         let Some(pause) = self.wait_for_provider_rate(rate, request, asker).await else {
             return self.permit(request).map_err(wait);
         };
-        if self.world.governor.is_closed(rate, self.world.clock.now()) {
+        if self.services.governor.is_closed(rate, self.services.clock.now()) {
             return Err(wait(ProviderPause { pause, last_failure: None }));
         }
         Err(ModelRequestResult::Wait { key: self.key.provider_queue(self.past.in_line), pause })
@@ -336,7 +336,7 @@ impl<'a> ModelRequestRunner<'a> {
     where
         'a: 'r,
     {
-        let RuntimeServices { health, limits, clock, .. } = self.world;
+        let RuntimeServices { health, limits, clock, .. } = self.services;
         let now = clock.now();
         // A turn that may not wait any longer calls the provider once more before it fails.
         let is_last = self.past.down_since.unwrap_or(now).after(self.patience) <= now;
@@ -358,15 +358,15 @@ impl<'a> ModelRequestRunner<'a> {
         if permit.is_some_and(Permit::answered) {
             let provider = provider_of(model);
             tracing::info!(provider, "the provider answers again");
-            self.world.health.recover(provider);
+            self.services.health.recover(provider);
         }
     }
 
     /// Decides when to retry after a transient error. If the provider counts as down, `down` is the pause
     /// until the next probe.
     fn next_attempt(&self, error: &Error, tried_now: u32, down: Option<Duration>) -> NextAttempt {
-        let Limits { model_attempts, backoff_first, backoff_most, wait_in_memory, .. } = self.world.limits;
-        let entropy = self.world.entropy.as_ref();
+        let Limits { model_attempts, backoff_first, backoff_most, wait_in_memory, .. } = self.services.limits;
+        let entropy = self.services.entropy.as_ref();
         let soon = error.pause().unwrap_or_else(|| jittered(backoff_first, backoff_most, tried_now, entropy));
         if self.tier == HostTier::Ephemeral {
             return if tried_now < model_attempts { NextAttempt::Soon(soon) } else { NextAttempt::Never };
@@ -376,7 +376,8 @@ impl<'a> ModelRequestRunner<'a> {
             Some(pause) => NextAttempt::Later(pause),
             None if is_quick && soon <= wait_in_memory => NextAttempt::Soon(soon),
             None => {
-                let Limits { provider_pause_first: first, provider_pause_most: most, .. } = self.world.limits;
+                let Limits { provider_pause_first: first, provider_pause_most: most, .. } =
+                    self.services.limits;
                 NextAttempt::Later(soon.max(jittered(first, most, self.past.provider_waits + 1, entropy)))
             }
         }
@@ -389,7 +390,7 @@ impl<'a> ModelRequestRunner<'a> {
         (request, began): (&ModelRequest<'_>, Duration),
     ) -> ModelRequestResult {
         let provider = provider_of(&request.call.model);
-        let now = self.world.clock.now();
+        let now = self.services.clock.now();
         let gives_up = self.past.down_since.unwrap_or(now).after(self.patience);
         if now >= gives_up {
             let silent = || Failure::new(Kind::ModelUnavailable, format!("`{provider}` does not answer"));
@@ -411,13 +412,13 @@ impl<'a> ModelRequestRunner<'a> {
         (request, began): (&ModelRequest<'_>, Duration),
     ) -> ModelRequestResult {
         let failure = ModelFailure { failure, streamed: self.past.streamed };
-        let took = self.world.clock.elapsed().saturating_sub(began);
-        self.world.metrics.asked(&request.call.model, took, &ModelOutcome::Failed(failure.clone()));
+        let took = self.services.clock.elapsed().saturating_sub(began);
+        self.services.metrics.asked(&request.call.model, took, &ModelOutcome::Failed(failure.clone()));
         ModelRequestResult::GaveUp(failure)
     }
 
     /// The budget reservation for one attempt.
-    fn hold(&self) -> BudgetReservation {
+    fn reservation(&self) -> BudgetReservation {
         BudgetReservation::new(self.key.clone(), self.most, price_of(self.info))
     }
 
@@ -439,8 +440,8 @@ impl<'a> ModelRequestRunner<'a> {
         began: Duration,
         outcome: ModelOutcome,
     ) -> ModelRequestResult {
-        let took = self.world.clock.elapsed().saturating_sub(began);
-        self.world.metrics.asked(&request.call.model, took, &outcome);
+        let took = self.services.clock.elapsed().saturating_sub(began);
+        self.services.metrics.asked(&request.call.model, took, &outcome);
         ModelRequestResult::Outcome(outcome)
     }
 
@@ -462,13 +463,13 @@ impl<'a> ModelRequestRunner<'a> {
             None => 0,
         };
         loop {
-            let now = self.world.clock.now();
-            let wait = self.world.governor.admit(self.caller.session, rate, tokens, now).err()?;
-            if wait > self.world.limits.wait_in_memory && self.tier == HostTier::Durable {
+            let now = self.services.clock.now();
+            let wait = self.services.governor.admit(self.caller.session, rate, tokens, now).err()?;
+            if wait > self.services.limits.wait_in_memory && self.tier == HostTier::Durable {
                 return Some(wait);
             }
-            let is_closed = self.world.governor.is_closed(rate, now);
-            self.world.clock.sleep(wait).await;
+            let is_closed = self.services.governor.is_closed(rate, now);
+            self.services.clock.sleep(wait).await;
             if is_closed {
                 asker.waited_for_provider(wait);
             }
@@ -480,18 +481,18 @@ impl<'a> ModelRequestRunner<'a> {
         &self,
         (attempt, speaker): (u32, &ReplyPublisher<'_>),
         mut stream: EventStream<'_>,
-        heard: &mut AttemptProgress,
+        progress: &mut AttemptProgress,
         asker: &mut A,
     ) -> Result<(), StreamError> {
         // The idle timer: starts at the first keep-alive, and stops at the next event that makes progress.
         let mut idle: Option<BoxFuture<'_, ()>> = None;
         while let Some(event) = self.next_or_stalled(&mut stream).await? {
             let event = event?;
-            heard.began = true;
+            progress.began = true;
             match &event {
                 ModelEvent::KeepAlive => {
-                    let patience = self.world.limits.model_idle;
-                    let waiting = idle.get_or_insert_with(|| self.world.clock.sleep(patience));
+                    let patience = self.services.limits.model_idle;
+                    let waiting = idle.get_or_insert_with(|| self.services.clock.sleep(patience));
                     if poll_immediate(waiting).await.is_some() {
                         let detail =
                             format!("the stream brought nothing new for {} ms", patience.as_millis());
@@ -500,10 +501,10 @@ impl<'a> ModelRequestRunner<'a> {
                 }
                 ModelEvent::Text(text) => {
                     idle = None;
-                    self.tell_text(speaker, attempt, heard.bytes, text);
-                    heard.bytes += text.len();
+                    self.tell_text(speaker, attempt, progress.bytes, text);
+                    progress.bytes += text.len();
                     if self.info.goes_on {
-                        heard.text.push_str(text);
+                        progress.text.push_str(text);
                     }
                 }
                 ModelEvent::PromptChanged(at) => {
@@ -512,14 +513,14 @@ impl<'a> ModelRequestRunner<'a> {
                 ModelEvent::HiddenProgress | ModelEvent::Usage(_) | ModelEvent::End(_) => idle = None,
                 ModelEvent::Reasoning { .. } | ModelEvent::Sealed { .. } | ModelEvent::Call(_) => {
                     idle = None;
-                    heard.only_text = false;
+                    progress.only_text = false;
                 }
             }
-            heard.building.push(event, self.world.limits.reply_bytes)?;
+            progress.building.push(event, self.services.limits.reply_bytes)?;
             let keeps = self.info.goes_on && self.audience == ReplyAudience::Watchers;
-            if keeps && heard.is_due(&self.world.limits, self.world.clock.now()) {
-                let said = heard.take_new(self.key, attempt, self.world.clock.now());
-                asker.keep(said).await.map_err(StreamError::Store)?;
+            if keeps && progress.is_due(&self.services.limits, self.services.clock.now()) {
+                let partial_text = progress.take_new(self.key, attempt, self.services.clock.now());
+                asker.keep(partial_text).await.map_err(StreamError::Store)?;
             }
         }
         Ok(())
@@ -534,8 +535,8 @@ impl<'a> ModelRequestRunner<'a> {
         if let Some(next) = poll_immediate(stream.next()).await {
             return Ok(next);
         }
-        let patience = self.world.limits.model_stall;
-        match select(stream.next(), self.world.clock.sleep(patience)).await {
+        let patience = self.services.limits.model_stall;
+        match select(stream.next(), self.services.clock.sleep(patience)).await {
             Either::Left((next, _)) => Ok(next),
             Either::Right(_) => {
                 let detail = format!("the stream was silent for {} ms", patience.as_millis());
@@ -553,7 +554,7 @@ impl<'a> ModelRequestRunner<'a> {
     fn tell(&self, what: impl FnOnce() -> LiveEventKind) {
         let Caller { session, turn } = self.caller;
         if self.audience != ReplyAudience::Nobody {
-            self.world.hub.tell(session, || LiveEvent { turn, what: what() });
+            self.services.hub.tell(session, || LiveEvent { turn, what: what() });
         }
     }
 }
@@ -580,8 +581,8 @@ impl From<Error> for StreamError {
 }
 
 impl AttemptProgress {
-    fn begin(said: &str, now: Millis) -> Self {
-        let (building, text, bytes) = (ReplyBuilder::default(), said.to_owned(), said.len());
+    fn begin(partial_text: &str, now: Millis) -> Self {
+        let (building, text, bytes) = (ReplyBuilder::default(), partial_text.to_owned(), partial_text.len());
         Self {
             building,
             bytes,

@@ -63,9 +63,9 @@ impl<'a> ReplyRecorder<'a> {
     }
 
     /// Starts an attempt that continues `said`, the text of an earlier attempt.
-    fn begin(&self, said: &str) {
+    fn begin(&self, partial_text: &str) {
         let mut partial = self.lock();
-        said.clone_into(&mut partial.text);
+        partial_text.clone_into(&mut partial.text);
         partial.charged += 1;
     }
 
@@ -125,14 +125,14 @@ mod tests {
         }
     }
 
-    fn read(lines: Vec<Result<&'static str, Kind>>, said: &str) -> PartialReply {
+    fn read(lines: Vec<Result<&'static str, Kind>>, partial_text: &str) -> PartialReply {
         let (model, choice, options) =
             ("test/script".parse().unwrap(), ToolChoice::default(), Generation::default());
         let call =
             ModelCall { model, at: None, tools: outlast_vocab::Hash::ZERO, choice, options, output: None };
         let provider = Scripted(lines);
         let recorder = ReplyRecorder::new(&provider);
-        let request = ModelRequest { said, ..ModelRequest::empty(&call) };
+        let request = ModelRequest { said: partial_text, ..ModelRequest::empty(&call) };
         recorder.stream(request).collect::<Vec<_>>().now_or_never().unwrap();
         recorder.partial()
     }

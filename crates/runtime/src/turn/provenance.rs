@@ -82,7 +82,7 @@ impl ActiveTurn<'_> {
         host: &H,
     ) -> Result<TrustedText<'t>, Error> {
         let mut trusted = TrustedText::default();
-        let contracts = self.outfit.contracts.as_slice();
+        let contracts = self.resolved_agent.contracts.as_slice();
         let has_sink_arguments = |(call, _): (&ToolUse, _)| {
             let contract = contracts.iter().find(|contract| contract.name == call.tool);
             contract.is_some_and(|contract| matches!(sinks(contract), ToolSinks::Arguments(_)))
@@ -90,7 +90,7 @@ impl ActiveTurn<'_> {
         if labels.is_empty() || !batch.calls().any(has_sink_arguments) {
             return Ok(trusted);
         }
-        trusted.add(Origin::Agent, self.outfit.package.system.as_str());
+        trusted.add(Origin::Agent, self.resolved_agent.package.system.as_str());
         if let Some(store) = host.store() {
             for text in self.earlier.typed(store.as_ref()).await? {
                 trusted.add(Origin::User, text.as_str());

@@ -21,15 +21,15 @@ pub(crate) async fn stop<H: Host>(
     host: &mut H,
 ) -> Result<DriveOutcome, Error> {
     host.reread().await?;
-    let facts = turn.world.free_all(to_free(host), &reason).await;
+    let facts = turn.services.free_all(to_free(host), &reason).await;
     host.buffer_facts(facts);
     if !host.history().aborted() {
         return host.finish(TurnEnd::Cancelled { reason }.into()).await;
     }
     // The cancel request has been handled, and must not cancel the undo calls.
     let (_, never) = cancel();
-    let (heard, stopping) = (turn.heard.clone(), turn.stopping.clone());
-    let turn = &ActiveTurn { cancel: never, stopping, heard, ..*turn };
+    let (hook_labels, stopping) = (turn.hook_labels.clone(), turn.stopping.clone());
+    let turn = &ActiveTurn { cancel: never, stopping, hook_labels, ..*turn };
     let mut step = step::begin_undo(turn.index, host.history().undo_calls(turn.index), reason);
     loop {
         step = match step {
@@ -51,12 +51,12 @@ fn to_free<H: Host>(host: &H) -> Vec<Payment> {
 
 /// Returns how to undo a call with this result, if it can be undone.
 pub(crate) fn undoable(
-    outfit: &ResolvedAgent,
+    resolved_agent: &ResolvedAgent,
     key: &ReplayKey,
     prepared: &PreparedCall,
     result: &Value,
 ) -> Option<UndoableCall> {
-    let provider = outfit.catalogue.provider(&prepared.tool).ok()?;
+    let provider = resolved_agent.catalogue.provider(&prepared.tool).ok()?;
     let undo = catch_unwind(AssertUnwindSafe(|| provider.undo(prepared, result)));
     let undo = undo.unwrap_or_else(|_| {
         tracing::error!(tool = %prepared.tool, "the tool panicked when asked how its call is taken back");

@@ -105,12 +105,12 @@ pub async fn daily(
     of: Option<SessionId>,
     by: CostDimension,
 ) -> Result<BTreeMap<(String, String), CostTotals>, Error> {
-    let mut books = CostAccumulator { by, reader: CostReader::default(), spent: BTreeMap::new() };
+    let mut accumulator = CostAccumulator { by, reader: CostReader::default(), spent: BTreeMap::new() };
     match of {
-        Some(session) => books.read_session(store, session).await?,
-        None => books.read_all(store).await?,
+        Some(session) => accumulator.read_session(store, session).await?,
+        None => accumulator.read_all(store).await?,
     }
-    Ok(books.spent)
+    Ok(accumulator.spent)
 }
 
 /// Returns the tokens and the cost of one turn, from its records. The cost includes priced tool calls.

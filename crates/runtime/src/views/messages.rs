@@ -80,8 +80,8 @@ pub async fn page_of(
     for HistoryTurn { records, last_in_branch: cut } in &past {
         let Some(id) = records.first().and_then(|record| record.turn) else { continue };
         let turn = store.turn(id).await?;
-        let said = of_turn(turn.session, records, *cut);
-        page.turns.push((turn, said));
+        let messages = of_turn(turn.session, records, *cut);
+        page.turns.push((turn, messages));
     }
     page.before = page.turns.first().and_then(|(turn, _)| turn.parent);
     if until == MessagePageEnd::Newest {
@@ -95,8 +95,8 @@ pub async fn count(store: &dyn Store, session: &SessionView, head: &str) -> Resu
     let (mut count, mut until) = (MessageCount::default(), MessagePageEnd::Newest);
     loop {
         let page = page(store, session, head, until).await?;
-        for said in page.turns.iter().flat_map(|(_, said)| said) {
-            match said.message {
+        for message in page.turns.iter().flat_map(|(_, messages)| messages) {
+            match message.message {
                 Message::User { .. } => count.user += 1,
                 Message::Assistant { .. } => count.assistant += 1,
                 Message::Tool { .. } => count.tool += 1,
@@ -128,8 +128,8 @@ async fn unfinished(
     let mut turns = Vec::new();
     for turn in store.turns(session.id, from, newest as usize).await? {
         if turn.state != TurnState::Ended {
-            let said = of_turn(session.id, &store.turn_records(turn.id).await?, Seq(u64::MAX));
-            turns.push((turn, said));
+            let messages = of_turn(session.id, &store.turn_records(turn.id).await?, Seq(u64::MAX));
+            turns.push((turn, messages));
         }
     }
     Ok(turns)
@@ -139,7 +139,7 @@ async fn unfinished(
 /// late they came.
 pub fn of_turn(session: SessionId, records: &[Record], cut: Seq) -> Vec<SessionMessage> {
     let mut calls = ClaimedCalls::default();
-    let mut said = Vec::new();
+    let mut session_messages = Vec::new();
     for record in records {
         let later = record.seq > cut;
         match &record.fact {
@@ -156,7 +156,7 @@ pub fn of_turn(session: SessionId, records: &[Record], cut: Seq) -> Vec<SessionM
         }
         let Some(turn) = record.turn else { continue };
         let messages = messages(&record.fact, &calls).into_iter();
-        said.extend(messages.map(|message| SessionMessage {
+        session_messages.extend(messages.map(|message| SessionMessage {
             session,
             turn,
             seq: record.seq,
@@ -164,7 +164,7 @@ pub fn of_turn(session: SessionId, records: &[Record], cut: Seq) -> Vec<SessionM
             message,
         }));
     }
-    said
+    session_messages
 }
 
 /// The calls claimed so far.

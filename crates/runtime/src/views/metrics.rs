@@ -80,8 +80,8 @@ struct ModelCounters {
     /// How calls ended: `ok`, or the code of an error.
     ends: BTreeMap<&'static str, u64>,
     usage: Usage,
-    read: HistogramValue,
-    said: HistogramValue,
+    input_tokens: HistogramValue,
+    output_tokens: HistogramValue,
     cost: Cost,
 }
 
@@ -99,7 +99,7 @@ impl Default for ModelCounters {
             HistogramValue::with_bounds(HistogramValue::TOKENS),
         );
         let (ends, usage, cost) = (BTreeMap::new(), Usage::default(), Cost::default());
-        Self { took, ends, usage, read: tokens.clone(), said: tokens, cost }
+        Self { took, ends, usage, input_tokens: tokens.clone(), output_tokens: tokens, cost }
     }
 }
 
@@ -160,8 +160,8 @@ impl WorkerMetrics {
             ModelOutcome::Reply(reply) => {
                 let usage = reply.usage;
                 of.usage = of.usage + usage;
-                of.read.add(number(usage.input + usage.cache_read + usage.cache_write));
-                of.said.add(number(usage.output + usage.reasoning));
+                of.input_tokens.add(number(usage.input + usage.cache_read + usage.cache_write));
+                of.output_tokens.add(number(usage.output + usage.reasoning));
                 of.cost = [of.cost, reply.cost.unwrap_or_default()].into_iter().sum();
                 "ok"
             }
@@ -336,8 +336,8 @@ impl WorkerCounters {
         let (mut took, mut tokens, mut calls, mut cost) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (model, of) in &self.models {
             took.push(MetricSample { labels: of_chat(model), value: of.took.clone() });
-            tokens.push(with(of_chat(model), ("gen_ai.token.type", "input"), of.read.clone()));
-            tokens.push(with(of_chat(model), ("gen_ai.token.type", "output"), of.said.clone()));
+            tokens.push(with(of_chat(model), ("gen_ai.token.type", "input"), of.input_tokens.clone()));
+            tokens.push(with(of_chat(model), ("gen_ai.token.type", "output"), of.output_tokens.clone()));
             let ends = of
                 .ends
                 .iter()

@@ -247,7 +247,7 @@ async fn blocked(
         WaitKind::Budget => {
             let awaited =
                 store.awaited_budgets(turn.id).await?.into_iter().find(|awaited| awaited.wait == wait.key);
-            Unblocker::Budget(awaited.map(|awaited| awaited.purse))
+            Unblocker::Budget(awaited.map(|awaited| awaited.account))
         }
         WaitKind::Event if wait.key.is_stuck() => Unblocker::Retry,
         WaitKind::Completion

@@ -22,19 +22,19 @@ pub(super) async fn keep(inner: Arc<WorkerState>) {
     let mut stopping = inner.stopping.subscribe();
     let mut keeper = LeaseLoop {
         changes: None,
-        renewed: inner.world.clock.now(),
+        renewed: inner.services.clock.now(),
         looked: None,
         next_wake: None,
-        watchdog: Watchdog::new(inner.world.clock.elapsed()),
+        watchdog: Watchdog::new(inner.services.clock.elapsed()),
     };
     loop {
         keeper.watchdog.look(&inner).await;
         if let Err(error) = keeper.tend(&inner).await {
             tracing::warn!(%error, "the worker could not look after its sessions; it tries again");
         }
-        let now = inner.world.clock.now();
+        let now = inner.services.clock.now();
         // With a short lease, renewing it needs shorter pauses than anything else.
-        let mut pause = (inner.world.limits.lease / 3).clamp(SHORTEST_LOOK, LOOK_AGAIN);
+        let mut pause = (inner.services.limits.lease / 3).clamp(SHORTEST_LOOK, LOOK_AGAIN);
         if let Some(wake) = keeper.next_wake.filter(|wake| *wake > now) {
             pause = pause.min(now.until(wake));
         }
@@ -42,7 +42,7 @@ pub(super) async fn keep(inner: Arc<WorkerState>) {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
             () = inner.wake.notified() => keeper.looked = None,
-            () = inner.world.clock.sleep(pause) => {}
+            () = inner.services.clock.sleep(pause) => {}
         }
     }
 }
@@ -52,11 +52,11 @@ pub(super) async fn sweep(inner: Arc<WorkerState>) {
     let mut stopping = inner.stopping.subscribe();
     let runtime = Runtime::of_operator(inner);
     loop {
-        let WorkerState { world, .. } = &*runtime.inner;
+        let WorkerState { services, .. } = &*runtime.inner;
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
-            () = world.clock.sleep(world.limits.sweep_every) => {}
+            () = services.clock.sleep(services.limits.sweep_every) => {}
         }
         match runtime.sweep().await {
             Ok(SweepReport { looked_at, deleted }) => {
@@ -75,7 +75,7 @@ pub(super) async fn reload_agents(inner: Arc<WorkerState>) {
         tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => return,
-            () = inner.world.clock.sleep(LOOK_AGAIN) => {}
+            () = inner.services.clock.sleep(LOOK_AGAIN) => {}
         }
         if let Err(error) = look_for_agents(&inner, &mut seen).await {
             tracing::warn!(%error, "agents in the database could not be looked at; it is tried again");
@@ -85,10 +85,10 @@ pub(super) async fn reload_agents(inner: Arc<WorkerState>) {
 
 /// Checks the database if another process changed something, or if a change made here was not installed.
 async fn look_for_agents(inner: &WorkerState, seen: &mut Option<u64>) -> Result<(), Error> {
-    let Some(fitting) = &inner.fitting else { return Ok(()) };
+    let Some(agent_reloader) = &inner.agent_reloader else { return Ok(()) };
     let changes = inner.store.changes().await?;
-    if *seen != Some(changes) || fitting.is_behind().await {
-        fitting.look().await?;
+    if *seen != Some(changes) || agent_reloader.is_behind().await {
+        agent_reloader.look().await?;
         *seen = Some(changes);
     }
     Ok(())
@@ -111,8 +111,8 @@ struct LeaseLoop {
 
 impl LeaseLoop {
     async fn tend(&mut self, inner: &Arc<WorkerState>) -> Result<(), Error> {
-        let now = inner.world.clock.now();
-        let third = inner.world.limits.lease / 3;
+        let now = inner.services.clock.now();
+        let third = inner.services.limits.lease / 3;
         if has_passed(self.renewed, third, now) {
             // If leases cannot be renewed, claim nothing, because it might be a session that is driven here.
             self.renew(inner, now).await?;
@@ -151,7 +151,7 @@ impl LeaseLoop {
             return Ok(false);
         }
         inner.deliveries.wake_sinks();
-        inner.world.look_at_budgets(inner.store.as_ref()).await?;
+        inner.services.look_at_budgets(inner.store.as_ref()).await?;
         pass_on_cancels(inner).await?;
         Ok(true)
     }
@@ -161,7 +161,7 @@ impl LeaseLoop {
         if lock(&inner.driving).is_empty() {
             return Ok(());
         }
-        let until = now.after(inner.world.limits.lease);
+        let until = now.after(inner.services.limits.lease);
         inner.store.renew(LeaseRequest { worker: inner.worker, until }).await.map(drop)
     }
 }
@@ -169,10 +169,10 @@ impl LeaseLoop {
 /// Sends the reminders for approvals that are due.
 async fn notify(inner: &WorkerState, now: Millis) -> Result<(), Error> {
     const AT_ONCE: usize = 64;
-    let most = inner.world.limits.reminders_per_question;
+    let most = inner.services.limits.reminders_per_question;
     for SentNotice { session, last } in inner.store.send_due_notices(now, most, AT_ONCE).await? {
         tracing::info!(%session, "somebody was told again that a call waits for an approval");
-        inner.world.hub.committed(session, last);
+        inner.services.hub.committed(session, last);
         inner.deliveries.wake_sinks();
     }
     Ok(())
@@ -192,9 +192,9 @@ async fn pass_on_cancels(inner: &WorkerState) -> Result<(), Error> {
 /// Claims as much work as this worker has room for. Returns whether it claimed any.
 async fn take_work(inner: &Arc<WorkerState>, now: Millis) -> Result<bool, Error> {
     const AT_ONCE: usize = 64;
-    let Some(taker) = inner.taker(now) else { return Ok(false) };
+    let Some(lease_request) = inner.lease_request(now) else { return Ok(false) };
     let _taking = ClaimGuard::new(&inner.taking);
-    let work = inner.store.claim(taker, now, inner.room().min(AT_ONCE)).await?;
+    let work = inner.store.claim(lease_request, now, inner.free_slots().min(AT_ONCE)).await?;
     let took = !work.is_empty();
     for work in work {
         inner.spawn(work);
@@ -208,13 +208,13 @@ async fn take_suspect(inner: &Arc<WorkerState>, now: Millis) -> Result<(), Error
     if *inner.stopping.borrow() || inner.on_trial.load(Ordering::SeqCst) {
         return Ok(());
     }
-    let lived = inner.world.clock.elapsed().saturating_sub(inner.started);
+    let lived = inner.services.clock.elapsed().saturating_sub(inner.started);
     let busy = !lock(&inner.driving).is_empty();
-    let wait = if busy { inner.world.limits.suspect_wait } else { Duration::ZERO };
+    let wait = if busy { inner.services.limits.suspect_wait } else { Duration::ZERO };
     let due = Millis(now.0.saturating_sub(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)));
-    let taker = LeaseRequest { worker: inner.worker, until: now.after(inner.world.limits.lease) };
+    let lease_request = LeaseRequest { worker: inner.worker, until: now.after(inner.services.limits.lease) };
     let _taking = ClaimGuard::new(&inner.taking);
-    if let Some(work) = inner.store.claim_suspect(taker, lived, due).await? {
+    if let Some(work) = inner.store.claim_suspect(lease_request, lived, due).await? {
         inner.spawn(work);
     }
     Ok(())

@@ -11,9 +11,9 @@ use std::sync::Arc;
 pub(super) async fn snapshot(inner: &WorkerState, store: &dyn Store) -> Result<MetricsSnapshot, Error> {
     let (load, sinks, status) = (store.load().await?, store.sinks().await?, store.status().await?);
     let leases = lock(&inner.driving).len();
-    let at = inner.world.clock.now();
-    let down = inner.world.health.outages();
-    Ok(inner.world.metrics.snapshot(&CurrentGauges {
+    let at = inner.services.clock.now();
+    let down = inner.services.health.outages();
+    Ok(inner.services.metrics.snapshot(&CurrentGauges {
         at,
         leases,
         load,
@@ -30,10 +30,10 @@ pub(super) async fn export_metrics(inner: Arc<WorkerState>, to: Arc<dyn MetricSi
         let stop = tokio::select! {
             biased;
             _ = stopping.wait_for(|stopping| *stopping) => true,
-            () = inner.world.clock.sleep(to.export_interval()) => false,
+            () = inner.services.clock.sleep(to.export_interval()) => false,
         };
         if let Err(error) = once(&inner, to.as_ref()).await {
-            inner.world.metrics.lost();
+            inner.services.metrics.lost();
             tracing::warn!(%error, "measurements were not taken; the next ones have them too");
         }
         if stop {
@@ -44,8 +44,8 @@ pub(super) async fn export_metrics(inner: Arc<WorkerState>, to: Arc<dyn MetricSi
 
 async fn once(inner: &WorkerState, to: &dyn MetricSink) -> Result<(), Error> {
     let snapshot = snapshot(inner, inner.store.as_ref()).await?;
-    let deadline = inner.world.limits.delivery_deadline;
-    match select(to.export(&snapshot), inner.world.clock.sleep(deadline)).await {
+    let deadline = inner.services.limits.delivery_deadline;
+    match select(to.export(&snapshot), inner.services.clock.sleep(deadline)).await {
         Either::Left((taken, _)) => taken,
         Either::Right(_) => {
             let detail = format!("it took longer than the {} ms it may", deadline.as_millis());

@@ -22,10 +22,10 @@ const LOOK_FOR_PAUSE: Duration = Duration::from_millis(100);
 pub(super) async fn run(
     inner: &Arc<WorkerState>,
     work: ClaimedTurn,
-    wish: DriveHandles,
+    handles: DriveHandles,
 ) -> Result<DriveOutcome, Error> {
     let (lease, trial) = (work.lease.clone(), work.trial);
-    let Some(window) = trial else { return watched(inner, work, wish).await };
+    let Some(window) = trial else { return watched(inner, work, handles).await };
     let _on_trial = TrialGuard::new(inner);
     let deaths = work.guard.deaths;
     tracing::warn!(
@@ -34,13 +34,13 @@ pub(super) async fn run(
     );
     if !pause_others(inner, &lease).await? {
         tracing::warn!("the other turns of this worker did not pause; the suspect is tried later");
-        inner.store.release_lease(lease, inner.world.clock.now()).await?;
+        inner.store.release_lease(lease, inner.services.clock.now()).await?;
         return Ok(DriveOutcome::HandedBack);
     }
     tracing::warn!(?window, "the suspect runs alone now");
     // In the same task as the turn, so that the window does not end while the turn blocks its thread.
-    let driving = pin!(watched(inner, work, wish));
-    match select(driving, inner.world.clock.sleep(window)).await {
+    let driving = pin!(watched(inner, work, handles));
+    match select(driving, inner.services.clock.sleep(window)).await {
         Either::Left((driven, _)) => driven,
         Either::Right(((), driving)) => {
             inner.store.end_trial(lease).await?;
@@ -56,10 +56,10 @@ pub(super) async fn run(
 async fn watched(
     inner: &Arc<WorkerState>,
     work: ClaimedTurn,
-    wish: DriveHandles,
+    handles: DriveHandles,
 ) -> Result<DriveOutcome, Error> {
-    let (poll, clock) = (wish.poll.clone(), inner.world.clock.clone());
-    let drive = LeasedDrive { inner, wish };
+    let (poll, clock) = (handles.poll.clone(), inner.services.clock.clone());
+    let drive = LeasedDrive { inner, handles };
     let mut driving = Box::pin(drive.turn(work));
     poll_fn(move |task| {
         let _polled = poll.begin(clock.elapsed());
@@ -71,16 +71,16 @@ async fn watched(
 /// Asks the other turns of this worker to pause and waits for them. Returns whether they have paused.
 async fn pause_others(inner: &WorkerState, lease: &Lease) -> Result<bool, Error> {
     let _yielding = PauseGuard::new(inner);
-    let begun = inner.world.clock.elapsed();
+    let begun = inner.services.clock.elapsed();
     loop {
         if inner.store.begin_trial(lease.clone()).await? {
             return Ok(true);
         }
-        let waited = inner.world.clock.elapsed().saturating_sub(begun);
-        if *inner.stopping.borrow() || waited >= inner.world.limits.suspect_drain {
+        let waited = inner.services.clock.elapsed().saturating_sub(begun);
+        if *inner.stopping.borrow() || waited >= inner.services.limits.suspect_drain {
             return Ok(false);
         }
-        inner.world.clock.sleep(LOOK_FOR_PAUSE).await;
+        inner.services.clock.sleep(LOOK_FOR_PAUSE).await;
     }
 }
 

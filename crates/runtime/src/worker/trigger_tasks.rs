@@ -12,7 +12,7 @@ use std::panic::AssertUnwindSafe;
 impl Runtime {
     /// Starts listening to the triggers of all plug-ins, with the access of this handle.
     pub fn listen(&self) {
-        for trigger in self.inner.world.plugins.triggers() {
+        for trigger in self.inner.services.plugins.triggers() {
             let ear = TriggerTask { runtime: self.clone(), trigger: trigger.clone() };
             self.inner.tasks.spawn(async move { ear.run().await });
         }
@@ -54,11 +54,11 @@ impl TriggerTask {
         let source = &self.trigger.source;
         let occurrence = self.answered(source.next()).await?;
         let id = occurrence.id.clone();
-        let came = self.begin(occurrence).await;
-        if let Err(error) = &came {
+        let outcome = self.begin(occurrence).await;
+        if let Err(error) = &outcome {
             tracing::warn!(%error, trigger = %self.trigger.name, id, "an occurrence begins no turn");
         }
-        self.answered(source.settled(&id, came.as_ref().copied())).await
+        self.answered(source.settled(&id, outcome.as_ref().copied())).await
     }
 
     /// Starts the turn of an occurrence, and retries transient errors. Returns only permanent errors.
@@ -94,8 +94,8 @@ impl TriggerTask {
     }
 
     async fn pause(&self, failures: u32) {
-        let world = &self.runtime.inner.world;
-        let (first, most) = (world.limits.backoff_first, world.limits.backoff_most);
-        world.clock.sleep(jittered(first, most, failures, world.entropy.as_ref())).await;
+        let services = &self.runtime.inner.services;
+        let (first, most) = (services.limits.backoff_first, services.limits.backoff_most);
+        services.clock.sleep(jittered(first, most, failures, services.entropy.as_ref())).await;
     }
 }

@@ -29,23 +29,23 @@ use tracing::Instrument;
 const DRIVES_PER_LEASE: u32 = 5;
 
 /// Drives the turns of a session until none is left or the lease is lost.
-pub(super) async fn drive_session(inner: Arc<WorkerState>, mut work: ClaimedTurn, mut wish: DriveHandles) {
+pub(super) async fn drive_session(inner: Arc<WorkerState>, mut work: ClaimedTurn, mut handles: DriveHandles) {
     loop {
         let lease = work.lease.clone();
         let span = tracing::info_span!("turn", session = %lease.session, turn = %lease.turn);
-        let driven = Box::pin(suspect_trial::run(&inner, work, wish)).instrument(span.clone()).await;
+        let driven = Box::pin(suspect_trial::run(&inner, work, handles)).instrument(span.clone()).await;
         if inner.drives(&lease) {
-            inner.world.hub.unregister_turn(lease.turn);
+            inner.services.hub.unregister_turn(lease.turn);
         }
         inner.deliveries.wake_sinks();
         if let Ok(DriveOutcome::Ended(end) | DriveOutcome::Next(end, _)) = &driven {
-            inner.world.metrics.ended(end);
+            inner.services.metrics.ended(end);
             tracing::info!(parent: &span, outcome = end.name(), "the turn ended");
         }
         match driven {
             Ok(DriveOutcome::Next(_, next)) => {
                 work = *next;
-                wish = inner.begin(&work);
+                handles = inner.begin(&work);
                 continue;
             }
             // Its deadline may be the next one that the keeper has to wake for.
@@ -59,7 +59,7 @@ pub(super) async fn drive_session(inner: Arc<WorkerState>, mut work: ClaimedTurn
                 hand_back(&inner, lease.clone()).await;
             }
         }
-        let full = inner.room() == 0;
+        let full = inner.free_slots() == 0;
         inner.stop_driving(&lease);
         if full {
             // Sessions may wait for the free slot.
@@ -81,8 +81,8 @@ fn phase_before(records: &[Record]) -> Option<(TurnPhase, Millis)> {
 
 async fn hand_back(inner: &WorkerState, lease: Lease) {
     // If this fails too, the lease expires, because leases without a driver are not renewed.
-    inner.world.clock.sleep(inner.world.limits.backoff_first).await;
-    if let Err(error) = inner.store.release_lease(lease, inner.world.clock.now()).await {
+    inner.services.clock.sleep(inner.services.limits.backoff_first).await;
+    if let Err(error) = inner.store.release_lease(lease, inner.services.clock.now()).await {
         tracing::warn!(%error, "a session could not be handed back");
     }
 }
@@ -108,7 +108,7 @@ struct DriveFacts {
 /// One turn under one lease.
 pub(super) struct LeasedDrive<'a> {
     pub(super) inner: &'a Arc<WorkerState>,
-    pub(super) wish: DriveHandles,
+    pub(super) handles: DriveHandles,
 }
 
 impl LeasedDrive<'_> {
@@ -129,23 +129,23 @@ impl LeasedDrive<'_> {
         } = work;
         let facts = DriveFacts { index, org, guard, alone: trial.is_some() };
         let Lease { worker, fence, .. } = lease;
-        let since = self.inner.world.clock.now();
+        let since = self.inner.services.clock.now();
         if !resumed && let Some((phase, began)) = phase_before(&records) {
-            self.inner.world.metrics.passed(phase, began.until(since));
+            self.inner.services.metrics.passed(phase, began.until(since));
         }
         let resumed = resumed.then_some(TurnResumed { worker, lease: fence.0, since });
         let first = records.first().map_or(Seq(0), |record| record.seq);
         let mut tries = 0;
         loop {
             let held = held.take();
-            let opening = |history, outfit: Option<&ResolvedAgent>| JournaledHostConfig {
-                world: self.inner.world.clone(),
+            let opening = |history, resolved_agent: Option<&ResolvedAgent>| JournaledHostConfig {
+                services: self.inner.services.clone(),
                 store: self.inner.store.clone(),
                 secret: self.inner.secret,
                 lease: lease.clone(),
                 org,
                 history,
-                canceller: self.wish.canceller.clone(),
+                canceller: self.handles.canceller.clone(),
                 stopping: self.inner.stopping.subscribe(),
                 head: head.clone(),
                 parent,
@@ -153,9 +153,11 @@ impl LeasedDrive<'_> {
                 first,
                 resumed: resumed.clone(),
                 meter: Some(BudgetMeter::of(
-                    outfit,
-                    outfit.map(|outfit| self.inner.outfits.budgets(outfit, OrgVisibility::Org(org))),
-                    &self.inner.world,
+                    resolved_agent,
+                    resolved_agent.map(|resolved_agent| {
+                        self.inner.agent_registry.budgets(resolved_agent, OrgVisibility::Org(org))
+                    }),
+                    &self.inner.services,
                     held.as_ref(),
                     index,
                 )),
@@ -179,8 +181,8 @@ impl LeasedDrive<'_> {
             records = self.inner.store.turn_records(lease.turn).await?;
             if error.class() == Class::Retry {
                 tracing::warn!(%error, tries, "the turn is driven again from its journal");
-                let Limits { backoff_first, backoff_most, .. } = self.inner.world.limits;
-                self.inner.world.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
+                let Limits { backoff_first, backoff_most, .. } = self.inner.services.limits;
+                self.inner.services.clock.sleep(backoff(backoff_first, backoff_most, tries)).await;
                 continue;
             }
             match self.give_up(&error, records, (index, org), &lease, &opening).await? {
@@ -199,7 +201,7 @@ impl LeasedDrive<'_> {
     ) -> Result<DriveOutcome, Error> {
         let history = self.history(records, index).await?;
         if let Some(reason) = history.cancelled() {
-            self.wish.canceller.cancel(reason);
+            self.handles.canceller.cancel(reason);
         }
         let accepted = history.accepted();
         let given = |record::TurnAccepted { before, parts, output, .. }: &record::TurnAccepted| TurnInput {
@@ -211,24 +213,24 @@ impl LeasedDrive<'_> {
             Error::new(Kind::RecordCorrupt, format!("{} has no record of its input", lease.turn))
         })?;
         if guard.is_guilty() {
-            let outfit = self.outfit(&history, org).await.ok();
+            let resolved_agent = self.resolved_agent(&history, org).await.ok();
             let hung = guard.trial == TrialState::Hung;
             let end = TurnEnd::Sealed { claims: guard.deaths, alone: guard.alone, hung };
-            let driven = JournaledHost::aside(opening(history, outfit.as_deref()))
-                .close(end, outfit.as_deref())
+            let driven = JournaledHost::aside(opening(history, resolved_agent.as_deref()))
+                .close(end, resolved_agent.as_deref())
                 .await?;
-            return Ok(self.observed(outfit.as_ref(), lease, index, driven));
+            return Ok(self.observed(resolved_agent.as_ref(), lease, index, driven));
         }
-        let outfit = self.outfit(&history, org).await?;
-        self.inner.is_answered_by(lease, &outfit.package.agent);
-        let opening = opening(history, Some(&outfit));
+        let resolved_agent = self.resolved_agent(&history, org).await?;
+        self.inner.is_answered_by(lease, &resolved_agent.package.agent);
+        let opening = opening(history, Some(&resolved_agent));
         let labels = match opening.history.started() {
             Some(started) => started.labels.clone(),
-            None if outfit.keeps_labels() => {
+            None if resolved_agent.keeps_labels() => {
                 let mut labels = self.labels(opening.parent).await?;
-                labels.extend(of_supplied_messages(&input.before, &outfit.contracts));
+                labels.extend(of_supplied_messages(&input.before, &resolved_agent.contracts));
                 // Reused replies were written by a model that had read what hooks told it.
-                labels.extend(opening.history.reusable().labels(&outfit.package.hooks));
+                labels.extend(opening.history.reusable().labels(&resolved_agent.package.hooks));
                 Some(labels)
             }
             None => None,
@@ -236,30 +238,30 @@ impl LeasedDrive<'_> {
         let mut inherited = match &labels {
             Some(labels) => labels.clone(),
             // It started without labels and may have read anything since.
-            None if outfit.keeps_labels() => Labels::from_iter([UntrustedSource::Before]),
+            None if resolved_agent.keeps_labels() => Labels::from_iter([UntrustedSource::Before]),
             None => Labels::default(),
         };
-        if outfit.keeps_labels() {
-            inherited.extend(of_hooks(&opening.history, &outfit.package.hooks));
+        if resolved_agent.keeps_labels() {
+            inherited.extend(of_hooks(&opening.history, &resolved_agent.package.hooks));
         }
         let parent = opening.parent;
-        let mut host = JournaledHost::open(JournaledHostConfig { labels, ..opening }, &outfit);
+        let mut host = JournaledHost::open(JournaledHostConfig { labels, ..opening }, &resolved_agent);
         let turn = ActiveTurn {
-            world: &self.inner.world,
-            outfit: &outfit,
+            services: &self.inner.services,
+            resolved_agent: &resolved_agent,
             org: Some(org),
             labels: &inherited,
             earlier: &EarlierText::before(parent),
-            heard: HookLabels::default(),
+            hook_labels: HookLabels::default(),
             caller: Caller { session: lease.session, turn: lease.turn },
             index,
             lease: lease.fence.0,
-            cancel: self.wish.cancel.clone(),
+            cancel: self.handles.cancel.clone(),
             // A suspect that runs alone does not yield. The others do.
             stopping: if alone { &self.inner.stopping } else { &self.inner.yielding }.subscribe(),
         };
         let driven = drive(&turn, input, &mut host).await?;
-        Ok(self.observed(Some(&outfit), lease, index, driven))
+        Ok(self.observed(Some(&resolved_agent), lease, index, driven))
     }
 
     /// Builds the history of a turn from its records and from the turn that it retries.
@@ -275,7 +277,7 @@ impl LeasedDrive<'_> {
     /// Returns the untrusted sources of the conversation up to a message.
     async fn labels(&self, parent: Option<NodeRef>) -> Result<Labels, Error> {
         let Some(parent) = parent else { return Ok(Labels::default()) };
-        let WorkerState { outfits, store, .. } = &**self.inner;
+        let WorkerState { agent_registry, store, .. } = &**self.inner;
         // The first record of that turn has the labels of all turns before it.
         let before = store.history(parent, 1).await?;
         let Some(turn) = before.first().and_then(|turn| turn.records.first()).and_then(|record| record.turn)
@@ -291,8 +293,10 @@ impl LeasedDrive<'_> {
             Fact::Started(started) => Some(started.package),
             _ => None,
         });
-        if let Some(outfit) = package.and_then(|package| outfits.here(package, OrgVisibility::Everything)) {
-            let (tools, hooks) = (&outfit.contracts, &outfit.package.hooks);
+        if let Some(resolved_agent) =
+            package.and_then(|package| agent_registry.here(package, OrgVisibility::Everything))
+        {
+            let (tools, hooks) = (&resolved_agent.contracts, &resolved_agent.package.hooks);
             return Ok(of_turn(&records, TurnToolsAndHooks { tools, hooks }));
         }
         let ran_with = match package {
@@ -310,28 +314,39 @@ impl LeasedDrive<'_> {
     /// Runs observer hooks if the turn has ended.
     fn observed(
         &self,
-        outfit: Option<&Arc<ResolvedAgent>>,
+        resolved_agent: Option<&Arc<ResolvedAgent>>,
         lease: &Lease,
         index: u32,
         driven: DriveOutcome,
     ) -> DriveOutcome {
-        if let (DriveOutcome::Ended(end) | DriveOutcome::Next(end, _), Some(outfit)) = (&driven, outfit) {
-            self.observe(outfit, lease, index, ObserverEvent::End(end.clone()));
+        if let (DriveOutcome::Ended(end) | DriveOutcome::Next(end, _), Some(resolved_agent)) =
+            (&driven, resolved_agent)
+        {
+            self.observe(resolved_agent, lease, index, ObserverEvent::End(end.clone()));
         }
         driven
     }
 
     /// Runs observer hooks in a separate task, so that they delay nothing.
-    fn observe(&self, outfit: &Arc<ResolvedAgent>, lease: &Lease, index: u32, what: ObserverEvent) {
-        if outfit.package.hooks.is_empty() {
+    fn observe(&self, resolved_agent: &Arc<ResolvedAgent>, lease: &Lease, index: u32, what: ObserverEvent) {
+        if resolved_agent.package.hooks.is_empty() {
             return;
         }
-        let (world, outfit, store) = (self.inner.world.clone(), outfit.clone(), self.inner.store.clone());
+        let (services, resolved_agent, store) =
+            (self.inner.services.clone(), resolved_agent.clone(), self.inner.store.clone());
         let caller = Caller { session: lease.session, turn: lease.turn };
         self.inner.tasks.spawn(async move {
             let (key, history) = (ReplayKey::turn(index), TurnHistory::default());
-            let (history, key, store, heard) = (&history, &key, Some(&store), &HookLabels::default());
-            let hooks = EffectHooks { world: &world, outfit: &outfit, caller, history, key, store, heard };
+            let (history, key, store, hook_labels) = (&history, &key, Some(&store), &HookLabels::default());
+            let hooks = EffectHooks {
+                services: &services,
+                resolved_agent: &resolved_agent,
+                caller,
+                history,
+                key,
+                store,
+                hook_labels,
+            };
             match what {
                 ObserverEvent::Error(failure) => hooks.on_error(&failure).await,
                 ObserverEvent::End(end) => hooks.after_end(&end).await,
@@ -340,21 +355,21 @@ impl LeasedDrive<'_> {
     }
 
     /// Returns the agent that a turn was accepted or started with, or else the default agent.
-    async fn outfit(&self, history: &TurnHistory, org: OrgId) -> Result<Arc<ResolvedAgent>, Error> {
-        let WorkerState { outfits, fitting, store, world, .. } = &**self.inner;
+    async fn resolved_agent(&self, history: &TurnHistory, org: OrgId) -> Result<Arc<ResolvedAgent>, Error> {
+        let WorkerState { agent_registry, agent_reloader, store, services, .. } = &**self.inner;
         let pinned = history.started().map(|started| started.package);
         let pinned = pinned.or_else(|| history.accepted().and_then(|accepted| accepted.package));
         let reach = OrgVisibility::Org(org);
-        let Some(fingerprint) = pinned else { return outfits.first(reach) };
-        match (outfits.pinned(fingerprint, reach, store.as_ref(), world).await, fitting) {
+        let Some(fingerprint) = pinned else { return agent_registry.first(reach) };
+        match (agent_registry.pinned(fingerprint, reach, store.as_ref(), services).await, agent_reloader) {
             // Another process may have just stored the agent.
-            (Err(error), Some(fitting)) if error.kind() == Kind::PackageUnavailable => {
-                if let Err(error) = fitting.look().await {
+            (Err(error), Some(agent_reloader)) if error.kind() == Kind::PackageUnavailable => {
+                if let Err(error) = agent_reloader.look().await {
                     tracing::warn!(%error, "agents in the database could not be looked at");
                 }
-                outfits.pinned(fingerprint, reach, store.as_ref(), world).await
+                agent_registry.pinned(fingerprint, reach, store.as_ref(), services).await
             }
-            (outfit, _) => outfit,
+            (resolved_agent, _) => resolved_agent,
         }
     }
 
@@ -381,23 +396,25 @@ impl LeasedDrive<'_> {
         let end =
             |reason| if aborted { history.end_aborted(index, reason) } else { TurnEnd::Cancelled { reason } };
         let stop = stop.map(end);
-        let outfit = self.outfit(&history, org).await.ok();
-        let mut host = JournaledHost::aside(opening(history, outfit.as_deref()));
+        let resolved_agent = self.resolved_agent(&history, org).await.ok();
+        let mut host = JournaledHost::aside(opening(history, resolved_agent.as_deref()));
         let failure = Failure::from(error);
-        if let Some(outfit) = &outfit {
-            self.observe(outfit, lease, index, ObserverEvent::Error(failure.clone()));
+        if let Some(resolved_agent) = &resolved_agent {
+            self.observe(resolved_agent, lease, index, ObserverEvent::Error(failure.clone()));
         }
         let driven = match (error.class(), stop) {
-            (_, Some(end)) => host.close(end, outfit.as_deref()).await?,
-            (Class::Reject, None) => host.close(TurnEnd::Failed { failure }, outfit.as_deref()).await?,
+            (_, Some(end)) => host.close(end, resolved_agent.as_deref()).await?,
+            (Class::Reject, None) => {
+                host.close(TurnEnd::Failed { failure }, resolved_agent.as_deref()).await?
+            }
             (Class::Retry | Class::Park | Class::Bug, None) => {
-                let Limits { stuck_first, stuck_most, .. } = self.inner.world.limits;
+                let Limits { stuck_first, stuck_most, .. } = self.inner.services.limits;
                 let pause = backoff(stuck_first, stuck_most, times + 1);
-                let deadline = Some(self.inner.world.clock.now().after(pause));
+                let deadline = Some(self.inner.services.clock.now().after(pause));
                 let wait = Wait { key, kind: WaitKind::Event, deadline };
                 host.park_stuck(failure, wait).await?
             }
         };
-        Ok(self.observed(outfit.as_ref(), lease, index, driven))
+        Ok(self.observed(resolved_agent.as_ref(), lease, index, driven))
     }
 }

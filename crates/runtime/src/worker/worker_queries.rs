@@ -34,7 +34,7 @@ impl Runtime {
     /// Follows all visible sessions from a cursor.
     pub fn feed(&self, after: FeedCursor) -> RecordFeed {
         let stores = (self.store.clone(), self.inner.store.clone());
-        RecordFeed::new(self.inner.world.clone(), stores, after)
+        RecordFeed::new(self.inner.services.clone(), stores, after)
     }
 
     /// Explains why a session is not progressing: what its turn waits for, since when, and who or what can unblock it.
@@ -51,13 +51,13 @@ impl Runtime {
     pub async fn open_session(&self, key: Option<String>) -> Result<SessionId, Error> {
         let fresh = self.fresh_session();
         let target = key.map_or(SessionTarget::New(fresh), |key| SessionTarget::Key { key, fresh });
-        super::check_target(&target, &self.inner.world.limits)?;
+        super::check_target(&target, &self.inner.services.limits)?;
         self.store.open(target, self.now()).await
     }
 
     /// Returns what the durability of a turn with these records cost.
     pub fn durability(&self, turn: &TurnView, records: &[Record]) -> Durability {
-        let unsaid = self.inner.world.hub.unreported_writes.of(turn.id);
+        let unsaid = self.inner.services.hub.unreported_writes.of(turn.id);
         let writes = turn.writes.map(|writes| WriteCount { waited: writes.waited + unsaid, ..writes });
         Durability::of(records, writes)
     }
@@ -65,7 +65,7 @@ impl Runtime {
     /// Returns the agents that callers of this handle may use, by name: those of the program, and those of its
     /// organisation.
     pub fn agents(&self) -> Vec<AgentView> {
-        self.inner.outfits.views(self.access.reach)
+        self.inner.agent_registry.views(self.access.reach)
     }
 
     /// Returns the visible turns that this worker drives now, by session. Leaves out parked turns and turns driven by
@@ -82,6 +82,9 @@ impl Runtime {
 
     /// Returns the load of this worker.
     pub fn load(&self) -> WorkerLoad {
-        WorkerLoad { driven: lock(&self.inner.driving).len(), most: self.inner.world.limits.sessions_at_once }
+        WorkerLoad {
+            driven: lock(&self.inner.driving).len(),
+            most: self.inner.services.limits.sessions_at_once,
+        }
     }
 }

@@ -4,14 +4,13 @@ use outlast_ports::ResultFuture;
 use outlast_ports::memory::MemoryStore;
 use outlast_ports::policy::{EngineDecision, PolicyEngine};
 use outlast_ports::service::{Agent as AgentFacts, Services};
-use outlast_ports::store::{AcceptRequest, Inbox, LeaseRequest, MAIN_HEAD, SessionTarget, Turns};
+use outlast_ports::store::{AcceptRequest, Inbox, LeaseRequest, SessionTarget, Turns};
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
 use outlast_runtime::{AgentBundle, Input, RuntimeConfig};
-use outlast_vocab::message::Part;
 use outlast_vocab::overlay::{NetworkAllowList, Overlay};
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::PolicyFacts;
-use outlast_vocab::record::{Fact, InputDelivery, TurnEnd};
+use outlast_vocab::record::{Fact, TurnEnd};
 use outlast_vocab::{Error, Hash, Kind, Millis, TurnId, WorkerId, limits};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -49,10 +48,6 @@ fn beside(agents: Vec<AgentBundle>) -> impl FnOnce(&mut RuntimeConfig) {
     move |config| config.agents = agents
 }
 
-fn to(agent: &str, text: &str) -> Input {
-    Input { agent: Some(agent.to_owned()), ..input(text) }
-}
-
 fn overlay(value: Value) -> Overlay {
     Overlay::from_json(value).unwrap()
 }
@@ -87,12 +82,12 @@ async fn input_selects_agent_with_its_own_tools() {
     let lines = vec![call("look", "x"), Line::Say("a"), call("look", "x"), Line::Say("b"), Line::Say("c")];
     let life = life(lines, vec![agent("clerk", "Sell.", "Looks."), agent("judge", "Judge.", "Looks.")]).await;
     let told = |who: &str| format!("{who} opens the agent has no document `x`; there are: none, reaches []");
-    assert_eq!(answered(&life, to("clerk", "one")).await, told("clerk"));
-    assert_eq!(answered(&life, to("judge", "two")).await, told("judge"));
+    assert_eq!(answered(&life, input_for("clerk", "one")).await, told("clerk"));
+    assert_eq!(answered(&life, input_for("judge", "two")).await, told("judge"));
     answered(&life, input("three")).await;
     let names: Vec<String> = packages(&life).await.into_iter().map(|(_, package)| package.agent).collect();
     assert_eq!(names, ["clerk", "judge", "tester"]);
-    let refused = life.runtime.submit(to("cleric", "four")).await.unwrap_err();
+    let refused = life.runtime.submit(input_for("cleric", "four")).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
         "agent.not_found: no agent is called `cleric` here; there are: clerk, judge, tester"
@@ -143,19 +138,19 @@ async fn session_and_turn_overlays_resolve_agent_once() {
             overlay(json!({"system": "Be brief.", "network": ["b", "c"]})),
             overlay(json!({"system": "Rhyme.", "model_calls": 2, "documents": {"a.md": "second"}})),
         ],
-        ..to("clerk", "one")
+        ..input_for("clerk", "one")
     };
     let said = r#"clerk opens second, reaches [{"a", "b"}, {"b", "c"}]"#;
     assert_eq!(answered(&life, over()).await, said);
     answered(&life, over()).await;
     assert_eq!(folds.0.load(Ordering::SeqCst), at_start + 1, "the fold is made once");
-    answered(&life, to("clerk", "plain")).await;
+    answered(&life, input_for("clerk", "plain")).await;
     let packages = packages(&life).await;
     let [(first, over), (second, _), (_, plain)] = packages.as_slice() else { panic!("three turns") };
     assert_eq!(first, second);
     assert_eq!((over.system.as_str(), over.model_calls), ("Sell.\n\nBe brief.\n\nRhyme.", 2));
     assert_eq!((plain.system.as_str(), plain.model_calls), ("Sell.", 50));
-    let refused = Input { overlays: vec![overlay(json!({"builtin": ["clock"]}))], ..to("clerk", "x") };
+    let refused = Input { overlays: vec![overlay(json!({"builtin": ["clock"]}))], ..input_for("clerk", "x") };
     assert_eq!(life.runtime.submit(refused).await.unwrap_err().kind(), Kind::ConfigInvalid);
 }
 
@@ -202,7 +197,7 @@ async fn turn_of_missing_agent_uses_no_other_tools() {
     let (memory, witness): (MemoryStore, Arc<Witness>) = (MemoryStore::new(), Arc::default());
     let agents = beside(vec![clerk(&witness)]);
     let first = live_with(Arc::new(memory.clone()), lines(), witness, 1, agents).await.unwrap();
-    let turn = first.runtime.submit(to("clerk", "go")).await.unwrap().turn;
+    let turn = first.runtime.submit(input_for("clerk", "go")).await.unwrap().turn;
     first.until("turn.parked").await;
     let witness = first.die(&memory).await;
     // The default agent has tools with the same names.
@@ -271,26 +266,10 @@ async fn turn_with_unparsable_package_is_stuck() {
     let memory = MemoryStore::new();
     let (turn, now, package) = (TurnId::from_u128(5), Millis(1_000), b"{\"agent\": 7}".to_vec());
     let accept = AcceptRequest {
-        target: SessionTarget::Key { key: "test".into(), fresh: SESSION },
-        turn,
-        parts: vec![Part::text("go")],
-        key: None,
-        delivery: InputDelivery::Next,
-        head: MAIN_HEAD.to_owned(),
-        output: None,
-        plugins: std::collections::BTreeMap::new(),
-        traceparent: None,
-        before: Vec::new(),
-        note: None,
         package: Some(Hash::of(&package)),
         blobs: vec![package],
-        files: Vec::new(),
-        now,
-        taker: Some(LeaseRequest { worker: WorkerId::from_u128(9), until: Millis(2_000) }),
-        first: None,
-        queued_most: 10,
-        request: None,
-        index: None,
+        lease_request: Some(LeaseRequest { worker: WorkerId::from_u128(9), until: Millis(2_000) }),
+        ..AcceptRequest::text(SessionTarget::Key { key: "test".into(), fresh: SESSION }, turn, "go", now)
     };
     let lease = memory.accept(accept).await.unwrap().work.unwrap().lease;
     memory.release_lease(lease, now).await.unwrap();

@@ -348,7 +348,7 @@ async fn approval_revoked_before_claim_does_not_apply() {
 /// Runs two turns whose calls need approval, with a crash at every write. Each call runs at most once, and only with
 /// the approvals that it needs.
 async fn survives(then: fn() -> PolicyDecision, names: &[&str], verdict: ApprovalVerdict) {
-    let keyed = |text: &str| Input { key: Some(text.into()), ..input(text) };
+    let keyed = |text: &str| keyed_input(text, text);
     let lines = || vec![call("book", "7"), Line::Say("done"), call("book", "8"), Line::Say("done")];
     let rules = || ruled(vec![rule("money", "book", then())]);
     let mut deaths = 0;
@@ -465,8 +465,7 @@ async fn parked_approval_sends_reminders_and_escalates() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn crash_neither_repeats_nor_loses_reminders() {
-    let keyed = || Input { key: Some("k".into()), ..input("go") };
+async fn no_reminder_is_repeated_or_lost_by_a_death_at_any_write() {
     let lines = || vec![call("book", "7"), Line::Say("done")];
     let rules = || ruled(vec![rule("money", "book", reminding())]);
     let mut deaths = 0;
@@ -482,7 +481,7 @@ async fn crash_neither_repeats_nor_loses_reminders() {
         };
         let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, on).await.unwrap();
         let all = async {
-            let turn = first.runtime.submit(keyed()).await.unwrap().turn;
+            let turn = first.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
             until_bob_approves(&first, turn).await;
         };
         let finished = tokio::select! {
@@ -495,7 +494,7 @@ async fn crash_neither_repeats_nor_loses_reminders() {
         deaths += 1;
         first.die(&memory).await;
         let second = live_with(Arc::new(memory), lines(), witness.clone(), 2, on).await.unwrap();
-        let turn = second.runtime.submit(keyed()).await.unwrap().turn;
+        let turn = second.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
         until_bob_approves(&second, turn).await;
         let given = ["reminder 1", "reminder 2", "escalated to bob", "reminder 3"];
         assert_eq!(notices(&second).await, given, "{death:?}");

@@ -265,7 +265,7 @@ async fn session_imports_once_and_taken_key_is_refused() {
 async fn import_closes_running_turn_without_driving_it() {
     let (memory, life) = fresh(vec![call("hangs", "a"), Line::Say("done")]).await;
     life.send("go").await;
-    life.runtime.submit(Input { key: Some("two".into()), ..input("more") }).await.unwrap();
+    life.runtime.submit(keyed_input("two", "more")).await.unwrap();
     life.until("effect.asked").await;
     let text = exported(&(Arc::new(memory.clone()) as Arc<dyn Store>), SESSION).await;
     life.die(&memory).await;

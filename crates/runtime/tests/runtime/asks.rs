@@ -8,9 +8,9 @@ use outlast_ports::service::{Attachments, Models, Services, Tools};
 use outlast_ports::store::{SessionTarget, Store, Upload};
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
 use outlast_runtime::{Input, RuntimeConfig};
-use outlast_vocab::effect::StopReason;
+use outlast_vocab::effect::{DirectCall, StopReason};
 use outlast_vocab::event::{Event, LiveEventKind};
-use outlast_vocab::message::{CallArguments, ModelName, Part, ToolUse};
+use outlast_vocab::message::{CallArguments, Message, ModelName, Part, ToolUse, text_of};
 use outlast_vocab::record::{Fact, TurnEnd};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::{Error, Kind, Limits, Millis, SessionId};
@@ -98,9 +98,8 @@ async fn reply_interrupted_by_crash_resumes_after_saved_text() {
         let pulse = mortal.pulse();
         let (change, _) = speaker(vec![]);
         let first = live_with(Arc::new(mortal), vec![], Arc::default(), 1, change).await.unwrap();
-        let keyed = || Input { key: Some("k".into()), ..input("count") };
         let done = tokio::select! {
-            turn = async { life_end(&first, keyed()).await } => Some(turn),
+            turn = async { life_end(&first, keyed_input("k", "count")).await } => Some(turn),
             () = pulse.stopped() => None,
         };
         first.die(&memory).await;
@@ -110,7 +109,7 @@ async fn reply_interrupted_by_crash_resumes_after_saved_text() {
         }
         let (change, told) = speaker(vec![]);
         let second = live_with(Arc::new(memory), vec![], Arc::default(), 2, change).await.unwrap();
-        assert_eq!(life_end(&second, keyed()).await, answered("one two three four "));
+        assert_eq!(life_end(&second, keyed_input("k", "count")).await, answered("one two three four "));
         went_on += usize::from(told.lock().unwrap().iter().any(|said| !said.is_empty()));
     }
     assert!(went_on >= 2 && finished_early >= 1, "{went_on} went on, {finished_early} were done");
@@ -189,12 +188,13 @@ pub(crate) struct Views(pub(crate) Arc<Viewer>);
 
 impl ModelProvider for Views {
     fn info(&self, model: &ModelName) -> Option<ModelCapabilities> {
-        (model.as_str() == "test/script").then_some(ModelCapabilities::of_window(1 << 20))
+        let knows = matches!(model.as_str(), "test/script" | "test/viewer");
+        knows.then_some(ModelCapabilities::of_window(1 << 20))
     }
 
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
         let parts = request.messages().flat_map(|message| match message {
-            outlast_vocab::message::Message::User { parts } => parts.as_slice(),
+            Message::User { parts } => parts.as_slice(),
             _ => &[],
         });
         let seen = parts.filter_map(|part| match part {
@@ -226,6 +226,75 @@ async fn attachment_reaches_model_or_is_shown_missing() {
     // The journal stores only the reference.
     let Fact::Accepted(accepted) = &life.facts().await[1] else { panic!("an input") };
     assert_eq!(accepted.parts.len(), 3);
+}
+
+/// Attaches a picture, and asks the viewer about it and about the picture with these bytes.
+struct Describe;
+
+impl Tool for Describe {
+    type Args = Text;
+    type Needs = (Attachments, Models);
+
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("describe", "Describes pictures.").idempotent().durable()
+    }
+
+    async fn run(
+        &self,
+        (attachments, models): Self::Needs,
+        _: Call,
+        args: Text,
+    ) -> Result<ToolRunOutcome, Error> {
+        let made = attachments.put("image/png", None, *b"new")?;
+        let given = picture(args.text.as_bytes()).attachment;
+        let parts = [given, made].map(|attachment| Part::Attachment { attachment }).to_vec();
+        let question = models.question("")?;
+        let model = "test/viewer".parse()?;
+        let reply =
+            models.call(DirectCall { model, messages: vec![Message::User { parts }], ..question }).await?;
+        done(text_of(&reply.parts))
+    }
+}
+
+/// Starts a worker whose model calls `describe` for a picture with these bytes.
+async fn describing(bytes: &'static str) -> (Life, Arc<Viewer>) {
+    let viewer: Arc<Viewer> = Arc::default();
+    let views = Views(viewer.clone());
+    let change = move |config: &mut RuntimeConfig| {
+        let mut toolbox = Toolbox::new(Services::default());
+        toolbox.add(Describe).unwrap();
+        config.package = package(&toolbox);
+        config.tools = vec![Arc::new(toolbox)];
+        config.models.push(Arc::new(views));
+    };
+    let lines = vec![call("describe", bytes), Line::Say("done")];
+    let store = Arc::new(MemoryStore::new());
+    (live_with(store, lines, Arc::default(), 1, change).await.unwrap(), viewer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn attachments_of_direct_call_reach_the_model() {
+    let (life, viewer) = describing("a picture").await;
+    let files = vec![picture(b"a picture").into()];
+    assert_eq!(life_end(&life, Input { files, ..input("look") }).await, answered("done"));
+    assert_eq!(*viewer.0.lock().unwrap(), [Some(9), Some(3)]);
+    assert_eq!(life.last_shown()[2], "seen");
+}
+
+#[tokio::test(start_paused = true)]
+async fn direct_call_refuses_attachment_of_another_session() {
+    let (life, viewer) = describing("theirs").await;
+    let other = SessionTarget::Key { key: "other".into(), fresh: SessionId::from_u128(78) };
+    let files = vec![picture(b"theirs").into()];
+    let theirs = Input { files, ..Input::text(other, "mine") };
+    let TurnEnd::Answered { .. } = life_end(&life, theirs).await else { panic!("it must end") };
+    assert_eq!(life_end(&life, input("look")).await, answered("done"));
+    let id = picture(b"theirs").attachment.id;
+    assert_eq!(
+        life.last_shown()[2],
+        format!("error attachment.not_found: session {SESSION} has no attachment {id}")
+    );
+    assert_eq!(*viewer.0.lock().unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -404,15 +473,14 @@ async fn tool_model_request_retries_until_answer_is_valid() {
         let memory = MemoryStore::new();
         let mortal = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(write));
         let pulse = mortal.pulse();
-        let keyed = || Input { key: Some("k".into()), ..input("go") };
         let life = answering(Arc::new(mortal), &asked, &witness, 1).await;
         tokio::select! {
-            _ = life_end(&life, keyed()) => {}
+            _ = life_end(&life, keyed_input("k", "go")) => {}
             () = pulse.stopped() => {}
         }
         life.die(&memory).await;
         let life = answering(Arc::new(memory), &asked, &witness, 2).await;
-        assert_eq!(life_end(&life, keyed()).await, answered("[\"because\",3]"));
+        assert_eq!(life_end(&life, keyed_input("k", "go")).await, answered("[\"because\",3]"));
         let times = std::mem::take(&mut *asked.lock().unwrap()).len();
         assert_eq!(times, 3, "after write {write}");
     }
@@ -451,7 +519,6 @@ async fn nested_calls_run_once_and_only_if_repeatable() {
 #[tokio::test(start_paused = true)]
 async fn nested_call_writes_are_exactly_once_across_crashes() {
     let lines = || vec![call("delegate", "keep x"), Line::Say("done")];
-    let keyed = || Input { key: Some("k".into()), ..input("go") };
     let count = |life: &Life| life.runtime.store().clone();
     let writes = {
         let mortal = CrashingStore::new(MemoryStore::new(), CrashPoint::Never);
@@ -459,7 +526,7 @@ async fn nested_call_writes_are_exactly_once_across_crashes() {
         let witness: Arc<Witness> = Arc::default();
         let change = with_tools(&witness);
         let life = live_with(Arc::new(mortal), lines(), witness, 1, change).await.unwrap();
-        assert_eq!(life_end(&life, keyed()).await, answered("done"));
+        assert_eq!(life_end(&life, keyed_input("k", "go")).await, answered("done"));
         assert_eq!(count(&life).value(SESSION, "count".into()).await.unwrap(), Some(json!(1)));
         pulse.writes()
     };
@@ -471,13 +538,13 @@ async fn nested_call_writes_are_exactly_once_across_crashes() {
         let change = with_tools(&witness);
         let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, change).await.unwrap();
         tokio::select! {
-            _ = life_end(&first, keyed()) => {}
+            _ = life_end(&first, keyed_input("k", "go")) => {}
             () = pulse.stopped() => {}
         }
         first.die(&memory).await;
         let change = with_tools(&witness);
         let second = live_with(Arc::new(memory), lines(), witness, 2, change).await.unwrap();
-        assert_eq!(life_end(&second, keyed()).await, answered("done"));
+        assert_eq!(life_end(&second, keyed_input("k", "go")).await, answered("done"));
         let kept = count(&second).value(SESSION, "count".into()).await.unwrap();
         assert_eq!(kept, Some(json!(1)), "{death:?}");
     }

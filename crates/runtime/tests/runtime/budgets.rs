@@ -805,7 +805,7 @@ async fn crashed_turn_books_at_least_its_usage() {
                 continue;
             };
             let turn = async {
-                let input = Input { key: Some("k".into()), ..input("go") };
+                let input = keyed_input("k", "go");
                 let Ok(accepted) = life.runtime.submit(input).await else { return };
                 life.end(accepted.turn).await;
             };

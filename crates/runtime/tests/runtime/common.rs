@@ -454,6 +454,16 @@ pub(crate) fn input(text: &str) -> Input {
     Input::text(SessionTarget::Key { key: "test".into(), fresh: SESSION }, text)
 }
 
+/// Returns an input with an idempotency key.
+pub(crate) fn keyed_input(key: &str, text: &str) -> Input {
+    Input { key: Some(key.to_owned()), ..input(text) }
+}
+
+/// Returns an input for this agent.
+pub(crate) fn input_for(agent: &str, text: &str) -> Input {
+    Input { agent: Some(agent.to_owned()), ..input(text) }
+}
+
 pub(crate) fn call(tool: &'static str, text: &str) -> Line {
     Line::Call(vec![(tool, json!({ "text": text }))])
 }

@@ -124,19 +124,18 @@ async fn play(outside: Outside, lines: &[Line], death: CrashPoint) -> (Left, Arc
 
 /// Performs the external events. They are idempotent, because a client repeats a request that got no answer.
 async fn act(life: &Life, outside: Outside) {
-    let keyed = |key: &str, text: &str| Input { key: Some(key.into()), ..input(text) };
     let output = (outside == Outside::WantsNumber).then(|| json!({ "type": "number" }));
-    let turn = life.runtime.submit(Input { output, ..keyed("first", "go") }).await.unwrap().turn;
+    let turn = life.runtime.submit(Input { output, ..keyed_input("first", "go") }).await.unwrap().turn;
     let second = match outside {
         Outside::Nothing | Outside::WantsNumber | Outside::Hooks => None,
-        Outside::Queues => Some(life.runtime.submit(keyed("second", "more")).await.unwrap().turn),
+        Outside::Queues => Some(life.runtime.submit(keyed_input("second", "more")).await.unwrap().turn),
         Outside::Resolves | Outside::HooksAndResolves => {
             resolve(life, turn).await;
             None
         }
         Outside::Steers => {
             life.until("turn.parked").await;
-            let steer = Input { delivery: InputDelivery::Join, ..keyed("second", "also") };
+            let steer = Input { delivery: InputDelivery::Join, ..keyed_input("second", "also") };
             let joined = life.runtime.submit(steer).await.unwrap().turn;
             resolve(life, turn).await;
             Some(joined)

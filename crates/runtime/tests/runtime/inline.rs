@@ -47,7 +47,7 @@ async fn run_input(lines: Vec<Line>, tools: &[&str], input: TurnInput) -> Result
     toolbox.add(Stepped(witness.clone())).unwrap();
     toolbox.add(Keep(witness)).unwrap();
     toolbox.add(Parts).unwrap();
-    let world = Arc::new(RuntimeServices::new(
+    let services = Arc::new(RuntimeServices::new(
         vec![Arc::new(Played(Script::new(lines)))],
         ToolCatalogue::new(vec![Arc::new(toolbox)])?,
         PausedClock::new(),
@@ -59,16 +59,16 @@ async fn run_input(lines: Vec<Line>, tools: &[&str], input: TurnInput) -> Result
         model_calls: 5,
         ..Package::new("tester", "test/script".parse()?, "")
     };
-    let outfit = Arc::new(ResolvedAgent::new(package, &world)?);
+    let resolved_agent = Arc::new(ResolvedAgent::new(package, &services)?);
     let (_canceller, wish) = cancel();
     let labels = Labels::default();
     let turn = ActiveTurn {
         labels: &labels,
         earlier: &EarlierText::default(),
-        heard: HookLabels::default(),
+        hook_labels: HookLabels::default(),
         org: Some(OrgId::DEFAULT),
-        world: &world,
-        outfit: &outfit,
+        services: &services,
+        resolved_agent: &resolved_agent,
         caller: Caller { session: SESSION, turn: TurnId::from_u128(1) },
         index: 0,
         lease: 1,

@@ -140,7 +140,7 @@ async fn untrusted_result_stays_untrusted_for_next_agent() {
     .await;
     let first = life.send("read the page").await;
     life.end(first).await;
-    let second = Input { agent: Some("clerk".to_owned()), ..input("go on") };
+    let second = input_for("clerk", "go on");
     let second = life.runtime.submit(second).await.unwrap().turn;
     life.end(second).await;
     assert_eq!(inherited(&life, SESSION).await, ["", "tool:look"]);

@@ -4,7 +4,7 @@ use crate::policy::{approvals, rule, ruled, say};
 use outlast_ports::ResultFuture;
 use outlast_ports::memory::MemoryStore;
 use outlast_ports::sink::{ApprovalNotice, OutputEvent, Sink, SinkOutput, SinkTopic, SubscribedSink};
-use outlast_runtime::{Input, RuntimeConfig};
+use outlast_runtime::RuntimeConfig;
 use outlast_vocab::TurnId;
 use outlast_vocab::approval::Escalation;
 use outlast_vocab::id::DeliveryId;
@@ -95,8 +95,7 @@ async fn delivered(life: &Life) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn approval_notices_keep_one_id_across_crashes() {
-    let keyed = || Input { key: Some("k".into()), ..input("go") };
+async fn every_question_reminder_and_escalation_is_told_under_one_id_wherever_the_process_dies() {
     let lines = || vec![call("book", "7"), Line::Say("done")];
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
@@ -112,7 +111,7 @@ async fn approval_notices_keep_one_id_across_crashes() {
                 vec![outlet.with_topics(SinkTopic::ALL.map(SinkTopic::name)).unwrap().from_the_beginning()];
         };
         let act = async |life: &Life| {
-            let turn = life.runtime.submit(keyed()).await.unwrap().turn;
+            let turn = life.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
             until_bob_approves(life, turn).await;
             delivered(life).await;
         };

@@ -450,7 +450,7 @@ async fn fallback_reply_is_replayed_after_crash() {
         let mortal = CrashingStore::new(memory.clone(), CrashPoint::AfterWrite(death));
         let pulse = mortal.pulse();
         let life = live_with(Arc::new(mortal), Vec::new(), Arc::default(), death.into(), both).await.unwrap();
-        let input = Input { key: Some("k".into()), ..input("go") };
+        let input = keyed_input("k", "go");
         let done = tokio::select! {
             end = async { life.end(life.runtime.submit(input).await.unwrap().turn).await } => Some(end),
             () = pulse.stopped() => None,

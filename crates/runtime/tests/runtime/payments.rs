@@ -318,7 +318,7 @@ async fn play(
     let change = || paying(purse.clone(), shop.clone(), class);
     let first = live_with(Arc::new(mortal), lines.to_vec(), Arc::default(), 1, change()).await.unwrap();
     let act = async |life: &Life| {
-        let input = outlast_runtime::Input { key: Some("first".to_owned()), ..input("go") };
+        let input = keyed_input("first", "go");
         let turn = life.runtime.submit(input).await.unwrap().turn;
         life.end(turn).await;
         *shop.recorded.lock().unwrap() = format!("{:?}", life.facts().await);
@@ -505,7 +505,7 @@ async fn payment_outbox_lists_failures_with_bounded_backoff() {
 
 /// Buys something with a tool that hangs, then cancels the turn and settles the call with this verdict.
 async fn lose(life: &Life, verdict: &OutcomeVerdict) {
-    let input = outlast_runtime::Input { key: Some("first".to_owned()), ..input("go") };
+    let input = keyed_input("first", "go");
     let turn = life.runtime.submit(input).await.unwrap().turn;
     // A call that crashed before it requested money ends without a payment.
     tokio::select! {

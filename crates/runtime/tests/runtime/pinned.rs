@@ -5,9 +5,8 @@ use outlast_ports::store::{
     AcceptRequest, Commit, ContentQueries, Inbox, LeaseRequest, MAIN_HEAD, SessionTarget, TurnTransition,
     Turns,
 };
-use outlast_vocab::message::Part;
 use outlast_vocab::package::{Package, PinnedPackage};
-use outlast_vocab::record::{Fact, InputDelivery, TurnEnd, TurnStarted};
+use outlast_vocab::record::{Fact, TurnEnd, TurnStarted};
 use outlast_vocab::{Hash, Millis, TurnId, WorkerId, canonical_json};
 use std::sync::Arc;
 
@@ -40,29 +39,13 @@ async fn running_turn_keeps_its_pinned_contracts() {
 /// Creates a turn that was accepted, and perhaps started, by a version that stored no contracts.
 async fn left_by_an_older_program(memory: &MemoryStore, package: Vec<u8>, begun: bool) -> TurnId {
     let (turn, now) = (TurnId::from_u128(5), Millis(1_000));
-    let taker = LeaseRequest { worker: WorkerId::from_u128(9), until: Millis(2_000) };
+    let lease_request = LeaseRequest { worker: WorkerId::from_u128(9), until: Millis(2_000) };
     let pinned = Hash::of(&package);
     let accept = AcceptRequest {
-        target: SessionTarget::New(SESSION),
-        turn,
-        parts: vec![Part::text("go")],
-        key: None,
-        delivery: InputDelivery::Next,
-        head: MAIN_HEAD.to_owned(),
-        output: None,
-        plugins: std::collections::BTreeMap::new(),
-        traceparent: None,
-        before: Vec::new(),
-        note: None,
         package: Some(pinned),
         blobs: vec![package],
-        files: Vec::new(),
-        now,
-        taker: Some(taker),
-        first: None,
-        queued_most: 10,
-        request: None,
-        index: None,
+        lease_request: Some(lease_request),
+        ..AcceptRequest::text(SessionTarget::New(SESSION), turn, "go", now)
     };
     let lease = memory.accept(accept).await.unwrap().work.unwrap().lease;
     if begun {

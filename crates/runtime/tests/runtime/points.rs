@@ -5,8 +5,8 @@ use outlast_ports::memory::MemoryStore;
 use outlast_ports::payment::{InMemoryPaymentAuthority, Payments, PaymentsEnabled};
 use outlast_ports::service::{Agent, Models, Services, Tools};
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
+use outlast_runtime::RuntimeConfig;
 use outlast_runtime::policy::approvals::ApprovalQuestion;
-use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::label::{Labels, TrustGuard, UntrustedSource};
 use outlast_vocab::payment::PaymentOrder;
 use outlast_vocab::policy::{
@@ -636,7 +636,6 @@ async fn reevaluated_action_survives_crashes_and_happens_once() {
 
 async fn killed_at_every_write(decides: &Rule) -> u32 {
     let (at, then) = (decides.at, &decides.then);
-    let keyed = || Input { key: Some("k".into()), ..input("go") };
     let rules = || vec![decides.clone()];
     let want = answered(if then.name() == "deny" { "fine" } else { "done" });
     let mut deaths = 0;
@@ -648,7 +647,7 @@ async fn killed_at_every_write(decides: &Rule) -> u32 {
         let change = doing(&witness, rules());
         let first = live_with(Arc::new(mortal), lines(at), witness.clone(), 1, change).await.unwrap();
         let all = async {
-            let turn = first.runtime.submit(keyed()).await.unwrap().turn;
+            let turn = first.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
             tokio::select! {
                 end = first.end(turn) => end,
                 never = approves(&first) => never,
@@ -666,7 +665,7 @@ async fn killed_at_every_write(decides: &Rule) -> u32 {
         first.die(&memory).await;
         let change = doing(&witness, rules());
         let second = live_with(Arc::new(memory), lines(at), witness.clone(), 2, change).await.unwrap();
-        let turn = second.runtime.submit(keyed()).await.unwrap().turn;
+        let turn = second.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
         let end = tokio::select! {
             end = second.end(turn) => end,
             never = approves(&second) => never,

@@ -514,8 +514,7 @@ async fn edits(life: &Life) -> ! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn edited_call_survives_crashes_with_its_preparation() {
-    let keyed = || Input { key: Some("k".into()), ..input("go") };
+async fn an_edited_call_survives_a_death_at_every_write_and_runs_with_what_was_worked_out_for_it() {
     let lines = || vec![call("counted", "7"), Line::Say("done")];
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
@@ -526,7 +525,7 @@ async fn edited_call_survives_crashes_with_its_preparation() {
         let change = counting(&prepared, &witness);
         let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, change).await.unwrap();
         let all = async {
-            let turn = first.runtime.submit(keyed()).await.unwrap().turn;
+            let turn = first.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
             first.end(turn).await
         };
         let finished = tokio::select! {
@@ -542,7 +541,7 @@ async fn edited_call_survives_crashes_with_its_preparation() {
         first.die(&memory).await;
         let change = counting(&prepared, &witness);
         let second = live_with(Arc::new(memory), lines(), witness.clone(), 2, change).await.unwrap();
-        let turn = second.runtime.submit(keyed()).await.unwrap().turn;
+        let turn = second.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
         let end = tokio::select! {
             end = second.end(turn) => end,
             never = edits(&second) => never,
@@ -690,8 +689,7 @@ async fn redefined_tool_asks_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn approved_call_survives_crashes_and_runs_once() {
-    let keyed = || Input { key: Some("k".into()), ..input("go") };
+async fn a_call_that_needs_an_approval_survives_a_death_at_every_write_and_runs_once() {
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
         let memory = MemoryStore::new();
@@ -702,7 +700,7 @@ async fn approved_call_survives_crashes_and_runs_once() {
         let lines = || vec![call("book", "7"), Line::Say("done")];
         let first = live_with(Arc::new(mortal), lines(), witness.clone(), 1, rules()).await.unwrap();
         let all = async {
-            let turn = first.runtime.submit(keyed()).await.unwrap().turn;
+            let turn = first.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
             let question = question(&first).await;
             say(&first, &question, "ann", ApprovalVerdict::Approve).await.unwrap();
             first.end(turn).await
@@ -718,7 +716,7 @@ async fn approved_call_survives_crashes_and_runs_once() {
         deaths += 1;
         first.die(&memory).await;
         let second = live_with(Arc::new(memory), lines(), witness.clone(), 2, rules()).await.unwrap();
-        let turn = second.runtime.submit(keyed()).await.unwrap().turn;
+        let turn = second.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
         let asked = async {
             loop {
                 for question in approvals(&second).pending(10, second.runtime.now()).await.unwrap() {

@@ -281,7 +281,7 @@ async fn crash_in_queue_keeps_call_and_rate() {
                 let change = outside.under(vec![rate.clone()]);
                 let life = live_with(Arc::new(mortal), lines, Arc::default(), number, change).await;
                 let Ok(life) = life else { continue };
-                let input = Input { key: Some("go".to_owned()), ..input("go") };
+                let input = keyed_input("go", "go");
                 let ends = async {
                     if let Ok(taken) = life.runtime.submit(input).await {
                         life.runtime.outcome(taken.turn).await.ok();

@@ -107,7 +107,7 @@ async fn life(store: Arc<dyn Store>, shown: &Shown, takes: usize, number: u128) 
 }
 
 async fn say(life: &Life, number: usize, text: &str) -> TurnEnd {
-    let keyed = Input { key: Some(number.to_string()), ..input(text) };
+    let keyed = keyed_input(&number.to_string(), text);
     let turn = life.runtime.submit(keyed).await.unwrap().turn;
     life.end(turn).await
 }

@@ -6,7 +6,7 @@ use outlast_ports::rows::{ReadRows, Rows};
 use outlast_ports::sink::{OutputEvent, Sink, SinkOutput, SubscribedSink};
 use outlast_ports::store::{Backend, Store, StoreStatus};
 use outlast_ports::{BoxFuture, ResultFuture};
-use outlast_runtime::{Input, RuntimeConfig};
+use outlast_runtime::RuntimeConfig;
 use outlast_vocab::id::DeliveryId;
 use outlast_vocab::{Error, Kind, Limits, Millis};
 use std::collections::{BTreeMap, BTreeSet};
@@ -121,8 +121,7 @@ async fn play(death: CrashPoint) -> u64 {
     let sinks = || sinks().into_iter().map(SubscribedSink::from_the_beginning).collect::<Vec<_>>();
     let act = async |life: &Life| {
         for key in ["one", "two"] {
-            let turn =
-                life.runtime.submit(Input { key: Some(key.into()), ..input("go") }).await.unwrap().turn;
+            let turn = life.runtime.submit(keyed_input(key, "go")).await.unwrap().turn;
             life.end(turn).await;
         }
         settled(life).await;

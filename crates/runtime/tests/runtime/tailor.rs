@@ -8,17 +8,17 @@ use outlast_ports::configs::{ConfigKind, ConfigStore, StoredConfig};
 use outlast_ports::hook::{BeforeTool, HookAt};
 use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::{CallScope, Services};
-use outlast_ports::store::{AcceptRequest, MAIN_HEAD, SessionTarget, Store};
+use outlast_ports::store::{AcceptRequest, SessionTarget, Store};
 use outlast_ports::tool::{Call, ProbeResult, ToolProvider, ToolRunOutcome, Toolbox};
 use outlast_runtime::agents::agent_factory::{
     AgentFactory, AgentPlan, ConfigEffect, FailedAgent, OrgAgentFactory,
 };
 use outlast_runtime::{AgentBundle, Input, Runtime, RuntimeConfig};
 use outlast_vocab::access::Access;
-use outlast_vocab::message::{Part, ToolName};
+use outlast_vocab::message::ToolName;
 use outlast_vocab::package::Package;
 use outlast_vocab::policy::{ApprovalRequirement, ApprovalVerdict, Policy, PolicyDecision};
-use outlast_vocab::record::{Fact, InputDelivery, TurnEnd};
+use outlast_vocab::record::{Fact, TurnEnd};
 use outlast_vocab::tool::{PreparedCall, ToolContract, ToolManifest, UndoCall};
 use outlast_vocab::{Error, Failure, Hash, Kind, Millis, OrgId, SessionId, TurnId, canonical_json};
 use serde_json::{Value, json};
@@ -157,10 +157,6 @@ async fn keep(memory: &MemoryStore, kind: ConfigKind, name: &str, body: Value) {
     memory.put_config(kind, name.to_owned(), body, Millis(1)).await.unwrap();
 }
 
-fn to(agent: &str, text: &str) -> Input {
-    Input { agent: Some(agent.to_owned()), ..input(text) }
-}
-
 impl Life {
     async fn put(&self, kind: ConfigKind, name: &str, body: Value) -> Result<ConfigEffect, Error> {
         Ok(self.runtime.put_config(kind, name.to_owned(), body).await?.counts)
@@ -176,7 +172,7 @@ impl Life {
 
     /// Returns the system prompt of this agent.
     async fn told_by(&self, agent: &str) -> String {
-        let turn = self.runtime.submit(to(agent, "hi")).await.unwrap().turn;
+        let turn = self.runtime.submit(input_for(agent, "hi")).await.unwrap().turn;
         self.end(turn).await;
         self.script.asked.lock().unwrap().last().unwrap().0.clone()
     }
@@ -189,7 +185,7 @@ impl Life {
 #[tokio::test(start_paused = true)]
 async fn saved_agent_answers_from_next_input() {
     let (_, life) = life(vec![]).await;
-    assert_eq!(life.runtime.submit(to("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
+    assert_eq!(life.runtime.submit(input_for("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
     assert_eq!(life.put_agent("clerk", json!({ "system": "Sell." })).await.unwrap(), ConfigEffect::Here);
     assert_eq!(life.told_by("clerk").await, "Sell.");
     life.put_agent("clerk", json!({ "system": "Sell more." })).await.unwrap();
@@ -241,9 +237,9 @@ async fn harness_change_that_breaks_agent_is_refused() {
 async fn approved_call_runs_after_agent_loses_tool() {
     let (memory, life) = life(paid()).await;
     life.put_agent("clerk", json!({ "system": "Sell.", "uses": ["pay"] })).await.unwrap();
-    let waiting = life.runtime.submit(to("clerk", "go")).await.unwrap().turn;
+    let waiting = life.runtime.submit(input_for("clerk", "go")).await.unwrap().turn;
     let asked = question(&life).await;
-    let queued = life.runtime.submit(to("clerk", "queued")).await.unwrap().turn;
+    let queued = life.runtime.submit(input_for("clerk", "queued")).await.unwrap().turn;
     life.put_agent("clerk", json!({ "system": "Sell nothing." })).await.unwrap();
     // The worker releases a parked turn, so it resolves the turn's package again.
     tokio::time::sleep(Duration::from_hours(1)).await;
@@ -262,7 +258,7 @@ async fn approval_is_bound_to_the_approved_program() {
     let (_, life) = life(lines).await;
     let with = |program: &str| json!({ "uses": ["pay"], "program": program });
     life.put_agent("clerk", with("pay.sh")).await.unwrap();
-    let waiting = life.runtime.submit(to("clerk", "go")).await.unwrap().turn;
+    let waiting = life.runtime.submit(input_for("clerk", "go")).await.unwrap().turn;
     let asked = question(&life).await;
     life.put_agent("clerk", with("other.sh")).await.unwrap();
     tokio::time::sleep(Duration::from_hours(1)).await;
@@ -271,7 +267,7 @@ async fn approval_is_bound_to_the_approved_program() {
     let ran = || (life.witness.count("pay.sh"), life.witness.count("other.sh"));
     assert_eq!(ran(), (1, 0));
     // The session approval was for the other program.
-    let next = life.runtime.submit(to("clerk", "again")).await.unwrap().turn;
+    let next = life.runtime.submit(input_for("clerk", "again")).await.unwrap().turn;
     let asked = loop {
         let waiting = life.runtime.approvals().of_turn(next).await.unwrap();
         match waiting.into_iter().next() {
@@ -297,7 +293,7 @@ async fn turn_is_stuck_until_its_program_returns() {
     ] {
         let (memory, first) = life(paid()).await;
         first.put_agent("clerk", began.clone()).await.unwrap();
-        let turn = first.runtime.submit(to("clerk", "go")).await.unwrap().turn;
+        let turn = first.runtime.submit(input_for("clerk", "go")).await.unwrap().turn;
         let asked = question(&first).await;
         let witness = first.die(&memory).await;
         let mut now = began.clone();
@@ -324,7 +320,7 @@ async fn overlaid_input_uses_current_agent() {
     let (_, life) = life(vec![]).await;
     let over = || Input {
         overlays: vec![serde_json::from_value(json!({ "system": "Rhyme." })).unwrap()],
-        ..to("clerk", "hi")
+        ..input_for("clerk", "hi")
     };
     for text in ["Sell.", "Sell more."] {
         life.put_agent("clerk", json!({ "system": text })).await.unwrap();
@@ -369,7 +365,7 @@ async fn turn_of_just_saved_remote_agent_runs() {
     tokio::time::sleep(Duration::from_secs(30)).await;
     let first = life_on(&memory, paid(), Arc::default(), 2).await;
     first.put_agent("clerk", json!({ "uses": ["pay"] })).await.unwrap();
-    let turn = first.runtime.submit(to("clerk", "go")).await.unwrap().turn;
+    let turn = first.runtime.submit(input_for("clerk", "go")).await.unwrap().turn;
     let asked = question(&first).await;
     first.die(&memory).await;
     say(&second, &asked, "ann", ApprovalVerdict::Deny { reason: "no".to_owned() }).await.unwrap();
@@ -384,7 +380,7 @@ async fn agent_config_requires_own_organisation_and_operator_scope() {
     let theirs = life.runtime.serving(Access::to(acme));
     let kept = theirs.put_config(ConfigKind::Agent, "clerk".to_owned(), json!({ "uses": ["lathe"] })).await;
     assert_eq!(kept.unwrap().counts, ConfigEffect::Elsewhere);
-    assert_eq!(life.runtime.submit(to("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
+    assert_eq!(life.runtime.submit(input_for("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
     let reader = Access { scopes: "read".parse().unwrap(), ..Access::to(OrgId::DEFAULT) };
     let reader = life.runtime.serving(reader);
     let refused = reader.put_config(ConfigKind::Agent, "clerk".to_owned(), json!({})).await;
@@ -406,7 +402,7 @@ async fn agent_is_invisible_to_other_organisations() {
     );
     let target = || SessionTarget::New(SessionId::from_u128(7));
     let refused = async |agent: &str| {
-        let input = Input { target: target(), ..to(agent, "hi") };
+        let input = Input { target: target(), ..input_for(agent, "hi") };
         theirs.submit(input).await.unwrap_err().to_string()
     };
     assert_eq!(refused("clerk").await, "agent.not_found: no agent is called `clerk` here; there are: tester");
@@ -433,39 +429,18 @@ async fn agent_is_invisible_to_other_organisations() {
 
 /// Returns an input that names a package by its fingerprint.
 fn accept(target: SessionTarget, package: Hash, now: Millis) -> AcceptRequest {
-    AcceptRequest {
-        target,
-        turn: TurnId::from_u128(70),
-        parts: vec![Part::text("hi")],
-        key: None,
-        delivery: InputDelivery::Next,
-        head: MAIN_HEAD.to_owned(),
-        output: None,
-        plugins: std::collections::BTreeMap::new(),
-        traceparent: None,
-        before: Vec::new(),
-        note: None,
-        package: Some(package),
-        blobs: Vec::new(),
-        files: Vec::new(),
-        now,
-        taker: None,
-        first: None,
-        queued_most: 10,
-        request: None,
-        index: None,
-    }
+    AcceptRequest { package: Some(package), ..AcceptRequest::text(target, TurnId::from_u128(70), "hi", now) }
 }
 
 #[tokio::test(start_paused = true)]
 async fn deleted_agent_refuses_inputs_and_finishes_turns() {
     let (_, life) = life(paid()).await;
     life.put_agent("clerk", json!({ "uses": ["pay"] })).await.unwrap();
-    let waiting = life.runtime.submit(to("clerk", "go")).await.unwrap().turn;
+    let waiting = life.runtime.submit(input_for("clerk", "go")).await.unwrap().turn;
     let asked = question(&life).await;
     let gone = life.delete(ConfigKind::Agent, "clerk").await.unwrap();
     assert_eq!((gone.version, gone.is_deleted()), (2, true));
-    assert_eq!(life.runtime.submit(to("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
+    assert_eq!(life.runtime.submit(input_for("clerk", "hi")).await.unwrap_err().kind(), Kind::AgentNotFound);
     let names: Vec<String> = life.runtime.agents().into_iter().map(|agent| agent.name).collect();
     assert_eq!(names, ["tester"]);
     tokio::time::sleep(Duration::from_hours(1)).await;

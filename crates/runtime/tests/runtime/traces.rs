@@ -162,8 +162,8 @@ fn check(spans: &[Span], death: CrashPoint) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn turn_trace_is_identical_across_crashes() {
-    let input = Input { key: Some("one".to_owned()), ..input("go, canary-c") };
+async fn a_turn_has_one_trace_with_the_same_spans_wherever_its_process_dies() {
+    let input = keyed_input("one", "go, canary-c");
     let (spans, writes) = play(CrashPoint::Never, settings(), &input).await;
     check(&spans, CrashPoint::Never);
     assert!(writes > 8, "{writes}");
@@ -178,7 +178,7 @@ async fn turn_trace_is_identical_across_crashes() {
 #[tokio::test(start_paused = true)]
 async fn traces_omit_content_unless_enabled() {
     let text = |spans: &[Span]| format!("{spans:?}");
-    let input = Input { key: Some("one".to_owned()), ..input("go, canary-c") };
+    let input = keyed_input("one", "go, canary-c");
     let (silent, _) = play(CrashPoint::Never, settings(), &input).await;
     assert!(!text(&silent).contains("canary"));
     let (told, _) = play(CrashPoint::Never, settings().with_content(), &input).await;
@@ -203,7 +203,7 @@ async fn trace_follows_parent_span_and_its_sampling() {
     assert!(spans.iter().all(|span| span.trace_id[..4] == [0x0a, 0xf7, 0x65, 0x19]));
     let (spans, _) = play(CrashPoint::Never, settings(), &of("00")).await;
     assert_eq!(spans, []);
-    let alone = Input { key: Some("one".to_owned()), ..input("go") };
+    let alone = keyed_input("one", "go");
     let (spans, _) = play(CrashPoint::Never, settings().share(0.0).unwrap(), &alone).await;
     assert_eq!(spans, []);
 }

@@ -1,12 +1,15 @@
 //! The behaviour of turns, on the memory store and in virtual time.
 use crate::common::*;
 use expect_test::expect;
+use outlast_ports::memory::MemoryStore;
+use outlast_ports::service::{Services, Steps};
 use outlast_ports::store::{CancelOutcome, Store};
-use outlast_runtime::Input;
+use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done};
+use outlast_runtime::{Input, RuntimeConfig};
 use outlast_vocab::message::ToolResult;
 use outlast_vocab::record::{Fact, InputDelivery, Seq, TurnEnd};
 use outlast_vocab::wait::Resolution;
-use outlast_vocab::{Kind, Limits};
+use outlast_vocab::{Error, Kind, Limits};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,6 +142,52 @@ async fn event_wait_ends_at_its_deadline() {
     assert_eq!((late.first, late.is_yours), (Resolution::Timeout, false));
 }
 
+/// Runs a step whose name is the argument.
+struct NamedStep;
+
+impl Tool for NamedStep {
+    type Args = Note;
+    type Needs = Steps;
+
+    fn spec(&self) -> ToolSpec {
+        ToolSpec::new("named_step", "Runs a step with this name.").idempotent().durable()
+    }
+
+    async fn run(&self, steps: Steps, _: Call, args: Note) -> Result<ToolRunOutcome, Error> {
+        done(steps.run::<_, String, _>(&args.text, &(), async { Ok("ran".to_owned()) }).await?)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn blank_step_name_is_refused() {
+    let mut toolbox = Toolbox::new(Services::default());
+    toolbox.add(NamedStep).unwrap();
+    let change = |config: &mut RuntimeConfig| {
+        config.package = package(&toolbox);
+        config.tools = vec![Arc::new(toolbox)];
+    };
+    let calls = ["", " \t\n\u{a0}", "named"].map(|name| ("named_step", json!({ "text": name }))).to_vec();
+    let lines = vec![Line::Call(calls), Line::Say("done")];
+    let life = live_with(Arc::new(MemoryStore::new()), lines, Arc::default(), 1, change).await.unwrap();
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    let refused = "error step.name_invalid: a step's name must have 1 to 256 bytes and a character that is not white \
+                   space, found";
+    assert_eq!(
+        life.last_shown()[2..],
+        [format!("{refused} \"\""), format!("{refused} \" \\t\\n\\u{{a0}}\""), "ran".to_owned()]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn empty_event_key_is_refused() {
+    let (_memory, life) = fresh(vec![call("ask", ""), Line::Say("done")]).await;
+    let turn = life.send("go").await;
+    assert_eq!(life.end(turn).await, answered("done"));
+    let refused = "error input.invalid: expected an event key of 1 to 256 bytes, found an empty one";
+    assert_eq!(life.last_shown()[2], refused);
+}
+
 #[tokio::test(start_paused = true)]
 async fn values_a_tool_writes_commit_with_its_answer() {
     let (_memory, life) = fresh(vec![call("keep", ""), call("keep", ""), Line::Say("done")]).await;
@@ -264,12 +313,11 @@ async fn turn_reports_exhausted_model_calls() {
 #[tokio::test(start_paused = true)]
 async fn same_idempotency_key_yields_one_turn() {
     let (_memory, life) = fresh(vec![Line::Say("once")]).await;
-    let keyed = || Input { key: Some("k1".into()), ..input("hi") };
-    let first = life.runtime.submit(keyed()).await.unwrap();
-    let second = life.runtime.submit(keyed()).await.unwrap();
+    let first = life.runtime.submit(keyed_input("k1", "hi")).await.unwrap();
+    let second = life.runtime.submit(keyed_input("k1", "hi")).await.unwrap();
     assert_eq!((first.turn, false, true), (second.turn, first.duplicate, second.duplicate));
     assert_eq!(first.place, second.place);
-    let other = Input { key: Some("k1".into()), ..input("other") };
+    let other = keyed_input("k1", "other");
     assert_eq!(life.runtime.submit(other).await.unwrap_err().kind(), Kind::InputKeyReused);
 }
 

@@ -4,7 +4,7 @@ use outlast_ports::memory::MemoryStore;
 use outlast_ports::service::{Completion, Services, Tools};
 use outlast_ports::store::CancelOutcome;
 use outlast_ports::tool::{Call, Tool, ToolRunOutcome, ToolSpec, Toolbox, done, failed};
-use outlast_runtime::{Input, RuntimeConfig};
+use outlast_runtime::RuntimeConfig;
 use outlast_vocab::record::{Fact, TurnEnd};
 use outlast_vocab::tool::UndoCall;
 use outlast_vocab::{Error, Kind};
@@ -248,8 +248,7 @@ async fn abort_undoes_nested_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn abort_undo_survives_crashes() {
-    let keyed = || Input { key: Some("k".into()), ..input("go") };
+async fn an_aborted_turn_is_taken_back_wherever_the_process_dies() {
     let lines = || vec![book(&["car"]), ask("trip", "too dear"), book(&["boat", "gift"]), call("wait", "x")];
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
@@ -260,7 +259,7 @@ async fn abort_undo_survives_crashes() {
         let first =
             live_with(Arc::new(mortal), lines(), witness.clone(), 1, desk(&counter, &witness)).await.unwrap();
         let all = async {
-            let turn = first.runtime.submit(keyed()).await.unwrap().turn;
+            let turn = first.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
             first.until("turn.parked").await;
             first.runtime.abort(turn, "enough").await.unwrap();
             first.end(turn).await
@@ -277,7 +276,7 @@ async fn abort_undo_survives_crashes() {
         first.die(&memory).await;
         let second =
             live_with(Arc::new(memory), lines(), witness.clone(), 2, desk(&counter, &witness)).await.unwrap();
-        let turn = second.runtime.submit(keyed()).await.unwrap().turn;
+        let turn = second.runtime.submit(keyed_input("k", "go")).await.unwrap().turn;
         if !second.facts().await.iter().any(|fact| matches!(fact, Fact::CancelRequested { .. })) {
             second.until("turn.parked").await;
         }

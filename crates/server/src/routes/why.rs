@@ -180,7 +180,7 @@ impl From<BlockingWait> for BlockingWaitResource {
         let (mut provider, mut failure) = (None, None);
         match mover {
             Unblocker::Approval { id, who: may } => (approval, who) = (Some(id), may),
-            Unblocker::Budget(purse) => budget = purse,
+            Unblocker::Budget(account) => budget = account,
             Unblocker::Provider { name, failure: last } => (provider, failure) = (name, last),
             Unblocker::Completion(key) => completion = key.map(|key| key.to_string()),
             Unblocker::Time | Unblocker::Retry => {}

@@ -4,12 +4,11 @@ use crate::SqliteStore;
 use crate::error::from_sqlite;
 use outlast_ports::rows::{ClaimRow, ReadRows, Rows};
 use outlast_ports::store::{
-    AcceptReceipt, AcceptRequest, BranchStore, Commit, FeedCursor, Inbox, Journal, LeaseRequest, MAIN_HEAD,
-    Queries, SessionState, SessionTarget, TurnTransition, Turns, ValueWrite,
+    AcceptReceipt, AcceptRequest, BranchStore, Commit, FeedCursor, Inbox, Journal, LeaseRequest, Queries,
+    SessionState, SessionTarget, TurnTransition, Turns, ValueWrite,
 };
 use outlast_vocab::access::OrgVisibility;
-use outlast_vocab::message::Part;
-use outlast_vocab::record::{ClaimRef, InputDelivery, Seq, TurnEnd};
+use outlast_vocab::record::{ClaimRef, Seq, TurnEnd};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{CallId, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,26 +29,14 @@ fn store() -> (TempDir, SqliteStore) {
 
 fn input(text: &str) -> AcceptRequest {
     AcceptRequest {
-        target: SessionTarget::New(SessionId::from_u128(fresh())),
-        turn: TurnId::from_u128(fresh()),
-        parts: vec![Part::text(text)],
         key: Some("key".to_owned()),
-        delivery: InputDelivery::Next,
-        head: MAIN_HEAD.to_owned(),
-        output: None,
-        plugins: std::collections::BTreeMap::new(),
-        traceparent: None,
-        before: Vec::new(),
-        note: None,
-        package: None,
-        blobs: Vec::new(),
-        files: Vec::new(),
-        now: NOW,
-        taker: Some(LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(9_000) }),
-        first: None,
-        queued_most: 100,
-        request: None,
-        index: None,
+        lease_request: Some(LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(9_000) }),
+        ..AcceptRequest::text(
+            SessionTarget::New(SessionId::from_u128(fresh())),
+            TurnId::from_u128(fresh()),
+            text,
+            NOW,
+        )
     }
 }
 
@@ -267,8 +254,9 @@ async fn out_of_range_number_is_reported_as_corrupt() {
 #[tokio::test]
 async fn maximum_timestamp_never_becomes_due() {
     let (_folder, store) = store();
-    let taker = LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(u64::MAX) };
-    let leased = store.accept(AcceptRequest { taker: Some(taker), ..input("hi") }).await.unwrap();
+    let lease_request = LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(u64::MAX) };
+    let leased =
+        store.accept(AcceptRequest { lease_request: Some(lease_request), ..input("hi") }).await.unwrap();
     let parked = store.accept(input("hi")).await.unwrap();
     let lease = parked.work.unwrap().lease;
     let deadline = Some(Millis(u64::MAX));

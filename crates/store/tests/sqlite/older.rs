@@ -75,9 +75,9 @@ async fn finish(fixture: &Path, schema: u32) {
     visit(&store).await;
 
     // The lease of the in-flight turn has expired. Both turns are claimed and ended.
-    let taker = LeaseRequest { worker: WorkerId::from_u128(2), until: Millis(WRITTEN + 90_000) };
+    let lease_request = LeaseRequest { worker: WorkerId::from_u128(2), until: Millis(WRITTEN + 90_000) };
     let now = Millis(WRITTEN + 20_000);
-    let works = store.claim(taker, now, 10).await.unwrap();
+    let works = store.claim(lease_request, now, 10).await.unwrap();
     let mut keys = Vec::new();
     for work in works {
         let session = work.lease.session;

@@ -2,11 +2,9 @@
 use outlast_ports::ledger;
 use outlast_ports::rows::{ReadRows, Rows};
 use outlast_ports::store::{
-    AcceptReceipt, AcceptRequest, Backend, Inbox, LeaseRequest, MAIN_HEAD, Queries, SessionTarget,
+    AcceptReceipt, AcceptRequest, Backend, Inbox, LeaseRequest, Queries, SessionTarget,
 };
 use outlast_store::{SqliteOptions, SqliteStore};
-use outlast_vocab::message::Part;
-use outlast_vocab::record::InputDelivery;
 use outlast_vocab::{Error, Millis, SessionId, TurnId, WorkerId};
 use std::collections::BTreeMap;
 use std::fs;
@@ -93,26 +91,13 @@ pub(crate) async fn accept(
 ) -> Result<AcceptReceipt, Error> {
     store
         .accept(AcceptRequest {
-            target: SessionTarget::New(SessionId::from_u128(fresh())),
-            turn: TurnId::from_u128(fresh()),
-            parts: vec![Part::text(text)],
-            key: None,
-            delivery: InputDelivery::Next,
-            head: MAIN_HEAD.to_owned(),
-            output: None,
-            plugins: BTreeMap::new(),
-            traceparent: None,
-            before: Vec::new(),
-            note: None,
-            package: None,
-            blobs: Vec::new(),
-            files: Vec::new(),
-            now: NOW,
-            taker: worker.map(|worker| LeaseRequest { worker, until: Millis(100_000) }),
-            first: None,
-            queued_most: 100,
-            request: None,
-            index: None,
+            lease_request: worker.map(|worker| LeaseRequest { worker, until: Millis(100_000) }),
+            ..AcceptRequest::text(
+                SessionTarget::New(SessionId::from_u128(fresh())),
+                TurnId::from_u128(fresh()),
+                text,
+                NOW,
+            )
         })
         .await
 }

@@ -59,17 +59,17 @@ async fn killed_worker_is_dead_and_loses_its_session() {
     let place = Place::new();
     let [worker, heir] = [(); 2].map(|()| WorkerId::from_u128(fresh()));
     let store = place.open_as(heir);
-    let taker = LeaseRequest { worker: heir, until: Millis(90_000) };
-    let name = "workers::killed_worker_is_dead_and_loses_its_session";
+    let lease_request = LeaseRequest { worker: heir, until: Millis(90_000) };
+    let name = "workers::a_killed_worker_is_found_dead_at_once_and_its_session_is_taken";
     let mut other = Other::begin(name, &place, worker);
     assert!(!is_dead(&store, worker).await);
-    assert_eq!(store.claim(taker, Millis(2_000), 10).await.unwrap().len(), 0);
+    assert_eq!(store.claim(lease_request, Millis(2_000), 10).await.unwrap().len(), 0);
     other.kill();
     assert!(is_dead(&store, worker).await);
     // The evidence stays for every observer until the sessions are taken.
     assert!(is_dead(&store, worker).await);
     assert!(is_dead(&place.open(), worker).await);
-    assert_eq!(store.claim(taker, Millis(2_000), 10).await.unwrap().len(), 1);
+    assert_eq!(store.claim(lease_request, Millis(2_000), 10).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -136,8 +136,8 @@ async fn ended_worker_is_dead_only_with_a_lease() {
     let heir = WorkerId::from_u128(fresh());
     let store = place.open_as(heir);
     assert!(lock(left).exists());
-    let taker = LeaseRequest { worker: heir, until: Millis(90_000) };
-    assert_eq!(store.claim(taker, Millis(2_000), 10).await.unwrap().len(), 1);
+    let lease_request = LeaseRequest { worker: heir, until: Millis(90_000) };
+    assert_eq!(store.claim(lease_request, Millis(2_000), 10).await.unwrap().len(), 1);
     let last = place.open_as(WorkerId::from_u128(fresh()));
     assert!(!lock(left).exists());
     assert!(!is_dead(&last, heir).await);

@@ -4,17 +4,15 @@ use crate::pieces::{
 };
 use outlast_vocab::effect::{
     AwaitEvent, BatchCall, BatchOutcome, Boundary, Checkpoint, CheckpointOutcome, Command, DirectCall,
-    DirectOutcome, DurableStep, Environment, ExecCode, ExecOutcome, Generation, InjectedMessage, JoinedInput,
-    JournalPosition, ModelCall, ModelFailure, ModelOutcome, Outcome, ProcessOutcome, ProcessRequest,
-    ProcessWork, RefusedCall, Reply, Sleep, SleepOutcome, StepOutcome, StopReason, SyncEnvironment,
+    DirectOutcome, DurableStep, Generation, InjectedMessage, JoinedInput, JournalPosition, ModelCall,
+    ModelFailure, ModelOutcome, Outcome, RefusedCall, Reply, Sleep, SleepOutcome, StepOutcome, StopReason,
     ToolBatch, ToolCall, ToolChoice, ToolOutcome, Usage,
 };
-use outlast_vocab::id::{AgentId, ProcessId};
 use outlast_vocab::label::{Labels, Origin, Provenance, SinkArgument, UntrustedSource};
 use outlast_vocab::message::{Message, ToolResult, ToolUse};
 use outlast_vocab::policy::{PolicyDecision, RecordedDecision};
 use outlast_vocab::tool::{EffectClass, PreparedCall};
-use outlast_vocab::{CallId, Hash, Millis, SessionId};
+use outlast_vocab::{CallId, Hash, Millis};
 use proptest::collection::vec;
 use proptest::option::of as option;
 use proptest::prelude::*;
@@ -27,14 +25,6 @@ pub(super) fn asked_and_answered() -> impl Strategy<Value = (Command, Outcome)> 
         (prepared(), tool_outcome()).prop_map(|(call, outcome)| (ToolCall { call }.into(), outcome.into())),
         (vec(batch_call(), 0..3), vec(tool_outcome(), 0..3))
             .prop_map(|(calls, outcomes)| (ToolBatch { calls }.into(), BatchOutcome(outcomes).into())),
-        (process_request(), process_outcome())
-            .prop_map(|(request, outcome)| (request.into(), outcome.into())),
-        (exec_code(), result(), any::<String>())
-            .prop_map(|(code, result, output)| (code.into(), ExecOutcome { result, output }.into())),
-        (any::<bool>(), option(hash())).prop_map(|(may_change, package)| {
-            let environment = package.map_or(Environment::Unchanged, Environment::Package);
-            (SyncEnvironment { may_change }.into(), environment.into())
-        }),
         (model_call(), reply()).prop_map(|(call, outcome)| (call.into(), outcome.into())),
         (any::<String>(), json_value(), result()).prop_map(|(name, input, result)| {
             let outcome = match result {
@@ -188,44 +178,4 @@ fn direct_call() -> impl Strategy<Value = DirectCall> {
 
 pub(super) fn tool_outcome() -> impl Strategy<Value = ToolOutcome> {
     prop_oneof![result().prop_map(ToolOutcome::Done), Just(ToolOutcome::Pending), Just(ToolOutcome::Unknown)]
-}
-
-fn exec_code() -> impl Strategy<Value = ExecCode> {
-    (any::<String>(), any::<String>()).prop_map(|(language, code)| ExecCode { language, code })
-}
-
-fn process() -> impl Strategy<Value = ProcessId> {
-    any::<u128>().prop_map(ProcessId::from_u128)
-}
-
-fn process_request() -> impl Strategy<Value = ProcessRequest> {
-    let session = || any::<u128>().prop_map(SessionId::from_u128);
-    let work = prop_oneof![
-        prepared().prop_map(|call| ProcessWork::Tool(Box::new(call))),
-        exec_code().prop_map(ProcessWork::Code),
-        (any::<u128>(), parts())
-            .prop_map(|(agent, parts)| ProcessWork::Turn { agent: AgentId::from_u128(agent), parts }),
-        Just(ProcessWork::External),
-    ];
-    prop_oneof![
-        (process(), work).prop_map(|(process, work)| ProcessRequest::Start { process, work }),
-        any::<bool>().prop_map(|ended_too| ProcessRequest::List { ended_too }),
-        (vec(process(), 0..3), session())
-            .prop_map(|(processes, to)| ProcessRequest::Transfer { processes, to }),
-        session().prop_map(|session| ProcessRequest::DeleteSession { session }),
-        process().prop_map(|process| ProcessRequest::Await { process }),
-        (process(), any::<String>()).prop_map(|(process, reason)| ProcessRequest::Cancel { process, reason }),
-        (process(), any::<String>(), json_value())
-            .prop_map(|(process, name, payload)| ProcessRequest::Signal { process, name, payload }),
-    ]
-}
-
-fn process_outcome() -> impl Strategy<Value = ProcessOutcome> {
-    prop_oneof![
-        process().prop_map(ProcessOutcome::Started),
-        vec(process(), 0..3).prop_map(ProcessOutcome::Listed),
-        Just(ProcessOutcome::Done),
-        result().prop_map(ProcessOutcome::Ended),
-        failure().prop_map(ProcessOutcome::Refused),
-    ]
 }

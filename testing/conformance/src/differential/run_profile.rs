@@ -3,7 +3,7 @@
 //! If all operations are equally likely, situations that need many of a kind are rare, such as ten parked turns or ten
 //! calls of unknown outcome. Each run therefore first draws what it does often and what it never does.
 use super::request_generator::WRITES;
-use super::seeded_random::SeededRandom;
+use crate::random::SeededRandom;
 
 /// The probabilities of one run.
 #[derive(Default)]
@@ -21,16 +21,17 @@ pub(super) struct RunProfile {
 }
 
 impl RunProfile {
-    pub(super) fn draw(dice: &mut SeededRandom) -> Self {
+    pub(super) fn draw(random: &mut SeededRandom) -> Self {
         // The first two writes, inputs and commits, are always possible. Without them, there would be no data.
-        let weight =
-            |(n, (usual, _)): (usize, &(u64, _))| usual * if n < 2 { 1 } else { dice.one_of(&[0, 1, 1, 3]) };
+        let weight = |(n, (usual, _)): (usize, &(u64, _))| {
+            usual * if n < 2 { 1 } else { random.one_of(&[0, 1, 1, 3]) }
+        };
         Self {
             writes: WRITES.iter().enumerate().map(weight).collect(),
-            step_ms_max: dice.one_of(&[20, 300, 300, 1_500]),
-            parks: dice.one_of(&[0, 20, 20, 60]),
-            unknown: dice.one_of(&[20, 20, 70]),
-            long: dice.one_of(&[1, 3, 3, 25]),
+            step_ms_max: random.one_of(&[20, 300, 300, 1_500]),
+            parks: random.one_of(&[0, 20, 20, 60]),
+            unknown: random.one_of(&[20, 20, 70]),
+            long: random.one_of(&[1, 3, 3, 25]),
         }
     }
 }

@@ -188,12 +188,14 @@ async fn answer(on: &dyn Fixture, store: &dyn Store, ask: StoreRequest) -> Store
         StoreRequest::Resolve(turn, key, resolution, now) => {
             StoreAnswer::of("resolve", store.resolve(turn, key, resolution, now).await)
         }
-        StoreRequest::Claim(taker, now, limit) => {
-            StoreAnswer::with_learned("claim", store.claim(taker, now, limit).await, |works, answer| {
+        StoreRequest::Claim(lease_request, now, limit) => StoreAnswer::with_learned(
+            "claim",
+            store.claim(lease_request, now, limit).await,
+            |works, answer| {
                 answer.leases.extend(works.into_iter().map(|work| work.lease));
-            })
-        }
-        StoreRequest::Renew(taker) => StoreAnswer::of("renew", store.renew(taker).await),
+            },
+        ),
+        StoreRequest::Renew(lease_request) => StoreAnswer::of("renew", store.renew(lease_request).await),
         StoreRequest::Commit(commit) => {
             let session = commit.lease.session;
             StoreAnswer::with_learned("commit", store.commit(commit).await, |receipt, answer| {
@@ -208,9 +210,9 @@ async fn answer(on: &dyn Fixture, store: &dyn Store, ask: StoreRequest) -> Store
         StoreRequest::HandBack(lease, now) => {
             StoreAnswer::of("hand_back", store.release_lease(lease, now).await)
         }
-        StoreRequest::ClaimSuspect(taker, due) => {
+        StoreRequest::ClaimSuspect(lease_request, due) => {
             let old_enough = std::time::Duration::from_hours(1);
-            let claimed = store.claim_suspect(taker, old_enough, due).await;
+            let claimed = store.claim_suspect(lease_request, old_enough, due).await;
             StoreAnswer::with_learned("claim_suspect", claimed, |work, answer| {
                 answer.leases.extend(work.map(|work| work.lease));
             })

@@ -76,7 +76,7 @@ impl SampleIds {
         RecordPage { session: self.session, after: Seq(0), to: Seq(9), limit: ALL }
     }
 
-    fn taker(&self) -> LeaseRequest {
+    fn lease_request(&self) -> LeaseRequest {
         LeaseRequest { worker: self.lease.worker, until: Millis(9_000) }
     }
 
@@ -113,17 +113,17 @@ macro_rules! asks {
 
 asks! {
     accept => |s, ids| s.accept(AcceptRequest { target: SessionTarget::Id(ids.session), key: Some("idempotent".to_owned()), ..input(ids.session, "hi") });
-    retry => |s, ids| s.retry(RetryRequest { turn: ids.turn, fresh: TurnId::from_u128(99), fork: None, now: NOW, taker: None, queued_most: 9 });
+    retry => |s, ids| s.retry(RetryRequest { turn: ids.turn, fresh: TurnId::from_u128(99), fork: None, now: NOW, lease_request: None, queued_most: 9 });
     open => |s, ids| s.open(SessionTarget::Id(ids.session), NOW);
     cancel => |s, ids| s.cancel(ids.waiting, "stop".to_owned(), NOW);
     abort => |s, ids| s.abort(ids.waiting, "stop".to_owned(), NOW);
     resolve => |s, ids| s.resolve(ids.waiting, ids.place, value_resolution(), NOW);
-    completion_key => |s, ids| s.completion_key(ids.waiting, ids.place);
-    claim => |s, ids| s.claim(ids.taker(), Millis(9_000), ALL);
-    renew => |s, ids| s.renew(ids.taker());
+    key_of => |s, ids| s.completion_key(ids.waiting, ids.place);
+    claim => |s, ids| s.claim(ids.lease_request(), Millis(9_000), ALL);
+    renew => |s, ids| s.renew(ids.lease_request());
     commit => |s, ids| s.commit(commit(&ids.lease, vec![started()], TurnTransition::Continue));
-    release_lease => |s, ids| s.release_lease(ids.lease, NOW);
-    claim_suspect => |s, ids| s.claim_suspect(ids.taker(), std::time::Duration::MAX, Millis(9_000));
+    hand_back => |s, ids| s.release_lease(ids.lease, NOW);
+    claim_suspect => |s, ids| s.claim_suspect(ids.lease_request(), std::time::Duration::MAX, Millis(9_000));
     begin_trial => |s, ids| s.begin_trial(ids.lease);
     end_trial => |s, ids| s.end_trial(ids.lease);
     report_hang => |s, ids| s.report_hang(ids.lease);
@@ -143,9 +143,9 @@ asks! {
     unknown_after => |s, ids| s.unknown_after(Some((Millis(0), ids.call)), ALL);
     waiting => |s, _ids| s.waiting(WaitKind::Approval, ALL);
     cancel_reason => |s, ids| s.cancel_reason(ids.waiting);
-    has_work => |s, ids| s.has_work(ids.taker().worker, Millis(9_000));
+    has_work => |s, ids| s.has_work(ids.lease_request().worker, Millis(9_000));
     next_wake => |s, _ids| s.next_wake();
-    agenda => |s, ids| s.agenda(ids.taker().worker, Millis(9_000));
+    agenda => |s, ids| s.agenda(ids.lease_request().worker, Millis(9_000));
     load => |s, _ids| s.load();
     changes => |s, _ids| async move { s.changes().await.map(|_| "a number") };
     status => |s, _ids| async move { s.status().await.map(|status| status.engine) };
@@ -173,11 +173,11 @@ asks! {
     filter_unreferenced => |s, ids| s.filter_unreferenced(vec![ids.content]);
     mark_for_deletion => |s, ids| s.mark_for_deletion(ids.condemn());
     acquit => |s, ids| s.acquit(ids.condemn());
-    forget_deleted => |s, ids| s.forget_deleted(vec![ids.content], ids.taker().worker);
+    forget => |s, ids| s.forget_deleted(vec![ids.content], ids.lease_request().worker);
     subscribe => |s, _ids| s.subscribe(vec![subscription()], NOW);
     delivery_schedule => |s, _ids| s.delivery_schedule("crm".to_owned(), NOW);
     collect => |s, ids| {
-        let (subscription, LeaseRequest { worker, until }) = (subscription(), ids.taker());
+        let (subscription, LeaseRequest { worker, until }) = (subscription(), ids.lease_request());
         s.collect(CollectRequest { subscription, worker, now: NOW, until, limit: ALL, attempts: 3 })
     };
     delivered => |s, ids| s.delivered(ids.attempt());

@@ -12,8 +12,7 @@ use outlast_ports::store::{
 use outlast_vocab::access::{Access, Principal, Scopes};
 use outlast_vocab::budget::{Budget, BudgetAccount};
 use outlast_vocab::id::{KeyId, OrgId};
-use outlast_vocab::message::Part;
-use outlast_vocab::record::{InputDelivery, Seq, TurnEnd};
+use outlast_vocab::record::{Seq, TurnEnd};
 use outlast_vocab::wait::{Resolution, Wait, WaitKind};
 use outlast_vocab::{Hash, Millis, ReplayKey, SessionId, TurnId, WorkerId};
 use serde_json::json;
@@ -33,28 +32,11 @@ fn now<T>(answer: impl Future<Output = Result<T, outlast_vocab::Error>>) -> Opti
 fn furnished() -> MemoryStore {
     let memory = MemoryStore::new();
     for session in [RESTS, WAITS] {
-        let taker = Some(LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(2_000) });
+        let lease_request = Some(LeaseRequest { worker: WorkerId::from_u128(1), until: Millis(2_000) });
         let accept = AcceptRequest {
-            target: SessionTarget::New(session),
-            turn: turn_of(session),
-            parts: vec![Part::text("hi")],
-            key: None,
-            delivery: InputDelivery::Next,
-            head: MAIN_HEAD.to_owned(),
-            output: None,
-            package: None,
-            blobs: Vec::new(),
-            files: Vec::new(),
-            now: NOW,
-            taker,
-            first: None,
-            plugins: std::collections::BTreeMap::new(),
-            traceparent: None,
-            before: Vec::new(),
-            note: None,
+            lease_request,
             queued_most: 9,
-            request: None,
-            index: None,
+            ..AcceptRequest::text(SessionTarget::New(session), turn_of(session), "hi", NOW)
         };
         let lease = now(memory.accept(accept)).unwrap().work.unwrap().lease;
         let wait = Wait { key: ReplayKey::turn(0).event("go"), kind: WaitKind::Event, deadline: None };

@@ -4,11 +4,8 @@
 use outlast_conformance::block_on;
 use outlast_ports::memory::MemoryStore;
 use outlast_ports::rows::{RecordBody, RecordRange, RecordRow, SessionRow};
-use outlast_ports::store::{
-    AcceptRequest, Backend, ContentQueries, Inbox, Journal, MAIN_HEAD, SessionTarget,
-};
-use outlast_vocab::message::Part;
-use outlast_vocab::record::{Fact, InputDelivery, Seq};
+use outlast_ports::store::{AcceptRequest, Backend, ContentQueries, Inbox, Journal, SessionTarget};
+use outlast_vocab::record::{Fact, Seq};
 use outlast_vocab::{Error, Hash, Kind, Millis, SessionId, TurnId};
 
 const COPY: SessionId = SessionId::from_u128(2);
@@ -22,26 +19,13 @@ fn verify(change: impl FnOnce(&mut SessionRow, &mut Vec<RecordRow>) + Send + 'st
         for (turn, text) in (1..).zip(["one", "two", "three", &"four".repeat(10_000)]) {
             memory
                 .accept(AcceptRequest {
-                    target: SessionTarget::Id(session),
-                    turn: TurnId::from_u128(turn),
-                    parts: vec![Part::text(text)],
-                    key: None,
-                    delivery: InputDelivery::Next,
-                    head: MAIN_HEAD.to_owned(),
-                    output: None,
-                    plugins: std::collections::BTreeMap::new(),
-                    traceparent: None,
-                    before: Vec::new(),
-                    note: None,
-                    package: None,
-                    blobs: Vec::new(),
-                    files: Vec::new(),
-                    now: Millis(1),
-                    taker: None,
-                    first: None,
                     queued_most: 4,
-                    request: None,
-                    index: None,
+                    ..AcceptRequest::text(
+                        SessionTarget::Id(session),
+                        TurnId::from_u128(turn),
+                        text,
+                        Millis(1),
+                    )
                 })
                 .await?;
         }

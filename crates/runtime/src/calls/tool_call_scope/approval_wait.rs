@@ -42,16 +42,16 @@ impl ToolCallScope {
 
     /// Returns whether the call was approved for the rest of the session, with the current definition of its tool.
     fn is_granted(&self, call: &PreparedCall) -> bool {
-        let definition = self.outfit.catalogue.contract(&call.tool);
+        let definition = self.resolved_agent.catalogue.contract(&call.tool);
         let (Some(ruling), Some(definition)) = (&call.ruling, definition) else { return false };
         ruling.grant.as_deref().is_some_and(|granted| still_covers(granted, call, ruling, definition))
     }
 
     async fn approved(&self, call: PreparedCall, ask: &ApprovalRequirement) -> Result<PreparedCall, Error> {
-        let definition = self.outfit.catalogue.contract(&call.tool).ok_or_else(|| {
+        let definition = self.resolved_agent.catalogue.contract(&call.tool).ok_or_else(|| {
             Error::new(Kind::ToolUnknown, format!("the tool `{}` is not here any more", call.tool))
         })?;
-        let key = self.key.approval(&self.outfit.form(&call, definition));
+        let key = self.key.approval(&self.resolved_agent.form(&call, definition));
         let (effect, resolution) = match self.awaited(key.clone(), WaitKind::Approval, ask.expires)? {
             WaitState::Answered(resolution) => (None, resolution),
             WaitState::Resolved(effect, resolution) => (Some(effect), resolution),
@@ -120,8 +120,8 @@ impl ToolCallScope {
     ) -> Result<Option<Value>, Error> {
         let held = self.held();
         let whole = held.project(arguments, &definition.input).await?;
-        self.outfit.catalogue.takes(&call.tool, &whole).await?;
-        let around = self.outfit.circumstances(self.org, self.spending);
+        self.resolved_agent.catalogue.takes(&call.tool, &whole).await?;
+        let around = self.resolved_agent.circumstances(self.org, self.spending);
         let (tool, labels) = (Some(&call.tool), &call.labels);
         // A person wrote these arguments.
         let mut trusted = TrustedText::default();
@@ -140,19 +140,19 @@ impl ToolCallScope {
             provenance,
             circumstances: around,
         };
-        if let Some(ruling) = self.outfit.rule(&facts).await {
+        if let Some(ruling) = self.resolved_agent.rule(&facts).await {
             check_edited_ruling(&ruling, call.ruling.as_ref(), arguments)?;
         }
-        let provider = self.outfit.catalogue.provider(&call.tool)?;
-        let deadline = definition.deadline.unwrap_or(self.world.limits.tool_deadline);
+        let provider = self.resolved_agent.catalogue.provider(&call.tool)?;
+        let deadline = definition.deadline.unwrap_or(self.services.limits.tool_deadline);
         let prepared = async { provider.prepare(self.session, &call.tool, &whole).await };
-        let prepared = self.outfit.run_within_deadline(prepared, deadline, &self.cancel).await;
+        let prepared = self.resolved_agent.run_within_deadline(prepared, deadline, &self.cancel).await;
         prepared
             .map_err(|error| if error.class() == Class::Retry { denied(error.to_string()) } else { error })
     }
 
     async fn defer(&self, pause: Duration) -> Result<(), Error> {
-        let (key, now) = (self.key.deferred(), self.world.clock.now());
+        let (key, now) = (self.key.deferred(), self.services.clock.now());
         let pinned = self.history.wait(&key).and_then(|wait| wait.deadline);
         let effect = Sleep { until: pinned.unwrap_or_else(|| now.after(pause)) };
         if self.answered(&key, &effect)?.is_some() {

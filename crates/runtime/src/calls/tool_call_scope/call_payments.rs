@@ -17,8 +17,8 @@ impl ToolCallScope {
         if name.is_empty() {
             return Err(Error::new(Kind::InputInvalid, "a payment needs a name"));
         }
-        limits::check("key_bytes", name.len(), self.world.limits.key_bytes)?;
-        let authority = self.world.authority()?;
+        limits::check("key_bytes", name.len(), self.services.limits.key_bytes)?;
+        let authority = self.services.authority()?;
         let key = self.key.payment(name);
         let known = self.payment(&key);
         if let Some(known) = known.as_ref().filter(|known| known.order != order) {
@@ -38,7 +38,7 @@ impl ToolCallScope {
             | PaymentState::Released { .. } => {}
         }
         // An earlier process may have left it in any state. A released payment stays released.
-        match self.world.paid(authority.find(payment.id)).await? {
+        match self.services.paid(authority.find(payment.id)).await? {
             Some(standing) => Ok(self.found(&payment, standing).await),
             None => match payment.state {
                 PaymentState::Released { reason } => Err(Error::new(Kind::PaymentRefused, reason)),
@@ -61,8 +61,8 @@ impl ToolCallScope {
     }
 
     async fn ask_for(&self, payment: &Payment) -> Result<AuthorityPaymentState, Error> {
-        let authority = self.world.authority()?;
-        let reserved = self.world.paid(authority.reserve(payment.id, &payment.order)).await;
+        let authority = self.services.authority()?;
+        let reserved = self.services.paid(authority.reserve(payment.id, &payment.order)).await;
         if let Err(error) = &reserved
             && error.class() != Class::Retry
         {
@@ -74,9 +74,9 @@ impl ToolCallScope {
 
     /// Records the state of a payment, if it is new.
     async fn found(&self, payment: &Payment, standing: AuthorityPaymentState) -> AuthorityPaymentState {
-        let came = with_reported_state(payment, &standing, "the authority had released it");
-        if payment.state.is_open() && came.state != payment.state {
-            self.record(self.pays(came)).await;
+        let updated = with_reported_state(payment, &standing, "the authority had released it");
+        if payment.state.is_open() && updated.state != payment.state {
+            self.record(self.pays(updated)).await;
         }
         standing
     }
@@ -87,7 +87,7 @@ impl ToolCallScope {
         if let PaymentState::Releasing { reason } = payment.state {
             return Err(Error::new(Kind::PaymentRefused, reason));
         }
-        let standing = self.world.paid(self.world.authority()?.settle(payment.id)).await?;
+        let standing = self.services.paid(self.services.authority()?.settle(payment.id)).await?;
         self.note(self.pays(with_reported_state(&payment, &standing, "the authority had released it"))).await;
         match standing {
             AuthorityPaymentState::Settled { receipt } => Ok(receipt),
@@ -101,7 +101,7 @@ impl ToolCallScope {
     /// Releases a reserved payment.
     pub(super) async fn give_back(&self, name: &str, reason: &str) -> Result<(), Error> {
         let payment = self.payment_named(name)?;
-        let standing = self.world.paid(self.world.authority()?.release(payment.id)).await?;
+        let standing = self.services.paid(self.services.authority()?.release(payment.id)).await?;
         self.note(self.pays(with_reported_state(&payment, &standing, reason))).await;
         match standing {
             AuthorityPaymentState::Released => Ok(()),
@@ -127,7 +127,7 @@ impl ToolCallScope {
     /// Releases the open payments of the call. Their states are written with its answer.
     pub(crate) async fn release_open_payments(&self, reason: &str) {
         for payment in self.open_payments() {
-            let freed = self.world.free(&payment, reason).await;
+            let freed = self.services.free(&payment, reason).await;
             self.note(self.pays(freed)).await;
         }
     }

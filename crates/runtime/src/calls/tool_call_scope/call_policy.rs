@@ -14,9 +14,9 @@ use serde_json::Value;
 
 impl ToolCallScope {
     /// Checks whether the call may do this. The decision is written with the next fact of the call.
-    pub(super) async fn may_do(&self, deed: PolicyAction) -> Result<(), Error> {
-        let at = deed.point();
-        if !self.outfit.decides_at(at) {
+    pub(super) async fn may_do(&self, action: PolicyAction) -> Result<(), Error> {
+        let at = action.point();
+        if !self.resolved_agent.decides_at(at) {
             return Ok(());
         }
         let number = {
@@ -24,7 +24,7 @@ impl ToolCallScope {
             used.policy_actions += 1;
             used.policy_actions - 1
         };
-        match self.judge(at, &self.key.action(number), &deed.facts()).await {
+        match self.judge(at, &self.key.action(number), &action.facts()).await {
             Some(ruling) => self.refusal(&ruling).map_or(Ok(()), Err),
             None => Ok(()),
         }
@@ -32,7 +32,7 @@ impl ToolCallScope {
 
     /// Checks whether the call may reserve a payment. Parks the call if a rule asks for an approval.
     pub(super) async fn may_pay(&self, key: &ReplayKey, order: &PaymentOrder) -> Result<(), Error> {
-        if !self.outfit.decides_at(PolicyPoint::Payment) {
+        if !self.resolved_agent.decides_at(PolicyPoint::Payment) {
             return Ok(());
         }
         let facts = PolicyAction::Payment(order.clone()).facts();
@@ -46,14 +46,14 @@ impl ToolCallScope {
             return Err(refusal);
         }
         let PolicyDecision::Ask(ask) = &ruling.decision else { return Ok(()) };
-        let form = approved_facts_fingerprint(PolicyPoint::Payment, &facts, self.outfit.policy);
+        let form = approved_facts_fingerprint(PolicyPoint::Payment, &facts, self.resolved_agent.policy);
         approved(self.wait_for(key.approval(&form), WaitKind::Approval, ask.expires).await?)
     }
 
     /// Checks whether the call may call a model, and returns the options to use.
     pub(super) async fn may_ask(&self, key: &ReplayKey, call: &ModelCall) -> Result<Generation, Error> {
         let options = call.options.clone();
-        if !self.outfit.decides_at(PolicyPoint::Model) {
+        if !self.resolved_agent.decides_at(PolicyPoint::Model) {
             return Ok(options);
         }
         let number = self.used().nested;
@@ -77,12 +77,12 @@ impl ToolCallScope {
     }
 
     async fn judge(&self, at: PolicyPoint, key: &ReplayKey, value: &Value) -> Option<RecordedDecision> {
-        let around = self.outfit.circumstances(self.org, self.spending);
+        let around = self.resolved_agent.circumstances(self.org, self.spending);
         let labels = self.labels_now();
         let tool = if at.is_call_point() { self.tool.as_ref() } else { None };
         let provenance = &Provenance::default();
         let facts = PolicyFacts { at, tool, value, labels: &labels, provenance, circumstances: &around };
-        let ruling = self.outfit.rule(&facts).await?;
+        let ruling = self.resolved_agent.rule(&facts).await?;
         let ruled = PolicyDecided::new(key.clone(), at, ruling.clone(), value, labels);
         self.note(Fact::Ruled(ruled)).await;
         Some(ruling)

@@ -1,5 +1,6 @@
 //! Model calls by a running tool call, outside the conversation.
 use super::ToolCallScope;
+use crate::attachments::attachment_cache;
 use crate::calls::catalogue::Caller;
 use crate::limits::budget_meter::{bounded, most_of, price_of, short_of};
 use crate::turn::host::{HostTier, ModelRequestHost, ReservationOutcome};
@@ -9,7 +10,7 @@ use crate::turn::model_request::{
 use crate::turn::output_schema::{correction, value_of};
 use crate::turn::partial_reply::{PartialReply, ReplyRecorder};
 use outlast_ports::budget::BudgetReservation;
-use outlast_ports::model::{ModelCapabilities, ModelRequest};
+use outlast_ports::model::{AttachmentContents, ModelCapabilities, ModelRequest};
 use outlast_ports::store::PartialReplyText;
 use outlast_vocab::budget::UsageAmount;
 use outlast_vocab::effect::{DirectCall, DirectOutcome, ModelCall, ModelOutcome, Reply, ToolChoice};
@@ -33,7 +34,7 @@ impl ToolCallScope {
                 return Ok(Reply { parts: vec![Part::text(whole)], ..reply });
             };
             repairs += 1;
-            if repairs > self.world.limits.output_repairs {
+            if repairs > self.services.limits.output_repairs {
                 return Err(Error::new(Kind::OutputInvalid, correction));
             }
             call.messages.push(Message::Assistant { parts: reply.parts.clone(), calls: Vec::new() });
@@ -47,7 +48,7 @@ impl ToolCallScope {
             self.tell(LiveEventKind::Replayed { key });
             return reply_of(outcome);
         }
-        let (provider, info) = self.world.model(&call.model)?;
+        let (provider, info) = self.services.model(&call.model)?;
         let effect = ModelCall {
             model: call.model.clone(),
             at: None,
@@ -58,29 +59,31 @@ impl ToolCallScope {
         };
         let options = self.may_ask(&key, &effect).await?;
         let metered = self.is_metered();
-        let options = if metered { bounded(options, &self.outfit, &self.world) } else { options };
+        let options = if metered { bounded(options, &self.resolved_agent, &self.services) } else { options };
         let effect = ModelCall { options, ..effect };
         let caller = Caller { session: self.session, turn: self.turn };
+        let files = self.contents_for(&call.messages).await?;
         let request = ModelRequest {
             system: &call.system,
             turn: &call.messages,
             session: self.session,
+            files: &files,
             ..ModelRequest::empty(&effect)
         };
-        let most = if metered { most_of(&self.world, info, &request) } else { UsageAmount::ZERO };
+        let most = if metered { most_of(&self.services, info, &request) } else { UsageAmount::ZERO };
         if metered {
             self.reserve(BudgetReservation::new(key.clone(), most, price_of(info))).await?;
         }
         let recorder = ReplyRecorder::new(provider);
-        let asking = ModelRequestRunner {
-            world: &self.world,
+        let runner = ModelRequestRunner {
+            services: &self.services,
             caller,
             key: &key,
             provider: &recorder,
             info,
             lease: self.lease,
             past: PastAttempts::of(&self.history, &key),
-            patience: self.outfit.provider_wait(&self.world.limits),
+            patience: self.resolved_agent.provider_wait(&self.services.limits),
             tier: self.tier,
             audience: ReplyAudience::Nobody,
             most,
@@ -89,7 +92,7 @@ impl ToolCallScope {
         let mut aside = CallModelHost(self);
         let asked = tokio::select! {
             biased;
-            asked = asking.ask(request, String::new(), (&mut aside, &mut tries)) => asked?,
+            asked = runner.ask(request, String::new(), (&mut aside, &mut tries)) => asked?,
             reason = self.cancel.requested() => {
                 self.note_tries(tries, &key).await;
                 self.note_interrupted(&key, (info, &request), recorder.partial()).await;
@@ -105,18 +108,18 @@ impl ToolCallScope {
             ModelRequestResult::GaveUp(failure) => ModelOutcome::Failed(failure),
             ModelRequestResult::Wait { key: wait, pause } => {
                 self.note_tries(tries, &key).await;
-                let deadline = Some(self.world.clock.now().after(pause));
+                let deadline = Some(self.services.clock.now().after(pause));
                 return self.park_call(Wait { key: wait, kind: WaitKind::Provider, deadline }).await;
             }
             // A running call cannot get stuck on its own, so its turn waits for the provider until a person has fixed
             // it.
             ModelRequestResult::Stuck(error) => {
-                let Limits { stuck_first, stuck_most, .. } = self.world.limits;
+                let Limits { stuck_first, stuck_most, .. } = self.services.limits;
                 let waits = self.history.provider_wait_count(&key);
                 tracing::error!(%error, "the provider refuses a call of a tool");
                 self.note_tries(tries, &key).await;
                 let deadline =
-                    Some(self.world.clock.now().after(backoff(stuck_first, stuck_most, waits + 1)));
+                    Some(self.services.clock.now().after(backoff(stuck_first, stuck_most, waits + 1)));
                 let wait = key.provider(waits, provider_of(&call.model));
                 return self.park_call(Wait { key: wait, kind: WaitKind::Provider, deadline }).await;
             }
@@ -130,6 +133,29 @@ impl ToolCallScope {
         reply_of(outcome)
     }
 
+    /// Returns the bytes of the attachments in these messages. They must be attachments of the session or of this call,
+    /// because a content hash alone does not give access to a content.
+    async fn contents_for(&self, messages: &[Message]) -> Result<AttachmentContents, Error> {
+        let unsaved = self.used().files.clone();
+        if let Some(store) = &self.store {
+            for attachment in messages.iter().flat_map(attachment_cache::attachments) {
+                if unsaved.iter().any(|file| file.attachment.content == attachment.content) {
+                    continue;
+                }
+                let stored =
+                    self.services.attachments(store).info(self.session, attachment.id).await?.attachment;
+                if stored.content != attachment.content {
+                    let detail = format!(
+                        "expected the content {} for {}, found {}",
+                        stored.content, attachment.id, attachment.content
+                    );
+                    return Err(Error::new(Kind::InputInvalid, detail));
+                }
+            }
+        }
+        attachment_cache::contents_of(&self.services, self.store.as_ref(), &unsaved, messages.iter()).await
+    }
+
     /// Records a cancelled model call, counted as its maximum usage.
     async fn note_interrupted(
         &self,
@@ -140,7 +166,7 @@ impl ToolCallScope {
         if partial.charged == 0 {
             return self.settle(key.clone(), Some(UsageAmount::ZERO));
         }
-        let most = most_of(&self.world, info, request);
+        let most = most_of(&self.services, info, request);
         self.settle(key.clone(), None);
         // Model calls of a tool are not part of the conversation.
         let partial = PartialReply { text: String::new(), ..partial };
@@ -162,8 +188,8 @@ impl ModelRequestHost for CallModelHost<'_> {
         Ok(())
     }
 
-    async fn reserve(&mut self, hold: BudgetReservation) -> Result<ReservationOutcome, Error> {
-        Ok(ReservationOutcome { last: Seq(0), short: self.0.try_to_reserve(hold).await })
+    async fn reserve(&mut self, reservation: BudgetReservation) -> Result<ReservationOutcome, Error> {
+        Ok(ReservationOutcome { last: Seq(0), short: self.0.try_to_reserve(reservation).await })
     }
 
     fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {

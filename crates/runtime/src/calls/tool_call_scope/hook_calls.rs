@@ -15,8 +15,16 @@ impl ToolCallScope {
     pub(crate) fn hooks<'a>(&'a self, key: &'a ReplayKey) -> EffectHooks<'a> {
         let caller = Caller { session: self.session, turn: self.turn };
         let (history, store) = (&*self.history, self.store.as_ref());
-        let heard = &self.heard;
-        EffectHooks { world: &self.world, outfit: &self.outfit, caller, history, key, store, heard }
+        let hook_labels = &self.hook_labels;
+        EffectHooks {
+            services: &self.services,
+            resolved_agent: &self.resolved_agent,
+            caller,
+            history,
+            key,
+            store,
+            hook_labels,
+        }
     }
 
     /// Runs the hooks on the result of the call. Their changes are written with the answer.
@@ -32,19 +40,19 @@ impl ToolCallScope {
     /// Waits until the call is completed externally. Returns the resolution, and the result after hooks.
     pub(crate) async fn completed(&self, call: &PreparedCall) -> Result<(Resolution, ToolResult), Error> {
         let key = self.key.completion();
-        let client = self.outfit.is_client_tool(&call.tool);
+        let client = self.resolved_agent.is_client_tool(&call.tool);
         let kind = if client { WaitKind::ClientTool } else { WaitKind::Completion };
         let (effect, resolution) = match self.awaited(key.clone(), kind, None)? {
             WaitState::Answered(resolution) => {
-                let told = result_of_resolution(resolution.clone());
-                return Ok((resolution, completed_as_recorded(self.hooks(&self.key), told)));
+                let result = result_of_resolution(resolution.clone());
+                return Ok((resolution, completed_as_recorded(self.hooks(&self.key), result)));
             }
             WaitState::Open(wait) => return self.park_call(wait).await,
             WaitState::Resolved(effect, resolution) => (effect, resolution),
         };
         let shown = self.shown(call, result_of_resolution(resolution.clone())).await;
         let worked = matches!(resolution, Resolution::Ok(_));
-        let cost = if worked { self.outfit.price(&call.tool) } else { None };
+        let cost = if worked { self.resolved_agent.price(&call.tool) } else { None };
         let performed = EffectPerformed { cost, ..EffectPerformed::new(key, effect, resolution.clone()) };
         self.note(self.keep(performed)).await;
         Ok((resolution, shown))

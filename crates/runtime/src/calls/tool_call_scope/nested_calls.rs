@@ -68,16 +68,21 @@ impl ToolCallScope {
             self.tell(LiveEventKind::Replayed { key });
             return outcome.into();
         }
-        let (limits, mut changes) = (&self.world.limits, Vec::new());
+        let (limits, mut changes) = (&self.services.limits, Vec::new());
         let ask = before_tool(self.hooks(&key), &ask, &mut changes).await?;
         let labels = self.labels_now();
-        let around = self.outfit.circumstances(self.org, self.spending);
+        let around = self.resolved_agent.circumstances(self.org, self.spending);
         let (labels, around, cancel) = (&labels, &around, &self.cancel);
         // The tool composed these arguments itself, so no text of the conversation can make them trusted.
         let trusted = &TrustedText::default();
         let asked = CallPreparation { caller, key: &key, ask: &ask, labels, trusted, around, cancel };
         self.may_run(tool)?;
-        let prepared = match self.outfit.catalogue.prepare(asked, &self.held(), &self.outfit, limits).await {
+        let prepared = match self
+            .resolved_agent
+            .catalogue
+            .prepare(asked, &self.held(), &self.resolved_agent, limits)
+            .await
+        {
             BatchCall::Run(prepared) => prepared,
             BatchCall::Refused(RefusedCall { failure, ruling, labels, .. }) => {
                 if let (Some(ruling), CallArguments::Json(arguments)) = (ruling, &ask.arguments) {
@@ -109,7 +114,7 @@ impl ToolCallScope {
             );
             return Err(Error::new(Kind::ToolFailed, detail));
         }
-        let contract = self.outfit.contracts.iter().find(|contract| contract.name == *tool);
+        let contract = self.resolved_agent.contracts.iter().find(|contract| contract.name == *tool);
         let most = calls(std::iter::once(contract));
         self.reserve(hold_calls(key.clone(), most)).await?;
         let begins = taken_over(&self.history, &key);
@@ -118,7 +123,8 @@ impl ToolCallScope {
         let prepared = self.held().call(&prepared, schema).await?;
         let inner = Arc::new(self.inside(key.clone(), &prepared));
         let facts = call(&inner, &prepared, 1, 1);
-        let ran = self.outfit.catalogue.provider(tool)?.execute(&prepared, facts, inner.clone()).await;
+        let ran =
+            self.resolved_agent.catalogue.provider(tool)?.execute(&prepared, facts, inner.clone()).await;
         self.know_payments_of(&inner);
         self.know_interrupt_of(&inner);
         let outcome = match ran {
@@ -144,7 +150,7 @@ impl ToolCallScope {
         // twice.
         let written = match &actual {
             StepOutcome::Value(value) => {
-                let undo = undoable(&self.outfit, &key, &prepared, value);
+                let undo = undoable(&self.resolved_agent, &key, &prepared, value);
                 if let Some(undo) = &undo {
                     self.used().answered.add_undoable(undo.clone());
                 }
@@ -156,7 +162,7 @@ impl ToolCallScope {
             self.note(change).await;
         }
         let worked = matches!(actual, StepOutcome::Value(_));
-        let cost = if worked { self.outfit.price(tool) } else { None };
+        let cost = if worked { self.resolved_agent.price(tool) } else { None };
         let performed = EffectPerformed { cost, ..EffectPerformed::new(key, effect, outcome.clone()) };
         self.record_with(self.keep(performed), written).await;
         outcome.into()
@@ -197,7 +203,7 @@ impl ToolCallScope {
     /// Rejects an untrusted tool if this call is trusted, because the result would count as trusted. Otherwise labels
     /// this call with the untrusted tool.
     fn may_run(&self, tool: &ToolName) -> Result<(), Error> {
-        if !self.outfit.keeps_labels() || self.outfit.trusts(tool) {
+        if !self.resolved_agent.keeps_labels() || self.resolved_agent.trusts(tool) {
             return Ok(());
         }
         if self.trusted {
@@ -211,7 +217,7 @@ impl ToolCallScope {
     /// Creates the scope of a nested call.
     fn inside(&self, key: ReplayKey, prepared: &PreparedCall) -> Self {
         Self {
-            world: self.world.clone(),
+            services: self.services.clone(),
             tier: self.tier,
             history: self.history.clone(),
             store: self.store.clone(),
@@ -219,16 +225,16 @@ impl ToolCallScope {
             cancel: self.cancel.clone(),
             session: self.session,
             turn: self.turn,
-            outfit: self.outfit.clone(),
+            resolved_agent: self.resolved_agent.clone(),
             lease: self.lease,
             metered: self.metered,
             class: prepared.class,
-            trusted: self.outfit.trusts(&prepared.tool),
+            trusted: self.resolved_agent.trusts(&prepared.tool),
             labels: prepared.labels.clone(),
             tool: Some(prepared.tool.clone()),
             org: self.org,
             spending: self.spending,
-            heard: self.heard.clone(),
+            hook_labels: self.hook_labels.clone(),
             child: self.child,
             key,
             begins: CallPermit::Now,

@@ -1,6 +1,6 @@
 //! Waits of a call for its rate limits.
 use super::{CallMessage, ToolCallScope};
-use crate::limits::tool_limits::{CallPermit, want};
+use crate::limits::tool_limits::{CallPermit, admission_request};
 use crate::turn::host::HostTier;
 use futures_util::future::{Either, select};
 use outlast_ports::rate::AdmissionRequest;
@@ -22,13 +22,13 @@ impl ToolCallScope {
         tool: &ToolName,
         begins: CallPermit,
     ) -> Result<(), Error> {
-        let (rates, limits) = (&self.outfit.package.rates, &self.world.limits);
-        let Some(asks) = want(rates, key.clone(), tool, limits) else { return Ok(()) };
+        let (rates, limits) = (&self.resolved_agent.package.rates, &self.services.limits);
+        let Some(request) = admission_request(rates, key.clone(), tool, limits) else { return Ok(()) };
         let mut begins = begins;
         loop {
-            let now = self.world.clock.now();
+            let now = self.services.clock.now();
             begins = match begins {
-                CallPermit::Unasked => self.ask_rates(asks.clone()).await?,
+                CallPermit::Unasked => self.ask_rates(request.clone()).await?,
                 CallPermit::From(at) if at.after(limits.rate_grace) < now => CallPermit::Unasked,
                 CallPermit::Now | CallPermit::From(_) => return Ok(()),
                 CallPermit::Waits(until) if until > now => {
@@ -36,7 +36,7 @@ impl ToolCallScope {
                     CallPermit::Waits(until)
                 }
                 CallPermit::Waits(_) => {
-                    self.ask_rates(AdmissionRequest { attempt: AdmissionAttempt::Again, ..asks.clone() })
+                    self.ask_rates(AdmissionRequest { attempt: AdmissionAttempt::Again, ..request.clone() })
                         .await?
                 }
             }
@@ -48,11 +48,11 @@ impl ToolCallScope {
         if self.key.is_part_of_undo() { CallPermit::Now } else { CallPermit::Unasked }
     }
 
-    async fn ask_rates(&self, asks: AdmissionRequest) -> Result<CallPermit, Error> {
+    async fn ask_rates(&self, request: AdmissionRequest) -> Result<CallPermit, Error> {
         self.send_settlements().await;
-        let (word, paced) = oneshot::channel();
-        let _ = self.to_driver.send(CallMessage::GoesOut(asks, word)).await;
-        match paced.await {
+        let (reply_to, decision) = oneshot::channel();
+        let _ = self.to_driver.send(CallMessage::GoesOut(request, reply_to)).await;
+        match decision.await {
             Ok(pacing) => CallPermit::of(pacing).map_err(Error::from),
             // The write failed and the turn with it. The driver drops this call.
             Err(_) => pending().await,
@@ -62,11 +62,11 @@ impl ToolCallScope {
     /// Waits in memory if the wait is short, and parks the turn if it is long.
     async fn wait_in_queue(&self, call: &ReplayKey, now: Millis, until: Millis) -> Result<(), Error> {
         let pause = now.until(until);
-        if pause > self.world.limits.wait_in_memory && self.tier == HostTier::Durable {
+        if pause > self.services.limits.wait_in_memory && self.tier == HostTier::Durable {
             let key = call.rate();
             return self.park_call(Wait { key, kind: WaitKind::Sleep, deadline: Some(until) }).await;
         }
-        match select(self.world.clock.sleep(pause), pin!(self.cancel.requested())).await {
+        match select(self.services.clock.sleep(pause), pin!(self.cancel.requested())).await {
             Either::Left(_) => Ok(()),
             Either::Right((reason, _)) => {
                 let detail = format!("the turn was cancelled before the call went out: {reason}");

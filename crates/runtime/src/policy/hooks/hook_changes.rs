@@ -58,7 +58,7 @@ pub(crate) async fn before_model<'t, H: Host>(
     ask: &CallModelStep,
     host: &mut H,
 ) -> Result<HookedModelRequest<'t>, Error> {
-    let package = &turn.outfit.package;
+    let package = &turn.resolved_agent.package;
     let mut shaped = HookedModelRequest {
         system: Cow::Borrowed(&package.system),
         added: Vec::new(),
@@ -122,10 +122,14 @@ pub(crate) async fn after_model<H: Host>(
 /// Watchers who saw the old text get a retraction and the new text. If answers are judged first, no watcher
 /// has seen it.
 pub(crate) fn reworded(turn: &ActiveTurn<'_>, key: &ReplayKey, reply: Reply, text: String) -> Reply {
-    let heard = reply.attempt;
-    let attempt = if turn.outfit.decides_at(PolicyPoint::Output) { heard } else { heard.saturating_add(1) };
-    if attempt != heard {
-        turn.tell(|| LiveEventKind::Retracted { key: key.clone(), attempt: heard });
+    let told_attempt = reply.attempt;
+    let attempt = if turn.resolved_agent.decides_at(PolicyPoint::Output) {
+        told_attempt
+    } else {
+        told_attempt.saturating_add(1)
+    };
+    if attempt != told_attempt {
+        turn.tell(|| LiveEventKind::Retracted { key: key.clone(), attempt: told_attempt });
         turn.tell(|| LiveEventKind::Text { key: key.clone(), attempt, offset: 0, text: text.clone() });
     }
     let at = reply.parts.iter().position(|part| part.as_text().is_some()).unwrap_or(reply.parts.len());
@@ -141,7 +145,7 @@ pub(crate) async fn before_tool<'c>(
     ask: &'c ToolUse,
     facts: &mut Vec<Fact>,
 ) -> Result<Cow<'c, ToolUse>, Error> {
-    let is_there = hooks.outfit.contracts.iter().any(|contract| contract.name == ask.tool);
+    let is_there = hooks.resolved_agent.contracts.iter().any(|contract| contract.name == ask.tool);
     let CallArguments::Json(arguments) = &ask.arguments else { return Ok(Cow::Borrowed(ask)) };
     if !is_there || !hooks.any::<BeforeTool>() {
         return Ok(Cow::Borrowed(ask));
@@ -200,11 +204,11 @@ pub(crate) async fn at_checkpoint<H: Host>(
     host: &H,
 ) -> Result<Vec<InjectedMessage>, Error> {
     let hooks = EffectHooks::of(turn, host.history(), host.store(), at.key());
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     if let Some(answer) = at.answer().filter(|_| hooks.any::<BeforeCompletion>()) {
         let seen = AnswerHookInput { answer: answer.into_owned() };
         let HookResults { patches, .. } = hooks.run::<BeforeCompletion>(seen, &mut Vec::new()).await?;
-        told.extend(
+        messages.extend(
             patches
                 .into_iter()
                 .map(|(hook, patch)| InjectedMessage { by: hook.to_string(), text: patch.send_back }),
@@ -215,10 +219,10 @@ pub(crate) async fn at_checkpoint<H: Host>(
         let seen = CheckpointHookInput { boundary: at.effect().boundary, answer };
         let HookResults { patches, .. } = hooks.run::<JoinsAtCheckpoint>(seen, &mut Vec::new()).await?;
         for (hook, patch) in patches {
-            told.extend(
+            messages.extend(
                 patch.messages.into_iter().map(|text| InjectedMessage { by: hook.to_string(), text }),
             );
         }
     }
-    Ok(told)
+    Ok(messages)
 }
