@@ -8,6 +8,11 @@ use std::{
     thread,
 };
 
+/// The binary, and the programs that measure and torture it. Each is built together with the binary, so that all of them
+/// have the same features and no crate is compiled twice (`tidy` checks that the binary alone has them, too).
+pub(crate) const RELEASE_PROGRAMS: [&str; 3] =
+    ["--package=outlast-cli", "--package=outlast-bench", "--package=outlast-torture"];
+
 /// Returns the cargo that started us, in the directory of the workspace.
 pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

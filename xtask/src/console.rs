@@ -61,7 +61,8 @@ pub(crate) fn browser(root: &Path) -> Result<Command, String> {
 
 /// Returns a script that tests the current binary in a browser.
 fn with_binary(root: &Path, script: &str) -> Result<Command, String> {
-    run_checked(command::cargo(root).args(["build", "--locked", "--package", "outlast-cli"]))?;
+    // With the features of the whole workspace, as the tests build it: they have compiled all of it already.
+    run_checked(command::cargo(root).args(["build", "--locked", "--workspace", "--bin", "outlast"]))?;
     let target = command::target(root)?;
     let mut command = npm(root, script);
     command.env("OUTLAST_BINARY", target.join("debug/outlast"));

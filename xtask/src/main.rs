@@ -80,30 +80,22 @@ fn program(package: &str, profile: &str, args: &[String]) -> ExitCode {
 
 /// Runs the benchmark with the current binary.
 fn bench(args: &[String]) -> ExitCode {
-    let root = root();
-    let built =
-        hand_over(command::cargo(&root).args(["build", "--release", "--locked", "--package", "outlast-cli"]));
-    let measured = built.and_then(|()| {
-        let target = command::target(&root)?;
-        let binary = target.join("release/outlast");
-        hand_over(
-            command::program(&root, "outlast-bench", "release").env("OUTLAST_BINARY", binary).args(args),
-        )
-    });
-    exit_code(measured)
+    exit_code(release_program("outlast-bench", args))
 }
 
-/// Builds the binary and the torture test from the same state, and runs the torture test, which finds the binary beside
-/// itself.
+/// Runs the torture test, which finds the binary beside itself.
 fn torture(args: &[String]) -> ExitCode {
-    let build =
-        ["build", "--release", "--locked", "--package", "outlast-cli", "--package", "outlast-torture"];
+    exit_code(release_program("outlast-torture", args))
+}
+
+/// Builds the binary and the programs that use it from the same state, and runs one of them.
+fn release_program(name: &str, args: &[String]) -> Result<(), String> {
     let root = root();
-    let tortured = hand_over(command::cargo(&root).args(build)).and_then(|()| {
-        let target = command::target(&root)?;
-        hand_over(Command::new(target.join("release/outlast-torture")).current_dir(&root).args(args))
-    });
-    exit_code(tortured)
+    let build = ["build", "--release", "--locked"];
+    hand_over(command::cargo(&root).args(build).args(command::RELEASE_PROGRAMS))?;
+    let release = command::target(&root)?.join("release");
+    let mut program = Command::new(release.join(name));
+    hand_over(program.current_dir(&root).env("OUTLAST_BINARY", release.join("outlast")).args(args))
 }
 
 /// Runs both and writes the page with the results. Only this command writes the page.

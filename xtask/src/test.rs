@@ -118,6 +118,11 @@ impl StepReport {
         self.check(command::cargo(&root.join("fuzz")).args(["fmt", "--", "--check"]));
         let clippy = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
         self.check(command::cargo(root).args(clippy));
+        // The façade without features, and with those of a program that only names it. All other steps have all of them.
+        let facade = ["clippy", "--locked", "--package=outlast"];
+        for features in [&["--no-default-features"][..], &[]] {
+            self.check(command::cargo(root).args(facade).args(features).args(["--", "-D", "warnings"]));
+        }
         self.tidy(root);
     }
 

@@ -1,10 +1,11 @@
 //! `cargo xtask tidy`: checks the rules of the repository.
 //!
 //! A rule is a function from texts to findings, so that its test can pass any text. Only this module reads the disk.
-//! The rules: [`crates`] (allowed dependencies), [`purity`], [`source`], [`sql`], [`pages`] (errors, decisions),
-//! [`coverage`], [`links`], [`leaks`], [`planted`].
+//! The rules: [`crates`] (allowed dependencies), [`features`], [`purity`], [`source`], [`sql`], [`pages`] (errors, decisions),
+//! [`coverage`], [`links`], [`leaks`].
 mod coverage;
 mod crates;
+mod features;
 mod leaks;
 mod links;
 mod pages;
@@ -15,7 +16,7 @@ mod source;
 mod sql;
 mod summary;
 
-use crate::command::{metadata, output};
+use crate::command::{RELEASE_PROGRAMS, cargo, metadata, output};
 use crates::WorkspacePackage;
 use std::{
     fmt, fs,
@@ -51,10 +52,15 @@ pub(crate) fn findings(root: &Path) -> Result<Vec<TidyFinding>, String> {
     let packages = read_packages(root)?;
     let manifest =
         fs::read_to_string(root.join("Cargo.toml")).map_err(|error| format!("Cargo.toml: {error}"))?;
+    let facade = read_manifest(root, "crates/outlast/Cargo.toml")?;
+    let binary = read_manifest(root, "crates/cli/Cargo.toml")?;
+    let tree = |packages: &[&str]| output(cargo(root).args(features::FEATURE_TREE).args(packages));
     Ok([
         crates::dependencies_are_allowed(&packages),
         crates::outside_crates_are_listed(&packages),
         crates::lints_are_shared(&packages, &manifest),
+        features::default_crates_are_few(&facade, &output(cargo(root).args(features::DEFAULT_TREE))?),
+        features::programs_share_features(&binary, &tree(&RELEASE_PROGRAMS[..1])?, &tree(&RELEASE_PROGRAMS)?),
         purity::pure_crates_are_pure(&files),
         source::modules_say_what_they_are_for(&files),
         source::nothing_is_left_undone(&files),
@@ -139,11 +145,15 @@ fn read_files(root: &Path) -> Result<Vec<RepoFile>, String> {
     Ok(files)
 }
 
+fn read_manifest(root: &Path, path: &str) -> Result<RepoFile, String> {
+    let text = fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"))?;
+    Ok(RepoFile { path: path.to_owned(), text })
+}
+
 fn read_packages(root: &Path) -> Result<Vec<WorkspacePackage>, String> {
     crates::packages(&metadata(root)?, |path| {
-        let text = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-        let path = Path::new(path).strip_prefix(root).map_err(|error| format!("{path}: {error}"))?;
-        Ok(RepoFile { path: path.to_string_lossy().into_owned(), text })
+        let below = Path::new(path).strip_prefix(root).map_err(|error| format!("{path}: {error}"))?;
+        read_manifest(root, &below.to_string_lossy())
     })
 }
 

@@ -29,8 +29,7 @@ use outlast_runtime::calls::catalogue::ToolCatalogue;
 use outlast_runtime::worker::system::{SystemClock, SystemEntropy, TokioTasks};
 use outlast_runtime::{AgentBundle, Runtime, RuntimeConfig, RuntimeServices};
 use outlast_store::{SqliteOptions, SqliteStore};
-use outlast_tools::egress::Egress;
-use outlast_tools::{Builtin, Fetch, FileRoot, OpenDocument, WallClock};
+use outlast_tools::{Builtin, FileRoot, OpenDocument, WallClock};
 use outlast_vocab::access::{Access, OrgVisibility, Principal};
 use outlast_vocab::budget::Budgets;
 use outlast_vocab::label::TrustGuard;
@@ -581,14 +580,15 @@ impl Builder {
     }
 
     /// Adds a tool that fetches web pages within these egress rules.
+    #[cfg(feature = "fetch")]
     #[must_use]
-    pub fn fetch(mut self, egress: Egress) -> Self {
+    pub fn fetch(mut self, egress: outlast_tools::egress::Egress) -> Self {
         self.services = self.services.grant(egress);
-        self.tool(Fetch)
+        self.tool(outlast_tools::Fetch)
     }
 
     /// Adds a tool that runs commands in a sandbox. `outlast::tools::shell::start` must be the first call in `main`.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", feature = "commands"))]
     pub fn shell(mut self, shell: outlast_tools::shell::Shell) -> Result<Self, Error> {
         shell.check()?;
         let run = outlast_tools::shell::ShellRun::new(&shell);

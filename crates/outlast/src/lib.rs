@@ -316,6 +316,7 @@ pub use outlast_runtime::delivery::events::SessionEventStream;
 pub use outlast_runtime::replay;
 #[cfg(feature = "server")]
 pub use outlast_server as server;
+#[cfg(feature = "sinks")]
 pub use outlast_sinks as sinks;
 pub use outlast_store as sqlite;
 #[cfg(feature = "telemetry")]

@@ -82,6 +82,7 @@ mod guarantee;
 mod observed_run;
 mod process;
 mod report;
+mod run_directory;
 mod runner;
 mod tool_runs;
 mod write_description;

@@ -19,19 +19,24 @@
 //! [`Builtin`] lists the groups that need at most a clock, [`files`] adds the file tools, and [`egress`] restricts what
 //! `fetch` may reach. Tools do not know turns or stores. They name the services they need, and the runtime injects
 //! them.
+//!
+//! Two features bring heavy dependencies: `fetch` (the tool `fetch` and the egress rules) and `commands` (the shell, and
+//! programs as tools).
 mod ask_user;
 mod calculator;
 mod clock;
-#[cfg(unix)]
+#[cfg(all(unix, feature = "commands"))]
 pub mod command;
 mod documents;
+#[cfg(feature = "fetch")]
 pub mod egress;
+#[cfg(feature = "fetch")]
 mod fetch;
 mod files;
 mod read_more;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "commands"))]
 pub mod sandbox;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "commands"))]
 pub mod shell;
 mod todo;
 mod values;
@@ -43,6 +48,7 @@ pub use ask_user::{ASK_USER, AskUser, QUESTION_BYTES, QUESTION_OPTIONS, UserQues
 pub use calculator::Calculator;
 pub use clock::{Clock, WallClock};
 pub use documents::{DocumentArgs, OpenDocument};
+#[cfg(feature = "fetch")]
 pub use fetch::Fetch;
 pub use files::edit::FileEdit;
 pub use files::file_root::{FILE_BYTES, FileRoot, LISTED_MOST, PATH_BYTES};

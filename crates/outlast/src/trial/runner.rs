@@ -8,6 +8,7 @@ use super::guarantee::{self, Guarantee, GuaranteeFailure};
 use super::observed_run::ObservedRun;
 use super::process::{AgentProcess, ProcessEnd, ProcessRecord, SharedRunState};
 use super::report::{CrashRun, CrashRunOutcome, GuaranteeViolation, TrialReport};
+use super::run_directory::RunDirectory;
 use super::tool_runs::ToolRunLog;
 use super::write_description::WriteDescriber;
 use super::{DATABASE, Trial, TrialPlan, TrialProgress, TrialSettings};
@@ -17,7 +18,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tempfile::TempDir;
 
 /// The number of waits of a tool at which to crash. A tool that waits in a loop has any number of waits.
 const PAUSES_MAX: u64 = 3;
@@ -190,10 +190,10 @@ impl<W: Send + Sync + 'static> TrialRunner<W> {
         crash: &Crash,
         what: &str,
         broken: Vec<GuaranteeFailure>,
-        dir: Option<TempDir>,
+        dir: Option<RunDirectory>,
     ) {
         let keep = self.terms.keep.is_some() && !broken.is_empty();
-        let dir = dir.filter(|_| keep).map(TempDir::keep);
+        let dir = dir.filter(|_| keep).map(RunDirectory::keep);
         self.report.broken.extend(broken.into_iter().map(
             |GuaranteeFailure { guarantee: promise, detail, .. }| GuaranteeViolation {
                 crash: crash.clone(),
@@ -206,11 +206,9 @@ impl<W: Send + Sync + 'static> TrialRunner<W> {
     }
 
     /// Creates the directory of a run.
-    fn dir(&self) -> Result<TempDir, Error> {
+    fn dir(&self) -> Result<RunDirectory, Error> {
         let below = self.terms.keep.clone().unwrap_or_else(std::env::temp_dir);
-        let made = std::fs::create_dir_all(&below)
-            .and_then(|()| tempfile::Builder::new().prefix("outlast-trial-").tempdir_in(&below));
-        made.map_err(|cause| no_directory(&below, cause))
+        RunDirectory::create(&below).map_err(|cause| no_directory(&below, cause))
     }
 
     fn report_progress(&self, left: usize) {
