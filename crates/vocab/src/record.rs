@@ -888,7 +888,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_hook_changed_is_read_back_even_if_it_was_null() {
+    fn hook_change_to_null_round_trips() {
         let patch = HookPatch::AfterModel(crate::hook::ReplyPatch { text: "hi".to_owned() });
         for was in [None, Some(Value::Null), Some(Value::from("ho"))] {
             let (key, hook) = (ReplayKey::turn(0).model(0), "audit".parse().unwrap());

@@ -120,7 +120,7 @@ pub(super) async fn content_uploaded_before_deletion_cannot_be_attached(
     Ok(())
 }
 
-pub(super) async fn a_deletion_is_finished_by_who_began_it(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn only_the_marking_worker_finishes_a_deletion(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, other) = (s.lease_request(), s.rival());
     assert!(mark_for_deletion(s, one, "a", NOW).await?);
     let late = NOW.after(LASTS);
@@ -134,7 +134,7 @@ pub(super) async fn a_deletion_is_finished_by_who_began_it(s: &StoreUnderTest<'_
     Ok(())
 }
 
-pub(super) async fn a_deletion_of_a_dead_worker_is_finished_by_another_one_later(
+pub(super) async fn another_worker_finishes_deletion_of_dead_worker(
     s: &StoreUnderTest<'_>,
 ) -> RuleResult {
     let (one, other) = (s.lease_request(), s.rival());
@@ -148,7 +148,7 @@ pub(super) async fn a_deletion_of_a_dead_worker_is_finished_by_another_one_later
     Ok(())
 }
 
-pub(super) async fn a_deletion_of_a_dead_worker_is_taken_back_by_who_needs_the_content(
+pub(super) async fn new_use_cancels_deletion_of_dead_worker(
     s: &StoreUnderTest<'_>,
 ) -> RuleResult {
     let (one, other) = (s.lease_request(), s.rival());

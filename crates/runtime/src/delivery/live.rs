@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slow_reader_loses_the_oldest_frames_and_is_told_how_many() {
+    async fn slow_reader_loses_oldest_frames_and_gets_count() {
         let services = services_with(2);
         let session = SessionId::from_u128(1);
         let listener = LiveListener::new(services.clone(), session);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reader_that_is_stuck_leaves_a_line_that_does_not_grow() {
+    async fn stuck_reader_queue_stays_bounded() {
         let services = services_with(8);
         let session = SessionId::from_u128(1);
         let listener = LiveListener::new(services.clone(), session);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_in_the_middle_of_a_reply_is_told_its_beginning_and_goes_on_without_a_gap() {
+    async fn subscriber_joining_mid_reply_misses_no_text() {
         let services = services_with(8);
         let (session, turn) = (SessionId::from_u128(1), TurnId::from_u128(1));
         let (key, text) = (ReplayKey::turn(0).model(0), |attempt, offset, text: &str| LiveEventKind::Text {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_that_nobody_watches_costs_nothing() {
+    async fn session_without_subscribers_costs_nothing() {
         let services = services_with(2);
         let session = SessionId::from_u128(1);
         drop(LiveListener::new(services.clone(), session));
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_a_turn_is_told_to_those_who_ask_before_and_after() {
+    async fn turn_end_reaches_early_and_late_waiters() {
         let services = services_with(2);
         let turn = TurnId::from_u128(1);
         assert_eq!(services.hub.end_of(turn, OrgVisibility::Everything).await, None);

@@ -465,7 +465,7 @@ async fn parked_approval_sends_reminders_and_escalates() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_reminder_is_repeated_or_lost_by_a_death_at_any_write() {
+async fn crash_neither_repeats_nor_loses_reminders() {
     let lines = || vec![call("book", "7"), Line::Say("done")];
     let rules = || ruled(vec![rule("money", "book", reminding())]);
     let mut deaths = 0;

@@ -95,7 +95,7 @@ async fn delivered(life: &Life) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_question_reminder_and_escalation_is_told_under_one_id_wherever_the_process_dies() {
+async fn approval_notices_keep_one_id_across_crashes() {
     let lines = || vec![call("book", "7"), Line::Say("done")];
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {

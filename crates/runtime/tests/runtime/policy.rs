@@ -514,7 +514,7 @@ async fn edits(life: &Life) -> ! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edited_call_survives_a_death_at_every_write_and_runs_with_what_was_worked_out_for_it() {
+async fn edited_call_survives_crashes_with_its_preparation() {
     let lines = || vec![call("counted", "7"), Line::Say("done")];
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
@@ -689,7 +689,7 @@ async fn redefined_tool_asks_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_needs_an_approval_survives_a_death_at_every_write_and_runs_once() {
+async fn approved_call_survives_crashes_and_runs_once() {
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {
         let memory = MemoryStore::new();

@@ -162,7 +162,7 @@ fn check(spans: &[Span], death: CrashPoint) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_has_one_trace_with_the_same_spans_wherever_its_process_dies() {
+async fn turn_trace_is_identical_across_crashes() {
     let input = keyed_input("one", "go, canary-c");
     let (spans, writes) = play(CrashPoint::Never, settings(), &input).await;
     check(&spans, CrashPoint::Never);

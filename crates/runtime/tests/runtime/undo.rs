@@ -248,7 +248,7 @@ async fn abort_undoes_nested_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_aborted_turn_is_taken_back_wherever_the_process_dies() {
+async fn abort_undo_survives_crashes() {
     let lines = || vec![book(&["car"]), ask("trip", "too dear"), book(&["boat", "gift"]), call("wait", "x")];
     let mut deaths = 0;
     for death in (0..).flat_map(|write| [CrashPoint::Before(write), CrashPoint::AfterWrite(write)]) {

@@ -60,7 +60,7 @@ async fn killed_worker_is_dead_and_loses_its_session() {
     let [worker, heir] = [(); 2].map(|()| WorkerId::from_u128(fresh()));
     let store = place.open_as(heir);
     let lease_request = LeaseRequest { worker: heir, until: Millis(90_000) };
-    let name = "workers::a_killed_worker_is_found_dead_at_once_and_its_session_is_taken";
+    let name = "workers::killed_worker_is_dead_and_loses_its_session";
     let mut other = Other::begin(name, &place, worker);
     assert!(!is_dead(&store, worker).await);
     assert_eq!(store.claim(lease_request, Millis(2_000), 10).await.unwrap().len(), 0);
