@@ -183,7 +183,7 @@ fn empty_and_oversized_inputs_are_rejected() {
 fn invalid_utf8_input_creates_no_database() {
     let place = Place::new();
     expect![[r#"
-        | error[input.invalid]: expected UTF-8 on standard input, but byte 3 is none
+        | error[input.invalid]: expected UTF-8 on standard input, but byte 3 is invalid
         |   read on with: outlast explain input.invalid
         exit 1
     "#]]

@@ -147,7 +147,7 @@ fn inconsistent_or_missing_hook_is_rejected_with_line() {
             "point = \"after_end\"\ncommand = [\"true\"]\non_failure = \"fail\"",
             expect![[r#"
             $ run pay --session s --agent clerk.toml --script script.txt
-            | error[config.invalid]: clerk.toml:8: the hook `h` runs at after_end, where nothing is left that could fail; leave `on_failure` away
+            | error[config.invalid]: clerk.toml:8: the hook `h` runs at after_end, where nothing can fail; remove `on_failure`
             |   read on with: outlast explain config.invalid
             exit 1
         "#]],

@@ -216,7 +216,7 @@ fn stopping_server_releases_its_sessions() {
          why ann",
         &expect![[r#"
             $ why ann
-            trn_1 could go on since TIME, and no worker has taken it; `outlast work` is one
+            trn_1 could continue since TIME, and no worker has taken it; `outlast work` is one
             $ work --script script.txt
             ses_1 #9 turn.ended answered: "42"
             | · nothing is left that could be driven now

@@ -442,7 +442,7 @@ async fn agent_with_unknown_hook_is_refused_at_startup() {
     let error = refused(vec![failing::<AfterModel>("mask")], |config| config.hooks.clear()).await;
     assert_eq!(
         error.to_string(),
-        "hook.missing: the agent `tester` uses the hook `mask` at after_model, which nobody provides"
+        "hook.missing: the agent `tester` uses the hook `mask` at after_model, which is not registered"
     );
     let error = refused(vec![failing::<AfterModel>("mask")], |config| {
         config.hooks = vec![failing::<BeforeModel>("mask")];
@@ -477,7 +477,7 @@ async fn parked_turn_is_stuck_until_hook_returns() {
     assert_eq!(
         stuck.unwrap(),
         "package.unavailable: the turn began under another configuration: the agent `tester` uses the hook `facts` at \
-         before_context, which nobody provides"
+         before_context, which is not registered"
     );
     second.die(&memory).await;
 
