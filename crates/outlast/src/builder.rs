@@ -451,10 +451,10 @@ impl Builder {
     ///
     /// ```
     /// use outlast::hook::{BeforeTool, HookAt};
-    /// use outlast::vocab::hook::{CallPatch, CallSeen, HookCall};
+    /// use outlast::vocab::hook::{CallHookInput, CallPatch, HookCall};
     ///
     /// # fn example() -> Result<(), outlast::Error> {
-    /// let cap = HookAt::new::<BeforeTool>("cap", |_: HookCall, call: CallSeen| async move {
+    /// let cap = HookAt::new::<BeforeTool>("cap", |_: HookCall, call: CallHookInput| async move {
     ///     let large = call.arguments["euros"].as_u64() > Some(100);
     ///     Ok(large.then(|| CallPatch::Refuse("ask somebody".to_owned())))
     /// })?;

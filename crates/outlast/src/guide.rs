@@ -40,8 +40,9 @@
 //! # async fn example(outlast: Outlast, session: Session, file: &[u8], id: AttachmentId) -> Result<(), Error> {
 //! let sending = session.send("What is in it?").attach_stream("video/mp4", Some("talk.mp4".into()), file).await?;
 //! let turn = sending.await?;
-//! let (about, pieces) = outlast.attachments().open(turn.session(), id).await?;      // a stream of bytes
-//! let head = outlast.attachments().read(turn.session(), id, 0..1024).await?;
+//! let attachments = outlast.attachments();
+//! let (about, pieces) = attachments.open(turn.session(), id).await?;      // a stream of bytes
+//! let head = attachments.read(turn.session(), id, 0..1024).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -312,7 +313,7 @@
 //! # use outlast::prelude::*;
 //! # use outlast::serde_json::json;
 //! # use outlast::vocab::CallId;
-//! # use outlast::vocab::effect::ToolResult;
+//! # use outlast::vocab::message::ToolResult;
 //! # struct Ledger;
 //! # impl Ledger {
 //! #     async fn find(&self, call: CallId) -> Result<Option<String>, Error> {
@@ -416,6 +417,8 @@
 //! # use std::time::Duration;
 //! # struct Ledger;
 //! # #[derive(Serialize, Deserialize, JsonSchema)]
+//! # #[serde(crate = "outlast::serde")]
+//! # #[schemars(crate = "outlast::schemars")]
 //! # struct Payment {
 //! #     euros: u32,
 //! # }
