@@ -118,7 +118,7 @@ pub(crate) async fn follow(
             Fact::Parked { waits } if ours && is_long_sleep(waits) => {
                 if let Some(until) = waits.iter().filter_map(|wait| wait.deadline).min() {
                     view.end_line();
-                    terminal::note(&format!("· {turn} goes on by itself at {}", formatting::when(until)));
+                    terminal::note(&format!("· {turn} continues at {}", formatting::when(until)));
                 }
             }
             Fact::Parked { waits } if waits.iter().all(|wait| wait.kind == WaitKind::Provider) => {

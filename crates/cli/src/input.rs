@@ -28,7 +28,7 @@ pub(crate) fn text(argument: &str) -> Result<String, Error> {
 fn utf8(bytes: Vec<u8>) -> Result<String, Error> {
     let mut text = String::from_utf8(bytes).map_err(|cause| {
         let at = cause.utf8_error().valid_up_to();
-        Error::new(Kind::InputInvalid, format!("expected UTF-8 on standard input, but byte {at} is none"))
+        Error::new(Kind::InputInvalid, format!("expected UTF-8 on standard input, but byte {at} is invalid"))
     })?;
     if text.ends_with('\n') {
         text.pop();
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(utf8(b"hi\n".to_vec()).unwrap(), "hi");
         assert_eq!(
             utf8(b"hi \xff".to_vec()).unwrap_err().to_string(),
-            "input.invalid: expected UTF-8 on standard input, but byte 3 is none"
+            "input.invalid: expected UTF-8 on standard input, but byte 3 is invalid"
         );
     }
 }

@@ -186,7 +186,7 @@ impl LayerRegistry {
             if way.contains(&name) {
                 let circle: Vec<&str> = way.into_iter().skip_while(|step| *step != name).collect();
                 let detail =
-                    format!("the harness `{name}` stands on itself: {} → {name}", circle.join(" → "));
+                    format!("the harness `{name}` inherits from itself: {} → {name}", circle.join(" → "));
                 return Err(Error::new(Kind::HarnessCycle, detail));
             }
             let harness = self.harnesses.get(name).ok_or_else(|| {

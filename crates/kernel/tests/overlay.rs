@@ -237,7 +237,7 @@ fn a_circle_and_a_missing_parent_are_errors_of_their_own() {
     );
     let refused =
         |parent: &str| registry.layers("agent x", layer(json!({"parent": parent})), []).unwrap_err();
-    assert_eq!(said(&refused("a")), (Kind::HarnessCycle, "the harness `b` stands on itself: b → c → b"));
+    assert_eq!(said(&refused("a")), (Kind::HarnessCycle, "the harness `b` inherits from itself: b → c → b"));
     assert_eq!(
         said(&refused("d")),
         (

@@ -458,7 +458,7 @@ fn stuck_result(followed: &FollowedTurn, failure: &Failure) -> CallToolResult {
     let mut result = turn_result(
         followed,
         "stuck",
-        format!("the turn cannot go on until somebody helps: {}", failure_text(failure)),
+        format!("the turn is stuck and needs an operator: {}", failure_text(failure)),
     );
     result.is_error = Some(true);
     with_field(result, "error", failure_json(failure))

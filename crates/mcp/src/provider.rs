@@ -528,7 +528,7 @@ impl ServerEntry {
             // The call was sent and its outcome is unknown, so it is not retried.
             Err(cause) => {
                 let cause = redacted(&cause.to_string());
-                Err(failed(format!("the MCP server `{name}` broke off in the middle of the call: {cause}")))
+                Err(failed(format!("the MCP server `{name}` disconnected during the call: {cause}")))
             }
         }
     }

@@ -674,7 +674,7 @@ impl Builder {
     }
 
     /// Adds a sink that receives the output of every finished turn, with retries under a stable id until the sink
-    /// accepts it: `Outlet::new("crm", Webhook::new(…)?)?`.
+    /// accepts it: `SubscribedSink::new("crm", WebhookSink::new(…)?)?`.
     #[must_use]
     pub fn sink(mut self, sink: SubscribedSink) -> Self {
         self.sinks.push(sink);

@@ -303,7 +303,7 @@ async fn wait_for_end(runtime: &Runtime, session: SessionId, turn: TurnId) -> Re
         let waits = view.waits.iter().find(|wait| !wait.kind.ends_by_itself());
         if let (SessionState::Parked, Some(wait)) = (view.state, waits) {
             runtime
-                .cancel(turn, &format!("it waits for {}, and nobody is asked in a re-run", wait.kind.name()))
+                .cancel(turn, &format!("it waits for {}, and a re-run asks no person", wait.kind.name()))
                 .await?;
         }
     }

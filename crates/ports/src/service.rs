@@ -147,7 +147,7 @@ impl Services {
     pub(crate) fn find<T: Send + Sync + 'static>(&self) -> Result<Service<T>, Error> {
         let found = self.by_type.get(&TypeId::of::<T>()).cloned().and_then(|any| any.downcast::<T>().ok());
         found.map(Service).ok_or_else(|| {
-            let detail = format!("a tool needs the service `{}`, which nobody granted", type_name::<T>());
+            let detail = format!("a tool needs the service `{}`, which was not provided", type_name::<T>());
             Error::new(Kind::ServiceMissing, detail)
         })
     }
@@ -604,7 +604,7 @@ mod tests {
         let error = <(Steps, Service<Mail>)>::check(&Services::default()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "service.missing: a tool needs the service `outlast_ports::service::tests::Mail`, which nobody granted"
+            "service.missing: a tool needs the service `outlast_ports::service::tests::Mail`, which was not provided"
         );
     }
 }

@@ -181,7 +181,7 @@ pub(crate) fn single_header<'h>(
     let (Some(first), second) = (all.next(), all.next()) else { return Ok(None) };
     let wrong = |how: &str| Error::new(Kind::InputInvalid, format!("the header `{name}` {how}"));
     if second.is_some() {
-        return Err(wrong("stands there twice"));
+        return Err(wrong("appears twice"));
     }
     first.to_str().map(Some).map_err(|_| wrong("is not plain text"))
 }

@@ -89,7 +89,7 @@ impl<'de> Visitor<'de> for UniqueMemberVisitor {
         let mut all = Map::new();
         while let Some(name) = members.next_key::<String>()? {
             if all.contains_key(&name) {
-                return Err(serde::de::Error::custom(format!("the member `{name}` stands there twice")));
+                return Err(serde::de::Error::custom(format!("the member `{name}` appears twice")));
             }
             let UniqueMemberJson(value) = members.next_value()?;
             all.insert(name, value);
@@ -111,7 +111,7 @@ mod tests {
     fn a_member_that_stands_there_twice_is_refused_at_any_depth() {
         assert_eq!(
             refused(r#"{"a": [{"b": 1, "b": 2}]}"#),
-            "input.invalid: the body is not good JSON: the member `b` stands there twice at line 1 column 19"
+            "input.invalid: the body is not good JSON: the member `b` appears twice at line 1 column 19"
         );
         assert_eq!(value(br#"{"a": {"a": 1}}"#).unwrap()["a"]["a"], 1);
     }

@@ -140,7 +140,7 @@ impl HookUse {
         let wrong = match (self.point.may_patch(), self.observes, self.on_failure) {
             _ if self.deadline == Some(Duration::ZERO) => "needs a deadline above zero".to_owned(),
             (false, _, OnFailure::Fail) => {
-                format!("runs at {point}, where nothing is left that could fail; leave `on_failure` away")
+                format!("runs at {point}, where nothing can fail; remove `on_failure`")
             }
             (false, false, _) => format!("runs at {point}, where it can only observe"),
             (true, false, OnFailure::Ignore) => {

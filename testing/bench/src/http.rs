@@ -219,11 +219,11 @@ async fn measure_readers(report: &mut BenchReport, dir: &Path) -> HttpBenchResul
     report.put("http.readers_turn_ms", quick);
     report.put("http.readers_turn_with_slow_ms", with_slow);
     report.put("http.readers_rss_growth_mb", grown);
-    let found = format!("{quick:.2} ms, {alone:.2} ms when nobody reads");
+    let found = format!("{quick:.2} ms, {alone:.2} ms without readers");
     let target = format!("≤ {MAX_TURN_SLOWDOWN:.0} ×, while two cores write 12,000 events for each");
     report.judge("a turn with 2,000 readers", found, target, quick <= alone * MAX_TURN_SLOWDOWN);
-    let found = format!("{with_slow:.2} ms, {missed} readers missed something");
-    let target = format!("≤ {MAX_TURN_SLOWDOWN:.0} ×, nobody misses anything");
+    let found = format!("{with_slow:.2} ms, {missed} readers missed an event");
+    let target = format!("≤ {MAX_TURN_SLOWDOWN:.0} ×, no reader misses an event");
     report.judge(
         "the same, one of them stuck in 10 MB of history",
         found,

@@ -7,7 +7,7 @@
 //! log. [`seed_sqlite`] makes those repeatable too.
 //!
 //! ```
-//! use outlast_disk::{Death, Disk, Fate};
+//! use outlast_disk::{CrashMode, Disk, PowerLossEffect};
 //! use rusqlite::{Connection, OpenFlags};
 //!
 //! let disk = Disk::new();
@@ -15,10 +15,10 @@
 //! let conn = Connection::open_with_flags_and_vfs("app.db", OpenFlags::default(), mount.vfs())?;
 //! conn.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; CREATE TABLE notes (text)")?;
 //!
-//! // The process dies in the middle of the next commit, then the power goes and takes with it what was not synced.
-//! mount.die_at(mount.changes() + 1, Death::Before);
+//! // The process dies during the next commit. Then the power fails, and unsynced changes are lost.
+//! mount.crash_at_change(mount.changes() + 1, CrashMode::Before);
 //! assert!(conn.execute("INSERT INTO notes VALUES ('lost')", []).is_err());
-//! disk.lose_power(&mut |_| Fate::Dropped);
+//! disk.lose_power(&mut |_| PowerLossEffect::Dropped);
 //!
 //! let mount = disk.mount();
 //! let conn = Connection::open_with_flags_and_vfs("app.db", OpenFlags::default(), mount.vfs())?;

@@ -47,7 +47,7 @@ impl AuditArgs {
                 after = act.no;
             }
             if page.len() > left {
-                terminal::note(&format!("· there is more; go on with `--after {after}`"));
+                terminal::note(&format!("· there is more; continue with `--after {after}`"));
                 return Ok(());
             }
             if page.is_empty() {

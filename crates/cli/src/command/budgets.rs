@@ -78,7 +78,7 @@ impl BudgetsArgs {
             Some(BudgetsCommand::Set(set)) => {
                 let (of, budget) = set.budget()?;
                 backend_for(&of, data).await?.set_budget(&of, Some(budget)).await?;
-                terminal::note(&format!("✓ {of} is set; turns that wait for it go on where a worker runs"));
+                terminal::note(&format!("✓ {of} is set; a worker continues the turns that wait for it"));
                 Ok(())
             }
             Some(BudgetsCommand::Clear { of }) => {

@@ -176,6 +176,6 @@ async fn revoke(data: &GlobalArgs, key: KeyId) -> Result<(), Error> {
         return Ok(());
     }
     let when = key.revoked.map(formatting::when).unwrap_or_default();
-    terminal::say(&format!("{} of {} counts no more since {when}", key.id, key.by));
+    terminal::say(&format!("{} of {} is invalid since {when}", key.id, key.by));
     Ok(())
 }

@@ -63,7 +63,7 @@ async fn create(data: &GlobalArgs, name: Name) -> Result<(), Error> {
             let store = data.open_or_create_for_all_orgs()?;
             store.create_org(Org { id, name: name.clone(), created }).await?;
             terminal::say(&id.to_string());
-            terminal::note(&format!("· `--org {name}` or OUTLAST_ORG means it from now on"));
+            terminal::note(&format!("· `--org {name}` or OUTLAST_ORG selects it"));
         }
         Some(client) => {
             terminal::say(&client.create_org(&name).await?.id.to_string());

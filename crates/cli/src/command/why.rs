@@ -56,7 +56,7 @@ fn print(why: &wait_explanation::WaitExplanation, data: &GlobalArgs) {
         TurnProgress::Behind(turn) => format!("{what} waits since {since} for {turn}; `outlast why {turn}`"),
         TurnProgress::Ready => {
             let one = if data.server.is_none() { "; `outlast work` is one" } else { "" };
-            format!("{what} could go on since {since}, and no worker has taken it{one}")
+            format!("{what} could continue since {since}, and no worker has taken it{one}")
         }
         TurnProgress::Driven { worker, doing } => {
             let worker = worker.map_or_else(|| "a worker".to_owned(), |worker| worker.to_string());
@@ -136,7 +136,7 @@ fn wait_text(blocked: &BlockingWait, turn: &str) -> String {
         }
         Unblocker::Budget(Some(purse)) => format!("{what}; more in it: outlast budgets set {purse}"),
         Unblocker::Budget(None) => format!("{what}; a budget with more in it: outlast budgets"),
-        Unblocker::Retry => format!("it looks again by itself{at}; once it is mended: outlast retry {turn}"),
+        Unblocker::Retry => format!("Outlast tries again{at}; after a repair: outlast retry {turn}"),
     }
 }
 

@@ -183,7 +183,7 @@ fn an_empty_input_and_an_oversized_one_are_refused() {
 fn bytes_that_are_no_text_are_refused_and_nothing_is_accepted() {
     let place = Place::new();
     expect![[r#"
-        | error[input.invalid]: expected UTF-8 on standard input, but byte 3 is none
+        | error[input.invalid]: expected UTF-8 on standard input, but byte 3 is invalid
         |   read on with: outlast explain input.invalid
         exit 1
     "#]]

@@ -59,7 +59,7 @@ fn a_turn_that_waits_for_a_budget_goes_on_when_it_is_raised() {
             NAME         SPENT                          RESERVED             LIMIT
             agent:clerk  $0.01, 27 tokens, 2 calls      nothing              4 calls, pauses at 50 % (as its agent says)
             $ budgets set agent:clerk --calls 10 --warn-at 10
-            | ✓ agent:clerk is set; turns that wait for it go on where a worker runs
+            | ✓ agent:clerk is set; a worker continues the turns that wait for it
             $ work --agent clerk.toml --script script.txt
             ses_1 #10 turn.ended answered: "done"
             | · nothing is left that could be driven now
@@ -188,13 +188,13 @@ fn the_operator_of_a_file_bounds_its_organisations() {
             hello
             $ orgs create acme
             org_1
-            | · `--org acme` or OUTLAST_ORG means it from now on
+            | · `--org acme` or OUTLAST_ORG selects it
             $ orgs
             NAME     ORGANISATION                          MADE
             acme     org_1  TIME
             default  org_2  with the database
             $ budgets set org_1 --calls 0
-            | ✓ org_1 is set; turns that wait for it go on where a worker runs
+            | ✓ org_1 is set; a worker continues the turns that wait for it
             $ run hi --org acme --script script.txt
             | · session ses_1
             | error[budget.exceeded]: not enough is left of the calls of org_1: it needs up to 1 calls, and of 0 calls 0 calls are left (in trn_1)
@@ -212,7 +212,7 @@ fn the_operator_of_a_file_bounds_its_organisations() {
             $ run hi --session s --org acme --script script.txt
             hello
             $ budgets set org_2 --calls 0
-            | ✓ org_2 is set; turns that wait for it go on where a worker runs
+            | ✓ org_2 is set; a worker continues the turns that wait for it
             $ run hi --session s --script script.txt
             | error[budget.exceeded]: not enough is left of the calls of org_2: it needs up to 1 calls, and of 0 calls 0 calls are left (in trn_2)
             |   read on with: outlast explain budget.exceeded

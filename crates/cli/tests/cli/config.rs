@@ -262,7 +262,7 @@ file = "b.jsonl"
             outlast.toml:30: the rule `mine` of agent opens lets calls run that untrusted text may have asked for, and harness firm guards against that; only harness firm or what it stands on may say so
             outlast.toml:23: two rules are called `large`, in harness firm and in agent twice; names must be unique, and a rule of a layer below cannot be replaced
             outlast.toml:7: harness.not_found: harness house stands on the harness `nope`, which is not there; there are: firm, house, round
-            outlast.toml:4: harness.cycle: the harness `round` stands on itself: round → round
+            outlast.toml:4: harness.cycle: the harness `round` inherits from itself: round → round
             outlast.toml:10: capability.unknown: capability mail switches on the capability `post`, which is not there; there are: mail
             exit 1
             $ config check table.toml

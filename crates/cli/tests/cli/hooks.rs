@@ -147,7 +147,7 @@ fn a_hook_that_contradicts_itself_or_is_not_there_is_refused_with_its_line() {
             "point = \"after_end\"\ncommand = [\"true\"]\non_failure = \"fail\"",
             expect![[r#"
             $ run pay --session s --agent clerk.toml --script script.txt
-            | error[config.invalid]: clerk.toml:8: the hook `h` runs at after_end, where nothing is left that could fail; leave `on_failure` away
+            | error[config.invalid]: clerk.toml:8: the hook `h` runs at after_end, where nothing can fail; remove `on_failure`
             |   read on with: outlast explain config.invalid
             exit 1
         "#]],

@@ -246,7 +246,7 @@ fn what_does_not_hold_is_refused_with_what_is_there() {
          tools --agent x --config rule.toml",
         &expect![[r#"
             $ tools --agent x --config cycle.toml
-            | error[harness.cycle]: the harness `a` stands on itself: a → b → a
+            | error[harness.cycle]: the harness `a` inherits from itself: a → b → a
             |   read on with: outlast explain harness.cycle
             exit 1
             $ tools --agent x --config parent.toml

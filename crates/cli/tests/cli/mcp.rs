@@ -263,7 +263,7 @@ fn a_call_that_kills_the_server_is_not_made_again_and_the_next_one_starts_it_ane
     let (first, second) = said.split_once('\n').unwrap();
     assert_eq!(
         first,
-        "error tool.failed: the MCP server `plain` broke off in the middle of the call: Transport closed"
+        "error tool.failed: the MCP server `plain` disconnected during the call: Transport closed"
     );
     assert!(second.contains("PATH"), "{second}");
     assert_eq!(std::fs::read_to_string(place.path().join("called")).unwrap(), "x");

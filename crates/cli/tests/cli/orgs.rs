@@ -22,7 +22,7 @@ fn the_first_organisation_can_be_made_before_anything_has_run() {
             exit 1
             $ orgs create acme
             org_1
-            | · `--org acme` or OUTLAST_ORG means it from now on
+            | · `--org acme` or OUTLAST_ORG selects it
             $ run hi --session me --org acme --script script.txt
             Reply to hi.
         "#]],
@@ -64,7 +64,7 @@ fn organisations_of_one_database_do_not_see_each_other() {
             Reply to hi.
             $ orgs create acme
             org_1
-            | · `--org acme` or OUTLAST_ORG means it from now on
+            | · `--org acme` or OUTLAST_ORG selects it
             $ orgs create acme
             | error[input.key_reused]: an organisation is called `acme` already
             |   read on with: outlast explain input.key_reused
@@ -125,7 +125,7 @@ fn an_api_key_is_shown_once_counts_until_it_is_revoked_and_is_nowhere_in_the_dat
         | · session ses_1
         $ orgs create acme
         org_1
-        | · `--org acme` or OUTLAST_ORG means it from now on
+        | · `--org acme` or OUTLAST_ORG selects it
     "#]],
     );
     let made =
@@ -171,7 +171,7 @@ fn an_api_key_is_shown_once_counts_until_it_is_revoked_and_is_nowhere_in_the_dat
             |   read on with: outlast explain key.not_found
             exit 1
             $ keys revoke key_1 --org acme
-            key_1 of service:ci counts no more since TIME
+            key_1 of service:ci is invalid since TIME
             $ keys --org acme
             KEY                                   FOR         MAY          MADE                  STATE
             key_1  service:ci  run,approve  TIME  revoked TIME
@@ -184,7 +184,7 @@ fn an_api_key_is_shown_once_counts_until_it_is_revoked_and_is_nowhere_in_the_dat
             $ audit --limit 2
             1 TIME person:ann org.create org_1 acme
             2 TIME person:ann key.create key_1 for service:ci, may run,approve
-            | · there is more; go on with `--after 2`
+            | · there is more; continue with `--after 2`
             $ audit --limit 2 --after 1
             2 TIME person:ann key.create key_1 for service:ci, may run,approve
             3 TIME person:ann key.revoke key_1 of service:ci

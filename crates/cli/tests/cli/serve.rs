@@ -216,7 +216,7 @@ fn a_server_that_is_told_to_stop_hands_its_sessions_back() {
          why ann",
         &expect![[r#"
             $ why ann
-            trn_1 could go on since TIME, and no worker has taken it; `outlast work` is one
+            trn_1 could continue since TIME, and no worker has taken it; `outlast work` is one
             $ work --script script.txt
             ses_1 #9 turn.ended answered: "42"
             | · nothing is left that could be driven now

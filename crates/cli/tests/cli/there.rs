@@ -246,14 +246,14 @@ fn everything_that_is_done_to_a_file_is_done_over_a_server() {
             $ sessions delete ses_1 --yes
             ses_1 deleted
             $ budgets set agent:clerk --money 2.50
-            | ✓ agent:clerk is set; turns that wait for it go on where a worker runs
+            | ✓ agent:clerk is set; a worker continues the turns that wait for it
             $ budgets clear agent:clerk
             | ✓ agent:clerk is as its agent says
             $ keys create ci --json
             {"id":"key_1","key":"olk_1"}
             | · key_1 is shown this once and kept nowhere; put it where secrets are
             $ keys revoke key_1
-            key_1 of service:ci counts no more since TIME
+            key_1 of service:ci is invalid since TIME
             $ agents list
             AGENT  IN          MODEL                                     PACKAGE
             clerk  the server  rehearsal/script-3412d9c2  answers first  bf03323074bb815167feb91f98725d522ba13a11038e5c3ac1000d78a16b572a
@@ -817,7 +817,7 @@ fn what_an_organisation_may_use_is_set_over_a_server_by_its_operator_alone() {
     }
     for key in [None, Some(operator.as_str())] {
         expect![[r#"
-            | ✓ org_1 is set; turns that wait for it go on where a worker runs
+            | ✓ org_1 is set; a worker continues the turns that wait for it
             | ✓ org_1 is not bounded
         "#]]
         .assert_eq(&(asked(key, &set) + &asked(key, &clear)));

@@ -127,7 +127,10 @@ fn check_listed(left: &EndState) -> Option<GuaranteeFailure> {
     };
     let is_listed = |claimed: &ClaimedCall| left.unknown_calls.contains(&claimed.call.id);
     let missing = left.claimed_calls.iter().find(|claimed| told_unknown(claimed) && !is_listed(claimed))?;
-    let detail = format!("the model was told that nobody knows of `{}`, but no person is", missing.call.tool);
+    let detail = format!(
+        "the model was told that the outcome of `{}` is unknown, but no operator was",
+        missing.call.tool
+    );
     Some(GuaranteeFailure::new(Guarantee::Listed, detail))
 }
 

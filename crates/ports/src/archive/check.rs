@@ -125,7 +125,7 @@ impl ArchiveCheck {
     fn session(&mut self, line: &SessionLine) -> Result<(), String> {
         self.close_session()?;
         if self.sessions.iter().any(|section| section.line.id == line.id) {
-            return Err(format!("the session {} stands there twice", line.id));
+            return Err(format!("the session {} appears twice", line.id));
         }
         match line.forked_from {
             Some(node) => self.node(node).map(drop)?,
@@ -143,7 +143,7 @@ impl ArchiveCheck {
 
     fn turn(&mut self, line: &TurnLine) -> Result<(), String> {
         if !self.turns.insert(line.id) {
-            return Err(format!("the turn {} stands there twice", line.id));
+            return Err(format!("the turn {} appears twice", line.id));
         }
         let section = self.section()?;
         if section.end.seq != Seq(0) {
@@ -176,7 +176,7 @@ impl ArchiveCheck {
     fn attachment(&mut self, line: &AttachmentLine) -> Result<(), String> {
         let AttachmentLine { attachment: Attachment { id, .. }, bytes } = line;
         if !self.section()?.attachments.insert(*id) {
-            return Err(format!("the attachment {id} stands there twice"));
+            return Err(format!("the attachment {id} appears twice"));
         }
         if *bytes == 0 {
             return Err(format!("the attachment {id} has no bytes"));

@@ -122,7 +122,7 @@ pub(super) fn vote_alone(
         VoteOutcome::Decided(resolved) => Ok(resolved),
         VoteOutcome::MoreNeeded { of, .. } => {
             let detail =
-                format!("it takes {of} approvals, each given by itself, and none with a completion key");
+                format!("it takes {of} approvals, each given separately, and none with a completion key");
             Err(Error::new(Kind::ApprovalForbidden, detail))
         }
     }
@@ -185,7 +185,7 @@ fn check_saw_arguments(votes: &[Vote], shown: Option<Hash>) -> Result<(), Error>
     let Some((by, arguments)) = edit(votes) else {
         return match shown {
             None => Ok(()),
-            Some(_) => Err(Error::new(Kind::ApprovalNotFound, "nobody has changed these arguments")),
+            Some(_) => Err(Error::new(Kind::ApprovalNotFound, "these arguments were not edited")),
         };
     };
     if shown == Some(canonical_json::fingerprint(arguments)) {

@@ -146,7 +146,7 @@ pub(crate) async fn ask_limiter(
             refused(key, rate.clone(), rejection_of(&rate, free, now))
         }
         (Err(error), Some(rate)) => {
-            let detail = format!("nobody knows whether the rate `{rate}` has room: {}", error.detail());
+            let detail = format!("it is unknown whether the rate `{rate}` has room: {}", error.detail());
             refused(key, rate, Failure::new(Kind::RateUnavailable, detail))
         }
         (Err(error), None) => {

@@ -63,7 +63,7 @@ impl Hooks {
             let (HookUse { name, point, made_of, .. }, agent) = (usage, &package.agent);
             let detail = match self.0.get(&(name.clone(), *point)) {
                 None => {
-                    format!("the agent `{agent}` uses the hook `{name}` at {point}, which nobody provides")
+                    format!("the agent `{agent}` uses the hook `{name}` at {point}, which is not registered")
                 }
                 Some(here) if made_of.is_some() && here.usage.made_of != *made_of => format!(
                     "the agent `{agent}` uses the hook `{name}` at {point}, which is another program here"
@@ -78,7 +78,7 @@ impl Hooks {
     fn find<P: HookStage>(&self, name: &HookName) -> Result<&Arc<dyn Hook<P>>, Error> {
         let found = self.0.get(&(name.clone(), P::POINT)).and_then(HookAt::hook);
         found.ok_or_else(|| {
-            Error::new(Kind::HookMissing, format!("nobody provides the hook `{name}` at {}", P::POINT))
+            Error::new(Kind::HookMissing, format!("the hook `{name}` is not registered at {}", P::POINT))
         })
     }
 }

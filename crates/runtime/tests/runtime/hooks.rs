@@ -442,7 +442,7 @@ async fn an_agent_that_names_a_hook_nobody_provides_is_refused_at_start() {
     let error = refused(vec![failing::<AfterModel>("mask")], |config| config.hooks.clear()).await;
     assert_eq!(
         error.to_string(),
-        "hook.missing: the agent `tester` uses the hook `mask` at after_model, which nobody provides"
+        "hook.missing: the agent `tester` uses the hook `mask` at after_model, which is not registered"
     );
     let error = refused(vec![failing::<AfterModel>("mask")], |config| {
         config.hooks = vec![failing::<BeforeModel>("mask")];
@@ -477,7 +477,7 @@ async fn a_parked_turn_whose_hook_is_gone_is_stuck_until_it_is_back() {
     assert_eq!(
         stuck.unwrap(),
         "package.unavailable: the turn began under another configuration: the agent `tester` uses the hook `facts` at \
-         before_context, which nobody provides"
+         before_context, which is not registered"
     );
     second.die(&memory).await;
 

@@ -429,7 +429,7 @@ async fn while_the_limiter_is_down_calls_are_denied_unless_their_rate_is_open() 
             let turn = life.send("go").await;
             assert_eq!(life.end(turn).await, answered());
             assert_eq!(outside.went().len(), went);
-            let told = life.last_shown().join("\n").contains("nobody knows whether the rate `out` has room");
+            let told = life.last_shown().join("\n").contains("it is unknown whether the rate `out` has room");
             assert_eq!(told, when_down == WhenDown::Closed);
         }
     }

@@ -103,7 +103,7 @@ impl SegmentAnswer {
             .await
             .map_err(|error| CompatError::from(error).after_acceptance())?
         {
-            let detail = format!("{} is not over yet; it goes on", leg.turn);
+            let detail = format!("{} is still running", leg.turn);
             return Err(CompatError::from(Error::new(Kind::TurnWaits, detail)).after_acceptance());
         }
         Ok(gathered)

@@ -284,7 +284,7 @@ async fn expected_version(
         VersionCondition::Existing => {
             let there = caller.runtime.store().config(kind, name.to_owned()).await?;
             let none = || {
-                let detail = format!("expected a version of the {kind} `{name}`, but there is none");
+                let detail = format!("expected a version of the {kind} `{name}`, but found none");
                 Error::new(Kind::ConfigChanged, detail)
             };
             Ok(Some(there.ok_or_else(none)?.version))

@@ -130,7 +130,7 @@ async fn a_request_with_two_idempotency_keys_is_refused() {
             stage.request("POST", path).header("idempotency-key", "a").again("idempotency-key", "b");
         let refused = request.json(&json!({ "text": "hello" })).send().await;
         assert_eq!(refused.status, 400, "{path}: {refused:?}");
-        let said = refused.body.contains("the header `idempotency-key` stands there twice");
+        let said = refused.body.contains("the header `idempotency-key` appears twice");
         assert!(said, "{path}: {refused:?}");
     }
     assert_eq!(stage.get("/v1/sessions").await.ok()["items"], json!([]));

@@ -121,7 +121,7 @@ impl CreateMessage {
         if auto && !(alone && self.tools.is_some()) {
             return Ok(());
         }
-        let why = "the model chooses by itself (`auto`), and calls of one reply are asked for together";
+        let why = "the model chooses (`auto`), and calls of one reply are asked for together";
         Err(CompatError::unsupported("tool_choice", why))
     }
 

@@ -73,8 +73,7 @@ pub(crate) fn check_choice(
     has_tools: bool,
 ) -> CompatResult<()> {
     if let Some(choice) = choice.filter(|choice| !choice.is_null() && **choice != json!("auto")) {
-        let why =
-            format!("the model chooses by itself (`auto`), and this says `{}`", shown(&choice.to_string()));
+        let why = format!("the model chooses (`auto`), and this says `{}`", shown(&choice.to_string()));
         return Err(CompatError::unsupported("tool_choice", why));
     }
     if parallel == Some(false) && has_tools {
