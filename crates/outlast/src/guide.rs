@@ -116,7 +116,7 @@
 //!
 //! let cap = HookAt::new::<BeforeTool>("cap", |_: HookCall, call: CallHookInput| async move {
 //!     let large = call.arguments["euros"].as_u64() > Some(100);
-//!     Ok(large.then(|| CallPatch::Refuse("ask somebody".to_owned())))
+//!     Ok(large.then(|| CallPatch::Refuse("ask a manager".to_owned())))
 //! })?;
 //! let outlast = Outlast::at("agent.db").hook(cap.within(Duration::from_secs(5))).start().await?;
 //! # Ok(())
@@ -373,7 +373,7 @@
 //! #         Ok(())
 //! #     }
 //! # }
-//! /// Asks somebody.
+//! /// Asks a person.
 //! #[tool(idempotent)]
 //! async fn ask(who: String, what: String, mail: Service<Mail>, completion: Completion, call: Call) -> Result<ToolRunOutcome, Error> {
 //!     mail.ask(&who, &what, completion.key()?, call.id).await?;
@@ -407,7 +407,7 @@
 //! # use outlast::vocab::wait::{CompletionKey, Resolution};
 //! # async fn example(outlast: Outlast, key: CompletionKey) -> Result<(), Error> {
 //! let resolved = outlast.runtime().resolve(&key, Resolution::Ok(json!({"approved": true}))).await?;
-//! println!("counted: {}", resolved.is_yours);
+//! println!("this resolution applies: {}", resolved.is_yours);
 //! # Ok(())
 //! # }
 //! ```
@@ -435,7 +435,7 @@
 //!     type Needs = (Service<Bank>, Steps); // one service, or a tuple of up to five
 //!
 //!     fn spec(&self) -> ToolSpec {
-//!         ToolSpec::new("pay", "Pays somebody.").attempts(3, Duration::from_millis(200)).approval().durable()
+//!         ToolSpec::new("pay", "Pays a person.").attempts(3, Duration::from_millis(200)).approval().durable()
 //!     }
 //!
 //!     async fn run(&self, (bank, steps): Self::Needs, call: Call, args: Payment) -> Result<ToolRunOutcome, Error> {
