@@ -40,8 +40,9 @@
 //! # async fn example(outlast: Outlast, session: Session, file: &[u8], id: AttachmentId) -> Result<(), Error> {
 //! let sending = session.send("What is in it?").attach_stream("video/mp4", Some("talk.mp4".into()), file).await?;
 //! let turn = sending.await?;
-//! let (about, pieces) = outlast.attachments().open(turn.session(), id).await?;      // a stream of bytes
-//! let head = outlast.attachments().read(turn.session(), id, 0..1024).await?;
+//! let attachments = outlast.attachments();
+//! let (about, pieces) = attachments.open(turn.session(), id).await?;      // a stream of bytes
+//! let head = attachments.read(turn.session(), id, 0..1024).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -115,7 +116,7 @@
 //!
 //! let cap = HookAt::new::<BeforeTool>("cap", |_: HookCall, call: CallHookInput| async move {
 //!     let large = call.arguments["euros"].as_u64() > Some(100);
-//!     Ok(large.then(|| CallPatch::Refuse("ask somebody".to_owned())))
+//!     Ok(large.then(|| CallPatch::Refuse("ask a manager".to_owned())))
 //! })?;
 //! let outlast = Outlast::at("agent.db").hook(cap.within(Duration::from_secs(5))).start().await?;
 //! # Ok(())
@@ -312,7 +313,7 @@
 //! # use outlast::prelude::*;
 //! # use outlast::serde_json::json;
 //! # use outlast::vocab::CallId;
-//! # use outlast::vocab::effect::ToolResult;
+//! # use outlast::vocab::message::ToolResult;
 //! # struct Ledger;
 //! # impl Ledger {
 //! #     async fn find(&self, call: CallId) -> Result<Option<String>, Error> {
@@ -372,7 +373,7 @@
 //! #         Ok(())
 //! #     }
 //! # }
-//! /// Asks somebody.
+//! /// Asks a person.
 //! #[tool(idempotent)]
 //! async fn ask(who: String, what: String, mail: Service<Mail>, completion: Completion, call: Call) -> Result<ToolRunOutcome, Error> {
 //!     mail.ask(&who, &what, completion.key()?, call.id).await?;
@@ -406,7 +407,7 @@
 //! # use outlast::vocab::wait::{CompletionKey, Resolution};
 //! # async fn example(outlast: Outlast, key: CompletionKey) -> Result<(), Error> {
 //! let resolved = outlast.runtime().resolve(&key, Resolution::Ok(json!({"approved": true}))).await?;
-//! println!("counted: {}", resolved.is_yours);
+//! println!("this resolution applies: {}", resolved.is_yours);
 //! # Ok(())
 //! # }
 //! ```
@@ -416,6 +417,8 @@
 //! # use std::time::Duration;
 //! # struct Ledger;
 //! # #[derive(Serialize, Deserialize, JsonSchema)]
+//! # #[serde(crate = "outlast::serde")]
+//! # #[schemars(crate = "outlast::schemars")]
 //! # struct Payment {
 //! #     euros: u32,
 //! # }
@@ -432,7 +435,7 @@
 //!     type Needs = (Service<Bank>, Steps); // one service, or a tuple of up to five
 //!
 //!     fn spec(&self) -> ToolSpec {
-//!         ToolSpec::new("pay", "Pays somebody.").attempts(3, Duration::from_millis(200)).approval().durable()
+//!         ToolSpec::new("pay", "Pays a person.").attempts(3, Duration::from_millis(200)).approval().durable()
 //!     }
 //!
 //!     async fn run(&self, (bank, steps): Self::Needs, call: Call, args: Payment) -> Result<ToolRunOutcome, Error> {

@@ -140,6 +140,8 @@ pub use outlast_ports::service::Events;
 /// ```
 /// use outlast::prelude::*;
 /// use outlast::serde_json::json;
+/// use outlast::vocab::event::Event;
+/// use outlast::vocab::record::Fact;
 /// use outlast::vocab::wait::{CompletionKey, Resolution};
 /// use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 ///
@@ -156,9 +158,11 @@ pub use outlast_ports::service::Events;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Error> {
-/// let (sender, mut desk) = unbounded_channel();
+/// let (sender, mut desk) = unbounded_channel::<(String, CompletionKey)>();
 /// let outlast = Outlast::ephemeral().service(sender).tool(ask_person).start().await?;
-/// let turn = outlast.new_session().send(r#"call ask_person {"question": "Tea?"}"#).await?;
+/// let (turn, mut events) = outlast.new_session().send(r#"call ask_person {"question": "Tea?"}"#).watched().await?;
+/// // A key can be resolved as soon as the turn waits.
+/// while !matches!(events.next().await?, Event::Durable(record) if matches!(record.fact, Fact::Parked { .. })) {}
 /// let (_question, key) = desk.recv().await.expect("the tool asks");
 /// outlast.runtime().resolve(&key, Resolution::Ok(json!("yes"))).await?;
 /// assert_eq!(turn.answer().await?, "ask_person gave yes.");

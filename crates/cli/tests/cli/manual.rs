@@ -59,3 +59,16 @@ fn every_command_has_a_manual_page() {
     let printed = place.command(&["man"]).stdout(Stdio::piped()).output().unwrap().stdout;
     assert_eq!(printed, std::fs::read(place.path().join("man1/outlast.1")).unwrap());
 }
+
+#[test]
+fn markdown_page_describes_every_command() {
+    let place = Place::new();
+    let output = place.output(&["man", "--markdown"]);
+    assert!(output.status.success());
+    let page = String::from_utf8(output.stdout).unwrap();
+    for command in commands(&place) {
+        assert!(page.contains(&format!("## `outlast {command}`\n")), "`{command}` has no section");
+    }
+    let fork = page.split("## `outlast sessions fork`\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    assert!(fork.contains("```text\noutlast sessions fork ") && fork.contains("\n- `--"), "{fork}");
+}
