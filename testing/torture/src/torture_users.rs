@@ -168,8 +168,8 @@ impl TortureUsers {
         let questions = self.open_questions();
         let turns: Vec<String> = self.receipts.values().map(|receipt| receipt.turn.clone()).collect();
         match (self.random.one_if_any(&questions), self.random.one_if_any(&turns)) {
-            (Some(question), _) if self.random.percent(80) => self.answer(binary, question, fate).map(Some),
-            (_, Some(turn)) => self.try_cancel_turn(binary, turn, fate).map(Some),
+            (Some(question), _) if self.random.percent(80) => self.answer(binary, &question, fate).map(Some),
+            (_, Some(turn)) => self.try_cancel_turn(binary, &turn, fate).map(Some),
             _ => Ok(None),
         }
     }
