@@ -11,7 +11,8 @@ use crate::attachment_upload::{
     self, AttachmentUpload, BlobLocation, DeletionRequest, ExternalContentStore, SweepCounter,
 };
 use crate::budget::{
-    AwaitedBudget, BudgetAccountView, BudgetStore, BudgetUpdate, FirstCallReservation, ReservationResult,
+    AwaitedBudget, BudgetAccountView, BudgetStore, BudgetUpdate, FirstCallReservation, OpenReservation,
+    ReservationResult,
 };
 use crate::configs::{ConfigKind, ConfigStore, StoredConfig};
 use crate::contents::StoredContent;
@@ -1248,6 +1249,10 @@ impl<B: Backend> BudgetStore for B {
 
     fn awaited_budgets(&self, turn: TurnId) -> ResultFuture<'_, Vec<AwaitedBudget>> {
         self.read(move |rows| ledger::awaited_budgets(rows, turn))
+    }
+
+    fn open_reservations(&self, turn: TurnId) -> ResultFuture<'_, Vec<OpenReservation>> {
+        self.read(move |rows| ledger::open_reservations(rows, turn))
     }
 
     fn set_budget(&self, purse: BudgetAccount, budget: Option<Budget>, now: Millis) -> ResultFuture<'_, ()> {

@@ -3,7 +3,7 @@ use super::RuleResult;
 use super::store_under_test::{NOW, StoreUnderTest, commit};
 use outlast_ports::budget::{
     AwaitedBudget, BudgetReservation, BudgetSetBy, BudgetSettlement, BudgetShortfall, BudgetUpdate,
-    BudgetWait, EffectiveBudget, PriceKnowledge, ReservationResult,
+    BudgetWait, EffectiveBudget, OpenReservation, PriceKnowledge, ReservationResult,
 };
 use outlast_ports::store::{Commit, Lease, SessionState, TurnAfterCommit, TurnTransition};
 use outlast_vocab::budget::{
@@ -94,6 +94,21 @@ pub(super) async fn a_budget_that_is_raised_before_a_turn_holds_still_for_it_kee
     s.set_budget(purse, Some(more), NOW).await?;
     assert!(matches!(park(s, &lease, "raised", 50).await?, TurnAfterCommit::Ready));
     assert_eq!(state(s, &lease).await?, SessionState::Leased);
+    Ok(())
+}
+
+pub(super) async fn open_reservations_are_listed_until_settled(s: &StoreUnderTest<'_>) -> RuleResult {
+    let (runs, waits) = (s.begin("a").await?.lease, s.begin("b").await?.lease);
+    reserve(s, &runs, "open", 90).await?;
+    // What a turn pauses for is not reserved.
+    park(s, &waits, "open", 20).await?;
+    let open = OpenReservation { key: key(), amount_max: calls(90) };
+    assert_eq!(
+        (s.open_reservations(runs.turn).await?, s.open_reservations(waits.turn).await?),
+        (vec![open], vec![])
+    );
+    settle(s, &runs, "open", 50).await?;
+    assert_eq!(s.open_reservations(runs.turn).await?, vec![]);
     Ok(())
 }
 

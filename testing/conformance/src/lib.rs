@@ -335,6 +335,7 @@ suite! { $
         budgets {
             a_budget_that_is_raised_before_a_turn_holds_still_for_it_keeps_it_awake,
             what_is_given_back_wakes_whom_it_is_enough_for,
+            open_reservations_are_listed_until_settled,
             a_budget_may_be_set_again_before_who_waits_for_it_goes_on,
             a_budget_that_its_agent_raises_wakes_who_waits_for_it,
             a_budget_of_a_day_says_when_it_begins_anew,
