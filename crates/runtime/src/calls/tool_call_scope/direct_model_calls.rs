@@ -80,6 +80,7 @@ impl ToolCallScope {
             info,
             lease: self.lease,
             past: PastAttempts::of(&self.history, &key),
+            recovered: self.history.provider_has_recovered(&key, provider_of(&call.model)),
             patience: self.outfit.provider_wait(&self.world.limits),
             tier: self.tier,
             audience: ReplyAudience::Nobody,
@@ -122,7 +123,7 @@ impl ToolCallScope {
             }
         };
         let performed = EffectPerformed::new(key, call.clone(), DirectOutcome(outcome.clone()));
-        let fact = self.keep(EffectPerformed { tried: tries.before(&outcome), ..performed });
+        let fact = self.keep(EffectPerformed { tried: tries.before(&outcome, &call.model), ..performed });
         match self.tier {
             HostTier::Durable => self.record(fact).await,
             HostTier::Ephemeral => self.note(fact).await,
