@@ -4,11 +4,12 @@ use crate::formatting;
 use crate::global_args::GlobalArgs;
 use crate::terminal;
 use clap::{Args, ValueEnum};
+use outlast::Error;
 use outlast::runtime::views::session_list::{SessionFilter, TitledSession};
 use outlast::store::{LastEnd, SessionState, SessionView};
+use outlast::vocab::Millis;
 use outlast::vocab::record::TurnEndKind;
 use outlast::vocab::wait::Wait;
-use outlast::{Error, Millis};
 use serde_json::{Value, json};
 
 /// The default number of listed sessions.
