@@ -45,7 +45,8 @@ pub struct TurnHistory {
     /// Failed attempts of model calls before the turn parked.
     failed_attempts: BTreeMap<ReplayKey, u32>,
     provider_down_since: BTreeMap<ReplayKey, Millis>,
-    last_provider_wait: Option<ReplayKey>,
+    /// The waits for providers when the turn last parked on any.
+    last_provider_waits: Vec<ReplayKey>,
     /// The numbers of the leases that resumed the turn.
     leases: Vec<u64>,
     repaired: bool,
@@ -252,10 +253,11 @@ impl TurnHistory {
         u32::try_from(waits.count()).unwrap_or(u32::MAX)
     }
 
-    /// Returns how often the turn waited because the provider of this model call was down.
+    /// Returns how often the turn waited because the providers of this model call were down.
     pub fn provider_wait_count(&self, model_call: &ReplayKey) -> u32 {
-        let is_one = |wait: &&ReplayKey| wait.is_under(model_call) && wait.awaited_provider().is_some();
-        u32::try_from(self.waits.keys().filter(is_one).count()).unwrap_or(u32::MAX)
+        let waits = self.waits.keys().filter(|wait| wait.is_under(model_call));
+        let last = waits.filter_map(ReplayKey::provider_wait_number).max();
+        last.map_or(0, |last| last.saturating_add(1))
     }
 
     /// Returns the recorded time since which the provider of this model call has been down.
@@ -263,21 +265,19 @@ impl TurnHistory {
         self.provider_down_since.get(model_call).copied()
     }
 
-    /// Returns whether a person ended the last wait of this model call for its provider, so that the call is
+    /// Returns whether a person ended the last wait of this model call for its providers, so that the call is
     /// made at once.
     pub fn provider_wait_was_ended(&self, model_call: &ReplayKey) -> bool {
-        matches!(self.last_provider_resolution(model_call), Some(Resolution::Ok(_)))
+        let mut waits = self.last_provider_waits.iter().filter(|wait| wait.is_under(model_call));
+        waits.any(|wait| matches!(self.resolutions.get(wait), Some(Resolution::Ok(_))))
     }
 
-    /// Returns whether the last wait for the provider ended before its deadline because the provider answered
+    /// Returns whether the last wait of this model call ended before its deadline because this provider answered
     /// other calls.
-    pub fn provider_has_recovered(&self, model_call: &ReplayKey) -> bool {
-        matches!(self.last_provider_resolution(model_call), Some(Resolution::Timeout))
-    }
-
-    fn last_provider_resolution(&self, model_call: &ReplayKey) -> Option<&Resolution> {
-        let last = self.last_provider_wait.as_ref().filter(|wait| wait.is_under(model_call));
-        last.and_then(|wait| self.resolutions.get(wait))
+    pub fn provider_has_recovered(&self, model_call: &ReplayKey, provider: &str) -> bool {
+        let waits = self.last_provider_waits.iter().filter(|wait| wait.is_under(model_call));
+        let mut waits = waits.filter(|wait| wait.awaits_provider(provider));
+        waits.any(|wait| self.resolutions.get(wait) == Some(&Resolution::Timeout))
     }
 
     /// Returns the recorded outcome of the effect under this key, or `None` if it has none yet.
@@ -516,9 +516,11 @@ impl TurnHistory {
             if let Some(model_call) = wait.key.waiting_model_call() {
                 self.mark_provider_down(&model_call, at);
             }
-            if wait.kind == WaitKind::Provider {
-                self.last_provider_wait = Some(wait.key.clone());
-            }
+        }
+        let for_providers = waits.iter().filter(|wait| wait.kind == WaitKind::Provider);
+        let for_providers: Vec<ReplayKey> = for_providers.map(|wait| wait.key.clone()).collect();
+        if !for_providers.is_empty() {
+            self.last_provider_waits = for_providers;
         }
         for (key, batch) in &mut self.batches {
             if waits.iter().any(|wait| wait.key.is_under(key)) {
@@ -664,8 +666,13 @@ mod tests {
     fn recorded_failed_attempts_count_across_parks() {
         let key = ReplayKey::turn(0).model(0);
         let failure = Failure::new(Kind::ModelUnavailable, "503");
-        let failed =
-            |attempt| FailedAttempt { attempt, from: Millis(1), until: Millis(2), failure: failure.clone() };
+        let failed = |attempt| FailedAttempt {
+            attempt,
+            from: Millis(1),
+            until: Millis(2),
+            failure: failure.clone(),
+            model: None,
+        };
         let tried = |attempts: &[u32]| {
             Fact::Tried(AttemptsFailed {
                 key: key.clone(),

@@ -211,7 +211,12 @@ impl CallModelStep {
 
     /// Parks the turn before the call is tried again.
     pub fn wait(self, wait: Wait) -> Step {
-        Step::Wait(ParkedTurn { waits: vec![wait] })
+        self.wait_for_any(vec![wait])
+    }
+
+    /// Parks the turn until one of these waits is over.
+    pub fn wait_for_any(self, waits: Vec<Wait>) -> Step {
+        Step::Wait(ParkedTurn { waits })
     }
 
     /// Ends the turn because the call or its reply was refused.

@@ -182,6 +182,15 @@ pub struct AwaitedBudget {
     pub account: BudgetAccount,
 }
 
+/// A reservation that is not settled yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenReservation {
+    /// The key of the effect.
+    pub key: ReplayKey,
+    /// The reserved amount.
+    pub amount_max: UsageAmount,
+}
+
 /// The budget accounts of a store.
 pub trait BudgetStore: Send + Sync {
     /// Returns all accounts that were ever used or set, by name.
@@ -199,6 +208,9 @@ pub trait BudgetStore: Send + Sync {
 
     /// Returns the budgets that a turn pauses for.
     fn awaited_budgets(&self, turn: TurnId) -> ResultFuture<'_, Vec<AwaitedBudget>>;
+
+    /// Returns the reservations of a turn that are not settled yet, by key.
+    fn open_reservations(&self, turn: TurnId) -> ResultFuture<'_, Vec<OpenReservation>>;
 
     /// Sets a budget that overrides the agent's, or removes the override. Turns that pause for a budget try again.
     fn set_budget(&self, account: BudgetAccount, budget: Option<Budget>, now: Millis)

@@ -26,7 +26,7 @@ mod turn;
 mod votes;
 
 pub use archive::{export_records, import, note_rerun, outlines};
-pub use budget::{awaited_budgets, budgets, set_budget};
+pub use budget::{awaited_budgets, budgets, open_reservations, set_budget};
 pub use configs::{config, config_versions, configs, delete_config, put_config, replace_config};
 pub use external_content::{acquit, filter_unreferenced, forget_deleted, mark_for_deletion, unreferenced};
 pub use guard::{begin_trial, claim_suspect, end_trial, has_suspect, report_hang, trial_pause, trial_window};

@@ -11,7 +11,8 @@ use crate::attachment_upload::{
     self, AttachmentUpload, BlobLocation, DeletionRequest, ExternalContentStore, SweepCounter,
 };
 use crate::budget::{
-    AwaitedBudget, BudgetAccountView, BudgetStore, BudgetUpdate, FirstCallReservation, ReservationResult,
+    AwaitedBudget, BudgetAccountView, BudgetStore, BudgetUpdate, FirstCallReservation, OpenReservation,
+    ReservationResult,
 };
 use crate::configs::{ConfigKind, ConfigStore, StoredConfig};
 use crate::contents::StoredContent;
@@ -1288,13 +1289,12 @@ impl<B: Backend> BudgetStore for B {
         self.read(move |rows| ledger::awaited_budgets(rows, turn))
     }
 
-    fn set_budget(
-        &self,
-        account: BudgetAccount,
-        budget: Option<Budget>,
-        now: Millis,
-    ) -> ResultFuture<'_, ()> {
-        self.write(move |rows| ledger::set_budget(rows, &account, budget, now))
+    fn open_reservations(&self, turn: TurnId) -> ResultFuture<'_, Vec<OpenReservation>> {
+        self.read(move |rows| ledger::open_reservations(rows, turn))
+    }
+
+    fn set_budget(&self, purse: BudgetAccount, budget: Option<Budget>, now: Millis) -> ResultFuture<'_, ()> {
+        self.write(move |rows| ledger::set_budget(rows, &purse, budget, now))
     }
 }
 

@@ -29,6 +29,13 @@ impl ReplayKey {
         self.0[turn..].starts_with("/model/").then(|| Self(self.0[..end].to_owned()))
     }
 
+    /// Returns whether this is a request to a model: a model call of the turn, of a tool, or for a summary.
+    pub fn is_model_request(&self) -> bool {
+        let mut ends = self.0.rsplit('/');
+        let (last, before) = (ends.next().unwrap_or_default(), ends.next().unwrap_or_default());
+        matches!(before, "model" | "compact") || last.starts_with("direct:")
+    }
+
     /// Returns the key of the tool batch of the `iteration`-th reply.
     #[must_use]
     pub fn tools(&self, iteration: u32) -> Self {
@@ -190,6 +197,11 @@ impl ReplayKey {
     /// Returns the provider that this key waits for, if it is such a wait.
     pub fn awaited_provider(&self) -> Option<&str> {
         self.last().strip_prefix("provider:")?.split_once(':').map(|(_, name)| name)
+    }
+
+    /// Returns the number of this wait for a provider, if it is such a wait.
+    pub fn provider_wait_number(&self) -> Option<u32> {
+        self.last().strip_prefix("provider:")?.split_once(':')?.0.parse().ok()
     }
 
     /// Returns whether this is a wait for the provider with this name.

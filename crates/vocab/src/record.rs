@@ -373,6 +373,9 @@ pub struct FailedAttempt {
     pub until: Millis,
     /// The reason.
     pub failure: Failure,
+    /// The model that was asked, if the agent has fallback models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelName>,
 }
 
 /// A reply that a cancellation cut off: the streamed text, and the usage that is charged for it.

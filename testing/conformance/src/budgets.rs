@@ -3,7 +3,7 @@ use super::RuleResult;
 use super::store_under_test::{NOW, StoreUnderTest, commit};
 use outlast_ports::budget::{
     AwaitedBudget, BudgetReservation, BudgetSetBy, BudgetSettlement, BudgetShortfall, BudgetUpdate,
-    BudgetWait, EffectiveBudget, PriceKnowledge, ReservationResult,
+    BudgetWait, EffectiveBudget, OpenReservation, PriceKnowledge, ReservationResult,
 };
 use outlast_ports::store::{Commit, Lease, SessionState, TurnAfterCommit, TurnTransition};
 use outlast_vocab::budget::{
@@ -96,7 +96,22 @@ pub(super) async fn raised_budget_prevents_parking(s: &StoreUnderTest<'_>) -> Ru
     Ok(())
 }
 
-pub(super) async fn released_budget_wakes_turns_that_now_fit(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn open_reservations_are_listed_until_settled(s: &StoreUnderTest<'_>) -> RuleResult {
+    let (runs, waits) = (s.begin("a").await?.lease, s.begin("b").await?.lease);
+    reserve(s, &runs, "open", 90).await?;
+    // What a turn pauses for is not reserved.
+    park(s, &waits, "open", 20).await?;
+    let open = OpenReservation { key: key(), amount_max: calls(90) };
+    assert_eq!(
+        (s.open_reservations(runs.turn).await?, s.open_reservations(waits.turn).await?),
+        (vec![open], vec![])
+    );
+    settle(s, &runs, "open", 50).await?;
+    assert_eq!(s.open_reservations(runs.turn).await?, vec![]);
+    Ok(())
+}
+
+pub(super) async fn what_is_given_back_wakes_whom_it_is_enough_for(s: &StoreUnderTest<'_>) -> RuleResult {
     let (runs, little, much) =
         (s.begin("a").await?.lease, s.begin("b").await?.lease, s.begin("c").await?.lease);
     reserve(s, &runs, "freed", 90).await?;

@@ -41,7 +41,8 @@ pub(super) async fn facts_round_trip_unchanged(s: &StoreUnderTest<'_>) -> RuleRe
     let failure = ModelFailure { failure: Failure::new(Kind::ModelCut, "cut"), streamed: true };
     let sleep = Sleep { until: Millis(u64::MAX) };
     let (worker, since) = (lease.worker, NOW);
-    let again = FailedAttempt { attempt: 2, from: NOW, until: NOW, failure: failure.failure.clone() };
+    let (reason, model) = (failure.failure.clone(), Some("test/script".parse()?));
+    let again = FailedAttempt { attempt: 2, from: NOW, until: NOW, failure: reason, model };
     let facts = vec![
         Fact::Resumed(TurnResumed { worker, lease: u64::MAX, since }),
         started(),

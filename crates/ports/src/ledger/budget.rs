@@ -1,7 +1,7 @@
 //! Updates budget accounts as part of other writes. [`crate::budget`] explains reservations.
 use super::orgs::{AuditedAction, audit_action};
 use super::turn::settle_wait;
-use crate::budget::{AwaitedBudget, BudgetSetBy, EffectiveBudget};
+use crate::budget::{AwaitedBudget, BudgetSetBy, EffectiveBudget, OpenReservation};
 use crate::budget::{
     BudgetAccountView, BudgetReservation, BudgetSettlement, BudgetShortfall, BudgetUpdate, BudgetWait,
     ExistingReservation, FirstCallReservation, PriceKnowledge, ReservationResult,
@@ -381,6 +381,14 @@ pub fn awaited_budgets(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<AwaitedB
         accounts.iter().map(account).map(|account| account.map(&awaited)).collect::<Vec<_>>()
     };
     reservations.flat_map(awaited).collect()
+}
+
+/// Returns the reservations of a turn that are not settled yet, by key.
+pub fn open_reservations(rows: &dyn ReadRows, turn: TurnId) -> Result<Vec<OpenReservation>, Error> {
+    rows.access().require(Scope::Read)?;
+    let open = rows.reservations(super::turn_row(rows, turn)?.no)?.into_iter();
+    let open = open.filter(|hold| !hold.key.is_budget());
+    Ok(open.map(|ReservationRow { key, amount_max, .. }| OpenReservation { key, amount_max }).collect())
 }
 
 /// Sets a budget that overrides the agent's, or removes the override. Turns that pause for a budget try again.

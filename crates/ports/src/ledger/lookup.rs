@@ -273,7 +273,9 @@ pub fn load(rows: &dyn ReadRows) -> Result<StoreLoad, Error> {
     rows.access().require_operator()?;
     let count = |state| Ok::<_, Error>(rows.sessions_in(state, SessionNo(0), COUNTED)?.len());
     let owed = rows.owed(rows.access().reach, COUNTED)?.len();
-    let provider_waits = rows.waiting(rows.access().reach, WaitKind::Provider, COUNTED)?.len();
+    // A turn with fallback models waits for several providers at once.
+    let waiting = rows.waiting(rows.access().reach, WaitKind::Provider, COUNTED)?;
+    let provider_waits = waiting.into_iter().map(|(turn, _)| turn).collect::<BTreeSet<_>>().len();
     let (ready, leased, held) =
         (count(SessionState::Ready)?, count(SessionState::Leased)?, count(SessionState::Held)?);
     Ok(StoreLoad { ready, leased, held, owed, provider_waits, last_ends: last_ends(rows)? })

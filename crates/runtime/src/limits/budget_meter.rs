@@ -6,12 +6,13 @@ use crate::agents::resolved_agent::{ResolvedAgent, RuntimeServices};
 use outlast_kernel::conversation::Conversation;
 use outlast_ports::budget::{
     BudgetReservation, BudgetSettlement, BudgetShortfall, BudgetUpdate, BudgetWait, ExistingReservation,
-    FirstCallReservation, PriceKnowledge, ReservationResult,
+    FirstCallReservation, OpenReservation, PriceKnowledge, ReservationResult,
 };
 use outlast_ports::model::{ATTACHMENT_TOKENS, ModelCapabilities, ModelRequest};
 use outlast_vocab::budget::{Budgets, UsageAmount};
 use outlast_vocab::effect::{Generation, Reply, Usage};
-use outlast_vocab::message::{Message, Part};
+use outlast_vocab::message::{Message, ModelName, Part};
+use outlast_vocab::record::InterruptedReply;
 use outlast_vocab::tool::ToolContract;
 use outlast_vocab::wait::{Wait, WaitKind};
 use outlast_vocab::{Error, Kind, Millis, ReplayKey};
@@ -36,6 +37,8 @@ pub(crate) struct BudgetMeter {
     /// The most that reading the conversation once more costs, set when the turn ends.
     standing: Option<UsageAmount>,
     info: Option<ModelCapabilities>,
+    /// The agent's first model.
+    model: Option<ModelName>,
     since: Millis,
 }
 
@@ -75,7 +78,8 @@ impl BudgetMeter {
             settled: Vec::new(),
             standing: None,
             info,
-            since: services.clock.now(),
+            model: outfit.map(|outfit| outfit.package.model.clone()),
+            since: world.clock.now(),
         }
     }
 
@@ -178,6 +182,21 @@ impl BudgetMeter {
             let bytes = messages.map(Message::request_bytes_max).sum::<usize>();
             self.standing = Some(UsageAmount { calls: 0, ..most(info, bytes, 0) });
         }
+    }
+
+    /// Whether a settlement of this effect is not written yet.
+    pub(crate) fn settles(&self, key: &ReplayKey) -> bool {
+        self.settled.iter().any(|settled| settled.key == *key)
+    }
+
+    /// Returns the record of a model request whose reservation is lost, because its worker died. A reservation does not
+    /// name its model, so the record names the agent's first one. `None` if the agent is not known.
+    pub(crate) fn lost_request(&self, lost: OpenReservation) -> Option<InterruptedReply> {
+        let OpenReservation { key, amount_max: UsageAmount { tokens, money, .. } } = lost;
+        let cost = self.info.and_then(|info| info.prices).map(|_| money);
+        let usage = Usage { input: tokens, ..Usage::default() };
+        let model = self.model.clone()?;
+        Some(InterruptedReply { key, model, text: String::new(), usage, cost })
     }
 
     /// Takes the changes that the next write applies to the budgets.

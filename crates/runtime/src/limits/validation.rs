@@ -112,9 +112,25 @@ mod tests {
         assert_eq!(check(&schema, &value).await.unwrap(), SchemaVerdict::Valid);
     }
 
+    fn redact(pattern: &str) -> Vec<Redaction> {
+        vec![Redaction { pattern: pattern.to_owned(), with: "x".to_owned() }]
+    }
+
+    #[tokio::test]
+    async fn long_redaction_leaves_its_caller_free() {
+        let (long, numbers) = ("a b ".repeat(1 << 14), redact("[0-9]{1,200}"));
+        let mut redacting = Box::pin(redacted(&long, &numbers));
+        assert!(poll_immediate(&mut redacting).await.is_none(), "the first poll does not redact");
+        assert_eq!(redacting.await.unwrap(), long);
+        // A caller that gives up must not block the next one.
+        let mut abandoned = Box::pin(redacted(&long, &numbers));
+        assert!(poll_immediate(&mut abandoned).await.is_none());
+        drop(abandoned);
+        assert_eq!(redacted(&long, &numbers).await.unwrap(), long);
+    }
+
     #[tokio::test]
     async fn redaction_is_bounded() {
-        let redact = |pattern: &str| vec![Redaction { pattern: pattern.to_owned(), with: "x".to_owned() }];
         assert_eq!(redacted("a b", &redact("b")).now_or_never().unwrap().unwrap(), "a x");
         let long = "a b ".repeat(1 << 14);
         // It takes more steps than run in place.

@@ -120,6 +120,7 @@ impl Compactor<'_> {
             info: self.info,
             lease: turn.lease,
             past: PastAttempts::default(),
+            recovered: false,
             patience: Duration::ZERO,
             tier: crate::turn::host::HostTier::Ephemeral,
             audience: ReplyAudience::Nobody,

@@ -32,6 +32,7 @@ use outlast_vocab::record::{
 };
 use outlast_vocab::wait::Wait;
 use outlast_vocab::{Error, Failure, Kind, Limits, ReplayKey};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -73,6 +74,10 @@ pub struct JournaledHost {
     input_waits: bool,
     /// Budget accounting, if budgets are tracked.
     meter: Option<BudgetMeter>,
+    /// Whether an earlier drive may have left reservations behind.
+    has_earlier_drives: bool,
+    /// The effects that this drive reserved budget for.
+    reserved: BTreeSet<ReplayKey>,
 }
 
 struct TurnStart {
@@ -136,6 +141,7 @@ impl JournaledHost {
         // If the turn is driven again under the same lease, it was already resumed.
         let resumed = resumed.filter(|resumed| !history.was_resumed_by(resumed.lease));
         let begun = history.started().is_some();
+        let has_earlier_drives = begun || resumed.is_some();
         let parent = history.started().map_or(parent, |started| started.parent);
         let place = history.last_node();
         let spending = history.spending();
@@ -168,6 +174,8 @@ impl JournaledHost {
             // Inputs may be waiting for a turn that began earlier, and no receipt has reported them.
             input_waits: begun,
             meter,
+            has_earlier_drives,
+            reserved: BTreeSet::new(),
         }
     }
 
@@ -299,14 +307,36 @@ impl JournaledHost {
         self.meter.as_mut().filter(|meter| meter.counts(services))
     }
 
+    /// Records the model requests of dead workers whose reservations the next write counts as used, so that costs and
+    /// budgets agree: the request for `next`, which is made again, or all of them at the end of the turn.
+    async fn note_lost_requests(&mut self, next: Option<&ReplayKey>) -> Result<(), Error> {
+        if !self.has_earlier_drives || next.is_some_and(|next| self.reserved.contains(next)) {
+            return Ok(());
+        }
+        let open = self.store.open_reservations(self.lease.turn).await?;
+        let Some(meter) = &self.meter else { return Ok(()) };
+        let is_lost = |key: &ReplayKey| match next {
+            Some(next) => key == next,
+            None => !self.reserved.contains(key),
+        };
+        let lost = open.into_iter().filter(|open| open.key.is_model_request() && is_lost(&open.key));
+        let lost = lost.filter(|open| !meter.settles(&open.key));
+        let lost: Vec<_> = lost.filter_map(|lost| meter.lost_request(lost)).collect();
+        for lost in lost {
+            self.buffer_fact(Fact::Interrupted(lost));
+        }
+        Ok(())
+    }
+
     /// Writes the buffered facts and reserves budget for an effect.
     async fn commit_holding(
         &mut self,
         reservation: BudgetReservation,
         budget_update: BudgetUpdate,
     ) -> Result<ReservationOutcome, Error> {
-        let budget_update = BudgetUpdate { reservation: Some(reservation.clone()), ..budget_update };
-        let receipt = self.commit_metered(TurnTransition::Continue, Some(budget_update)).await?;
+        self.reserved.insert(hold.key.clone());
+        let metering = BudgetUpdate { reservation: Some(hold.clone()), ..metering };
+        let receipt = self.commit_metered(TurnTransition::Continue, Some(metering)).await?;
         let last = receipt.places.last().map_or(Seq(0), |place| place.seq);
         let short = match receipt.hold_result {
             Some(ReservationResult::Exhausted(short)) => {
@@ -407,11 +437,13 @@ impl ModelRequestHost for JournaledHost {
         let low = meter.take_low();
         if meter.begin(&reservation) {
             self.tell_low(low);
+            self.reserved.insert(hold.key);
             return Ok(ReservationOutcome { last: self.flush().await?, short: None });
         }
         meter.release_reservation();
-        let budget_update = meter.take(now);
-        self.commit_holding(reservation, budget_update).await
+        let metering = meter.take(now);
+        self.note_lost_requests(Some(&hold.key)).await?;
+        self.commit_holding(hold, metering).await
     }
 
     fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {
@@ -629,6 +661,7 @@ impl Host for JournaledHost {
 
     async fn finish(&mut self, done: EndedTurn) -> Result<DriveOutcome, Error> {
         let EndedTurn { end, messages } = done;
+        self.note_lost_requests(None).await?;
         if self.is_metered()
             && let (Some(meter), Some(before)) = (&mut self.meter, &self.recalled)
         {

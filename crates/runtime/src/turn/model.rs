@@ -96,16 +96,20 @@ pub(crate) async fn ask<H: Host>(
             let key = ask.key().budget(host.history().budget_wait_count(ask.key()));
             return Ok(ask.wait(wait_for(key, &short)));
         }
-        ModelCallDecision::Wait(key, pause) => {
-            let deadline = turn.services.clock.now().after(pause);
-            return Ok(ask.wait(Wait { key, kind: WaitKind::Provider, deadline: Some(deadline) }));
+        ModelCallDecision::Wait(waits) => {
+            let now = turn.world.clock.now();
+            let wait = |ProviderWait { key, pause }| {
+                let deadline = Some(now.after(pause));
+                Wait { key, kind: WaitKind::Provider, deadline }
+            };
+            return Ok(ask.wait_for_any(waits.into_iter().map(wait).collect()));
         }
         ModelCallDecision::Stuck(error) => {
             host.flush().await?;
             return Err(error);
         }
     };
-    let failed = tries.before(&outcome);
+    let failed = tries.before(&outcome, &effect.model);
     let outcome = after_model(turn, ask.key(), outcome, host).await;
     let outcome = of_reply(turn, &ask, outcome, host).await?;
     let performed = EffectPerformed::new(ask.key().clone(), effect, outcome.clone());
@@ -120,11 +124,17 @@ struct ModelCandidate<'a> {
     info: ModelCapabilities,
 }
 
+/// A wait for a provider that is down, or for its rate limit.
+struct ProviderWait {
+    key: ReplayKey,
+    pause: Duration,
+}
+
 /// Why no model has answered yet.
 #[derive(Default)]
 struct UnavailableModels {
-    /// The shortest wait among the providers that are down.
-    wait: Option<(ReplayKey, Duration)>,
+    /// The waits for providers that are down, one per provider.
+    waits: Vec<ProviderWait>,
     /// The first refusal that a person has to fix.
     refusal: Option<Error>,
     /// The first provider that was down for as long as the turn may wait.
@@ -133,8 +143,9 @@ struct UnavailableModels {
 
 impl UnavailableModels {
     fn waits(&mut self, key: ReplayKey, pause: Duration) {
-        if self.wait.as_ref().is_none_or(|(_, shortest)| pause < *shortest) {
-            self.wait = Some((key, pause));
+        match self.waits.iter_mut().find(|wait| wait.key == key) {
+            Some(wait) => wait.pause = wait.pause.min(pause),
+            None => self.waits.push(ProviderWait { key, pause }),
         }
     }
 
@@ -146,11 +157,14 @@ impl UnavailableModels {
         self.gave_up.get_or_insert((effect, failure));
     }
 
-    /// Decides what the turn does. Waiting for a provider comes first, then failing, then waiting for a
+    /// Decides what the turn does. Waiting for providers comes first, then failing, then waiting for a
     /// person.
-    fn verdict(self) -> ModelCallDecision {
+    fn verdict(mut self) -> ModelCallDecision {
+        if !self.waits.is_empty() {
+            self.waits.sort_by_key(|wait| wait.pause);
+            return ModelCallDecision::Wait(self.waits);
+        }
         match self {
-            Self { wait: Some((key, pause)), .. } => ModelCallDecision::Wait(key, pause),
             Self { gave_up: Some((effect, failure)), .. } => {
                 ModelCallDecision::Outcome(effect, ModelOutcome::Failed(failure))
             }
@@ -169,8 +183,8 @@ enum ModelCallDecision {
     Cancelled,
     /// A budget is too low.
     BudgetExhausted(BudgetShortfall),
-    /// Every provider is down.
-    Wait(ReplayKey, Duration),
+    /// Every provider is down. The turn waits for the first that is back; the shortest wait comes first.
+    Wait(Vec<ProviderWait>),
     /// A person has to fix something.
     Stuck(Error),
 }
@@ -357,8 +371,9 @@ async fn show<H: Host>(
         lease: turn.lease,
         past: PastAttempts::of(host.history(), ask.key())
             .after(tries)
-            .by_models(turn.resolved_agent.package.models().count()),
-        patience: turn.resolved_agent.provider_wait(&turn.services.limits),
+            .by_models(turn.outfit.package.models().count()),
+        recovered: host.history().provider_has_recovered(ask.key(), provider_of(model)),
+        patience: turn.outfit.provider_wait(&turn.world.limits),
         tier: host.tier(),
         audience: if judged { ReplyAudience::WatchersAfterPolicy } else { ReplyAudience::Watchers },
         most,

@@ -40,6 +40,8 @@ pub(crate) struct ModelRequestRunner<'a> {
     pub(crate) lease: u64,
     /// Earlier attempts, from the journal.
     pub(crate) past: PastAttempts,
+    /// Whether the last wait ended early because the provider answered another turn.
+    pub(crate) recovered: bool,
     /// How long the turn waits for a provider that is down.
     pub(crate) patience: Duration,
     /// Whether a long pause parks the turn or is waited for in memory.
@@ -62,8 +64,6 @@ pub(crate) struct PastAttempts {
     down_since: Option<Millis>,
     /// Whether a person ended the last wait to make the call now.
     forced: bool,
-    /// Whether the last wait ended early because the provider answered another turn.
-    recovered: bool,
     /// How many models may answer the call.
     models: u32,
     /// Whether text of the last attempt was streamed.
@@ -79,7 +79,6 @@ impl PastAttempts {
             provider_waits: history.provider_wait_count(key),
             down_since: history.provider_down_since(key),
             forced: history.provider_wait_was_ended(key),
-            recovered: history.provider_has_recovered(key),
             models: 1,
             streamed: false,
         }
@@ -151,11 +150,12 @@ impl FailedAttempts {
         self.0.push(failed);
     }
 
-    /// Returns the attempts before the one that produced the outcome. A failed outcome reports its own
-    /// attempt.
-    pub(crate) fn before(mut self, outcome: &ModelOutcome) -> Vec<FailedAttempt> {
-        if let ModelOutcome::Failed(_) = outcome {
-            self.0.pop();
+    /// Returns the attempts other than the one that produced the outcome of this model. A failed outcome reports its
+    /// own attempt: the last one of the model.
+    pub(crate) fn before(mut self, outcome: &ModelOutcome, model: &ModelName) -> Vec<FailedAttempt> {
+        let is_own = |attempt: &FailedAttempt| attempt.model.as_ref().is_none_or(|asked| asked == model);
+        if let (ModelOutcome::Failed(_), Some(own)) = (outcome, self.0.iter().rposition(is_own)) {
+            self.0.remove(own);
         }
         self.0
     }
@@ -238,8 +238,9 @@ impl<'a> ModelRequestRunner<'a> {
                 Err(StreamError::Store(error)) => return Err(error),
                 Err(StreamError::Model(error)) => error,
             };
-            let (until, failure) = (self.services.clock.now(), Failure::from(&error));
-            tries.failed(FailedAttempt { attempt, from, until, failure: failure.clone() });
+            let (until, failure) = (self.world.clock.now(), Failure::from(&error));
+            let model = (self.past.models > 1).then(|| request.call.model.clone());
+            tries.failed(FailedAttempt { attempt, from, until, failure: failure.clone(), model });
             asker.waited_for_provider(from.until(until));
             self.past.down_since.get_or_insert(until);
             if let (Kind::ModelUnavailable, Some(asked_for)) = (error.kind(), error.pause()) {
@@ -345,7 +346,7 @@ impl<'a> ModelRequestRunner<'a> {
             model: &request.call.model,
             session: self.caller.session,
             waited: self.past.provider_waits,
-            is_due: self.past.forced || self.past.recovered || is_last,
+            is_due: self.past.forced || self.recovered || is_last,
         };
         match health.admit(request, limits, now) {
             Err(blocked) if self.tier == HostTier::Durable && !is_last => Err(blocked),

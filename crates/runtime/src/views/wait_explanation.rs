@@ -3,13 +3,14 @@
 //! Reads records and waits, and changes nothing. The effects come from [`crate::views::timeline`], questions for approval from
 //! [`crate::policy::approvals`].
 use crate::policy::approvals::{self, ApprovalQuestion};
+use crate::turn::model_request::provider_of;
 use crate::views::timeline::{self, EffectState, EffectView};
 use outlast_ports::store::{LastTurn, SessionState, SessionView, Store, TurnState, TurnView, WaitingTurn};
 use outlast_vocab::approval::approval_id;
 use outlast_vocab::budget::BudgetAccount;
 use outlast_vocab::effect::EffectKind;
 use outlast_vocab::id::ApprovalId;
-use outlast_vocab::record::{Fact, Record, TurnEnd};
+use outlast_vocab::record::{Fact, FailedAttempt, Record, TurnEnd};
 use outlast_vocab::wait::{CompletionKey, Wait, WaitKind};
 use outlast_vocab::{Error, Failure, Kind, Millis, ReplayKey, SessionId, TurnId, WorkerId};
 
@@ -294,11 +295,16 @@ fn failure(records: &[Record]) -> Option<Failure> {
     })
 }
 
-/// Returns the failure of the last attempt of the model call that waits for its provider.
+/// Returns the failure of the last attempt at the provider that the model call waits for.
 fn last_attempt(records: &[Record], wait: &ReplayKey) -> Option<Failure> {
+    // Without fallback models, an attempt names no model. A wait for a rate limit names no provider.
+    let is_its = |attempt: &&FailedAttempt| {
+        let model = attempt.model.as_ref().filter(|_| wait.awaited_provider().is_some());
+        model.is_none_or(|model| wait.awaits_provider(provider_of(model)))
+    };
     records.iter().rev().find_map(|record| match &record.fact {
         Fact::Tried(tried) if wait.is_under(&tried.key) => {
-            tried.attempts.last().map(|attempt| attempt.failure.clone())
+            tried.attempts.iter().rfind(is_its).map(|attempt| attempt.failure.clone())
         }
         _ => None,
     })

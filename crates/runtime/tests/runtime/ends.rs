@@ -1,9 +1,10 @@
 //! How the last turn of a session ended, and the partial reply that a cancellation leaves.
 use crate::common::*;
 use futures_util::{StreamExt, stream};
+use outlast_ports::memory::MemoryStore;
 use outlast_ports::metrics::MetricValues;
 use outlast_ports::model::{EventStream, ModelCapabilities, ModelProvider, ModelRequest};
-use outlast_ports::store::{LastEnd, LastTurn, SessionState};
+use outlast_ports::store::{Inbox, Journal, LastEnd, LastTurn, SessionState, Store};
 use outlast_runtime::RuntimeConfig;
 use outlast_runtime::views::costs::{self, CostDimension};
 use outlast_runtime::views::messages::{self, MessagePageEnd};
@@ -14,7 +15,7 @@ use outlast_vocab::event::{Event, LiveEventKind};
 use outlast_vocab::message::{Message, ModelName};
 use outlast_vocab::record::{Fact, InterruptedReply, Seq, TurnEnd, TurnEndKind};
 use outlast_vocab::stream::ModelEvent;
-use outlast_vocab::{Kind, TurnId};
+use outlast_vocab::{Kind, Millis, TurnId};
 use std::sync::Arc;
 
 async fn last_turn(life: &Life) -> Option<LastTurn> {
@@ -73,8 +74,8 @@ async fn cancelled_queued_turn_is_last_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stuck_turn_counts_as_last_turn() {
-    let memory = outlast_ports::memory::MemoryStore::new();
+async fn stuck_turn_counts_as_the_last() {
+    let memory = MemoryStore::new();
     let lines = || vec![call("stepped", "x"), Line::Say("done")];
     let first = live(Arc::new(memory.clone()), lines(), Arc::default(), 1).await;
     let turn = first.send("go").await;
@@ -130,7 +131,7 @@ fn slow(config: &mut RuntimeConfig) {
 }
 
 async fn slow_life(change: impl FnOnce(&mut RuntimeConfig)) -> Life {
-    let memory = outlast_ports::memory::MemoryStore::new();
+    let memory = MemoryStore::new();
     let change = |config: &mut RuntimeConfig| {
         slow(config);
         change(config);
@@ -138,9 +139,8 @@ async fn slow_life(change: impl FnOnce(&mut RuntimeConfig)) -> Life {
     live_with(Arc::new(memory), Vec::new(), Arc::default(), 1, change).await.unwrap()
 }
 
-/// Sends an input and cancels its turn after the model has said three words.
-async fn cancel_in_the_middle(life: &Life) -> TurnId {
-    let turn = life.send("what is it?").await;
+/// Waits until the model has said three words.
+async fn three_words(life: &Life) {
     let mut events = life.runtime.events(SESSION, Seq(0));
     loop {
         if let Event::Live(live) = events.next().await.unwrap()
@@ -150,6 +150,12 @@ async fn cancel_in_the_middle(life: &Life) -> TurnId {
             break;
         }
     }
+}
+
+/// Sends an input and cancels its turn after the model has said three words.
+async fn cancel_in_the_middle(life: &Life) -> TurnId {
+    let turn = life.send("what is it?").await;
+    three_words(life).await;
     life.runtime.cancel(turn, "enough").await.unwrap();
     assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".into() });
     turn
@@ -184,18 +190,15 @@ async fn cancel_keeps_the_streamed_text() {
     store.verify(SESSION).await.unwrap();
 }
 
-#[tokio::test(start_paused = true)]
-async fn costs_and_budgets_agree_on_a_cancelled_turn() {
+fn five_dollars() -> Budgets {
     let budget = Budget { money: Some("5".parse().unwrap()), ..Budget::default() };
-    let budgets = Budgets { session: Some(budget), ..Budgets::default() };
-    let life = slow_life(|config| config.package.budgets = budgets).await;
-    cancel_in_the_middle(&life).await;
-    let store = life.runtime.store();
-    let spent = costs::spent(store.as_ref(), None, CostDimension::Session)
-        .await
-        .unwrap()
-        .remove(&SESSION.to_string())
-        .unwrap();
+    Budgets { session: Some(budget), ..Budgets::default() }
+}
+
+/// Checks that budgets and costs count the same. All of it is estimated, because no reply came.
+async fn assert_costs_agree(store: &dyn Store) {
+    let mut spent = costs::spent(store, None, CostDimension::Session).await.unwrap();
+    let spent = spent.remove(&SESSION.to_string()).unwrap();
     let purses = store.budgets(10).await.unwrap();
     let name = BudgetAccount::Session(SESSION).to_string();
     let purse = purses.iter().find(|purse| purse.name == name).unwrap();
@@ -203,7 +206,51 @@ async fn costs_and_budgets_agree_on_a_cancelled_turn() {
     assert_eq!((purse.spent.money, purse.lost.money), (spent.cost, spent.cost));
     assert_eq!((spent.estimated, spent.replies), (spent.cost, 0));
     assert_eq!(purse.spent.tokens, spent.usage.input + spent.usage.output);
-    assert_eq!(store.session(SESSION).await.unwrap().cost, Some(spent.cost));
+    assert_eq!((purse.reserved.tokens, store.session(SESSION).await.unwrap().cost), (0, Some(spent.cost)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn costs_and_budgets_agree_on_a_cancelled_turn() {
+    let life = slow_life(|config| config.package.budgets = five_dollars()).await;
+    cancel_in_the_middle(&life).await;
+    assert_costs_agree(life.runtime.store().as_ref()).await;
+}
+
+/// Starts a worker with a budget. `number` is that of the process.
+async fn budgeted_life(memory: &MemoryStore, number: u128) -> Life {
+    let change = |config: &mut RuntimeConfig| {
+        slow(config);
+        config.package.budgets = five_dollars();
+    };
+    live_with(Arc::new(memory.clone()), Vec::new(), Arc::default(), number, change).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn costs_and_budgets_agree_on_dead_workers() {
+    // How many workers die in the model call, and whether a worker is alive to hear the cancel.
+    for (deaths, hears) in [(1, false), (1, true), (2, false), (2, true)] {
+        let memory = MemoryStore::new();
+        let mut life = budgeted_life(&memory, 1).await;
+        let turn = life.send("what is it?").await;
+        for number in 2..=deaths {
+            three_words(&life).await;
+            life.die(&memory).await;
+            life = budgeted_life(&memory, number).await;
+        }
+        three_words(&life).await;
+        life.die(&memory).await;
+        if !hears {
+            memory.cancel(turn, "enough".to_owned(), Millis(2_000_000)).await.unwrap();
+        }
+        let life = budgeted_life(&memory, deaths + 1).await;
+        if hears {
+            three_words(&life).await;
+            life.runtime.cancel(turn, "enough").await.unwrap();
+        }
+        assert_eq!(life.end(turn).await, TurnEnd::Cancelled { reason: "enough".into() });
+        assert_costs_agree(&memory).await;
+        memory.verify(SESSION).await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,7 +267,7 @@ async fn cancelled_turn_has_a_cost_without_budgets() {
 async fn unsent_call_costs_nothing() {
     let budget = Budget { tokens: Some(1 << 40), ..Budget::default() };
     let budgets = Budgets { session: Some(budget), ..Budgets::default() };
-    let memory = outlast_ports::memory::MemoryStore::new();
+    let memory = MemoryStore::new();
     let rejected = |config: &mut RuntimeConfig| config.package.budgets = budgets;
     let life = live_with(Arc::new(memory), vec![Line::Busy], Arc::default(), 1, rejected).await.unwrap();
     let turn = life.send("hi").await;

@@ -9,13 +9,15 @@ use outlast_ports::tool::Toolbox;
 use outlast_runtime::views::wait_explanation::{TurnProgress, Unblocker};
 use outlast_runtime::{Input, RetryPlace, RuntimeConfig};
 use outlast_vocab::budget::{Budget, Budgets};
-use outlast_vocab::effect::{Command, Outcome, StopReason, Usage};
+use outlast_vocab::effect::{Command, Generation, ModelOutcome, Outcome, StopReason, Usage};
 use outlast_vocab::message::ModelName;
 use outlast_vocab::overlay::Overlay;
+use outlast_vocab::policy::{Comparison, Policy, PolicyDecision, PolicyPoint, Rule, RuleTest};
 use outlast_vocab::record::{EffectPerformed, Fact, InputDelivery, TurnEnd};
 use outlast_vocab::stream::ModelEvent;
 use outlast_vocab::wait::WaitKind;
 use outlast_vocab::{Error, Kind, Limits, SessionId, TurnId};
+use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -32,14 +34,16 @@ struct Flaky {
     asked_for: Option<Duration>,
     /// The time and model of each call.
     calls: Arc<Mutex<Vec<(Duration, ModelName)>>>,
+    /// The options of the last call.
+    options: Arc<Mutex<Generation>>,
 }
 
 impl Flaky {
     /// Creates a provider whose first model is down for this long.
     fn down_for(time: Duration) -> Self {
         let down = [(time, Kind::ModelUnavailable), (Duration::ZERO, Kind::ModelUnavailable)];
-        let (down, calls) = (Arc::new(Mutex::new(down)), Arc::default());
-        Self { began: Instant::now(), down, asked_for: None, calls }
+        let (down, calls, options) = (Arc::new(Mutex::new(down)), Arc::default(), Arc::default());
+        Self { began: Instant::now(), down, asked_for: None, calls, options }
     }
 
     fn set(&self, number: usize, until: Duration, kind: Kind) {
@@ -69,6 +73,7 @@ impl ModelProvider for Flaky {
     fn stream<'a>(&'a self, request: ModelRequest<'a>) -> EventStream<'a> {
         let (at, model) = (self.began.elapsed(), &request.call.model);
         self.calls.lock().unwrap().push((at, model.clone()));
+        self.options.lock().unwrap().clone_from(&request.call.options);
         let (until, kind) = self.down.lock().unwrap()[usize::from(model.as_str() == "two/small")];
         if at < until {
             let error = Error::new(kind, "503");
@@ -438,7 +443,127 @@ async fn turn_waits_when_every_model_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fallback_reply_is_replayed_after_crash() {
+async fn turn_wakes_when_any_of_its_providers_is_back() {
+    for back in [0, 1] {
+        let provider = Flaky::down_for(1_000 * HOUR);
+        provider.set(1, 1_000 * HOUR, Kind::ModelUnavailable);
+        let life = start_with(&provider, with_fallback).await;
+        let turn = life.runtime.submit(in_session(1)).await.unwrap().turn;
+        // The pauses have grown to an hour. One provider is back during one.
+        tokio::time::sleep(6 * HOUR).await;
+        provider.set(back, Duration::ZERO, Kind::ModelUnavailable);
+        let other = life.runtime.submit(in_session(2)).await.unwrap().turn;
+        let expected = answered(["one/big answers", "two/small answers"][back]);
+        assert_eq!(end_within(&life, other, Duration::from_secs(20)).await.as_ref(), Some(&expected));
+        assert_eq!(end_within(&life, turn, Duration::from_secs(20)).await, Some(expected));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn recovered_provider_causes_no_probe_of_another() {
+    let provider = Flaky::down_for(1_000 * HOUR);
+    provider.set(1, 6 * HOUR, Kind::ModelUnavailable);
+    let life = start_with(&provider, with_fallback).await;
+    let mut turns = Vec::new();
+    for number in 1..=8 {
+        turns.push(life.runtime.submit(in_session(number)).await.unwrap().turn);
+    }
+    for turn in turns {
+        assert_eq!(end_within(&life, turn, 8 * HOUR).await, Some(answered("two/small answers")));
+    }
+    let calls = provider.calls.lock().unwrap().clone();
+    let late = calls.iter().filter(|(at, model)| *at > 6 * HOUR && model.as_str() == "one/big").count();
+    assert!(late <= 3, "{late} probes of the provider that is still down");
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_shows_each_provider_with_its_own_failure() {
+    let provider = Flaky::down_for(HOUR);
+    provider.set(1, HOUR, Kind::ModelStalled);
+    let life = start_with(&provider, with_fallback).await;
+    let turn = life.send("go").await;
+    tokio::time::sleep(10 * MINUTE).await;
+    let store = life.runtime.store();
+    let why = outlast_runtime::views::wait_explanation::of_turn(store.as_ref(), turn).await.unwrap();
+    let mut shown: Vec<(Option<String>, Option<&str>)> = Vec::new();
+    for wait in &why.waits {
+        let Unblocker::Provider { name, failure } = &wait.unblocked_by else { panic!("{wait:?}") };
+        shown.push((name.clone(), failure.as_ref().map(|failure| failure.code.code())));
+    }
+    shown.sort();
+    let expected = [("one", Kind::ModelUnavailable), ("two", Kind::ModelStalled)];
+    assert_eq!(shown, expected.map(|(name, code)| (Some(name.to_owned()), Some(code.code()))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_call_keeps_the_attempts_of_other_models() {
+    let provider = Flaky::down_for(HOUR);
+    provider.set(1, HOUR, Kind::ModelStalled);
+    let life = start_with(&provider, |config| {
+        with_fallback(config);
+        config.limits.provider_wait = Duration::ZERO;
+    })
+    .await;
+    let turn = life.send("go").await;
+    let end = end_within(&life, turn, MINUTE).await;
+    assert!(matches!(&end, Some(TurnEnd::Failed { .. })), "{end:?}");
+    let performed = life.facts().await.into_iter().find_map(|fact| match fact {
+        Fact::Performed(performed) => Some(performed),
+        _ => None,
+    });
+    let EffectPerformed { outcome, tried, .. } = performed.unwrap();
+    let Outcome::ModelCall(ModelOutcome::Failed(failed)) = outcome else { panic!("{outcome:?}") };
+    let count = |code| tried.iter().filter(|tried| tried.failure.code == code).count();
+    // The outcome is the last failure of the first model. It is not among the attempts before it.
+    assert_eq!(failed.failure.code, Kind::ModelUnavailable);
+    let attempts =
+        provider.calls.lock().unwrap().iter().filter(|(_, model)| model.as_str() == "one/big").count();
+    assert_eq!(
+        (count(Kind::ModelUnavailable) + 1, count(Kind::ModelStalled) * 2),
+        (attempts, provider.calls().len())
+    );
+}
+
+/// A rule that sets options of one model.
+fn options_of(model: &str, set: &[(&str, Value)]) -> Rule {
+    let set = set.iter().map(|(path, value)| ((*path).to_owned(), value.clone())).collect();
+    let modify = PolicyDecision::Modify { set, redact: Vec::new() };
+    let test = RuleTest { path: "/model".to_owned(), is: Comparison::OneOf(vec![json!(model)]) };
+    let id = model.replace('/', "_").parse().unwrap();
+    Rule { at: PolicyPoint::Model, tests: vec![test], ..Rule::new(id, modify) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fallback_model_is_called_with_its_own_options() {
+    let rules = vec![
+        options_of("one/big", &[("/options/variant", json!("high")), ("/options/tokens_most", json!(64))]),
+        options_of("two/small", &[("/options/temperature_milli", json!(200))]),
+    ];
+    let provider = Flaky::down_for(HOUR);
+    let life = start_with(&provider, |config| {
+        with_fallback(config);
+        config.package.policy = Policy { rules };
+    })
+    .await;
+    let turn = life.send("go").await;
+    assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("two/small answers")));
+    let own = Generation { temperature_milli: Some(200), ..Generation::default() };
+    assert_eq!(*provider.options.lock().unwrap(), own);
+    tokio::time::sleep(2 * HOUR).await;
+    let turn = life.send("again").await;
+    assert_eq!(end_within(&life, turn, MINUTE).await, Some(answered("one/big answers")));
+    let first =
+        Generation { variant: Some("high".to_owned()), tokens_most: Some(64), temperature_milli: None };
+    assert_eq!(*provider.options.lock().unwrap(), first);
+    let recorded = life.facts().await.into_iter().filter_map(|fact| match fact {
+        Fact::Performed(EffectPerformed { command: Command::ModelCall(call), .. }) => Some(call.options),
+        _ => None,
+    });
+    assert_eq!(recorded.collect::<Vec<_>>(), [own, first]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reply_of_a_fallback_model_is_replayed_after_a_crash() {
     let provider = Flaky::down_for(100 * HOUR);
     let memory = MemoryStore::new();
     let both = |config: &mut RuntimeConfig| {

@@ -62,9 +62,13 @@ fn wait_kind() -> impl Strategy<Value = WaitKind> {
 }
 
 fn failed_attempt() -> impl Strategy<Value = FailedAttempt> {
-    (any::<u32>(), any::<u64>(), any::<u64>(), failure()).prop_map(|(attempt, from, until, failure)| {
-        FailedAttempt { attempt, from: Millis(from), until: Millis(until), failure }
-    })
+    let model = option(Just("one/big".parse().unwrap()));
+    (any::<u32>(), any::<u64>(), any::<u64>(), failure(), model).prop_map(
+        |(attempt, from, until, failure, model)| {
+            let (from, until) = (Millis(from), Millis(until));
+            FailedAttempt { attempt, from, until, failure, model }
+        },
+    )
 }
 
 fn cost() -> impl Strategy<Value = Cost> {

@@ -192,7 +192,8 @@ asks! {
     rates => |s, _ids| s.rates(ALL);
     rates_after => |s, _ids| s.rates_after(Some((OrgId::DEFAULT, String::new())), ALL);
     budgets_are_set => |s, _ids| s.budgets_are_set();
-    awaited_budgets => |s, ids| s.awaited_budgets(ids.waiting);
+    awaited => |s, ids| s.awaited_budgets(ids.waiting);
+    open_reservations => |s, ids| s.open_reservations(ids.waiting);
     set_budget => |s, ids| s.set_budget(BudgetAccount::Session(ids.session), None, NOW);
     put_config => |s, _ids| s.put_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), NOW);
     replace_config => |s, _ids| s.replace_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), 0, NOW);

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use outlast::Error;
 use outlast::runtime::views::session_list::{SessionFilter, TitledSession};
 use outlast::store::{LastEnd, SessionState, SessionView};
+use outlast::vocab::Millis;
 use outlast::vocab::record::TurnEndKind;
 use outlast::vocab::wait::Wait;
 use serde_json::{Value, json};
@@ -104,12 +105,10 @@ pub(crate) fn session_json(session: &SessionView) -> Value {
 /// Formats the state of a session, with the provider that it waits for, or the end of its last turn unless that was answered.
 fn state(session: &SessionView) -> String {
     let state = session.state.name();
-    let provider = |wait: &Wait| {
-        let (name, retry) = (wait.key.awaited_provider()?, wait.deadline?);
-        Some(format!("{state}, provider {name} until {}", formatting::when(retry)))
-    };
-    if let Some(waits) = session.waits.iter().find_map(provider) {
-        return waits;
+    let provider = |wait: &Wait| Some((wait.key.awaited_provider()?.to_owned(), wait.deadline?));
+    let (names, retries): (Vec<String>, Vec<Millis>) = session.waits.iter().filter_map(provider).unzip();
+    if let Some(retry) = retries.into_iter().min() {
+        return format!("{state}, provider {} until {}", names.join(" or "), formatting::when(retry));
     }
     match session.last_turn.map(|last| last.end).filter(|end| *end != LastEnd::Ended(TurnEndKind::Answered)) {
         Some(end) if matches!(session.state, SessionState::Idle | SessionState::Parked) => {

@@ -83,7 +83,8 @@ impl ToolCallScope {
             info,
             lease: self.lease,
             past: PastAttempts::of(&self.history, &key),
-            patience: self.resolved_agent.provider_wait(&self.services.limits),
+            recovered: self.history.provider_has_recovered(&key, provider_of(&call.model)),
+            patience: self.outfit.provider_wait(&self.world.limits),
             tier: self.tier,
             audience: ReplyAudience::Nobody,
             most,
@@ -125,7 +126,7 @@ impl ToolCallScope {
             }
         };
         let performed = EffectPerformed::new(key, call.clone(), DirectOutcome(outcome.clone()));
-        let fact = self.keep(EffectPerformed { tried: tries.before(&outcome), ..performed });
+        let fact = self.keep(EffectPerformed { tried: tries.before(&outcome, &call.model), ..performed });
         match self.tier {
             HostTier::Durable => self.record(fact).await,
             HostTier::Ephemeral => self.note(fact).await,
