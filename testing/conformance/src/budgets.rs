@@ -111,7 +111,7 @@ pub(super) async fn open_reservations_are_listed_until_settled(s: &StoreUnderTes
     Ok(())
 }
 
-pub(super) async fn what_is_given_back_wakes_whom_it_is_enough_for(s: &StoreUnderTest<'_>) -> RuleResult {
+pub(super) async fn released_budget_wakes_turns_that_now_fit(s: &StoreUnderTest<'_>) -> RuleResult {
     let (runs, little, much) =
         (s.begin("a").await?.lease, s.begin("b").await?.lease, s.begin("c").await?.lease);
     reserve(s, &runs, "freed", 90).await?;

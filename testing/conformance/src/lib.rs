@@ -334,14 +334,14 @@ suite! { $
             deleting_a_session_removes_its_approvals,
         }
         budgets {
-            a_budget_that_is_raised_before_a_turn_holds_still_for_it_keeps_it_awake,
-            what_is_given_back_wakes_whom_it_is_enough_for,
+            raised_budget_prevents_parking,
+            released_budget_wakes_turns_that_now_fit,
             open_reservations_are_listed_until_settled,
-            a_budget_may_be_set_again_before_who_waits_for_it_goes_on,
-            a_budget_that_its_agent_raises_wakes_who_waits_for_it,
-            a_budget_of_a_day_says_when_it_begins_anew,
-            what_nobody_knows_the_price_of_does_not_fit_where_money_is_bounded,
-            the_limit_that_counts_is_listed_with_who_said_it,
+            woken_turn_stays_ready_after_another_budget_change,
+            agent_budget_raise_wakes_waiting_turns,
+            daily_budget_reports_its_renewal_time,
+            unknown_price_is_refused_under_a_money_limit,
+            effective_limit_is_listed_with_its_source,
         }
         waits {
             parked_turn_has_no_lease_or_worker,

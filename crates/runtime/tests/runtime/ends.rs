@@ -74,7 +74,7 @@ async fn cancelled_queued_turn_is_last_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stuck_turn_counts_as_the_last() {
+async fn stuck_turn_counts_as_last_turn() {
     let memory = MemoryStore::new();
     let lines = || vec![call("stepped", "x"), Line::Say("done")];
     let first = live(Arc::new(memory.clone()), lines(), Arc::default(), 1).await;

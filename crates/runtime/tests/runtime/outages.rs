@@ -563,7 +563,7 @@ async fn fallback_model_is_called_with_its_own_options() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reply_of_a_fallback_model_is_replayed_after_a_crash() {
+async fn fallback_reply_is_replayed_after_crash() {
     let provider = Flaky::down_for(100 * HOUR);
     let memory = MemoryStore::new();
     let both = |config: &mut RuntimeConfig| {
