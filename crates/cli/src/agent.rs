@@ -114,6 +114,13 @@ impl AgentArgs {
         }
     }
 
+    /// Fails if `--model` is given to a command that cannot use another model, for this reason.
+    pub(crate) fn refuse_model(&self, reason: &str) -> Result<(), Error> {
+        let Some(model) = &self.options.model else { return Ok(()) };
+        let detail = format!("{reason}, so `--model {model}` changes nothing; leave it out");
+        Err(Error::new(Kind::InputInvalid, detail))
+    }
+
     /// Like [`Self::server_agent_name`], for requests in which the caller may also choose a model.
     pub(crate) fn server_agent_and_model(&self) -> Result<(Option<String>, Option<ModelName>), Error> {
         let flags = [

@@ -124,7 +124,7 @@ pub(crate) async fn follow(
             Fact::Parked { waits } if waits.iter().all(|wait| wait.kind == WaitKind::Provider) => {
                 view.end_line();
                 for wait in waits {
-                    terminal::note(&format!("· {turn} {}", formatting::wait(turn, "", wait)));
+                    terminal::note(&format!("· {turn} {}", formatting::wait(turn, "", wait, &[])));
                 }
             }
             Fact::Parked { waits } => {

@@ -4,6 +4,7 @@ use outlast::TurnId;
 use outlast::vocab::Millis;
 use outlast::vocab::approval::approval_id;
 use outlast::vocab::effect::{BatchCall, Command, ModelOutcome, Outcome, StepOutcome, ToolOutcome};
+use outlast::vocab::id::ApprovalId;
 use outlast::vocab::message::{CallArguments, ToolResult, ToolUse, text_of};
 use outlast::vocab::payment::{Payment, PaymentOrder, PaymentState};
 use outlast::vocab::policy::{self, Approval};
@@ -129,8 +130,14 @@ pub(crate) fn end(end: &TurnEnd) -> String {
     }
 }
 
-/// Formats a wait of a turn, and how to resolve it.
-pub(crate) fn wait(turn: TurnId, key: &str, wait: &Wait) -> String {
+/// Returns the command that approves a call. If the approval names people, it is the command of the first of them.
+pub(crate) fn approve_command(id: ApprovalId, who: &[String]) -> String {
+    let by = who.first().map(|name| format!(" --by {name}")).unwrap_or_default();
+    format!("outlast approvals approve {id}{by}")
+}
+
+/// Formats a wait of a turn, and how to resolve it. `who` may approve, if it is a wait for an approval.
+pub(crate) fn wait(turn: TurnId, key: &str, wait: &Wait, who: &[String]) -> String {
     if is_stuck(wait) {
         return format!("is stuck; once that is mended: outlast retry {turn}");
     }
@@ -144,8 +151,8 @@ pub(crate) fn wait(turn: TurnId, key: &str, wait: &Wait) -> String {
         return format!("waits for its model provider{name}{next}\n  now: outlast retry {turn}");
     }
     if wait.kind == WaitKind::Approval {
-        let id = approval_id(turn, &wait.key);
-        return format!("waits for an approval{until}\n  outlast approvals approve {id}");
+        let command = approve_command(approval_id(turn, &wait.key), who);
+        return format!("waits for an approval{until}\n  {command}");
     }
     if wait.kind == WaitKind::Budget {
         return format!("waits for a budget with more in it{until}\n  outlast budgets");

@@ -4,12 +4,13 @@
 //! question as a durable step, and waits for an event with the same name.
 use crate::backend::CommandBackend;
 use crate::formatting;
+use outlast::runtime::views::wait_explanation::{BlockingWait, Unblocker};
 use outlast::store::SessionView;
 use outlast::tools::{ASK_USER, UserQuestion};
 use outlast::vocab::ReplayKey;
 use outlast::vocab::effect::{BatchCall, Command, Outcome, StepOutcome};
 use outlast::vocab::record::{EffectPerformed, EffectRequested, Fact, Record};
-use outlast::vocab::wait::{CompletionKey, Wait};
+use outlast::vocab::wait::{CompletionKey, Wait, WaitKind};
 use outlast::{Error, TurnId};
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -40,6 +41,12 @@ pub(crate) async fn open(
 /// Describes the waits of a turn, and how to resolve each.
 pub(crate) async fn waits(desk: &CommandBackend, turn: TurnId, waits: &[Wait]) -> Result<Vec<String>, Error> {
     let records = desk.turn_records(turn).await?;
+    let is_approval = |wait: &Wait| wait.kind == WaitKind::Approval;
+    let blocked = match desk {
+        CommandBackend::File(_) if waits.iter().any(is_approval) => desk.why(&turn.to_string()).await?.waits,
+        // A server knows who approves by the key of the request.
+        CommandBackend::File(_) | CommandBackend::Server(_) => Vec::new(),
+    };
     let mut lines = Vec::new();
     for wait in waits {
         let key = desk.key_of(turn, &wait.key).await?;
@@ -48,10 +55,19 @@ pub(crate) async fn waits(desk: &CommandBackend, turn: TurnId, waits: &[Wait]) -
             Some(question) => {
                 format!("asks: {}\n  outlast resolve {shown} --text ANSWER", question_text(&question))
             }
-            None => formatting::wait(turn, &shown, wait),
+            None => formatting::wait(turn, &shown, wait, approvers(&blocked, wait)),
         });
     }
     Ok(lines)
+}
+
+/// Returns who may approve the call that waits here. Empty if anyone may, or if the command need not name them.
+fn approvers<'a>(blocked: &'a [BlockingWait], wait: &Wait) -> &'a [String] {
+    let its = blocked.iter().find(|blocked| blocked.wait.key == wait.key);
+    match its.map(|its| &its.unblocked_by) {
+        Some(Unblocker::Approval { who, .. }) => who,
+        _ => &[],
+    }
 }
 
 /// Formats a question and its options, one per line.

@@ -7,7 +7,7 @@ mod workers;
 use crate::agent::sources::AgentSources;
 use crate::agent::validated_package;
 use crate::config_file::ConfigFile;
-use crate::formatting::{count, when};
+use crate::formatting::{self, count, when};
 use crate::global_args::GlobalArgs;
 use crate::terminal::{self, OutputLine, TextStyle};
 use clap::Args;
@@ -259,6 +259,7 @@ fn permissions(_: &mut DoctorReport, _: &Path) {}
 /// Counts sessions by state. `living` is the number of workers that can drive ready sessions.
 async fn sessions(report: &mut DoctorReport, store: &SqliteStore, living: usize) -> Result<(), Error> {
     let mut counts = [0_usize; SessionState::ALL.len()];
+    let mut stuck = 0;
     let mut before = None;
     let mut counted = 0;
     while counted < COUNTED {
@@ -268,12 +269,20 @@ async fn sessions(report: &mut DoctorReport, store: &SqliteStore, living: usize)
         counted += page.len();
         for session in &page {
             counts[session.state as usize] += 1;
+            stuck += usize::from(session.waits.iter().any(formatting::is_stuck));
         }
     }
     let more = if counted < COUNTED { "" } else { "at least " };
     let told =
         SessionState::ALL.map(|state| format!("{} {}", counts[state as usize], state.name())).join(", ");
     fact("sessions", &format!("{more}{told}"));
+    fact("stuck", &format!("{more}{}", count(stuck, "turn", "turns")));
+    if stuck > 0 {
+        report.open(
+            &format!("{more}{}", count(stuck, "turn is stuck", "turns are stuck")),
+            "outlast sessions list --last-end stuck lists them, outlast why SESSION says what to fix",
+        );
+    }
     let waiting = counts[SessionState::Ready as usize] + counts[SessionState::Leased as usize];
     if waiting > 0 && living == 0 {
         report.open(

@@ -28,6 +28,8 @@ impl RetryArgs {
         if data.server.is_some() {
             // A turn continues with the agent it started with.
             self.agent.server_agent_name()?;
+        } else {
+            self.agent.refuse_model("a retry asks the model of the turn")?;
         }
         let host = self.agent.host(data).await?;
         let place = if self.fork { RetryPlace::Fork } else { RetryPlace::SameHead };

@@ -80,7 +80,7 @@ fn print(why: &wait_explanation::WaitExplanation, data: &GlobalArgs) {
         }
     }
     for blocked in &why.waits {
-        terminal::say(&format!("  {}", wait_text(blocked, &what)));
+        terminal::say(&format!("  {}", wait_text(blocked, &what, data)));
     }
     if why.queued > 0 {
         terminal::say(&format!(
@@ -108,7 +108,7 @@ fn kept_json(Durability { records, bytes, writes }: Durability) -> Value {
     json
 }
 
-fn wait_text(blocked: &BlockingWait, turn: &str) -> String {
+fn wait_text(blocked: &BlockingWait, turn: &str, data: &GlobalArgs) -> String {
     let BlockingWait { wait, call, unblocked_by: mover, .. } = blocked;
     let when = wait.deadline.map(formatting::when);
     let until = when.as_ref().map(|when| format!(" until {when}")).unwrap_or_default();
@@ -119,8 +119,11 @@ fn wait_text(blocked: &BlockingWait, turn: &str) -> String {
     let what = format!("{}{}{until}", wait.kind.name(), call.unwrap_or_default());
     match mover {
         Unblocker::Approval { id, who } => {
+            // A server knows who approves by the key of the request.
+            let named = if data.server.is_none() { who.as_slice() } else { &[] };
+            let command = formatting::approve_command(*id, named);
             let who = if who.is_empty() { "anybody".to_owned() } else { who.join(" or ") };
-            format!("{what}; {who} can say: outlast approvals approve {id}")
+            format!("{what}; {who} can say: {command}")
         }
         Unblocker::Completion(Some(key)) => {
             format!("{what}; who holds its key: outlast resolve {key} --ok JSON")

@@ -43,6 +43,7 @@ fn large_payment_waits_until_a_person_approves_it() {
         "run pay --session s --agent clerk.toml --script script.txt
          approvals
          sessions show s
+         why s
          approvals approve apr_1 --by eve
          approvals approve apr_1 --by agent:ses_00000000000000000000000000000000
          approvals approve apr_1 --by ann
@@ -54,7 +55,7 @@ fn large_payment_waits_until_a_person_approves_it() {
             $ run pay --session s --agent clerk.toml --script script.txt
             | · pay {"euros":500,"to":"joe"} (rule `large`)
             | · trn_1 waits for an approval until TIME
-            |   outlast approvals approve apr_1
+            |   outlast approvals approve apr_1 --by ann
             $ approvals
             apr_1
               pay {"euros":500,"to":"joe"}
@@ -64,10 +65,13 @@ fn large_payment_waits_until_a_person_approves_it() {
             ses_1 `s` parked, 1 turn, updated TIME
             head main at the beginning
             trn_1 waits for an approval until TIME
-              outlast approvals approve apr_1
+              outlast approvals approve apr_1 --by ann
             trn_1 under way
             #2    user pay
             #4    assistant [pay {"euros":500,"to":"joe"}]
+            $ why s
+            trn_1 waits since TIME
+              approval of pay {"euros":500,"to":"joe"} until TIME; ann or bob can say: outlast approvals approve apr_1 --by ann
             $ approvals approve apr_1 --by eve
             | error[approval.forbidden]: `eve` may not approve this; it takes one of: ann, bob
             |   read on with: outlast explain approval.forbidden
@@ -108,7 +112,7 @@ fn approval_list_shows_the_rule_reason() {
             $ run pay --session s --agent clerk.toml --script script.txt
             | · pay {"euros":500,"to":"joe"} (rule `large`)
             | · trn_1 waits for an approval until TIME
-            |   outlast approvals approve apr_1
+            |   outlast approvals approve apr_1 --by ann
             $ approvals
             apr_1
               pay {"euros":500,"to":"joe"}
@@ -134,7 +138,7 @@ fn approval_can_edit_arguments_and_denial_reaches_model() {
             $ run pay --session s --agent clerk.toml --script script.txt
             | · pay {"euros":500,"to":"joe"} (rule `large`)
             | · trn_1 waits for an approval until TIME
-            |   outlast approvals approve apr_1
+            |   outlast approvals approve apr_1 --by ann
             $ approvals approve apr_1 --by bob --arguments '{"to": "joe", "euros": 50}'
             decided: bob approved it as {"euros":50,"to":"joe"}
             | · the turn goes on where a worker runs; `outlast work` is one
@@ -144,7 +148,7 @@ fn approval_can_edit_arguments_and_denial_reaches_model() {
             $ run pay --session t --agent clerk.toml --script script.txt
             | · pay {"euros":500,"to":"joe"} (rule `large`)
             | · trn_2 waits for an approval until TIME
-            |   outlast approvals approve apr_2
+            |   outlast approvals approve apr_2 --by ann
             $ approvals deny apr_2 --by bob --reason 'not this month'
             decided: bob denied it: not this month
             | · the turn goes on where a worker runs; `outlast work` is one
@@ -212,7 +216,7 @@ fn two_of_three_approvals_need_equal_arguments() {
             $ run pay --session s --agent clerk.toml --script script.txt
             | · pay {"euros":500,"to":"joe"} (rule `board`)
             | · trn_1 waits for an approval
-            |   outlast approvals approve apr_1
+            |   outlast approvals approve apr_1 --by ann
             $ approvals approve apr_1 --by ann
             counted: 1 of 2 approvals
             $ approvals approve apr_1 --by ann
@@ -262,7 +266,7 @@ fn session_approvals_are_listed_and_revoked() {
             $ run pay --session s --agent clerk.toml --script script.txt
             | · pay {"euros":500,"to":"joe"} (rule `large`)
             | · trn_1 waits for an approval until TIME
-            |   outlast approvals approve apr_1
+            |   outlast approvals approve apr_1 --by ann
             $ approvals approve apr_1 --by ann --session
             decided: ann approved it, and calls like it in this session
             | · the turn goes on where a worker runs; `outlast work` is one
@@ -287,7 +291,7 @@ fn session_approvals_are_listed_and_revoked() {
             $ run more --session s --agent clerk.toml --script script.txt
             | · pay {"euros":500,"to":"joe"} (rule `large`)
             | · trn_2 waits for an approval until TIME
-            |   outlast approvals approve apr_2
+            |   outlast approvals approve apr_2 --by ann
             $ approvals grants
             | · nothing is approved for the rest of a session
         "#]],

@@ -168,7 +168,37 @@ fn wrong_key_makes_turn_stuck_and_names_variable() {
 }
 
 #[test]
-fn busy_provider_is_retried_after_its_delay() {
+fn doctor_counts_stuck_turns() {
+    let server = Playback::of([ResponseScript::answer(401, &[], "{\"error\":{\"message\":\"bad key\"}}")]);
+    let place = place(&server);
+    let told = || {
+        let doctor = place.show(&place.output(&["doctor"]));
+        let lines = doctor.lines().filter(|line| line.contains("stuck"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    place.output(&["run", "--session", "bob", "hi"]);
+    assert_eq!(told(), ["stuck       0 turns"]);
+    place.output(&["run", "--session", "ann", "--model", "openai/gpt-4o", "hi"]);
+    let open = "open  1 turn is stuck: outlast sessions list --last-end stuck lists them, outlast why SESSION says what to fix";
+    assert_eq!(told(), ["stuck       1 turn", open]);
+    let listed = place.show(&place.output(&["sessions", "list", "--last-end", "stuck"]));
+    assert!(listed.contains("ann") && !listed.contains("bob"), "{listed}");
+}
+
+#[test]
+fn retry_refuses_another_model() {
+    let place = Place::new();
+    assert!(place.output(&["run", "hi"]).status.success());
+    let output = place.output(&["retry", "trn_019a8b6e5c7d7f3a9b1c2d3e4f506172", "--model", "openai/gpt-5"]);
+    assert_eq!(
+        place.show(&output),
+        "| error[input.invalid]: a retry asks the model of the turn, so `--model openai/gpt-5` changes nothing; leave it \
+         out\n|   read on with: outlast explain input.invalid\nexit 1\n"
+    );
+}
+
+#[test]
+fn a_provider_that_is_busy_is_asked_again_when_it_says() {
     for (provider, _) in PROVIDERS {
         let busy = ResponseScript::answer(
             429,

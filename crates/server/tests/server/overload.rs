@@ -205,6 +205,31 @@ async fn idle_connections_make_room_for_new_clients() {
     stage.stop().await;
 }
 
+/// Connects and sends requests whose answers do not fit into the buffers of both sides. Reads no answer.
+async fn never_reads(address: SocketAddr) -> tokio::net::TcpStream {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    let mut stream = socket.connect(address).await.unwrap();
+    let request = format!("GET /openapi.json HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    tokio::io::AsyncWriteExt::write_all(&mut stream, request.repeat(200).as_bytes()).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn evicted_client_that_never_reads_is_cut_off() {
+    let limits = ServerLimits {
+        connections: 1,
+        connection_wait: Duration::from_secs(20),
+        header_wait: Duration::from_hours(1),
+        ..ServerLimits::default()
+    };
+    let stage = Stage::with(|door| door, limits).await;
+    let silent = never_reads(stage.address).await;
+    assert_eq!(stage.get("/v1/sessions").await.status, 200);
+    drop(silent);
+    stage.stop().await;
+}
+
 #[tokio::test]
 async fn ambiguous_requests_are_refused() {
     let stage = Stage::new().await;

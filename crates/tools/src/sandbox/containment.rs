@@ -193,6 +193,109 @@ fn own_group(own: &str, mounts: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::set_child_subreaper;
+    use std::process::Command;
+    use std::time::Instant;
+
+    /// Set in the process of a test that runs alone.
+    const ALONE: &str = "OUTLAST_TEST_ALONE";
+
+    /// How long killing all descendants may take on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// A process that forks and exits again and again, for much longer than the patience of a test. Only its newest
+    /// link is alive.
+    const FORKING_CHAIN: &str = "\
+import os, time
+end = time.time() + 60
+while time.time() < end:
+    if os.fork():
+        os._exit(0)
+";
+
+    /// Calls `test` in a process of its own, because it kills all descendants of its process.
+    fn alone(name: &str, test: impl FnOnce()) {
+        if std::env::var_os(ALONE).is_some() {
+            set_child_subreaper(Some(getpid())).unwrap();
+            return test();
+        }
+        let path = format!("{}::{name}", module_path!().split_once("::").unwrap().1);
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut child = command.args([&path, "--exact", "--nocapture"]).env(ALONE, "1").spawn().unwrap();
+        let began = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                assert!(status.success(), "{status}");
+                return;
+            }
+            if began.elapsed() > PATIENCE {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("descendants are left after {PATIENCE:?}");
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Starts a chain of processes, which become children of this process. The first link has exited when this returns.
+    fn start_chain(mark: &str) {
+        let mut first = Command::new("python3").args(["-c", FORKING_CHAIN, mark]).spawn().unwrap();
+        first.wait().unwrap();
+    }
+
+    /// Returns how many processes have this argument.
+    fn marked(mark: &str) -> usize {
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let commands = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+        commands
+            .filter(|command| command.split(|byte| *byte == 0).any(|word| word == mark.as_bytes()))
+            .count()
+    }
+
+    #[test]
+    fn child_that_keeps_forking_is_killed() {
+        alone("child_that_keeps_forking_is_killed", || {
+            let mark = format!("chain-{}", getpid().as_raw_nonzero());
+            start_chain(&mark);
+            ProcessContainment::Descendants.end();
+            assert_eq!(marked(&mark), 0);
+        });
+    }
+
+    /// A control group in a temporary directory. `leaves` is whether its members can leave it.
+    fn group(directory: &tempfile::TempDir, leaves: bool) -> Cgroup {
+        let [path, parent] = ["group", "parent"].map(|name| directory.path().join(name));
+        fs::create_dir(&path).unwrap();
+        if leaves {
+            fs::create_dir(&parent).unwrap();
+        }
+        Cgroup { path, parent, is_member: Cell::new(false) }
+    }
+
+    #[test]
+    fn group_with_the_guardian_is_not_killed_at_once() {
+        for leaves in [true, false] {
+            let directory = tempfile::tempdir().unwrap();
+            let tree = ProcessContainment::Cgroup(group(&directory, leaves));
+            tree.inside(|| ());
+            let ProcessContainment::Cgroup(group) = &tree else { unreachable!("it was just made") };
+            group.kill();
+            let killed = fs::read_to_string(directory.path().join("group/cgroup.kill")).ok();
+            assert_eq!(killed.as_deref(), leaves.then_some("1"));
+        }
+    }
+
+    #[test]
+    fn processes_end_if_the_guardian_cannot_leave() {
+        alone("processes_end_if_the_guardian_cannot_leave", || {
+            let directory = tempfile::tempdir().unwrap();
+            let tree = ProcessContainment::Cgroup(group(&directory, false));
+            let mark = format!("60.{}", getpid().as_raw_nonzero());
+            let started = tree.inside(|| Command::new("sleep").arg(&mark).spawn());
+            tree.end();
+            assert_eq!((started.is_ok(), marked(&mark)), (true, 0));
+        });
+    }
 
     #[test]
     fn parent_pid_is_parsed_after_any_name() {
