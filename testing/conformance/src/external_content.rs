@@ -134,9 +134,7 @@ pub(super) async fn only_the_marking_worker_finishes_a_deletion(s: &StoreUnderTe
     Ok(())
 }
 
-pub(super) async fn another_worker_finishes_deletion_of_dead_worker(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn another_worker_finishes_deletion_of_dead_worker(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, other) = (s.lease_request(), s.rival());
     assert!(mark_for_deletion(s, one, "a", NOW).await?);
     s.bury(one);
@@ -148,9 +146,7 @@ pub(super) async fn another_worker_finishes_deletion_of_dead_worker(
     Ok(())
 }
 
-pub(super) async fn new_use_cancels_deletion_of_dead_worker(
-    s: &StoreUnderTest<'_>,
-) -> RuleResult {
+pub(super) async fn new_use_cancels_deletion_of_dead_worker(s: &StoreUnderTest<'_>) -> RuleResult {
     let (one, other) = (s.lease_request(), s.rival());
     let session = s.fresh_session().await?;
     let acquit = async |now| {

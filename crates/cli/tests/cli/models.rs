@@ -198,7 +198,7 @@ fn retry_refuses_another_model() {
 }
 
 #[test]
-fn a_provider_that_is_busy_is_asked_again_when_it_says() {
+fn busy_provider_is_retried_after_its_delay() {
     for (provider, _) in PROVIDERS {
         let busy = ResponseScript::answer(
             429,

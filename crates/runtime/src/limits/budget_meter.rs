@@ -78,8 +78,8 @@ impl BudgetMeter {
             settled: Vec::new(),
             standing: None,
             info,
-            model: outfit.map(|outfit| outfit.package.model.clone()),
-            since: world.clock.now(),
+            model: resolved_agent.map(|agent| agent.package.model.clone()),
+            since: services.clock.now(),
         }
     }
 

@@ -334,9 +334,9 @@ impl JournaledHost {
         reservation: BudgetReservation,
         budget_update: BudgetUpdate,
     ) -> Result<ReservationOutcome, Error> {
-        self.reserved.insert(hold.key.clone());
-        let metering = BudgetUpdate { reservation: Some(hold.clone()), ..metering };
-        let receipt = self.commit_metered(TurnTransition::Continue, Some(metering)).await?;
+        self.reserved.insert(reservation.key.clone());
+        let update = BudgetUpdate { reservation: Some(reservation.clone()), ..budget_update };
+        let receipt = self.commit_metered(TurnTransition::Continue, Some(update)).await?;
         let last = receipt.places.last().map_or(Seq(0), |place| place.seq);
         let short = match receipt.hold_result {
             Some(ReservationResult::Exhausted(short)) => {
@@ -437,13 +437,13 @@ impl ModelRequestHost for JournaledHost {
         let low = meter.take_low();
         if meter.begin(&reservation) {
             self.tell_low(low);
-            self.reserved.insert(hold.key);
+            self.reserved.insert(reservation.key);
             return Ok(ReservationOutcome { last: self.flush().await?, short: None });
         }
         meter.release_reservation();
-        let metering = meter.take(now);
-        self.note_lost_requests(Some(&hold.key)).await?;
-        self.commit_holding(hold, metering).await
+        let budget_update = meter.take(now);
+        self.note_lost_requests(Some(&reservation.key)).await?;
+        self.commit_holding(reservation, budget_update).await
     }
 
     fn settle(&mut self, key: &ReplayKey, used: Option<UsageAmount>) {

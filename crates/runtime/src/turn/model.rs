@@ -97,7 +97,7 @@ pub(crate) async fn ask<H: Host>(
             return Ok(ask.wait(wait_for(key, &short)));
         }
         ModelCallDecision::Wait(waits) => {
-            let now = turn.world.clock.now();
+            let now = turn.services.clock.now();
             let wait = |ProviderWait { key, pause }| {
                 let deadline = Some(now.after(pause));
                 Wait { key, kind: WaitKind::Provider, deadline }
@@ -371,9 +371,9 @@ async fn show<H: Host>(
         lease: turn.lease,
         past: PastAttempts::of(host.history(), ask.key())
             .after(tries)
-            .by_models(turn.outfit.package.models().count()),
+            .by_models(turn.resolved_agent.package.models().count()),
         recovered: host.history().provider_has_recovered(ask.key(), provider_of(model)),
-        patience: turn.outfit.provider_wait(&turn.world.limits),
+        patience: turn.resolved_agent.provider_wait(&turn.services.limits),
         tier: host.tier(),
         audience: if judged { ReplyAudience::WatchersAfterPolicy } else { ReplyAudience::Watchers },
         most,

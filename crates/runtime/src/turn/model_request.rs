@@ -238,7 +238,7 @@ impl<'a> ModelRequestRunner<'a> {
                 Err(StreamError::Store(error)) => return Err(error),
                 Err(StreamError::Model(error)) => error,
             };
-            let (until, failure) = (self.world.clock.now(), Failure::from(&error));
+            let (until, failure) = (self.services.clock.now(), Failure::from(&error));
             let model = (self.past.models > 1).then(|| request.call.model.clone());
             tries.failed(FailedAttempt { attempt, from, until, failure: failure.clone(), model });
             asker.waited_for_provider(from.until(until));

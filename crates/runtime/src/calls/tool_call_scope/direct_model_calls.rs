@@ -84,7 +84,7 @@ impl ToolCallScope {
             lease: self.lease,
             past: PastAttempts::of(&self.history, &key),
             recovered: self.history.provider_has_recovered(&key, provider_of(&call.model)),
-            patience: self.outfit.provider_wait(&self.world.limits),
+            patience: self.resolved_agent.provider_wait(&self.services.limits),
             tier: self.tier,
             audience: ReplyAudience::Nobody,
             most,
