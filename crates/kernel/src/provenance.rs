@@ -92,7 +92,7 @@ impl<'a> TrustedText<'a> {
                 }
                 Message::Assistant { .. } | Message::Tool { .. } if place < input => tainted = true,
                 Message::Assistant { calls, .. } => {
-                    tool_uses = calls.iter().map(|one| (&one.id, one)).collect()
+                    tool_uses = calls.iter().map(|one| (&one.id, one)).collect();
                 }
                 Message::Tool { call, tool, result } => {
                     let Some(contract) = tools.iter().find(|one| one.name == *tool && one.trusted) else {

@@ -186,8 +186,8 @@ fn guide_code_is_compiled() {
     let compiled = fs::read_to_string(root.join("src/guide.rs")).unwrap();
     let lines = compiled.lines().map(|line| line.strip_prefix("//!").unwrap_or(line));
     let lines = lines.map(|line| line.strip_prefix(' ').unwrap_or(line));
-    let compiled: String =
-        lines.filter(|line| !line.starts_with("# ")).map(|line| format!("{line}\n")).collect();
+    let lines: Vec<&str> = lines.filter(|line| !line.starts_with("# ")).collect();
+    let compiled = lines.join("\n") + "\n";
     let mut fragments = GUIDE_FRAGMENTS.to_vec();
     for page in fs::read_dir(root.join("../../docs/guide")).unwrap() {
         let page = page.unwrap().path();

@@ -31,7 +31,7 @@ impl SeededRandom {
 
     /// Returns an index into a list of this length, or 0 if it is empty.
     pub fn index(&mut self, length: usize) -> usize {
-        usize::try_from(self.below(length as u64)).expect("it is below a usize")
+        usize::try_from(self.below(length as u64)).unwrap_or_default()
     }
 
     /// Returns `true` with this probability in percent.

@@ -48,12 +48,12 @@ struct Hunk {
 impl Hunk {
     fn all(patch: &RepoFile) -> Vec<Self> {
         let mut hunks: Vec<Self> = Vec::new();
-        let mut path = "";
+        let mut changed_file = "";
         for (line, text) in patch.lines() {
             if let Some(named) = text.strip_prefix("+++ b/") {
-                path = named;
+                changed_file = named;
             } else if text.starts_with("@@ ") {
-                hunks.push(Self { line, path: path.to_owned(), before: "\n".to_owned() });
+                hunks.push(Self { line, path: changed_file.to_owned(), before: "\n".to_owned() });
             } else if let (Some(kept), Some(hunk)) = (text.strip_prefix([' ', '-']), hunks.last_mut())
                 && !text.starts_with("--- ")
             {

@@ -54,6 +54,26 @@ impl ToolCallScope {
         Err(Error::new(Kind::ToolFailed, detail))
     }
 
+    /// Refuses a call that would have to wait for a decision, or that repeats less safely than the running call.
+    fn check_nested(&self, tool: &ToolName, prepared: &PreparedCall) -> Result<(), Error> {
+        if let Some(ruling) = prepared.ruling.as_ref().filter(|_| prepared.is_held()) {
+            let detail = format!(
+                "the rule `{}` holds `{tool}` up, which only a model's own call can wait for",
+                ruling.rule
+            );
+            return Err(Error::new(Kind::PolicyDenied, detail).decided_by(ruling.to_string()));
+        }
+        if self.class.may_repeat() && !prepared.class.may_repeat() {
+            let detail = format!(
+                "a tool that is {} may run again, so it cannot run `{tool}`, which is {}",
+                self.class.name(),
+                prepared.class.name()
+            );
+            return Err(Error::new(Kind::ToolFailed, detail));
+        }
+        Ok(())
+    }
+
     async fn nested_at(
         &self,
         key: ReplayKey,
@@ -99,21 +119,7 @@ impl ToolCallScope {
             self.note_ruling(PolicyDecided::of_call(key.clone(), tool.clone(), ruling, arguments, labels))
                 .await;
         }
-        if let Some(ruling) = prepared.ruling.as_ref().filter(|_| prepared.is_held()) {
-            let detail = format!(
-                "the rule `{}` holds `{tool}` up, which only a model's own call can wait for",
-                ruling.rule
-            );
-            return Err(Error::new(Kind::PolicyDenied, detail).decided_by(ruling.to_string()));
-        }
-        if self.class.may_repeat() && !prepared.class.may_repeat() {
-            let detail = format!(
-                "a tool that is {} may run again, so it cannot run `{tool}`, which is {}",
-                self.class.name(),
-                prepared.class.name()
-            );
-            return Err(Error::new(Kind::ToolFailed, detail));
-        }
+        self.check_nested(tool, &prepared)?;
         let contract = self.resolved_agent.contracts.iter().find(|contract| contract.name == *tool);
         let most = calls(std::iter::once(contract));
         self.reserve(hold_calls(key.clone(), most)).await?;
