@@ -1,4 +1,4 @@
-/** What people do in the console: fork, ask again, decide, settle, look; while others do the same and processes die. */
+/** Tests of user actions: fork, ask again, decide, settle, view. Includes concurrent users and crashes. */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
@@ -12,7 +12,7 @@ interface List<T> {
   next?: string;
 }
 
-/** Longer than the moment after a change of the list in which nothing is decided. */
+/** Longer than the delay after a list change during which decisions are disabled. */
 const looked = (page: Page) => page.waitForTimeout(700);
 
 describe("in the console", { timeout: 600_000 }, () => {
@@ -34,7 +34,7 @@ describe("in the console", { timeout: 600_000 }, () => {
     return { page, wrong, close: () => context.close() };
   }
 
-  /** A server of its own, to be killed or filled. */
+  /** Runs a test with a separate server, which it may kill or fill. */
   async function apart(act: (own: Outlast) => Promise<void>, ...more: string[]): Promise<void> {
     const own = bakery(...more);
     try {
@@ -81,7 +81,7 @@ describe("in the console", { timeout: 600_000 }, () => {
     await page.keyboard.press("Escape");
     await page.getByRole("dialog").waitFor({ state: "hidden" });
     assert.equal((await outlast.ask<List<unknown>>("/v1/approvals")).items.length, 1);
-    // On a slow machine the list may have changed meanwhile.
+    // On a slow machine, the list may have changed again.
     await looked(page);
     await page.keyboard.press("a");
     await page.getByText("Nothing waits for a word").waitFor();
@@ -112,7 +112,7 @@ describe("in the console", { timeout: 600_000 }, () => {
         const key = /olk_\S+/.exec(own.run("keys", "create", "ann", "--person", "--scope", "admin"))?.[0] ?? "";
         await page.goto("/");
         assert.equal(await page.evaluate(() => isSecureContext), false);
-        // Whoever comes by another name than those of the machine needs a key.
+        // Addresses other than those of the local machine require a key.
         await page.getByLabel("API key").fill(key);
         await page.keyboard.press("Enter");
         await page.getByText("No sessions yet").waitFor();
@@ -193,14 +193,14 @@ describe("in the console", { timeout: 600_000 }, () => {
       const first = page.locator(".said-user").first();
       const at = Number((await first.locator(".plain-text").innerText()).split(" ")[1]);
       assert.ok(at > 0, "there are earlier pages");
-      // Without scrolling there, which would read them.
+      // Dispatches the event directly, because scrolling to the button would load earlier pages.
       await first.getByRole("button", { name: "Ask again" }).dispatchEvent("click");
       await page.locator("form.rerun button.primary:not([disabled])").dispatchEvent("click");
       await page.waitForURL(/\/compare\?/);
       const right = new URL(page.url()).searchParams.get("right") ?? "";
       const fork = await own.ask<{ forked_from?: { session: string } }>(`/v1/sessions/${right}`);
       assert.equal(fork.forked_from?.session, session);
-      // What both have in common is left away, however long ago they parted.
+      // The comparison hides the common prefix, even if it is long.
       const sides = page.locator(".sides section");
       await sides.first().locator(".said").first().waitFor();
       assert.match(await sides.first().locator(".said-user p").first().innerText(), new RegExp(`^number ${at + 1} `));

@@ -1,4 +1,4 @@
-/** The console in a real browser, before the real binary. */
+/** Tests of the console in a real browser against the real binary. */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
@@ -7,7 +7,7 @@ import type { Outlast } from "./outlast.ts";
 import { PAYLOADS, UNSEEN } from "./payloads.ts";
 import { bakery, LONG } from "./stage.ts";
 
-/** Longer than the moment after a change of the list in which nothing is decided. */
+/** Longer than the delay after a list change during which decisions are disabled. */
 const looked = (page: Page) => page.waitForTimeout(700);
 
 const ANSWER = LONG.join("\n");
@@ -36,7 +36,7 @@ describe("the console", { timeout: 600_000 }, () => {
     await page.getByRole("heading", { name: "Sessions", exact: true }).waitFor();
     await page.keyboard.press("n");
     await page.getByText("Nothing was said yet").waitFor();
-    // Whoever begins a session writes at once.
+    // A new session focuses the message field.
     await page.locator("#composer:focus").waitFor();
     await page.keyboard.type("tell me about durability");
     await page.keyboard.press("Enter");
@@ -86,7 +86,7 @@ describe("the console", { timeout: 600_000 }, () => {
     const { session } = await outlast.ask<{ session: string }>("/v1/turns", { text: "hello" });
     const { page, close } = await shown(`/sessions/${session}`);
     await page.getByText("You said: hello").waitFor();
-    // Everything that the page ever shows of the answer.
+    // Records everything that the page shows of the answer.
     await page.evaluate(() => {
       const seen = new Set<string>();
       Object.assign(globalThis, { seen, loaded: performance.timeOrigin });
@@ -234,7 +234,7 @@ describe("the console", { timeout: 600_000 }, () => {
       await page.goto("/");
       await page.locator(".session-line").first().waitFor();
       assert.ok(Date.now() - began < 3_000, `the list took ${Date.now() - began} ms`);
-      // To the end, page by page, as somebody does who holds the key.
+      // Scrolls to the end page by page, as if the key were held down.
       await page.locator(".rows").focus();
       await page.waitForFunction(
         () => {
@@ -299,7 +299,7 @@ describe("the console", { timeout: 600_000 }, () => {
     const { page, context } = await openPage(browser, outlast.address);
     await page.goto("data:text/html,<title>elsewhere</title>");
     const read = await page.evaluate(async (address) => {
-      // As a form of another site would send it: nothing that the browser asks about first.
+      // Imitates a form on another site: a request without a CORS preflight.
       await fetch(`${address}/v1/sessions`, { method: "POST", mode: "no-cors", body: "{}" }).catch(() => {});
       return fetch(`${address}/v1/sessions`).then((response) => response.status, () => "refused");
     }, outlast.address);

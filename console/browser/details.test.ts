@@ -1,4 +1,4 @@
-/** What is easily overlooked: long names, long lists, letters in a box, questions, where the cursor is, what is not there. */
+/** Tests of details: long names, long lists, text fields, questions, focus, missing sessions. */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
@@ -129,7 +129,7 @@ describe("a detail", { timeout: 600_000 }, () => {
     };
     const expected = ['/subject "WinRLO now" not found in trusted text', '/to "dana@corp.example" typed by the user'];
     assert.deepEqual(await rows("Where the values that matter come from"), expected);
-    // Not of what somebody else wrote into the arguments since.
+    // The provenance describes the model's arguments, not the edited ones.
     assert.deepEqual(await rows("Where the values that the model asked for come from"), expected);
     assert.deepEqual(await findings(page), []);
     assert.deepEqual(wrong, []);
@@ -149,7 +149,7 @@ describe("a detail", { timeout: 600_000 }, () => {
     await page.keyboard.press("Enter");
     await asks.getByText("What is the name on it?").waitFor();
     assert.equal(await asks.locator(".options").count(), 0);
-    // Text stays text, also where it looks like JSON.
+    // Text stays text, even if it looks like JSON.
     await asks.getByLabel("Your answer").fill(" 42 ");
     await page.keyboard.press("Enter");
     await page.getByText("The name is 42.").waitFor();

@@ -1,4 +1,4 @@
-/** A browser, and how it is looked at: Debian's Chromium, which speaks to nobody but the server under test. */
+/** Starts Debian's Chromium, which may only connect to the server under test, and runs axe. */
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { chromium, type Browser, type BrowserContext, type Page } from "playwright-core";
@@ -10,7 +10,7 @@ export function openBrowser(...more: string[]): Promise<Browser> {
   return chromium.launch({ executablePath: process.env["OUTLAST_CHROMIUM"] ?? "/usr/bin/chromium", args: [...FLAGS, ...more] });
 }
 
-/** A page whose errors, refused loads and strays are noted. */
+/** Opens a page and records its errors, blocked loads and requests to other hosts. */
 export async function openPage(browser: Browser, address: string, options: { width?: number; height?: number; dark?: boolean } = {}): Promise<{ page: Page; context: BrowserContext; wrong: string[] }> {
   const { width = 1280, height = 800, dark = false } = options;
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light", baseURL: address, locale: "en-GB", timezoneId: "UTC", reducedMotion: "reduce" });
@@ -31,9 +31,9 @@ export async function openPage(browser: Browser, address: string, options: { wid
   return { page, context, wrong };
 }
 
-/** What axe finds wrong with a page, by WCAG 2.2 AA and its own best practices. */
+/** Returns the violations that axe finds: WCAG 2.2 AA and its own best practices. */
 export async function findings(page: Page): Promise<string[]> {
-  // Through the debugger: the page's own policy lets no such script in.
+  // Runs through the debugger, because the page's content security policy blocks injected scripts.
   await page.evaluate(AXE);
   const found = await page.evaluate(async () => {
     const axe = (globalThis as unknown as { axe: { run(options: unknown): Promise<{ violations: { id: string; nodes: { html: string; failureSummary: string }[] }[] }> } }).axe;

@@ -1,4 +1,4 @@
-/** How every state of every page looks to those who cannot see it, or see it small: axe, and nothing wider than the window. */
+/** Tests of accessibility and small screens: every state of every page passes axe and fits the window. */
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
@@ -6,7 +6,7 @@ import { findings, openBrowser, openPage } from "./look.ts";
 import type { Outlast } from "./outlast.ts";
 import { bakery } from "./stage.ts";
 
-/** A page, and what is done there before it is looked at. */
+/** A page and the actions that lead to the state under test. */
 interface State {
   name: string;
   path: string;
@@ -28,7 +28,7 @@ describe("every state of every page", { timeout: 1_500_000 }, () => {
     await outlast?.close();
   });
 
-  /** Something of everything: a stored agent with two versions, an unknown call, a key, a grant, questions, branches, a file. */
+  /** Creates test data: a stored agent with two versions, an unknown call, a key, a grant, questions, branches, a file. */
   async function staged(): Promise<State[]> {
     await outlast.keep("night", { system: "Be brief." });
     await outlast.keep("night", { system: "Be very brief." });

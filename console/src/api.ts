@@ -1,45 +1,45 @@
-/** Asks the server. Knows paths, the key and errors; what an answer means is for those who asked. */
+/** HTTP client of the API: paths, the API key, idempotency keys and errors. Callers interpret the responses. */
 import { parse } from "./exact.ts";
 import { follow, type Told } from "./stream.ts";
 
-/** An error as the server tells it (RFC 9457). */
+/** An error response of the server (RFC 9457). */
 export class Problem extends Error {
   constructor(
     readonly status: number,
     readonly code: string,
     detail: string,
-    /** For how long the server wants to be left alone, where it says so. */
+    /** Milliseconds from the `Retry-After` header; 0 without one. */
     readonly waitMs = 0,
   ) {
     super(detail);
   }
 }
 
-/** After so long a server that did not answer is asked again. */
+/** Delay before a failed request is retried. */
 const AGAIN_MS = 2_000;
 
-/** However long a server wants to be left alone: whoever looks at a page sees how it is after so long. */
+/** Upper bound of the retry delay, whatever `Retry-After` says. */
 const AGAIN_MS_MOST = 30_000;
 
-/** Whether it may help to ask again: the server is not there, not well, or has too much to do. */
+/** Whether the error is transient: the server is unreachable, unhealthy or overloaded. */
 export function passes(error: Error): boolean {
   return !(error instanceof Problem) || error.status >= 500 || error.status === 429;
 }
 
-/** After how long it may help to ask again. */
+/** Returns the delay before the next retry, in milliseconds. */
 export function againMs(error: Error): number {
   const wait = error instanceof Problem ? error.waitMs : 0;
   return Math.min(Math.max(wait, AGAIN_MS), AGAIN_MS_MOST);
 }
 
-/** A key that nobody else makes. Also where the page came over plain HTTP from another machine, which has no `randomUUID`. */
+/** Returns a random idempotency key. Also works over plain HTTP from another machine, where `randomUUID` does not exist. */
 export function unique(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
 const KEY = "outlast-key";
 
-/** The key, kept for this tab and no longer. Servers on the same machine need none. */
+/** The API key, stored for this tab only. A server on the same machine does not require one. */
 export const key = {
   get: () => sessionStorage.getItem(KEY) ?? undefined,
   set: (value: string) => sessionStorage.setItem(KEY, value),
@@ -48,7 +48,7 @@ export const key = {
 
 let locked: () => void = () => {};
 
-/** Says what is to happen when the server wants a key. */
+/** Sets the callback that runs when the server requires an API key. */
 export function onLocked(then: () => void): void {
   locked = then;
 }
@@ -62,38 +62,38 @@ async function checked(response: Response): Promise<Response> {
   if (response.ok) return response;
   if (response.status === 401) locked();
   const problem = (await response.json().catch(() => ({}))) as { code?: string; detail?: string };
-  // Anything else than seconds, such as a date from something in between, is taken as if it was not there.
+  // Only seconds are supported. An HTTP date, such as a proxy may send, is ignored.
   const wait = Number(response.headers.get("retry-after") ?? 0) * 1_000;
   throw new Problem(response.status, problem.code ?? String(response.status), problem.detail ?? response.statusText, Number.isFinite(wait) ? wait : 0);
 }
 
 type Query = Record<string, string | number | boolean | undefined>;
 
-/** A path with what is asked for behind it. */
+/** Builds a path with a query string. */
 export function path(base: string, query: Query = {}): string {
   const said = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
   const search = new URLSearchParams(said.map(([name, value]) => [name, String(value)])).toString();
   return search ? `${base}?${search}` : base;
 }
 
-/** Reads. */
+/** Sends a GET request and parses the JSON response. */
 export async function get<T>(base: string, query: Query = {}, stop?: AbortSignal): Promise<T> {
   const init = { headers: headers({ accept: "application/json" }), ...(stop ? { signal: stop } : {}) };
   const response = await fetch(path(base, query), init);
   return parse(await (await checked(response)).text()) as T;
 }
 
-/** Reads text. */
+/** Sends a GET request and returns the response as text. */
 export async function text(base: string): Promise<string> {
   return (await checked(await fetch(base, { headers: headers({}) }))).text();
 }
 
-/** Reads bytes. */
+/** Sends a GET request and returns the response as bytes. */
 export async function bytes(base: string): Promise<Blob> {
   return (await checked(await fetch(base, { headers: headers({}) }))).blob();
 }
 
-/** Does something. With an idempotency key it is done once, however often it is sent. */
+/** Sends a POST request. With an idempotency key, the server executes repeated requests once. */
 export async function post<T>(base: string, body: unknown, once?: string): Promise<T> {
   const form = body instanceof FormData;
   const told = headers({
@@ -105,21 +105,21 @@ export async function post<T>(base: string, body: unknown, once?: string): Promi
   return (said ? parse(said) : undefined) as T;
 }
 
-/** Takes something away. */
+/** Sends a DELETE request. */
 export async function remove(base: string): Promise<void> {
   await checked(await fetch(base, { method: "DELETE", headers: headers({}) }));
 }
 
-/** How long a tab that nobody sees keeps its streams: there are few connections, and other tabs need them. */
+/** How long a hidden tab keeps its streams open. Browsers limit connections per server, and other tabs need them. */
 const UNSEEN_MS = 20_000;
 
-/** Waits until the tab can be seen. */
+/** Resolves when the tab is visible. */
 function seen(stop: AbortSignal): Promise<void> {
   if (!document.hidden) return Promise.resolve();
   return new Promise((resolve) => document.addEventListener("visibilitychange", () => resolve(), { once: true, signal: stop }));
 }
 
-/** Follows a stream of events from now, or from behind an event, until stopped. */
+/** Subscribes to an event stream, from now or after event number `after`. Returns a function that unsubscribes. */
 export function listen(base: string, query: Query, after: number | undefined, told: Told): () => void {
   const stop = new AbortController();
   let connection = new AbortController();

@@ -1,4 +1,4 @@
-/** The frame around every page: where one can go, who one is, how the server is, which keys there are. */
+/** The layout of every page: navigation, identity, connection state, keyboard help. */
 import { useEffect, useState } from "preact/hooks";
 import { get, key, onLocked } from "./api.ts";
 import { useFeed, useRead, useSoon } from "./hooks.ts";
@@ -28,7 +28,7 @@ const PLACES = [
   { page: "server", to: "/server", name: "Server", keys: "g v" },
 ] as const;
 
-/** Pages that a phone has no room for in its bar; they are under "More" there. */
+/** Pages that the navigation bar lists under "More" on a phone. */
 const RARE = new Set<string>(["access", "server"]);
 
 const NEXT: Record<Theme, Theme> = { system: "light", light: "dark", dark: "system" };
@@ -44,7 +44,7 @@ export function App() {
     { keys: "?", what: "Show these keys", act: () => setHelp((shown) => !shown) },
     { keys: "t", what: "Light, dark, or as the system", act: () => chooseTheme(NEXT[theme()]) },
   ];
-  // Nothing is meant that is behind the door.
+  // While the login dialog is open, page shortcuts are off.
   useKeys(locked ? [] : keys);
   if (locked) {
     const enter = (said: string) => {
@@ -120,7 +120,7 @@ function Places({ route, help }: { route: Route; help: () => void }) {
   );
 }
 
-/** How many questions wait, kept up to date. */
+/** Returns the number of pending approvals and keeps it up to date. */
 function useWaiting(): number {
   const read = useRead((stop) => get<Page<unknown>>("/v1/approvals", {}, stop), []);
   const soon = useSoon(read.again, 400);

@@ -1,18 +1,18 @@
-/** A list that is told from its beginning, read from its end. Its entries are numbered upwards, with gaps. Knows no server. */
+/** Reverse pagination over an API that only pages forwards. Entries have ascending numbers with gaps. Independent of the server. */
 import type { Page } from "./shapes.ts";
 
 interface Numbered {
   no: number;
 }
 
-/** Reads what comes behind a number, in order, as far as a page reaches. */
+/** Reads one page of the entries after a number, in ascending order. */
 type Behind<T> = (no: number) => Promise<Page<T>>;
 
-/** The entries before a number, or the last ones, the newest first: as many as asked for, or some more, or all. */
+/** Returns the entries before a cursor, or the last ones, newest first. Returns at least `most` entries unless the list is shorter. */
 export async function backwards<T extends Numbered>(most: number, cursor: string | undefined, behind: Behind<T>): Promise<Page<T>> {
   let to = cursor === undefined ? await end(behind) : Number(cursor);
   const items: T[] = [];
-  // Numbers may belong to others: where few entries are found, more numbers are looked at.
+  // Numbers have gaps. If a range contains too few entries, the next range is twice as wide.
   for (let width = most; to > 1 && items.length < most; width *= 2) {
     const from = Math.max(1, to - width);
     items.push(...(await between(from, to, behind)).reverse());
@@ -21,9 +21,9 @@ export async function backwards<T extends Numbered>(most: number, cursor: string
   return to > 1 ? { items, next: String(to) } : { items };
 }
 
-/** The number behind the last entry. Pages are skipped in growing steps, so it takes few of them however long the list is. */
+/** Returns the number after the last entry. Steps grow exponentially, so long lists need few requests. */
 async function end<T extends Numbered>(behind: Behind<T>): Promise<number> {
-  // There is an entry behind `low` if the list has any, and none behind `high`.
+  // Invariant: the list has an entry after `low` (unless it is empty) and none after `high`.
   let [low, high, step] = [0, Infinity, 0];
   for (;;) {
     const page = await behind(low + step);
@@ -36,7 +36,7 @@ async function end<T extends Numbered>(behind: Behind<T>): Promise<number> {
   }
 }
 
-/** The entries from a number on and before another. */
+/** Returns the entries with `from <= no < to`. */
 async function between<T extends Numbered>(from: number, to: number, behind: Behind<T>): Promise<T[]> {
   const found: T[] = [];
   for (let at: number | undefined = from - 1; at !== undefined; ) {

@@ -1,19 +1,19 @@
-/** Lays the turns of a session out as a tree: one line each, a lane for every branch. */
+/** Lays out the turns of a session as a tree: one row per turn, one lane per branch. */
 import type { Head, Turn } from "./shapes.ts";
 
 export interface Branch {
   turn: Turn;
   lane: number;
-  /** The line of the turn it follows. */
+  /** The row of the parent turn. */
   parent: number | undefined;
   parentLane: number;
   heads: string[];
 }
 
-/** How high a line is, and how wide a lane. */
+/** Row height and lane width in pixels. */
 export const [ROW, LANE] = [40, 16];
 
-/** The wire to a turn from the one it follows, as a path: a branch leaves beside that one, and runs down in its own lane. */
+/** Returns the SVG path from a parent turn to its child. A branch leaves sideways and runs down in its own lane. */
 export function wire({ lane, parent, parentLane }: Branch, at: number): string {
   if (parent === undefined) return "";
   const [x, y] = [lane * LANE + 8, at * ROW + ROW / 2];
@@ -21,7 +21,7 @@ export function wire({ lane, parent, parentLane }: Branch, at: number): string {
   return x === px ? `M${px} ${py}V${y}` : `M${px} ${py}H${x - 8}Q${x} ${py} ${x} ${py + 14}V${y}`;
 }
 
-/** The lines, in the order of the turns. The first turn that follows another stays in its lane; later ones branch off. */
+/** Returns the rows in the order of the turns. The first child of a turn stays in its lane; later children open new lanes. */
 export function branches(turns: readonly Turn[], heads: readonly Head[]): Branch[] {
   const lines: Branch[] = [];
   const followed = new Set<number>();

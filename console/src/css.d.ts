@@ -1,2 +1,2 @@
-/** Style sheets are gathered into one file by the build. */
+/** The build bundles all style sheets into one file. */
 declare module "*.css";

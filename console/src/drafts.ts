@@ -1,31 +1,31 @@
 /**
- * Text that a model says right now, put together from live frames.
+ * Partial replies: text that a model is streaming, assembled from live frames.
  *
- * A frame names its model call, its attempt and the bytes before it, so that pieces that come twice, late or with a gap are known
- * for what they are. Attempts count on over processes: text of a server that was killed is never mixed with that of the next.
- * A draft is never truth: the reply's record takes its place.
+ * Each frame names its model call, its attempt and its byte offset. Offsets detect duplicates, late frames and gaps. Attempt
+ * numbers continue across processes, so text of a killed worker never mixes with text of its successor. A draft is provisional:
+ * the recorded reply replaces it.
  */
 import type { Effect, Live, Message } from "./shapes.ts";
 
-/** What one attempt of one model call has said so far. */
+/** The text that one attempt of a model call has streamed so far. */
 export interface Draft {
   turn: string;
   key: string;
   attempt: number;
   text: string;
-  /** Bytes of the text, missing ones before it among them. */
+  /** Length of the text in bytes, including missing bytes. */
   bytes: number;
-  /** Whether pieces are missing: they were said while nobody listened. */
+  /** Whether bytes are missing because the stream was not connected. */
   gap: boolean;
 }
 
-/** The drafts of a session, by the key of their model call within its turn. */
+/** The drafts of a session. The key is the turn and the key of the model call. */
 export type Drafts = ReadonlyMap<string, Draft>;
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
-/** The drafts after a frame was heard. */
+/** Returns the drafts after applying a live frame. */
 export function hear(drafts: Drafts, turn: string, live: Live): Drafts {
   if (live.type === "retracted") return retract(drafts, turn, live.key, live.attempt);
   if (live.type !== "text") return drafts;
@@ -47,7 +47,7 @@ function append(draft: Draft, offset: number, text: string): Draft {
   return { ...draft, text: draft.text + decoder.decode(said.subarray(draft.bytes - offset)), bytes: end };
 }
 
-/** What an attempt said is void. Later pieces of it, too. */
+/** Discards the text of an attempt and ignores its later frames. */
 function retract(drafts: Drafts, turn: string, key: string, attempt: number): Drafts {
   const id = `${turn} ${key}`;
   const draft = drafts.get(id);
@@ -56,8 +56,8 @@ function retract(drafts: Drafts, turn: string, key: string, attempt: number): Dr
 }
 
 /**
- * The drafts that no message has taken the place of. Both lists must have been read in this order, messages first: a reply that
- * is among the messages is then sure to be among the answered effects.
+ * Returns the drafts that no message has replaced. Callers must read the messages before the effects: then every reply in
+ * `messages` also has an answered effect.
  */
 export function open(drafts: Drafts, messages: readonly Message[], effects: readonly Effect[]): Drafts {
   const answered = new Map(effects.map((effect) => [`${effect.turn} ${effect.key}`, effect]));

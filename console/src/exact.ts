@@ -1,6 +1,6 @@
 /**
- * JSON as it was written. JavaScript folds integers above 2^53, and a person who approves a payment must see every digit, so such
- * numbers stay the text they were; `JSON.stringify` writes them out as they came.
+ * Lossless JSON. JavaScript rounds integers above 2^53, but an approver of a payment must see every digit. Such numbers keep their
+ * source text, and `JSON.stringify` writes them unchanged.
  */
 
 type Reviver = (this: unknown, key: string, value: unknown, from?: { source?: string }) => unknown;
@@ -8,7 +8,7 @@ interface Raw {
   rawJSON?(text: string): unknown;
 }
 
-/** Reads JSON without losing a digit. */
+/** Parses JSON without losing digits. */
 export function parse(text: string): unknown {
   const raw = (JSON as Raw).rawJSON;
   if (!raw || !/\d{16}/.test(text)) return JSON.parse(text);
@@ -23,7 +23,7 @@ function isFolded(value: number, source: string): boolean {
   return /^-?\d+$/.test(source) ? !Number.isSafeInteger(value) : source.replace(/\D/g, "").length > 15;
 }
 
-/** JSON for people. */
+/** Formats JSON with indentation. */
 export function pretty(value: unknown): string {
   return JSON.stringify(value, undefined, 2) ?? "";
 }

@@ -1,17 +1,17 @@
 /**
- * What becomes durable in any session, heard over one stream for the whole tab: a browser opens few connections to one server.
- * Readers say which types of events they want.
+ * Durable events of all sessions. All subscribers in a tab share one stream because browsers limit connections per server. Each
+ * subscriber filters by event type.
  */
 import { listen } from "./api.ts";
 import type { Frame } from "./shapes.ts";
 import type { Link } from "./stream.ts";
 
 export interface Reader {
-  /** Names of types with commas between them; `*` at an end stands for anything. */
+  /** Comma-separated event types. A trailing `*` matches any suffix. */
   types: string;
   event(frame: Frame): void;
   link(link: Link): void;
-  /** The stream is open again after a break. */
+  /** Called when the stream reconnects. */
   again(): void;
 }
 
@@ -20,14 +20,14 @@ const readers = new Set<Reader>();
 let link: Link = "connecting";
 let stop: (() => void) | undefined;
 
-/** Hears from now on, until the function that comes back is called. */
+/** Subscribes to new events. Returns a function that unsubscribes. */
 export function hear(reader: Reader): () => void {
   readers.add(reader);
   reader.link(link);
   stop ??= listen("/v1/events", { type: TYPES }, undefined, {
     event: (frame) => each((reader) => wants(reader.types, frame.type) && reader.event(frame)),
     link: (now) => {
-      // A server that refuses, because it wants a key, is asked again by whoever listens next.
+      // If the server refuses the connection because it requires a key, the next subscriber reconnects.
       if (now === "refused") stop = undefined;
       link = now;
       each((reader) => reader.link(now));
@@ -41,7 +41,7 @@ function each(tell: (reader: Reader) => void): void {
   for (const reader of [...readers]) tell(reader);
 }
 
-/** Whether an event is of one of some types. */
+/** Whether a filter matches an event type. */
 export function wants(types: string, name: string): boolean {
   return types.split(",").some((type) => (type.endsWith("*") ? name.startsWith(type.slice(0, -1)) : name === type));
 }

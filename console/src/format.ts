@@ -1,6 +1,6 @@
-/** Numbers and times as people read them. */
+/** Formats numbers and times for display. */
 
-/** How long something took. */
+/** Formats a duration. */
 export function duration(ms: number): string {
   if (ms < 999.5) return `${Math.max(0, Math.round(ms))} ms`;
   if (ms < 9_950) return `${(ms / 1_000).toFixed(1)} s`;
@@ -10,7 +10,7 @@ export function duration(ms: number): string {
   return `${Math.floor(ms / 86_400_000)} d ${Math.floor((ms % 86_400_000) / 3_600_000)} h`;
 }
 
-/** How long ago something was, in few letters. */
+/** Formats the time since `at`, abbreviated. */
 export function ago(at: number, now: number): string {
   const s = Math.max(0, Math.round((now - at) / 1_000));
   if (s < 5) return "now";
@@ -21,7 +21,7 @@ export function ago(at: number, now: number): string {
   return day(at);
 }
 
-/** When something was, as part of a sentence: just now, some time ago, or on a day. */
+/** Formats a past time for use in a sentence: just now, a while ago, or on a date. */
 export function past(at: number, now: number): string {
   const said = ago(at, now);
   if (said === "now") return "just now";
@@ -32,17 +32,17 @@ function day(at: number): string {
   return new Date(at).toLocaleDateString(undefined, { year: "numeric", month: "short", day: "numeric" });
 }
 
-/** A point in time, to the second. */
+/** Formats a date and time, to the second. */
 export function moment(at: number): string {
   return new Date(at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }
 
-/** The time of a day. */
+/** Formats a time of day. */
 export function clock(at: number): string {
   return new Date(at).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" });
 }
 
-/** Dollars, exact as they came, but not longer than needed. */
+/** Formats a dollar amount without rounding and without trailing zeros. */
 export function money(dollars: string | undefined): string {
   if (dollars === undefined) return "";
   const value = Number(dollars);
@@ -51,21 +51,21 @@ export function money(dollars: string | undefined): string {
   return `$${value.toFixed(value < 1 ? 3 : 2)}`;
 }
 
-/** A count in few letters. */
+/** Formats a count, abbreviated. */
 export function count(of: number): string {
   if (of < 10_000) return String(of);
   if (of < 1_000_000) return `${(of / 1_000).toFixed(of < 100_000 ? 1 : 0)}k`;
   return `${(of / 1_000_000).toFixed(1)}M`;
 }
 
-/** Bytes in few letters. */
+/** Formats a size in bytes, abbreviated. */
 export function size(bytes: number): string {
   if (bytes < 1_000) return `${bytes} B`;
   if (bytes < 1_000_000) return `${(bytes / 1_000).toFixed(1)} KB`;
   return `${(bytes / 1_000_000).toFixed(1)} MB`;
 }
 
-/** The last letters of an id, enough to tell it from its neighbours. */
+/** Returns the last characters of an id, enough to distinguish it in a list. */
 export function short(id: string): string {
   return id.slice(-6);
 }

@@ -1,4 +1,4 @@
-/** Small things that pages share: what was read, what time it is, what the tab is called. */
+/** Hooks that several pages use: data loading, clock, viewport, tab title, events. */
 import type { RefObject } from "preact";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { againMs, passes } from "./api.ts";
@@ -8,14 +8,14 @@ import type { Frame, Page } from "./shapes.ts";
 import type { Link } from "./stream.ts";
 import { plain } from "./visible.ts";
 
-/** Something that is read from the server. What was read stays while it is read again. */
+/** A value loaded from the server. The previous value stays available during a reload. */
 export interface Read<T> {
   value: T | undefined;
   error: Error | undefined;
   again: () => void;
 }
 
-/** Reads something, and again when one of `on` changes, somebody asks, or the server was out of reach. */
+/** Loads a value. Reloads it when `on` changes, on request, and after a transient error. */
 export function useRead<T>(load: (stop: AbortSignal) => Promise<T>, on: readonly unknown[]): Read<T> {
   const [read, setRead] = useState<{ value: T | undefined; error: Error | undefined; on: readonly unknown[] }>();
   const [times, setTimes] = useState(0);
@@ -39,22 +39,22 @@ export function useRead<T>(load: (stop: AbortSignal) => Promise<T>, on: readonly
   return { value: read?.value, error: read?.error, again };
 }
 
-/** Entries of a list that are read at first, and with every wish for more. */
+/** Entries per page. */
 const PAGE = 200;
 
-/** A list of the server, as far as it was read; `more` reads on, if there is more. */
+/** A paginated list. `more` loads the next page, if there is one. */
 export interface List<T> extends Read<readonly T[]> {
   more: (() => void) | undefined;
 }
 
-/** Reads the beginning of a list, and more of it when somebody wants it. */
+/** Loads the first page of a list, and further pages on demand. */
 export function useList<T>(load: (page: { limit: number; cursor: string | undefined }, stop: AbortSignal) => Promise<Page<T>>, on: readonly unknown[]): List<T> {
   const [most, setMost] = useState(PAGE);
   const read = useRead((stop) => pages(most, (cursor) => load({ limit: PAGE, cursor }, stop)), [...on, most]);
   return { ...read, value: read.value?.items, more: read.value?.next === undefined ? undefined : () => setMost(most + PAGE) };
 }
 
-/** The time, as often as it matters to a reader. */
+/** Returns the current time and updates it every `everyMs` milliseconds. */
 export function useNow(everyMs: number): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
@@ -66,7 +66,7 @@ export function useNow(everyMs: number): number {
 
 const NARROW = matchMedia("(max-width: 899px)");
 
-/** Whether there is room for one column only. */
+/** Whether the viewport has room for one column only. */
 export function useNarrow(): boolean {
   const [narrow, setNarrow] = useState(NARROW.matches);
   useEffect(() => {
@@ -77,7 +77,7 @@ export function useNarrow(): boolean {
   return narrow;
 }
 
-/** Whether something has been in sight since it was shown. */
+/** Whether the element has been visible since it was mounted. */
 export function useSeen(place: RefObject<Element | null>): boolean {
   const [seen, setSeen] = useState(false);
   useEffect(() => {
@@ -89,14 +89,14 @@ export function useSeen(place: RefObject<Element | null>): boolean {
   return seen;
 }
 
-/** What the tab is called while the caller is shown. */
+/** Sets the title of the tab while the component is mounted. */
 export function useTitle(title: string): void {
   useEffect(() => {
     document.title = title ? `${plain(title)} · Outlast` : "Outlast";
   }, [title]);
 }
 
-/** Hears what becomes durable in any session, from now on. Comes back with how the stream stands. */
+/** Subscribes to durable events of all sessions. Returns the state of the connection. */
 export function useFeed(types: string, told: (frame: Frame) => void, again: () => void): Link {
   const [link, setLink] = useState<Link>("connecting");
   const latest = useRef({ told, again });
@@ -107,7 +107,7 @@ export function useFeed(types: string, told: (frame: Frame) => void, again: () =
   return link;
 }
 
-/** Calls at most once in a while, and once more if it was asked for meanwhile. */
+/** Throttles a function: it runs `ms` milliseconds after the first call, once for all calls until then. */
 export function useSoon(act: () => void, ms: number): () => void {
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const latest = useRef(act);

@@ -1,10 +1,10 @@
 /**
- * Keys. A page says what its keys do while it is shown; one listener hears them. Keys of one letter can be switched off, for people
- * who speak to their computer (WCAG 2.1.4).
+ * Keyboard shortcuts. Pages register shortcuts while they are mounted; one listener handles them. Single-letter shortcuts can be
+ * turned off for people who use speech input (WCAG 2.1.4).
  */
 import { useLayoutEffect, useRef } from "preact/hooks";
 
-/** A key, or two after another like `g s`, and what it does. */
+/** A key, or a sequence of two keys such as `g s`, and its action. */
 export interface Binding {
   keys: string;
   what: string;
@@ -13,7 +13,7 @@ export interface Binding {
 
 const bound = new Set<{ current: readonly Binding[] }>();
 const OFF = "outlast-keys-off";
-/** How long the second of two keys may take. */
+/** Maximum time between the two keys of a sequence. */
 const PATIENCE_MS = 900;
 
 export const singleKeys = {
@@ -21,16 +21,16 @@ export const singleKeys = {
   set: (on: boolean) => (on ? localStorage.removeItem(OFF) : localStorage.setItem(OFF, "1")),
 };
 
-/** Everything that keys do now, the latest page first. */
+/** Returns the active shortcuts, those of the newest page first. */
 export function bindings(): Binding[] {
   return [...bound].reverse().flatMap((ref) => ref.current);
 }
 
-/** Says what keys do as long as the caller is shown. */
+/** Registers shortcuts while the component is mounted. */
 export function useKeys(keys: readonly Binding[]): void {
   const latest = useRef(keys);
   latest.current = keys;
-  // Together with what is shown: a key that comes right behind a change means what is there now.
+  // A layout effect runs with the render, so a key pressed right after it uses the new shortcuts.
   useLayoutEffect(() => {
     bound.add(latest);
     return () => void bound.delete(latest);
@@ -43,18 +43,18 @@ function isTyping(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(input|textarea|select)$/i.test(target.tagName));
 }
 
-/** Hears keys from now on. */
+/** Installs the key listener. */
 export function hearKeys(): void {
   addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-    // What is behind a dialog is not meant.
+    // An open dialog disables page shortcuts.
     if (document.querySelector("dialog[open]")) return;
     if (event.key === "Escape" && isTyping(event.target)) {
       (event.target as HTMLElement).blur();
       return;
     }
     if (isTyping(event.target) || (event.key.length === 1 && !singleKeys.on())) return;
-    // A button that has the focus is pressed by these.
+    // Enter and Space activate the focused button.
     const pressed = event.target instanceof HTMLElement && event.target.closest("button, a, summary, [role=tab]");
     if (pressed && (event.key === "Enter" || event.key === " ")) return;
     const two = event.timeStamp - before.at < PATIENCE_MS ? `${before.key} ${event.key}` : "";

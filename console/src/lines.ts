@@ -1,14 +1,14 @@
-/** How two texts differ, line by line. */
+/** Line-based text diff. */
 
 export interface Line {
   is: "same" | "gone" | "new";
   text: string;
 }
 
-/** Lines above which texts are set against each other whole. */
+/** Above this number of lines, the diff replaces the whole text. */
 const MOST = 2_000;
 
-/** The lines of both, in order: the longest common ones are the same, the others gone or new. */
+/** Returns the diff of two texts, based on their longest common subsequence of lines. */
 export function differ(before: string, after: string): Line[] {
   const [a, b] = [before.split("\n"), after.split("\n")];
   if (a.length > MOST || b.length > MOST) return [...all(a, "gone"), ...all(b, "new")];
@@ -31,7 +31,7 @@ export function differ(before: string, after: string): Line[] {
   return [...found, ...all(a.slice(i), "gone"), ...all(b.slice(j), "new")];
 }
 
-/** The lines in two columns: what is the same stands beside itself, what is gone beside what is new in its place. */
+/** Arranges a diff in two columns: equal lines face each other, and removed lines face the lines that replace them. */
 export function paired(lines: readonly Line[]): [Line | undefined, Line | undefined][] {
   const rows: [Line | undefined, Line | undefined][] = [];
   let [gone, fresh]: [Line[], Line[]] = [[], []];

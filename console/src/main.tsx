@@ -1,4 +1,4 @@
-/** The console: what the API says, for people. Begins here; pages are in `pages`, what they are made of in `parts`. */
+/** Entry point of the console, a web interface for the API. `pages` contains the pages, `parts` the components. */
 import "uplot/dist/uPlot.min.css";
 import "./style/base.css";
 import "./style/shell.css";

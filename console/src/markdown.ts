@@ -1,6 +1,6 @@
 /**
- * A small part of Markdown as a tree: headings, lists, code, emphasis, links. Text that is not understood stays text, nothing is
- * ever markup, and there are no images. Shown by `parts/prose.tsx`.
+ * Parses a subset of Markdown into a tree: headings, lists, code, emphasis, links. Unsupported syntax stays text. HTML and images
+ * are not supported. `parts/prose.tsx` renders the tree.
  */
 
 export type Inline =
@@ -22,7 +22,7 @@ const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+.#-]*)/;
 const HEADING = /^(#{1,6})\s+(.*)$/;
 const ITEM = /^\s{0,6}(?:([-*+])|(\d{1,9})[.)])\s+(.*)$/;
 
-/** The blocks of a text. A fence that is not closed yet runs to the end: that is how text streams in. */
+/** Parses a text into blocks. An unclosed code fence extends to the end, as happens while text streams in. */
 export function blocks(text: string): Block[] {
   const lines = text.split("\n");
   const found: Block[] = [];
@@ -94,10 +94,10 @@ function table(lines: string[], from: number, found: Block[]): number {
   return at - 1;
 }
 
-/** A mark that is not closed within so many letters is text. Keeps the time in bounds that a text takes. */
+/** Maximum length of an inline element, which bounds the parsing time. Beyond it, the opening mark is text. */
 const REACH = 4_000;
 
-/** The pieces of a line. */
+/** Parses a line into inline elements. */
 export function inline(text: string): Inline[] {
   const found: Inline[] = [];
   let [plain, at] = [0, 0];
@@ -115,7 +115,7 @@ export function inline(text: string): Inline[] {
   return found;
 }
 
-/** What is marked from here on, and where that ends. */
+/** Parses the inline element at a position and returns it with its end. */
 function marked(text: string, at: number): { piece: Inline; end: number } | undefined {
   const near = text.slice(at, at + REACH);
   if (near[0] === "`") {
@@ -125,11 +125,11 @@ function marked(text: string, at: number): { piece: Inline; end: number } | unde
   }
   if (near[0] === "[") {
     const link = /^\[([^[\]\n]{1,500})\]\((https?:\/\/[^\s()]{1,2000})\)/i.exec(near);
-    // A link of any other kind is shown as it was written.
+    // Links with other URL schemes stay text.
     return link ? { piece: { is: "link", href: link[2] ?? "", of: inline(link[1] ?? "") }, end: at + link[0].length } : undefined;
   }
   const sign = near.startsWith("**") ? "**" : (near[0] ?? "");
-  // `snake_case_names` are no emphasis.
+  // Underscores within words, as in `snake_case_names`, are not emphasis.
   if (sign === "_" && /\w/.test(text[at - 1] ?? "")) return undefined;
   const end = near.indexOf(sign, sign.length);
   const inside = near.slice(sign.length, end);

@@ -1,7 +1,7 @@
-/** Lists that come page by page. Knows no server. */
+/** Forward pagination. Independent of the server. */
 import type { Page } from "./shapes.ts";
 
-/** Reads pages until the list ends or has as many entries as asked for. It has a `next` if there are more. */
+/** Reads pages until the list ends or has `most` entries. The result has `next` if more entries exist. */
 export async function pages<T>(most: number, read: (cursor: string | undefined) => Promise<Page<T>>): Promise<Page<T>> {
   let page = await read(undefined);
   const items = [...page.items];

@@ -1,4 +1,4 @@
-/** Reads the text form of Prometheus. */
+/** Parses the Prometheus text format. */
 
 export interface Sample {
   name: string;
@@ -6,7 +6,7 @@ export interface Sample {
   value: number;
 }
 
-/** Every sample of a text, in order. */
+/** Returns all samples in order. */
 export function samples(text: string): Sample[] {
   return text.split("\n").flatMap((line) => {
     const found = /^([a-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)/i.exec(line);
@@ -16,14 +16,14 @@ export function samples(text: string): Sample[] {
   });
 }
 
-/** The value of a metric without labels. */
+/** Returns the value of a metric without labels. */
 export function value(all: readonly Sample[], name: string): number | undefined {
   return all.find((sample) => sample.name === name)?.value;
 }
 
 /**
- * A quantile of a histogram, or of what it gained since it was read before, in the unit of its buckets: the bound of the bucket
- * that it falls into.
+ * Returns a quantile of a histogram, in the unit of its buckets. With earlier samples in `before`, only the increase since then
+ * counts. The result is the upper bound of the bucket that contains the quantile.
  */
 export function quantile(all: readonly Sample[], before: readonly Sample[], name: string, q: number): number | undefined {
   const old = new Map(buckets(before, name));

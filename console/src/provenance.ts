@@ -1,25 +1,25 @@
-/** Where the values of the sink arguments of a call come from, in words. */
+/** Describes the origins of the sink arguments of a call. */
 import type { SinkArgument } from "./shapes.ts";
 
-/** A sink argument as people read it. */
+/** A sink argument for display. */
 export interface SinkRow {
   /** JSON pointer to the argument; empty if the call itself is the sink. */
   path: string;
-  /** The value as JSON; not there if the call itself is the sink or the arguments are not known. */
+  /** The value as JSON. Absent if the call itself is the sink or the arguments are unknown. */
   value: string | undefined;
-  /** Where the value comes from. */
+  /** The origin of the value. */
   from: string;
-  /** Whether it comes from trusted text. */
+  /** Whether the origin is trusted. */
   trusted: boolean;
 }
 
-/** The sink arguments of a call with these arguments. Those that trusted text does not clear come first. */
+/** Returns the sink arguments of a call. Arguments from untrusted origins come first. */
 export function sinkRows(provenance: readonly SinkArgument[], passed: unknown): SinkRow[] {
   const rows = provenance.map(({ path, origin }) => ({ path, value: path === "" ? undefined : valueAt(passed, path), ...inWords(origin) }));
   return rows.sort((one, other) => Number(one.trusted) - Number(other.trusted));
 }
 
-/** An origin in words. One that this console does not know is not trusted. */
+/** Describes an origin. Origins that this console does not know are untrusted. */
 function inWords(origin: string): { from: string; trusted: boolean } {
   if (origin === "user") return { from: "typed by the user", trusted: true };
   if (origin === "agent") return { from: "in the system prompt of the agent", trusted: true };
@@ -29,7 +29,7 @@ function inWords(origin: string): { from: string; trusted: boolean } {
   return { from: origin, trusted: false };
 }
 
-/** The value at a JSON pointer, as JSON. */
+/** Returns the value at a JSON pointer, as JSON. */
 function valueAt(whole: unknown, path: string): string | undefined {
   let value = whole;
   for (const step of path.split("/").slice(1)) {
@@ -40,7 +40,7 @@ function valueAt(whole: unknown, path: string): string | undefined {
   return JSON.stringify(value);
 }
 
-/** The arguments in the request of an effect that is a call. A call that was refused has none. */
+/** Returns the arguments of a call from its effect's request. A refused call has none. */
 export function argumentsOf(request: unknown): unknown {
   const { arguments: passed, call } = (request ?? {}) as { arguments?: unknown; call?: { arguments?: unknown } };
   return passed ?? call?.arguments;

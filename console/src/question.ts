@@ -1,4 +1,4 @@
-/** What an agent asks a person (`ask_user`), and how an answer is understood. */
+/** Questions of an agent to a person (`ask_user`) and their answers. */
 import type { Blocked } from "./shapes.ts";
 
 export interface Question {
@@ -6,7 +6,7 @@ export interface Question {
   options: string[];
 }
 
-/** The question that is behind a wait, if one is. */
+/** Returns the question of a wait, if it is one. */
 export function asked({ tool, arguments: passed }: Blocked): Question | undefined {
   if (tool !== "ask_user" || typeof passed !== "object" || passed === null) return undefined;
   const { question, options } = passed as { question?: unknown; options?: unknown };
@@ -14,7 +14,7 @@ export function asked({ tool, arguments: passed }: Blocked): Question | undefine
   return { question, options: Array.isArray(options) ? options.filter((option) => typeof option === "string") : [] };
 }
 
-/** The answer that somebody typed, as `outlast chat` takes it: an option by its number, or the text itself. */
+/** Parses a typed answer like `outlast chat`: the number of an option, or free text. */
 export function answer({ options }: Question, typed: string): string {
   const said = typed.trim();
   return (/^\d+$/.test(said) ? options[Number(said) - 1] : undefined) ?? said;

@@ -1,4 +1,4 @@
-/** Which page is shown. The address says it all, so that every page can be linked to, reloaded and gone back to. */
+/** Routes. The address contains the whole state of a page, so links, reload and the back button work. */
 import { useEffect, useState } from "preact/hooks";
 
 export type Route =
@@ -12,7 +12,7 @@ export type Route =
   | { page: "server" }
   | { page: "nowhere" };
 
-/** The page of an address. */
+/** Returns the route of an address. */
 export function route(address: URL): Route {
   const [first, second, ...rest] = address.pathname.split("/").filter(Boolean).map(decodeURIComponent);
   if (rest.length > 0) return { page: "nowhere" };
@@ -41,13 +41,13 @@ export function route(address: URL): Route {
 
 const MOVED = "outlast-moved";
 
-/** Shows another page. */
+/** Navigates to another page. */
 export function go(to: string): void {
   if (to !== location.pathname + location.search) history.pushState(undefined, "", to);
   dispatchEvent(new Event(MOVED));
 }
 
-/** The page that is shown, now and after every move. Links within the console move without a reload. */
+/** Returns the current route and follows navigation. Links within the console do not reload the page. */
 export function useRoute(): Route {
   const [address, setAddress] = useState(location.href);
   useEffect(() => {

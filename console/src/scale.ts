@@ -1,16 +1,16 @@
 /**
- * Places times on a line. A turn may work for a second and then wait for two days: stretches in which nothing runs are folded to
- * a narrow strip, so that what ran keeps its proportions.
+ * Maps times to a folded time axis. A turn may work for a second and then wait for two days. Idle stretches are folded to a narrow
+ * strip, so that active stretches keep their proportions.
  */
 
 export interface Span {
   from: number;
   until: number;
-  /** Whether it only waits. */
+  /** Whether the span is a wait. */
   waits: boolean;
 }
 
-/** A stretch of time and the part of the line, from 0 to 1, that it takes. */
+/** A stretch of time and the part of the axis, from 0 to 1, that it covers. */
 interface Stretch {
   from: number;
   until: number;
@@ -21,13 +21,13 @@ interface Stretch {
 
 export interface Scale {
   place(time: number): number;
-  /** Where the line is folded, each with how long that took. */
+  /** Positions and durations of the folds. */
   folds: { at: number; width: number; ms: number }[];
 }
 
-/** The width of a fold, beside that of everything that ran. */
+/** Width of a fold relative to all active stretches. */
 const FOLD = 0.06;
-/** A stretch is folded if it is longer than everything that ran, by this factor. */
+/** An idle stretch is folded if it is longer than all active stretches together times this factor. */
 const LONG = 0.5;
 
 export function scale(spans: readonly Span[]): Scale {
@@ -71,7 +71,7 @@ function laid(stretches: Stretch[]): Scale {
   };
 }
 
-/** The spans joined where they touch, in order. */
+/** Merges touching spans, in order. */
 function union(spans: readonly Span[]): { from: number; until: number }[] {
   const sorted = [...spans].sort((a, b) => a.from - b.from);
   const joined: { from: number; until: number }[] = [];

@@ -1,7 +1,7 @@
-/** The list of sessions as it grows and changes: each session is in it once. Knows no server and no page. */
+/** Updates the list of sessions. Each session occurs once. Independent of the server and the pages. */
 import type { Session } from "./shapes.ts";
 
-/** What is looked for. */
+/** Search and filters. */
 export interface Wish {
   search: string;
   state: string;
@@ -9,13 +9,13 @@ export interface Wish {
   last_end?: string;
 }
 
-/** The list and the page behind it. A session of that page that moved meanwhile is in the list already. */
+/** Appends a page. Sessions that moved meanwhile are already in the list and are skipped. */
 export function appended(old: readonly Session[], page: readonly Session[]): readonly Session[] {
   const known = new Set(old.map(({ id }) => id));
   return [...old, ...page.filter(({ id }) => !known.has(id))];
 }
 
-/** The list after some of its sessions, and others, were read anew. */
+/** Returns the list after some of its sessions, and others, were read again. */
 export function refreshed(old: readonly Session[], fresh: ReadonlyMap<string, Session | "gone" | undefined>, wish: Wish): readonly Session[] {
   const kept = old.flatMap((session) => {
     const now = fresh.get(session.id) ?? session;

@@ -1,32 +1,29 @@
-/**
- * One session as a page shows it. Everything in it was read from the API; events only say that it is time to read again, and carry
- * the text that a model says right now (`drafts.ts`).
- */
+/** The state of a session page. All data is read from the API. Events trigger a reload and carry partial replies (`drafts.ts`). */
 import { againMs, get, listen, passes } from "./api.ts";
 import { hear, open, type Drafts } from "./drafts.ts";
 import type { Effect, Frame, Live, Message, Page, Session, Turn, Why } from "./shapes.ts";
 import type { Link } from "./stream.ts";
 
-/** Turns whose effects are read at first, and with every wish for earlier ones. */
+/** Turns whose effects are loaded at first, and per request for earlier ones. */
 const TURNS = 30;
-/** Turns whose effects are kept up to date at most; what is before them has ended. */
+/** Maximum number of turns whose effects are reloaded. Earlier turns have ended. */
 const FOLLOWED = 200;
-/** How often a stream is opened anew at most, to fill a gap. */
+/** Minimum time between reconnects that fill a gap. */
 const GAP_MS = 2_000;
 
-/** What is known of a session. */
+/** The loaded data of a session. */
 export interface Known {
   session: Session | undefined;
   messages: readonly Message[];
-  /** Where earlier messages begin, if there are any. */
+  /** Cursor to earlier messages, if there are any. */
   earlier: string | undefined;
   turns: readonly Turn[];
   effects: readonly Effect[];
-  /** How many turns there are before the first of these. */
+  /** Number of turns before the first loaded turn. */
   turnsBefore: number;
   why: Why | undefined;
   drafts: Drafts;
-  /** What tools and the runtime say right now, by the key of the effect. */
+  /** Progress notes of tools and the runtime, by turn and effect key. */
   notes: ReadonlyMap<string, string>;
   link: Link;
   error: Error | undefined;
@@ -46,19 +43,19 @@ export const NOTHING: Known = {
   error: undefined,
 };
 
-/** Reads and follows one session until closed. */
+/** Loads and follows one session until it is closed. */
 export class SessionModel {
   known: Known = NOTHING;
   #changed: (known: Known) => void;
   #stop = () => {};
   #closed = false;
-  /** The last durable event that was heard. */
+  /** Number of the last durable event received. */
   #heard = 0;
   #opened = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #busy = false;
   #dirty = false;
-  /** The first turn that was read at the beginning; what is before it is read on demand. */
+  /** Index of the first turn loaded initially. Earlier turns are loaded on demand. */
   #from: number | undefined;
 
   constructor(
@@ -76,7 +73,7 @@ export class SessionModel {
     this.#stop();
   }
 
-  /** Reads the page before the first one that is shown. */
+  /** Loads the page before the first loaded message. */
   async earlier(): Promise<void> {
     const { earlier } = this.known;
     if (!earlier) return;
@@ -84,7 +81,7 @@ export class SessionModel {
     if (this.known.earlier === earlier) this.#set({ messages: [...page.items, ...this.known.messages], earlier: page.next });
   }
 
-  /** Reads the turns before the first one that is shown. */
+  /** Loads the turns before the first loaded turn. */
   async earlierTurns(): Promise<void> {
     const { turnsBefore } = this.known;
     if (turnsBefore === 0) return;
@@ -93,7 +90,7 @@ export class SessionModel {
     if (this.known.turnsBefore === turnsBefore) this.#set({ turns: [...turns, ...this.known.turns], effects: [...effects, ...this.known.effects], turnsBefore: from });
   }
 
-  /** The message before another; none if it is the first of all. Reads earlier pages where it takes that. */
+  /** Returns the previous message, or `undefined` for the first. Loads earlier pages if necessary. */
   async before(message: Message): Promise<Message | undefined> {
     const place = () => this.known.messages.findIndex(({ session, seq }) => session === message.session && seq === message.seq);
     while (place() === 0 && this.known.earlier) await this.earlier();
@@ -110,7 +107,7 @@ export class SessionModel {
     });
   }
 
-  /** Whoever opens a stream is told what is being said from its beginning, so opening it anew fills a gap. */
+  /** Reconnects to fill a gap: a new stream starts with the full text of partial replies. */
   #fillGap(): void {
     if (Date.now() - this.#opened > GAP_MS) this.#listen();
   }
@@ -131,7 +128,7 @@ export class SessionModel {
     if (note) this.#set({ notes: pending(new Map(this.known.notes).set(`${turn} ${note.key}`, note.text), this.known.effects) });
   }
 
-  /** Reads again what may have changed; wishes that come meanwhile are one. */
+  /** Reloads the session. Requests during a reload cause one more reload. */
   readAgain(): void {
     this.#dirty = true;
     if (!this.#busy) void this.#read();
@@ -151,7 +148,7 @@ export class SessionModel {
     this.#busy = false;
   }
 
-  /** Asks again by itself: after the last event of a turn comes no other that says that it is time to read. */
+  /** Retries after a transient error, because no further event may arrive after the end of a turn. */
   #refused(error: Error): void {
     this.#set({ error });
     if (passes(error) && !this.#closed) this.#timer = setTimeout(() => this.readAgain(), againMs(error));
@@ -162,7 +159,7 @@ export class SessionModel {
     this.#from ??= Math.max(0, session.turns - TURNS);
     const from = Math.max(this.#from, session.turns - FOLLOWED);
     const page = await this.#messages();
-    // Behind the messages: see `open` in `drafts.ts`.
+    // Must run after the messages are read: see `open` in `drafts.ts`.
     const [read, why] = await Promise.all([this.#turns(from, FOLLOWED), get<Why>(`/v1/sessions/${this.id}/why`)]);
     const messages = joined(this.known.messages, page.items);
     const earlier = messages === page.items ? page.next : this.known.earlier;
@@ -196,14 +193,14 @@ export class SessionModel {
   }
 }
 
-/** What was shown before, up to where the newest page begins, and that page. */
+/** Merges the newest page with the messages loaded before it. */
 export function joined(shown: readonly Message[], page: Message[]): readonly Message[] {
   const first = page[0];
   const at = first ? shown.findIndex((message) => message.seq === first.seq && message.session === first.session) : -1;
   return at > 0 ? [...shown.slice(0, at), ...page] : page;
 }
 
-/** The notes of effects that have no outcome yet: that something runs is over when its outcome is there. */
+/** Returns the notes of effects without an outcome. */
 function pending(notes: Known["notes"], effects: readonly Effect[]): Known["notes"] {
   const over = new Set(effects.filter((effect) => effect.answered !== undefined).map((effect) => `${effect.turn} ${effect.key}`));
   return new Map([...notes].filter(([id]) => !over.has(id)));

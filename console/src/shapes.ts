@@ -1,18 +1,17 @@
-/** What the API answers, as far as the console looks at it. The whole is in `docs/openapi.json`. */
+/** Types of the API responses, limited to the fields that the console uses. `docs/openapi.json` has the full schema. */
 
-/** One page of a list. */
 export interface Page<T> {
   items: T[];
   next?: string;
 }
 
-/** A message's place over all sessions. */
+/** Identifies a message across sessions. */
 export interface Node {
   session: string;
   seq: number;
 }
 
-/** What a turn waits for. */
+/** A wait of a turn. */
 export interface Waiting {
   key: string;
   kind: string;
@@ -38,14 +37,14 @@ export interface Session {
   active?: string;
   waits: Waiting[];
   wake_at?: number;
-  /** What its models cost so far; not known of old sessions. */
+  /** Model cost so far. Unknown for old sessions. */
   cost?: string;
   /** How its last turn ended, or `stuck`. */
   last_end?: string;
   last_turn?: string;
 }
 
-/** How a turn ended: the word, and what belongs to it. */
+/** The outcome of a turn, with details. */
 export interface End {
   how: string;
   text?: string;
@@ -79,7 +78,7 @@ export interface Usage {
   reasoning?: number;
 }
 
-/** A turn with what it took. */
+/** A turn with its totals. */
 export interface WholeTurn extends Turn {
   agent?: string;
   model?: string;
@@ -92,13 +91,13 @@ export interface WholeTurn extends Turn {
   resumes?: Resume[];
 }
 
-/** That another lease went on with a turn, after a crash or because a process was shut down. */
+/** Records that another lease resumed a turn after a crash or a shutdown. */
 export interface Resume {
   seq: number;
   at: number;
   lease: number;
   worker: string;
-  /** How many effects were answered before. */
+  /** Number of effects that were already answered. */
   replayed: number;
 }
 
@@ -130,14 +129,14 @@ export interface Message {
   content: { parts?: Part[]; calls?: ToolUse[]; call?: string; tool?: string; result?: unknown };
 }
 
-/** What a rule decided: a word, or a word with what belongs to it. */
+/** The outcome of a policy rule, with parameters. */
 export interface Ruling {
   rule: string;
   policy: string;
   decision: string | Record<string, unknown>;
 }
 
-/** What a policy decided at a point of a turn. */
+/** A policy decision at a policy point of a turn. */
 export interface Decided {
   key: string;
   seq: number;
@@ -149,7 +148,7 @@ export interface Decided {
   labels?: string[];
 }
 
-/** One argument that matters of a call, and where its value comes from. */
+/** A sink argument of a call and the origin of its value. */
 export interface SinkArgument {
   /** JSON pointer to the argument; empty if the call itself is the sink. */
   path: string;
@@ -187,22 +186,22 @@ export interface Effect {
   hooks?: string[];
   waits?: Waiting[];
   incidents?: Incident[];
-  /** How often it was answered from the journal because another lease went on with the turn. */
+  /** Number of times the effect was replayed from the journal after another lease resumed the turn. */
   replays?: number;
 }
 
-/** Something that befell an effect on the way to its outcome. */
+/** An incident before the outcome of an effect, such as a failed attempt. */
 export interface Incident {
   seq: number;
   at: number;
   what: "again" | "failed" | "paced" | "payment" | "stuck";
   attempt?: number;
-  /** When the attempt that failed began. */
+  /** Start of the failed attempt. */
   from?: number;
   detail?: Record<string, unknown>;
 }
 
-/** Everything that one model call was shown. */
+/** The full prompt of a model call. */
 export interface Shown {
   model: string;
   system: string;
@@ -211,14 +210,14 @@ export interface Shown {
   messages: Record<string, unknown>[];
 }
 
-/** Why a session does not move. */
+/** Explains why a session is blocked. */
 export interface Why {
   session: string;
   turn?: string;
   standing: "rests" | "ended" | "queued" | "ready" | "running" | "waits" | "held" | "stuck";
   since: number;
   doing?: string;
-  /** Worker deaths while the turn ran, where it is held back for them. */
+  /** Worker deaths during the turn, if they block it. */
   deaths?: number;
   held_until?: number;
   failure?: Failure;
@@ -226,7 +225,7 @@ export interface Why {
   queued: number;
 }
 
-/** One thing that a turn waits for, and what moves it. */
+/** A wait of a turn, and how to complete it. */
 export interface Blocked extends Waiting {
   since: number;
   tool?: string;
@@ -240,7 +239,7 @@ export interface Blocked extends Waiting {
   completion?: string;
 }
 
-/** What happens right now. */
+/** A live event, which is not stored. */
 export type Live =
   | { type: "text"; key: string; attempt: number; offset: number; text: string }
   | { type: "retracted"; key: string; attempt: number }
@@ -253,7 +252,6 @@ export type Live =
   | { type: "budget_low"; budget: string }
   | { type: "held"; failure: Failure };
 
-/** An event. */
 export interface Frame {
   session: string;
   seq?: number;
@@ -263,21 +261,21 @@ export interface Frame {
   data: unknown;
 }
 
-/** Who asks. */
+/** The identity of the caller. */
 export interface Whoami {
   name: string;
   by: string;
   scopes: string;
 }
 
-/** An input that is durable. */
+/** Confirms that an input is durable. */
 export interface Receipt {
   session: string;
   turn: string;
   seq: number;
 }
 
-/** A call that waits for somebody's word. */
+/** A call that requires approval. */
 export interface Pending {
   id: string;
   session: string;
@@ -287,28 +285,28 @@ export interface Pending {
   arguments: unknown;
   rule?: string;
   labels?: string[];
-  /** Of the values that the model asked for, also if somebody has changed the arguments since. */
+  /** Describes the arguments that the model requested, even if a person edited them afterwards. */
   provenance?: SinkArgument[];
-  /** What the model asked for, where somebody has changed the arguments since. */
+  /** The arguments that the model requested, if a person edited them afterwards. */
   original?: unknown;
   who: string[];
-  /** What the tool says it would do. */
+  /** The tool's description of what the call would do. */
   preview?: string;
-  /** Why a word is wanted. */
+  /** Why approval is required. */
   reason?: string;
-  /** Who has approved it so far, and how many have to. */
+  /** Who has approved so far. */
   votes: string[];
   needed: number;
-  /** Whether it may be approved for the rest of the session. */
+  /** Whether approval for the rest of the session is allowed. */
   for_session: boolean;
   reminded: number;
-  /** What models cost in its turn so far. */
+  /** Model cost of its turn so far. */
   cost: string;
   since: number;
   expires?: number;
 }
 
-/** What became of a word. */
+/** The result of a vote. */
 export interface Counted {
   decided: boolean;
   yours: boolean;
@@ -316,7 +314,7 @@ export interface Counted {
   of?: number;
 }
 
-/** A call whose outcome nobody knows. */
+/** A call with an unknown outcome. */
 export interface Unknown {
   call: string;
   tool: string;
@@ -326,7 +324,7 @@ export interface Unknown {
   since: number;
 }
 
-/** What was spent on one of something. */
+/** The cost of one agent, model, tool or session. */
 export interface Spending {
   day?: string;
   name: string;
@@ -352,7 +350,7 @@ export interface Stored {
   version: number;
   fingerprint: string;
   at: number;
-  /** Not there where it was deleted. */
+  /** Absent if this version is a deletion. */
   body?: unknown;
   note?: string;
 }
@@ -363,7 +361,7 @@ export interface Health {
   schema?: number;
 }
 
-/** A message that was found by its words. */
+/** A result of a message search. */
 export interface Hit {
   session: string;
   turn: string;
@@ -373,7 +371,7 @@ export interface Hit {
   excerpt: string;
 }
 
-/** What a model would be shown now. */
+/** The prompt that a model would receive now. */
 export interface Context {
   tokens: number;
   parts: { who: string; tokens: number }[];
@@ -382,7 +380,7 @@ export interface Context {
   compactions: number;
 }
 
-/** One course of a turn. */
+/** One run of a turn. */
 export interface Course {
   calls: { tool: string; arguments: unknown; result: unknown }[];
   end: string;
@@ -390,7 +388,7 @@ export interface Course {
   cost: string;
 }
 
-/** A session that was run again, beside what it was. */
+/** A replayed session compared with the original. */
 export interface Compared {
   turns: { index: number; input: string; recorded: Course; rerun: Course }[];
   changed: number;
@@ -401,7 +399,7 @@ export interface Compared {
   rerun_cost: string;
 }
 
-/** What was approved for the rest of a session. */
+/** An approval for the rest of a session. */
 export interface Grant {
   id: string;
   session: string;
@@ -411,7 +409,7 @@ export interface Grant {
   at: number;
 }
 
-/** What was used. */
+/** An amount of usage. */
 export interface Amount {
   tokens?: number;
   money?: string;
@@ -419,13 +417,13 @@ export interface Amount {
   millis?: number;
 }
 
-/** A budget, and what counts against it. */
+/** A budget and its usage. */
 export interface Purse {
   name: string;
   spent: Amount;
   held: Amount;
   lost: Amount;
-  /** What an operator set, in place of what an agent's file says. */
+  /** Overrides by an operator of the values in the agent file. */
   set?: Record<string, unknown>;
 }
 
@@ -439,7 +437,7 @@ export interface ApiKey {
   revoked?: number;
 }
 
-/** What somebody did. */
+/** An entry of the audit log. */
 export interface AuditLine {
   no: number;
   at: number;

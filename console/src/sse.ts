@@ -1,27 +1,26 @@
-/** Reads server-sent events out of text that comes in pieces of any size. Knows nothing of connections: `stream.ts`. */
+/** Parses server-sent events from text in chunks of any size. `stream.ts` handles connections. */
 
-/** One event as it came. */
+/** A parsed event. */
 export interface Sent {
-  /** The number to go on from, if it has one. */
+  /** The event id, if present. */
   id: string | undefined;
-  /** What it is. */
+  /** The event type. */
   name: string;
-  /** Its content. */
   data: string;
 }
 
-/** Gathers pieces into events. */
+/** An incremental parser. */
 export class Parser {
   #rest = "";
   #data: string[] = [];
   #name = "";
   #id: string | undefined;
-  /** The last number that was seen; one may also come alone, with a sign of life. */
+  /** The last event id. An id may also arrive without an event, with a heartbeat. */
   cursor: string | undefined;
-  /** Milliseconds after which the server wants us back. */
+  /** Reconnect delay requested by the server, in milliseconds. */
   retry: number | undefined;
 
-  /** Takes a piece and gives the events that are whole now. */
+  /** Parses a chunk and returns the events that it completes. */
   push(piece: string): Sent[] {
     const lines = (this.#rest + piece).split("\n");
     this.#rest = lines.pop() ?? "";

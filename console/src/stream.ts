@@ -1,36 +1,36 @@
 /**
- * Follows a stream of events over `fetch`, which unlike `EventSource` can send a key, and goes on by itself.
+ * Subscribes to an event stream over `fetch`, which can send an API key, unlike `EventSource`. Reconnects automatically.
  *
- * A connection that ends, for whatever reason, is opened again behind the last durable event that was read. What is not durable
- * has no number and is not repeated; who needs it puts it together from what it says of itself (`drafts.ts`).
+ * After a disconnect, the stream resumes after the last durable event. Live events have no id and are not repeated; `drafts.ts`
+ * detects their gaps.
  */
 import { Parser } from "./sse.ts";
 import type { Frame } from "./shapes.ts";
 
-/** How a stream stands. */
+/** The state of a stream. */
 export type Link = "connecting" | "open" | "waiting" | "refused";
 
-/** What a stream takes from outside, so that tests need neither network nor time. */
+/** Network, clock and randomness, which tests replace. */
 export interface Outside {
   open(path: string, after: string | undefined, stop: AbortSignal): Promise<Response>;
   sleep(ms: number, stop: AbortSignal): Promise<void>;
   random(): number;
 }
 
-/** What a stream tells. */
+/** Callbacks of a stream. */
 export interface Told {
   event(frame: Frame): void;
   link(link: Link): void;
-  /** The stream is open again after a break: what is not durable may have been missed. */
+  /** Called when the stream reconnects. Live events may have been missed. */
   again(): void;
 }
 
 const PAUSE_FIRST_MS = 250;
 const PAUSE_MOST_MS = 2_000;
-/** A stream that says nothing for so long is dead; the server gives a sign of life more often. */
+/** A stream without data for this long is dead. The server sends heartbeats more often. */
 const SILENCE_MS = 45_000;
 
-/** Follows until stopped. Comes back when the server refuses for good: a status below 500 that is not "too many". */
+/** Follows a stream until it is stopped. Returns when the server refuses permanently: a status below 500 other than 429. */
 export async function follow(path: string, from: string | undefined, told: Told, stop: AbortSignal, outside: Outside): Promise<void> {
   let [cursor, failures, opened] = [from, 0, false];
   while (!stop.aborted) {
@@ -53,13 +53,13 @@ export async function follow(path: string, from: string | undefined, told: Told,
         failures = 0;
         for (const sent of parser.push(text)) {
           if (sent.name !== "error") told.event(JSON.parse(sent.data) as Frame);
-          // Only after it was told: what throws here is asked for again.
+          // The cursor advances after the callback: if the callback throws, the event is requested again.
           cursor = sent.id ?? cursor;
         }
         [cursor, wish] = [parser.cursor ?? cursor, parser.retry];
       }
     } catch {
-      // Whatever ended it, the answer is to come back.
+      // All errors lead to a reconnect.
     }
     if (stop.aborted) return;
     told.link("waiting");
@@ -69,7 +69,7 @@ export async function follow(path: string, from: string | undefined, told: Told,
   }
 }
 
-/** The pieces of a body as text; ends when the body does, and fails when it is silent for too long. */
+/** Yields the chunks of a body as text. Ends with the body, and throws if it is silent for too long. */
 async function* pieces(body: ReadableStream<Uint8Array>, stop: AbortSignal, outside: Outside): AsyncGenerator<string> {
   const [reader, decoder] = [body.getReader(), new TextDecoder()];
   try {

@@ -1,20 +1,20 @@
-/** Dark or light: what the system says, or what was chosen here. */
+/** The colour theme: dark, light or the system's. */
 const CHOSEN = "outlast-theme";
 
 export type Theme = "system" | "light" | "dark";
 
-/** What was chosen. */
+/** Returns the stored theme. */
 export function theme(): Theme {
   const chosen = localStorage.getItem(CHOSEN);
   return chosen === "light" || chosen === "dark" ? chosen : "system";
 }
 
-/** Shows what was chosen. */
+/** Applies the stored theme. */
 export function showTheme(): void {
   document.documentElement.dataset["theme"] = theme();
 }
 
-/** Chooses. */
+/** Stores a theme and applies it. */
 export function chooseTheme(chosen: Theme): void {
   if (chosen === "system") localStorage.removeItem(CHOSEN);
   else localStorage.setItem(CHOSEN, chosen);

@@ -1,12 +1,12 @@
 /**
- * Makes what cannot be seen visible: control characters, escape sequences of terminals, marks that turn text around, spaces of no
- * width, letters that only look like nothing. Who reads an argument must read what is there (S34, S46).
+ * Makes invisible characters visible: control characters, terminal escape sequences, bidirectional marks, zero-width spaces, blank
+ * letters. An approver must see exactly what an argument contains.
  */
 
-/** A piece of text: as it is, or a letter that is shown by its name. */
+/** A piece of text: plain text, or an invisible character with its name. */
 export type Piece = string | { code: string; name: string };
 
-// Not among them: line feed and tab, which a text shows by itself.
+// Line feed and tab are excluded, because text shows them.
 const HIDDEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff]|[\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/u;
 
@@ -17,7 +17,7 @@ const NAMES: Record<number, string> = {
   0x2066: "LRI", 0x2067: "RLI", 0x2068: "FSI", 0x2069: "PDI", 0xfeff: "BOM",
 };
 
-/** The text in pieces. Joining emoji is what a joiner is for, so between those it stays. */
+/** Splits a text into pieces. A zero-width joiner between emoji stays as it is. */
 export function pieces(text: string): Piece[] {
   if (!HIDDEN.test(text)) return text === "" ? [] : [text];
   const found: Piece[] = [];
@@ -46,7 +46,7 @@ function named(point: number): Piece {
   return { code, name: NAMES[point] ?? code };
 }
 
-/** JSON that means the same, in which every letter that hides or turns others is written as its number. */
+/** Returns equivalent JSON with invisible and bidirectional characters written as escapes. */
 export function escaped(json: string): string {
   return pieces(json)
     .map((piece) => (typeof piece === "string" ? piece : escapes(parseInt(piece.code.slice(2), 16))))
@@ -57,7 +57,7 @@ function escapes(point: number): string {
   return String.fromCodePoint(point).replace(/[^]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
-/** The text as one line of letters that can all be seen. */
+/** Returns the text as one line without invisible characters. */
 export function plain(text: string): string {
   return pieces(text)
     .map((piece) => (typeof piece === "string" ? piece : `⟨${piece.name}⟩`))

@@ -1,24 +1,24 @@
 /**
- * What a bar of the timeline is made of: attempts that came to nothing, pauses between them, and what gave the outcome. And the lines
- * of a turn: its effects, with the places between them where another worker went on with it.
+ * The bars and rows of the timeline. A bar has segments for failed attempts, pauses and the final attempt. The rows of a turn are
+ * its effects, and marks where another worker resumed the turn.
  */
 import type { Span } from "./scale.ts";
 import type { Effect, Resume } from "./shapes.ts";
 
-/** A stretch of an effect. */
+/** A segment of an effect. */
 export interface Piece {
   from: number;
   until: number;
-  /** `vain`: an attempt that came to nothing. `pause`: nobody works on it. `last`: what gave the outcome, or runs. */
+  /** `vain`: a failed attempt. `pause`: no attempt is running. `last`: the attempt that gave the outcome or still runs. */
   is: "vain" | "pause" | "last";
 }
 
-/** The stretches of an effect, in order. An attempt ends where it failed, or where the next one began. */
+/** Returns the segments of an effect in order. An attempt ends when it fails or when the next one begins. */
 export function pieces(effect: Effect, now: number): Piece[] {
   const end = Math.max(effect.until ?? now, effect.from);
   const found: Piece[] = [];
   let at = effect.from;
-  // An attempt that failed within a millisecond is there too; a pause of none is not.
+  // Attempts shorter than a millisecond are kept; empty pauses are not.
   const add = (until: number, is: Piece["is"]) => {
     const piece = { from: at, until: Math.max(at, Math.min(until, end)), is };
     if (is !== "pause" || piece.until > at) found.push(piece);
@@ -32,21 +32,21 @@ export function pieces(effect: Effect, now: number): Piece[] {
   return found;
 }
 
-/** How an effect counts on the line of time of its turn. */
+/** Returns the spans of an effect on the time axis of its turn. */
 export function spans(effect: Effect, now: number): Span[] {
   const rests = effect.state === "waits" || effect.kind === "sleep" || effect.kind === "await_event";
   return pieces(effect, now).map(({ from, until, is }) => ({ from, until, waits: is === "pause" || (is === "last" && rests) }));
 }
 
-/** How many attempts of an effect came to nothing. */
+/** Returns the number of failed attempts. */
 export function retries(effect: Effect): number {
   return (effect.incidents ?? []).filter(({ what }) => what === "failed" || what === "again").length;
 }
 
-/** A line of a turn. */
+/** A row of a turn. */
 export type Row = { effect: Effect } | { resume: Resume };
 
-/** The lines of a turn: a resume stands before the first effect whose outcome came after it. */
+/** Returns the rows of a turn. A resume stands before the first effect that completed after it. */
 export function rows(effects: readonly Effect[], resumes: readonly Resume[]): Row[] {
   const left = [...resumes];
   const found: Row[] = [];

@@ -1,9 +1,9 @@
-/** A numbered list that is told from its beginning, read from its end. */
+/** Tests of reverse pagination. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { backwards } from "../src/backwards.ts";
 
-/** Tells a list of these numbers from its beginning, fifty a page, and counts how often it was asked. */
+/** Serves a list in pages of fifty and counts the requests. */
 function told(numbers: readonly number[]) {
   const behind = async (after: number) => {
     list.asked += 1;
@@ -14,7 +14,7 @@ function told(numbers: readonly number[]) {
   return list;
 }
 
-/** Reads such a list to its beginning. */
+/** Reads such a list back to its beginning. */
 async function whole(numbers: readonly number[]): Promise<number[]> {
   const { behind } = told(numbers);
   let page = await backwards(20, undefined, behind);

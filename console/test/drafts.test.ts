@@ -1,4 +1,4 @@
-/** Text as it is said: pieces that come twice, late, with gaps, from dead servers. */
+/** Tests of partial replies: duplicate and late frames, gaps, frames of dead workers. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { hear, open, type Drafts } from "../src/drafts.ts";

@@ -1,4 +1,4 @@
-/** Time folded onto a line, turns laid out as a tree, texts set against each other. */
+/** Tests of the folded time axis, the turn tree and text diffs. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { branches, wire } from "../src/branches.ts";

@@ -1,9 +1,9 @@
-/** Lists that have more than one page. */
+/** Tests of forward pagination. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { pages } from "../src/paged.ts";
 
-/** Reads a list of the numbers below `total`, three a page, and what was asked for. */
+/** Reads the numbers below `total` in pages of three, and records the requests. */
 async function read(total: number, most: number) {
   const asked: (string | undefined)[] = [];
   const list = await pages(most, async (cursor) => {

@@ -1,4 +1,4 @@
-/** Where the values of sink arguments come from, as the console says it. */
+/** Tests of the descriptions of provenance. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parse } from "../src/exact.ts";

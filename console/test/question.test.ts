@@ -1,4 +1,4 @@
-/** Questions to a person, and how answers are understood. */
+/** Tests of questions and how answers are parsed. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { answer, asked } from "../src/question.ts";
@@ -14,7 +14,7 @@ test("a question is what ask_user was passed", () => {
   assert.equal(asked(wait("ask_user", undefined)), undefined);
 });
 
-// The same as in `crates/tools/src/ask.rs`.
+// The same cases as in `crates/tools/src/ask.rs`.
 test("an option is chosen by its number, and everything else is text", () => {
   const said = ["1", " 2 ", "3", "0", "green", "red", "", "true"].map((typed) => answer({ question: "?", options: ["red", "7"] }, typed));
   assert.deepEqual(said, ["red", "7", "3", "0", "green", "red", "", "true"]);

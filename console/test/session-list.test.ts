@@ -1,4 +1,4 @@
-/** The list of sessions while sessions move and pages come. */
+/** Tests of the session list while sessions change and pages arrive. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { appended, refreshed } from "../src/session-list.ts";

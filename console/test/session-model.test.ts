@@ -1,15 +1,15 @@
-/** A session that is read from a server that does not always answer. */
+/** Tests of a session page when the server fails. */
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 import { SessionModel } from "../src/session-model.ts";
 
-/** What the server answers for the session: its state, or a refusal. */
+/** The server's response: the state of the session, or an error. */
 type Answer = string | { status: number; retryAfter?: string };
 
-/** Waits until everything is done that needs no time. */
+/** Waits for all pending promises. */
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
-/** Shows a session; each read of it gets the next answer, the last one for good. */
+/** Follows a session. Each read gets the next response, and the last one repeats. */
 async function shown(answers: Answer[], act: (model: SessionModel, reads: () => number) => Promise<void>): Promise<void> {
   let reads = 0;
   const of = (url: string): Response => {
@@ -24,7 +24,7 @@ async function shown(answers: Answer[], act: (model: SessionModel, reads: () => 
   Object.assign(globalThis, {
     sessionStorage: { getItem: () => null },
     document: { hidden: false, addEventListener: () => {} },
-    // The stream of events stays open and says nothing.
+    // The event stream stays open without events.
     fetch: (url: string) => (url.includes("/events") ? new Promise(() => {}) : Promise.resolve(of(url))),
   });
   const model = new SessionModel("ses_1", "main", () => {});

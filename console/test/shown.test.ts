@@ -1,4 +1,4 @@
-/** What is shown is what is there: every letter, every digit, no markup. */
+/** Tests that the console shows every character and every digit, and no markup. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parse, pretty } from "../src/exact.ts";
@@ -33,7 +33,7 @@ test("plain text of any script and emoji stay as they are", () => {
 
 test("numbers keep every digit", () => {
   const text = '{"amount":12345678901234567890,"small":5,"rate":0.12345678901234567890}';
-  // Where the browser cannot do it, nothing else changes.
+  // Without `JSON.rawJSON`, small numbers must still parse.
   if (!("rawJSON" in JSON)) return assert.deepEqual(parse('{"small":5}'), { small: 5 });
   assert.equal(pretty(parse(text)).replace(/\s/g, ""), text);
 });

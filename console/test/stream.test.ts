@@ -1,4 +1,4 @@
-/** Streams that break: nothing durable is lost or told twice, and it goes on by itself. */
+/** Tests of broken streams: no durable event is lost or repeated, and the stream reconnects. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Frame } from "../src/shapes.ts";
@@ -9,7 +9,7 @@ import { follow, type Link, type Outside } from "../src/stream.ts";
 const event = (seq: number) => `id: ${seq}\nevent: turn.started\ndata: {"session":"ses_1","seq":${seq},"type":"turn.started","data":{}}\n\n`;
 const live = (text: string) => `event: live\ndata: {"session":"ses_1","type":"live","data":{"type":"text","text":"${text}"}}\n\n`;
 
-/** Plays one script for each connection: pieces of a body, a status, or a connection that is refused. */
+/** Plays one script per connection: chunks of a body, a status, or a refused connection. */
 async function played(scripts: (string[] | number | "refused")[]): Promise<{ asked: (string | undefined)[]; seqs: (number | undefined)[]; links: Link[]; again: number }> {
   const stop = new AbortController();
   const [asked, seqs, links]: [(string | undefined)[], (number | undefined)[], Link[]] = [[], [], []];
@@ -24,7 +24,7 @@ async function played(scripts: (string[] | number | "refused")[]): Promise<{ ask
       const pieces = script.map((piece) => new TextEncoder().encode(piece));
       return new Response(new ReadableStream({ pull: (to) => (pieces.length ? to.enqueue(pieces.shift()) : to.close()) }));
     },
-    // A silent stream is never waited for here; pauses take no time.
+    // A silence timeout never fires here, and pauses take no time.
     sleep: (ms) => (ms > 10_000 ? new Promise(() => {}) : Promise.resolve()),
     random: () => 0.5,
   };

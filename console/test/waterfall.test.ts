@@ -1,4 +1,4 @@
-/** What bars and lines of a turn are made of. */
+/** Tests of the bars and rows of the timeline. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { scale } from "../src/scale.ts";

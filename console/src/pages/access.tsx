@@ -1,4 +1,4 @@
-/** Who may do what, and who did: approvals for sessions, budgets, API keys, the audit. */
+/** Access page: approvals for sessions, budgets, API keys, audit log. */
 import { useState } from "preact/hooks";
 import { get, remove } from "../api.ts";
 import { backwards } from "../backwards.ts";
@@ -10,7 +10,7 @@ import type { Amount, ApiKey, AuditLine, Grant, Purse } from "../shapes.ts";
 
 const TABS = ["Grants", "Budgets", "Keys", "Audit"] as const;
 
-/** Acts that are read at once: the most that the server tells. */
+/** Audit entries per request, the maximum that the server allows. */
 const AUDIT_PAGE = 500;
 
 export function AccessPage() {

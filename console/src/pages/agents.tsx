@@ -1,4 +1,4 @@
-/** Who answers: agents with their packages, and every version of what is kept in the database, with what changed. */
+/** Agents page: agents with their packages, and the stored versions with their changes. */
 import { useState } from "preact/hooks";
 import { get, Problem } from "../api.ts";
 import { pretty } from "../exact.ts";
@@ -78,7 +78,7 @@ function AgentDetail({ name, turn }: { name: string; turn: string | undefined })
   );
 }
 
-/** What a turn ran under, beside what answers now. */
+/** Compares the package of a turn with the current package. */
 function Then({ agent, turn }: { agent: Agent; turn: string | undefined }) {
   const read = useRead((stop) => (turn ? get<Record<string, unknown>>(`/v1/turns/${turn}/package`, {}, stop) : Promise.resolve(undefined)), [turn]);
   const [said, setSaid] = useState(turn ?? "");
@@ -101,13 +101,13 @@ function Then({ agent, turn }: { agent: Agent; turn: string | undefined }) {
   );
 }
 
-/** A package without what its tools said of themselves: that is part of those. */
+/** Removes the tool contracts from a package before it is compared. */
 function bare(of: unknown): unknown {
   const { contracts: _, ...more } = (of ?? {}) as Record<string, unknown>;
   return more;
 }
 
-/** The same data with the members of every object in one order. */
+/** Sorts the keys of every object, so that equal data has equal JSON. */
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted);
   if (typeof value !== "object" || value === null || (JSON as { isRawJSON?(value: unknown): boolean }).isRawJSON?.(value)) return value;
@@ -136,7 +136,7 @@ function Versions({ name }: { name: string }) {
   );
 }
 
-/** What a version changed. One that was deleted says nothing, and one behind it is new as a whole. */
+/** Shows what a version changed. After a deletion, the next version is shown in full. */
 function Change({ before, after }: { before: Stored | undefined; after: Stored }) {
   if (after.body === undefined) return <p class="quiet" role="status">Version {after.version} deleted it.</p>;
   if (before?.body === undefined) return <Json of={after.body} label={`Version ${after.version}`} />;

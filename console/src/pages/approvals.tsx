@@ -1,4 +1,4 @@
-/** What waits for a person's word, over all sessions: approvals, and calls whose outcome nobody knows. */
+/** Approvals page: pending approvals and calls with an unknown outcome, across all sessions. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, post } from "../api.ts";
 import { parse, pretty } from "../exact.ts";
@@ -16,10 +16,10 @@ import { go } from "../route.ts";
 import type { Counted, Message, Page, Pending, Unknown } from "../shapes.ts";
 import { escaped } from "../visible.ts";
 
-/** For so long after the list has changed nothing is decided: what is under the finger may be another question (S46). */
+/** Decisions are disabled for this long after the list changed, because another approval may have moved under the pointer. */
 const LOOK_MS = 500;
 
-/** Questions that are shown at once, and read at once. */
+/** Maximum number of approvals that are loaded and shown. */
 const MOST = 1_000;
 const PAGE = 200;
 
@@ -27,7 +27,7 @@ function listed<T>(base: string, stop: AbortSignal): Promise<Page<T>> {
   return pages(MOST, (cursor) => get(base, { limit: PAGE, cursor }, stop));
 }
 
-/** What somebody is about to say, and to which question: the list may change meanwhile (S46). */
+/** A decision that a person is entering, with the id of its approval, because the list may change meanwhile. */
 interface Mood {
   of: string;
   is: "denies" | "edits";
@@ -45,7 +45,7 @@ export function ApprovalsPage() {
   const [mood, setMood] = useState<Mood>();
   const [error, setError] = useState<Error>();
   const [said, setSaid] = useState("");
-  // Chosen by its id, not by its place: the list changes while somebody reads it.
+  // The selection is an id, not an index, because the list changes while it is shown.
   const at = Math.max(0, items.findIndex(({ id }) => id === chosen));
   const question = items[at];
   const order = items.map(({ id }) => id).join();
@@ -148,7 +148,7 @@ function Asked({ item, now }: { item: Pending; now: number }) {
   );
 }
 
-/** What the model said as it asked for the call, where that can be read. Read once somebody sees it: there may be many questions. */
+/** Shows the model's text before the call. Loads it when it becomes visible, because the list may be long. */
 function Said({ item }: { item: Pending }) {
   const place = useRef<HTMLDivElement>(null);
   const seen = useSeen(place);
@@ -157,7 +157,7 @@ function Said({ item }: { item: Pending }) {
   return <div ref={place}>{reply?.text && <div class="model-said"><p class="quiet">The model said:</p><Prose of={reply.text.slice(0, 600)} /></div>}</div>;
 }
 
-/** What a word brought about. */
+/** Describes the result of a vote. */
 function outcome({ decided, yours, votes, of }: Counted, verdict: string): string {
   if (!decided) return `${votes ?? 0} of ${of ?? 0} said yes`;
   if (!yours) return "had been decided before";
@@ -179,7 +179,7 @@ function Deny({ close, deny }: { close: () => void; deny: (reason: string) => vo
 
 function Edit({ item, close, edit }: { item: Pending; close: () => void; edit: (passed: unknown) => void }) {
   const before = pretty(item.arguments);
-  // A box cannot show letters by name, so those that hide or turn others are written as JSON writes them (S46).
+  // A text field cannot show names of invisible characters, so they are written as JSON escapes.
   const shown = escaped(before);
   const [text, setText] = useState(shown);
   const field = useRef<HTMLTextAreaElement>(null);

@@ -1,4 +1,4 @@
-/** Two sessions side by side: one forked from the other, or the same question asked of two agents. */
+/** Comparison of two sessions: a session and its fork, or the same input for two agents. */
 import { get } from "../api.ts";
 import { money } from "../format.ts";
 import { useFeed, useRead, useSoon, useTitle } from "../hooks.ts";
@@ -10,12 +10,12 @@ import { Text } from "../parts/text.tsx";
 import { tokens } from "../parts/timeline.tsx";
 import type { Message, Node, Page, Session, Spending } from "../shapes.ts";
 
-/** Pages of messages that are read of one session at most. */
+/** Maximum number of message pages that are read per session. */
 const PAGES = 40;
 
 interface Side {
   session: Session;
-  /** The messages behind where both part, or as many as were read. */
+  /** The messages after the common prefix, up to the read limit. */
   messages: Message[];
   spent: Spending | undefined;
 }
@@ -31,7 +31,7 @@ async function side(session: Session, forks: readonly Node[], stop: AbortSignal)
   return { session, messages, spent: spent.items[0] };
 }
 
-/** The messages of a session, back to the first page that has one of these places. */
+/** Reads the messages of a session backwards, up to the first page that contains one of the fork points. */
 async function since(id: string, forks: readonly Node[], stop: AbortSignal): Promise<Message[]> {
   let [messages, cursor]: [Message[], string | undefined] = [[], undefined];
   for (let pages = 0; pages < PAGES; pages++) {
@@ -80,9 +80,10 @@ export function ComparePage({ left, right }: { left: string; right: string }) {
   );
 }
 
-/** Where two conversations part: the first message of each that the other does not have there. */
+/** Returns the index at which each conversation diverges from the other. */
 function part(a: readonly Message[], b: readonly Message[]): [number, number] {
-  // Of a fork the messages before it are the same ones, wherever the pages that were read begin.
+  // A fork shares the messages before its fork point, so they are matched by session and number, not by index: the loaded pages
+  // may start at different messages.
   const places = new Map(b.map((message, at) => [`${message.session} ${message.seq}`, at]));
   const last = a.findLastIndex((message) => places.has(`${message.session} ${message.seq}`));
   const met = a[last];

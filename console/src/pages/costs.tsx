@@ -1,4 +1,4 @@
-/** What models and tools cost: over time, and by agent, model, tool or session. */
+/** Costs page: the cost of models and tools over time, and by agent, model, tool or session. */
 import { useMemo, useState } from "preact/hooks";
 import { get } from "../api.ts";
 import { count, money, short } from "../format.ts";
@@ -10,12 +10,12 @@ import { Plot } from "../parts/plot.tsx";
 import { Text } from "../parts/text.tsx";
 import type { Page, Session, Spending, Usage } from "../shapes.ts";
 
-/** Of how many a plot shows a line each. */
+/** Number of lines in the plot. */
 const SHOWN = 5;
-/** Sums that are shown at most, and read at once. */
+/** Maximum number of totals that are loaded and shown. */
 const MOST = 10_000;
 const PAGE = 500;
-/** The longest name of a session that is shown. */
+/** Maximum length of a session title. */
 const TITLE = 48;
 const BY = ["model", "agent", "tool", "session"] as const;
 const WHAT = ["cost", "tokens", "replies"] as const;
@@ -82,7 +82,7 @@ function amount(row: Spending, what: What): number {
   return Object.values(row.usage).reduce((sum: number, tokens) => sum + (typeof tokens === "number" ? tokens : 0), 0);
 }
 
-/** What a row is called: a session has its id only, and what tools cost has no model. */
+/** Returns the label of a row. A session is labelled by its id, and tool costs have no model. */
 function named(name: string, by: string): string {
   if (by === "session") return short(name);
   return by === "model" && name === "none" ? "tools with a price" : name;
@@ -102,7 +102,7 @@ function unit(what: What): (value: number) => string {
   return what === "cost" ? (value) => money(String(value)) : count;
 }
 
-/** What was spent on each, over all days. */
+/** Sums the costs per name over all days. */
 function added(days: readonly Spending[]): Spending[] {
   const all = new Map<string, Spending>();
   for (const day of days) {
@@ -120,13 +120,13 @@ function added(days: readonly Spending[]): Spending[] {
   return [...all.values()];
 }
 
-/** A value for every day from the first to the last, also for those on which nothing was spent: those that spent most, and the rest. */
+/** Returns one value per day for each of `names` and for the rest. Days without usage have the value 0. */
 function daily(days: readonly Spending[], names: readonly string[], what: What, title: (name: string) => string): { times: number[]; series: { name: string; values: number[] }[] } {
   const known = days.map(({ day }) => Date.parse(`${day}T00:00:00Z`) / 1_000).filter(Number.isFinite).sort((a, b) => a - b);
   const [first, last] = [known[0], known.at(-1)];
   if (first === undefined || last === undefined) return { times: [], series: [] };
   const times: number[] = [];
-  // A week at least, and a day more, so that the last one has a width.
+  // The plot covers at least a week. One more day gives the last day a width.
   for (let day = Math.min(first, last - 6 * DAY); day <= last + DAY; day += DAY) times.push(day);
   const spent = (of: (name: string) => boolean) => {
     const byDay = new Map<number, number>();

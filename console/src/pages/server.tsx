@@ -1,4 +1,4 @@
-/** How the server is: what it holds, how busy it is, how fast it answers. */
+/** Server page: stored data, load, latencies. */
 import { useEffect, useState } from "preact/hooks";
 import { get, text } from "../api.ts";
 import { clock, count, duration, size } from "../format.ts";
@@ -9,10 +9,10 @@ import { quantile, samples, value, type Sample } from "../prometheus.ts";
 import type { Health } from "../shapes.ts";
 
 const EVERY_MS = 2_000;
-/** Points of a plot: four minutes. */
+/** Points per plot, which is four minutes. */
 const POINTS = 120;
 
-/** What was measured at one time. */
+/** The metrics at one point in time. */
 interface Point {
   at: number;
   all: Sample[];
@@ -67,12 +67,12 @@ export function ServerPage() {
   );
 }
 
-/** How long turns waited for a write: in the queue, and until it was on the disk. */
+/** Time that turns waited for a write: in the queue and until the sync to disk. */
 const COMMIT = "outlast_commit_duration_seconds";
-/** How long the disk alone took, as the database sees it. */
+/** Time of the sync to disk alone, measured by the database. */
 const SYNC = "outlast_sync_duration_seconds";
 
-/** What is measured as a histogram. */
+/** Metrics that are histograms. */
 const MEASURED = [
   { metric: "outlast_http_request_seconds", name: "Answers" },
   { metric: COMMIT, name: "Writes, with their sync" },
@@ -86,7 +86,7 @@ function Measure({ name, metric, points }: { name: string; metric: string; point
   return <Gauge name={name} of={`≤ ${seconds(half)}`} beside={`p99 ≤ ${seconds(most)} · ${count(value(last, `${metric}_count`) ?? 0)}`} />;
 }
 
-/** For each time, the bound that nearly all of them since the time before kept, in milliseconds. */
+/** Returns the 99th percentile since the previous point, for each point, in milliseconds. */
 function slowest(points: readonly Point[], metric: string): number[] {
   return points.map(({ all }, at) => {
     const most = quantile(all, points[at - 1]?.all ?? [], metric, 0.99) ?? 0;

@@ -1,4 +1,4 @@
-/** One session: the conversation as it goes on, and beside it what the turns asked of the world. */
+/** Session page: the live conversation and the timeline of its turns. */
 import { useEffect, useState } from "preact/hooks";
 import { passes, post } from "../api.ts";
 import { ago, money } from "../format.ts";
@@ -30,7 +30,7 @@ function isNarrow(): boolean {
 export function SessionPage({ id, search }: { id: string; search: URLSearchParams }) {
   const head = search.get("head") ?? "main";
   const [model, known] = useSession(id, head);
-  // On a phone the conversation is a tab of its own, and the one to begin with.
+  // A phone shows the conversation in a tab, which is selected first.
   const [tab, setTab] = useState<Tab>(isNarrow() ? "Conversation" : "Timeline");
   const [shown, setShown] = useState<string>();
   const [failed, setFailed] = useState<Error>();
@@ -43,7 +43,7 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
     setShown(undefined);
   };
 
-  // A message that was inherited is forked in the session that it was said in.
+  // An inherited message is forked in the session that contains it.
   const fork = async (at: Node | undefined) => {
     try {
       go(`/sessions/${(await post<Session>(`/v1/sessions/${at?.session ?? id}/fork`, at ? { at: at.seq } : {})).id}`);
@@ -51,7 +51,7 @@ export function SessionPage({ id, search }: { id: string; search: URLSearchParam
       setFailed(error as Error);
     }
   };
-  // What is not there cannot be written in.
+  // If the session does not exist, it cannot be forked or written to.
   const gone = known.error !== undefined && !passes(known.error);
   const end = session?.heads.find(({ name }) => name === head)?.at;
   const cancel = async () => {
@@ -114,7 +114,10 @@ function HeadChoice({ session, head }: { session: Session; head: string }) {
   );
 }
 
-/** A session that is read and followed while it is shown. Text streams in faster than a screen shows it. */
+/**
+ * Loads and follows a session while the page is mounted. Limits updates, because text streams in faster than the screen can show
+ * it.
+ */
 function useSession(id: string, head: string): [SessionModel | undefined, Known] {
   const [model, setModel] = useState<SessionModel>();
   const [known, setKnown] = useState<Known>();

@@ -1,4 +1,4 @@
-/** All sessions: searched, filtered, each with how it stands now and what it waits for. */
+/** Sessions page: search, filters, and the state of each session. */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { againMs, get, passes, path, post, Problem } from "../api.ts";
 import { ago, moment, money, short } from "../format.ts";
@@ -14,12 +14,12 @@ import { appended, refreshed, type Wish } from "../session-list.ts";
 import type { Hit, Page, Session } from "../shapes.ts";
 
 const PAGE = 500;
-/** How often it is looked which sessions are still there. */
+/** Interval between checks for deleted sessions. */
 const LOOK_MS = 10_000;
 const ENDS = [["", "Any end"], ["failed", "Failed"], ["stuck", "Stuck"], ["cancelled", "Cancelled"], ["sealed", "Sealed"]] as const;
 const STATES = [["", "All"], ["running", "Running"], ["parked", "Waiting"], ["held", "Held"], ["ready", "Ready"], ["idle", "Idle"]] as const;
 
-/** What the address says is looked for. */
+/** Reads the search and the filters from the address. */
 function wished(): Wish {
   const said = new URLSearchParams(location.search);
   return { search: said.get("search") ?? "", state: said.get("state") ?? "", last_end: said.get("last_end") ?? "" };
@@ -46,7 +46,7 @@ export function SessionsPage() {
   };
   const begin = async () => {
     go(`/sessions/${(await post<Session>("/v1/sessions", {})).id}`);
-    // The page of the session is there with the next picture.
+    // The composer exists after the next frame.
     requestAnimationFrame(write);
   };
   useKeys([
@@ -82,7 +82,7 @@ export function SessionsPage() {
   );
 }
 
-/** Messages that have the words that are looked for, in any session. */
+/** Full-text search results: messages from any session. */
 function Messages({ search, now }: { search: string; now: number }) {
   const words = /[\p{L}\p{N}]/u.test(search) ? search : "";
   const read = useRead<Page<Hit>>((stop) => (words ? get("/v1/search", { q: words, limit: 8 }, stop) : Promise.resolve({ items: [] })), [words]);
@@ -113,12 +113,12 @@ function Line({ session, now }: { session: Session; now: number }) {
   );
 }
 
-/** What became of a session that cannot be read: it is not there any more, or nobody knows. */
+/** Returns `gone` if the error means that the session no longer exists. Other errors leave it unknown. */
 function gone(error: Error): "gone" | undefined {
   return error instanceof Problem && error.status === 404 ? "gone" : undefined;
 }
 
-/** The sessions that fit, page by page, and kept up to date. */
+/** Loads the matching sessions page by page and keeps them up to date. */
 function useSessions(wish: Wish) {
   const [items, setItems] = useState<readonly Session[]>([]);
   const [error, setError] = useState<Error>();
@@ -137,7 +137,7 @@ function useSessions(wish: Wish) {
         page = await get<Page<Session>>("/v1/sessions", { ...query, cursor: at.next });
         if (reading.current !== at) return;
         at.next = page.next;
-        // The server looks at so many sessions for one page; where none of them fits, the page is empty and not the last.
+        // The server scans a fixed number of sessions per page. A page without matches can be empty although more pages follow.
       } while (page.items.length === 0 && page.next !== undefined);
       at.whole = page.next === undefined;
       const { items } = page;
@@ -158,7 +158,7 @@ function useSessions(wish: Wish) {
     void more();
   }, []);
   useEffect(() => {
-    // Busy until somebody has stopped typing: who looks at the end of the old list must not begin the new one.
+    // Stays busy until the person stops typing: reaching the end of the old list must not start a request for the new one.
     reading.current = { next: undefined, whole: false, busy: true, wish };
     const timer = setTimeout(() => begin(wish), 120);
     return () => clearTimeout(timer);
@@ -186,7 +186,7 @@ function useSessions(wish: Wish) {
     const timer = setInterval(() => changed.current.size > 0 && void refresh(), 700);
     return () => clearInterval(timer);
   }, []);
-  // No event says that a session was deleted.
+  // Deletion of a session has no event, so a periodic check finds it.
   const look = useCallback(async () => {
     const [{ wish }, asked] = [reading.current, Date.now()];
     const page = await get<Page<Session>>("/v1/sessions", { search: wish.search, state: wish.state, last_end: wish.last_end, limit: PAGE }).catch(() => undefined);
@@ -200,7 +200,7 @@ function useSessions(wish: Wish) {
     return () => clearInterval(timer);
   }, []);
   const link = useFeed("session.*,turn.*,wait.resolved", (frame) => changed.current.add(frame.session), () => {
-    // What happened meanwhile is in the list, not in the stream.
+    // The stream may have missed events while it was disconnected, so the list is loaded again.
     begin(reading.current.wish);
   });
   return { items, error, whole, more: () => void more(), link };

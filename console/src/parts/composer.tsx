@@ -1,4 +1,4 @@
-/** Where a message is written. What was sent is durable when the field is empty again. */
+/** The message form. An empty field after sending means that the message is durable. */
 import { useRef, useState } from "preact/hooks";
 import { post, unique } from "../api.ts";
 import { size } from "../format.ts";
@@ -13,7 +13,7 @@ export function Composer({ session, head, active }: { session: string; head: str
   const [joins, setJoins] = useState(true);
   const [busy, setBusy] = useState(false);
   const [error, setError] = useState<Error>();
-  // The same for every try to send the same message: a try whose answer was lost does not say it twice.
+  // Retries reuse the idempotency key, so a lost response does not send the message twice.
   const once = useRef<string>(undefined);
   const picker = useRef<HTMLInputElement>(null);
   const change = (text: string) => {
@@ -60,7 +60,7 @@ export function Composer({ session, head, active }: { session: string; head: str
   );
 }
 
-/** Puts the cursor where a message is written. */
+/** Focuses the message field. */
 export function write(): void {
   document.getElementById("composer")?.focus();
 }

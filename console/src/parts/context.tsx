@@ -1,4 +1,4 @@
-/** The context ledger: what each model call was shown, and what of it came from the provider's cache. */
+/** The context ledger: the prompt of each model call, and how much of it came from the provider's cache. */
 import { get } from "../api.ts";
 import { count, money } from "../format.ts";
 import { useRead } from "../hooks.ts";
@@ -11,7 +11,7 @@ import { nameOf } from "./timeline.tsx";
 const PARTS = ["cache_read", "cache_write", "input", "output", "reasoning"] as const;
 const NAMES: Record<(typeof PARTS)[number], string> = { cache_read: "from the cache", cache_write: "to the cache", input: "read new", output: "said", reasoning: "thought" };
 
-/** Every part of what a call used. */
+/** Formats all token counts of a call. */
 function told(usage: Usage): string {
   return PARTS.map((part) => `${usage[part] ?? 0} ${NAMES[part]}`).join(", ");
 }

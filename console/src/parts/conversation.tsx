@@ -1,4 +1,4 @@
-/** What was said, turn by turn, and what is being said. */
+/** The messages of a session, turn by turn, and partial replies. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Draft } from "../drafts.ts";
@@ -21,20 +21,20 @@ interface Props {
   show: (effect: Effect) => void;
 }
 
-/** How near to its end a conversation is followed. */
+/** Distance from the end, in pixels, within which the view scrolls with new messages. */
 const NEAR = 80;
 
 export function Conversation({ known, earlier, before, fork, show }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
-  // By what they are and not by their place: earlier messages may come before them.
+  // The selection is an id, not an index, because earlier messages may be inserted before it.
   const [chosen, setChosen] = useState<string>();
   const [asksAgain, setAsksAgain] = useState<string>();
   const { messages, drafts } = known;
   const results = new Map(messages.filter((message) => message.role === "tool").map((message) => [`${message.turn} ${message.content.call}`, message]));
   const said = messages.filter((message) => message.role !== "tool");
   const selected = said.findIndex((message) => idOf(message) === chosen);
-  // While a form is open in the middle, nothing moves under it.
+  // While a form is open within the conversation, automatic scrolling is off.
   const form = said.find((message) => idOf(message) === asksAgain && message.role === "user");
   const turns = new Set(messages.map((message) => message.turn));
   const open = [...drafts.values()].filter((draft) => turns.has(draft.turn));
@@ -147,7 +147,7 @@ function CallLine({ call, message, result, known, show }: { call: ToolUse; messa
   );
 }
 
-/** What is being said: text that no record has taken the place of yet. */
+/** A partial reply that no record has replaced yet. */
 function Saying({ draft }: { draft: Draft }) {
   return (
     <article class="said said-assistant saying" aria-busy="true">
@@ -170,7 +170,7 @@ function Ended({ turn }: { turn: Turn }) {
   );
 }
 
-/** Ends after which a turn can be retried as a new turn. */
+/** Outcomes after which the input can be retried as a new turn. */
 const RETRYABLE = ["failed", "cancelled", "sealed", "out_of_budget"];
 
 function Retry({ turn }: { turn: string }) {

@@ -1,10 +1,10 @@
-/** Two texts and how they differ. */
+/** Components that show text diffs. */
 import { differ, paired, type Line } from "../lines.ts";
 import { Text } from "./text.tsx";
 
 const MARKS = { same: " ", gone: "−", new: "+" } as const;
 
-/** Two texts in two columns, what is the same on the same line. */
+/** Shows a diff in two columns, with equal lines side by side. */
 export function SideBySide({ before, after, names, label }: { before: string; after: string; names: readonly [string, string]; label: string }) {
   return (
     <table class="paired" aria-label={label}>

@@ -1,4 +1,4 @@
-/** One effect: exactly what was asked, what came of it, who decided, and how often it was tried. */
+/** Details of one effect: request, result, policy decisions, attempts. */
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { get } from "../api.ts";
@@ -59,7 +59,7 @@ function Fact({ name, children }: { name: string; children: ComponentChildren })
   return <div><dt>{name}</dt><dd>{children}</dd></div>;
 }
 
-/** What befell an effect, and when. */
+/** An incident of an effect, with its time. */
 function IncidentLine({ incident: { what, attempt, at, seq, detail }, from }: { incident: Incident; from: number }) {
   const words = { again: `attempt ${attempt} began`, failed: `attempt ${attempt} failed`, paced: "a rate spoke", payment: "a payment", stuck: "the turn was stuck here" }[what];
   return (
@@ -70,7 +70,7 @@ function IncidentLine({ incident: { what, attempt, at, seq, detail }, from }: { 
   );
 }
 
-/** What was decided of it at one point. */
+/** A policy decision at one policy point. */
 function DecidedLine({ decided: { point, at, seq, ruling, labels, reason } }: { decided: Decided }) {
   return (
     <>
@@ -80,7 +80,7 @@ function DecidedLine({ decided: { point, at, seq, ruling, labels, reason } }: { 
   );
 }
 
-/** Everything that the model was shown. Read when it is wanted: it may be the whole conversation. */
+/** The full prompt of a model call. Loaded on demand, because it may contain the whole conversation. */
 function WasShown({ effect }: { effect: Effect }) {
   const [wanted, setWanted] = useState(false);
   const read = useRead((stop) => (wanted ? get<Shown>(`/v1/turns/${effect.turn}/effects/request`, { key: effect.key }, stop) : Promise.resolve(undefined)), [wanted]);

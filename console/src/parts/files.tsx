@@ -1,4 +1,4 @@
-/** Attachments. Only pictures of plain kinds are shown; everything else is saved. */
+/** Attachments. Common image types are displayed; other types can only be downloaded. */
 import { useEffect, useState } from "preact/hooks";
 import { bytes, get } from "../api.ts";
 import { size } from "../format.ts";
@@ -32,7 +32,7 @@ export function Files({ known }: { known: Known }) {
   );
 }
 
-/** An attachment: shown if it is a picture, and to be saved in any case. */
+/** An attachment with a download link, and a preview if it is an image. */
 export function Picture({ attachment, session }: { attachment: Attachment; session: string }) {
   const [address, setAddress] = useState<string>();
   const place = `/v1/sessions/${session}/attachments/${attachment.id}`;

@@ -1,4 +1,4 @@
-/** Which keys there are. */
+/** The list of keyboard shortcuts. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { bindings, singleKeys } from "../keys.ts";
 

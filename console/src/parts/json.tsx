@@ -1,12 +1,12 @@
-/** Data as it is: every letter, every digit. */
+/** Shows JSON with every character visible and every digit exact. */
 import { useState } from "preact/hooks";
 import { pretty } from "../exact.ts";
 import { Text } from "./text.tsx";
 
-/** Lines that are shown before somebody wants more. */
+/** Number of lines shown before the text is expanded. */
 const LINES = 120;
 
-/** Puts a text on the clipboard. A page that came over plain HTTP from another machine has only the old way. */
+/** Copies a text to the clipboard. Over plain HTTP from another machine, only the legacy method works. */
 async function copy(text: string): Promise<void> {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const field = document.createElement("textarea");

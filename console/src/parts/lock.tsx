@@ -1,4 +1,4 @@
-/** The door, where the server wants a key. The key stays in this tab. */
+/** The login dialog for servers that require an API key. The key is stored for this tab only. */
 import { useEffect, useRef, useState } from "preact/hooks";
 
 export function Lock({ enter, wrong }: { enter: (key: string) => void; wrong: boolean }) {

@@ -1,9 +1,8 @@
-/** What a page says when it has nothing else to show: nothing there, or something went wrong. */
+/** Empty states, error messages and the button that loads more. */
 import type { ComponentChildren } from "preact";
 import { Problem } from "../api.ts";
 import { Text } from "./text.tsx";
 
-/** Nothing is there. */
 export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
     <div class="empty">
@@ -13,12 +12,12 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-/** That a list goes on, and a way to read on. */
+/** A button that loads the next page, if there is one. */
 export function ReadOn({ more, what }: { more: (() => void) | undefined; what: string }) {
   return more ? <button type="button" class="read-on" onClick={more}>More {what}</button> : null;
 }
 
-/** Something went wrong: its code, with the page that explains it, and what was found. */
+/** Shows an error: its code with a link to its documentation, and the details. */
 export function Wrong({ error, again }: { error: Error | undefined; again?: () => void }) {
   if (!error) return null;
   const problem = error instanceof Problem ? error : undefined;

@@ -1,4 +1,4 @@
-/** A plot over time. Drawn by uPlot; the same numbers stand beside it as a table, for those who cannot see it. */
+/** A time series plot, drawn by uPlot. A table with the same values makes it accessible. */
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { plain } from "../visible.ts";
@@ -10,33 +10,33 @@ export interface Series {
 }
 
 interface Props {
-  /** Seconds since 1970. */
+  /** Unix timestamps in seconds. */
   times: number[];
   series: readonly Series[];
   label: string;
   height: number;
   unit: (value: number) => string;
-  /** That values between whole numbers mean nothing. */
+  /** Whether the values are integers. */
   whole?: boolean;
-  /** Seconds between the times that are named, whichever fits. */
+  /** Possible distances between axis labels, in seconds. */
   steps?: number[];
-  /** How times are said. */
+  /** Formats a time. */
   when: (time: number) => string;
-  /** Seconds before the last time that are shown, be there values or not. */
+  /** If set, the plot shows this many seconds before the last time, with or without values. */
   recent?: number;
 }
 
 const COLOURS = 6;
-/** Distances between the lines of whole values, whichever fits. */
+/** Possible distances between grid lines of integer axes. */
 const WHOLE = [1, 10, 100, 1_000, 10_000, 100_000].flatMap((ten) => [ten, 2 * ten, 5 * ten]);
-/** Rows of the table: of more times than these only the last ones are said. */
+/** Maximum number of table rows. Older values are left out. */
 const ROWS = 30;
 
 function rows(times: readonly number[]): number[] {
   return [...times.keys()].slice(-ROWS);
 }
 
-/** A colour of the style sheet as a canvas takes it: the one of the two that is shown now. */
+/** Resolves a style sheet colour for the canvas, in the current light or dark theme. */
 function colour(element: HTMLElement, name: string): string {
   element.style.color = `var(${name})`;
   const shown = getComputedStyle(element).color;

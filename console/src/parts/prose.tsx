@@ -1,11 +1,11 @@
-/** Markdown as elements; see `markdown.ts` for what of it is understood. */
+/** Renders the Markdown tree of `markdown.ts`. */
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import { blocks, type Block, type Inline } from "../markdown.ts";
 import { plain } from "../visible.ts";
 import { Text } from "./text.tsx";
 
-/** A text with the little of its markup that is understood. */
+/** Renders a text as Markdown. */
 export function Prose({ of }: { of: string }) {
   const found = useMemo(() => blocks(of), [of]);
   return <div class="prose">{found.map(block)}</div>;
@@ -16,7 +16,7 @@ function block(of: Block): ComponentChildren {
     case "p":
       return <p>{inlines(of.of)}</p>;
     case "heading":
-      // Within a page whose own headings end at the second level.
+      // The headings of the page itself end at level 2.
       return <div class="heading" role="heading" aria-level={Math.min(of.level + 2, 6)}>{inlines(of.of)}</div>;
     case "code":
       return <pre tabIndex={0} role="group" aria-label={of.language ? `${of.language} code` : "code"}><code><Text of={of.text} /></code></pre>;
@@ -54,7 +54,7 @@ function inlines(of: Inline[]): ComponentChildren {
       case "em":
         return <em>{inlines(piece.of)}</em>;
       case "link":
-        // Where a link leads is said before it is followed: what it is called was chosen by the model.
+        // The title shows the target before a click, because the model chose the link text.
         return <a href={piece.href} rel="noopener noreferrer nofollow" target="_blank" title={plain(piece.href)}>{inlines(piece.of)} <span class="href">{plain(host(piece.href))}</span></a>;
     }
   });

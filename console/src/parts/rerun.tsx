@@ -1,5 +1,7 @@
-/** Asks again from a message on: of another agent or in other words, in a branch of its own; or of another model or with another
- * prompt, in memory, with both courses side by side. */
+/**
+ * Reruns a conversation from a message. Either forks it with another agent or other words, or replays it in memory with another
+ * model or prompt and compares both runs.
+ */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, path, post } from "../api.ts";
 import { money } from "../format.ts";
@@ -15,7 +17,7 @@ import { Text } from "./text.tsx";
 interface Props {
   session: string;
   message: Message;
-  /** Finds the message before; there is none if it is the first. */
+  /** Returns the previous message, or `undefined` for the first. */
   before: () => Promise<Node | undefined>;
   close: () => void;
 }
@@ -24,7 +26,7 @@ export function Rerun({ session, message, before, close }: Props) {
   const agents = useRead((stop) => get<Page<Agent>>("/v1/agents", {}, stop), []);
   const turn = useRead((stop) => get<WholeTurn>(`/v1/turns/${message.turn}`, {}, stop), [message.turn]);
   const [chosen, setChosen] = useState<string>();
-  // Without a name the server takes its first agent, which need not be the one that answered.
+  // Without a name, the server uses its first agent, which may not be the one that answered.
   const agent = chosen ?? turn.value?.agent ?? "";
   const names = agents.value?.items.map(({ name }) => name) ?? [];
   const [text, setText] = useState(message.text);
@@ -32,7 +34,7 @@ export function Rerun({ session, message, before, close }: Props) {
   const form = useRef<HTMLFormElement>(null);
   const field = useRef<HTMLTextAreaElement>(null);
   useEffect(() => field.current?.focus({ preventScroll: true }), []);
-  // It grows with what it reads.
+  // The form grows when its data arrives, so it is scrolled into view again.
   useEffect(() => form.current?.scrollIntoView({ block: "nearest" }), [agents.value, turn.value]);
   useKeys([{ keys: "Escape", what: "Close the form", act: close }]);
   const pressed = (event: KeyboardEvent) => {
@@ -69,7 +71,7 @@ export function Rerun({ session, message, before, close }: Props) {
   );
 }
 
-/** Runs the turns from here on again with another model or prompt. Nothing is written; what happened is not done again. */
+/** Replays the turns from here with another model or prompt. Writes nothing and does not execute recorded effects again. */
 function Otherwise({ session, turn, agent }: { session: string; turn: string; agent: string }) {
   const [model, setModel] = useState("");
   const [prompt, setPrompt] = useState("");
@@ -116,7 +118,7 @@ function Courses({ of }: { of: Compared }) {
   );
 }
 
-/** A course in lines: its calls with what they gave, and the answer. */
+/** Formats a run as text: its calls with their results, and the answer. */
 function course({ calls, end, answer }: Course): string {
   const lines = calls.map(({ tool, arguments: passed, result }) => `${tool} ${JSON.stringify(passed)} → ${JSON.stringify(result)}`);
   return [...lines, answer ?? end].join("\n");

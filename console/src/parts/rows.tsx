@@ -1,8 +1,8 @@
-/** A long list of rows of one height, of which only those are there that can be seen. */
+/** Virtual list of rows with equal height. Only visible rows are in the document. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-/** Rows that are kept above and below those that can be seen. */
+/** Extra rows that are rendered above and below the visible ones. */
 const SPARE = 8;
 
 interface Props<T> {
@@ -11,7 +11,7 @@ interface Props<T> {
   label: string;
   selected: number;
   row: (item: T, index: number) => ComponentChildren;
-  /** The last rows can be seen: more may be wanted. */
+  /** Called when the last rows are visible. */
   end: () => void;
   id: (item: T) => string;
 }

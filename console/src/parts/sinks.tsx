@@ -1,4 +1,4 @@
-/** Where the values that matter of a call come from: each sink argument with its value and its origin. */
+/** Provenance of a call: each sink argument with its value and its origin. */
 import { sinkRows } from "../provenance.ts";
 import type { SinkArgument } from "../shapes.ts";
 import { Text } from "./text.tsx";

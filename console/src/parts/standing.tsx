@@ -1,4 +1,4 @@
-/** Why a session does not move, and what moves it. */
+/** Shows why a session is blocked and how to unblock it. */
 import { useState } from "preact/hooks";
 import { post } from "../api.ts";
 import { duration, moment } from "../format.ts";
@@ -59,7 +59,7 @@ function WaitLine({ wait, turn, now, failed }: { wait: Blocked; turn: string | u
   );
 }
 
-/** A question to a person: its options to choose from, and room for any other answer. */
+/** A question of the agent, with its options and a field for other answers. */
 function Asks({ question, wait, now, failed }: { question: Question; wait: Blocked; now: number; failed: (error: Error) => void }) {
   const [said, setSaid] = useState("");
   const send = (typed: string) => void (typed.trim() && post(`/v1/completions/${wait.completion}`, { ok: answer(question, typed) }).catch(failed));
@@ -82,7 +82,7 @@ function Asks({ question, wait, now, failed }: { question: Question; wait: Block
   );
 }
 
-/** Answers a wait from here, with a value. */
+/** Completes a wait with a value. */
 function Complete({ completion, failed }: { completion: string; failed: (error: Error) => void }) {
   const [value, setValue] = useState("");
   const send = (event: Event) => {

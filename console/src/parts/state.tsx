@@ -1,4 +1,4 @@
-/** How something stands, as a mark and a word: never by colour alone. */
+/** State labels. Each has an icon and a word, so that colour is not the only signal. */
 import type { Session, Waiting } from "../shapes.ts";
 
 const WORDS: Record<string, string> = {
@@ -15,18 +15,18 @@ const KINDS: Record<string, string> = {
   connection: "a connection", client_tool: "the client", budget: "a budget", provider: "its model provider",
 };
 
-/** What a wait is for. */
+/** Describes a wait. */
 export function waitName(wait: Waiting): string {
   return KINDS[wait.kind] ?? wait.kind;
 }
 
-/** How the last turn of a session at rest ended, unless it was answered. */
+/** Returns how the last turn of an idle session ended, or nothing if it was answered. */
 export function lastEnd({ state, last_end }: Session): string {
   if (state !== "idle" || !last_end || last_end === "answered") return "";
   return `last turn ${last_end.replaceAll("_", " ")}`;
 }
 
-/** What a session waits for, in a few words. */
+/** Describes the waits of a session in a few words. */
 export function waitsFor(session: Session): string {
   if (session.state !== "parked") return "";
   if (session.waits.some((wait) => /\/stuck:[^/]*$/.test(wait.key))) return "somebody to mend it";

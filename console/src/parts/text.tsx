@@ -1,8 +1,8 @@
-/** Text as text: never markup, and nothing in it hidden. */
+/** Shows untrusted text: no markup, and no invisible characters. */
 import { Fragment } from "preact";
 import { pieces } from "../visible.ts";
 
-/** A text whose every letter can be seen. */
+/** A text with invisible characters shown by name. */
 export function Text({ of }: { of: string }) {
   const found = pieces(of);
   if (found.length === 1 && typeof found[0] === "string") return <Fragment>{of}</Fragment>;

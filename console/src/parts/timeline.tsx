@@ -1,4 +1,4 @@
-/** What turns asked of the world, as a waterfall: newest turn first, each with its own line of time. */
+/** The effects of turns as a waterfall chart: newest turn first, each with its own time axis. */
 import { useMemo, useState } from "preact/hooks";
 import { get } from "../api.ts";
 import type { Draft } from "../drafts.ts";
@@ -53,10 +53,10 @@ interface LineProps {
 function TurnLine({ turn, effects, known, now, selected, show }: LineProps) {
   const stands = turn.end?.how ?? (turn.state === "active" && known.session?.state === "parked" ? "waits" : turn.state);
   const drafts = [...known.drafts.values()].filter((draft) => draft.turn === turn.id && !effects.some((effect) => effect.key === draft.key));
-  // A turn that is over does not change with the clock.
+  // An ended turn does not depend on the clock.
   const time = turn.state === "ended" ? 0 : now;
   const line = useMemo(() => scale(effects.flatMap((effect) => spans(effect, time))), [effects, time]);
-  // What is known of a turn that is over stays; before that, every further record may tell something.
+  // The details of an ended turn are final. For a running turn, each new record reloads them.
   const newest = turn.state === "ended" ? "ended" : effects.reduce((seq, effect) => Math.max(seq, effect.answered ?? effect.seq), turn.last);
   const whole = useRead((stop) => get<WholeTurn>(`/v1/turns/${turn.id}`, {}, stop), [turn.id, newest]).value;
   const resumes = whole?.resumes ?? [];
@@ -87,7 +87,7 @@ function TurnLine({ turn, effects, known, now, selected, show }: LineProps) {
   );
 }
 
-/** What was decided of the turn itself. */
+/** A policy decision about the turn itself. */
 function DecisionLine({ decided }: { decided: Decided }) {
   return (
     <p class="of-turn">
@@ -96,7 +96,7 @@ function DecisionLine({ decided }: { decided: Decided }) {
   );
 }
 
-/** Where another lease went on with the turn. */
+/** Marks where another lease resumed the turn. */
 function ResumeLine({ resume: { at, lease, worker, replayed, seq } }: { resume: Resume }) {
   const before = replayed === 0 ? "nothing was answered before" : `${replayed} ${replayed === 1 ? "effect" : "effects"} from the journal`;
   return (
@@ -136,7 +136,7 @@ function EffectLine({ effect, line, resumes, now, note, selected, show }: Effect
   );
 }
 
-/** A reply that is being said and has no record yet. */
+/** A partial reply that has no record yet. */
 function DraftLine({ draft }: { draft: Draft }) {
   return (
     <div class="effect effect-model_call effect-open">
@@ -148,7 +148,7 @@ function DraftLine({ draft }: { draft: Draft }) {
   );
 }
 
-/** What an effect is called on a line. */
+/** Returns the label of an effect. */
 export function nameOf(effect: Effect): string {
   if (effect.call) return effect.call.tool;
   const request = (effect.request ?? {}) as { model?: string; name?: string };
@@ -158,7 +158,7 @@ export function nameOf(effect: Effect): string {
   return names[effect.kind] ?? effect.kind;
 }
 
-/** How deep in other effects it was asked for: steps and waits within calls. */
+/** Returns the nesting depth of an effect: steps and waits within calls. */
 function depth(effect: Effect): number {
   const below = effect.key.split("/").slice(2);
   return Math.max(0, below.filter((part) => /^(child|step|sleep|event|direct|call)/.test(part)).length - (effect.kind === "model_call" ? 0 : 1));
@@ -169,7 +169,7 @@ function facts(effect: Effect, note: string | undefined): string[] {
   if (effect.usage) found.push(tokens(effect.usage));
   if (effect.cost) found.push(money(effect.cost));
   const tried = retries(effect);
-  // Of a model call it is told how many failed.
+  // Model calls show their number of failed attempts instead.
   if (effect.attempts > 1 && effect.kind !== "model_call" && effect.kind !== "direct_call") found.push(`attempt ${effect.attempts}`);
   else if (tried > 0) found.push(tried === 1 ? "1 attempt failed" : `${tried} attempts failed`);
   if (effect.replays) found.push("replayed");
@@ -185,13 +185,13 @@ function facts(effect: Effect, note: string | undefined): string[] {
   return found;
 }
 
-/** Tokens in and out. */
+/** Formats input and output tokens. */
 export function tokens(usage: Usage): string {
   const read = (usage.input ?? 0) + (usage.cache_read ?? 0) + (usage.cache_write ?? 0);
   return `${count(read)} → ${count((usage.output ?? 0) + (usage.reasoning ?? 0))} tok`;
 }
 
-/** What a turn took. */
+/** The totals of a turn. */
 function TurnCost({ whole }: { whole: WholeTurn }) {
   const { durability } = whole;
   const kept = [`${durability.records} records`, size(durability.bytes), ...(durability.commits === undefined ? ["commits not counted"] : [`${durability.commits} commits`]), ...(durability.waited_ms === undefined ? [] : [`${Number(durability.waited_ms).toFixed(1)} ms on disk`])];

@@ -1,4 +1,4 @@
-/** The tree of a session: its turns, where they branch, and where its heads stand. */
+/** The turn tree of a session: its turns, branches and heads. */
 import { useMemo } from "preact/hooks";
 import { get, post } from "../api.ts";
 import { short } from "../format.ts";
@@ -18,13 +18,13 @@ interface Props {
   failed: (error: Error) => void;
 }
 
-/** Other heads whose messages are read, for the words of their turns. */
+/** Maximum number of other heads whose messages are loaded as labels for their turns. */
 const HEADS = 8;
 
 export function Tree({ known, head, fork, earlier, failed }: Props) {
   const { session } = known;
   const lines = useMemo(() => branches(known.turns, session?.heads ?? []), [known.turns, session]);
-  // What was said on other branches is not part of the conversation that is shown.
+  // The loaded conversation does not contain messages of other branches.
   const others = (session?.heads ?? []).filter(({ name }) => name !== head).slice(0, HEADS);
   const read = useRead((stop) => Promise.all(others.map(({ name }) => get<Page<Message>>(`/v1/sessions/${session?.id}/messages`, { head: name }, stop))), [session?.id, session?.last, head]);
   const titles = useMemo(() => {
@@ -70,10 +70,10 @@ function HeadChip({ session, name, head }: { session: Session; name: string; hea
   return <a class={name === head ? "chip here" : "chip"} href={`/sessions/${session.id}?head=${encodeURIComponent(name)}`}><Text of={name} /></a>;
 }
 
-/** Makes a branch within the session, where the head that is shown ends. */
+/** Creates a branch at the end of the current head. */
 function NewHead({ session, head, failed }: { session: Session; head: string; failed: (error: Error) => void }) {
   const at = session.heads.find(({ name }: Head) => name === head)?.at;
-  // A head of which nothing was said in this session yet ends in another one; only the main head can be branched from there.
+  // A head without messages in this session ends in its parent session. In that case, only the main head can be branched.
   const own = at?.session === session.id;
   if (!own && head !== "main") return null;
   const make = async (event: SubmitEvent) => {
