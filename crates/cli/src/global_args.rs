@@ -71,7 +71,7 @@ impl GlobalArgs {
         self.backend_as(terminal_user()).await
     }
 
-    /// Like [`Self::backend`], in the name of `acting_as`. A server identifies the caller by its key instead.
+    /// Like [`Self::backend`], in the name of `by`. A server identifies the caller by its key instead.
     pub(crate) async fn backend_as(&self, by: Principal) -> Result<CommandBackend, Error> {
         match self.client()? {
             Some(client) => Ok(CommandBackend::Server(client)),
@@ -208,7 +208,7 @@ impl GlobalArgs {
         self.open_by(terminal_user()).await
     }
 
-    /// Like [`Self::open`], in the name of `acting_as`.
+    /// Like [`Self::open`], in the name of `by`.
     pub(crate) async fn open_by(&self, by: Principal) -> Result<Arc<dyn Store>, Error> {
         let store = self.operator()?;
         let org = self.org_in(store.as_ref()).await?;

@@ -43,7 +43,8 @@ fn falsified_torture_evidence_fails() {
         (PlantedError::Repeated, PromiseViolationKind::Repeated),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let report = torture(dir.path(), 5, Some(planted));
+        // Enough kills that the seed draws a payment, which the planted error repeats.
+        let report = torture(dir.path(), 20, Some(planted));
         assert!(report.broken.iter().any(|broken| broken.promise == promise), "{planted:?} went unnoticed");
         assert!(report.failed.is_some_and(|(_, dir)| dir.is_dir()));
     }

@@ -56,6 +56,18 @@
 //! # }
 //! ```
 //!
+//! ```no_run
+//! # use outlast::prelude::*;
+//! # use outlast::vocab::effect::DirectCall;
+//! # use outlast::vocab::message::{Attachment, Message, Part};
+//! # async fn example(models: Models, chart: Attachment) -> Result<(), Error> {
+//! let parts = vec![Part::text("What does the chart show?"), Part::Attachment { attachment: chart }];
+//! let question = DirectCall { messages: vec![Message::User { parts }], ..models.question("")? };
+//! let reply = models.call(question).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # built-in-tools.md
 //!
 //! ```no_run

@@ -630,7 +630,7 @@ pub trait ReadRows {
 
     /// Returns a value of a session, as JSON.
     fn value(&self, session: SessionNo, name: &str) -> Result<Option<String>, Error>;
-    /// Returns the names of a session's values that begin with `prompt_prefix`, in ascending order.
+    /// Returns the names of a session's values that begin with `prefix`, in ascending order.
     fn value_names(&self, session: SessionNo, prefix: &str, limit: usize) -> Result<Vec<String>, Error>;
     /// Returns an attachment of a session.
     fn attachment(&self, session: SessionNo, id: AttachmentId) -> Result<Option<AttachmentRow>, Error>;
@@ -800,7 +800,7 @@ pub trait Rows: ReadRows {
     fn append(&mut self, row: &RecordRow) -> Result<(), Error>;
     /// Indexes a record of a session under these words, which are separated by spaces.
     fn index_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error>;
-    /// Removes a record from the search index. `search_terms` are the words it was indexed under.
+    /// Removes a record from the search index. `words` are the words it was indexed under.
     fn unindex_words(&mut self, session: &SessionRow, seq: Seq, words: &str) -> Result<(), Error>;
     /// Inserts or replaces a claim.
     fn put_claim(&mut self, row: &ClaimRow) -> Result<(), Error>;

@@ -92,7 +92,7 @@ pub trait CallScope: Send + Sync {
     /// Returns a value of the session, including writes of this call.
     fn value<'a>(&'a self, name: &'a str) -> ResultFuture<'a, Option<Value>>;
 
-    /// Returns the names of the session's values that start with `prompt_prefix`.
+    /// Returns the names of the session's values that start with `prefix`.
     fn value_names<'a>(&'a self, prefix: &'a str) -> ResultFuture<'a, Vec<String>>;
 
     /// Writes a value of the session. It commits with the result of the call.
@@ -448,7 +448,7 @@ impl Values {
         self.0.value(name).await
     }
 
-    /// Returns the names of the session's values that start with `prompt_prefix`.
+    /// Returns the names of the session's values that start with `prefix`.
     pub async fn names(&self, prefix: &str) -> Result<Vec<String>, Error> {
         self.0.value_names(prefix).await
     }

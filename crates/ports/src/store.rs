@@ -871,7 +871,7 @@ pub trait ContentQueries: Send + Sync {
     /// Returns a value of a session.
     fn value(&self, session: SessionId, name: String) -> ResultFuture<'_, Option<Value>>;
 
-    /// Returns the names of a session's values that begin with `prompt_prefix`.
+    /// Returns the names of a session's values that begin with `prefix`.
     fn value_names(&self, session: SessionId, prefix: String, limit: usize) -> ResultFuture<'_, Vec<String>>;
 
     /// Returns the secret that signs completion keys. It is created with the database. Only the operator can read it.

@@ -107,7 +107,7 @@ pub(crate) struct AgentTable {
     /// Rate limits for its calls. The rates of all layers are joined; every match applies.
     #[serde(default, skip_serializing)]
     pub(super) rates: Vec<RateTable>,
-    /// How to handle calls that untrusted text may have caused: `open` (default), `guarded_command` or `strict_json`.
+    /// How to handle calls that untrusted text may have caused: `open` (default), `guarded` or `strict`.
     #[schemars(with = "Option<String>", extend("enum" = [TrustGuard::Open, TrustGuard::Guarded, TrustGuard::Strict]))]
     pub(super) guard: Option<TrustGuard>,
     /// Budgets of its turns.

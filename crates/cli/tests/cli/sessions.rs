@@ -269,6 +269,7 @@ fn doctor_reports_a_healthy_database() {
         permissions 600
         workers     0 living, 0 dead whose locks the next one removes
         sessions    1 idle, 0 ready, 0 running, 0 parked, 0 held
+        stuck       0 turns
         unknown     0 calls
         payments    0 payments whose end is not told yet
         attachments in the database

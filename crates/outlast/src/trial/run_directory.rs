@@ -15,12 +15,14 @@ impl RunDirectory {
     /// Creates a directory with a random name below another, which is created if it does not exist.
     pub(super) fn create(below: &Path) -> io::Result<Self> {
         fs::create_dir_all(below)?;
+        // Absolute, because the report shows it to people who may be in another directory.
+        let below = std::path::absolute(below)?;
         let random = u128::from_le_bytes(SystemEntropy.random());
         let path = below.join(format!("outlast-trial-{random:032x}"));
         let mut directory = DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut directory, 0o700);
-        // Fails if the path exists, so nobody else can have prepared it.
+        // Fails if the path exists, so no other user can have prepared it.
         directory.create(&path)?;
         Ok(Self { path, kept: false })
     }

@@ -27,7 +27,7 @@
 //! |---|---|
 //! | `turn` | the next input without a matching `when`: the first `turn` is for the first such input, and so on |
 //! | `when TEXT` | every input that contains this text, ignoring case; the first match wins and precedes `turn` |
-//! | `default_section` | every input without another section; at most one `default_section` is allowed |
+//! | `any` | every input without another section; at most one `any` is allowed |
 //!
 //! Lines before the first section are a `turn`. Within a section, `---` separates replies. The first reply answers the
 //! input, the next one follows the tools of the first, and so on. An input that joins a running turn is an input like
@@ -49,7 +49,7 @@
 //! | `refuse TEXT` | emits this text and stops with a refusal |
 //! | `length` | stops because it ran out of tokens |
 //!
-//! A reply ends after its last line. Nothing may follow `refuse`, `length`, or an unconditional `error`, `into_cut_reply` or
+//! A reply ends after its last line. Nothing may follow `refuse`, `length`, or an unconditional `error`, `cut` or
 //! `stall`.
 //!
 //! `HOW OFTEN` is `once` or `N times`: that many model calls of this process fail there, and later ones skip the line.
@@ -74,7 +74,7 @@
 //!
 //! The next reply only depends on the messages of the request, so a turn that another process resumes continues with
 //! the right reply. `turn` counts the inputs of the session, so the session has to fit into the model's window
-//! ([`super::Rehearsal::with_window`]). `when` and `default_section` only use the last input.
+//! ([`super::Rehearsal::with_window`]). `when` and `any` only use the last input.
 //!
 //! If the session lacks something that the script needs (a tool, a result, or a reply beyond the end of the section),
 //! the call fails with `script.mismatch` before the first event. A script that cannot be parsed fails with

@@ -294,7 +294,8 @@ async fn direct_call_refuses_attachment_of_another_session() {
         life.last_shown()[2],
         format!("error attachment.not_found: session {SESSION} has no attachment {id}")
     );
-    assert_eq!(*viewer.0.lock().unwrap(), []);
+    // Only the turn of the other session has shown it.
+    assert_eq!(*viewer.0.lock().unwrap(), [Some(6), Some(3)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -322,7 +322,7 @@ pub(crate) struct InputReceipt {
 /// Send an input to a session.
 ///
 /// The input is durable when the response arrives. The status is 202 with a receipt, or 200 if the turn ended
-/// within `wait` seconds. To send files, use `multipart/form-data` with this JSON in the field `into_input` and
+/// within `wait` seconds. To send files, use `multipart/form-data` with this JSON in the field `input` and
 /// any number of files.
 #[utoipa::path(post, path = "/v1/sessions/{session}/turns", tag = "turns",
     params(("session" = String, Path), TurnWaitParams,

@@ -118,11 +118,11 @@ asks! {
     cancel => |s, ids| s.cancel(ids.waiting, "stop".to_owned(), NOW);
     abort => |s, ids| s.abort(ids.waiting, "stop".to_owned(), NOW);
     resolve => |s, ids| s.resolve(ids.waiting, ids.place, value_resolution(), NOW);
-    key_of => |s, ids| s.completion_key(ids.waiting, ids.place);
+    completion_key => |s, ids| s.completion_key(ids.waiting, ids.place);
     claim => |s, ids| s.claim(ids.lease_request(), Millis(9_000), ALL);
     renew => |s, ids| s.renew(ids.lease_request());
     commit => |s, ids| s.commit(commit(&ids.lease, vec![started()], TurnTransition::Continue));
-    hand_back => |s, ids| s.release_lease(ids.lease, NOW);
+    release_lease => |s, ids| s.release_lease(ids.lease, NOW);
     claim_suspect => |s, ids| s.claim_suspect(ids.lease_request(), std::time::Duration::MAX, Millis(9_000));
     begin_trial => |s, ids| s.begin_trial(ids.lease);
     end_trial => |s, ids| s.end_trial(ids.lease);
@@ -173,7 +173,7 @@ asks! {
     filter_unreferenced => |s, ids| s.filter_unreferenced(vec![ids.content]);
     mark_for_deletion => |s, ids| s.mark_for_deletion(ids.condemn());
     acquit => |s, ids| s.acquit(ids.condemn());
-    forget => |s, ids| s.forget_deleted(vec![ids.content], ids.lease_request().worker);
+    forget_deleted => |s, ids| s.forget_deleted(vec![ids.content], ids.lease_request().worker);
     subscribe => |s, _ids| s.subscribe(vec![subscription()], NOW);
     delivery_schedule => |s, _ids| s.delivery_schedule("crm".to_owned(), NOW);
     collect => |s, ids| {
@@ -192,7 +192,7 @@ asks! {
     rates => |s, _ids| s.rates(ALL);
     rates_after => |s, _ids| s.rates_after(Some((OrgId::DEFAULT, String::new())), ALL);
     budgets_are_set => |s, _ids| s.budgets_are_set();
-    awaited => |s, ids| s.awaited_budgets(ids.waiting);
+    awaited_budgets => |s, ids| s.awaited_budgets(ids.waiting);
     open_reservations => |s, ids| s.open_reservations(ids.waiting);
     set_budget => |s, ids| s.set_budget(BudgetAccount::Session(ids.session), None, NOW);
     put_config => |s, _ids| s.put_config(ConfigKind::Agent, "a/b".to_owned(), json!({}), NOW);

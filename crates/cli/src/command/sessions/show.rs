@@ -197,7 +197,7 @@ fn turn(turn: &TurnView, session: SessionId) {
     OutputLine::new().ink(TextStyle::Faint, &format!("{} {state}{place}{retry}", turn.id)).say();
 }
 
-/// Prints the messages of a turn up to `last_in_branch`, with the numbers that fork and rewind accept.
+/// Prints the messages of a turn up to `cut`, with the numbers that fork and rewind accept.
 ///
 /// Results of calls that were made before the cut belong to the branch, even if they are recorded after it.
 fn messages(records: &[Record], cut: Seq, say: ItemPrinter) {
