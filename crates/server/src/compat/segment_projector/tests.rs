@@ -208,7 +208,7 @@ fn client_calls_end_segment_and_results_begin_next() {
     let journal = journal.fact(parked()).fact(parked());
     assert_eq!(
         words(&journal.told(0).unwrap()),
-        ["0 runs theirs", "0 gave ok", "1 call mine {\"of\":\"mine\"}", "ForClient 1+2"]
+        ["0 runs theirs", "0 gave ok", "1 call mine {\"of\":\"mine\"}", "ClientCalls 1+2"]
     );
     let has_begun = |journal: &Journal| {
         let mut teller =
