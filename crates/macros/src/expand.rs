@@ -24,7 +24,7 @@ pub(crate) fn expand(options: &ToolOptions, function: &ToolFunction) -> Result<T
     let returns = match (options.returns, output) {
         (false, _) => quote!(),
         (true, ToolOutput::Value(value)) => quote!(.returns::<#value>()),
-        (true, ToolOutput::Ran) => {
+        (true, ToolOutput::RunOutcome) => {
             let what =
                 "`ToolRunOutcome` has no form of its own; leave `returns` out, or give `Result<T, Error>`";
             return Err(Error::new_spanned(&item.sig.output, what));
@@ -38,7 +38,7 @@ pub(crate) fn expand(options: &ToolOptions, function: &ToolFunction) -> Result<T
     let call_facts = if wants_facts { quote!(call) } else { quote!(_) };
     let result = match output {
         ToolOutput::Value(_) => quote!(#outlast::tool::done(#tool::call(#(#passed),*).await?)),
-        ToolOutput::Ran => quote!(#tool::call(#(#passed),*).await),
+        ToolOutput::RunOutcome => quote!(#tool::call(#(#passed),*).await),
     };
 
     Ok(quote! {

@@ -23,8 +23,8 @@ pub(crate) struct ToolFunction {
 pub(crate) enum ToolOutput {
     /// A value of this type.
     Value(Box<Type>),
-    /// `Ran`: the function decides whether the call is done.
-    Ran,
+    /// `ToolRunOutcome`: the function decides whether the call is done.
+    RunOutcome,
 }
 
 impl Parse for ToolFunction {
@@ -98,6 +98,6 @@ fn output(item: &ItemFn) -> Result<ToolOutput> {
         path.path.segments.last().filter(|segment| segment.ident == "Result").ok_or_else(refused)?;
     let PathArguments::AngleBracketed(arguments) = &segment.arguments else { return Err(refused()) };
     let Some(GenericArgument::Type(value)) = arguments.args.first() else { return Err(refused()) };
-    let ran = matches!(value, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "ToolRunOutcome"));
-    Ok(if ran { ToolOutput::Ran } else { ToolOutput::Value(Box::new(value.clone())) })
+    let is_outcome = matches!(value, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "ToolRunOutcome"));
+    Ok(if is_outcome { ToolOutput::RunOutcome } else { ToolOutput::Value(Box::new(value.clone())) })
 }

@@ -5,11 +5,11 @@
 //!
 //! ```
 //! use outlast_conformance::Fixture;
-//! use outlast_ports::{memory::Memory, store::Store};
+//! use outlast_ports::{memory::MemoryStore, store::Store};
 //! use outlast_vocab::WorkerId;
 //!
 //! #[derive(Default)]
-//! struct Fresh(Memory);
+//! struct Fresh(MemoryStore);
 //!
 //! impl Fixture for Fresh {
 //!     fn store(&self) -> &dyn Store {
