@@ -99,7 +99,7 @@ pub(super) async fn raised_budget_prevents_parking(s: &StoreUnderTest<'_>) -> Ru
 pub(super) async fn open_reservations_are_listed_until_settled(s: &StoreUnderTest<'_>) -> RuleResult {
     let (runs, waits) = (s.begin("a").await?.lease, s.begin("b").await?.lease);
     reserve(s, &runs, "open", 90).await?;
-    // What a turn pauses for is not reserved.
+    // A turn that waits for its budget has reserved nothing.
     park(s, &waits, "open", 20).await?;
     let open = OpenReservation { key: key(), amount_max: calls(90) };
     assert_eq!(

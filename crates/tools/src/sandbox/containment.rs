@@ -213,7 +213,7 @@ while time.time() < end:
         os._exit(0)
 ";
 
-    /// Calls `test` in a process of its own, because it kills all descendants of its process.
+    /// Calls `test` in a separate process, because it kills all descendants of its process.
     fn alone(name: &str, test: impl FnOnce()) {
         if std::env::var_os(ALONE).is_some() {
             set_child_subreaper(Some(getpid())).unwrap();
